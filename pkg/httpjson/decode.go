@@ -1,0 +1,182 @@
+package httpjson
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
+)
+
+// MaxDepth is how many objects and arrays may stand inside each other in a request body. The
+// deepest Kubernetes object needs about twenty.
+const MaxDepth = 100
+
+// maxPresize bounds, in bytes, the memory set aside on the word of a Content-Length header alone.
+const maxPresize = 256 << 10
+
+// decodeOptions read as encoding/json reads, except that invalid UTF-8 is an error instead of
+// being replaced, and that the first mistake ends the decoding.
+var decodeOptions = json.JoinOptions(
+	jsonv1.DefaultOptionsV1(),
+	jsonv1.ReportErrorsWithLegacySemantics(false),
+	jsontext.AllowInvalidUTF8(false),
+)
+
+// Decode reads the whole body of r, at most limit bytes, as one JSON value into the pointer into.
+// After an error into may be half filled and is not to be used. Every error is an *Error:
+//
+//   - 400: no body, no JSON, more than one value, invalid UTF-8, nested deeper than MaxDepth, or
+//     a value that does not fit its field;
+//   - 408: the read deadline passed before the body was complete;
+//   - 413: the body is longer than limit;
+//   - 415: Content-Type names something else than JSON (none at all is allowed), or the body is
+//     compressed.
+//
+// Decode checks form only. Whether the values make sense is for the caller to say.
+func Decode(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
+	if err := checkHeader(r); err != nil {
+		return err
+	}
+	buf := buffers.get()
+	defer buffers.put(buf)
+	if err := readBody(w, r, limit, buf); err != nil {
+		return err
+	}
+	return Unmarshal(buf.Bytes(), into)
+}
+
+// Unmarshal decodes one JSON value under the rules of Decode, for JSON that does not come as a
+// request body. It keeps no reference to data.
+func Unmarshal(data []byte, into any) error {
+	trimmed := bytes.Trim(data, " \t\r\n")
+	switch {
+	case len(trimmed) == 0:
+		return Errorf(http.StatusBadRequest, "the request body is empty: send a JSON object")
+	case string(trimmed) == "null":
+		return Errorf(http.StatusBadRequest, "the request body is null: send a JSON object")
+	}
+	if offset := tooDeepAt(data, MaxDepth); offset >= 0 {
+		return Errorf(http.StatusBadRequest,
+			"the request body is nested deeper than %d levels at byte %d: send a flatter object", MaxDepth, offset)
+	}
+	if err := json.Unmarshal(data, into, decodeOptions); err != nil {
+		return Errorf(http.StatusBadRequest, "%s", describe(err))
+	}
+	return nil
+}
+
+// checkHeader refuses bodies that say of themselves that they are no plain JSON.
+func checkHeader(r *http.Request) error {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return Errorf(http.StatusUnsupportedMediaType,
+			"Content-Encoding \"%s\" is not supported: send the body uncompressed", Clip(enc))
+	}
+	contentType := r.Header.Get("Content-Type")
+	if contentType == "" || contentType == "application/json" || isJSON(contentType) {
+		return nil
+	}
+	return Errorf(http.StatusUnsupportedMediaType,
+		"Content-Type \"%s\" is not supported: send JSON in UTF-8 with \"Content-Type: application/json\"",
+		Clip(contentType))
+}
+
+// isJSON tells whether a Content-Type names JSON in UTF-8.
+func isJSON(contentType string) bool {
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return false
+	}
+	charset := params["charset"]
+	return (media == "application/json" || media == "text/json") &&
+		(charset == "" || strings.EqualFold(charset, "utf-8"))
+}
+
+// readBody appends the body of r to buf.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, buf *bytes.Buffer) error {
+	if r.Body == nil {
+		return nil
+	}
+	if r.ContentLength > limit {
+		// The rest is not worth reading, and without that the connection cannot be used again.
+		w.Header().Set("Connection", "close")
+		return tooLarge(limit)
+	}
+	if r.ContentLength > 0 {
+		// MinRead more, so that ReadFrom finds the end of the body without growing the buffer.
+		buf.Grow(int(min(r.ContentLength, maxPresize)) + bytes.MinRead)
+	}
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	if err == nil {
+		return nil
+	}
+	var tooLong *http.MaxBytesError
+	var netErr net.Error
+	switch {
+	case errors.As(err, &tooLong):
+		return tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+		w.Header().Set("Connection", "close")
+		return Errorf(http.StatusRequestTimeout,
+			"the request body did not arrive in time (%d bytes did): send it faster or in smaller requests", buf.Len())
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return Errorf(http.StatusBadRequest,
+			"the request body ended after %d bytes: send as many as Content-Length says", buf.Len())
+	default:
+		return Errorf(http.StatusBadRequest, "the request body cannot be read: %s", Clip(err.Error()))
+	}
+}
+
+func tooLarge(limit int64) error {
+	return Errorf(http.StatusRequestEntityTooLarge,
+		"the request body is larger than the limit of %d bytes: send a smaller request", limit)
+}
+
+// tooDeepAt returns the offset of the bracket that opens a level beyond limit, or -1. It needs to
+// be right for well-formed JSON only, because anything else is refused by the decoder after it.
+func tooDeepAt(data []byte, limit int) int {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '{', '[':
+			if depth++; depth > limit {
+				return i
+			}
+		case '}', ']':
+			depth--
+		case '"':
+			end := stringEnd(data, i)
+			if end < 0 {
+				return -1
+			}
+			i = end
+		}
+	}
+	return -1
+}
+
+// stringEnd returns the offset of the quote that closes the string opened at start, or -1.
+func stringEnd(data []byte, start int) int {
+	for at := start + 1; ; {
+		n := bytes.IndexByte(data[at:], '"')
+		if n < 0 {
+			return -1
+		}
+		quote := at + n
+		backslashes := 0
+		for i := quote - 1; i > start && data[i] == '\\'; i-- {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return quote
+		}
+		at = quote + 1
+	}
+}

@@ -1,0 +1,28 @@
+// Package httpjson is what every HTTP handler of GlobalReserve shares: the bounded decoding of a
+// JSON request, the writing of a JSON answer, and the wrappers around a handler that count
+// requests and stop panics.
+//
+// It knows HTTP and JSON and nothing of nodes, pods or reservations, and imports no other package
+// of this module. A handler built on it stays thin:
+//
+//	var args extenderv1.ExtenderArgs
+//	if err := httpjson.Decode(w, r, maxBody, &args); err != nil {
+//		httpjson.WriteError(w, err)
+//		return
+//	}
+//	httpjson.Write(w, http.StatusOK, filter(&args))
+//
+// # JSON dialect
+//
+// Bodies are read and written with the semantics of encoding/json, because that is what
+// kube-scheduler and the other clients of the extender protocol use: field names match in any
+// case, unknown fields are allowed, the last of two equal names wins, nil slices are null. Two
+// things are stricter: text must be valid UTF-8, and nesting is bounded. The decoder underneath is
+// github.com/go-json-experiment/json, which reads a filter call about four times as fast as
+// encoding/json (see the benchmarks).
+//
+// # Time limits
+//
+// Decode sets no deadline: http.Server.ReadTimeout, or http.ResponseController.SetReadDeadline in a
+// handler, bounds how long a body may take. When that deadline passes Decode answers 408.
+package httpjson
