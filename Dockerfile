@@ -1,0 +1,37 @@
+# The server as one static binary in an empty image, run as a user without rights.
+#
+#   docker build --build-arg VERSION=v0.1.0 --build-arg COMMIT=$(git rev-parse HEAD) -t globalreserve:v0.1.0 .
+#
+# `make image` does the same with the version of the work tree.
+
+ARG GO_VERSION=1.26
+
+FROM --platform=${BUILDPLATFORM:-linux/amd64} golang:${GO_VERSION} AS build
+WORKDIR /src
+ENV CGO_ENABLED=0
+
+# The modules change less often than the code: a layer of their own keeps them cached.
+COPY go.mod go.sum ./
+RUN go mod download
+
+COPY cmd cmd
+COPY pkg pkg
+
+ARG TARGETOS=linux
+ARG TARGETARCH=amd64
+ARG VERSION=v0.0.0-unknown
+ARG COMMIT=unknown
+ARG BUILD_DATE=unknown
+RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \
+    -ldflags "-s -w \
+      -X github.com/globalreserve/globalreserve/pkg/version.gitVersion=${VERSION} \
+      -X github.com/globalreserve/globalreserve/pkg/version.gitCommit=${COMMIT} \
+      -X github.com/globalreserve/globalreserve/pkg/version.buildDate=${BUILD_DATE}" \
+    -o /out/globalreserve ./cmd/globalreserve
+
+# Nothing but the binary: in a cluster the API server's CA comes with the service account.
+FROM scratch
+COPY --from=build /out/globalreserve /globalreserve
+USER 65532:65532
+EXPOSE 23456
+ENTRYPOINT ["/globalreserve"]
