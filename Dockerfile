@@ -6,7 +6,7 @@
 
 ARG GO_VERSION=1.26
 
-FROM --platform=${BUILDPLATFORM:-linux/amd64} golang:${GO_VERSION} AS build
+FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
 WORKDIR /src
 ENV CGO_ENABLED=0
 
@@ -17,8 +17,9 @@ RUN go mod download
 COPY cmd cmd
 COPY pkg pkg
 
-ARG TARGETOS=linux
-ARG TARGETARCH=amd64
+# Set by the builder; a default here would override them.
+ARG TARGETOS
+ARG TARGETARCH
 ARG VERSION=v0.0.0-unknown
 ARG COMMIT=unknown
 ARG BUILD_DATE=unknown

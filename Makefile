@@ -1,0 +1,177 @@
+# Everything a developer or a build machine runs, from the repository's root. Needs Go, make, gcc
+# and git; whatever else it takes is built from pinned Go modules into bin/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+GO    ?= go
+BIN   := bin
+TOOLS := $(BIN)/tools
+# Test events of the last run, one file per part; `make test` adds them up.
+RESULTS := $(BIN)/test
+
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-unknown)
+COMMIT     ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# The commit's time and not today's: the same sources give the same binary.
+BUILD_DATE ?= $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
+IMAGE      ?= globalreserve:$(VERSION)
+
+VERSION_PKG := github.com/globalreserve/globalreserve/pkg/version
+LDFLAGS := -X $(VERSION_PKG).gitVersion=$(VERSION) \
+           -X $(VERSION_PKG).gitCommit=$(COMMIT) \
+           -X $(VERSION_PKG).buildDate=$(BUILD_DATE)
+
+# The nested modules keep the dependencies of tests and tools out of the product's.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard cmd/*/go.mod examples/*/go.mod test/*/go.mod))
+# Of those, the ones with Go packages: the others only pin what is built from them.
+CODE_MODULES = $(shell for m in $(MODULES); do \
+	[ -z "$$(cd $$m && $(GO) list ./... 2>/dev/null)" ] || echo $$m; done)
+TEST_MODULES = $(filter-out .,$(CODE_MODULES))
+
+# What lies under test/ may use the control plane and runs alone; everything else is a unit test.
+UNIT_PKGS = $(shell $(GO) list ./... | grep -v /globalreserve/test/)
+E2E_PKGS  ?= ./test/...
+BENCH_PKGS ?= ./pkg/... ./test/bench/...
+BENCH      ?= .
+
+GOLANGCI_LINT := $(TOOLS)/golangci-lint
+GOFUMPT       := $(TOOLS)/gofumpt
+GOTESTSUM     := $(TOOLS)/gotestsum
+DEADCODE      := $(TOOLS)/deadcode
+
+##@ Run
+
+.PHONY: help
+help: ## Print this list
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-zA-Z0-9_-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: build controlplane ## Race three schedulers on 50 nodes, without and with GlobalReserve (DEMO_ARGS=--once: exit after the table)
+	@$(GO) build -o $(BIN)/demo ./examples/demo
+	@# exec, so that a signal reaches the demo itself and its exit code is this target's.
+	@exec $(BIN)/demo $(DEMO_ARGS)
+
+##@ Build
+
+.PHONY: build
+build: ## Build the server into bin/globalreserve
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/globalreserve ./cmd/globalreserve
+
+.PHONY: controlplane
+controlplane: ## Build etcd, kube-apiserver, kube-scheduler and friends into bin/controlplane (minutes when cold)
+	@bash test/binaries/build.sh $(BIN)/controlplane
+
+.PHONY: image
+image: ## Build the container image with docker or podman (IMAGE=name:tag)
+	@engine=; for e in docker podman; do \
+	  if command -v $$e >/dev/null && $$e info >/dev/null 2>&1; then engine=$$e; break; fi; done; \
+	if [ -z "$$engine" ]; then \
+	  echo "image: neither docker nor podman answers here; install one or start its daemon" >&2; exit 1; fi; \
+	set -x; $$engine build --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' \
+	  --build-arg BUILD_DATE='$(BUILD_DATE)' -t '$(IMAGE)' .
+
+.PHONY: clean
+clean: ## Remove all that was built, the control plane and the tools included
+	rm -rf $(BIN)
+
+##@ Test
+
+.PHONY: test
+test: $(GOTESTSUM) ## Run all tests: unit, end-to-end on the real control plane, nested modules
+	@rm -rf $(RESULTS); failed=; \
+	for part in unit e2e nested; do \
+	  echo "test: $$part"; \
+	  $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+	done; \
+	echo "test: all parts together"; \
+	$(GOTESTSUM) --format none --raw-command -- cat $(RESULTS)/*.json || true; \
+	if [ -n "$$failed" ]; then echo "test: FAILED:$$failed"; exit 1; fi; \
+	echo "test: PASSED"
+
+.PHONY: unit
+unit: $(GOTESTSUM) ## Run the unit tests only; they need no control plane
+	@mkdir -p $(RESULTS)
+	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile $(RESULTS)/unit.json -- \
+	  -timeout 15m $(TEST_ARGS) $(UNIT_PKGS)
+
+.PHONY: e2e
+e2e: build controlplane $(GOTESTSUM) ## Run the tests on the real control plane
+	@mkdir -p $(RESULTS)
+	@$(GOTESTSUM) --format testname --format-hide-empty-pkg --jsonfile $(RESULTS)/e2e.json -- \
+	  -p 1 -count 1 -timeout 20m $(TEST_ARGS) $(E2E_PKGS)
+
+.PHONY: nested
+nested: $(GOTESTSUM) ## Run the tests of the nested modules
+	@mkdir -p $(RESULTS)
+	@failed=; for module in $(TEST_MODULES); do \
+	  (cd $$module && $(CURDIR)/$(GOTESTSUM) --format pkgname --format-hide-empty-pkg \
+	    --jsonfile $(CURDIR)/$(RESULTS)/nested-$${module//\//-}.json -- -timeout 20m $(TEST_ARGS) ./...) \
+	    || failed=1; \
+	done; [ -z "$$failed" ]
+
+.PHONY: race
+race: $(GOTESTSUM) ## Run the unit tests under the race detector
+	@CGO_ENABLED=1 $(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- \
+	  -race -timeout 20m $(TEST_ARGS) ./cmd/... ./pkg/... ./examples/...
+
+.PHONY: bench
+bench: build controlplane ## Run the benchmarks (BENCH=regexp, BENCH_PKGS=packages)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(TEST_ARGS) $(BENCH_PKGS)
+
+##@ Check
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) $(DEADCODE) ## Check style, dependency directions and dead code
+	@failed=; for module in $(CODE_MODULES); do \
+	  echo "lint: golangci-lint in $$module"; \
+	  (cd $$module && $(CURDIR)/$(GOLANGCI_LINT) run --allow-serial-runners \
+	    --config $(CURDIR)/.golangci.yml ./...) || failed=1; \
+	done; \
+	echo "lint: deadcode"; \
+	dead=$$($(DEADCODE) -test ./...); \
+	if [ -n "$$dead" ]; then echo "$$dead"; failed=1; fi; \
+	echo "lint: paths of one machine"; \
+	if git grep --untracked -nIE '(^|[^A-Za-z0-9_.~-])/(home|root|work|Users)/' -- . ':!Makefile'; then \
+	  echo "lint: the lines above name a place that exists on one machine only" >&2; failed=1; fi; \
+	[ -z "$$failed" ]
+
+.PHONY: generate
+generate: $(GOFUMPT) $(GOLANGCI_LINT) ## Write what is generated: for now, the formatting of the Go sources
+	@$(GOFUMPT) -l -w $(wildcard cmd examples manifests pkg scheduler-config test)
+	@$(GOLANGCI_LINT) fmt --config .golangci.yml
+
+.PHONY: verify
+verify: verify-generated verify-modules verify-vet ## Check that generated files, go.mod files and formatting are up to date
+
+.PHONY: verify-generated
+verify-generated: $(GOFUMPT) $(GOLANGCI_LINT)
+	@bash test/tools/verify-generated.sh
+
+.PHONY: verify-modules
+verify-modules:
+	@failed=; for module in $(MODULES); do \
+	  echo "verify: go mod tidy in $$module"; \
+	  (cd $$module && $(GO) mod tidy -diff) || failed=1; \
+	done; \
+	if [ -n "$$failed" ]; then echo "verify: run 'go mod tidy' in the modules above" >&2; exit 1; fi
+
+.PHONY: verify-vet
+verify-vet:
+	@for module in $(CODE_MODULES); do \
+	  echo "verify: go vet in $$module"; (cd $$module && $(GO) vet ./...); done
+
+# A tool is built again only when the pins change; its version comes from test/tools/go.mod.
+tool_golangci-lint  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+tool_gofumpt        := mvdan.cc/gofumpt
+tool_gotestsum      := gotest.tools/gotestsum
+tool_deadcode       := golang.org/x/tools/cmd/deadcode
+tool_controller-gen := sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(TOOLS)/%: test/tools/go.mod test/tools/go.sum
+	@echo "tools: building $*$(if $(filter golangci-lint,$*), (a few minutes the first time))"
+	@cd test/tools && $(GO) build -trimpath -o '$(CURDIR)/$@' $(tool_$*)
+	@touch $@
