@@ -1,0 +1,58 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// LedgerStats is what the ledger holds at one moment.
+type LedgerStats struct {
+	// Claims is the number of claims in each state; states without claims are listed with 0.
+	Claims map[string]int
+	// Nodes is the number of nodes known.
+	Nodes int
+	// OvercommittedNodes is the number of nodes on which more is used than is allocatable.
+	OvercommittedNodes int
+}
+
+// RegisterLedger makes stats the source of the ledger's gauges. It is called on every scrape, from
+// several goroutines, and has to be quick. A later call replaces the source.
+func (m *Metrics) RegisterLedger(stats func() LedgerStats) {
+	m.ledger.Store(&stats)
+}
+
+var (
+	claimsDesc = prometheus.NewDesc(namespace+"_claims",
+		"Claims in the ledger, by state.", []string{"state"}, nil)
+	nodesDesc = prometheus.NewDesc(namespace+"_nodes",
+		"Nodes in the ledger.", nil, nil)
+	overcommittedDesc = prometheus.NewDesc(namespace+"_overcommitted_nodes",
+		"Nodes on which more is used than is allocatable, because pods were bound or capacity shrank without asking.", nil, nil)
+)
+
+// ledgerCollector reads the ledger at the moment of the scrape.
+type ledgerCollector struct {
+	stats *atomic.Pointer[func() LedgerStats]
+}
+
+// Describe implements prometheus.Collector.
+func (c ledgerCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- claimsDesc
+	ch <- nodesDesc
+	ch <- overcommittedDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c ledgerCollector) Collect(ch chan<- prometheus.Metric) {
+	read := c.stats.Load()
+	if read == nil {
+		return
+	}
+	stats := (*read)()
+	for state, n := range stats.Claims {
+		ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.GaugeValue, float64(n), state)
+	}
+	ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(stats.Nodes))
+	ch <- prometheus.MustNewConstMetric(overcommittedDesc, prometheus.GaugeValue, float64(stats.OvercommittedNodes))
+}

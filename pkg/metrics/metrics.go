@@ -1,0 +1,160 @@
+// Package metrics holds every Prometheus metric of the GlobalReserve server. Metrics is made once
+// by the composition root and handed, as the small interface each of them defines, to the packages
+// that report.
+//
+// The names are a promise to dashboards and alerts: add metrics, never rename them.
+//
+// Two rules keep a scrape true and cheap. Gauges that mirror the ledger are read from it at the
+// moment of the scrape and never counted up and down beside it. Label values that come from
+// clients are bounded (see the label type), so that nobody can fill the server's memory by inventing
+// scheduler names.
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const namespace = "globalreserve"
+
+// maxClientLabels is how many different scheduler names, and how many resource names, get series
+// of their own.
+const maxClientLabels = 100
+
+// maxScrapes bounds how many scrapes are answered at the same time.
+const maxScrapes = 4
+
+// durationBuckets are in seconds: from 50 microseconds, a filter call on a small cluster, to 10
+// seconds, far beyond kube-scheduler's own limit for an extender call.
+var durationBuckets = []float64{
+	50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+}
+
+// Metrics is the set of all collectors on a registry of its own. All methods are safe for
+// concurrent use, and those on the path of a decision do not allocate once a series exists.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	requests  *series[requestKey, requestSeries]
+	decisions *series[decisionKey, prometheus.Counter]
+	conflicts *series[conflictKey, prometheus.Counter]
+
+	bypassedBinds *prometheus.CounterVec
+	bindOutcomes  *prometheus.CounterVec
+	drift         *prometheus.GaugeVec
+	wakeups       prometheus.Counter
+	claimsExpired prometheus.Counter
+	reloadFailed  prometheus.Counter
+	reloadedAt    prometheus.Gauge
+
+	schedulers *label
+	resources  *label
+	ledger     atomic.Pointer[func() LedgerStats]
+}
+
+type (
+	requestKey struct {
+		verb string
+		code int
+	}
+	requestSeries struct {
+		count    prometheus.Counter
+		duration prometheus.Observer
+	}
+	decisionKey struct{ verb, scheduler, result string }
+	conflictKey struct{ scheduler, resource string }
+)
+
+// New makes the collectors, those of the Go runtime and of the process included. The ledger's
+// gauges appear once RegisterLedger was called.
+func New() *Metrics {
+	m := &Metrics{
+		registry:   prometheus.NewRegistry(),
+		schedulers: newLabel(maxClientLabels),
+		resources:  newLabel(maxClientLabels),
+	}
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		ledgerCollector{stats: &m.ledger},
+	)
+	m.addRequestSeries()
+	m.addDecisionSeries()
+	m.bypassedBinds = m.counterVec("bypassed_binds_total",
+		"Pods found bound to a node without a claim made before, by scheduler.", "scheduler")
+	m.bindOutcomes = m.counterVec("bind_outcomes_total",
+		"Bindings sent to the API server, by outcome.", "outcome")
+	m.wakeups = m.counter("wakeups_total",
+		"Pending pods that were woken up because room became free that no cluster event announces.")
+	m.claimsExpired = m.counter("claims_expired_total",
+		"Claims that ended at their deadline because their pod was never bound.")
+	m.reloadFailed = m.counter("policy_reload_failures_total",
+		"Reloads of the policy file that failed; the policy before stayed in force.")
+	m.reloadedAt = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "policy_last_reload_success_timestamp_seconds",
+		Help: "Unix time at which the policy in force was loaded.",
+	})
+	m.drift = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "ledger_drift",
+		Help: "Differences between the ledger and the cluster found by the last comparison, by kind; all were repaired.",
+	}, []string{"kind"})
+	m.registry.MustRegister(m.reloadedAt, m.drift)
+	return m
+}
+
+func (m *Metrics) addRequestSeries() {
+	count := m.counterVec("requests_total", "HTTP requests answered, by verb and status code.", "verb", "code")
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "request_duration_seconds",
+		Help: "Time taken to answer an HTTP request, by verb.", Buckets: durationBuckets,
+	}, []string{"verb"})
+	m.registry.MustRegister(duration)
+	m.requests = newSeries(func(k requestKey) requestSeries {
+		return requestSeries{
+			count:    count.WithLabelValues(k.verb, strconv.Itoa(k.code)),
+			duration: duration.WithLabelValues(k.verb),
+		}
+	})
+}
+
+func (m *Metrics) addDecisionSeries() {
+	decisions := m.counterVec("decisions_total",
+		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
+	conflicts := m.counterVec("conflicts_total",
+		"Reservations refused because the room was already taken, by scheduler and the resource that was short.",
+		"scheduler", "resource")
+	m.decisions = newSeries(func(k decisionKey) prometheus.Counter {
+		return decisions.WithLabelValues(k.verb, k.scheduler, k.result)
+	})
+	m.conflicts = newSeries(func(k conflictKey) prometheus.Counter {
+		return conflicts.WithLabelValues(k.scheduler, k.resource)
+	})
+}
+
+// Handler serves the metrics in the Prometheus exposition formats.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		Registry:            m.registry,
+		MaxRequestsInFlight: maxScrapes,
+	})
+}
+
+// Gatherer gives read access to the registry, for tests and tools.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
+	m.registry.MustRegister(c)
+	return c
+}
+
+func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	m.registry.MustRegister(c)
+	return c
+}

@@ -1,0 +1,182 @@
+package metrics
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, w.Code)
+	return w.Body.String()
+}
+
+// TestScrape pins the names and labels of all metrics: dashboards and alerts are built on them.
+func TestScrape(t *testing.T) {
+	m := New()
+	m.RegisterLedger(func() LedgerStats {
+		return LedgerStats{Claims: map[string]int{"Reserved": 2, "Bound": 0}, Nodes: 5, OvercommittedNodes: 1}
+	})
+	m.ObserveRequest("filter", 200, 70*time.Microsecond)
+	m.ObserveDecision("bind", "default-scheduler", "granted")
+	m.ObserveConflict("batch", "cpu")
+	m.ObserveBypassedBind("rogue")
+	m.ObserveBindOutcome("bound")
+	m.ObserveWakeup()
+	m.ObserveClaimsExpired(3)
+	m.SetDrift("missing_pod", 4)
+	m.PolicyLoaded(time.Unix(100, 5e8))
+	m.PolicyReloadFailed()
+
+	got := scrape(t, m)
+	for _, line := range []string{
+		`globalreserve_requests_total{code="200",verb="filter"} 1`,
+		`globalreserve_request_duration_seconds_bucket{verb="filter",le="5e-05"} 0`,
+		`globalreserve_request_duration_seconds_bucket{verb="filter",le="0.0001"} 1`,
+		`globalreserve_request_duration_seconds_bucket{verb="filter",le="10"} 1`,
+		`globalreserve_decisions_total{result="granted",scheduler="default-scheduler",verb="bind"} 1`,
+		`globalreserve_conflicts_total{resource="cpu",scheduler="batch"} 1`,
+		`globalreserve_claims{state="Reserved"} 2`,
+		`globalreserve_claims{state="Bound"} 0`,
+		`globalreserve_nodes 5`,
+		`globalreserve_overcommitted_nodes 1`,
+		`globalreserve_bypassed_binds_total{scheduler="rogue"} 1`,
+		`globalreserve_bind_outcomes_total{outcome="bound"} 1`,
+		`globalreserve_wakeups_total 1`,
+		`globalreserve_claims_expired_total 3`,
+		`globalreserve_ledger_drift{kind="missing_pod"} 4`,
+		`globalreserve_policy_last_reload_success_timestamp_seconds 100.5`,
+		`globalreserve_policy_reload_failures_total 1`,
+	} {
+		assert.Contains(t, got, line+"\n")
+	}
+	assert.Contains(t, got, "go_goroutines ")
+	assert.Contains(t, got, "process_start_time_seconds ")
+}
+
+func TestLinter(t *testing.T) {
+	m := New()
+	m.ObserveRequest("filter", 200, time.Second)
+	problems, err := testutil.GatherAndLint(m.Gatherer())
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+func TestLedgerGauges(t *testing.T) {
+	m := New()
+	assert.NotContains(t, scrape(t, m), "globalreserve_nodes", "no ledger, no claim about it")
+
+	nodes := 1
+	m.RegisterLedger(func() LedgerStats { return LedgerStats{Nodes: nodes} })
+	assert.Contains(t, scrape(t, m), "globalreserve_nodes 1\n")
+	nodes = 7
+	assert.Contains(t, scrape(t, m), "globalreserve_nodes 7\n", "a scrape reads the ledger anew")
+}
+
+// TestClientLabelsAreBounded plays a client that invents a scheduler name per request.
+func TestClientLabelsAreBounded(t *testing.T) {
+	m := New()
+	for i := range 10 * maxClientLabels {
+		name := fmt.Sprintf("scheduler-%d", i)
+		m.ObserveDecision("filter", name, "granted")
+		m.ObserveConflict("same", "example.com/"+name)
+		m.ObserveBypassedBind(name)
+	}
+	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_decisions_total"))
+	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_bypassed_binds_total"))
+	// "same" came when all names were taken.
+	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_conflicts_total"))
+
+	m.KeepSchedulers("configured", "\xff", "scheduler-0")
+	m.ObserveDecision("filter", "configured", "granted")
+	assert.Contains(t, scrape(t, m), `scheduler="configured"`)
+}
+
+func TestLabelValue(t *testing.T) {
+	tests := map[string]struct{ name, want string }{
+		"scheduler":           {"default-scheduler", "default-scheduler"},
+		"resource":            {"nvidia.com/gpu", "nvidia.com/gpu"},
+		"empty":               {"", other},
+		"invalid UTF-8":       {"a\xff", other},
+		"NUL":                 {"a\x00b", other},
+		"line feed":           {"a\nb", other},
+		"not ASCII":           {"schéma", other},
+		"longer than a name":  {strings.Repeat("a", maxLabelLength+1), other},
+		"as long as a name":   {strings.Repeat("a", maxLabelLength), strings.Repeat("a", maxLabelLength)},
+		"exposition injected": {`x"} 1`, other},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := newLabel(1)
+			assert.Equal(t, tt.want, l.value(tt.name))
+			assert.Equal(t, tt.want, l.value(tt.name), "the same answer again")
+		})
+	}
+}
+
+func TestConcurrentUseLosesNothing(t *testing.T) {
+	const workers, each = 8, 200
+	m := New()
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				m.ObserveDecision("filter", fmt.Sprintf("s-%d", (w+i)%150), "granted")
+			}
+		})
+	}
+	wg.Wait()
+	total := 0.0
+	families, err := m.Gatherer().Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == "globalreserve_decisions_total" {
+			for _, s := range f.GetMetric() {
+				total += s.GetCounter().GetValue()
+			}
+		}
+	}
+	assert.InDelta(t, workers*each, total, 0)
+	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_decisions_total"))
+}
+
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	m := New()
+	paths := map[string]func(){
+		"request":  func() { m.ObserveRequest("filter", 200, time.Millisecond) },
+		"decision": func() { m.ObserveDecision("filter", "default-scheduler", "granted") },
+		"conflict": func() { m.ObserveConflict("default-scheduler", "cpu") },
+	}
+	for name, f := range paths {
+		t.Run(name, func(t *testing.T) {
+			f()
+			assert.Zero(t, testing.AllocsPerRun(100, f))
+		})
+	}
+}
+
+func count(t *testing.T, m *Metrics, name string) int {
+	t.Helper()
+	n, err := testutil.GatherAndCount(m.Gatherer(), name)
+	require.NoError(t, err)
+	return n
+}
+
+func BenchmarkObserveDecision(b *testing.B) {
+	m := New()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.ObserveDecision("filter", "default-scheduler", "granted")
+	}
+}

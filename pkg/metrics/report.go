@@ -1,0 +1,63 @@
+package metrics
+
+import "time"
+
+// ObserveRequest counts one answered HTTP request and the time it took. verb is a fixed name of
+// the route ("filter", "reserve", ...), never a path sent by a client.
+func (m *Metrics) ObserveRequest(verb string, code int, took time.Duration) {
+	s := m.requests.get(requestKey{verb, code})
+	s.count.Inc()
+	s.duration.Observe(took.Seconds())
+}
+
+// ObserveDecision counts one decision on a pod or a group. verb and result are fixed words of the
+// caller's ("bind", "granted"); scheduler may be anything a client sent.
+func (m *Metrics) ObserveDecision(verb, scheduler, result string) {
+	m.decisions.get(decisionKey{verb, m.schedulers.value(scheduler), result}).Inc()
+}
+
+// ObserveConflict counts one reservation refused for want of resource. Both may be anything a
+// client sent.
+func (m *Metrics) ObserveConflict(scheduler, resource string) {
+	m.conflicts.get(conflictKey{m.schedulers.value(scheduler), m.resources.value(resource)}).Inc()
+}
+
+// ObserveBypassedBind counts one pod that scheduler bound without asking first.
+func (m *Metrics) ObserveBypassedBind(scheduler string) {
+	m.bypassedBinds.WithLabelValues(m.schedulers.value(scheduler)).Inc()
+}
+
+// ObserveBindOutcome counts one Binding sent to the API server. outcome is a fixed word of the
+// caller's, such as "bound", "failed" or "unknown".
+func (m *Metrics) ObserveBindOutcome(outcome string) {
+	m.bindOutcomes.WithLabelValues(outcome).Inc()
+}
+
+// ObserveWakeup counts one pending pod that was woken up.
+func (m *Metrics) ObserveWakeup() { m.wakeups.Inc() }
+
+// ObserveClaimsExpired counts n claims that ended at their deadline; n is not negative.
+func (m *Metrics) ObserveClaimsExpired(n int) { m.claimsExpired.Add(float64(n)) }
+
+// SetDrift records how many differences of one kind the last comparison found. Report 0 too, or
+// the last difference is shown for ever. kind is a fixed word of the caller's.
+func (m *Metrics) SetDrift(kind string, differences int) {
+	m.drift.WithLabelValues(kind).Set(float64(differences))
+}
+
+// PolicyLoaded records that the policy in force was loaded at the given time.
+func (m *Metrics) PolicyLoaded(at time.Time) {
+	m.reloadedAt.Set(float64(at.UnixMilli()) / 1e3)
+}
+
+// PolicyReloadFailed counts one reload that left the policy before in force.
+func (m *Metrics) PolicyReloadFailed() { m.reloadFailed.Inc() }
+
+// KeepSchedulers gives these schedulers series of their own however many other names were seen
+// before. It is meant for the names an administrator configured; they do not count against the
+// bound.
+func (m *Metrics) KeepSchedulers(names ...string) {
+	for _, name := range names {
+		m.schedulers.keep(name)
+	}
+}
