@@ -90,12 +90,11 @@ func TestClientLabelsAreBounded(t *testing.T) {
 	for i := range 10 * maxClientLabels {
 		name := fmt.Sprintf("scheduler-%d", i)
 		m.ObserveDecision("filter", name, "granted")
-		m.ObserveConflict("same", "example.com/"+name)
+		m.ObserveConflict(name, "example.com/"+name)
 		m.ObserveBypassedBind(name)
 	}
 	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_decisions_total"))
 	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_bypassed_binds_total"))
-	// "same" came when all names were taken.
 	assert.Equal(t, maxClientLabels+1, count(t, m, "globalreserve_conflicts_total"))
 
 	m.KeepSchedulers("configured", "\xff", "scheduler-0")
