@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// claim is one pod's share of one node. Released claims are pooled, so nothing
+// outside the lock may keep a pointer to one.
+type claim struct {
+	pod       PodRef
+	node      int32
+	state     State
+	named     bool // present in byName
+	priority  int32
+	heapIndex int32 // position in deadlines, -1 outside
+	request   *resources.Request
+	scheduler string
+	deadline  int64  // Unix nanoseconds; only for Reserved
+	version   uint64 // newest resourceVersion observed of the pod, 0 if none
+
+	prev, next *claim // the node's claims
+}
+
+// lookup finds the claim of a pod: by UID, else by name where the claim was made
+// before the pod had a UID. It returns nil where there is none.
+func (l *Ledger) lookup(pod PodRef) *claim {
+	if pod.UID != "" {
+		if c := l.byUID[pod.UID]; c != nil {
+			return c
+		}
+	}
+	if len(l.byName) == 0 {
+		return nil
+	}
+	c := l.byName[pod.key()]
+	if c == nil || (pod.UID != "" && c.pod.UID != "" && c.pod.UID != pod.UID) {
+		return nil // the name is used by another incarnation of the pod
+	}
+	return c
+}
+
+// adopt gives a claim made by name the UID of the pod that came to exist.
+func (l *Ledger) adopt(c *claim, uid types.UID) {
+	if c.pod.UID == "" && uid != "" {
+		c.pod.UID = uid
+		l.byUID[uid] = c
+	}
+}
+
+// newClaim makes a claim in no state and on no node; place puts it somewhere.
+func (l *Ledger) newClaim(p *Placement) *claim {
+	c := l.pool
+	if c != nil {
+		l.pool = c.next
+		*c = claim{}
+	} else {
+		c = &claim{}
+	}
+	c.pod = p.Pod
+	c.request = p.Request
+	c.scheduler = p.Scheduler
+	c.priority = p.Priority
+	c.heapIndex = -1
+	l.stateCount[NoClaim]++
+	return c
+}
+
+// index makes the claim findable.
+func (l *Ledger) index(c *claim, byName bool) {
+	if c.pod.UID != "" {
+		l.byUID[c.pod.UID] = c
+	}
+	if byName || c.pod.UID == "" {
+		l.byName[c.pod.key()] = c
+		c.named = true
+	}
+}
+
+func (l *Ledger) unindex(c *claim) {
+	if c.pod.UID != "" {
+		delete(l.byUID, c.pod.UID)
+	}
+	if c.named {
+		if l.byName[c.pod.key()] == c {
+			delete(l.byName, c.pod.key())
+		}
+		c.named = false
+	}
+}
+
+// setState moves a claim to a state and keeps the counts and the deadlines in step.
+func (l *Ledger) setState(c *claim, s State) {
+	l.stateCount[c.state]--
+	l.stateCount[s]++
+	c.state = s
+	if s != Reserved && c.heapIndex >= 0 {
+		l.deadlines.remove(c)
+	}
+}
+
+// release ends a claim: its room is free when this returns.
+func (l *Ledger) release(c *claim, why EventType) {
+	l.retract(c)
+	l.unindex(c)
+	if c.heapIndex >= 0 {
+		l.deadlines.remove(c)
+	}
+	l.stateCount[c.state]--
+	l.record(why, c)
+	l.dropIfEmpty(c.node)
+	*c = claim{next: l.pool}
+	l.pool = c
+}

@@ -1,0 +1,89 @@
+package ledger
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Options configures a Ledger. The zero value is usable.
+type Options struct {
+	// FirstRevision is where the revision counter starts. A server that starts
+	// it higher than any before (say, from the wall clock) keeps revisions
+	// comparable across restarts.
+	FirstRevision uint64
+	// JournalSize is how many changes are kept for EventsSince; 0 means 32768.
+	JournalSize int
+	// TombstoneCount is how many UIDs of gone pods are remembered; 0 means 16384.
+	TombstoneCount int
+}
+
+const (
+	defaultJournalSize    = 1 << 15
+	defaultTombstoneCount = 1 << 14
+)
+
+// Ledger is the account. Make one with New.
+type Ledger struct {
+	table *resources.Table
+
+	// mu guards everything below. Exported methods lock; unexported ones
+	// assume the lock is held.
+	mu sync.RWMutex
+
+	revision uint64
+	journal  journal
+
+	nodeIndex map[string]int32 // name -> index into nodes, flags and rows of free
+	nodes     []*node          // nil where an index is unused
+	freeIndex []int32          // unused indexes
+	flags     []uint8          // per node: nodeKnown, nodeCordoned
+	// free holds allocatable-used for every node and column in rows of stride
+	// numbers, so that checking a pod against all nodes walks memory in order.
+	free   []int64
+	stride int
+
+	byUID map[types.UID]*claim
+	// byName finds the claims of pods that had no UID when they were reserved,
+	// and of all other claims made by Reserve: callers of /unreserve may know
+	// a pod by name only. Claims made by StartBind or ObservePod are not in it.
+	byName    map[nameKey]*claim
+	pool      *claim // released claims, linked by next
+	deadlines deadlineHeap
+	gone      tombstones
+
+	stateCount [numStates]int
+}
+
+// New returns an empty ledger.
+func New(o Options) *Ledger {
+	if o.JournalSize <= 0 {
+		o.JournalSize = defaultJournalSize
+	}
+	if o.TombstoneCount <= 0 {
+		o.TombstoneCount = defaultTombstoneCount
+	}
+	return &Ledger{
+		table:     resources.NewTable(),
+		revision:  o.FirstRevision,
+		journal:   newJournal(o.JournalSize, o.FirstRevision),
+		nodeIndex: map[string]int32{},
+		stride:    8,
+		byUID:     map[types.UID]*claim{},
+		byName:    map[nameKey]*claim{},
+		gone:      newTombstones(o.TombstoneCount),
+	}
+}
+
+// Table returns the columns of the ledger's resources. Requests given to the
+// ledger must be made with it.
+func (l *Ledger) Table() *resources.Table { return l.table }
+
+// Revision returns the counter that every change raises.
+func (l *Ledger) Revision() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.revision
+}

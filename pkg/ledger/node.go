@@ -1,0 +1,188 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	nodeKnown    uint8 = 1 << iota // the API server has such a node
+	nodeCordoned                   // its spec.unschedulable is set
+)
+
+// node is the account of one node. A node that was deleted, or not seen yet,
+// stays as long as claims are on it: when it comes back they still count.
+type node struct {
+	name        string
+	uid         types.UID
+	allocatable []int64 // by column; shorter than the table where the rest is 0
+	used        []int64 // by column, as allocatable
+	saturated   bool    // a sum had no int64: used must be recounted on release
+	ports       map[resources.PortKey][]portUse
+	claims      *claim // head of the list
+	claimCount  int
+}
+
+// portUse is one claim's use of a host port.
+type portUse struct {
+	ip    string
+	claim *claim
+}
+
+func at(row []int64, c resources.Column) int64 {
+	if int(c) < len(row) {
+		return row[c]
+	}
+	return 0
+}
+
+// row returns the free amounts of a node.
+func (l *Ledger) row(i int32) []int64 {
+	return l.free[int(i)*l.stride : (int(i)+1)*l.stride]
+}
+
+// ensureNode returns the index of a node and makes an account for it, not known
+// to exist yet, where there is none.
+func (l *Ledger) ensureNode(name string) int32 {
+	if i, ok := l.nodeIndex[name]; ok {
+		return i
+	}
+	var i int32
+	if n := len(l.freeIndex); n > 0 {
+		i = l.freeIndex[n-1]
+		l.freeIndex = l.freeIndex[:n-1]
+	} else {
+		i = int32(len(l.nodes))
+		l.nodes = append(l.nodes, nil)
+		l.flags = append(l.flags, 0)
+		l.free = append(l.free, make([]int64, l.stride)...)
+	}
+	l.nodes[i] = &node{name: name}
+	l.nodeIndex[name] = i
+	clear(l.row(i))
+	return i
+}
+
+// dropIfEmpty forgets a node that does not exist and has no claims left.
+func (l *Ledger) dropIfEmpty(i int32) {
+	n := l.nodes[i]
+	if l.flags[i]&nodeKnown != 0 || n.claimCount > 0 {
+		return
+	}
+	delete(l.nodeIndex, n.name)
+	l.nodes[i] = nil
+	l.flags[i] = 0
+	l.freeIndex = append(l.freeIndex, i)
+}
+
+// widen makes the rows long enough for every column the table has given out.
+func (l *Ledger) widen() {
+	need := l.table.Len()
+	if need <= l.stride {
+		return
+	}
+	stride := (need + 7) &^ 7
+	free := make([]int64, len(l.nodes)*stride)
+	for i := range l.nodes {
+		copy(free[i*stride:], l.row(int32(i)))
+	}
+	l.free, l.stride = free, stride
+}
+
+// refresh recomputes one free amount of a node.
+func (l *Ledger) refresh(i int32, c resources.Column) {
+	n := l.nodes[i]
+	l.row(i)[c] = resources.Sub(at(n.allocatable, c), at(n.used, c))
+}
+
+// use adds (sign 1) or takes back (sign -1) a request's amounts.
+func (l *Ledger) use(i int32, req *resources.Request, sign int64) {
+	n := l.nodes[i]
+	if last := len(req.Amounts) - 1; last >= 0 && int(req.Amounts[last].Column) >= len(n.used) {
+		l.widen()
+		n.used = append(n.used, make([]int64, l.stride-len(n.used))...)
+	}
+	for _, a := range req.Amounts {
+		sum, exact := resources.Add(n.used[a.Column], sign*a.Value)
+		n.used[a.Column] = sum
+		if !exact {
+			n.saturated = true
+		}
+		l.refresh(i, a.Column)
+	}
+}
+
+// place puts a claim on a node's account.
+func (l *Ledger) place(c *claim, i int32) {
+	c.node = i
+	n := l.nodes[i]
+	l.use(i, c.request, 1)
+	for _, p := range c.request.Ports {
+		if n.ports == nil {
+			n.ports = map[resources.PortKey][]portUse{}
+		}
+		n.ports[p.PortKey] = append(n.ports[p.PortKey], portUse{ip: p.IP, claim: c})
+	}
+	c.prev, c.next = nil, n.claims
+	if n.claims != nil {
+		n.claims.prev = c
+	}
+	n.claims = c
+	n.claimCount++
+}
+
+// retract takes a claim off its node's account.
+func (l *Ledger) retract(c *claim) {
+	n := l.nodes[c.node]
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		n.claims = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.prev, c.next = nil, nil
+	n.claimCount--
+	for _, p := range c.request.Ports {
+		uses := slices.DeleteFunc(n.ports[p.PortKey], func(u portUse) bool { return u.claim == c })
+		if len(uses) == 0 {
+			delete(n.ports, p.PortKey)
+		} else {
+			n.ports[p.PortKey] = uses
+		}
+	}
+	if n.saturated {
+		l.recount(c.node)
+		return
+	}
+	l.use(c.node, c.request, -1)
+}
+
+// recount sums a node's use anew: a sum that saturated cannot be taken back.
+func (l *Ledger) recount(i int32) {
+	n := l.nodes[i]
+	n.saturated = false
+	clear(n.used)
+	for c := n.claims; c != nil; c = c.next {
+		l.use(i, c.request, 1)
+	}
+	for col := range n.used {
+		l.refresh(i, resources.Column(col))
+	}
+}
+
+// overcommitted reports whether a known node has more used than allocatable.
+func (l *Ledger) overcommitted(i int32) bool {
+	if l.flags[i]&nodeKnown == 0 {
+		return false
+	}
+	for _, free := range l.row(i) {
+		if free < 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,163 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// ObserveNode records what the API server says of a node and reports whether
+// that was news. Use that does not fit what the node offers stays recorded.
+func (l *Ledger) ObserveNode(o NodeObservation) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.widen()
+	i := l.ensureNode(o.Name)
+	n := l.nodes[i]
+	flags := nodeKnown
+	if o.Unschedulable {
+		flags |= nodeCordoned
+	}
+	allocatable := make([]int64, l.stride)
+	for _, a := range o.Allocatable {
+		allocatable[a.Column] = a.Value
+	}
+	if l.flags[i] == flags && n.uid == o.UID && sameRow(n.allocatable, allocatable) {
+		return false
+	}
+	n.uid, n.allocatable, l.flags[i] = o.UID, allocatable, flags
+	for col := range l.stride {
+		l.refresh(i, resources.Column(col))
+	}
+	l.append(Event{
+		Type: NodeUpdated, Node: o.Name, NodeUID: o.UID,
+		Allocatable: slices.Clone(o.Allocatable), Unschedulable: o.Unschedulable,
+	})
+	return true
+}
+
+// sameRow compares rows of which one may be shorter: what it lacks is 0.
+func sameRow(a, b []int64) bool {
+	for c := range max(len(a), len(b)) {
+		if at(a, resources.Column(c)) != at(b, resources.Column(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// RemoveNode records that a node was deleted. Its claims stay: they count again
+// should a node of that name come back, and end with their pods.
+func (l *Ledger) RemoveNode(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, ok := l.nodeIndex[name]
+	if !ok || l.flags[i]&nodeKnown == 0 {
+		return false
+	}
+	l.flags[i] = 0
+	l.append(Event{Type: NodeRemoved, Node: name, NodeUID: l.nodes[i].uid})
+	l.dropIfEmpty(i)
+	return true
+}
+
+// ObservePod records that a pod, bound and not finished, is on a node. It is
+// never refused. A claim elsewhere follows the pod.
+func (l *Ledger) ObservePod(o PodObservation) Observed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone.has(o.Pod.UID) {
+		if l.gone.newerOrSame(o.Pod.UID, o.ResourceVersion) {
+			return ObservedNothing
+		}
+		l.gone.forget(o.Pod.UID)
+	}
+	c := l.lookup(o.Pod)
+	if c == nil {
+		l.observeNew(&o)
+		return ObservedNew
+	}
+	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
+		return ObservedNothing
+	}
+	c.version = max(c.version, o.ResourceVersion)
+	l.adopt(c, o.Pod.UID)
+	if l.nodes[c.node].name != o.Node {
+		l.move(c, &o)
+		return ObservedMoved
+	}
+	return l.observeInPlace(c, &o)
+}
+
+func (l *Ledger) observeNew(o *PodObservation) {
+	c := l.newClaim(&Placement{
+		Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority,
+	})
+	c.version = o.ResourceVersion
+	l.index(c, false)
+	l.place(c, l.ensureNode(o.Node))
+	l.setState(c, Bound)
+	l.record(ClaimBound, c)
+}
+
+func (l *Ledger) move(c *claim, o *PodObservation) {
+	from := c.node
+	l.retract(c)
+	c.request = o.Request
+	l.place(c, l.ensureNode(o.Node))
+	l.setState(c, Bound)
+	e := l.claimEvent(ClaimMoved, c)
+	e.MovedFrom = l.nodes[from].name
+	l.append(e)
+	l.dropIfEmpty(from)
+}
+
+func (l *Ledger) observeInPlace(c *claim, o *PodObservation) Observed {
+	resized := !c.request.Equal(o.Request)
+	if resized {
+		i := c.node
+		l.retract(c)
+		c.request = o.Request
+		l.place(c, i)
+	} else {
+		c.request = o.Request // equal; keeps one copy in memory instead of two
+	}
+	switch {
+	case c.state != Bound:
+		l.setState(c, Bound)
+		l.record(ClaimBound, c)
+		return ObservedConfirmed
+	case resized:
+		l.record(ClaimResized, c)
+		return ObservedResized
+	default:
+		return ObservedNothing
+	}
+}
+
+// ObserveUnbound records that a pod exists and has no node. That releases
+// nothing, because what it tells may be older than the claim; a claim made
+// before the pod existed gets the pod's UID.
+func (l *Ledger) ObserveUnbound(pod PodRef) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.lookup(pod); c != nil {
+		l.adopt(c, pod.UID)
+	}
+}
+
+// RemovePod records that a pod was deleted, or has finished (phase Succeeded or
+// Failed), and reports whether it had a claim. resourceVersion is the newest
+// known of the pod, 0 if unknown.
+func (l *Ledger) RemovePod(pod PodRef, resourceVersion uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.byUID[pod.UID]
+	if pod.UID == "" || c == nil {
+		l.gone.add(pod.UID, resourceVersion)
+		return false
+	}
+	l.gone.add(pod.UID, max(resourceVersion, c.version))
+	l.release(c, ClaimRemoved)
+	return true
+}

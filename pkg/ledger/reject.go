@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// hostPortPrefix starts Rejection.Resource where a host port is what is short.
+const hostPortPrefix = "hostPort/"
+
+// reject explains a refusal. own is the claim the pod has, or nil.
+func (l *Ledger) reject(p *Placement, v Verdict, own *claim) *Rejection {
+	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
+	if own != nil {
+		r.ClaimedOn = l.nodes[own.node].name
+	}
+	i, ok := l.nodeIndex[p.Node]
+	if !ok {
+		return r
+	}
+	switch v.Reason {
+	case InsufficientResource:
+		l.explainShortage(r, i, p.Request, v.Column)
+	case HostPortConflict:
+		l.explainPort(r, i, p.Request, own)
+	}
+	return r
+}
+
+func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, col resources.Column) {
+	if len(req.Unlisted) > 0 && req.Value(col) <= at(l.row(i), col) {
+		r.Resource, r.Requested = string(req.Unlisted[0].Name), req.Unlisted[0].Value
+		return
+	}
+	r.Resource = string(l.table.Name(col))
+	r.Requested = req.Value(col)
+	r.Free = at(l.row(i), col)
+	r.Holders = l.holders(i, col)
+}
+
+func (l *Ledger) explainPort(r *Rejection, i int32, req *resources.Request, own *claim) {
+	p := l.portTaken(i, req, func(c *claim) bool { return c == own })
+	if p == nil {
+		return
+	}
+	r.Resource = fmt.Sprintf("%s%s/%d", hostPortPrefix, p.Protocol, p.Port)
+	r.Requested = 1
+	for _, u := range l.nodes[i].ports[p.PortKey] {
+		if p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) && len(r.Holders) < maxHolders {
+			r.Holders = append(r.Holders, holder(u.claim, 1))
+		}
+	}
+}
+
+// holders lists the claims that use most of a resource on a node.
+func (l *Ledger) holders(i int32, col resources.Column) []Holder {
+	var top []Holder
+	for c := l.nodes[i].claims; c != nil; c = c.next {
+		amount := c.request.Value(col)
+		if amount == 0 || (len(top) == maxHolders && amount <= top[maxHolders-1].Amount) {
+			continue
+		}
+		if len(top) == maxHolders {
+			top = top[:maxHolders-1]
+		}
+		at, _ := slices.BinarySearchFunc(top, amount, func(h Holder, a int64) int { return cmp.Compare(a, h.Amount) })
+		top = slices.Insert(top, at, holder(c, amount))
+	}
+	return top
+}
+
+func holder(c *claim, amount int64) Holder {
+	return Holder{Pod: c.pod, Scheduler: c.scheduler, State: c.state, Amount: amount}
+}
+
+// Message says in words why the pod was refused and what would help.
+func (r *Rejection) Message() string {
+	switch r.Reason {
+	case NodeUnknown:
+		return fmt.Sprintf("node %q is not in the ledger: it does not exist or was deleted; choose another node", r.Node)
+	case NodeUnschedulable:
+		return fmt.Sprintf("node %q is cordoned and pod %s does not tolerate it; choose another node", r.Node, r.Pod)
+	case InsufficientResource:
+		return fmt.Sprintf("node %q has too little %s for pod %s: requested %d, free %d%s",
+			r.Node, r.Resource, r.Pod, r.Requested, r.Free, r.holdersText())
+	case HostPortConflict:
+		return fmt.Sprintf("%s on node %q, asked for by pod %s, is taken%s", r.Resource, r.Node, r.Pod, r.holdersText())
+	case ClaimedElsewhere:
+		return fmt.Sprintf("pod %s already has a claim on node %q, not on %q; unreserve it there first", r.Pod, r.ClaimedOn, r.Node)
+	case PodGone:
+		return fmt.Sprintf("pod %s (uid %s) was deleted or has finished; do not schedule it", r.Pod, r.Pod.UID)
+	case NotOwner:
+		return fmt.Sprintf("the reservation of pod %s belongs to another scheduler; only that one may give it back", r.Pod)
+	case BindInFlight:
+		return fmt.Sprintf("pod %s is bound, or being bound, to node %q; delete the pod to free its room", r.Pod, r.ClaimedOn)
+	default:
+		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
+	}
+}
+
+// holdersText names the largest holder only: the full list is in Holders.
+func (r *Rejection) holdersText() string {
+	if len(r.Holders) == 0 {
+		return ""
+	}
+	h := r.Holders[0]
+	text := fmt.Sprintf("; largest holder %s (%d, %s", h.Pod, h.Amount, h.State)
+	if h.Scheduler != "" {
+		text += " by " + h.Scheduler
+	}
+	return text + ")"
+}

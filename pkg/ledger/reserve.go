@@ -1,0 +1,329 @@
+package ledger
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Reserve decides a plan in one step. Claims whose deadline has passed at now
+// make room first. In mode AllOrNothing nothing is reserved unless everything
+// is; the rejections then still tell of every placement that has no room next
+// to the others. A dry run changes nothing, not even the revision.
+func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !plan.DryRun {
+		l.expire(now)
+		plan.Without = nil
+	}
+	absent := l.setAside(plan.Without)
+	steps := make([]step, 0, len(plan.Placements))
+	var rejections []Rejection
+	for k := range plan.Placements {
+		s, rejection := l.tryReserve(&plan.Placements[k])
+		if rejection != nil {
+			rejections = append(rejections, *rejection)
+			continue
+		}
+		steps = append(steps, s)
+	}
+	granted := len(steps)
+	if len(rejections) > 0 && plan.Mode != Partial {
+		granted = 0
+	}
+	if granted == 0 || plan.DryRun {
+		for k := len(steps) - 1; k >= 0; k-- {
+			l.undo(&steps[k])
+		}
+	} else {
+		for k := range steps {
+			l.commit(&steps[k], plan.Deadline)
+		}
+	}
+	l.putBack(absent)
+	return Result{Granted: granted, Rejections: rejections, Revision: l.revision}
+}
+
+// step is one granted placement of a plan that can still be undone.
+type step struct {
+	claim *claim
+	fresh bool               // the claim was made by this plan
+	was   *resources.Request // what an older claim asked for; nil if unchanged
+}
+
+// tryReserve applies one placement without telling anybody.
+func (l *Ledger) tryReserve(p *Placement) (step, *Rejection) {
+	if c := l.lookup(p.Pod); c != nil {
+		return l.tryRenew(c, p)
+	}
+	i, rejection := l.admit(p)
+	if rejection != nil {
+		return step{}, rejection
+	}
+	c := l.newClaim(p)
+	l.index(c, true)
+	l.place(c, i)
+	l.setState(c, Reserved)
+	return step{claim: c, fresh: true}, nil
+}
+
+// tryRenew grants a placement for a pod that has a claim already: on the same
+// node it is the same success, as long as a changed request still fits.
+func (l *Ledger) tryRenew(c *claim, p *Placement) (step, *Rejection) {
+	if l.nodes[c.node].name != p.Node {
+		return step{}, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
+	}
+	if c.state != Reserved || c.request.Equal(p.Request) {
+		return step{claim: c}, nil
+	}
+	was := c.request
+	if v := l.swapRequest(c, p.Request); v.Reason != Fits {
+		return step{}, l.reject(p, v, c)
+	}
+	return step{claim: c, was: was}, nil
+}
+
+// swapRequest makes a claim ask for something else if that fits in its place.
+func (l *Ledger) swapRequest(c *claim, req *resources.Request) Verdict {
+	i := c.node
+	l.retract(c)
+	v := l.fits(i, req)
+	if v.Reason == Fits {
+		c.request = req
+	}
+	l.place(c, i)
+	return v
+}
+
+// admit finds the node of a placement for a pod without a claim and checks that
+// the pod fits there.
+func (l *Ledger) admit(p *Placement) (int32, *Rejection) {
+	if l.gone.has(p.Pod.UID) {
+		return 0, l.reject(p, Verdict{Reason: PodGone}, nil)
+	}
+	i, ok := l.nodeIndex[p.Node]
+	if !ok {
+		return 0, l.reject(p, Verdict{Reason: NodeUnknown}, nil)
+	}
+	if v := l.fits(i, p.Request); v.Reason != Fits {
+		return 0, l.reject(p, v, nil)
+	}
+	return i, nil
+}
+
+// undo takes a step back as if it had never been.
+func (l *Ledger) undo(s *step) {
+	c := s.claim
+	if s.was != nil {
+		i := c.node
+		l.retract(c)
+		c.request = s.was
+		l.place(c, i)
+	}
+	if !s.fresh {
+		return
+	}
+	l.retract(c)
+	l.unindex(c)
+	l.stateCount[c.state]--
+	*c = claim{next: l.pool}
+	l.pool = c
+}
+
+// commit makes a step last: it gets its deadline and its place in the journal.
+func (l *Ledger) commit(s *step, deadline time.Time) {
+	c := s.claim
+	if c.state != Reserved {
+		return
+	}
+	changed := s.fresh || s.was != nil
+	// A deadline is only ever put off, and a claim without one keeps having none.
+	expires := s.fresh || (c.heapIndex >= 0 && deadline.UnixNano() > c.deadline)
+	if expires && !deadline.IsZero() {
+		l.deadlines.set(c, deadline.UnixNano())
+		changed = true
+	}
+	if changed {
+		l.record(ClaimReserved, c)
+	}
+}
+
+// aside is a claim taken off the account for the length of a dry run.
+type aside struct {
+	claim *claim
+	named bool
+}
+
+// setAside takes the claims of some pods off the account: until putBack, the
+// ledger answers as if those pods were gone.
+func (l *Ledger) setAside(pods []types.UID) []aside {
+	var absent []aside
+	for _, uid := range pods {
+		if c := l.byUID[uid]; c != nil {
+			absent = append(absent, aside{claim: c, named: c.named})
+			l.retract(c)
+			l.unindex(c)
+		}
+	}
+	return absent
+}
+
+func (l *Ledger) putBack(absent []aside) {
+	for _, a := range absent {
+		l.index(a.claim, a.named)
+		l.place(a.claim, a.claim.node)
+	}
+}
+
+// StartBind reserves room for a pod, unless it is reserved already, and marks it
+// Binding, in one step: the caller is about to bind it and must call Confirm or
+// BindFailed when it knows how that ended. It returns the state the claim was in
+// before: Binding where another bind of the pod is in flight, Bound where the
+// pod is on that node already.
+//
+// A reservation whose node has vanished or lost room since is refused: the
+// kubelet would reject the pod.
+func (l *Ledger) StartBind(p *Placement, now time.Time) (State, *Rejection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expire(now)
+	c := l.lookup(p.Pod)
+	if c == nil {
+		i, rejection := l.admit(p)
+		if rejection != nil {
+			return NoClaim, rejection
+		}
+		c = l.newClaim(p)
+		l.index(c, false)
+		l.place(c, i)
+		l.setState(c, Binding)
+		l.record(ClaimBinding, c)
+		return NoClaim, nil
+	}
+	before := c.state
+	if l.nodes[c.node].name != p.Node {
+		return before, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
+	}
+	if before != Reserved {
+		return before, nil
+	}
+	if rejection := l.redeem(c, p); rejection != nil {
+		return before, rejection
+	}
+	return before, nil
+}
+
+// redeem turns a reservation into a bind in flight.
+func (l *Ledger) redeem(c *claim, p *Placement) *Rejection {
+	if l.flags[c.node]&nodeKnown == 0 {
+		return l.reject(p, Verdict{Reason: NodeUnknown}, c)
+	}
+	if !c.request.Equal(p.Request) {
+		if v := l.swapRequest(c, p.Request); v.Reason != Fits {
+			return l.reject(p, v, c)
+		}
+	}
+	for _, a := range c.request.Amounts {
+		if l.row(c.node)[a.Column] < 0 {
+			return l.reject(p, Verdict{Reason: InsufficientResource, Column: a.Column}, c)
+		}
+	}
+	l.adopt(c, p.Pod.UID)
+	l.setState(c, Binding)
+	l.record(ClaimBinding, c)
+	return nil
+}
+
+// Confirm records that the API server has bound the pod to the node. It reports
+// whether the pod has a claim there: false when an observation was faster and
+// the pod is gone or elsewhere already.
+func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.lookup(pod)
+	if c == nil || l.nodes[c.node].name != nodeName {
+		return false
+	}
+	if c.state != Bound {
+		l.setState(c, Bound)
+		l.record(ClaimBound, c)
+	}
+	return true
+}
+
+// BindFailed gives back the room of a bind that definitely failed. It reports
+// whether there was such a bind in flight on that node.
+func (l *Ledger) BindFailed(pod PodRef, nodeName string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.lookup(pod)
+	if c == nil || c.state != Binding || l.nodes[c.node].name != nodeName {
+		return false
+	}
+	l.release(c, ClaimBindFailed)
+	return true
+}
+
+// Unreserve gives back reservations. Of each placement only the pod and, where
+// not empty, the node and the scheduler count: they must be those of the claim.
+// A pod without a claim is a success, so that a repeat is one. Claims that are
+// Binding or Bound are refused: only their pods' deletion ends them.
+func (l *Ledger) Unreserve(placements []Placement) Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var result Result
+	for k := range placements {
+		p := &placements[k]
+		c := l.lookup(p.Pod)
+		var reason Reason
+		switch {
+		case c == nil:
+		case p.Node != "" && l.nodes[c.node].name != p.Node:
+			reason = ClaimedElsewhere
+		case p.Scheduler != "" && c.scheduler != "" && c.scheduler != p.Scheduler:
+			reason = NotOwner
+		case c.state != Reserved:
+			reason = BindInFlight
+		default:
+			l.release(c, ClaimUnreserved)
+		}
+		if reason != Fits {
+			result.Rejections = append(result.Rejections, *l.reject(p, Verdict{Reason: reason}, c))
+			continue
+		}
+		result.Granted++
+	}
+	result.Revision = l.revision
+	return result
+}
+
+// Expire releases the reservations whose deadline is not after now and returns
+// how many there were.
+func (l *Ledger) Expire(now time.Time) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.expire(now)
+}
+
+func (l *Ledger) expire(now time.Time) int {
+	count := 0
+	for c := l.deadlines.first(); c != nil && c.deadline <= now.UnixNano(); c = l.deadlines.first() {
+		l.release(c, ClaimExpired)
+		count++
+	}
+	return count
+}
+
+// NextDeadline returns when the next reservation expires, and false where none does.
+func (l *Ledger) NextDeadline() (time.Time, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	c := l.deadlines.first()
+	if c == nil {
+		return time.Time{}, false
+	}
+	return time.Unix(0, c.deadline), true
+}

@@ -1,0 +1,194 @@
+package ledger
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// PodRef names a pod. UID is empty only for a pod that does not exist yet.
+type PodRef struct {
+	Namespace string
+	Name      string
+	UID       types.UID
+}
+
+// String returns namespace/name.
+func (p PodRef) String() string { return p.Namespace + "/" + p.Name }
+
+func (p PodRef) key() nameKey { return nameKey{p.Namespace, p.Name} }
+
+type nameKey struct{ namespace, name string }
+
+// State is where a claim is in its life; see the package comment.
+type State uint8
+
+// The states of a claim. NoClaim is the state of a pod the ledger has nothing for.
+const (
+	NoClaim State = iota
+	Reserved
+	Binding
+	Bound
+	numStates
+)
+
+var stateNames = [numStates]string{"None", "Reserved", "Binding", "Bound"}
+
+// String returns the state's name as the API and the metrics show it.
+func (s State) String() string { return stateNames[s] }
+
+// Mode says what becomes of a plan of which a part does not fit.
+type Mode string
+
+// The modes of a plan.
+const (
+	// AllOrNothing grants every placement or none.
+	AllOrNothing Mode = "AllOrNothing"
+	// Partial grants the placements that fit, tried in order.
+	Partial Mode = "Partial"
+)
+
+// Placement asks for room for one pod on one node.
+type Placement struct {
+	Pod  PodRef
+	Node string
+	// Request is what the pod asks for. The ledger keeps the pointer, so it
+	// must not be changed afterwards.
+	Request *resources.Request
+	// Scheduler is the name of the scheduler that asks.
+	Scheduler string
+	// Priority is the pod's priority.
+	Priority int32
+}
+
+// Plan is a set of placements decided in one step.
+type Plan struct {
+	Placements []Placement
+	Mode       Mode
+	// Deadline is when the claims expire unless their pods are being bound.
+	Deadline time.Time
+	// DryRun decides and changes nothing.
+	DryRun bool
+	// Without names pods to leave out of the account while deciding ("what if
+	// they were gone"). Allowed only in a dry run.
+	Without []types.UID
+}
+
+// Result is the answer to a plan.
+type Result struct {
+	// Granted is how many placements hold room now, those that did before
+	// included. In mode AllOrNothing it is all of them or 0.
+	Granted int
+	// Rejections tells of each placement that was refused, in plan order.
+	Rejections []Rejection
+	// Revision is the ledger's revision the answer is true for.
+	Revision uint64
+}
+
+// Reason is the kind of a refusal.
+type Reason uint8
+
+// The kinds of refusals. Fits is none of them.
+const (
+	Fits                 Reason = iota
+	NodeUnknown                 // the ledger has seen no such node, or it was deleted
+	NodeUnschedulable           // cordoned, and the pod does not tolerate it
+	InsufficientResource        // a resource, or the pod count, has too little left
+	HostPortConflict            // a host port the pod asks for is taken
+	ClaimedElsewhere            // the pod already has a claim on another node
+	PodGone                     // the pod was deleted, or has finished
+	NotOwner                    // the claim belongs to another scheduler
+	BindInFlight                // the claim is being bound, or bound, and cannot be given back
+	numReasons
+)
+
+var reasonNames = [numReasons]string{
+	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict",
+	"ClaimedElsewhere", "PodGone", "NotOwner", "BindInFlight",
+}
+
+// String returns the reason's name as the API shows it.
+func (r Reason) String() string { return reasonNames[r] }
+
+// Rejection explains one refusal with what the ledger had at that moment.
+type Rejection struct {
+	Pod    PodRef
+	Node   string
+	Reason Reason
+	// Resource is the resource there is too little of, or "hostPort/TCP/80".
+	Resource string
+	// Requested and Free are in milli-CPU for cpu, else in the resource's own
+	// unit. Free is negative where the node is overcommitted.
+	Requested, Free int64
+	// ClaimedOn is the node of the pod's claim (ClaimedElsewhere, BindInFlight).
+	ClaimedOn string
+	// Holders are those who use most of the resource on the node.
+	Holders []Holder
+}
+
+// Holder is one claim that uses some of what a rejected request needed.
+type Holder struct {
+	Pod       PodRef
+	Scheduler string
+	State     State
+	Amount    int64
+}
+
+// maxHolders bounds the holders a rejection lists.
+const maxHolders = 5
+
+// NodeObservation is what the API server says of a node.
+type NodeObservation struct {
+	Name string
+	UID  types.UID
+	// Allocatable is status.allocatable, see resources.Allocatable.
+	Allocatable []resources.Amount
+	// Unschedulable is spec.unschedulable (cordoned).
+	Unschedulable bool
+}
+
+// PodObservation is what the API server says of a pod that is bound and has not
+// finished.
+type PodObservation struct {
+	Pod       PodRef
+	Node      string
+	Request   *resources.Request
+	Scheduler string
+	Priority  int32
+	// ResourceVersion orders observations of the same pod; 0 means unknown.
+	ResourceVersion uint64
+}
+
+// Observed tells what an ObservePod changed.
+type Observed uint8
+
+// The outcomes of ObservePod.
+const (
+	// ObservedNothing: known already, or older than what is known.
+	ObservedNothing Observed = iota
+	// ObservedNew: the pod was bound without any claim.
+	ObservedNew
+	// ObservedConfirmed: a Reserved or Binding claim turned Bound.
+	ObservedConfirmed
+	// ObservedMoved: the claim was on another node and has followed the pod.
+	ObservedMoved
+	// ObservedResized: the pod counts for another amount than before.
+	ObservedResized
+)
+
+// Verdict is the short answer to whether a pod fits a node.
+type Verdict struct {
+	Reason Reason
+	// Column is the resource that is short when Reason is InsufficientResource
+	// and the ledger has a column for it.
+	Column resources.Column
+}
+
+// Stats are the counts behind the metrics.
+type Stats struct {
+	Claims             [numStates]int // by State
+	Nodes              int            // nodes that exist
+	OvercommittedNodes int            // nodes with more used than allocatable
+}

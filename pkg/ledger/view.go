@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// NodeView is a node's account as readers see it.
+type NodeView struct {
+	Name          string
+	UID           types.UID
+	Exists        bool // false: deleted, or not seen yet, but pods are on it
+	Unschedulable bool
+	Claims        int
+	// Amounts has an entry for every resource the node offers or its claims use,
+	// ordered by name.
+	Amounts []AmountView
+}
+
+// AmountView is one resource of a node: milli-CPU for cpu, else its own unit.
+type AmountView struct {
+	Resource    v1.ResourceName
+	Allocatable int64
+	Bound       int64 // used by pods that are bound
+	Reserved    int64 // used by claims that are Reserved or Binding
+	Free        int64 // Allocatable - Bound - Reserved; negative if overcommitted
+}
+
+// Overcommitted reports whether more than allocatable is used of any resource.
+func (n *NodeView) Overcommitted() bool {
+	return n.Exists && slices.ContainsFunc(n.Amounts, func(a AmountView) bool { return a.Free < 0 })
+}
+
+// ClaimView is a claim as readers see it.
+type ClaimView struct {
+	Pod       PodRef
+	Node      string
+	State     State
+	Scheduler string
+	Priority  int32
+	Request   *resources.Request // must not be changed
+	Deadline  time.Time          // zero unless it expires
+}
+
+// Snapshot is the whole account at one revision, from which a mirror starts.
+type Snapshot struct {
+	Revision uint64
+	Nodes    []NodeView
+	Claims   []ClaimView
+}
+
+// Nodes returns all nodes, ordered by name, and the revision they are of.
+func (l *Ledger) Nodes() ([]NodeView, uint64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.nodeViews(), l.revision
+}
+
+// Node returns one node and its claims; ok is false where there is none.
+func (l *Ledger) Node(name string) (view NodeView, claims []ClaimView, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	i, ok := l.nodeIndex[name]
+	if !ok {
+		return NodeView{}, nil, false
+	}
+	for c := l.nodes[i].claims; c != nil; c = c.next {
+		claims = append(claims, l.claimView(c))
+	}
+	sortClaims(claims)
+	return l.nodeView(i), claims, true
+}
+
+// Claims returns all claims, ordered by namespace and name, and the revision
+// they are of.
+func (l *Ledger) Claims() ([]ClaimView, uint64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.claimViews(), l.revision
+}
+
+// Claim returns the claim of one pod; ok is false where it has none.
+func (l *Ledger) Claim(pod PodRef) (view ClaimView, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if c := l.lookup(pod); c != nil {
+		return l.claimView(c), true
+	}
+	return ClaimView{}, false
+}
+
+// Snapshot returns everything at one revision.
+func (l *Ledger) Snapshot() Snapshot {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Claims: l.claimViews()}
+}
+
+// Stats returns the counts behind the metrics.
+func (l *Ledger) Stats() Stats {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	s := Stats{Claims: l.stateCount}
+	for i, flags := range l.flags {
+		if flags&nodeKnown == 0 {
+			continue
+		}
+		s.Nodes++
+		if l.overcommitted(int32(i)) {
+			s.OvercommittedNodes++
+		}
+	}
+	return s
+}
+
+func (l *Ledger) nodeViews() []NodeView {
+	views := make([]NodeView, 0, len(l.nodeIndex))
+	for _, i := range l.nodeIndex {
+		views = append(views, l.nodeView(i))
+	}
+	slices.SortFunc(views, func(a, b NodeView) int { return cmp.Compare(a.Name, b.Name) })
+	return views
+}
+
+func (l *Ledger) nodeView(i int32) NodeView {
+	n := l.nodes[i]
+	view := NodeView{
+		Name: n.name, UID: n.uid, Claims: n.claimCount,
+		Exists: l.flags[i]&nodeKnown != 0, Unschedulable: l.flags[i]&nodeCordoned != 0,
+	}
+	reserved := make([]int64, l.stride)
+	for c := n.claims; c != nil; c = c.next {
+		if c.state == Bound {
+			continue
+		}
+		for _, a := range c.request.Amounts {
+			reserved[a.Column], _ = resources.Add(reserved[a.Column], a.Value)
+		}
+	}
+	for col := range l.table.Len() {
+		column := resources.Column(col)
+		allocatable, used := at(n.allocatable, column), at(n.used, column)
+		if allocatable == 0 && used == 0 {
+			continue
+		}
+		pending := at(reserved, column)
+		view.Amounts = append(view.Amounts, AmountView{
+			Resource: l.table.Name(column), Allocatable: allocatable,
+			Bound: resources.Sub(used, pending), Reserved: pending, Free: resources.Sub(allocatable, used),
+		})
+	}
+	slices.SortFunc(view.Amounts, func(a, b AmountView) int { return cmp.Compare(a.Resource, b.Resource) })
+	return view
+}
+
+func (l *Ledger) claimViews() []ClaimView {
+	views := make([]ClaimView, 0, len(l.byUID))
+	for _, n := range l.nodes {
+		if n == nil {
+			continue
+		}
+		for c := n.claims; c != nil; c = c.next {
+			views = append(views, l.claimView(c))
+		}
+	}
+	sortClaims(views)
+	return views
+}
+
+func (l *Ledger) claimView(c *claim) ClaimView {
+	return ClaimView{
+		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
+		Priority: c.priority, Request: c.request, Deadline: c.deadlineTime(),
+	}
+}
+
+func sortClaims(claims []ClaimView) {
+	slices.SortFunc(claims, func(a, b ClaimView) int {
+		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+}

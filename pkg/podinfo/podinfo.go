@@ -1,0 +1,72 @@
+// Package podinfo holds the compact form of a pod that the adapters around the
+// ledger share: who it is, who schedules it, where it is and what it counts
+// for. A cluster's pods are kept in memory in this form, so a field belongs
+// here only if a decision, a log line or an answer needs it for every pod.
+package podinfo
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Info is what is kept of one pod. It is not changed once made, so it may be
+// shared.
+type Info struct {
+	Ref ledger.PodRef
+	// ResourceVersion orders states of the same pod; 0 where the pod did not
+	// come from the API server.
+	ResourceVersion uint64
+	Node            string // spec.nodeName; empty until bound
+	Scheduler       string // spec.schedulerName
+	Priority        int32
+	Finished        bool // phase Succeeded or Failed: it uses nothing any more
+	Deleting        bool // has a deletionTimestamp: it uses its room until it is gone
+	// Request is what the pod counts for: while it has no node by its spec,
+	// then by spec and status (in-place resize).
+	Request *resources.Request
+}
+
+// New makes the compact form of a pod. It returns an error, saying which field
+// is wrong, for a pod without a node whose requests are negative or too large
+// to count.
+func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
+	info := &Info{
+		Ref:       ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Node:      pod.Spec.NodeName,
+		Scheduler: pod.Spec.SchedulerName,
+		Priority:  corev1helpers.PodPriority(pod),
+		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
+		Deleting:  pod.DeletionTimestamp != nil,
+	}
+	// Resource versions of built-in resources are decimal numbers that grow;
+	// one that is not tells no order, which 0 stands for.
+	if version, err := strconv.ParseUint(pod.ResourceVersion, 10, 64); err == nil {
+		info.ResourceVersion = version
+	}
+	if info.Node != "" {
+		request := resources.ForBoundPod(t, pod)
+		info.Request = &request
+		return info, nil
+	}
+	request, err := resources.ForIncomingPod(t, pod)
+	if err != nil {
+		return nil, err
+	}
+	info.Request = &request
+	return info, nil
+}
+
+// Bound reports whether the pod uses room on a node.
+func (i *Info) Bound() bool { return i.Node != "" && !i.Finished }
+
+// Placement asks for room for the pod on a node.
+func (i *Info) Placement(node string) ledger.Placement {
+	return ledger.Placement{
+		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Priority: i.Priority,
+	}
+}

@@ -1,0 +1,64 @@
+package resources
+
+import (
+	v1 "k8s.io/api/core/v1"
+)
+
+// anyIP is the host address that stands for all of a node's addresses.
+// "::" does not: kube-scheduler treats it as one more address.
+const anyIP = "0.0.0.0"
+
+// PortKey is the part of a host port two users must share to collide at all.
+type PortKey struct {
+	Protocol v1.Protocol
+	Port     int32
+}
+
+// HostPort is a port of the node that a pod occupies. An empty hostIP has been
+// replaced by 0.0.0.0 and an empty protocol by TCP.
+type HostPort struct {
+	PortKey
+	IP string
+}
+
+// CollidesWith reports whether both ports cannot be open on one node: same
+// protocol and port, and the same address or one of them 0.0.0.0. Source:
+// k8s.io/kube-scheduler framework.HostPortInfo.CheckConflict.
+func (p HostPort) CollidesWith(other HostPort) bool {
+	return p.PortKey == other.PortKey && (p.IP == other.IP || p.IP == anyIP || other.IP == anyIP)
+}
+
+// hostPorts lists the host ports of a pod: those of its containers and of its
+// restartable init containers (sidecars), which run next to them. Source:
+// kubernetes pkg/scheduler/util.GetHostPorts.
+func hostPorts(pod *v1.Pod) []HostPort {
+	var ports []HostPort
+	for i := range pod.Spec.Containers {
+		ports = appendHostPorts(ports, &pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			ports = appendHostPorts(ports, c)
+		}
+	}
+	return ports
+}
+
+func appendHostPorts(ports []HostPort, c *v1.Container) []HostPort {
+	for i := range c.Ports {
+		p := &c.Ports[i]
+		if p.HostPort <= 0 {
+			continue
+		}
+		hp := HostPort{PortKey: PortKey{Protocol: p.Protocol, Port: p.HostPort}, IP: p.HostIP}
+		if hp.IP == "" {
+			hp.IP = anyIP
+		}
+		if hp.Protocol == "" {
+			hp.Protocol = v1.ProtocolTCP
+		}
+		ports = append(ports, hp)
+	}
+	return ports
+}

@@ -1,0 +1,205 @@
+package resources
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+)
+
+// Amount is how much of one resource: milli-CPU for CPU, the resource's own
+// unit (bytes, a count) for everything else.
+type Amount struct {
+	Column Column
+	Value  int64
+}
+
+// NamedAmount is an Amount of a resource no Table column exists for.
+type NamedAmount struct {
+	Name  v1.ResourceName
+	Value int64
+}
+
+// Request is what one pod asks of the node it runs on. It is not changed once
+// made, so it may be shared.
+type Request struct {
+	// Amounts holds each resource with a value above 0 once, ordered by
+	// column. Pods is always among them with the value 1.
+	Amounts []Amount
+	// Unlisted holds resources that no node and no bound pod has ever named:
+	// no node can have room for them. Empty for a bound pod.
+	Unlisted []NamedAmount
+	// Ports are the host ports the pod occupies.
+	Ports []HostPort
+	// ToleratesUnschedulable says that the pod may be placed on a cordoned node.
+	ToleratesUnschedulable bool
+}
+
+// Value returns the amount of one resource, 0 where the request names none.
+func (r *Request) Value(c Column) int64 {
+	for _, a := range r.Amounts {
+		if a.Column == c {
+			return a.Value
+		}
+	}
+	return 0
+}
+
+// Equal reports whether both ask for the same amounts and host ports.
+func (r *Request) Equal(o *Request) bool {
+	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) && slices.Equal(r.Ports, o.Ports)
+}
+
+// ForIncomingPod returns the request of a pod that has no node yet, from its
+// spec alone, the way kube-scheduler's NodeResourcesFit computes it. It returns
+// an error that names the field when a quantity is negative or has no int64.
+func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
+	if err := checkQuantities(pod); err != nil {
+		return Request{}, err
+	}
+	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	req := Request{Ports: hostPorts(pod), ToleratesUnschedulable: toleratesUnschedulable(pod)}
+	amounts := make([]Amount, 0, len(list)+1)
+	amounts = append(amounts, Amount{Column: Pods, Value: 1})
+	for name, q := range list {
+		value, exact := toInt64(name, q)
+		if !exact {
+			return Request{}, fmt.Errorf("the pod's request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units", q.String(), name)
+		}
+		if value == 0 || name == v1.ResourcePods {
+			continue
+		}
+		if col, ok := t.Lookup(name); ok {
+			amounts = append(amounts, Amount{Column: col, Value: value})
+		} else if isCounted(name) {
+			req.Unlisted = append(req.Unlisted, NamedAmount{Name: name, Value: value})
+		}
+	}
+	sortAmounts(amounts)
+	slices.SortFunc(req.Unlisted, func(a, b NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
+	req.Amounts = amounts
+	return req, nil
+}
+
+// ForBoundPod returns what a pod on a node counts for. Where an in-place resize
+// is under way that is the largest of what is asked, allocated and actuated, as
+// kube-scheduler's node cache counts it. It never fails: what is on a node
+// counts, so a value without an int64 saturates and a negative one counts 0.
+func ForBoundPod(t *Table, pod *v1.Pod) Request {
+	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
+		UseStatusResources: true,
+		InPlacePodLevelResourcesVerticalScalingEnabled: true,
+	})
+	amounts := make([]Amount, 0, len(list)+1)
+	amounts = append(amounts, Amount{Column: Pods, Value: 1})
+	for name, q := range list {
+		value, _ := toInt64(name, q)
+		if value <= 0 || name == v1.ResourcePods {
+			continue
+		}
+		if col, ok := internCounted(t, name); ok {
+			amounts = append(amounts, Amount{Column: col, Value: value})
+		}
+	}
+	sortAmounts(amounts)
+	return Request{Amounts: amounts, Ports: hostPorts(pod), ToleratesUnschedulable: toleratesUnschedulable(pod)}
+}
+
+// Allocatable returns what a node offers: its status.allocatable, one Amount
+// per resource above 0, ordered by column.
+func Allocatable(t *Table, node *v1.Node) []Amount {
+	amounts := make([]Amount, 0, len(node.Status.Allocatable))
+	for name, q := range node.Status.Allocatable {
+		value, _ := toInt64(name, q)
+		if value <= 0 {
+			continue
+		}
+		if col, ok := internCounted(t, name); ok {
+			amounts = append(amounts, Amount{Column: col, Value: value})
+		}
+	}
+	sortAmounts(amounts)
+	return amounts
+}
+
+func internCounted(t *Table, name v1.ResourceName) (Column, bool) {
+	if col, ok := t.Lookup(name); ok {
+		return col, true
+	}
+	if !isCounted(name) {
+		return 0, false
+	}
+	return t.Intern(name)
+}
+
+func sortAmounts(amounts []Amount) {
+	slices.SortFunc(amounts, func(a, b Amount) int { return cmp.Compare(a.Column, b.Column) })
+}
+
+var (
+	maxUnits    = *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)
+	maxMilliCPU = *resource.NewMilliQuantity(math.MaxInt64, resource.DecimalSI)
+)
+
+// toInt64 rounds a quantity up to the unit it is counted in. Where that has no
+// int64 it saturates and says so: Quantity's own conversions would wrap around.
+func toInt64(name v1.ResourceName, q resource.Quantity) (value int64, exact bool) {
+	if name == v1.ResourceCPU {
+		if q.Cmp(maxMilliCPU) > 0 {
+			return math.MaxInt64, false
+		}
+		return q.MilliValue(), true
+	}
+	if q.Cmp(maxUnits) > 0 {
+		return math.MaxInt64, false
+	}
+	return q.Value(), true
+}
+
+// checkQuantities refuses negative quantities one by one: in a sum, one
+// negative request could hide another.
+func checkQuantities(pod *v1.Pod) error {
+	check := func(where string, list v1.ResourceList) error {
+		for name, q := range list {
+			if q.Sign() < 0 {
+				return fmt.Errorf("%s[%s] is %s; a request must not be negative", where, name, q.String())
+			}
+		}
+		return nil
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if err := check(fmt.Sprintf("spec.containers[%d].resources.requests", i), c.Resources.Requests); err != nil {
+			return err
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if err := check(fmt.Sprintf("spec.initContainers[%d].resources.requests", i), c.Resources.Requests); err != nil {
+			return err
+		}
+	}
+	if pod.Spec.Resources != nil {
+		if err := check("spec.resources.requests", pod.Spec.Resources.Requests); err != nil {
+			return err
+		}
+	}
+	return check("spec.overhead", pod.Spec.Overhead)
+}
+
+// unschedulableTaint is the taint kube-scheduler's NodeUnschedulable plugin
+// sees on a node whose spec.unschedulable is set.
+var unschedulableTaint = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+
+func toleratesUnschedulable(pod *v1.Pod) bool {
+	if len(pod.Spec.Tolerations) == 0 {
+		return false
+	}
+	return corev1helpers.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &unschedulableTaint, false)
+}

@@ -1,0 +1,93 @@
+package resources
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Column is the number a Table gave to a resource name.
+type Column uint16
+
+// The columns every Table starts with.
+const (
+	CPU              Column = iota // milli-CPU
+	Memory                         // bytes
+	EphemeralStorage               // bytes
+	Pods                           // a count; every pod asks for one
+)
+
+// maxColumns bounds a Table. Columns come from nodes and bound pods only, so a
+// cluster would need this many distinct resource names to reach it.
+const maxColumns = 1 << 15
+
+// Table maps resource names to columns. A name keeps its column for the life of
+// the Table. It is safe for concurrent use; lookups take no lock.
+type Table struct {
+	mu      sync.Mutex // serializes Intern
+	current atomic.Pointer[columns]
+}
+
+// columns is never changed once published: Intern publishes a copy.
+type columns struct {
+	names  []v1.ResourceName
+	byName map[v1.ResourceName]Column
+}
+
+// NewTable returns a Table that knows cpu, memory, ephemeral-storage and pods.
+func NewTable() *Table {
+	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods}
+	c := &columns{names: names, byName: make(map[v1.ResourceName]Column, len(names))}
+	for i, name := range names {
+		c.byName[name] = Column(i)
+	}
+	t := &Table{}
+	t.current.Store(c)
+	return t
+}
+
+// Lookup returns the column of name, and false for a name never interned.
+func (t *Table) Lookup(name v1.ResourceName) (Column, bool) {
+	c, ok := t.current.Load().byName[name]
+	return c, ok
+}
+
+// Intern returns the column of name and gives it one if it has none yet. It
+// returns false only when the table is full.
+//
+// Intern is for observations (nodes, bound pods). Decisions use Lookup, so that
+// requests of clients cannot make the table grow.
+func (t *Table) Intern(name v1.ResourceName) (Column, bool) {
+	if c, ok := t.Lookup(name); ok {
+		return c, true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.current.Load()
+	if c, ok := old.byName[name]; ok {
+		return c, true
+	}
+	if len(old.names) >= maxColumns {
+		return 0, false
+	}
+	next := &columns{
+		names:  append(old.names[:len(old.names):len(old.names)], name),
+		byName: maps.Clone(old.byName),
+	}
+	col := Column(len(old.names))
+	next.byName[name] = col
+	t.current.Store(next)
+	return col, true
+}
+
+// Name returns the resource name of a column the table gave out.
+func (t *Table) Name(c Column) v1.ResourceName {
+	return t.current.Load().names[c]
+}
+
+// Len returns how many columns the table has given out.
+func (t *Table) Len() int {
+	return len(t.current.Load().names)
+}
