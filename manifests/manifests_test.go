@@ -1,0 +1,263 @@
+// Package manifests_test checks the manifests in this folder: that each decodes strictly into the
+// Kubernetes type it names, and that rights, security settings and ports stay what they must be.
+package manifests_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	systemNamespace = "globalreserve-system"
+	serverPort      = 23456
+)
+
+// load reads every object of a folder, strictly: an unknown kind or field fails the test.
+func load(t *testing.T, folder string) []metav1.Object {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var objects []metav1.Object
+	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+		for {
+			document, err := documents.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, file)
+			objects = append(objects, decode(t, file, document))
+		}
+	}
+	return objects
+}
+
+func decode(t *testing.T, file string, document []byte) metav1.Object {
+	t.Helper()
+	var header metav1.TypeMeta
+	require.NoError(t, yaml.Unmarshal(document, &header), file)
+	object, err := scheme.Scheme.New(schema.FromAPIVersionAndKind(header.APIVersion, header.Kind))
+	require.NoError(t, err, file)
+	require.NoError(t, yaml.UnmarshalStrict(document, object), file)
+	named, ok := object.(metav1.Object)
+	require.True(t, ok, file)
+	require.NotEmpty(t, named.GetName(), file)
+	return named
+}
+
+// one returns the only object of a type.
+func one[T metav1.Object](t *testing.T, objects []metav1.Object) T {
+	t.Helper()
+	var found []T
+	for _, object := range objects {
+		if typed, ok := object.(T); ok {
+			found = append(found, typed)
+		}
+	}
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+func TestKustomizationNamesEveryFile(t *testing.T) {
+	content, err := os.ReadFile("base/kustomization.yaml")
+	require.NoError(t, err)
+	var kustomization struct {
+		Resources []string `json:"resources"`
+	}
+	require.NoError(t, yaml.Unmarshal(content, &kustomization))
+
+	files, err := filepath.Glob("base/*.yaml")
+	require.NoError(t, err)
+	var want []string
+	for _, file := range files {
+		if name := filepath.Base(file); name != "kustomization.yaml" {
+			want = append(want, name)
+		}
+	}
+	assert.ElementsMatch(t, want, kustomization.Resources)
+}
+
+func TestEverythingIsInTheNamespace(t *testing.T) {
+	objects := load(t, "base")
+	assert.Equal(t, systemNamespace, one[*corev1.Namespace](t, objects).Name)
+	for _, object := range objects {
+		switch object.(type) {
+		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
+			assert.Empty(t, object.GetNamespace(), object.GetName())
+		default:
+			assert.Equal(t, systemNamespace, object.GetNamespace(), object.GetName())
+		}
+	}
+}
+
+// The list is written out here once more: more rights than these are a decision, not an accident.
+func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
+	objects := load(t, "base")
+	role := one[*rbacv1.ClusterRole](t, objects)
+	granted := map[string][]string{}
+	for _, rule := range role.Rules {
+		assert.Empty(t, rule.NonResourceURLs)
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				key := strings.TrimPrefix(group+"/"+resource, "/")
+				granted[key] = append(granted[key], rule.Verbs...)
+			}
+		}
+	}
+	assert.Equal(t, map[string][]string{
+		"nodes":                {"get", "list", "watch"},
+		"pods":                 {"get", "list", "watch", "patch"},
+		"pods/binding":         {"create"},
+		"events":               {"create", "patch"},
+		"events.k8s.io/events": {"create", "patch"},
+	}, granted)
+
+	binding := one[*rbacv1.ClusterRoleBinding](t, objects)
+	account := one[*corev1.ServiceAccount](t, objects)
+	assert.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}, binding.RoleRef)
+	assert.Equal(t, []rbacv1.Subject{{
+		Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace,
+	}}, binding.Subjects)
+}
+
+func TestDeployment(t *testing.T) {
+	objects := load(t, "base")
+	deployment := one[*appsv1.Deployment](t, objects)
+	pod := deployment.Spec.Template.Spec
+
+	require.NotNil(t, deployment.Spec.Replicas)
+	assert.EqualValues(t, 1, *deployment.Spec.Replicas, "two servers that decide overcommit")
+	assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type,
+		"a rolling update runs two servers for a moment")
+	assert.Equal(t, one[*corev1.ServiceAccount](t, objects).Name, pod.ServiceAccountName)
+	require.NotNil(t, pod.AutomountServiceAccountToken)
+	assert.True(t, *pod.AutomountServiceAccountToken)
+	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
+	assert.Equal(t, corev1.DefaultSchedulerName, pod.SchedulerName)
+	checkServerPod(t, pod)
+
+	args := pod.Containers[0].Args
+	assert.Contains(t, args, "--bind-address=0.0.0.0")
+	assert.Contains(t, args, "--allow-insecure-http", "needed outside loopback")
+}
+
+func TestPolicyIsMountedAsADirectory(t *testing.T) {
+	objects := load(t, "base")
+	pod := one[*appsv1.Deployment](t, objects).Spec.Template.Spec
+	policy := one[*corev1.ConfigMap](t, objects)
+
+	require.Len(t, pod.Volumes, 1)
+	require.NotNil(t, pod.Volumes[0].ConfigMap)
+	assert.Equal(t, policy.Name, pod.Volumes[0].ConfigMap.Name)
+	require.Len(t, pod.Containers[0].VolumeMounts, 1)
+	mount := pod.Containers[0].VolumeMounts[0]
+	assert.Equal(t, pod.Volumes[0].Name, mount.Name)
+	assert.Empty(t, mount.SubPath, "a file mounted alone is never renewed")
+	for file := range policy.Data {
+		assert.Contains(t, pod.Containers[0].Args, "--policy-file="+mount.MountPath+"/"+file)
+	}
+}
+
+func TestServiceReachesThePod(t *testing.T) {
+	objects := load(t, "base")
+	service := one[*corev1.Service](t, objects)
+	template := one[*appsv1.Deployment](t, objects).Spec.Template
+
+	assert.Equal(t, template.Labels, service.Spec.Selector)
+	require.Len(t, service.Spec.Ports, 1)
+	assert.EqualValues(t, serverPort, service.Spec.Ports[0].Port)
+	require.Len(t, template.Spec.Containers[0].Ports, 1)
+	assert.Equal(t, template.Spec.Containers[0].Ports[0].Name, service.Spec.Ports[0].TargetPort.StrVal)
+	assert.EqualValues(t, serverPort, template.Spec.Containers[0].Ports[0].ContainerPort)
+	assert.Equal(t, template.Labels, one[*policyv1.PodDisruptionBudget](t, objects).Spec.Selector.MatchLabels)
+}
+
+func TestNetworkPolicyClosesThePort(t *testing.T) {
+	objects := load(t, "base")
+	policy := one[*networkingv1.NetworkPolicy](t, objects)
+	template := one[*appsv1.Deployment](t, objects).Spec.Template
+
+	assert.Equal(t, template.Labels, policy.Spec.PodSelector.MatchLabels)
+	assert.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)
+	for _, rule := range policy.Spec.Ingress {
+		assert.NotEmpty(t, rule.From, "a rule without From lets everybody in")
+		require.Len(t, rule.Ports, 1)
+		assert.EqualValues(t, serverPort, rule.Ports[0].Port.IntValue())
+		for _, peer := range rule.From {
+			require.NotNil(t, peer.NamespaceSelector)
+			assert.Equal(t, map[string]string{corev1.LabelMetadataName: metav1.NamespaceSystem},
+				peer.NamespaceSelector.MatchLabels)
+		}
+	}
+}
+
+func TestStaticPodListensOnLoopback(t *testing.T) {
+	pod := one[*corev1.Pod](t, load(t, "static-pod")).Spec
+	assert.True(t, pod.HostNetwork, "loopback of the host, where the scheduler is")
+	assert.Empty(t, pod.ServiceAccountName, "a static pod has none")
+	checkServerPod(t, pod)
+
+	args := pod.Containers[0].Args
+	assert.Contains(t, args, "--bind-address=127.0.0.1")
+	assert.NotContains(t, args, "--allow-insecure-http")
+	for _, probe := range []*corev1.Probe{pod.Containers[0].LivenessProbe, pod.Containers[0].ReadinessProbe} {
+		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host)
+		assert.EqualValues(t, serverPort, probe.HTTPGet.Port.IntValue())
+	}
+}
+
+// checkServerPod checks what holds for the server wherever it runs.
+func checkServerPod(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	require.NotNil(t, pod.SecurityContext)
+	assert.True(t, *pod.SecurityContext.RunAsNonRoot)
+	assert.EqualValues(t, 65532, *pod.SecurityContext.RunAsUser)
+	assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)
+
+	require.Len(t, pod.Containers, 1)
+	container := pod.Containers[0]
+	require.NotNil(t, container.SecurityContext)
+	assert.False(t, *container.SecurityContext.AllowPrivilegeEscalation)
+	assert.True(t, *container.SecurityContext.ReadOnlyRootFilesystem)
+	assert.Equal(t, []corev1.Capability{"ALL"}, container.SecurityContext.Capabilities.Drop)
+	assert.Empty(t, container.SecurityContext.Capabilities.Add)
+	assert.NotEmpty(t, container.Resources.Requests)
+	assert.Equal(t, "/livez", container.LivenessProbe.HTTPGet.Path)
+	assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
+	assert.Contains(t, container.Args, "--port=23456")
+	for _, arg := range container.Args {
+		name, _, _ := strings.Cut(arg, "=")
+		assert.Contains(t, serverFlags, name)
+	}
+}
+
+// serverFlags are the flags of the server; a manifest with another one would not start.
+var serverFlags = []string{
+	"--kubeconfig", "--bind-address", "--port", "--log-level", "--log-format", "--reservation-ttl",
+	"--policy-file", "--allow-insecure-http",
+}
