@@ -1,0 +1,160 @@
+// Package schedulerconfig_test checks the example configurations in this folder: that each decodes
+// strictly into kube-scheduler's own types, and that the settings on which safety rests are there.
+package schedulerconfig_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	schedulerv1 "k8s.io/kube-scheduler/config/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const serverURL = "http://127.0.0.1:23456"
+
+func TestConfigurations(t *testing.T) {
+	cases := map[string]struct {
+		schedulerNames []string
+		lease          string
+	}{
+		"default-scheduler.yaml": {schedulerNames: []string{"default-scheduler"}},
+		"second-scheduler.yaml":  {schedulerNames: []string{"second-scheduler"}, lease: "second-scheduler"},
+		"two-profiles.yaml":      {schedulerNames: []string{"default-scheduler", "packing-scheduler"}},
+	}
+	files, err := filepath.Glob("*.yaml")
+	require.NoError(t, err)
+	assert.Len(t, files, len(cases), "every configuration in the folder is checked")
+
+	for file, want := range cases {
+		t.Run(file, func(t *testing.T) {
+			config := decode(t, file)
+			assert.Equal(t, schedulerv1.SchemeGroupVersion.String(), config.APIVersion)
+			assert.Equal(t, "KubeSchedulerConfiguration", config.Kind)
+			assert.Equal(t, want.lease, config.LeaderElection.ResourceName)
+			require.NotNil(t, config.PercentageOfNodesToScore)
+			assert.EqualValues(t, 100, *config.PercentageOfNodesToScore,
+				"a sample of the nodes may be full in the ledger while others are not")
+
+			names := make([]string, 0, len(config.Profiles))
+			for _, profile := range config.Profiles {
+				require.NotNil(t, profile.SchedulerName)
+				names = append(names, *profile.SchedulerName)
+			}
+			assert.Equal(t, want.schedulerNames, names)
+
+			require.Len(t, config.Extenders, 1)
+			checkExtender(t, config.Extenders[0])
+		})
+	}
+}
+
+// decode reads a configuration and fails the test for a field the type does not have. The plugin
+// arguments within are raw, so they are decoded on their own.
+func decode(t *testing.T, file string) schedulerv1.KubeSchedulerConfiguration {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var config schedulerv1.KubeSchedulerConfiguration
+	require.NoError(t, yaml.UnmarshalStrict(content, &config))
+	for _, profile := range config.Profiles {
+		for _, plugin := range profile.PluginConfig {
+			require.Equal(t, "NodeResourcesFit", plugin.Name, "add the arguments' type to this test")
+			var args schedulerv1.NodeResourcesFitArgs
+			require.NoError(t, yaml.UnmarshalStrict(plugin.Args.Raw, &args))
+			assert.Equal(t, "NodeResourcesFitArgs", args.Kind)
+		}
+	}
+	return config
+}
+
+func checkExtender(t *testing.T, extender schedulerv1.Extender) {
+	t.Helper()
+	assert.Equal(t, serverURL, extender.URLPrefix)
+	assert.Equal(t, "filter", extender.FilterVerb)
+	assert.Equal(t, "prioritize", extender.PrioritizeVerb)
+	assert.Equal(t, "preempt", extender.PreemptVerb)
+	assert.Equal(t, "bind", extender.BindVerb)
+	assert.Positive(t, extender.Weight, "kube-scheduler refuses a prioritize verb without a weight")
+	assert.False(t, extender.Ignorable, "a refused bind must not fall through to the default binder")
+	assert.True(t, extender.NodeCacheCapable)
+	assert.Empty(t, extender.ManagedResources, "every pod has to pass the ledger")
+	assert.Greater(t, extender.HTTPTimeout.Duration, 5*time.Second, "a bind needs more than the default")
+	if extender.EnableHTTPS {
+		require.NotNil(t, extender.TLSConfig)
+		assert.NotEmpty(t, extender.TLSConfig.CAFile, "without a CA the certificate is not verified")
+	}
+}
+
+// The facts stand at the top of each file, because files get copied without their folder.
+func TestConfigurationsExplainThemselves(t *testing.T) {
+	facts := []string{
+		"ignorable", "nodeCacheCapable", "Only one extender may bind", "certificate", "bearer token",
+		"prioritize", "back-off", "sample", "preempt",
+	}
+	files, err := filepath.Glob("*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			comment, _, found := strings.Cut(string(content), "\napiVersion:")
+			require.True(t, found)
+			for _, fact := range facts {
+				assert.Contains(t, comment, fact)
+			}
+		})
+	}
+}
+
+// legacyPolicy is what kube-scheduler before 1.23 read: its types are in no current module.
+type legacyPolicy struct {
+	Kind       string           `json:"kind"`
+	APIVersion string           `json:"apiVersion"`
+	Extenders  []legacyExtender `json:"extenders"`
+}
+
+type legacyExtender struct {
+	URLPrefix        string        `json:"urlPrefix"`
+	FilterVerb       string        `json:"filterVerb"`
+	PrioritizeVerb   string        `json:"prioritizeVerb"`
+	PreemptVerb      string        `json:"preemptVerb"`
+	BindVerb         string        `json:"bindVerb"`
+	Weight           int64         `json:"weight"`
+	EnableHTTPS      bool          `json:"enableHttps"`
+	HTTPTimeout      time.Duration `json:"httpTimeout"`
+	NodeCacheCapable bool          `json:"nodeCacheCapable"`
+	Ignorable        bool          `json:"ignorable"`
+}
+
+func TestLegacyPolicy(t *testing.T) {
+	content, err := os.ReadFile("policy-legacy.json")
+	require.NoError(t, err)
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	var policy legacyPolicy
+	require.NoError(t, decoder.Decode(&policy))
+
+	assert.Equal(t, legacyPolicy{
+		Kind:       "Policy",
+		APIVersion: "v1",
+		Extenders: []legacyExtender{{
+			URLPrefix:        serverURL,
+			FilterVerb:       "filter",
+			PrioritizeVerb:   "prioritize",
+			PreemptVerb:      "preempt",
+			BindVerb:         "bind",
+			Weight:           1,
+			HTTPTimeout:      10 * time.Second,
+			NodeCacheCapable: true,
+		}},
+	}, policy)
+	assert.Contains(t, string(content), `"enableHttps"`, "the old spelling; the new one was ignored")
+}
