@@ -66,9 +66,9 @@ type recorder struct {
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// WriteHeader passes the status on and keeps the first final one.
+// WriteHeader passes the status on and keeps the first one.
 func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 && code >= http.StatusOK {
+	if r.code == 0 {
 		r.code = code
 	}
 	r.ResponseWriter.WriteHeader(code)

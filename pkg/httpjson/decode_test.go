@@ -1,0 +1,235 @@
+package httpjson
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+const testLimit = 4 << 10
+
+// sample has one field of each kind that the routes use.
+type sample struct {
+	Name  string
+	Count int64
+	Small int8
+	Flag  bool
+	List  []string
+	Table map[string]string
+	Inner *struct{ Label string }
+	Time  metav1.Time
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	nested := func(depth int) string {
+		return `{"Ignored":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}`
+	}
+	tests := map[string]struct {
+		body    string
+		header  map[string]string
+		status  int
+		message string // a part of it
+	}{
+		"no body":                  {"", nil, 400, "is empty: send a JSON object"},
+		"white space only":         {" \r\n\t", nil, 400, "is empty: send a JSON object"},
+		"null":                     {" null ", nil, 400, "is null: send a JSON object"},
+		"plain text":               {"hello", nil, 400, "not valid JSON at byte 0"},
+		"form":                     {"a=b", nil, 400, "not valid JSON at byte 0"},
+		"truncated object":         {`{"Name":"a"`, nil, 400, "ends too early at byte 11"},
+		"truncated string":         {`{"Name":"a`, nil, 400, "ends too early"},
+		"trailing object":          {`{} {}`, nil, 400, "not valid JSON at byte 3"},
+		"trailing garbage":         {`{}x`, nil, 400, "not valid JSON at byte 2"},
+		"trailing NUL":             {"{}\x00", nil, 400, "not valid JSON at byte 2"},
+		"NUL in a string":          {"{\"Name\":\"a\x00b\"}", nil, 400, "not valid JSON"},
+		"byte order mark":          {"\xef\xbb\xbf{}", nil, 400, "not valid JSON at byte 0"},
+		"comment":                  {`{/*x*/}`, nil, 400, "not valid JSON"},
+		"trailing comma":           {`{"Count":1,}`, nil, 400, "not valid JSON"},
+		"single quotes":            {`{'Name':'a'}`, nil, 400, "not valid JSON"},
+		"invalid UTF-8":            {"{\"Name\":\"a\xff\"}", nil, 400, "in UTF-8"},
+		"invalid UTF-8 in a key":   {"{\"a\xff\":1}", nil, 400, "in UTF-8"},
+		"lone surrogate":           {`{"Name":"\ud800"}`, nil, 400, "not valid JSON"},
+		"string for an object":     {`"x"`, nil, 400, "top level: got a string, want an object"},
+		"array for an object":      {`[]`, nil, 400, "top level: got an array, want an object"},
+		"number for a string":      {`{"Name":5}`, nil, 400, "field /Name: got a number, want a string, at byte 8"},
+		"string for a number":      {`{"Count":"5"}`, nil, 400, "field /Count: got a string, want a whole number of 64 bits"},
+		"fraction for an integer":  {`{"Count":1.5}`, nil, 400, "field /Count: got a number, want a whole number of 64 bits"},
+		"overflow of 64 bits":      {`{"Count":9223372036854775808}`, nil, 400, "field /Count: the number is out of range"},
+		"overflow of 8 bits":       {`{"Small":128}`, nil, 400, "field /Small: the number is out of range, want a whole number of 8 bits"},
+		"object for an array":      {`{"List":{}}`, nil, 400, "field /List: got an object, want an array"},
+		"object in a string list":  {`{"List":["a",{}]}`, nil, 400, "field /List/1: got an object, want a string"},
+		"number for a flag":        {`{"Flag":1}`, nil, 400, "field /Flag: got a number, want true or false"},
+		"array for a table":        {`{"Table":[]}`, nil, 400, "field /Table: got an array, want an object"},
+		"wrong type further in":    {`{"Inner":{"Label":true}}`, nil, 400, "field /Inner/Label: got true, want a string"},
+		"wrong time":               {`{"Time":"yesterday"}`, nil, 400, "field /Time: the value is not usable: parsing time"},
+		"too deep":                 {nested(MaxDepth + 1), nil, 400, "nested deeper than 100 levels"},
+		"far too deep, unfinished": {strings.Repeat("[", testLimit), nil, 400, "nested deeper than 100 levels at byte 100"},
+		"too large":                {`{"Name":"` + strings.Repeat("a", testLimit) + `"}`, nil, 413, "larger than the limit of 4096 bytes"},
+		"form by its type":         {`{}`, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 415, "Content-Type: application/json"},
+		"protobuf":                 {`{}`, map[string]string{"Content-Type": "application/vnd.kubernetes.protobuf"}, 415, "is not supported"},
+		"another charset":          {`{}`, map[string]string{"Content-Type": "application/json; charset=latin1"}, 415, "in UTF-8"},
+		"broken content type":      {`{}`, map[string]string{"Content-Type": "application/json; =;"}, 415, "is not supported"},
+		"compressed":               {`{}`, map[string]string{"Content-Encoding": "gzip"}, 415, "send the body uncompressed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body))
+			for k, v := range tt.header {
+				r.Header.Set(k, v)
+			}
+			err := Decode(httptest.NewRecorder(), r, testLimit, new(sample))
+			var refused *Error
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, tt.status, refused.Status)
+			assert.Contains(t, refused.Message, tt.message)
+			assert.Less(t, len(refused.Message), 400)
+		})
+	}
+}
+
+func TestDecodeAccepts(t *testing.T) {
+	atDepth := `{"Ignored":` + strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1) + `}`
+	tests := map[string]struct {
+		body, contentType string
+		want              sample
+	}{
+		"plain":                       {`{"Name":"a","Count":-1}`, "application/json", sample{Name: "a", Count: -1}},
+		"any case":                    {`{"NAME":"a","cOuNt":2}`, "", sample{Name: "a", Count: 2}},
+		"no content type":             {`{"Flag":true}`, "", sample{Flag: true}},
+		"charset":                     {`{"Flag":true}`, "application/json; charset=UTF-8", sample{Flag: true}},
+		"content type in upper case":  {`{"Flag":true}`, "Application/JSON", sample{Flag: true}},
+		"white space around":          {"\n {\"Flag\":true} \n", "", sample{Flag: true}},
+		"unknown fields":              {`{"Other":{"a":[1,2]},"Name":"a"}`, "", sample{Name: "a"}},
+		"null fields":                 {`{"Name":null,"List":null,"Inner":null}`, "", sample{}},
+		"the last of two equal names": {`{"Name":"a","Name":"b"}`, "", sample{Name: "b"}},
+		"escaped NUL":                 {`{"Name":"a\u0000b"}`, "", sample{Name: "a\x00b"}},
+		"brackets in strings":         {`{"Name":"` + strings.Repeat("[{", MaxDepth) + `"}`, "", sample{Name: strings.Repeat("[{", MaxDepth)}},
+		"escaped quotes and brackets": {`{"Name":"\\\"` + strings.Repeat("[", MaxDepth) + `\\"}`, "", sample{Name: `\"` + strings.Repeat("[", MaxDepth) + `\`}},
+		"as deep as allowed":          {atDepth, "", sample{}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body))
+			r.Header.Set("Content-Type", tt.contentType)
+			var got sample
+			require.NoError(t, Decode(httptest.NewRecorder(), r, testLimit, &got))
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func TestDecodeLimitIsExact(t *testing.T) {
+	body := `{"Name":"` + strings.Repeat("a", 100) + `"}`
+	for name, reader := range map[string]func() io.Reader{
+		"length known":   func() io.Reader { return strings.NewReader(body) },
+		"length unknown": func() io.Reader { return iotest.OneByteReader(strings.NewReader(body)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			decode := func(limit int) error {
+				r := httptest.NewRequest(http.MethodPost, "/", reader())
+				return Decode(httptest.NewRecorder(), r, int64(limit), new(sample))
+			}
+			require.NoError(t, decode(len(body)))
+			var refused *Error
+			require.ErrorAs(t, decode(len(body)-1), &refused)
+			assert.Equal(t, http.StatusRequestEntityTooLarge, refused.Status)
+		})
+	}
+}
+
+// TestDecodeEchoIsBounded: what a message repeats of the input is short and printable.
+func TestDecodeEchoIsBounded(t *testing.T) {
+	long := strings.Repeat("s", 2000)
+	for name, body := range map[string]string{
+		"long key":   `{"Table":{"` + long + `":1}}`,
+		"long value": `{"Time":"` + long + `"}`,
+		"long junk":  `{"Name":` + long + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Unmarshal([]byte(body), new(sample))
+			require.Error(t, err)
+			assert.LessOrEqual(t, strings.Count(err.Error(), "sssss"), maxEcho/5)
+		})
+	}
+	assert.Equal(t, `a\x00\"\n`, Clip("a\x00\"\n"))
+	assert.Equal(t, strings.Repeat("é", 50)+"...", Clip(strings.Repeat("é", 51)))
+	assert.Equal(t, "a"+strings.Repeat("é", 49)+"...", Clip("a"+strings.Repeat("é", 51)), "no character is cut in two")
+}
+
+// TestDecodeKeepsNothingOfTheBuffer: buffers are reused, values must not point into them.
+func TestDecodeKeepsNothingOfTheBuffer(t *testing.T) {
+	body := filterBody(t)
+	var got, want extenderv1.ExtenderArgs
+	require.NoError(t, json.Unmarshal(body, &want))
+	data := bytes.Clone(body)
+	require.NoError(t, Unmarshal(data, &got))
+	clear(data)
+	assert.Equal(t, want, got)
+}
+
+func TestDecodeBrokenBodies(t *testing.T) {
+	tests := map[string]struct {
+		cause   error
+		status  int
+		message string
+	}{
+		"deadline":   {&net.OpError{Op: "read", Err: context.DeadlineExceeded}, 408, "did not arrive in time (7 bytes did)"},
+		"ends early": {io.ErrUnexpectedEOF, 400, "ended after 7 bytes"},
+		"cut":        {errors.New("connection reset"), 400, "cannot be read: connection reset"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			body := io.MultiReader(strings.NewReader(`{"Name"`), iotest.ErrReader(tt.cause))
+			err := Decode(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), testLimit, new(sample))
+			var refused *Error
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, tt.status, refused.Status)
+			assert.Contains(t, refused.Message, tt.message)
+		})
+	}
+}
+
+// TestSlowBody sends half a body over a real connection and then nothing more.
+func TestSlowBody(t *testing.T) {
+	const half = `{"Name":`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := make([]byte, len(half))
+		_, err := io.ReadFull(r.Body, begin)
+		if err == nil {
+			// The rest will never come, so no deadline is too short.
+			err = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Millisecond))
+		}
+		if err == nil {
+			r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(begin), r.Body))
+			err = Decode(w, r, testLimit, new(sample))
+		}
+		WriteError(w, err)
+	}))
+	defer server.Close()
+
+	body, sender := io.Pipe()
+	defer sender.Close()
+	go func() { _, _ = io.WriteString(sender, half) }() // ends when the pipe is closed
+	resp, err := server.Client().Post(server.URL, "application/json", body)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+
+	assert.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+	assert.True(t, resp.Close, "half a request is left on the connection")
+	var answer ErrorBody
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
+	assert.Contains(t, answer.Error, "did not arrive in time (8 bytes did)")
+}
