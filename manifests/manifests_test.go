@@ -207,7 +207,7 @@ func TestNetworkPolicyClosesThePort(t *testing.T) {
 	for _, rule := range policy.Spec.Ingress {
 		assert.NotEmpty(t, rule.From, "a rule without From lets everybody in")
 		require.Len(t, rule.Ports, 1)
-		assert.EqualValues(t, serverPort, rule.Ports[0].Port.IntValue())
+		assert.Equal(t, serverPort, rule.Ports[0].Port.IntValue())
 		for _, peer := range rule.From {
 			require.NotNil(t, peer.NamespaceSelector)
 			assert.Equal(t, map[string]string{corev1.LabelMetadataName: metav1.NamespaceSystem},
@@ -227,7 +227,7 @@ func TestStaticPodListensOnLoopback(t *testing.T) {
 	assert.NotContains(t, args, "--allow-insecure-http")
 	for _, probe := range []*corev1.Probe{pod.Containers[0].LivenessProbe, pod.Containers[0].ReadinessProbe} {
 		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host)
-		assert.EqualValues(t, serverPort, probe.HTTPGet.Port.IntValue())
+		assert.Equal(t, serverPort, probe.HTTPGet.Port.IntValue())
 	}
 }
 
