@@ -161,8 +161,10 @@ verify-modules:
 
 .PHONY: verify-vet
 verify-vet:
-	@for module in $(CODE_MODULES); do \
-	  echo "verify: go vet in $$module"; (cd $$module && $(GO) vet ./...); done
+	@failed=; for module in $(CODE_MODULES); do \
+	  echo "verify: go vet in $$module"; \
+	  (cd $$module && $(GO) vet ./...) || failed=1; \
+	done; [ -z "$$failed" ]
 
 # A tool is built again only when the pins change; its version comes from test/tools/go.mod.
 tool_golangci-lint  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
