@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Builds the control plane the end-to-end tests, the demo and the benchmarks run on: etcd,
+# kube-apiserver, kube-controller-manager, kube-scheduler and kwok, at the versions go.mod pins.
+#
+#   bash test/binaries/build.sh [--quiet] [OUTPUT_DIR]
+#
+# OUTPUT_DIR defaults to bin/controlplane in the repository. --quiet says nothing when there is
+# nothing to do.
+#
+# Needs Go, bash and coreutils. A run that finds everything built ends at once: a stamp in the
+# output directory holds a hash of all that the result depends on. Two runs may overlap: they take
+# turns where flock exists, and every file appears under its final name in one rename in any case.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+quiet=
+if [ "${1:-}" = --quiet ]; then
+  quiet=yes
+  shift
+fi
+out=${1:-$here/../../bin/controlplane}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cd "$here"
+
+command -v go >/dev/null || {
+  echo "controlplane: no 'go' in PATH; install the Go release named in go.mod" >&2
+  exit 1
+}
+
+# The caller's Go settings must not leak into what the stamp says was built.
+export CGO_ENABLED=0 GOWORK=off GOFLAGS=-mod=readonly
+
+names=(etcd kube-apiserver kube-scheduler kwok kube-controller-manager)
+declare -A packages=(
+  [etcd]=go.etcd.io/etcd/server/v3
+  [kube-apiserver]=k8s.io/kubernetes/cmd/kube-apiserver
+  [kube-scheduler]=k8s.io/kubernetes/cmd/kube-scheduler
+  [kube-controller-manager]=k8s.io/kubernetes/cmd/kube-controller-manager
+  [kwok]=sigs.k8s.io/kwok/cmd/kwok
+)
+
+fingerprint() {
+  { cat go.mod go.sum build.sh; go version; go env GOOS GOARCH; } | sha256sum | cut -d' ' -f1
+}
+
+up_to_date() {
+  local name
+  [ "$(cat "$out/.stamp" 2>/dev/null)" = "$want" ] || return 1
+  for name in "${names[@]}"; do
+    [ -x "$out/$name" ] || return 1
+  done
+}
+
+# kubectl and client-go compare versions with the server's. A binary built outside the Kubernetes
+# tree carries no usable one, so it is stamped the way the Kubernetes release build does it.
+version_flags() {
+  local version=$1 package key flags=""
+  local major=${version#v} minor
+  major=${major%%.*}
+  minor=${version#v*.}
+  minor=${minor%%.*}
+  local values=(
+    "gitVersion=$version" "gitMajor=$major" "gitMinor=$minor"
+    "gitTreeState=clean" "buildDate=$(date -u +%Y-%m-%dT%H:%M:%SZ)"
+  )
+  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    for key in "${values[@]}"; do
+      flags+=" -X $package.$key"
+    done
+  done
+  echo "$flags"
+}
+
+build() {
+  local name=$1 ldflags="-s -w" temporary="$out/.$1.$$"
+  case $name in
+    kube-*) ldflags+=$(version_flags "$kubernetes_version") ;;
+  esac
+  go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$temporary" "${packages[$name]}"
+  mv -f "$temporary" "$out/$name"
+}
+
+want=$(fingerprint)
+if up_to_date; then
+  [ -n "$quiet" ] || echo "controlplane: up to date in $out"
+  exit 0
+fi
+
+trap 'rm -f "$out"/.*."$$"' EXIT
+if command -v flock >/dev/null; then
+  exec 9>"$out/.lock"
+  flock -n 9 || {
+    echo "controlplane: another build is running, waiting for it"
+    flock 9
+  }
+  if up_to_date; then
+    echo "controlplane: up to date in $out"
+    exit 0
+  fi
+fi
+
+kubernetes_version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+echo "controlplane: building ${#names[@]} binaries of Kubernetes $kubernetes_version into $out"
+echo "controlplane: a first build takes about 7 minutes on two cores, later ones a few seconds"
+rm -f "$out/.stamp"
+SECONDS=0
+for i in "${!names[@]}"; do
+  name=${names[$i]}
+  echo "controlplane: [$((i + 1))/${#names[@]}] $name (${SECONDS}s so far)"
+  build "$name"
+done
+echo "$want" >"$out/.stamp.$$"
+mv -f "$out/.stamp.$$" "$out/.stamp"
+echo "controlplane: done in ${SECONDS}s"

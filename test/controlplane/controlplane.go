@@ -1,0 +1,331 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Names of the parts that are no schedulers. A scheduler's part has the scheduler's name.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Kwok              = "kwok"
+)
+
+// Options says what a control plane consists of. The zero value is etcd and an API server.
+type Options struct {
+	// ControllerManager starts kube-controller-manager. Without it nothing makes ReplicaSets, deletes
+	// namespaces or collects garbage, and pods need no service account.
+	ControllerManager bool
+	// Kwok starts kwok, which plays the kubelet of every node: makes it ready, runs its pods,
+	// completes those of Jobs and removes deleted ones.
+	Kwok bool
+	// Schedulers are started with the rest, as by StartScheduler.
+	Schedulers []Scheduler
+	// Fsync makes etcd write through to the disk as in production. Off, a killed process still
+	// loses nothing, only a crash of the whole machine does.
+	Fsync bool
+	// FeatureGates are set on every Kubernetes part.
+	FeatureGates map[string]bool
+	// Verbosity is the log level (-v) of every Kubernetes part.
+	Verbosity int
+	// EtcdArgs, APIServerArgs, ControllerManagerArgs and KwokArgs are added to the command lines.
+	EtcdArgs, APIServerArgs, ControllerManagerArgs, KwokArgs []string
+	// BinDir holds the binaries. Default: what BinDirEnv says, else bin/controlplane of the
+	// repository, which is built when it is missing or out of date.
+	BinDir string
+	// Dir is where the control plane makes its own directory. Default: the system's directory for
+	// temporary files.
+	Dir string
+	// Progress receives what the build of the binaries reports. Default: standard error.
+	Progress io.Writer
+}
+
+// Scheduler names a kube-scheduler and gives its KubeSchedulerConfiguration.
+type Scheduler struct {
+	Name string
+	// Config is YAML or JSON; see StartScheduler.
+	Config []byte
+}
+
+// ControlPlane is a running control plane. It is safe for concurrent use.
+type ControlPlane struct {
+	options    Options
+	bin        string
+	dir        string
+	ports      *ports
+	apiPort    int
+	identities *identities
+	client     kubernetes.Interface
+
+	mu       sync.Mutex // guards what follows
+	parts    []*part    // in the order they were added
+	proxies  []*FaultProxy
+	keepLogs bool
+	stopped  bool
+}
+
+// part is one process of the control plane or one that StartProcess added.
+type part struct {
+	*Process
+	// url is where a scheduler or the controller manager serves its metrics.
+	url string
+}
+
+// Start brings up a control plane and returns when all of it is ready, in about three seconds.
+// On failure nothing is left running, and the error names the file with the log.
+func Start(ctx context.Context, options Options) (*ControlPlane, error) {
+	if options.Progress == nil {
+		options.Progress = os.Stderr
+	}
+	bin, err := binaries(ctx, options.BinDir, options.Progress)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(options.Dir, "globalreserve-controlplane-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the control plane: %w", err)
+	}
+	c := &ControlPlane{options: options, bin: bin, dir: dir, ports: &ports{}}
+	if err := c.start(ctx); err != nil {
+		c.KeepLogs()
+		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), c.Stop())
+	}
+	return c, nil
+}
+
+func (c *ControlPlane) start(ctx context.Context) error {
+	for _, dir := range []string{c.LogDir(), c.path("kubeconfig"), c.path("pki"), c.path("config")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("lay out its directory: %w", err)
+		}
+	}
+	if err := c.setUpIdentities(); err != nil {
+		return err
+	}
+	if err := c.startEtcdAndAPIServer(ctx); err != nil {
+		return err
+	}
+	clients, clientsCtx := errgroup.WithContext(ctx)
+	if c.options.ControllerManager {
+		clients.Go(func() error { return c.startControllerManager(clientsCtx) })
+	}
+	if c.options.Kwok {
+		clients.Go(func() error { return c.startKwok(clientsCtx) })
+	}
+	for _, scheduler := range c.options.Schedulers {
+		clients.Go(func() error { return c.StartScheduler(clientsCtx, scheduler.Name, scheduler.Config) })
+	}
+	if err := clients.Wait(); err != nil {
+		return err
+	}
+	return c.awaitNamespace(ctx, "default")
+}
+
+// Stop ends every process, the API server and etcd last, and removes the directory. Processes that
+// do not end by themselves are killed; an error means that one is left, or files are. Stopping
+// again does nothing.
+func (c *ControlPlane) Stop() error {
+	c.mu.Lock()
+	if c.stopped {
+		c.mu.Unlock()
+		return nil
+	}
+	c.stopped = true
+	parts, proxies, keepLogs := c.parts, c.proxies, c.keepLogs
+	c.mu.Unlock()
+
+	var errs []error
+	var clients, servers []*part
+	for _, p := range parts {
+		if p.Name() == APIServer || p.Name() == Etcd {
+			servers = append([]*part{p}, servers...)
+		} else {
+			clients = append(clients, p)
+		}
+	}
+	errs = append(errs, end(clients...))
+	for _, proxy := range proxies {
+		errs = append(errs, proxy.Stop())
+	}
+	for _, server := range servers {
+		errs = append(errs, end(server))
+	}
+	c.ports.release()
+	errs = append(errs, c.removeFiles(keepLogs))
+	return errors.Join(errs...)
+}
+
+// end stops processes side by side. One that had to be killed is no error: it is gone.
+func end(parts ...*part) error {
+	var group errgroup.Group
+	for _, p := range parts {
+		group.Go(func() error {
+			if _, err := p.Stop(); err != nil {
+				return p.Kill()
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (c *ControlPlane) removeFiles(keepLogs bool) error {
+	if !keepLogs {
+		return os.RemoveAll(c.dir)
+	}
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, entry := range entries {
+		if path := filepath.Join(c.dir, entry.Name()); path != c.LogDir() {
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// KeepLogs makes Stop leave LogDir behind.
+func (c *ControlPlane) KeepLogs() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keepLogs = true
+}
+
+// LogDir is the directory with one log file per process.
+func (c *ControlPlane) LogDir() string { return c.path("logs") }
+
+// Dir is the directory of the control plane. Callers may put files there; Stop removes them.
+func (c *ControlPlane) Dir() string { return c.dir }
+
+// URL is the address of the API server. It stays the same over restarts.
+func (c *ControlPlane) URL() string { return "https://127.0.0.1:" + strconv.Itoa(c.apiPort) }
+
+// FreePort returns a TCP port on 127.0.0.1 that no other control plane is given until Stop.
+func (c *ControlPlane) FreePort() (int, error) { return c.ports.take() }
+
+// StartPart starts a part again that was stopped or killed, on the same port and the same data,
+// and waits until it is ready.
+func (c *ControlPlane) StartPart(ctx context.Context, name string) error {
+	p, err := c.Process(name)
+	if err != nil {
+		return err
+	}
+	return p.Start(ctx)
+}
+
+// StopPart ends a part with SIGTERM and waits until it is gone.
+func (c *ControlPlane) StopPart(name string) error {
+	p, err := c.Process(name)
+	if err != nil {
+		return err
+	}
+	_, err = p.Stop()
+	return err
+}
+
+// RestartPart stops a part and starts it again.
+func (c *ControlPlane) RestartPart(ctx context.Context, name string) error {
+	p, err := c.Process(name)
+	if err != nil {
+		return err
+	}
+	return p.Restart(ctx)
+}
+
+// Kill ends a part with SIGKILL and waits until it is gone.
+func (c *ControlPlane) Kill(name string) error {
+	p, err := c.Process(name)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
+}
+
+// Process returns a part, a scheduler or a program started by StartProcess by its name.
+func (c *ControlPlane) Process(name string) (*Process, error) {
+	p, err := c.part(name)
+	if err != nil {
+		return nil, err
+	}
+	return p.Process, nil
+}
+
+// MetricsURL returns where a scheduler or the controller manager serves /metrics, over HTTPS with
+// a certificate of the control plane's CA, to anybody.
+func (c *ControlPlane) MetricsURL(name string) (string, error) {
+	p, err := c.part(name)
+	if err != nil {
+		return "", err
+	}
+	if p.url == "" {
+		return "", fmt.Errorf("%s serves no metrics to the harness", name)
+	}
+	return p.url + "/metrics", nil
+}
+
+// StartProcess runs a program that belongs to the control plane from now on: Stop ends it before
+// the API server. LogFile defaults to a file in LogDir named after the program.
+func (c *ControlPlane) StartProcess(ctx context.Context, options ProcessOptions) (*Process, error) {
+	return c.startPart(ctx, options, "")
+}
+
+func (c *ControlPlane) startPart(ctx context.Context, options ProcessOptions, url string) (*Process, error) {
+	if options.Name == "" {
+		options.Name = filepath.Base(options.Path)
+	}
+	if options.LogFile == "" {
+		options.LogFile = filepath.Join(c.LogDir(), options.Name+".log")
+	}
+	p := &part{Process: NewProcess(options), url: url}
+	if err := c.add(p); err != nil {
+		return nil, err
+	}
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	return p.Process, nil
+}
+
+// add registers a process before it starts, so that a concurrent Stop cannot miss it.
+func (c *ControlPlane) add(added *part) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return fmt.Errorf("start %s: the control plane is stopped", added.Name())
+	}
+	for _, p := range c.parts {
+		if p.Name() == added.Name() {
+			return fmt.Errorf("there is a process named %q already; use StartPart to start it again", p.Name())
+		}
+	}
+	c.parts = append(c.parts, added)
+	return nil
+}
+
+func (c *ControlPlane) part(name string) (*part, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.parts {
+		if p.Name() == name {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("the control plane has no part named %q", name)
+}
+
+func (c *ControlPlane) path(elements ...string) string {
+	return filepath.Join(append([]string{c.dir}, elements...)...)
+}

@@ -1,0 +1,33 @@
+/*
+Package controlplane runs a real Kubernetes control plane on the loopback interface for tests, the
+demo and the benchmarks: etcd, kube-apiserver and, where asked for, kube-controller-manager, kwok
+and any number of kube-schedulers. Nothing is installed; the binaries come from test/binaries and
+are built on first use.
+
+	cp := controlplane.StartT(t, controlplane.Options{Kwok: true})
+	names, err := cp.CreateNodes(ctx, 50, controlplane.NodeTemplate{})
+	err = cp.StartScheduler(ctx, "scheduler-a", config)
+	err = cp.Kill(controlplane.APIServer)
+	err = cp.StartPart(ctx, controlplane.APIServer)
+
+What lives where:
+
+  - controlplane.go  the ControlPlane type: Start, Stop, and each part by name
+  - parts.go         the command line of each part; scheduler.go for kube-scheduler
+  - process.go       Process: any program, started, watched and ended without leaving anything behind
+  - identity.go      kubeconfigs and rest.Configs per user, signed by the CA of pki.go
+  - nodes.go         fake nodes and namespaces
+  - faultproxy.go    a proxy in front of the API server that loses, delays or refuses answers
+  - ports.go         ports that no second control plane on this machine is given
+  - binaries.go      finds or builds the binaries
+
+A ControlPlane owns every process it starts and one directory with their data, certificates,
+kubeconfigs and logs. Stop ends the processes and removes the directory; the logs stay when a start
+failed or KeepLogs was called, which StartT does for a failed test. Everything listens on 127.0.0.1
+only. etcd speaks plain HTTP there: the harness is for test data, on machines whose users trust each
+other.
+
+The package may import client-go and the standard library, never k8s.io/kubernetes and never the
+product's own packages, so that a fault in the product cannot hide in its own test bed.
+*/
+package controlplane

@@ -1,0 +1,263 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// committedTimeout bounds a request whose client may be gone but which must reach the API server.
+	committedTimeout = 30 * time.Second
+	// proxyStopTimeout is how long Stop waits for requests in flight to notice their end.
+	proxyStopTimeout = 3 * time.Second
+)
+
+// Fault is what the proxy does to one request. The zero value passes it on unharmed.
+type Fault struct {
+	// Before is waited before the request is passed on or refused.
+	Before time.Duration
+	// DropRequest closes the connection; the API server never sees the request.
+	DropRequest bool
+	// Refuse answers with this HTTP status and a Kubernetes Status object; the API server never sees
+	// the request.
+	Refuse int
+	// After is waited between the API server's answer and passing that on.
+	After time.Duration
+	// DropAnswer lets the API server do its work to the end and then closes the connection, even if
+	// the client has given up: what the client asked for has happened, and it cannot know.
+	DropAnswer bool
+}
+
+// FaultFunc decides what happens to a request. It is called from many goroutines, before the
+// request goes on, and must not read the body.
+type FaultFunc func(*http.Request) Fault
+
+// FaultProxy stands between clients and the API server and loses, delays or refuses on demand. A
+// client keeps its identity: the proxy asks for its certificate and talks to the API server with
+// one for the same user and groups; a bearer token is passed on. Clients speak HTTP/1.1 with it, so
+// that a lost answer is a closed connection.
+type FaultProxy struct {
+	identities *identities
+	upstream   *url.URL
+	listener   net.Listener
+	server     *http.Server
+	ctx        context.Context // ends with Stop
+	cancel     context.CancelFunc
+	served     chan struct{} // closed when the server's goroutine has ended
+	fault      atomic.Pointer[FaultFunc]
+	faulted    atomic.Int64
+
+	mu         sync.Mutex // guards transports
+	transports map[string]*http.Transport
+}
+
+// StartFaultProxy starts a proxy that passes everything on until SetFault says otherwise. It ends
+// with the control plane.
+func (c *ControlPlane) StartFaultProxy() (*FaultProxy, error) {
+	p := &FaultProxy{
+		identities: c.identities,
+		upstream:   &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.apiPort))},
+		served:     make(chan struct{}),
+		transports: map[string]*http.Transport{},
+	}
+	p.SetFault(nil)
+	serving, err := tls.LoadX509KeyPair(c.servingCertificate(), c.servingKey())
+	if err != nil {
+		return nil, fmt.Errorf("load the serving certificate: %w", err)
+	}
+	port, err := c.ports.take()
+	if err != nil {
+		return nil, err
+	}
+	p.listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen for the fault proxy: %w", err)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.server = &http.Server{
+		Handler: http.HandlerFunc(p.serve),
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{serving},
+			ClientCAs:    c.identities.authority.pool(),
+			ClientAuth:   tls.VerifyClientCertIfGiven,
+			MinVersion:   tls.VersionTLS12,
+		},
+		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // no HTTP/2
+		BaseContext:       func(net.Listener) context.Context { return p.ctx },
+		ReadHeaderTimeout: committedTimeout,
+		ErrorLog:          discardLog, // broken connections are its trade
+	}
+	go p.listen()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proxies = append(c.proxies, p)
+	return p, nil
+}
+
+var discardLog = log.New(io.Discard, "", 0)
+
+// listen ends when Stop closes the listener; any other failure shows at the clients.
+func (p *FaultProxy) listen() {
+	defer close(p.served)
+	_ = p.server.ServeTLS(p.listener, "", "")
+}
+
+// SetFault changes what happens to requests from now on; nil passes everything on.
+func (p *FaultProxy) SetFault(fault FaultFunc) {
+	if fault == nil {
+		fault = func(*http.Request) Fault { return Fault{} }
+	}
+	p.fault.Store(&fault)
+}
+
+// Faulted is the number of requests that something was done to so far.
+func (p *FaultProxy) Faulted() int64 { return p.faulted.Load() }
+
+// URL is the address clients use in place of the API server's.
+func (p *FaultProxy) URL() string { return "https://" + p.listener.Addr().String() }
+
+// Kubeconfig is ControlPlane.Kubeconfig for a client that goes through the proxy.
+func (p *FaultProxy) Kubeconfig(user string, groups ...string) (string, error) {
+	return p.identities.kubeconfig(p.URL(), user, groups)
+}
+
+// RESTConfig is ControlPlane.RESTConfig for a client that goes through the proxy.
+func (p *FaultProxy) RESTConfig(user string, groups ...string) (*rest.Config, error) {
+	return p.identities.restConfig(p.URL(), user, groups)
+}
+
+// Stop cuts off every request in flight and closes the proxy. Stopping again does nothing.
+func (p *FaultProxy) Stop() error {
+	p.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), proxyStopTimeout)
+	defer cancel()
+	// A connection that never sent a request does not count as idle for Shutdown; Close ends it.
+	err := p.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = p.server.Close()
+	}
+	<-p.served
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, transport := range p.transports {
+		transport.CloseIdleConnections()
+	}
+	return err
+}
+
+// IsBinding tells whether a request binds a pod to a node: POST .../pods/NAME/binding.
+func IsBinding(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/pods/") &&
+		strings.HasSuffix(r.URL.Path, "/binding")
+}
+
+func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
+	fault := (*p.fault.Load())(r)
+	if fault != (Fault{}) {
+		p.faulted.Add(1)
+	}
+	transport, err := p.transportFor(r.TLS)
+	if err != nil || !pause(r.Context(), fault.Before) || fault.DropRequest {
+		closeConnection()
+	}
+	if fault.Refuse != 0 {
+		refuse(w, fault.Refuse)
+		return
+	}
+	if fault.DropAnswer {
+		// The client's patience must not decide whether the API server gets to commit.
+		ctx, cancel := context.WithTimeout(p.ctx, committedTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(p.upstream) },
+		Transport:     transport,
+		FlushInterval: -1, // watches
+		ErrorLog:      discardLog,
+		ModifyResponse: func(*http.Response) error {
+			if !pause(r.Context(), fault.After) || fault.DropAnswer {
+				return errDropped
+			}
+			return nil
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { closeConnection() },
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+var errDropped = errors.New("answer dropped on demand")
+
+// closeConnection ends the request and its connection without an answer, the way net/http does it.
+func closeConnection() { panic(http.ErrAbortHandler) }
+
+// pause waits and tells whether the request is still wanted.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func refuse(w http.ResponseWriter, code int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// A client that is gone needs no answer.
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code),
+		Message: "refused on demand by the fault proxy",
+	})
+}
+
+// transportFor returns the way to the API server under the identity of a client's certificate.
+func (p *FaultProxy) transportFor(state *tls.ConnectionState) (*http.Transport, error) {
+	var user string
+	var groups []string
+	if state != nil && len(state.PeerCertificates) > 0 {
+		subject := state.PeerCertificates[0].Subject
+		user, groups = subject.CommonName, subject.Organization
+	}
+	key := user + "\x00" + strings.Join(groups, "\x00")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if transport, known := p.transports[key]; known {
+		return transport, nil
+	}
+	config := &tls.Config{RootCAs: p.identities.authority.pool(), MinVersion: tls.VersionTLS12}
+	if user != "" {
+		pair, err := p.identities.pair(user, groups)
+		if err != nil {
+			return nil, err
+		}
+		certificate, err := tls.X509KeyPair(pair.certificate, pair.key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate of %q: %w", user, err)
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	p.transports[key] = transport
+	return transport, nil
+}

@@ -1,0 +1,240 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	serviceCIDR = "10.96.0.0/16"
+	// nodeGracePeriod is how long a node may be silent before the controller manager calls it
+	// unreachable. kwok renews a node's lease four times within leaseSeconds; both are longer than
+	// in production, so that thousands of fake nodes do not keep a small machine busy.
+	nodeGracePeriod = "400s"
+	leaseSeconds    = 200
+	probeTimeout    = 5 * time.Second
+)
+
+var firstServiceIP = net.IPv4(10, 96, 0, 1)
+
+// setUpIdentities makes the CA, the certificate all parts serve with, the key of service account
+// tokens, and the client of the admin.
+func (c *ControlPlane) setUpIdentities() error {
+	ca, err := newAuthority()
+	if err != nil {
+		return err
+	}
+	serving, err := ca.serving()
+	if err != nil {
+		return err
+	}
+	accounts, err := newServiceAccountKey()
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{
+		c.CAFile(): ca.pem, c.servingCertificate(): serving.certificate, c.servingKey(): serving.key,
+		c.accountKey(): accounts,
+	}
+	for path, content := range files {
+		if err := writePrivate(path, content); err != nil {
+			return err
+		}
+	}
+	c.identities = newIdentities(ca, c.path("kubeconfig"))
+	if c.apiPort, err = c.ports.take(); err != nil {
+		return err
+	}
+	config, err := c.AdminRESTConfig()
+	if err != nil {
+		return err
+	}
+	c.client, err = kubernetes.NewForConfig(config)
+	return err
+}
+
+// CAFile is the certificate of the CA that signs every certificate of the control plane, in PEM.
+func (c *ControlPlane) CAFile() string             { return c.path("pki", "ca.crt") }
+func (c *ControlPlane) servingCertificate() string { return c.path("pki", "serving.crt") }
+func (c *ControlPlane) servingKey() string         { return c.path("pki", "serving.key") }
+func (c *ControlPlane) accountKey() string         { return c.path("pki", "service-account.key") }
+
+func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
+	clientPort, err := c.ports.take()
+	if err != nil {
+		return err
+	}
+	peerPort, err := c.ports.take()
+	if err != nil {
+		return err
+	}
+	clientURL := "http://127.0.0.1:" + strconv.Itoa(clientPort)
+	peerURL := "http://127.0.0.1:" + strconv.Itoa(peerPort)
+	args := []string{
+		"--name=default", "--data-dir=" + c.path("etcd"),
+		"--listen-client-urls=" + clientURL, "--advertise-client-urls=" + clientURL,
+		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
+		"--initial-cluster=default=" + peerURL, "--quota-backend-bytes=8589934592",
+		"--log-level=warn",
+	}
+	if !c.options.Fsync {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	_, err = c.startPart(ctx, ProcessOptions{
+		Name: Etcd, Path: filepath.Join(c.bin, Etcd), Args: append(args, c.options.EtcdArgs...),
+		Ready: HTTPReady(clientURL+"/health", nil),
+	}, "")
+	if err != nil {
+		return err
+	}
+	return c.startAPIServer(ctx, clientURL)
+}
+
+func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error {
+	args := []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.apiPort),
+		// The loopback address cannot be an endpoint of the kubernetes Service.
+		"--endpoint-reconciler-type=none", "--advertise-address=127.0.0.1",
+		"--tls-cert-file=" + c.servingCertificate(), "--tls-private-key-file=" + c.servingKey(),
+		"--client-ca-file=" + c.CAFile(),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.accountKey(),
+		"--service-account-signing-key-file=" + c.accountKey(),
+		"--service-cluster-ip-range=" + serviceCIDR,
+		"--authorization-mode=Node,RBAC",
+		"--allow-privileged=true",
+	}
+	if disabled := c.disabledAdmission(); len(disabled) > 0 {
+		args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
+	}
+	args = append(args, c.commonArgs()...)
+	_, err := c.startPart(ctx, ProcessOptions{
+		Name: APIServer, Path: filepath.Join(c.bin, APIServer),
+		Args: append(args, c.options.APIServerArgs...), Ready: c.secureReady(c.URL() + "/readyz"),
+	}, "")
+	return err
+}
+
+// disabledAdmission lists the admission plugins that wait for a component that does not run.
+func (c *ControlPlane) disabledAdmission() []string {
+	var disabled []string
+	if !c.options.ControllerManager {
+		// Nobody makes the default service account of a namespace.
+		disabled = append(disabled, "ServiceAccount")
+	}
+	if !c.options.ControllerManager || !c.options.Kwok {
+		// Nobody takes the not-ready taint off a new node: that is the node lifecycle controller's
+		// work, once the kubelet (here kwok) reports the node as ready.
+		disabled = append(disabled, "TaintNodesByCondition")
+	}
+	return disabled
+}
+
+func (c *ControlPlane) startControllerManager(ctx context.Context) error {
+	controllers := "*"
+	if !c.options.Kwok {
+		// Nobody renews the leases of nodes: this controller would call them all unreachable.
+		controllers += ",-node-lifecycle-controller"
+	}
+	args, url, err := c.secureArgs("system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	args = append(args,
+		"--leader-elect=false",
+		"--controllers="+controllers,
+		"--node-monitor-grace-period="+nodeGracePeriod,
+		"--root-ca-file="+c.CAFile(),
+		"--service-account-private-key-file="+c.accountKey(),
+		"--kube-api-qps=1000", "--kube-api-burst=2000",
+	)
+	kubeconfig, err := c.Kubeconfig("system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	args = append(args, "--kubeconfig="+kubeconfig)
+	args = append(args, c.commonArgs()...)
+	_, err = c.startPart(ctx, ProcessOptions{
+		Name: ControllerManager, Path: filepath.Join(c.bin, ControllerManager),
+		Args: append(args, c.options.ControllerManagerArgs...), Ready: c.secureReady(url + "/healthz"),
+	}, url)
+	return err
+}
+
+// secureArgs are the flags kube-scheduler and kube-controller-manager share: where they serve, with
+// which certificate, and that anybody may read their metrics.
+func (c *ControlPlane) secureArgs(user string) (args []string, url string, err error) {
+	port, err := c.ports.take()
+	if err != nil {
+		return nil, "", err
+	}
+	kubeconfig, err := c.Kubeconfig(user)
+	if err != nil {
+		return nil, "", err
+	}
+	return []string{
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + c.servingCertificate(), "--tls-private-key-file=" + c.servingKey(),
+		"--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
+	}, "https://127.0.0.1:" + strconv.Itoa(port), nil
+}
+
+// commonArgs are the flags every Kubernetes part understands.
+func (c *ControlPlane) commonArgs() []string {
+	args := []string{"-v=" + strconv.Itoa(c.options.Verbosity)}
+	if len(c.options.FeatureGates) > 0 {
+		gates := make([]string, 0, len(c.options.FeatureGates))
+		for name, enabled := range c.options.FeatureGates {
+			gates = append(gates, name+"="+strconv.FormatBool(enabled))
+		}
+		sort.Strings(gates)
+		args = append(args, "--feature-gates="+strings.Join(gates, ","))
+	}
+	return args
+}
+
+// secureReady is HTTPReady for a part that serves with a certificate of the CA.
+func (c *ControlPlane) secureReady(url string) ReadyFunc {
+	return HTTPReady(url, &tls.Config{RootCAs: c.identities.authority.pool(), MinVersion: tls.VersionTLS12})
+}
+
+// HTTPReady returns a ReadyFunc that is satisfied by a 200 from the URL. The TLS configuration may
+// be nil. No connection stays open between two calls.
+func HTTPReady(url string, config *tls.Config) ReadyFunc {
+	client := &http.Client{
+		Timeout:   probeTimeout,
+		Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true},
+	}
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(response.Body, logTailBytes))
+		if err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET %s: %s: %s", url, response.Status, body)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,11 @@
+//go:build unix && !linux
+
+package controlplane
+
+import "syscall"
+
+// childAttributes puts the child into its own process group, so that a Ctrl-C meant for the test
+// does not reach it.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}

@@ -1,0 +1,87 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+const schedulerUser = "system:kube-scheduler"
+
+// Client limits for a scheduler whose configuration sets none. kube-scheduler's own default of 50
+// requests per second is far below what it can decide.
+const (
+	schedulerQPS   = 5000
+	schedulerBurst = 10000
+)
+
+// StartScheduler starts a kube-scheduler with a KubeSchedulerConfiguration (v1, YAML or JSON). An
+// empty configuration means one profile with the scheduler's own name. The harness fills in what
+// belongs to it: the kubeconfig and the client limits unless the configuration gives them, and
+// leader election off.
+func (c *ControlPlane) StartScheduler(ctx context.Context, name string, config []byte) error {
+	completed, err := c.schedulerConfig(name, config)
+	if err != nil {
+		return fmt.Errorf("configuration of scheduler %q: %w", name, err)
+	}
+	path := c.path("config", name+".yaml")
+	if err := writePrivate(path, completed); err != nil {
+		return err
+	}
+	args, url, err := c.secureArgs(schedulerUser)
+	if err != nil {
+		return err
+	}
+	args = append(append(args, "--config="+path), c.commonArgs()...)
+	_, err = c.startPart(ctx, ProcessOptions{
+		Name: name, Path: filepath.Join(c.bin, "kube-scheduler"), Args: args,
+		Ready: c.secureReady(url + "/readyz"),
+	}, url)
+	return err
+}
+
+func (c *ControlPlane) schedulerConfig(name string, given []byte) ([]byte, error) {
+	config := map[string]any{}
+	if err := yaml.Unmarshal(given, &config); err != nil {
+		return nil, err
+	}
+	if len(config) == 0 {
+		config["apiVersion"] = "kubescheduler.config.k8s.io/v1"
+		config["kind"] = "KubeSchedulerConfiguration"
+		config["profiles"] = []any{map[string]any{"schedulerName": name}}
+	}
+	kubeconfig, err := c.Kubeconfig(schedulerUser)
+	if err != nil {
+		return nil, err
+	}
+	connection, err := section(config, "clientConnection")
+	if err != nil {
+		return nil, err
+	}
+	defaults := map[string]any{"kubeconfig": kubeconfig, "qps": schedulerQPS, "burst": schedulerBurst}
+	for key, value := range defaults {
+		if _, given := connection[key]; !given {
+			connection[key] = value
+		}
+	}
+	election, err := section(config, "leaderElection")
+	if err != nil {
+		return nil, err
+	}
+	election["leaderElect"] = false
+	return yaml.Marshal(config)
+}
+
+// section returns a map inside a configuration, which it adds when there is none.
+func section(config map[string]any, key string) (map[string]any, error) {
+	if config[key] == nil {
+		config[key] = map[string]any{}
+	}
+	inner, ok := config[key].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s must be a map, it is %T", key, config[key])
+	}
+	return inner, nil
+}
