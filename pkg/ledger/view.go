@@ -185,3 +185,15 @@ func sortClaims(claims []ClaimView) {
 		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
 }
+
+// VisitNodes calls visit with the name of every node that exists. visit must
+// not call the ledger.
+func (l *Ledger) VisitNodes(visit func(name string)) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for i, flags := range l.flags {
+		if flags&nodeKnown != 0 {
+			visit(l.nodes[i].name)
+		}
+	}
+}
