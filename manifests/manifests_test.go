@@ -24,6 +24,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
 const (
@@ -169,17 +171,26 @@ func TestDeployment(t *testing.T) {
 func TestPolicyIsMountedAsADirectory(t *testing.T) {
 	objects := load(t, "base")
 	pod := one[*appsv1.Deployment](t, objects).Spec.Template.Spec
-	policy := one[*corev1.ConfigMap](t, objects)
+	config := one[*corev1.ConfigMap](t, objects)
 
 	require.Len(t, pod.Volumes, 1)
 	require.NotNil(t, pod.Volumes[0].ConfigMap)
-	assert.Equal(t, policy.Name, pod.Volumes[0].ConfigMap.Name)
+	assert.Equal(t, config.Name, pod.Volumes[0].ConfigMap.Name)
 	require.Len(t, pod.Containers[0].VolumeMounts, 1)
 	mount := pod.Containers[0].VolumeMounts[0]
 	assert.Equal(t, pod.Volumes[0].Name, mount.Name)
 	assert.Empty(t, mount.SubPath, "a file mounted alone is never renewed")
-	for file := range policy.Data {
+	for file := range config.Data {
 		assert.Contains(t, pod.Containers[0].Args, "--policy-file="+mount.MountPath+"/"+file)
+	}
+}
+
+func TestPolicyIsValid(t *testing.T) {
+	data := one[*corev1.ConfigMap](t, load(t, "base")).Data
+	require.Len(t, data, 1)
+	for file, content := range data {
+		_, err := policy.Parse([]byte(content))
+		require.NoError(t, err, file)
 	}
 }
 
@@ -199,12 +210,12 @@ func TestServiceReachesThePod(t *testing.T) {
 
 func TestNetworkPolicyClosesThePort(t *testing.T) {
 	objects := load(t, "base")
-	policy := one[*networkingv1.NetworkPolicy](t, objects)
+	network := one[*networkingv1.NetworkPolicy](t, objects)
 	template := one[*appsv1.Deployment](t, objects).Spec.Template
 
-	assert.Equal(t, template.Labels, policy.Spec.PodSelector.MatchLabels)
-	assert.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)
-	for _, rule := range policy.Spec.Ingress {
+	assert.Equal(t, template.Labels, network.Spec.PodSelector.MatchLabels)
+	assert.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, network.Spec.PolicyTypes)
+	for _, rule := range network.Spec.Ingress {
 		assert.NotEmpty(t, rule.From, "a rule without From lets everybody in")
 		require.Len(t, rule.Ports, 1)
 		assert.Equal(t, serverPort, rule.Ports[0].Port.IntValue())
