@@ -40,7 +40,7 @@ type slimArgs struct {
 // BenchmarkLibraries compares JSON libraries on the body of a filter call: a pod of 4 KB and 500
 // node names. sigs.k8s.io/json matches names in their exact case only and is here for comparison.
 func BenchmarkLibraries(b *testing.B) {
-	body := filterBody(b)
+	body := filterBody(b, 500)
 	decoders := map[string]func([]byte, any) error{
 		"encoding":   json.Unmarshal,
 		"sigs.k8s":   kubejson.UnmarshalCaseSensitivePreserveInts,
@@ -71,7 +71,7 @@ func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
 func BenchmarkDecode(b *testing.B) {
-	body := filterBody(b)
+	body := filterBody(b, 500)
 	w := discard{http.Header{}}
 	reader := bytes.NewReader(body)
 	r := httptest.NewRequest(http.MethodPost, "/filter", reader)
@@ -86,7 +86,7 @@ func BenchmarkDecode(b *testing.B) {
 
 func BenchmarkWrite(b *testing.B) {
 	var args extenderv1.ExtenderArgs
-	require.NoError(b, json.Unmarshal(filterBody(b), &args))
+	require.NoError(b, json.Unmarshal(filterBody(b, 500), &args))
 	refused := extenderv1.FailedNodesMap{}
 	for _, name := range *args.NodeNames {
 		refused[name] = "not enough room in the ledger"

@@ -171,7 +171,7 @@ func TestDecodeEchoIsBounded(t *testing.T) {
 
 // TestDecodeKeepsNothingOfTheBuffer: buffers are reused, values must not point into them.
 func TestDecodeKeepsNothingOfTheBuffer(t *testing.T) {
-	body := filterBody(t)
+	body := filterBody(t, 500)
 	var got, want extenderv1.ExtenderArgs
 	require.NoError(t, json.Unmarshal(body, &want))
 	data := bytes.Clone(body)

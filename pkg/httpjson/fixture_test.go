@@ -78,10 +78,10 @@ func typicalContainer(name string) corev1.Container {
 	}
 }
 
-// filterBody is the body of a filter call: typicalPod and 500 node names.
-func filterBody(tb testing.TB) []byte {
+// filterBody is the body of a filter call: typicalPod and the names of so many nodes.
+func filterBody(tb testing.TB, nodes int) []byte {
 	tb.Helper()
-	names := make([]string, 500)
+	names := make([]string, nodes)
 	for i := range names {
 		names[i] = fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i/250, i%250)
 	}

@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestValidateCommand(t *testing.T) {
+	tests := map[string]struct {
+		file, out, errOut string
+		valid             bool
+	}{
+		"defaults": {
+			file: head, valid: true,
+			out: `FILE: valid
+# reservations.defaultTTL is not set: the server's flag --reservation-ttl applies
+apiVersion: config.globalreserve.io/v1alpha1
+kind: GlobalReservePolicy
+prioritize:
+  reservationMatch: 10
+  resources:
+  - name: cpu
+    weight: 1
+  - name: memory
+    weight: 1
+  strategy: MostAllocated
+reservations:
+  maxTTL: 24h0m0s
+`,
+		},
+		"mistakes": {
+			file: head + "x: 1\nreservations: {maxTTL: 1d}\n",
+			errOut: `FILE: unknown field "x": correct its name or remove it
+FILE: reservations.maxTTL: Invalid value: "1d": must be a duration with a unit, such as "90s", "10m" or "1h30m"
+Error: FILE is not a valid policy
+`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "policy.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(tt.file), 0o600))
+			out, errOut, err := run("validate", path)
+			assert.Equal(t, tt.valid, err == nil)
+			assert.Equal(t, tt.out, string(bytes.ReplaceAll(out, []byte(path), []byte("FILE"))))
+			assert.Equal(t, tt.errOut, string(bytes.ReplaceAll(errOut, []byte(path), []byte("FILE"))))
+		})
+	}
+}
+
+func TestValidateCommandUsage(t *testing.T) {
+	_, errOut, err := run("validate")
+	require.Error(t, err)
+	assert.Contains(t, string(errOut), "accepts 1 arg")
+
+	missing := filepath.Join(t.TempDir(), "none")
+	_, errOut, err = run("validate", missing)
+	require.Error(t, err)
+	assert.Contains(t, string(errOut), "no such file")
+	assert.NotContains(t, string(errOut), "Usage:")
+}
+
+func run(args ...string) (out, errOut []byte, err error) {
+	var stdout, stderr bytes.Buffer
+	cmd := NewCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(&stdout)
+	cmd.SetErr(&stderr)
+	err = cmd.Execute()
+	return stdout.Bytes(), stderr.Bytes(), err
+}

@@ -1,0 +1,35 @@
+// Package policy is the policy file: what an administrator decides about reservations and about
+// the order of nodes. It holds the types with their rules, the strict decoding of the file, the
+// Store that the rest of the server reads the policy in force from, the Watcher that follows
+// changes of the file, and the command `policy validate`.
+//
+// The package says what the policy is. What follows from it for a pod or a node is the business of
+// the packages that read it: scores, for one, are computed by the extender.
+//
+// # The file
+//
+//	apiVersion: config.globalreserve.io/v1alpha1
+//	kind: GlobalReservePolicy
+//	schedulers:                      # optional; schedulers not listed may reserve too
+//	- name: batch-scheduler          # spec.schedulerName of its pods
+//	  maxReservationTTL: 1h          # at most reservations.maxTTL, which is also the default
+//	reservations:
+//	  defaultTTL: 60s                # default: the flag --reservation-ttl
+//	  maxTTL: 24h                    # default: 24h
+//	prioritize:
+//	  strategy: MostAllocated        # or LeastAllocated; default: MostAllocated
+//	  resources:                     # default: cpu and memory, weight 1 each
+//	  - name: cpu
+//	    weight: 1                    # 1 to 100, default 1
+//	  reservationMatch: 10           # 0 to 10, default 10
+//
+// Decoding is strict: a field that is unknown, given twice or of the wrong type is an error, and so
+// is a second document. Durations are Go durations with a unit. schedulers[].limits is reserved for
+// a later version and refused until it does something.
+//
+// # Reloading
+//
+// The file is usually mounted from a ConfigMap. The kubelet writes a new directory beside it and
+// swaps the symlink ..data to it, so the file itself never changes: the Watcher watches the
+// directory. A file that does not parse leaves the policy before in force.
+package policy

@@ -1,0 +1,224 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+const head = "apiVersion: config.globalreserve.io/v1alpha1\nkind: GlobalReservePolicy\n"
+
+func TestParse(t *testing.T) {
+	with := func(change func(*Policy)) *Policy {
+		p := Default()
+		change(p)
+		return p
+	}
+	tests := map[string]struct {
+		file string
+		want *Policy
+	}{
+		"nothing but a head":         {head, Default()},
+		"empty parts":                {head + "schedulers: []\nreservations: {}\nprioritize: {}\n", Default()},
+		"null parts":                 {head + "schedulers:\nreservations:\nprioritize:\n", Default()},
+		"JSON":                       {`{"apiVersion":"config.globalreserve.io/v1alpha1","kind":"GlobalReservePolicy"}`, Default()},
+		"document markers":           {"# policy\n---\n" + head + "---\n# nothing more\n", Default()},
+		"no weight is 1":             {head + "prioritize: {resources: [{name: cpu}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
+		"no preference of holds":     {head + "prioritize: {reservationMatch: 0}", with(func(p *Policy) { p.Prioritize.ReservationMatch = 0 })},
+		"default as long as maximum": {head + "reservations: {defaultTTL: 24h}", with(func(p *Policy) { p.Reservations.DefaultTTL = 24 * time.Hour })},
+		"everything": {
+			head + `
+schedulers:
+- name: batch-scheduler
+  maxReservationTTL: 1h
+- name: other
+reservations: {defaultTTL: 90s, maxTTL: 12h}
+prioritize:
+  strategy: LeastAllocated
+  resources: [{name: cpu, weight: 3}, {name: example.com/gpu, weight: 100}, {name: hugepages-2Mi, weight: 1}]
+  reservationMatch: 5
+`,
+			&Policy{
+				Schedulers:   []Scheduler{{"batch-scheduler", time.Hour}, {"other", 0}},
+				Reservations: Reservations{DefaultTTL: 90 * time.Second, MaxTTL: 12 * time.Hour},
+				Prioritize: Prioritize{
+					Strategy:         LeastAllocated,
+					Resources:        []ResourceWeight{{"cpu", 3}, {"example.com/gpu", 100}, {"hugepages-2Mi", 1}},
+					ReservationMatch: 5,
+				},
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := Parse([]byte(tt.file))
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, got)
+
+			again, err := yaml.Marshal(fileOf(got))
+			require.NoError(t, err)
+			back, err := Parse(again)
+			require.NoError(t, err, "%s", again)
+			assert.Equal(t, got, back, "written out and read again")
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	tests := map[string]struct {
+		file string
+		want []string // one part per mistake, in order
+	}{
+		"empty":            {"", []string{"the file is empty: it must hold at least apiVersion"}},
+		"comments only":    {"# nothing\n", []string{"the file is empty"}},
+		"no mapping":       {"- a\n", []string{"holds a value of type list where a mapping is needed"}},
+		"plain text":       {"hello", []string{"holds a value of type string where a mapping is needed"}},
+		"no YAML":          {head + "a: [", []string{"not valid YAML"}},
+		"tab":              {head + "a:\n\tb: 1", []string{"not valid YAML: yaml: line 4"}},
+		"NUL":              {head + "a: \"\x00\"", []string{"not valid YAML"}},
+		"invalid UTF-8":    {head + "a: \"\xff\"", []string{"not valid YAML"}},
+		"alias bomb":       {bomb(), []string{"not valid YAML"}},
+		"several policies": {head + "---\n" + head, []string{"several YAML documents"}},
+		"end marker":       {head + "...\n" + head, []string{"not valid YAML"}},
+		"no head":          {"reservations: {}\n", []string{"apiVersion: Required value", "kind: Required value"}},
+		"another version":  {"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n", []string{`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`}},
+		"another kind":     {"apiVersion: config.globalreserve.io/v1alpha1\nkind: ConfigMap\n", []string{`kind: Unsupported value: "ConfigMap"`}},
+		"odd version":      {"apiVersion: [1]\nkind: 5\n", []string{"apiVersion: Unsupported value", "kind: Unsupported value: 5"}},
+		"head in capitals": {"APIVersion: config.globalreserve.io/v1alpha1\nKind: GlobalReservePolicy\n", []string{"apiVersion: Required value", "kind: Required value"}},
+
+		"unknown field":        {head + "limits: {}\n", []string{`unknown field "limits": correct its name or remove it`}},
+		"unknown nested field": {head + "reservations: {defaultTtl: 60s, ttl: 1s}\n", []string{`unknown field "reservations.defaultTtl"`, `unknown field "reservations.ttl"`}},
+		"unknown in a list":    {head + "schedulers: [{name: a, priority: 1}]\n", []string{`unknown field "schedulers[0].priority"`}},
+		"key twice":            {head + "reservations: {}\nreservations: {}\n", []string{`line 4: key "reservations" already set`}},
+		"nested key twice":     {head + "reservations: {maxTTL: 1h, maxTTL: 2h}\n", []string{`key "maxTTL" already set`}},
+
+		"limits":          {head + "schedulers: [{name: a, limits: {cpu: 60%}}]\n", []string{"schedulers[0].limits: Forbidden: limits per scheduler are not supported yet: remove the field"}},
+		"null limits":     {head + "schedulers: [{name: a, limits: null}]\n", []string{"schedulers[0].limits: Forbidden"}},
+		"scheduler list":  {head + "schedulers: {name: a}\n", []string{"schedulers: Invalid type: got a value of type mapping, must be a list"}},
+		"scheduler name":  {head + "schedulers: [{name: 5}]\n", []string{"schedulers.name: Invalid type: got a value of type number, must be a string"}},
+		"no name":         {head + "schedulers: [{maxReservationTTL: 1h}]\n", []string{"schedulers[0].name: Required value"}},
+		"bad name":        {head + "schedulers: [{name: Batch_1}]\n", []string{`schedulers[0].name: Invalid value: "Batch_1": a lowercase RFC 1123 subdomain`}},
+		"name twice":      {head + "schedulers: [{name: a}, {name: b}, {name: a}]\n", []string{`schedulers[2].name: Duplicate value: "a"`}},
+		"scheduler's TTL": {head + "schedulers: [{name: a, maxReservationTTL: 2h}]\nreservations: {maxTTL: 1h}\n", []string{`schedulers[0].maxReservationTTL: Invalid value: "2h0m0s": must not be longer than reservations.maxTTL, which is 1h0m0s`}},
+
+		"TTL without a unit": {head + "reservations: {defaultTTL: 60}\n", []string{`reservations.defaultTTL: Invalid value: 60: must be a duration with a unit, such as "90s"`}},
+		"TTL in days":        {head + "reservations: {maxTTL: 1d}\n", []string{`reservations.maxTTL: Invalid value: "1d": must be a duration with a unit`}},
+		"TTL as a list":      {head + "reservations: {maxTTL: [1s]}\n", []string{`reservations.maxTTL: Invalid value: ["1s"]: must be a duration`}},
+		"TTL of zero":        {head + "reservations: {defaultTTL: 0s}\n", []string{`reservations.defaultTTL: Invalid value: "0s": must be longer than 0s`}},
+		"negative TTL":       {head + "reservations: {maxTTL: -1h}\n", []string{`reservations.maxTTL: Invalid value: "-1h": must be longer than 0s`}},
+		"overflowing TTL":    {head + "reservations: {maxTTL: 9999999999h}\n", []string{"reservations.maxTTL: Invalid value"}},
+		"default above max":  {head + "reservations: {defaultTTL: 25h}\n", []string{`reservations.defaultTTL: Invalid value: "25h0m0s": must not be longer than reservations.maxTTL, which is 24h0m0s`}},
+
+		"strategy":             {head + "prioritize: {strategy: mostAllocated}\n", []string{`prioritize.strategy: Unsupported value: "mostAllocated": supported values: "MostAllocated", "LeastAllocated"`}},
+		"no resources":         {head + "prioritize: {resources: []}\n", []string{"prioritize.resources: Required value: name at least one resource"}},
+		"weight of zero":       {head + "prioritize: {resources: [{name: cpu, weight: 0}]}\n", []string{"prioritize.resources[0].weight: Invalid value: 0: must be from 1 to 100"}},
+		"weight too high":      {head + "prioritize: {resources: [{name: cpu, weight: 101}]}\n", []string{"prioritize.resources[0].weight: Invalid value: 101"}},
+		"weight as text":       {head + "prioritize: {resources: [{name: cpu, weight: \"1\"}]}\n", []string{"prioritize.resources.weight: Invalid type: got a value of type string, must be a whole number"}},
+		"fraction of a weight": {head + "prioritize: {resources: [{name: cpu, weight: 1.5}]}\n", []string{"prioritize.resources.weight: Invalid type"}},
+		"resource twice":       {head + "prioritize: {resources: [{name: cpu}, {name: cpu}]}\n", []string{`prioritize.resources[1].name: Duplicate value: "cpu"`}},
+		"unknown resource":     {head + "prioritize: {resources: [{name: CPU}]}\n", []string{`prioritize.resources[0].name: Invalid value: "CPU": must be cpu, memory`}},
+		"no resource name":     {head + "prioritize: {resources: [{weight: 1}]}\n", []string{`prioritize.resources[0].name: Invalid value: ""`}},
+		"match too strong":     {head + "prioritize: {reservationMatch: 11}\n", []string{"prioritize.reservationMatch: Invalid value: 11: must be from 0 to 10"}},
+		"negative match":       {head + "prioritize: {reservationMatch: -1}\n", []string{"prioritize.reservationMatch: Invalid value: -1"}},
+
+		"all mistakes at once": {
+			head + "x: 1\nschedulers: [{name: a, limits: {}}]\nreservations: {maxTTL: 1d}\nprioritize: {strategy: Best}\n",
+			[]string{`unknown field "x"`, "schedulers[0].limits", "reservations.maxTTL", "prioritize.strategy"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p, err := Parse([]byte(tt.file))
+			require.Error(t, err)
+			assert.Nil(t, p)
+			lines := mistakes(err)
+			require.Len(t, lines, len(tt.want), "%q", lines)
+			for i, want := range tt.want {
+				assert.Contains(t, lines[i], want)
+				assert.NotContains(t, lines[i], "\n")
+			}
+		})
+	}
+}
+
+// bomb is a file of a few hundred bytes that expands to billions of items.
+func bomb() string {
+	var b strings.Builder
+	b.WriteString(head + "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := 1; i < 12; i++ {
+		prev := "*a" + string(rune('0'+(i-1)%10))
+		name := "a" + string(rune('0'+i%10))
+		b.WriteString(name + strings.Repeat("x", i) + ": &" + name + " [" + strings.TrimSuffix(strings.Repeat(prev+",", 10), ",") + "]\n")
+	}
+	return b.String()
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	p, err := Load(write("good", head))
+	require.NoError(t, err)
+	assert.Equal(t, Default(), p)
+
+	refused := map[string]struct{ path, want string }{
+		"missing":   {filepath.Join(dir, "none"), "no such file"},
+		"directory": {dir, "is a directory"},
+		"too large": {write("large", head+strings.Repeat("#", MaxFileSize)), "is larger than 1048576 bytes"},
+		"bad":       {write("bad", "kind: x"), "bad: [apiVersion: Required value"},
+	}
+	for name, tt := range refused {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load(tt.path)
+			require.ErrorContains(t, err, tt.want)
+			assert.ErrorContains(t, err, tt.path)
+		})
+	}
+}
+
+func TestDefaultIsValid(t *testing.T) {
+	require.NoError(t, Default().Validate())
+}
+
+// TestValidateGoValues covers what a file cannot express.
+func TestValidateGoValues(t *testing.T) {
+	p := Default()
+	p.Reservations = Reservations{DefaultTTL: -1}
+	p.Schedulers = []Scheduler{{Name: "a", MaxReservationTTL: -1}}
+	err := p.Validate()
+	require.ErrorContains(t, err, "reservations.maxTTL")
+	require.ErrorContains(t, err, "reservations.defaultTTL")
+	require.ErrorContains(t, err, "schedulers[0].maxReservationTTL")
+}
+
+// FuzzParse: whatever the file holds, the answer is an error or a policy that is valid and stays
+// the same when it is written out and read again.
+func FuzzParse(f *testing.F) {
+	f.Add(head)
+	f.Add(head + "schedulers: [{name: a, maxReservationTTL: 1h}]\nreservations: {defaultTTL: 60s, maxTTL: 24h}\n")
+	f.Add(head + "prioritize: {strategy: LeastAllocated, resources: [{name: cpu, weight: 2}], reservationMatch: 3}\n")
+	f.Add(head + "---\n" + head)
+	f.Add(bomb())
+	f.Fuzz(func(t *testing.T, data string) {
+		p, err := Parse([]byte(data))
+		if err != nil {
+			require.NotEmpty(t, mistakes(err))
+			return
+		}
+		require.NoError(t, p.Validate())
+		again, err := yaml.Marshal(fileOf(p))
+		require.NoError(t, err)
+		back, err := Parse(again)
+		require.NoError(t, err)
+		require.Equal(t, p, back)
+	})
+}

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReservationTTL(t *testing.T) {
+	const fallback = 60 * time.Second
+	plain := Default()
+	ruled := Default()
+	ruled.Reservations = Reservations{DefaultTTL: 10 * time.Minute, MaxTTL: time.Hour}
+	ruled.Schedulers = []Scheduler{{Name: "short", MaxReservationTTL: time.Minute}, {Name: "plain"}}
+	tiny := Default()
+	tiny.Reservations.MaxTTL = time.Second
+
+	tests := map[string]struct {
+		policy    *Policy
+		scheduler string
+		asked     time.Duration
+		want      time.Duration
+		err       string
+	}{
+		"fallback":                    {policy: plain, want: fallback},
+		"fallback above the maximum":  {policy: tiny, want: time.Second},
+		"policy's default":            {policy: ruled, scheduler: "plain", want: 10 * time.Minute},
+		"default, shorter scheduler":  {policy: ruled, scheduler: "short", want: time.Minute},
+		"asked":                       {policy: plain, asked: time.Nanosecond, want: time.Nanosecond},
+		"asked for the maximum":       {policy: ruled, asked: time.Hour, want: time.Hour},
+		"asked for more":              {policy: ruled, asked: time.Hour + 1, err: "is longer than the 1h0m0s that the policy allows: ask for less, or for 0"},
+		"asked for more, listed":      {policy: ruled, scheduler: "plain", asked: 2 * time.Hour, err: "the 1h0m0s that the policy allows: "},
+		"scheduler asked for more":    {policy: ruled, scheduler: "short", asked: 2 * time.Minute, err: "2m0s is longer than the 1m0s that the policy allows scheduler short"},
+		"asked for less than nothing": {policy: plain, asked: -time.Second, err: "-1s is negative: ask for up to 24h0m0s"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := NewStore(tt.policy, fallback).ReservationTTL(tt.scheduler, tt.asked)
+			if tt.err == "" {
+				require.NoError(t, err)
+				assert.Equal(t, tt.want, got)
+				return
+			}
+			var refused *TTLError
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, tt.asked, refused.Asked)
+			assert.ErrorContains(t, err, tt.err)
+		})
+	}
+}
+
+func TestStoreSet(t *testing.T) {
+	s := NewStore(Default(), time.Minute)
+	p := Default()
+	p.Reservations.DefaultTTL = time.Hour
+	s.Set(p)
+	assert.Same(t, p, s.Current())
+	got, err := s.ReservationTTL("", 0)
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour, got)
+}

@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// APIVersion is what a policy file must carry in apiVersion.
+	APIVersion = "config.globalreserve.io/v1alpha1"
+	// Kind is what a policy file must carry in kind.
+	Kind = "GlobalReservePolicy"
+
+	// DefaultMaxTTL is the longest a reservation may last where the file does not say.
+	DefaultMaxTTL = 24 * time.Hour
+
+	// MaxWeight is the highest weight of a resource; the lowest is 1.
+	MaxWeight = 100
+	// MaxReservationMatch is the highest value of Prioritize.ReservationMatch: the highest score of
+	// the extender protocol (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1).
+	MaxReservationMatch = 10
+)
+
+// Policy is one policy with its defaults filled in. It is never changed once it is in a Store.
+type Policy struct {
+	// Schedulers has rules for single schedulers. One that is not listed may reserve too.
+	Schedulers []Scheduler
+	// Reservations bounds how long room is held for pods that are not bound yet.
+	Reservations Reservations
+	// Prioritize says which of the nodes that fit are preferred.
+	Prioritize Prioritize
+}
+
+// Scheduler is the rules for the pods of one scheduler.
+type Scheduler struct {
+	// Name is the scheduler's name as in pod.spec.schedulerName.
+	Name string
+	// MaxReservationTTL is the longest its reservations may last; 0 means Reservations.MaxTTL.
+	MaxReservationTTL time.Duration
+}
+
+// Reservations bounds the lifetime of reservations. Times count from when the room was granted.
+type Reservations struct {
+	// DefaultTTL is used for a request that asks for none; 0 means that the file does not say and
+	// the server's flag decides.
+	DefaultTTL time.Duration
+	// MaxTTL is the longest any reservation may last.
+	MaxTTL time.Duration
+}
+
+// Prioritize says how nodes are ordered for a pod.
+type Prioritize struct {
+	// Strategy is whether full or empty nodes are preferred.
+	Strategy Strategy
+	// Resources are those the use of a node is judged by, each with its weight; never empty.
+	Resources []ResourceWeight
+	// ReservationMatch is how strongly a node is preferred that holds a reservation the pod may use:
+	// 0 is not at all, MaxReservationMatch above every other node.
+	ReservationMatch int64
+}
+
+// Strategy is a way to order nodes by how much of them is used. The names are those of
+// kube-scheduler's NodeResourcesFit scoring strategies.
+type Strategy string
+
+const (
+	// MostAllocated prefers full nodes, which keeps large gaps free for large pods and groups.
+	MostAllocated Strategy = "MostAllocated"
+	// LeastAllocated prefers empty nodes, which spreads pods.
+	LeastAllocated Strategy = "LeastAllocated"
+)
+
+// ResourceWeight is how much one resource counts in a node's score.
+type ResourceWeight struct {
+	// Name is a resource as in a container's requests.
+	Name corev1.ResourceName
+	// Weight is from 1 to MaxWeight.
+	Weight int64
+}
+
+// Default is the policy of a server that was given no file.
+func Default() *Policy {
+	return &Policy{
+		Reservations: Reservations{MaxTTL: DefaultMaxTTL},
+		Prioritize: Prioritize{
+			Strategy: MostAllocated,
+			Resources: []ResourceWeight{
+				{Name: corev1.ResourceCPU, Weight: 1},
+				{Name: corev1.ResourceMemory, Weight: 1},
+			},
+			ReservationMatch: MaxReservationMatch,
+		},
+	}
+}

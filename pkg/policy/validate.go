@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Validate checks the whole policy. The error names every mistake with the path of its field in
+// the file; it is a k8s.io/apimachinery Aggregate of *field.Error.
+func (p *Policy) Validate() error {
+	var errs field.ErrorList
+	errs = append(errs, validateReservations(&p.Reservations, field.NewPath("reservations"))...)
+	errs = append(errs, validateSchedulers(p.Schedulers, p.Reservations.MaxTTL, field.NewPath("schedulers"))...)
+	errs = append(errs, validatePrioritize(&p.Prioritize, field.NewPath("prioritize"))...)
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs.ToAggregate()
+}
+
+func validateReservations(r *Reservations, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if r.MaxTTL <= 0 {
+		errs = append(errs, invalidTTL(path.Child("maxTTL"), r.MaxTTL, "must be longer than 0s"))
+	}
+	switch {
+	case r.DefaultTTL < 0:
+		errs = append(errs, invalidTTL(path.Child("defaultTTL"), r.DefaultTTL, "must be longer than 0s"))
+	case r.MaxTTL > 0 && r.DefaultTTL > r.MaxTTL:
+		errs = append(errs, invalidTTL(path.Child("defaultTTL"), r.DefaultTTL,
+			fmt.Sprintf("must not be longer than reservations.maxTTL, which is %v", r.MaxTTL)))
+	}
+	return errs
+}
+
+func validateSchedulers(schedulers []Scheduler, maxTTL time.Duration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, s := range schedulers {
+		at := path.Index(i)
+		switch {
+		case s.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), "give the name its pods have in spec.schedulerName"))
+		case seen.Has(s.Name):
+			errs = append(errs, field.Duplicate(at.Child("name"), s.Name))
+		default:
+			for _, problem := range validation.IsDNS1123Subdomain(s.Name) {
+				errs = append(errs, field.Invalid(at.Child("name"), s.Name, problem))
+			}
+		}
+		seen.Insert(s.Name)
+		ttl := at.Child("maxReservationTTL")
+		switch {
+		case s.MaxReservationTTL < 0:
+			errs = append(errs, invalidTTL(ttl, s.MaxReservationTTL, "must be longer than 0s"))
+		case maxTTL > 0 && s.MaxReservationTTL > maxTTL:
+			errs = append(errs, invalidTTL(ttl, s.MaxReservationTTL,
+				fmt.Sprintf("must not be longer than reservations.maxTTL, which is %v", maxTTL)))
+		}
+	}
+	return errs
+}
+
+func validatePrioritize(p *Prioritize, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p.Strategy != MostAllocated && p.Strategy != LeastAllocated {
+		errs = append(errs, field.NotSupported(path.Child("strategy"), p.Strategy, []Strategy{MostAllocated, LeastAllocated}))
+	}
+	if len(p.Resources) == 0 {
+		errs = append(errs, field.Required(path.Child("resources"), "name at least one resource, or remove the field for cpu and memory"))
+	}
+	seen := sets.New[corev1.ResourceName]()
+	for i, r := range p.Resources {
+		at := path.Child("resources").Index(i)
+		if seen.Has(r.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), r.Name))
+		} else if problem := resourceNameProblem(string(r.Name)); problem != "" {
+			errs = append(errs, field.Invalid(at.Child("name"), r.Name, problem))
+		}
+		seen.Insert(r.Name)
+		if r.Weight < 1 || r.Weight > MaxWeight {
+			errs = append(errs, field.Invalid(at.Child("weight"), r.Weight, fmt.Sprintf("must be from 1 to %d", MaxWeight)))
+		}
+	}
+	if p.ReservationMatch < 0 || p.ReservationMatch > MaxReservationMatch {
+		errs = append(errs, field.Invalid(path.Child("reservationMatch"), p.ReservationMatch,
+			fmt.Sprintf("must be from 0 to %d", MaxReservationMatch)))
+	}
+	return errs
+}
+
+// resourceNameProblem says why a node cannot be judged by a resource of this name, or nothing. A
+// name without a domain is one of the few that Kubernetes itself gives meaning to.
+func resourceNameProblem(name string) string {
+	if problems := validation.IsQualifiedName(name); len(problems) > 0 {
+		return strings.Join(problems, "; ")
+	}
+	if strings.Contains(name, "/") || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
+		return ""
+	}
+	switch corev1.ResourceName(name) {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return ""
+	}
+	return "must be cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/gpu"
+}
+
+func invalidTTL(path *field.Path, ttl time.Duration, detail string) *field.Error {
+	return field.Invalid(path, ttl.String(), detail)
+}

@@ -1,0 +1,178 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+const patience = 10 * time.Second
+
+// configMap is a directory as the kubelet mounts a ConfigMap into it.
+type configMap struct {
+	t       *testing.T
+	dir     string
+	version int
+}
+
+func newConfigMap(t *testing.T, content string) *configMap {
+	c := &configMap{t: t, dir: t.TempDir()}
+	c.update(content)
+	require.NoError(t, os.Symlink(filepath.Join(kubeletData, "policy.yaml"), c.path()))
+	return c
+}
+
+func (c *configMap) path() string { return filepath.Join(c.dir, "policy.yaml") }
+
+// update does what the kubelet does: a new directory, a new symlink to it, renamed over ..data.
+func (c *configMap) update(content string) {
+	c.t.Helper()
+	c.version++
+	data := fmt.Sprintf("..2026_01_02_%d", c.version)
+	require.NoError(c.t, os.Mkdir(filepath.Join(c.dir, data), 0o750))
+	require.NoError(c.t, os.WriteFile(filepath.Join(c.dir, data, "policy.yaml"), []byte(content), 0o600))
+	require.NoError(c.t, os.Symlink(data, filepath.Join(c.dir, "..data_tmp")))
+	require.NoError(c.t, os.Rename(filepath.Join(c.dir, "..data_tmp"), filepath.Join(c.dir, kubeletData)))
+	if c.version > 1 {
+		require.NoError(c.t, os.RemoveAll(filepath.Join(c.dir, fmt.Sprintf("..2026_01_02_%d", c.version-1))))
+	}
+}
+
+// watched is a running Watcher with its callbacks as channels.
+type watched struct {
+	*Watcher
+	store   *Store
+	reloads chan *Policy
+	errors  chan error
+}
+
+func watch(t *testing.T, path string, poll time.Duration) *watched {
+	t.Helper()
+	w := &watched{
+		store:   NewStore(Default(), time.Minute),
+		reloads: make(chan *Policy, 100),
+		errors:  make(chan error, 100),
+	}
+	w.Watcher = NewWatcher(w.store, WatcherOptions{
+		Path: path, Debounce: time.Millisecond, PollInterval: poll,
+		OnReload: func(p *Policy) { w.reloads <- p },
+		OnError:  func(err error) { w.errors <- err },
+	})
+	require.NoError(t, w.Start(context.Background()))
+	t.Cleanup(w.Stop)
+	receive(t, w.reloads) // the first load
+	return w
+}
+
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		require.Fail(t, "nothing was reported in time")
+		panic("not reached")
+	}
+}
+
+func withTTL(ttl string) string { return head + "reservations: {defaultTTL: " + ttl + "}\n" }
+
+func TestWatcherSeesKubeletSwap(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	mount := newConfigMap(t, withTTL("1s"))
+	w := watch(t, mount.path(), time.Hour)
+	defer w.Stop()
+	assert.Equal(t, time.Second, w.store.Current().Reservations.DefaultTTL)
+	for i := 2; i < 6; i++ {
+		mount.update(withTTL(fmt.Sprintf("%ds", i)))
+		p := receive(t, w.reloads)
+		assert.Equal(t, time.Duration(i)*time.Second, p.Reservations.DefaultTTL)
+		assert.Same(t, p, w.store.Current(), "in force before it is reported")
+	}
+	assert.Empty(t, w.errors)
+}
+
+func TestWatcherKeepsLastGood(t *testing.T) {
+	mount := newConfigMap(t, withTTL("1s"))
+	w := watch(t, mount.path(), time.Hour)
+
+	mount.update(withTTL("forever"))
+	err := receive(t, w.errors)
+	require.ErrorContains(t, err, "the policy before stays in force")
+	require.ErrorContains(t, err, mount.path())
+	require.ErrorContains(t, err, "reservations.defaultTTL")
+	assert.Equal(t, time.Second, w.store.Current().Reservations.DefaultTTL)
+
+	mount.update(withTTL("2s"))
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL)
+	assert.Empty(t, w.errors, "one change, one error")
+}
+
+func TestWatcherPlainFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(withTTL("1s")), 0o600))
+	w := watch(t, path, time.Hour)
+
+	require.NoError(t, os.WriteFile(path+".new", []byte(withTTL("2s")), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL)
+
+	require.NoError(t, os.Remove(path))
+	require.ErrorContains(t, receive(t, w.errors), "no such file")
+	assert.Equal(t, 2*time.Second, w.store.Current().Reservations.DefaultTTL)
+
+	require.NoError(t, os.WriteFile(path+".new", []byte(withTTL("2s")), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL, "its return is reported")
+}
+
+// TestWatcherPolls changes a file that no event in the watched directory tells of: it is reached
+// through a symlink to somewhere else.
+func TestWatcherPolls(t *testing.T) {
+	elsewhere := filepath.Join(t.TempDir(), "real.yaml")
+	require.NoError(t, os.WriteFile(elsewhere, []byte(withTTL("1s")), 0o600))
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.Symlink(elsewhere, path))
+	w := watch(t, path, time.Millisecond)
+
+	require.NoError(t, os.WriteFile(elsewhere+".new", []byte(withTTL("bad")), 0o600))
+	require.NoError(t, os.Rename(elsewhere+".new", elsewhere))
+	require.ErrorContains(t, receive(t, w.errors), "reservations.defaultTTL")
+	require.NoError(t, os.WriteFile(elsewhere+".new", []byte(withTTL("2s")), 0o600))
+	require.NoError(t, os.Rename(elsewhere+".new", elsewhere))
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL)
+	assert.Empty(t, w.errors, "a bad file is reported once, however often it is polled")
+}
+
+func TestWatcherStart(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "policy.yaml")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	store := NewStore(Default(), time.Minute)
+	unused := NewWatcher(store, WatcherOptions{Path: path})
+	require.ErrorContains(t, unused.Start(ctx), "no such file", "a missing file at start is an error")
+	unused.Stop()
+
+	require.NoError(t, os.WriteFile(path, []byte(withTTL("-1s")), 0o600))
+	require.ErrorContains(t, NewWatcher(store, WatcherOptions{Path: path}).Start(ctx), "must be longer than 0s")
+	assert.Equal(t, Default(), store.Current())
+
+	require.NoError(t, os.WriteFile(path, []byte(withTTL("3s")), 0o600))
+	w := NewWatcher(store, WatcherOptions{Path: path})
+	require.NoError(t, w.Start(ctx))
+	require.ErrorContains(t, w.Start(ctx), "started twice")
+	assert.Equal(t, 3*time.Second, store.Current().Reservations.DefaultTTL)
+	cancel() // ends it as Stop does
+	w.Stop()
+	w.Stop()
+}
