@@ -39,13 +39,13 @@ func (c *ControlPlane) setUpIdentities() error {
 	if err != nil {
 		return err
 	}
-	accounts, err := newServiceAccountKey()
+	accountKey, accountPublicKey, err := newServiceAccountKey()
 	if err != nil {
 		return err
 	}
 	files := map[string][]byte{
 		c.CAFile(): ca.pem, c.servingCertificate(): serving.certificate, c.servingKey(): serving.key,
-		c.accountKey(): accounts,
+		c.accountKey(): accountKey, c.accountPublicKey(): accountPublicKey,
 	}
 	for path, content := range files {
 		if err := writePrivate(path, content); err != nil {
@@ -69,6 +69,7 @@ func (c *ControlPlane) CAFile() string             { return c.path("pki", "ca.cr
 func (c *ControlPlane) servingCertificate() string { return c.path("pki", "serving.crt") }
 func (c *ControlPlane) servingKey() string         { return c.path("pki", "serving.key") }
 func (c *ControlPlane) accountKey() string         { return c.path("pki", "service-account.key") }
+func (c *ControlPlane) accountPublicKey() string   { return c.path("pki", "service-account.pub") }
 
 func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
 	clientPort, err := c.ports.take()
@@ -110,7 +111,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error
 		"--tls-cert-file=" + c.servingCertificate(), "--tls-private-key-file=" + c.servingKey(),
 		"--client-ca-file=" + c.CAFile(),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + c.accountKey(),
+		"--service-account-key-file=" + c.accountPublicKey(),
 		"--service-account-signing-key-file=" + c.accountKey(),
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--authorization-mode=Node,RBAC",

@@ -115,13 +115,19 @@ func certificateTemplate(subject pkix.Name) (*x509.Certificate, error) {
 	}, nil
 }
 
-// newServiceAccountKey returns the key the control plane signs service account tokens with.
-func newServiceAccountKey() ([]byte, error) {
+// newServiceAccountKey returns the key pair of service account tokens: the API server and the
+// controller manager sign with the private half, the API server checks with the public one.
+func newServiceAccountKey() (private, public []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make the service account key: %w", err)
+		return nil, nil, fmt.Errorf("make the service account key: %w", err)
 	}
-	return encodeKey(key)
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the service account key: %w", err)
+	}
+	private, err = encodeKey(key)
+	return private, encodePEM("PUBLIC KEY", der), err
 }
 
 func encodeKey(key crypto.PrivateKey) ([]byte, error) {
