@@ -31,9 +31,9 @@ func typicalPod() *corev1.Pod {
 			}},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
 				Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", Time: &now, FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app":{},"f:tier":{}},` +
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app":{},"f:tier":{}},` +
 					`"f:ownerReferences":{".":{},"k:{\"uid\":\"9b7b7f7a-5a3b-4f0e-8f5e-3c2b1a0f9e8d\"}":{}}},"f:spec":{"f:containers":` +
-					`{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{},"f:resources":{}}},"f:dnsPolicy":{},"f:restartPolicy":{}}}`)},
+					`{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{},"f:resources":{}}},"f:dnsPolicy":{},"f:restartPolicy":{}}}`),
 			}},
 		},
 		Spec: corev1.PodSpec{

@@ -2,7 +2,6 @@ package httpjson
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,7 +32,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		var refused *Error
-		require.True(t, errors.As(err, &refused))
+		require.ErrorAs(t, err, &refused)
 		assert.GreaterOrEqual(t, refused.Status, 400)
 		assert.Less(t, refused.Status, 500)
 		assert.Less(t, len(refused.Message), 600)

@@ -43,7 +43,7 @@ func Recover(report func(r *http.Request, value any, stack []byte), next http.Ha
 			if value == nil {
 				return
 			}
-			if value == http.ErrAbortHandler {
+			if err, ok := value.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(value)
 			}
 			report(r, value, debug.Stack())

@@ -28,8 +28,8 @@ type WatcherOptions struct {
 	PollInterval time.Duration
 	// OnReload is called with each policy after it is in force, the first one included.
 	OnReload func(*Policy)
-	// OnError is called when a change could not be put in force, once per change, and when changes
-	// can be noticed by polling only. The policy before stays in force.
+	// OnError is called when a change could not be put in force, once per change, and when events of
+	// the directory cannot be had or were lost. The policy before stays in force.
 	OnError func(error)
 }
 
@@ -145,8 +145,9 @@ func (w *Watcher) run(ctx context.Context, notify *fsnotify.Watcher, dir string)
 		case <-settled.C:
 			waiting = false
 			w.check()
-		case <-lost:
-			// The queue of events overflowed, and the one that mattered may be gone.
+		case err := <-lost:
+			// The event that mattered may be among the lost ones.
+			w.options.OnError(fmt.Errorf("policy file %s: events of its directory were lost, it is read again: %w", w.options.Path, err))
 			w.check()
 		case <-poll.C:
 			if notify != nil {
@@ -176,11 +177,9 @@ func (w *Watcher) check() {
 // error only once.
 func (w *Watcher) reload() error {
 	data, err := readFile(w.options.Path)
-	state := ""
+	state := fmt.Sprintf("content: %x", sha256.Sum256(data))
 	if err != nil {
 		state = "error: " + err.Error()
-	} else {
-		state = fmt.Sprintf("content: %x", sha256.Sum256(data))
 	}
 	if state == w.seen {
 		return nil
