@@ -233,3 +233,14 @@ func TestSlowBody(t *testing.T) {
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
 	assert.Contains(t, answer.Error, "did not arrive in time (8 bytes did)")
 }
+
+// TestDecodeRefusesByLengthAlone: a body that says it is too long is not waited for.
+func TestDecodeRefusesByLengthAlone(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(errors.New("the body was read")))
+	r.ContentLength = testLimit + 1
+	w := httptest.NewRecorder()
+	var refused *Error
+	require.ErrorAs(t, Decode(w, r, testLimit, new(sample)), &refused)
+	assert.Equal(t, http.StatusRequestEntityTooLarge, refused.Status)
+	assert.Equal(t, "close", w.Header().Get("Connection"))
+}

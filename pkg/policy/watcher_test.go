@@ -176,3 +176,23 @@ func TestWatcherStart(t *testing.T) {
 	w.Stop()
 	w.Stop()
 }
+
+// TestWatcherReportsAChangeOnce looks at the file many times between its changes, as polling does.
+func TestWatcherReportsAChangeOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	var reloads []time.Duration
+	failures := 0
+	w := NewWatcher(NewStore(Default(), time.Minute), WatcherOptions{
+		Path:     path,
+		OnReload: func(p *Policy) { reloads = append(reloads, p.Reservations.DefaultTTL) },
+		OnError:  func(error) { failures++ },
+	})
+	for _, ttl := range []string{"1s", "bad", "worse", "2s", "2s"} {
+		require.NoError(t, os.WriteFile(path, []byte(withTTL(ttl)), 0o600))
+		for range 3 {
+			w.check()
+		}
+	}
+	assert.Equal(t, []time.Duration{time.Second, 2 * time.Second}, reloads)
+	assert.Equal(t, 2, failures)
+}
