@@ -24,7 +24,8 @@ type claim struct {
 }
 
 // lookup finds the claim of a pod: by UID, else by name where the claim was made
-// before the pod had a UID. It returns nil where there is none.
+// before the pod had a UID. It returns nil where there is none. A pod that is
+// gone cannot be the one a claim made by name waits for.
 func (l *Ledger) lookup(pod PodRef) *claim {
 	if pod.UID != "" {
 		if c := l.byUID[pod.UID]; c != nil {
@@ -35,17 +36,30 @@ func (l *Ledger) lookup(pod PodRef) *claim {
 		return nil
 	}
 	c := l.byName[pod.key()]
-	if c == nil || (pod.UID != "" && c.pod.UID != "" && c.pod.UID != pod.UID) {
+	if c == nil || pod.UID == "" {
+		return c
+	}
+	if c.pod.UID != "" || l.gone.has(pod.UID) {
 		return nil // the name is used by another incarnation of the pod
 	}
 	return c
 }
 
-// adopt gives a claim made by name the UID of the pod that came to exist.
+// identify gives a claim made by name the UID of the pod that came to exist, and
+// reports whether it needed one. The caller records that.
+func (l *Ledger) identify(c *claim, uid types.UID) bool {
+	if c.pod.UID != "" || uid == "" {
+		return false
+	}
+	c.pod.UID = uid
+	l.byUID[uid] = c
+	return true
+}
+
+// adopt identifies a claim and records it.
 func (l *Ledger) adopt(c *claim, uid types.UID) {
-	if c.pod.UID == "" && uid != "" {
-		c.pod.UID = uid
-		l.byUID[uid] = c
+	if l.identify(c, uid) {
+		l.record(ClaimIdentified, c)
 	}
 }
 
@@ -67,15 +81,19 @@ func (l *Ledger) newClaim(p *Placement) *claim {
 	return c
 }
 
-// index makes the claim findable.
-func (l *Ledger) index(c *claim, byName bool) {
+// index makes the claim findable. It returns the claim that its name stood for
+// so far: an earlier incarnation of the pod, or nil.
+func (l *Ledger) index(c *claim, byName bool) (earlier *claim) {
 	if c.pod.UID != "" {
 		l.byUID[c.pod.UID] = c
 	}
 	if byName || c.pod.UID == "" {
-		l.byName[c.pod.key()] = c
+		key := c.pod.key()
+		earlier = l.byName[key]
+		l.byName[key] = c
 		c.named = true
 	}
+	return earlier
 }
 
 func (l *Ledger) unindex(c *claim) {

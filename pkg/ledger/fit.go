@@ -24,12 +24,60 @@ func (l *Ledger) fits(i int32, req *resources.Request) Verdict {
 		}
 	}
 	if len(req.Unlisted) > 0 {
-		return Verdict{Reason: InsufficientResource}
+		return Verdict{Reason: InsufficientResource, Unlisted: true}
 	}
 	if len(req.Ports) > 0 && l.portTaken(i, req, nil) != nil {
 		return Verdict{Reason: HostPortConflict}
 	}
 	return Verdict{Reason: Fits}
+}
+
+// fitsWithout checks a request against the room of a node that exists as if the
+// claims for which absent is true were not there. freed tells what those use.
+func (l *Ledger) fitsWithout(i int32, req *resources.Request, freed func(resources.Column) int64, absent func(*claim) bool) Verdict {
+	for k := range req.Amounts {
+		a := &req.Amounts[k]
+		free := resources.Sub(at(l.row(i), a.Column), -freed(a.Column))
+		if l.nodes[i].saturated {
+			free = l.recountFree(i, a.Column, absent)
+		}
+		if a.Value > free {
+			return Verdict{Reason: InsufficientResource, Column: a.Column}
+		}
+	}
+	if len(req.Unlisted) > 0 {
+		return Verdict{Reason: InsufficientResource, Unlisted: true}
+	}
+	if len(req.Ports) > 0 && l.portTaken(i, req, absent) != nil {
+		return Verdict{Reason: HostPortConflict}
+	}
+	return Verdict{Reason: Fits}
+}
+
+// recountFree sums what is free of a resource without some claims, for the rare
+// node on which a sum has no int64 and nothing can be subtracted from it.
+func (l *Ledger) recountFree(i int32, col resources.Column, absent func(*claim) bool) int64 {
+	n := l.nodes[i]
+	var used int64
+	for c := n.claims; c != nil; c = c.next {
+		if !absent(c) {
+			used, _ = resources.Add(used, c.request.Value(col))
+		}
+	}
+	return resources.Sub(at(n.allocatable, col), used)
+}
+
+// fitsInPlace checks whether a claim can be used by its pod for a request now.
+// That fails where the node has vanished or lost room since the claim was made:
+// the kubelet would reject the pod. A node cordoned since does not matter.
+func (l *Ledger) fitsInPlace(c *claim, req *resources.Request) Verdict {
+	if c.state != Reserved {
+		return Verdict{Reason: Fits}
+	}
+	if l.flags[c.node]&nodeKnown == 0 {
+		return Verdict{Reason: NodeUnknown}
+	}
+	return l.fitsWithout(c.node, req, c.request.Value, func(o *claim) bool { return o == c })
 }
 
 // portTaken returns the first host port of the request that a claim on the node
@@ -51,8 +99,8 @@ func (l *Ledger) portTaken(i int32, req *resources.Request, skip func(*claim) bo
 }
 
 // AppendFit appends one Verdict per node name to dst: whether the pod could be
-// placed there now. A pod that already has a claim fits the node of its claim
-// and no other.
+// placed there now. A pod that already has a claim fits no other node than the
+// claim's, and that one as long as the claim could be redeemed.
 func (l *Ledger) AppendFit(dst []Verdict, pod PodRef, req *resources.Request, nodes []string) []Verdict {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -68,7 +116,7 @@ func (l *Ledger) AppendFit(dst []Verdict, pod PodRef, req *resources.Request, no
 		case own == nil:
 			dst = append(dst, l.fits(i, req))
 		case own.node == i:
-			dst = append(dst, Verdict{Reason: Fits})
+			dst = append(dst, l.fitsInPlace(own, req))
 		default:
 			dst = append(dst, Verdict{Reason: ClaimedElsewhere})
 		}
@@ -125,20 +173,11 @@ func (l *Ledger) FitWithout(pod PodRef, req *resources.Request, nodeName string,
 	if l.flags[i]&nodeCordoned != 0 && !req.ToleratesUnschedulable {
 		return Verdict{Reason: NodeUnschedulable}
 	}
-	for _, a := range req.Amounts {
-		free := at(l.row(i), a.Column)
+	freed := func(col resources.Column) (sum int64) {
 		for c := range leaving {
-			free, _ = resources.Add(free, c.request.Value(a.Column))
+			sum, _ = resources.Add(sum, c.request.Value(col))
 		}
-		if a.Value > free {
-			return Verdict{Reason: InsufficientResource, Column: a.Column}
-		}
+		return sum
 	}
-	if len(req.Unlisted) > 0 {
-		return Verdict{Reason: InsufficientResource}
-	}
-	if l.portTaken(i, req, func(c *claim) bool { return leaving[c] }) != nil {
-		return Verdict{Reason: HostPortConflict}
-	}
-	return Verdict{Reason: Fits}
+	return l.fitsWithout(i, req, freed, func(c *claim) bool { return leaving[c] })
 }

@@ -11,9 +11,13 @@ import (
 // EventType is the kind of a change.
 type EventType string
 
-// The kinds of changes. After the first five the pod's claim is what the event
+// The kinds of changes. After the first six the pod's claim is what the event
 // says; after the next four the pod has no claim any more.
 const (
+	// ClaimIdentified: a claim made by name got the UID of the pod that came to
+	// exist. It stands for the one without a UID from now on.
+	ClaimIdentified EventType = "ClaimIdentified"
+
 	ClaimReserved EventType = "ClaimReserved"
 	ClaimBinding  EventType = "ClaimBinding"
 	ClaimBound    EventType = "ClaimBound"

@@ -46,8 +46,9 @@ func sameRow(a, b []int64) bool {
 	return true
 }
 
-// RemoveNode records that a node was deleted. Its claims stay: they count again
-// should a node of that name come back, and end with their pods.
+// RemoveNode records that a node was deleted and offers nothing any more. Its
+// claims stay: they count again should a node of that name come back, and end
+// with their pods.
 func (l *Ledger) RemoveNode(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,8 +56,12 @@ func (l *Ledger) RemoveNode(name string) bool {
 	if !ok || l.flags[i]&nodeKnown == 0 {
 		return false
 	}
-	l.flags[i] = 0
-	l.append(Event{Type: NodeRemoved, Node: name, NodeUID: l.nodes[i].uid})
+	n := l.nodes[i]
+	l.append(Event{Type: NodeRemoved, Node: name, NodeUID: n.uid})
+	n.uid, n.allocatable, l.flags[i] = "", nil, 0
+	for col := range l.stride {
+		l.refresh(i, resources.Column(col))
+	}
 	l.dropIfEmpty(i)
 	return true
 }

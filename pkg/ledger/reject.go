@@ -23,18 +23,19 @@ func (l *Ledger) reject(p *Placement, v Verdict, own *claim) *Rejection {
 	}
 	switch v.Reason {
 	case InsufficientResource:
-		l.explainShortage(r, i, p.Request, v.Column)
+		l.explainShortage(r, i, p.Request, v)
 	case HostPortConflict:
 		l.explainPort(r, i, p.Request, own)
 	}
 	return r
 }
 
-func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, col resources.Column) {
-	if len(req.Unlisted) > 0 && req.Value(col) <= at(l.row(i), col) {
+func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, v Verdict) {
+	if v.Unlisted {
 		r.Resource, r.Requested = string(req.Unlisted[0].Name), req.Unlisted[0].Value
 		return
 	}
+	col := v.Column
 	r.Resource = string(l.table.Name(col))
 	r.Requested = req.Value(col)
 	r.Free = at(l.row(i), col)
@@ -49,8 +50,10 @@ func (l *Ledger) explainPort(r *Rejection, i int32, req *resources.Request, own 
 	r.Resource = fmt.Sprintf("%s%s/%d", hostPortPrefix, p.Protocol, p.Port)
 	r.Requested = 1
 	for _, u := range l.nodes[i].ports[p.PortKey] {
-		if p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) && len(r.Holders) < maxHolders {
-			r.Holders = append(r.Holders, holder(u.claim, 1))
+		h := holder(u.claim, 1)
+		listed := u.claim == own || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
+		if !listed && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
+			r.Holders = append(r.Holders, h)
 		}
 	}
 }

@@ -20,7 +20,11 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 		plan.Without = nil
 	}
 	absent := l.setAside(plan.Without)
-	steps := make([]step, 0, len(plan.Placements))
+	var one [1]step // most plans are of one pod; it needs no memory then
+	steps := one[:0]
+	if len(plan.Placements) > len(one) {
+		steps = make([]step, 0, len(plan.Placements))
+	}
 	var rejections []Rejection
 	for k := range plan.Placements {
 		s, rejection := l.tryReserve(&plan.Placements[k])
@@ -49,9 +53,11 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 
 // step is one granted placement of a plan that can still be undone.
 type step struct {
-	claim *claim
-	fresh bool               // the claim was made by this plan
-	was   *resources.Request // what an older claim asked for; nil if unchanged
+	claim      *claim
+	fresh      bool               // the claim was made by this plan
+	identified bool               // the claim got its pod's UID
+	was        *resources.Request // what an older claim asked for; nil if unchanged
+	earlier    *claim             // what a fresh claim's name stood for
 }
 
 // tryReserve applies one placement without telling anybody.
@@ -64,10 +70,10 @@ func (l *Ledger) tryReserve(p *Placement) (step, *Rejection) {
 		return step{}, rejection
 	}
 	c := l.newClaim(p)
-	l.index(c, true)
+	earlier := l.index(c, true)
 	l.place(c, i)
 	l.setState(c, Reserved)
-	return step{claim: c, fresh: true}, nil
+	return step{claim: c, fresh: true, earlier: earlier}, nil
 }
 
 // tryRenew grants a placement for a pod that has a claim already: on the same
@@ -76,26 +82,23 @@ func (l *Ledger) tryRenew(c *claim, p *Placement) (step, *Rejection) {
 	if l.nodes[c.node].name != p.Node {
 		return step{}, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
 	}
-	if c.state != Reserved || c.request.Equal(p.Request) {
-		return step{claim: c}, nil
+	s := step{claim: c}
+	if c.state == Reserved && !c.request.Equal(p.Request) {
+		if v := l.fitsInPlace(c, p.Request); v.Reason != Fits {
+			return step{}, l.reject(p, v, c)
+		}
+		s.was = c.request
+		l.swapRequest(c, p.Request)
 	}
-	was := c.request
-	if v := l.swapRequest(c, p.Request); v.Reason != Fits {
-		return step{}, l.reject(p, v, c)
-	}
-	return step{claim: c, was: was}, nil
+	s.identified = l.identify(c, p.Pod.UID)
+	return s, nil
 }
 
-// swapRequest makes a claim ask for something else if that fits in its place.
-func (l *Ledger) swapRequest(c *claim, req *resources.Request) Verdict {
-	i := c.node
+// swapRequest makes a claim ask for something else.
+func (l *Ledger) swapRequest(c *claim, req *resources.Request) {
 	l.retract(c)
-	v := l.fits(i, req)
-	if v.Reason == Fits {
-		c.request = req
-	}
-	l.place(c, i)
-	return v
+	c.request = req
+	l.place(c, c.node)
 }
 
 // admit finds the node of a placement for a pod without a claim and checks that
@@ -118,16 +121,20 @@ func (l *Ledger) admit(p *Placement) (int32, *Rejection) {
 func (l *Ledger) undo(s *step) {
 	c := s.claim
 	if s.was != nil {
-		i := c.node
-		l.retract(c)
-		c.request = s.was
-		l.place(c, i)
+		l.swapRequest(c, s.was)
+	}
+	if s.identified {
+		delete(l.byUID, c.pod.UID)
+		c.pod.UID = ""
 	}
 	if !s.fresh {
 		return
 	}
 	l.retract(c)
 	l.unindex(c)
+	if s.earlier != nil {
+		l.byName[s.earlier.pod.key()] = s.earlier
+	}
 	l.stateCount[c.state]--
 	*c = claim{next: l.pool}
 	l.pool = c
@@ -136,17 +143,21 @@ func (l *Ledger) undo(s *step) {
 // commit makes a step last: it gets its deadline and its place in the journal.
 func (l *Ledger) commit(s *step, deadline time.Time) {
 	c := s.claim
+	if s.identified {
+		l.record(ClaimIdentified, c)
+	}
 	if c.state != Reserved {
 		return
 	}
-	changed := s.fresh || s.was != nil
-	// A deadline is only ever put off, and a claim without one keeps having none.
-	expires := s.fresh || (c.heapIndex >= 0 && deadline.UnixNano() > c.deadline)
-	if expires && !deadline.IsZero() {
+	// A deadline is only ever put off, and none at all is later than any.
+	later := c.heapIndex >= 0 && (deadline.IsZero() || deadline.UnixNano() > c.deadline)
+	switch {
+	case deadline.IsZero() && later:
+		l.deadlines.remove(c)
+	case !deadline.IsZero() && (later || s.fresh):
 		l.deadlines.set(c, deadline.UnixNano())
-		changed = true
 	}
-	if changed {
+	if s.fresh || s.was != nil || later {
 		l.record(ClaimReserved, c)
 	}
 }
@@ -154,7 +165,8 @@ func (l *Ledger) commit(s *step, deadline time.Time) {
 // aside is a claim taken off the account for the length of a dry run.
 type aside struct {
 	claim *claim
-	named bool
+	named bool // it was made under its name
+	found bool // its name stood for it
 }
 
 // setAside takes the claims of some pods off the account: until putBack, the
@@ -163,7 +175,7 @@ func (l *Ledger) setAside(pods []types.UID) []aside {
 	var absent []aside
 	for _, uid := range pods {
 		if c := l.byUID[uid]; c != nil {
-			absent = append(absent, aside{claim: c, named: c.named})
+			absent = append(absent, aside{claim: c, named: c.named, found: c.named && l.byName[c.pod.key()] == c})
 			l.retract(c)
 			l.unindex(c)
 		}
@@ -173,7 +185,8 @@ func (l *Ledger) setAside(pods []types.UID) []aside {
 
 func (l *Ledger) putBack(absent []aside) {
 	for _, a := range absent {
-		l.index(a.claim, a.named)
+		l.index(a.claim, a.found)
+		a.claim.named = a.named
 		l.place(a.claim, a.claim.node)
 	}
 }
@@ -207,34 +220,18 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (State, *Rejection) {
 	if l.nodes[c.node].name != p.Node {
 		return before, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
 	}
-	if before != Reserved {
-		return before, nil
-	}
-	if rejection := l.redeem(c, p); rejection != nil {
-		return before, rejection
-	}
-	return before, nil
-}
-
-// redeem turns a reservation into a bind in flight.
-func (l *Ledger) redeem(c *claim, p *Placement) *Rejection {
-	if l.flags[c.node]&nodeKnown == 0 {
-		return l.reject(p, Verdict{Reason: NodeUnknown}, c)
-	}
-	if !c.request.Equal(p.Request) {
-		if v := l.swapRequest(c, p.Request); v.Reason != Fits {
-			return l.reject(p, v, c)
-		}
-	}
-	for _, a := range c.request.Amounts {
-		if l.row(c.node)[a.Column] < 0 {
-			return l.reject(p, Verdict{Reason: InsufficientResource, Column: a.Column}, c)
-		}
+	if v := l.fitsInPlace(c, p.Request); v.Reason != Fits {
+		return before, l.reject(p, v, c)
 	}
 	l.adopt(c, p.Pod.UID)
-	l.setState(c, Binding)
-	l.record(ClaimBinding, c)
-	return nil
+	if before == Reserved {
+		if !c.request.Equal(p.Request) {
+			l.swapRequest(c, p.Request)
+		}
+		l.setState(c, Binding)
+		l.record(ClaimBinding, c)
+	}
+	return before, nil
 }
 
 // Confirm records that the API server has bound the pod to the node. It reports
@@ -247,6 +244,7 @@ func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	if c == nil || l.nodes[c.node].name != nodeName {
 		return false
 	}
+	l.adopt(c, pod.UID)
 	if c.state != Bound {
 		l.setState(c, Bound)
 		l.record(ClaimBound, c)

@@ -184,6 +184,9 @@ type Verdict struct {
 	// Column is the resource that is short when Reason is InsufficientResource
 	// and the ledger has a column for it.
 	Column resources.Column
+	// Unlisted is true when Reason is InsufficientResource and the resource is
+	// one that nothing in the cluster has ever named; Column means nothing then.
+	Unlisted bool
 }
 
 // Stats are the counts behind the metrics.

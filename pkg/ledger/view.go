@@ -134,13 +134,14 @@ func (l *Ledger) nodeView(i int32) NodeView {
 		Name: n.name, UID: n.uid, Claims: n.claimCount,
 		Exists: l.flags[i]&nodeKnown != 0, Unschedulable: l.flags[i]&nodeCordoned != 0,
 	}
-	reserved := make([]int64, l.stride)
+	bound, reserved := make([]int64, l.stride), make([]int64, l.stride)
 	for c := n.claims; c != nil; c = c.next {
+		sums := reserved
 		if c.state == Bound {
-			continue
+			sums = bound
 		}
 		for _, a := range c.request.Amounts {
-			reserved[a.Column], _ = resources.Add(reserved[a.Column], a.Value)
+			sums[a.Column], _ = resources.Add(sums[a.Column], a.Value)
 		}
 	}
 	for col := range l.table.Len() {
@@ -149,10 +150,9 @@ func (l *Ledger) nodeView(i int32) NodeView {
 		if allocatable == 0 && used == 0 {
 			continue
 		}
-		pending := at(reserved, column)
 		view.Amounts = append(view.Amounts, AmountView{
 			Resource: l.table.Name(column), Allocatable: allocatable,
-			Bound: resources.Sub(used, pending), Reserved: pending, Free: resources.Sub(allocatable, used),
+			Bound: at(bound, column), Reserved: at(reserved, column), Free: resources.Sub(allocatable, used),
 		})
 	}
 	slices.SortFunc(view.Amounts, func(a, b AmountView) int { return cmp.Compare(a.Resource, b.Resource) })

@@ -1,0 +1,239 @@
+package ledgertest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Pair is a ledger next to the naive model and a mirror fed by its events. Each
+// operation is done on both; the first difference is kept in Err, and nothing
+// is done after it.
+type Pair struct {
+	Ledger *ledger.Ledger
+	Model  *Model
+	Err    error
+
+	mirror *Mirror
+	told   int // events of the model compared so far
+}
+
+// NewPair returns an empty ledger and its companions.
+func NewPair(o ledger.Options) *Pair {
+	l := ledger.New(o)
+	return &Pair{
+		Ledger: l, Model: NewModel(l.Table()), mirror: NewMirror(l.Table(), o.FirstRevision),
+	}
+}
+
+// differ keeps the first difference.
+func (p *Pair) differ(what string, got, want any) {
+	if p.Err == nil && !reflect.DeepEqual(got, want) {
+		p.Err = fmt.Errorf("%s:\nledger %+v\nmodel  %+v", what, got, want)
+	}
+}
+
+// Reserve compares a plan's results.
+func (p *Pair) Reserve(plan ledger.Plan, now time.Time) {
+	before := p.Ledger.Revision()
+	expires := slices.ContainsFunc(p.Model.claims, func(c *modelClaim) bool {
+		return !c.deadline.IsZero() && !c.deadline.After(now)
+	})
+	got, want := p.Ledger.Reserve(plan, now), p.Model.Reserve(plan, now)
+	p.result("reserve", got, want)
+	if plan.DryRun || (got.Granted == 0 && !expires) {
+		p.differ("revision after a plan that changes nothing", p.Ledger.Revision(), before)
+	}
+}
+
+func (p *Pair) result(what string, got, want ledger.Result) {
+	p.differ(what+": granted", got.Granted, want.Granted)
+	p.differ(what+": revision", got.Revision, p.Ledger.Revision())
+	p.differ(what+": number of rejections", len(got.Rejections), len(want.Rejections))
+	for k := range want.Rejections {
+		if p.Err == nil {
+			p.rejection(what, &got.Rejections[k], &want.Rejections[k])
+		}
+	}
+}
+
+// rejection compares all but the holders exactly. Of those the ledger lists a
+// few, largest first, and may choose among equals.
+func (p *Pair) rejection(what string, got, want *ledger.Rejection) {
+	p.differ(what+": rejected", got != nil, want != nil)
+	if p.Err != nil || got == nil {
+		return
+	}
+	holders := slices.Clone(want.Holders)
+	p.differ(what+": number of holders", len(got.Holders), min(len(holders), 5))
+	for k, h := range got.Holders {
+		at := slices.Index(holders, h)
+		if p.Err == nil && (at < 0 || h.Amount != want.Holders[k].Amount) {
+			p.Err = fmt.Errorf("%s: holder %d is %+v; the model has %+v", what, k, h, want.Holders)
+		}
+		if at >= 0 {
+			holders = slices.Delete(holders, at, at+1)
+		}
+	}
+	g, w := *got, *want
+	g.Holders, w.Holders = nil, nil
+	p.differ(what+": rejection", g, w)
+	if p.Err == nil && got.Message() == "" {
+		p.Err = fmt.Errorf("%s: rejection %+v has no message", what, g)
+	}
+}
+
+// StartBind compares the start of a bind.
+func (p *Pair) StartBind(at *ledger.Placement, now time.Time) {
+	state, rejection := p.Ledger.StartBind(at, now)
+	wantState, want := p.Model.StartBind(at, now)
+	p.differ("start bind: state before", state, wantState)
+	p.rejection("start bind", rejection, want)
+}
+
+// Confirm compares the record of a bind that succeeded.
+func (p *Pair) Confirm(pod ledger.PodRef, node string) {
+	p.differ("confirm", p.Ledger.Confirm(pod, node), p.Model.Confirm(pod, node))
+}
+
+// BindFailed compares the record of a bind that failed.
+func (p *Pair) BindFailed(pod ledger.PodRef, node string) {
+	p.differ("bind failed", p.Ledger.BindFailed(pod, node), p.Model.BindFailed(pod, node))
+}
+
+// Unreserve compares reservations given back.
+func (p *Pair) Unreserve(placements []ledger.Placement) {
+	p.result("unreserve", p.Ledger.Unreserve(placements), p.Model.Unreserve(placements))
+}
+
+// Expire compares reservations that end.
+func (p *Pair) Expire(now time.Time) {
+	p.differ("expire", p.Ledger.Expire(now), p.Model.Expire(now))
+}
+
+// ObserveNode compares the record of a node.
+func (p *Pair) ObserveNode(o ledger.NodeObservation) {
+	p.differ("observe node", p.Ledger.ObserveNode(o), p.Model.ObserveNode(o))
+}
+
+// RemoveNode compares the record of a node that is gone.
+func (p *Pair) RemoveNode(name string) {
+	p.differ("remove node", p.Ledger.RemoveNode(name), p.Model.RemoveNode(name))
+}
+
+// ObservePod compares the record of a pod found bound.
+func (p *Pair) ObservePod(o ledger.PodObservation) {
+	p.differ("observe pod", p.Ledger.ObservePod(o), p.Model.ObservePod(o))
+}
+
+// ObserveUnbound compares the record of a pod that exists.
+func (p *Pair) ObserveUnbound(pod ledger.PodRef) {
+	p.Ledger.ObserveUnbound(pod)
+	p.Model.ObserveUnbound(pod)
+}
+
+// RemovePod compares the record of a pod that is gone.
+func (p *Pair) RemovePod(pod ledger.PodRef, version uint64) {
+	p.differ("remove pod", p.Ledger.RemovePod(pod, version), p.Model.RemovePod(pod, version))
+}
+
+// Ask compares every question about a pod that could be placed.
+func (p *Pair) Ask(pod ledger.PodRef, r *resources.Request, nodes []string, victims []types.UID) {
+	p.differ("fit", p.Ledger.AppendFit(nil, pod, r, nodes), p.Model.AppendFit(nil, pod, r, nodes))
+	for _, node := range nodes {
+		p.differ("fit without "+fmt.Sprint(victims)+" on "+node,
+			p.Ledger.FitWithout(pod, r, node, victims), p.Model.FitWithout(pod, r, node, victims))
+		p.node(node)
+	}
+	all, fits := map[string]ledger.Verdict{}, 0
+	p.Ledger.FitAll(r, func(node string, v ledger.Verdict) { all[node] = v })
+	want := p.Model.FitAll(r)
+	for _, v := range want {
+		if v.Reason == ledger.Fits {
+			fits++
+		}
+	}
+	p.differ("fit of all nodes", all, want)
+	p.differ("count of nodes that fit", p.Ledger.CountFits(r), fits)
+	got, ok := p.Ledger.Claim(pod)
+	claim := p.Model.find(pod)
+	p.differ("has a claim", ok, claim != nil)
+	if claim != nil {
+		p.differ("claim", got, claim.view())
+	}
+}
+
+func (p *Pair) node(name string) {
+	view, claims, ok := p.Ledger.Node(name)
+	p.differ("has node "+name, ok, p.Model.has(name))
+	if !ok || p.Err != nil {
+		return
+	}
+	p.differ("node", view, p.Model.nodeView(name))
+	var want []ledger.ClaimView
+	for _, c := range p.Model.ClaimViews() {
+		if c.Node == name {
+			want = append(want, c)
+		}
+	}
+	p.differ("claims of node "+name, claims, want)
+}
+
+// Check compares everything there is to see, and the events that led there.
+func (p *Pair) Check() error {
+	if p.Err == nil {
+		p.Err = p.Ledger.CheckInvariants()
+	}
+	p.events()
+	s := p.Ledger.Snapshot()
+	p.differ("nodes", s.Nodes, p.Model.NodeViews())
+	p.differ("claims", s.Claims, p.Model.ClaimViews())
+	p.differ("stats", p.Ledger.Stats(), p.Model.Stats())
+	deadline, ok := p.Ledger.NextDeadline()
+	want, wantOK := p.Model.NextDeadline()
+	p.differ("next deadline", []any{deadline, ok}, []any{want, wantOK})
+	p.differ("mirror", told(s), told(p.mirror.Snapshot()))
+	return p.Err
+}
+
+// told leaves out of a snapshot what events do not announce: a toleration that
+// a pod got later changes no account.
+func told(s ledger.Snapshot) ledger.Snapshot {
+	for k := range s.Claims {
+		request := *s.Claims[k].Request
+		request.ToleratesUnschedulable = false
+		s.Claims[k].Request = &request
+	}
+	return s
+}
+
+// events compares the events since the last time and feeds them to the mirror.
+// Reservations that expire at the same moment may do so in any order.
+func (p *Pair) events() {
+	got, ok := p.Ledger.EventsSince(nil, p.mirror.revision, 1<<30)
+	p.differ("journal reaches back", ok, true)
+	want := slices.Clone(p.Model.Events[p.told:])
+	p.told = len(p.Model.Events)
+	p.differ("number of events", len(got), len(want))
+	for k := range got {
+		if p.Err != nil {
+			return
+		}
+		e := got[k]
+		e.Revision = 0
+		at := slices.IndexFunc(want, func(w ledger.Event) bool { return reflect.DeepEqual(e, w) })
+		swapped := at > 0 && e.Type == ledger.ClaimExpired && want[0].Type == ledger.ClaimExpired
+		if at != 0 && !swapped {
+			p.differ(fmt.Sprintf("event %d", k), e, want[0])
+			return
+		}
+		want = slices.Delete(want, at, at+1)
+		p.Err = p.mirror.Apply(&got[k])
+	}
+}
