@@ -1,0 +1,158 @@
+package clusterstate
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Cache holds the cluster's pods and nodes in compact form and reports every
+// change to the ledger. Make one with New.
+type Cache struct {
+	ledger  *ledger.Ledger
+	table   *resources.Table
+	options Options
+	log     logrus.FieldLogger
+
+	podSrc  cache.ListerWatcher
+	nodeSrc cache.ListerWatcher
+
+	// apply is held while one object's change goes to the stores and to the
+	// ledger, so that whoever holds it sees both with it or both without.
+	apply sync.Mutex
+	pods  *podStore
+	nodes *nodeStore
+
+	podsSynced  atomic.Bool
+	nodesSynced atomic.Bool
+	synced      chan struct{} // closed once both are
+	syncedOnce  sync.Once
+
+	lifecycle sync.Mutex // guards started and cancel
+	started   bool
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+}
+
+// New makes a Cache that will keep l in step with the cluster behind client. It
+// starts nothing.
+func New(client kubernetes.Interface, l *ledger.Ledger, o Options) *Cache {
+	c := newCache(l, o)
+	c.podSrc, c.nodeSrc = c.podSource(client), c.nodeSource(client)
+	return c
+}
+
+func newCache(l *ledger.Ledger, o Options) *Cache {
+	o = o.withDefaults()
+	return &Cache{
+		ledger: l, table: l.Table(), options: o, log: o.Logger,
+		pods: newPodStore(), nodes: newNodeStore(), synced: make(chan struct{}),
+	}
+}
+
+// Start begins to list and watch, until Stop is called or ctx ends. It returns
+// at once; see WaitForSync. A Cache can be started once.
+func (c *Cache) Start(ctx context.Context) error {
+	c.lifecycle.Lock()
+	defer c.lifecycle.Unlock()
+	if c.started {
+		return errors.New("the cluster cache was started before; make a new one to start again")
+	}
+	c.started = true
+	ctx, c.cancel = context.WithCancel(ctx)
+	// Nodes are few and come first in the log; the order matters to nobody else.
+	nodes := c.newReflector(ctx, "nodes", c.nodeSrc, &v1.Node{}, nodeSink{c})
+	pods := c.newReflector(ctx, "pods", c.podSrc, &v1.Pod{}, podSink{c})
+	c.running.Go(func() { nodes.RunWithContext(ctx) })
+	c.running.Go(func() { pods.RunWithContext(ctx) })
+	return nil
+}
+
+// Stop ends the watches and returns when nothing reaches the ledger any more.
+// It may be called more than once, and without Start.
+func (c *Cache) Stop() {
+	c.lifecycle.Lock()
+	cancel := c.cancel
+	c.lifecycle.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	c.running.Wait()
+}
+
+// Synced reports whether all pods and nodes that existed at the start have
+// reached the ledger.
+func (c *Cache) Synced() bool { return c.podsSynced.Load() && c.nodesSynced.Load() }
+
+// WaitForSync returns nil once Synced is true, or the error of ctx if that ends
+// first.
+func (c *Cache) WaitForSync(ctx context.Context) error {
+	select {
+	case <-c.synced:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// markSynced records that the first full state of one kind is in.
+func (c *Cache) markSynced(kind *atomic.Bool) {
+	kind.Store(true)
+	if c.Synced() {
+		c.syncedOnce.Do(func() { close(c.synced) })
+	}
+}
+
+// Pod returns the pod of a name; ok is false where the cache has none. The
+// result is shared and must not be changed. Of a pod whose request cannot be
+// counted (see PodError) it says that it asks for the resource Uncountable.
+func (c *Cache) Pod(namespace, name string) (pod *podinfo.Info, ok bool) {
+	if r := c.pods.get(podKey{namespace, name}); r != nil {
+		return &r.Info, true
+	}
+	return nil, false
+}
+
+// PodError returns why the request of a pod cannot be counted, naming the field
+// that is wrong; nil where it can, or where there is no such pod.
+func (c *Cache) PodError(namespace, name string) error {
+	if r := c.pods.get(podKey{namespace, name}); r != nil {
+		return r.err
+	}
+	return nil
+}
+
+// PendingPods yields, in no order, the pods that have no node and have not
+// finished, those being deleted included. No lock is held while it yields.
+func (c *Cache) PendingPods() iter.Seq[*podinfo.Info] {
+	return slices.Values(c.pods.pendingPods())
+}
+
+// Stats counts what the cache holds.
+type Stats struct {
+	Pods        int // all of them
+	Bound       int // with a node, not finished
+	Pending     int // without a node, not finished
+	Finished    int // phase Succeeded or Failed
+	Uncountable int // with a request that cannot be counted
+	Nodes       int
+}
+
+// Stats returns the counts of this moment.
+func (c *Cache) Stats() Stats {
+	s := c.pods.stats()
+	s.Nodes = c.nodes.len()
+	return s
+}

@@ -1,0 +1,76 @@
+package clusterstate
+
+import (
+	"github.com/sirupsen/logrus"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Listener is told about pods. It is called in the order of the changes, by the
+// goroutine that receives them, so it must be quick and must not block. It may
+// use the Cache and the ledger, which both know of the change already. For a
+// pod that the Comparer had to put right it is called by the Comparer's
+// goroutine, at any time.
+type Listener interface {
+	// PodBound tells that a pod has a node now, or was found with one.
+	PodBound(pod *podinfo.Info)
+	// PodGone tells that a pod was deleted or has finished. It may come for a
+	// pod nothing was told of before.
+	PodGone(pod ledger.PodRef)
+	// PodBypassed tells that a pod was bound without a claim, or elsewhere than
+	// claimed: somebody did not ask first. Pods found at the start are not
+	// told of; pods created with a node, static ones among them, are.
+	PodBypassed(pod *podinfo.Info)
+}
+
+// ListenerFuncs is a Listener made of functions; those left nil do nothing.
+type ListenerFuncs struct {
+	OnPodBound    func(pod *podinfo.Info)
+	OnPodGone     func(pod ledger.PodRef)
+	OnPodBypassed func(pod *podinfo.Info)
+}
+
+// PodBound implements Listener.
+func (f ListenerFuncs) PodBound(pod *podinfo.Info) {
+	if f.OnPodBound != nil {
+		f.OnPodBound(pod)
+	}
+}
+
+// PodGone implements Listener.
+func (f ListenerFuncs) PodGone(pod ledger.PodRef) {
+	if f.OnPodGone != nil {
+		f.OnPodGone(pod)
+	}
+}
+
+// PodBypassed implements Listener.
+func (f ListenerFuncs) PodBypassed(pod *podinfo.Info) {
+	if f.OnPodBypassed != nil {
+		f.OnPodBypassed(pod)
+	}
+}
+
+// Options configures a Cache. The zero value is usable.
+type Options struct {
+	// Listeners are called in this order.
+	Listeners []Listener
+	// Logger gets what the cache has to say; nil means logrus's standard logger.
+	Logger logrus.FieldLogger
+	// PageSize is how many objects are listed at once where the API server does
+	// not stream lists; 0 means 1000.
+	PageSize int64
+}
+
+const defaultPageSize = 1000
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = logrus.StandardLogger()
+	}
+	if o.PageSize <= 0 {
+		o.PageSize = defaultPageSize
+	}
+	return o
+}

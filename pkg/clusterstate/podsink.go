@@ -1,0 +1,210 @@
+package clusterstate
+
+import (
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// podSink is the store the pods' reflector writes to.
+type podSink struct{ *Cache }
+
+var _ cache.TransformingStore = podSink{}
+
+// Transformer makes pods compact before the reflector collects them.
+func (s podSink) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return s.record(obj) }
+}
+
+func (s podSink) record(obj any) (*podRecord, error) {
+	switch o := obj.(type) {
+	case *podRecord:
+		return o, nil
+	case *v1.Pod:
+		return newPodRecord(s.table, o), nil
+	default:
+		return nil, fmt.Errorf("expected a pod from the API server, got %T", obj)
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (s podSink) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s podSink) Update(obj any) error {
+	r, err := s.record(obj)
+	if err != nil {
+		return err
+	}
+	s.observePod(r)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore. The object carries the resource
+// version of the deletion.
+func (s podSink) Delete(obj any) error {
+	r, err := s.record(obj)
+	if err != nil {
+		return err
+	}
+	s.removePod(r.Ref, r.ResourceVersion)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore: the first full state, and later the
+// state after a gap in the watch. What went in the gap makes room first.
+func (s podSink) Replace(items []any, resourceVersion string) error {
+	records := make([]*podRecord, 0, len(items))
+	for _, item := range items {
+		r, err := s.record(item)
+		if err != nil {
+			return err
+		}
+		records = append(records, r)
+	}
+	s.removeAbsentPods(records, parseVersion(resourceVersion))
+	for _, r := range records {
+		s.observePod(r)
+	}
+	s.markSynced(&s.podsSynced)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. The comparer does what it would be for.
+func (podSink) Resync() error { return nil }
+
+func (c *Cache) removeAbsentPods(records []*podRecord, version uint64) {
+	held := c.pods.all()
+	if len(held) == 0 {
+		return
+	}
+	present := make(map[podKey]struct{}, len(records))
+	for _, r := range records {
+		present[keyOf(r)] = struct{}{}
+	}
+	for _, r := range held {
+		if _, ok := present[keyOf(r)]; !ok {
+			// Gone at the version of the list: nothing up to it is news of the pod.
+			c.removePod(r.Ref, max(version, r.ResourceVersion))
+		}
+	}
+}
+
+// podChange is what became of one pod, for the listeners.
+type podChange struct {
+	from     *podRecord // held before under the pod's name; may be a former pod
+	to       *podRecord // nil: the pod is gone
+	gone     ledger.PodRef
+	observed ledger.Observed
+}
+
+// observePod records a state of a pod and tells the listeners.
+func (c *Cache) observePod(r *podRecord) {
+	c.apply.Lock()
+	change, ok := c.applyPod(r)
+	c.apply.Unlock()
+	if ok {
+		c.tell(change)
+	}
+}
+
+// removePod records that a pod was deleted and tells the listeners.
+func (c *Cache) removePod(pod ledger.PodRef, version uint64) {
+	c.apply.Lock()
+	change := c.applyRemovePod(pod, version)
+	c.apply.Unlock()
+	c.tell(change)
+}
+
+// applyPod takes a state of a pod into the store and the ledger. ok is false
+// where it is older than what is held, and so changes nothing. c.apply is held.
+func (c *Cache) applyPod(r *podRecord) (change podChange, ok bool) {
+	held := c.pods.get(keyOf(r))
+	if held != nil && older(r.ResourceVersion, held.ResourceVersion) {
+		return podChange{}, false
+	}
+	if held != nil && held.Ref.UID != r.Ref.UID {
+		// The name was given anew within a gap: the former pod is gone.
+		c.ledger.RemovePod(held.Ref, held.ResourceVersion)
+	}
+	c.pods.set(held, r)
+	return podChange{from: held, to: r, observed: c.tellLedger(r)}, true
+}
+
+// applyRemovePod takes a pod out of the store and the ledger. A newer pod of the
+// same name stays. c.apply is held.
+func (c *Cache) applyRemovePod(pod ledger.PodRef, version uint64) podChange {
+	held := c.pods.get(podKey{pod.Namespace, pod.Name})
+	if held != nil && held.Ref.UID == pod.UID {
+		c.pods.remove(held)
+	}
+	c.ledger.RemovePod(pod, version)
+	return podChange{from: held, gone: pod}
+}
+
+// tellLedger reports one state of a pod. c.apply is held.
+func (c *Cache) tellLedger(r *podRecord) ledger.Observed {
+	switch {
+	case r.Finished:
+		c.ledger.RemovePod(r.Ref, r.ResourceVersion)
+		return ledger.ObservedNothing
+	case r.Node != "":
+		return c.ledger.ObservePod(r.observation())
+	default:
+		c.ledger.ObserveUnbound(r.Ref)
+		return ledger.ObservedNothing
+	}
+}
+
+// tell calls the listeners for a change. No lock is held.
+func (c *Cache) tell(change podChange) {
+	from, to := change.from, change.to
+	if to == nil {
+		// A former pod of the name, and one that has finished, were told of before.
+		if from == nil || (from.Ref.UID == change.gone.UID && !from.Finished) {
+			c.tellGone(change.gone)
+		}
+		return
+	}
+	if from != nil && from.Ref.UID != to.Ref.UID {
+		if !from.Finished {
+			c.tellGone(from.Ref)
+		}
+		from = nil
+	}
+	if to.err != nil && (from == nil || from.err == nil) {
+		c.log.WithError(to.err).WithFields(podFields(to.Ref)).
+			Warn("the request of this pod cannot be counted; it is refused everywhere until it is corrected")
+	}
+	switch {
+	case to.Finished && (from == nil || !from.Finished):
+		c.tellGone(to.Ref)
+	case to.Bound() && (from == nil || from.Node == ""):
+		c.tellBound(&to.Info, change.observed)
+	}
+}
+
+func (c *Cache) tellGone(pod ledger.PodRef) {
+	for _, l := range c.options.Listeners {
+		l.PodGone(pod)
+	}
+}
+
+func (c *Cache) tellBound(pod *podinfo.Info, observed ledger.Observed) {
+	unasked := observed == ledger.ObservedNew || observed == ledger.ObservedMoved
+	for _, l := range c.options.Listeners {
+		l.PodBound(pod)
+		if unasked && c.podsSynced.Load() {
+			l.PodBypassed(pod)
+		}
+	}
+}
+
+func podFields(pod ledger.PodRef) logrus.Fields {
+	return logrus.Fields{"pod": pod.String(), "uid": string(pod.UID)}
+}
