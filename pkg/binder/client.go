@@ -1,0 +1,127 @@
+package binder
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// Client is what the binder needs of the API server.
+type Client interface {
+	// Bind POSTs a Binding once. It must not repeat the request by itself: the
+	// error it returns has to be the one of the only request sent.
+	Bind(ctx context.Context, binding *v1.Binding) error
+	// Get reads a pod live, not from a cache.
+	Get(ctx context.Context, namespace, name string) (*v1.Pod, error)
+}
+
+// NewClient returns the Client of a real API server.
+func NewClient(client kubernetes.Interface) Client {
+	return restClient{client.CoreV1().RESTClient()}
+}
+
+// restClient does without the typed client because that repeats a request for
+// which the answer asks to be tried later (Retry-After, which the API server
+// sends with some 5xx too) and then returns the last error only.
+type restClient struct{ rest rest.Interface }
+
+// Bind implements Client.
+func (c restClient) Bind(ctx context.Context, binding *v1.Binding) error {
+	return bounded(ctx, c.rest.Post()).Namespace(binding.Namespace).Resource("pods").Name(binding.Name).
+		SubResource("binding").Body(binding).Do(ctx).Error()
+}
+
+// Get implements Client.
+func (c restClient) Get(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+	pod := &v1.Pod{}
+	err := bounded(ctx, c.rest.Get()).Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(pod)
+	return pod, err
+}
+
+// bounded sends a request once and tells the API server when to abandon it.
+func bounded(ctx context.Context, r *rest.Request) *rest.Request {
+	r = r.MaxRetries(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		r = r.Timeout(max(time.Until(deadline), time.Millisecond))
+	}
+	return r
+}
+
+// newBinding is the body of the POST; its UID makes the API server refuse the
+// binding of another pod of the same name.
+func newBinding(pod ledger.PodRef, node string) *v1.Binding {
+	return &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+	}
+}
+
+// answer is what the reply to a POST says of its fate.
+type answer uint8
+
+const (
+	answerBound    answer = iota // carried out
+	answerNoPod                  // there is no such pod, so it never will be
+	answerRefused                // not carried out, and the next try would not be either
+	answerNotSent                // not carried out, but the next try may be
+	answerConflict               // not carried out if a live read shows why; else unknown
+	answerUnknown                // carried out, or not, or not yet
+)
+
+// classify sorts the replies to a POST of a Binding.
+func classify(err error) answer {
+	var status apierrors.APIStatus
+	var op *net.OpError
+	switch {
+	case err == nil:
+		return answerBound
+	case isNoPod(err):
+		return answerNoPod
+	case errors.As(err, &status):
+		return classifyCode(int(status.Status().Code))
+	case errors.As(err, &op) && op.Op == "dial":
+		return answerNotSent
+	default:
+		return answerUnknown
+	}
+}
+
+// classifyCode relies on the order in which the API server works: what it
+// answers with a 4xx, other than 409, it found out before it wrote anything.
+func classifyCode(code int) answer {
+	switch {
+	case code == http.StatusTooManyRequests:
+		return answerNotSent
+	case code == http.StatusConflict:
+		return answerConflict
+	case code == http.StatusRequestTimeout:
+		return answerUnknown
+	case code >= 400 && code < 500:
+		return answerRefused
+	default:
+		return answerUnknown
+	}
+}
+
+// isNoPod reports whether the API server itself says that the pod does not
+// exist. A 404 may also be about the namespace, be an admission webhook's, or
+// come from something on the way to the API server, which then knows nothing of
+// an earlier request.
+func isNoPod(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "pods" && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}

@@ -1,0 +1,74 @@
+package binder
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// TestClient checks what a real client sends: one request, bounded in time on
+// both sides, whatever the answer asks for.
+func TestClient(t *testing.T) {
+	var requests []*http.Request
+	var sent v1.Binding
+	code := http.StatusCreated
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests = append(requests, r)
+		if r.Method == http.MethodPost {
+			assert.NoError(t, json.NewDecoder(r.Body).Decode(&sent))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"details":{"kind":"pods"},"reason":"NotFound","code":404}`))
+	}))
+	defer server.Close()
+	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	require.NoError(t, err)
+	defer clientset.CoreV1().RESTClient().(*rest.RESTClient).Client.CloseIdleConnections()
+	client := NewClient(clientset)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	binding := newBinding(ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "node-1")
+
+	require.NoError(t, client.Bind(ctx, binding))
+	require.Len(t, requests, 1)
+	assert.Equal(t, "/api/v1/namespaces/ns/pods/p/binding", requests[0].URL.Path)
+	timeout, err := time.ParseDuration(requests[0].URL.Query().Get("timeout"))
+	require.NoError(t, err)
+	assert.Greater(t, timeout, 50*time.Second)
+	assert.Equal(t, "uid", string(sent.UID))
+	assert.Equal(t, v1.ObjectReference{Kind: "Node", Name: "node-1"}, sent.Target)
+
+	for _, code = range []int{429, 500, 503, 504} {
+		requests = nil
+		require.Error(t, client.Bind(ctx, binding))
+		assert.Len(t, requests, 1, "status %d must not be tried again behind our back", code)
+	}
+
+	code, requests = http.StatusNotFound, nil
+	_, err = client.Get(ctx, "ns", "p")
+	assert.True(t, isNoPod(err), "%v", err)
+	assert.Equal(t, "/api/v1/namespaces/ns/pods/p", requests[0].URL.Path)
+	assert.Empty(t, requests[0].URL.Query().Get("resourceVersion"), "a read from the cache may be old")
+}
+
+func TestClientRefusesPaths(t *testing.T) {
+	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
+	require.NoError(t, err)
+	for _, name := range []string{"..", "a/b", ""} {
+		_, err := NewClient(clientset).Get(t.Context(), "ns", name)
+		assert.ErrorContains(t, err, "name")
+	}
+}

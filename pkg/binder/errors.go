@@ -1,0 +1,94 @@
+package binder
+
+import (
+	"fmt"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// Outcome is how a bind ended, in a word fit for a metric's label.
+type Outcome string
+
+// The outcomes. All but Bound come as an *Error.
+const (
+	Bound          Outcome = "bound"
+	Refused        Outcome = "refused"         // by the ledger; nothing was sent
+	PodGone        Outcome = "pod_gone"        // deleted, being deleted, or finished
+	UIDMismatch    Outcome = "uid_mismatch"    // the name belongs to another pod now
+	BoundElsewhere Outcome = "bound_elsewhere" // the pod is on another node
+	Failed         Outcome = "failed"          // not carried out, for the reason in Cause
+	Unknown        Outcome = "unknown"         // not known in time; it is still found out
+	InFlight       Outcome = "in_flight"       // somebody else is binding the pod
+	Busy           Outcome = "busy"            // too many binds in flight; nothing was sent
+	Stopping       Outcome = "stopping"        // the server is shutting down; nothing was sent
+)
+
+// Errors to compare with errors.Is; each matches every *Error of its outcome.
+var (
+	ErrPodGone        = &Error{Outcome: PodGone}
+	ErrUIDMismatch    = &Error{Outcome: UIDMismatch}
+	ErrUnknownOutcome = &Error{Outcome: Unknown}
+	ErrBusy           = &Error{Outcome: Busy}
+	ErrStopping       = &Error{Outcome: Stopping}
+)
+
+// Error says why a pod was not bound, or is not known to be.
+type Error struct {
+	Outcome Outcome
+	Pod     ledger.PodRef
+	// Node is the node the pod was to be bound to.
+	Node string
+	// BoundTo is the node the pod is on (BoundElsewhere).
+	BoundTo string
+	// Rejection is the ledger's (Refused).
+	Rejection *ledger.Rejection
+	// Cause is what the API server or the connection to it said, nil if nothing.
+	Cause error
+}
+
+// Error says what happened and what to do about it.
+func (e *Error) Error() string {
+	text := e.what()
+	if e.Cause != nil {
+		return text + ": " + e.Cause.Error()
+	}
+	return text
+}
+
+func (e *Error) what() string {
+	switch e.Outcome {
+	case Refused:
+		return e.Rejection.Message()
+	case PodGone:
+		return fmt.Sprintf("pod %s (uid %s) was deleted, is being deleted or has finished; do not schedule it", e.Pod, e.Pod.UID)
+	case UIDMismatch:
+		return fmt.Sprintf("pod %s has another UID than %s: it was deleted and created again; schedule the new pod", e.Pod, e.Pod.UID)
+	case BoundElsewhere:
+		return fmt.Sprintf("pod %s is bound to node %q already, not to %q; nothing is left to do", e.Pod, e.BoundTo, e.Node)
+	case Unknown:
+		return fmt.Sprintf("it is not known yet whether pod %s was bound to node %q; its room stays reserved there until it is, so try that node again", e.Pod, e.Node)
+	case InFlight:
+		return fmt.Sprintf("pod %s is being bound to node %q by somebody else; wait for that bind to end", e.Pod, e.Node)
+	case Busy:
+		return fmt.Sprintf("pod %s was not bound to node %q because too many binds are in flight; try again", e.Pod, e.Node)
+	case Stopping:
+		return fmt.Sprintf("pod %s was not bound to node %q because the server is shutting down; try again", e.Pod, e.Node)
+	default:
+		return fmt.Sprintf("pod %s was not bound to node %q; its room was given back, so schedule it again", e.Pod, e.Node)
+	}
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Is makes the errors of one outcome equal to its Err variable.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && *t == Error{Outcome: e.Outcome}
+}
+
+// Result is the outcome in a word fit for a metric's label.
+func (e *Error) Result() string { return string(e.Outcome) }
+
+// Refusal is the ledger's rejection, nil where the ledger did not refuse.
+func (e *Error) Refusal() *ledger.Rejection { return e.Rejection }
