@@ -31,7 +31,11 @@ func TestClient(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After", "0")
 		w.WriteHeader(code)
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"details":{"kind":"pods"},"reason":"NotFound","code":404}`))
+		body := `{"kind":"Status","apiVersion":"v1","status":"Success"}`
+		if code == http.StatusNotFound {
+			body = `{"kind":"Status","apiVersion":"v1","status":"Failure","details":{"name":"p","kind":"pods"},"reason":"NotFound","code":404}`
+		}
+		_, _ = w.Write([]byte(body))
 	}))
 	defer server.Close()
 	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
