@@ -82,6 +82,8 @@ type part struct {
 	url string
 }
 
+var errStopped = errors.New("the control plane is stopped")
+
 // Start brings up a control plane and returns when all of it is ready, in about three seconds.
 // On failure nothing is left running, and the error names the file with the log.
 func Start(ctx context.Context, options Options) (*ControlPlane, error) {
@@ -304,7 +306,7 @@ func (c *ControlPlane) add(added *part) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
-		return fmt.Errorf("start %s: the control plane is stopped", added.Name())
+		return fmt.Errorf("start %s: %w", added.Name(), errStopped)
 	}
 	for _, p := range c.parts {
 		if p.Name() == added.Name() {
@@ -312,6 +314,16 @@ func (c *ControlPlane) add(added *part) error {
 		}
 	}
 	c.parts = append(c.parts, added)
+	return nil
+}
+
+// usable fails once Stop has begun.
+func (c *ControlPlane) usable() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return errStopped
+	}
 	return nil
 }
 

@@ -40,8 +40,9 @@ type Fault struct {
 	Refuse int
 	// After is waited between the API server's answer and passing that on.
 	After time.Duration
-	// DropAnswer lets the API server do its work to the end and then closes the connection, even if
-	// the client has given up: what the client asked for has happened, and it cannot know.
+	// DropAnswer lets the API server do its work to the end and then closes the connection. Together
+	// with Before, the work is done even after the client has given up, as by a packet that was long
+	// under way.
 	DropAnswer bool
 }
 
@@ -71,6 +72,9 @@ type FaultProxy struct {
 // StartFaultProxy starts a proxy that passes everything on until SetFault says otherwise. It ends
 // with the control plane.
 func (c *ControlPlane) StartFaultProxy() (*FaultProxy, error) {
+	if err := c.usable(); err != nil {
+		return nil, fmt.Errorf("start the fault proxy: %w", err)
+	}
 	p := &FaultProxy{
 		identities: c.identities,
 		upstream:   &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.apiPort))},
@@ -104,10 +108,14 @@ func (c *ControlPlane) StartFaultProxy() (*FaultProxy, error) {
 		ReadHeaderTimeout: committedTimeout,
 		ErrorLog:          discardLog, // broken connections are its trade
 	}
-	go p.listen()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.stopped {
+		p.cancel()
+		return nil, errors.Join(errStopped, p.listener.Close())
+	}
 	c.proxies = append(c.proxies, p)
+	go p.listen()
 	return p, nil
 }
 
@@ -173,6 +181,12 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 	if fault != (Fault{}) {
 		p.faulted.Add(1)
 	}
+	if fault.DropAnswer {
+		// The client's patience must not decide whether the API server gets to commit.
+		ctx, cancel := context.WithTimeout(p.ctx, committedTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	transport, err := p.transportFor(r.TLS)
 	if err != nil || !pause(r.Context(), fault.Before) || fault.DropRequest {
 		closeConnection()
@@ -180,12 +194,6 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 	if fault.Refuse != 0 {
 		refuse(w, fault.Refuse)
 		return
-	}
-	if fault.DropAnswer {
-		// The client's patience must not decide whether the API server gets to commit.
-		ctx, cancel := context.WithTimeout(p.ctx, committedTimeout)
-		defer cancel()
-		r = r.WithContext(ctx)
 	}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(p.upstream) },

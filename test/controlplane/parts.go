@@ -110,11 +110,15 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error
 		"--endpoint-reconciler-type=none", "--advertise-address=127.0.0.1",
 		"--tls-cert-file=" + c.servingCertificate(), "--tls-private-key-file=" + c.servingKey(),
 		"--client-ca-file=" + c.CAFile(),
+		// Unused, but every part logs an error for as long as it is not set.
+		"--requestheader-client-ca-file=" + c.CAFile(), "--requestheader-allowed-names=front-proxy-client",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.accountPublicKey(),
 		"--service-account-signing-key-file=" + c.accountKey(),
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--authorization-mode=Node,RBAC",
+		// Without it, a graceful stop waits a minute for clients to end their watches.
+		"--shutdown-watch-termination-grace-period=1s",
 		"--allow-privileged=true",
 	}
 	if disabled := c.disabledAdmission(); len(disabled) > 0 {
@@ -156,6 +160,9 @@ func (c *ControlPlane) startControllerManager(ctx context.Context) error {
 	args = append(args,
 		"--leader-elect=false",
 		"--controllers="+controllers,
+		// The bootstrap roles are written for one identity per controller.
+		"--use-service-account-credentials=true",
+		"--flex-volume-plugin-dir="+c.path("flexvolume"),
 		"--node-monitor-grace-period="+nodeGracePeriod,
 		"--root-ca-file="+c.CAFile(),
 		"--service-account-private-key-file="+c.accountKey(),

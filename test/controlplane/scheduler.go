@@ -22,6 +22,9 @@ const (
 // belongs to it: the kubeconfig and the client limits unless the configuration gives them, and
 // leader election off.
 func (c *ControlPlane) StartScheduler(ctx context.Context, name string, config []byte) error {
+	if err := c.usable(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
 	completed, err := c.schedulerConfig(name, config)
 	if err != nil {
 		return fmt.Errorf("configuration of scheduler %q: %w", name, err)

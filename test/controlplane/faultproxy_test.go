@@ -1,0 +1,148 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestClients runs all that needs no more than an API server and the proxy on one of each.
+func TestClients(t *testing.T) {
+	c := StartT(t, Options{})
+	_, err := c.CreateNodes(t.Context(), 1, NodeTemplate{})
+	require.NoError(t, err)
+	proxy, err := c.StartFaultProxy()
+	require.NoError(t, err)
+	t.Run("identities", func(t *testing.T) { testIdentities(t, c, proxy) })
+	t.Run("faults", func(t *testing.T) { testFaults(t, c, proxy) })
+	t.Run("the API server's end", func(t *testing.T) { testServerEnd(t, c, proxy) })
+}
+
+func testFaults(t *testing.T, c *ControlPlane, proxy *FaultProxy) {
+	config, err := proxy.RESTConfig("binder", AdminGroup)
+	client := newClient(t, config, err)
+
+	tests := map[string]struct {
+		fault   Fault
+		patient bool // the client waits for as long as it takes
+		fails   func(error) bool
+		bound   bool
+		atLeast time.Duration
+	}{
+		"nothing": {patient: true, bound: true},
+		"the answer is lost after the commit": {
+			fault: Fault{DropAnswer: true}, patient: true, fails: isConnectionError, bound: true,
+		},
+		"the client gave up before the commit, which still comes": {
+			fault: Fault{Before: 400 * time.Millisecond, DropAnswer: true}, fails: isTimeout, bound: true,
+		},
+		"the client gave up before the request was passed on": {
+			fault: Fault{Before: 400 * time.Millisecond}, fails: isTimeout, bound: false,
+		},
+		"the client gives up on a slow answer": {
+			fault: Fault{After: time.Minute}, fails: isTimeout, bound: true,
+		},
+		"the request is lost": {
+			fault: Fault{DropRequest: true}, patient: true, fails: isConnectionError, bound: false,
+		},
+		"the request is refused": {
+			fault: Fault{Refuse: http.StatusTooManyRequests}, patient: true,
+			fails: apierrors.IsTooManyRequests, bound: false,
+		},
+		"the answer is late": {
+			fault: Fault{After: 300 * time.Millisecond}, patient: true, bound: true,
+			atLeast: 300 * time.Millisecond,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pods := client.CoreV1().Pods("default")
+			proxy.SetFault(nil)
+			pod := testPod("", "none", "1m")
+			pod.GenerateName = "pod-"
+			pod, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+			require.NoError(t, err)
+
+			proxy.SetFault(func(r *http.Request) Fault {
+				if IsBinding(r) {
+					return test.fault
+				}
+				return Fault{}
+			})
+			faulted := proxy.Faulted()
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if test.patient {
+				ctx = t.Context()
+			}
+			began := time.Now()
+			err = pods.Bind(ctx, &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: "node-0"},
+			}, metav1.CreateOptions{})
+			require.GreaterOrEqual(t, time.Since(began), test.atLeast)
+			if test.fails == nil {
+				require.NoError(t, err)
+			} else {
+				require.True(t, test.fails(err), "%v", err)
+			}
+			if test.fault != (Fault{}) {
+				require.Equal(t, faulted+1, proxy.Faulted())
+			}
+			if test.bound {
+				requirePod(t, c, pod.Name, isBound)
+				return
+			}
+			pod, err = c.Client().CoreV1().Pods("default").Get(t.Context(), pod.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.False(t, isBound(pod))
+		})
+	}
+}
+
+func isConnectionError(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && !errors.As(err, &status) && !isTimeout(err)
+}
+
+func isTimeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// testServerEnd kills the API server behind the proxy. It comes last: it stops the proxy.
+func testServerEnd(t *testing.T, c *ControlPlane, proxy *FaultProxy) {
+	proxy.SetFault(nil)
+	config, err := proxy.RESTConfig(AdminUser, AdminGroup)
+	client := newClient(t, config, err)
+	watch, err := client.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	defer watch.Stop()
+	select {
+	case event := <-watch.ResultChan():
+		require.Equal(t, "node-0", event.Object.(*corev1.Node).Name, "watch events pass at once")
+	case <-time.After(clusterWait):
+		require.Fail(t, "no watch event came through the proxy")
+	}
+	create := func() error { // client-go sends nothing but reads twice
+		_, err := client.CoreV1().Pods("default").Create(
+			t.Context(), testPod("pod", "none", "1m"), metav1.CreateOptions{})
+		return err
+	}
+
+	require.NoError(t, c.Kill(APIServer))
+	for range watch.ResultChan() { // ends: the proxy passes the broken connection on
+	}
+	err = create()
+	require.True(t, isConnectionError(err), "%v", err)
+	require.NoError(t, c.StartPart(t.Context(), APIServer))
+	require.NoError(t, create())
+	require.NoError(t, proxy.Stop())
+	require.NoError(t, proxy.Stop(), "stopping again does nothing")
+	err = create()
+	require.True(t, isConnectionError(err), "%v", err)
+}
