@@ -1,0 +1,144 @@
+package restapi
+
+import (
+	"context"
+	_ "embed" // for openapi.yaml
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
+	"k8s.io/utils/clock"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Pods finds pods the API server has. Safe for concurrent use.
+type Pods interface {
+	Pod(namespace, name string) (*podinfo.Info, bool)
+}
+
+// Metrics is told what was decided. Safe for concurrent use.
+type Metrics interface {
+	httpjson.Observer
+	// ObserveDecision counts one decision on a group; verb and result are fixed words.
+	ObserveDecision(verb, scheduler, result string)
+	// ObserveConflict counts one pod refused for want of a resource.
+	ObserveConflict(scheduler, resource string)
+}
+
+// Options are what an API works with.
+type Options struct {
+	Ledger  *ledger.Ledger
+	Pods    Pods
+	Metrics Metrics
+	Log     logrus.FieldLogger
+	// TTL returns how long a reservation lasts; asked is 0 where the scheduler
+	// leaves it to the server. An error is answered with 400.
+	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
+	// Clock is what reservations expire by; default is the system's.
+	Clock clock.WithTicker
+	// Done ends all streams when it is closed, as the server stops.
+	Done   <-chan struct{}
+	Limits Limits
+}
+
+// API serves the routes. Make one with New.
+type API struct {
+	ledger  *ledger.Ledger
+	pods    Pods
+	metrics Metrics
+	log     logrus.FieldLogger
+	ttl     func(scheduler string, asked time.Duration) (time.Duration, error)
+	clock   clock.WithTicker
+	done    <-chan struct{}
+	limits  Limits
+
+	bodies   *semaphore.Weighted // bytes of bodies being read
+	reads    *semaphore.Weighted // large answers being built
+	watchers atomic.Int64
+	replays  *replays
+}
+
+// New returns an API. Ledger, Pods, Metrics, Log and TTL must be set.
+func New(o Options) *API {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	limits := o.Limits.withDefaults()
+	return &API{
+		ledger: o.Ledger, pods: o.Pods, metrics: o.Metrics, log: o.Log, ttl: o.TTL, clock: o.Clock,
+		done: o.Done, limits: limits,
+		bodies:  semaphore.NewWeighted(limits.BodyBudget),
+		reads:   semaphore.NewWeighted(limits.MaxReads),
+		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
+	}
+}
+
+// route is one thing the API serves. verb is its name in the metrics.
+type route struct {
+	method, path, verb string
+	handle             func(http.ResponseWriter, *http.Request, httprouter.Params) error
+}
+
+func (a *API) routes() []route {
+	return []route{
+		{http.MethodPost, "/reserve", "reserve", a.reserve},
+		{http.MethodPost, "/unreserve", "unreserve", a.unreserve},
+		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
+		{http.MethodGet, "/v1/nodes", "nodes", a.nodes},
+		{http.MethodGet, "/v1/nodes/:name", "node", a.node},
+		{http.MethodGet, "/v1/claims", "claims", a.claims},
+		{http.MethodGet, "/v1/explain", "explain", a.explain},
+		{http.MethodGet, "/v1/watch", "watch", a.watch},
+		{http.MethodGet, "/openapi.yaml", "openapi", serveOpenAPI},
+	}
+}
+
+// Register adds the routes to router.
+func (a *API) Register(router *httprouter.Router) {
+	for _, r := range a.routes() {
+		handler := httpjson.Instrument(r.verb, a.metrics, http.HandlerFunc(
+			func(w http.ResponseWriter, req *http.Request) {
+				if err := r.handle(w, req, httprouter.ParamsFromContext(req.Context())); err != nil {
+					httpjson.WriteError(w, err)
+				}
+			}))
+		router.Handler(r.method, r.path, handler)
+	}
+}
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+func serveOpenAPI(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/yaml")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(openAPI) // an error means that the client has gone
+	return nil
+}
+
+// turn waits until pool has n to spare, but not long. release gives it back.
+func (a *API) turn(r *http.Request, pool *semaphore.Weighted, n int64) (release func(), err error) {
+	if pool.TryAcquire(n) {
+		return func() { pool.Release(n) }, nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), a.limits.MinRevisionWait)
+	defer cancel()
+	if err := pool.Acquire(ctx, n); err != nil {
+		return nil, errBusy
+	}
+	return func() { pool.Release(n) }, nil
+}
+
+var errBusy = httpjson.Errorf(http.StatusServiceUnavailable,
+	"the server is busy with other large requests: try again in a few seconds")
+
+var errClientGone = httpjson.Errorf(http.StatusServiceUnavailable, "the client has gone")

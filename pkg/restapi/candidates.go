@@ -1,0 +1,191 @@
+package restapi
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// survey is a copy of what is free on every node, on which pods can be tried.
+// It guides the choice of nodes only: the ledger decides on what was chosen. It
+// knows capacity, host ports and cordons, and nothing of selectors, affinity and
+// taints, which the ledger does not know either.
+type survey struct {
+	ledger  *ledger.Ledger
+	without []types.UID
+	nodes   []surveyed // ordered by name
+}
+
+type surveyed struct {
+	name              string
+	cordoned          bool
+	allocatable, free []int64              // by column
+	ports             []resources.HostPort // of pods that were tried here
+}
+
+// newSurvey copies the free amounts of all nodes as if the claims of some pods
+// were gone.
+func newSurvey(l *ledger.Ledger, without []types.UID) *survey {
+	views, _ := l.Nodes()
+	s := &survey{ledger: l, without: without, nodes: make([]surveyed, 0, len(views))}
+	table := l.Table()
+	for i := range views {
+		view := &views[i]
+		if !view.Exists {
+			continue
+		}
+		n := surveyed{name: view.Name, cordoned: view.Unschedulable}
+		for _, a := range view.Amounts {
+			if column, ok := table.Lookup(a.Resource); ok {
+				n.allocatable = setAt(n.allocatable, column, a.Allocatable)
+				n.free = setAt(n.free, column, a.Free)
+			}
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	for _, uid := range without {
+		if view, ok := l.Claim(ledger.PodRef{UID: uid}); ok {
+			s.give(view.Node, view.Request)
+		}
+	}
+	return s
+}
+
+func setAt(row []int64, c resources.Column, value int64) []int64 {
+	if missing := int(c) + 1 - len(row); missing > 0 {
+		row = append(row, make([]int64, missing)...)
+	}
+	row[c] = value
+	return row
+}
+
+func valueAt(row []int64, c resources.Column) int64 {
+	if int(c) < len(row) {
+		return row[c]
+	}
+	return 0
+}
+
+// find returns a node of the survey, or nil.
+func (s *survey) find(name string) *surveyed {
+	i, ok := slices.BinarySearchFunc(s.nodes, name, func(n surveyed, name string) int { return cmp.Compare(n.name, name) })
+	if !ok {
+		return nil
+	}
+	return &s.nodes[i]
+}
+
+// give adds the room of a pod that is gone.
+func (s *survey) give(node string, request *resources.Request) {
+	n := s.find(node)
+	if n == nil {
+		return
+	}
+	for _, a := range request.Amounts {
+		sum, _ := resources.Add(valueAt(n.free, a.Column), a.Value)
+		n.free = setAt(n.free, a.Column, sum)
+	}
+}
+
+// take subtracts the room of a pod that was tried there.
+func (s *survey) take(n *surveyed, request *resources.Request) {
+	for _, a := range request.Amounts {
+		n.free = setAt(n.free, a.Column, resources.Sub(valueAt(n.free, a.Column), a.Value))
+	}
+	n.ports = append(n.ports, request.Ports...)
+}
+
+// bestFit returns the node with room for the pod on which least is left over, as
+// a share of what the node offers; nil where there is no room anywhere.
+func (s *survey) bestFit(request *resources.Request) *surveyed {
+	var best *surveyed
+	least := math.Inf(1)
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		if over := n.leftOver(request); over < least && s.fits(n, request) {
+			best, least = n, over
+		}
+	}
+	return best
+}
+
+func (n *surveyed) leftOver(request *resources.Request) float64 {
+	sum := 0.0
+	for _, a := range request.Amounts {
+		if offered := valueAt(n.allocatable, a.Column); offered > 0 && a.Column != resources.Pods {
+			sum += float64(resources.Sub(valueAt(n.free, a.Column), a.Value)) / float64(offered)
+		}
+	}
+	return sum
+}
+
+func (s *survey) fits(n *surveyed, request *resources.Request) bool {
+	if (n.cordoned && !request.ToleratesUnschedulable) || len(request.Unlisted) > 0 {
+		return false
+	}
+	for _, a := range request.Amounts {
+		if a.Value > valueAt(n.free, a.Column) {
+			return false
+		}
+	}
+	return !s.portTaken(n, request)
+}
+
+// portTaken asks the survey for the pods tried before, and the ledger for those
+// that are there.
+func (s *survey) portTaken(n *surveyed, request *resources.Request) bool {
+	if len(request.Ports) == 0 {
+		return false
+	}
+	for _, asked := range request.Ports {
+		if slices.ContainsFunc(n.ports, asked.CollidesWith) {
+			return true
+		}
+	}
+	portsOnly := resources.Request{Ports: request.Ports, ToleratesUnschedulable: true}
+	v := s.ledger.FitWithout(ledger.PodRef{}, &portsOnly, n.name, s.without)
+	return v.Reason == ledger.HostPortConflict
+}
+
+// closest returns the node on which the pod lacks least: the fewest resources,
+// then the smallest share of what it asks for. Cordoned nodes come last. It
+// returns nil where there are no nodes at all.
+func (s *survey) closest(request *resources.Request) *surveyed {
+	var best *surveyed
+	least := math.Inf(1)
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		lack := 0.0
+		for _, m := range n.missing(request) {
+			lack += 1 + float64(m.value)/float64(request.Value(m.column))
+		}
+		if n.cordoned && !request.ToleratesUnschedulable {
+			lack += 1e6
+		}
+		if lack < least {
+			best, least = n, lack
+		}
+	}
+	return best
+}
+
+// missing is how much of a column a node lacks for a pod.
+type missing struct {
+	column resources.Column
+	value  int64
+}
+
+func (n *surveyed) missing(request *resources.Request) []missing {
+	var list []missing
+	for _, a := range request.Amounts {
+		if lack := resources.Sub(a.Value, valueAt(n.free, a.Column)); lack > 0 {
+			list = append(list, missing{a.Column, lack})
+		}
+	}
+	return list
+}

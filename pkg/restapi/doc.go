@@ -1,0 +1,37 @@
+// Package restapi is the HTTP interface for group (batch, gang) schedulers and
+// for people: POST /reserve and /unreserve, the JSON read side under /v1/, the
+// stream of changes GET /v1/watch, and /openapi.yaml, which describes them all.
+//
+// It is a thin adapter around pkg/ledger: a handler decodes a bounded request,
+// checks every field, asks the ledger once and writes the answer. What may be
+// reserved is decided in the ledger alone; nothing here adds up resources, with
+// one exception: what-if requests without nodes and explain look for a suitable
+// node on a copy of the ledger's free amounts (candidates.go), and then let the
+// ledger decide on what they found.
+//
+// # The wire format
+//
+// JSON field names are the Go field names of the types in types.go; requests may
+// spell them in any case. The fields SchedulerName, Pods and Nodes, and the
+// answer's FailedPods and Error, are those of kube-globalreserve, whose clients
+// work unchanged; everything else is optional. A top-level field that the server
+// does not know is refused, because a misspelled "DryRun" must not reserve.
+//
+// A refusal of the ledger is an answer: status 200, with Error and FailedPods. A
+// request that makes no sense gets 4xx and changes nothing.
+//
+// Amounts are integers: milli-CPU for cpu, bytes for memory, storage and
+// hugepages, a count for the rest.
+//
+// # Repeats
+//
+// A request with a RequestID is decided once: its repeats, concurrent ones
+// included, get the first answer (replay.go). One thing goes before that rule:
+// the server never says that room is held which is not. A repeat of a granted
+// request whose reservation has ended since is told so.
+//
+// # What may be touched
+//
+// A field or route added here must be added to openapi.yaml; a test compares
+// both. Bounds on what a client may send are in limits.go.
+package restapi

@@ -1,0 +1,155 @@
+package restapi
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// nodes serves GET /v1/nodes.
+func (a *API) nodes(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	values, err := query(r, "overcommitted", "limit", "continue")
+	if err != nil {
+		return err
+	}
+	limit, err := queryLimit(values)
+	if err != nil {
+		return err
+	}
+	overcommitted, err := queryBool(values, "overcommitted")
+	if err != nil {
+		return err
+	}
+	release, err := a.turn(r, a.reads, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
+	views, revision := a.ledger.Nodes()
+	answer := NodesAnswer{Revision: revision, Nodes: []Node{}}
+	after := values.Get("continue")
+	for i := range views {
+		view := &views[i]
+		if view.Name <= after || (overcommitted != nil && view.Overcommitted() != *overcommitted) {
+			continue
+		}
+		if limit > 0 && len(answer.Nodes) == limit {
+			answer.Continue = answer.Nodes[limit-1].Name
+			break
+		}
+		answer.Nodes = append(answer.Nodes, newNode(view))
+	}
+	httpjson.Write(w, http.StatusOK, &answer)
+	return nil
+}
+
+// node serves GET /v1/nodes/{name}.
+func (a *API) node(w http.ResponseWriter, r *http.Request, params httprouter.Params) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	name := params.ByName("name")
+	revision := a.ledger.Revision() // what follows is at least as new
+	view, claims, ok := a.ledger.Node(name)
+	if !ok {
+		return httpjson.Errorf(http.StatusNotFound,
+			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
+	}
+	answer := NodeAnswer{Revision: revision, Node: newNode(&view), Claims: make([]Claim, 0, len(claims))}
+	for i := range claims {
+		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &claims[i]))
+	}
+	httpjson.Write(w, http.StatusOK, &answer)
+	return nil
+}
+
+// claims serves GET /v1/claims.
+func (a *API) claims(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	values, err := query(r, "namespace", "pod", "node", "scheduler", "state", "limit", "continue")
+	if err != nil {
+		return err
+	}
+	limit, err := queryLimit(values)
+	if err != nil {
+		return err
+	}
+	match, err := claimFilter(values)
+	if err != nil {
+		return err
+	}
+	release, err := a.turn(r, a.reads, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
+	views, revision := a.someClaims(values.Get("node"))
+	answer := ClaimsAnswer{Revision: revision, Claims: []Claim{}}
+	last := ""
+	for i := range views {
+		view := &views[i]
+		if !match(view) {
+			continue
+		}
+		if limit > 0 && len(answer.Claims) == limit {
+			answer.Continue = last
+			break
+		}
+		last = claimKey(view)
+		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), view))
+	}
+	httpjson.Write(w, http.StatusOK, &answer)
+	return nil
+}
+
+// someClaims returns the claims on one node, or all where node is empty.
+func (a *API) someClaims(node string) ([]ledger.ClaimView, uint64) {
+	if node == "" {
+		return a.ledger.Claims()
+	}
+	revision := a.ledger.Revision() // what follows is at least as new
+	_, views, _ := a.ledger.Node(node)
+	return views, revision
+}
+
+// claimFilter returns whether a claim is asked for.
+func claimFilter(values url.Values) (func(*ledger.ClaimView) bool, error) {
+	state := values.Get("state")
+	known := []string{ledger.Reserved.String(), ledger.Binding.String(), ledger.Bound.String()}
+	if state != "" && !slices.Contains(known, state) {
+		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(known, ", "))
+	}
+	namespace, pod, scheduler := values.Get("namespace"), values.Get("pod"), values.Get("scheduler")
+	after := values.Get("continue")
+	return func(view *ledger.ClaimView) bool {
+		return (namespace == "" || view.Pod.Namespace == namespace) &&
+			(pod == "" || view.Pod.Name == pod) &&
+			(scheduler == "" || view.Scheduler == scheduler) &&
+			(state == "" || view.State.String() == state) &&
+			(after == "" || comesAfter(view, after))
+	}, nil
+}
+
+// claimKey is where a page of claims ended.
+func claimKey(view *ledger.ClaimView) string {
+	return view.Pod.Namespace + "/" + view.Pod.Name + "/" + string(view.Pod.UID)
+}
+
+// comesAfter reports whether a claim is listed after the one with that key. The
+// parts are compared one by one: as a whole, the key of pod "a-b" is less than
+// that of pod "a".
+func comesAfter(view *ledger.ClaimView, key string) bool {
+	namespace, rest, _ := strings.Cut(key, "/")
+	name, uid, _ := strings.Cut(rest, "/")
+	return cmp.Or(
+		cmp.Compare(view.Pod.Namespace, namespace),
+		cmp.Compare(view.Pod.Name, name),
+		cmp.Compare(string(view.Pod.UID), uid),
+	) > 0
+}

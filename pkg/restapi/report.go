@@ -1,0 +1,127 @@
+package restapi
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// report writes the one log line of a decision and counts it.
+func (a *API) report(g *group, placements []ledger.Placement, refusals []refusal, granted int, out *outcome) {
+	result := resultOf(granted, len(refusals))
+	label := result
+	if g.dryRun {
+		label = "dry-run-" + result
+	} else {
+		for i := range refusals {
+			if name, ok := conflictResource(&refusals[i].Rejection); ok && g.verb == verbReserve {
+				a.metrics.ObserveConflict(g.scheduler, name)
+			}
+		}
+	}
+	a.metrics.ObserveDecision(string(g.verb), g.scheduler, label)
+	fields := logrus.Fields{
+		"verb": string(g.verb), "scheduler": g.scheduler, "result": result, "pods": len(placements),
+		"refused": len(refusals), "placements": firstPlacements(placements), "revision": out.answer.Revision,
+	}
+	if g.requestID != "" {
+		fields["requestID"] = g.requestID
+	}
+	if g.dryRun {
+		fields["dryRun"] = true
+	}
+	if g.verb == verbReserve {
+		cpu, memory := totals(keep(placements, refusals))
+		fields["milliCPU"], fields["memoryBytes"] = cpu, memory
+		fields["ttl"] = g.ttl.String()
+	}
+	fields["left"] = a.left(placements)
+	if len(refusals) > 0 {
+		fields["reason"] = refusals[0].message
+	}
+	a.log.WithFields(fields).Info(string(g.verb) + " " + result)
+}
+
+func resultOf(granted, refused int) string {
+	switch {
+	case refused == 0:
+		return "granted"
+	case granted > 0:
+		return "partial"
+	default:
+		return "refused"
+	}
+}
+
+// conflictResource names what was short, as a label of few values.
+func conflictResource(r *ledger.Rejection) (string, bool) {
+	switch r.Reason {
+	case ledger.InsufficientResource:
+		return r.Resource, true
+	case ledger.HostPortConflict:
+		return "hostPort", true
+	default:
+		return "", false
+	}
+}
+
+func firstPlacements(placements []ledger.Placement) string {
+	var b strings.Builder
+	for i := range min(len(placements), loggedPods) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s->%s", placements[i].Pod, placements[i].Node)
+	}
+	if more := len(placements) - loggedPods; more > 0 {
+		fmt.Fprintf(&b, " and %d more", more)
+	}
+	return b.String()
+}
+
+func totals(placements []ledger.Placement) (milliCPU, memory int64) {
+	for i := range placements {
+		milliCPU, _ = resources.Add(milliCPU, placements[i].Request.Value(resources.CPU))
+		memory, _ = resources.Add(memory, placements[i].Request.Value(resources.Memory))
+	}
+	return milliCPU, memory
+}
+
+// left tells what is free on the first nodes of the placements.
+func (a *API) left(placements []ledger.Placement) string {
+	var b strings.Builder
+	seen := map[string]bool{}
+	for i := range placements {
+		name := placements[i].Node
+		if name == "" || seen[name] {
+			continue
+		}
+		if len(seen) == loggedPods {
+			break
+		}
+		seen[name] = true
+		view, _, ok := a.ledger.Node(name)
+		if !ok {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s cpu=%dm memory=%d", name, free(&view, v1.ResourceCPU), free(&view, v1.ResourceMemory))
+	}
+	return b.String()
+}
+
+func free(view *ledger.NodeView, name v1.ResourceName) int64 {
+	for i := range view.Amounts {
+		if view.Amounts[i].Resource == name {
+			return view.Amounts[i].Free
+		}
+	}
+	return 0
+}
