@@ -130,7 +130,8 @@ func (b *Binder) send(f *flight) error {
 func (b *Binder) settle(f *flight, said answer, sent time.Time, cause error) (known bool, err error) {
 	switch {
 	case said == answerBound:
-		return true, b.confirm(f)
+		b.confirm(f)
+		return true, nil
 	case said == answerNoPod:
 		return true, b.giveBack(f, f.fail(PodGone, nil))
 	case f.lost.IsZero() && (said == answerRefused || said == answerNotSent):
@@ -163,7 +164,8 @@ func (b *Binder) settleByPod(f *flight, pod *v1.Pod, said answer, cause error) (
 	case pod.UID != f.pod.UID:
 		return true, b.giveBack(f, f.fail(UIDMismatch, nil))
 	case pod.Spec.NodeName == f.node:
-		return true, b.confirm(f)
+		b.confirm(f)
+		return true, nil
 	case pod.Spec.NodeName != "":
 		return true, b.giveBack(f, f.elsewhere(pod.Spec.NodeName))
 	case pod.DeletionTimestamp != nil || finished:
@@ -188,11 +190,10 @@ func (b *Binder) observed(f *flight) (known bool, err error) {
 	}
 }
 
-func (b *Binder) confirm(f *flight) error {
+func (b *Binder) confirm(f *flight) {
 	if !b.o.Ledger.Confirm(f.pod, f.node) {
 		b.log(f).Debug("A pod that was bound has no claim on its node any more")
 	}
-	return nil
 }
 
 func (b *Binder) giveBack(f *flight, err error) error {
