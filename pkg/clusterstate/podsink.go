@@ -5,6 +5,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -78,17 +79,19 @@ func (s podSink) Replace(items []any, resourceVersion string) error {
 // Resync implements cache.ReflectorStore. The comparer does what it would be for.
 func (podSink) Resync() error { return nil }
 
+// removeAbsentPods removes what is held and not among records, the state of the
+// cluster at version.
 func (c *Cache) removeAbsentPods(records []*podRecord, version uint64) {
 	held := c.pods.all()
 	if len(held) == 0 {
 		return
 	}
-	present := make(map[podKey]struct{}, len(records))
+	present := make(map[podKey]types.UID, len(records))
 	for _, r := range records {
-		present[keyOf(r)] = struct{}{}
+		present[keyOf(r)] = r.Ref.UID
 	}
 	for _, r := range held {
-		if _, ok := present[keyOf(r)]; !ok {
+		if uid, ok := present[keyOf(r)]; !ok || uid != r.Ref.UID {
 			// Gone at the version of the list: nothing up to it is news of the pod.
 			c.removePod(r.Ref, max(version, r.ResourceVersion))
 		}
@@ -129,7 +132,7 @@ func (c *Cache) applyPod(r *podRecord) (change podChange, ok bool) {
 		return podChange{}, false
 	}
 	if held != nil && held.Ref.UID != r.Ref.UID {
-		// The name was given anew within a gap: the former pod is gone.
+		// The name was given anew and the deletion missed: the former pod is gone.
 		c.ledger.RemovePod(held.Ref, held.ResourceVersion)
 	}
 	c.pods.set(held, r)
