@@ -139,11 +139,9 @@ func (a *API) groupVerdicts(answer *ExplainAnswer, request *resources.Request) {
 	})
 }
 
-// shortResource names the resource of a verdict. Column 0 stands for cpu, and for
-// a resource that has no column because no node offers it: where a pod asks for
-// one of those, that is the more useful answer.
+// shortResource names the resource of a verdict.
 func (a *API) shortResource(v ledger.Verdict, request *resources.Request) string {
-	if v.Column == 0 && len(request.Unlisted) > 0 {
+	if v.Unlisted {
 		return string(request.Unlisted[0].Name)
 	}
 	return string(a.ledger.Table().Name(v.Column))

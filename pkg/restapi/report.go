@@ -2,10 +2,10 @@ package restapi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -94,34 +94,21 @@ func totals(placements []ledger.Placement) (milliCPU, memory int64) {
 
 // left tells what is free on the first nodes of the placements.
 func (a *API) left(placements []ledger.Placement) string {
-	var b strings.Builder
-	seen := map[string]bool{}
+	var nodes []string
 	for i := range placements {
-		name := placements[i].Node
-		if name == "" || seen[name] {
-			continue
+		if node := placements[i].Node; node != "" && !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
 		}
-		if len(seen) == loggedPods {
+		if len(nodes) == loggedPods {
 			break
 		}
-		seen[name] = true
-		view, _, ok := a.ledger.Node(name)
-		if !ok {
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%s cpu=%dm memory=%d", name, free(&view, v1.ResourceCPU), free(&view, v1.ResourceMemory))
 	}
-	return b.String()
-}
-
-func free(view *ledger.NodeView, name v1.ResourceName) int64 {
-	for i := range view.Amounts {
-		if view.Amounts[i].Resource == name {
-			return view.Amounts[i].Free
-		}
+	columns := []resources.Column{resources.CPU, resources.Memory}
+	usage := a.ledger.AppendUsage(nil, nodes, columns)
+	parts := make([]string, len(nodes))
+	for i, node := range nodes {
+		cpu, memory := usage[i*len(columns)], usage[i*len(columns)+1]
+		parts[i] = fmt.Sprintf("%s cpu=%dm memory=%d", node, cpu.Free(), memory.Free())
 	}
-	return 0
+	return strings.Join(parts, ", ")
 }

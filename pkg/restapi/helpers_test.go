@@ -1,0 +1,280 @@
+package restapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	testScheduler = "batch-scheduler"
+	testTTL       = time.Minute
+	gib           = 1 << 30
+)
+
+// startTime is when every test begins.
+var startTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// knownPods stands for the informer.
+type knownPods struct {
+	mu   sync.Mutex
+	pods map[string]*podinfo.Info
+}
+
+func (k *knownPods) Pod(namespace, name string) (*podinfo.Info, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	info, ok := k.pods[namespace+"/"+name]
+	return info, ok
+}
+
+func (k *knownPods) set(info *podinfo.Info) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pods[info.Ref.String()] = info
+}
+
+// counts is a Metrics that remembers.
+type counts struct {
+	mu        sync.Mutex
+	requests  map[string]int
+	decisions map[string]int
+	conflicts map[string]int
+}
+
+func (c *counts) ObserveRequest(verb string, code int, _ time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests[fmt.Sprint(verb, " ", code)]++
+}
+
+func (c *counts) ObserveDecision(verb, scheduler, result string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.decisions[strings.Join([]string{verb, scheduler, result}, " ")]++
+}
+
+func (c *counts) ObserveConflict(scheduler, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conflicts[scheduler+" "+name]++
+}
+
+// fixture is a server on a ledger of its own.
+type fixture struct {
+	t       testing.TB
+	api     *API
+	ledger  *ledger.Ledger
+	pods    *knownPods
+	metrics *counts
+	clock   *clocktesting.FakeClock
+	logs    *logtest.Hook
+	done    chan struct{}
+	server  *httptest.Server
+}
+
+// newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB.
+func newFixture(t testing.TB, limits Limits) *fixture {
+	t.Helper()
+	log, hook := logtest.NewNullLogger()
+	f := &fixture{
+		t: t, ledger: ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}),
+		pods:    &knownPods{pods: map[string]*podinfo.Info{}},
+		metrics: &counts{requests: map[string]int{}, decisions: map[string]int{}, conflicts: map[string]int{}},
+		clock:   clocktesting.NewFakeClock(startTime), logs: hook, done: make(chan struct{}),
+	}
+	f.api = New(Options{
+		Ledger: f.ledger, Pods: f.pods, Metrics: f.metrics, Log: log, Clock: f.clock, Done: f.done, Limits: limits,
+		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
+			if asked > 24*time.Hour {
+				return 0, errors.New("the most is 24h")
+			}
+			if asked == 0 {
+				return testTTL, nil
+			}
+			return asked, nil
+		},
+	})
+	f.server = httptest.NewUnstartedServer(testRouter(f.api, log))
+	f.server.Config.ReadTimeout = time.Second
+	f.server.Start()
+	t.Cleanup(func() {
+		f.server.CloseClientConnections()
+		f.server.Close()
+		require.NoError(t, f.ledger.CheckInvariants())
+	})
+	for i := 1; i <= 3; i++ {
+		f.addNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
+	}
+	return f
+}
+
+func testRouter(api *API, log *logrus.Logger) http.Handler {
+	router := httprouter.New()
+	router.NotFound = httpjson.NotFound()
+	router.MethodNotAllowed = httpjson.MethodNotAllowed()
+	api.Register(router)
+	return httpjson.Recover(func(_ *http.Request, value any, stack []byte) {
+		log.Errorf("panic: %v\n%s", value, stack)
+	}, router)
+}
+
+func (f *fixture) addNode(name, cpu, memory string) {
+	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
+		v1.ResourcePods: resource.MustParse("110"),
+	}}}
+	f.ledger.ObserveNode(ledger.NodeObservation{
+		Name: name, UID: types.UID("uid-" + name), Allocatable: resources.Allocatable(f.ledger.Table(), node),
+	})
+}
+
+// aPod is a pod with one container.
+func aPod(name, cpu, memory string) *v1.Pod {
+	return &v1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a", UID: types.UID("uid-" + name)},
+		Spec: v1.PodSpec{
+			SchedulerName: testScheduler,
+			Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
+			}}}},
+		},
+	}
+}
+
+// bind makes a pod bound, for the informer and for the ledger.
+func (f *fixture) bind(pod *v1.Pod, node string) {
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName = node
+	info, err := podinfo.New(f.ledger.Table(), bound)
+	require.NoError(f.t, err)
+	f.pods.set(info)
+	f.ledger.ObservePod(ledger.PodObservation{
+		Pod: info.Ref, Node: node, Request: info.Request, Scheduler: info.Scheduler, Priority: info.Priority,
+	})
+}
+
+// see makes the informer know a pod.
+func (f *fixture) see(pod *v1.Pod) *podinfo.Info {
+	info, err := podinfo.New(f.ledger.Table(), pod)
+	require.NoError(f.t, err)
+	f.pods.set(info)
+	return info
+}
+
+// body is a request as kube-globalreserve's client has it, and the extensions.
+type body struct {
+	Pods          []*v1.Pod
+	Nodes         []string
+	SchedulerName string
+	Mode          string    `json:",omitempty"`
+	TTLSeconds    int64     `json:",omitempty"`
+	RequestID     string    `json:",omitempty"`
+	DryRun        bool      `json:",omitempty"`
+	MinRevision   uint64    `json:",omitempty"`
+	Without       []podName `json:",omitempty"`
+	Durable       *bool     `json:",omitempty"`
+}
+
+func group1(pod *v1.Pod, node string) body {
+	return body{SchedulerName: testScheduler, Pods: []*v1.Pod{pod}, Nodes: []string{node}}
+}
+
+// send sends a request and returns the status and the body of the answer.
+func (f *fixture) send(method, path string, body io.Reader, header ...string) (int, []byte) {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), method, f.server.URL+path, body)
+	require.NoError(f.t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := f.server.Client().Do(req)
+	require.NoError(f.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(f.t, err)
+	return resp.StatusCode, data
+}
+
+// post sends a request that is answered with 200 and decodes the answer.
+func (f *fixture) post(path string, request, answer any) {
+	f.t.Helper()
+	data, err := json.Marshal(request)
+	require.NoError(f.t, err)
+	status, reply := f.send(http.MethodPost, path, bytes.NewReader(data))
+	require.Equal(f.t, http.StatusOK, status, string(reply))
+	require.NoError(f.t, json.Unmarshal(reply, answer), string(reply))
+}
+
+// get fetches a path that is answered with 200 and decodes the answer.
+func (f *fixture) get(path string, answer any) {
+	f.t.Helper()
+	status, reply := f.send(http.MethodGet, path, http.NoBody)
+	require.Equal(f.t, http.StatusOK, status, string(reply))
+	require.NoError(f.t, json.Unmarshal(reply, answer), string(reply))
+}
+
+func (f *fixture) reserve(request body) GroupAnswer {
+	f.t.Helper()
+	var answer GroupAnswer
+	f.post("/reserve", request, &answer)
+	return answer
+}
+
+func (f *fixture) unreserve(request body) GroupAnswer {
+	f.t.Helper()
+	var answer GroupAnswer
+	f.post("/unreserve", request, &answer)
+	return answer
+}
+
+func (f *fixture) state(pod *v1.Pod) ledger.State {
+	view, _ := f.ledger.Claim(ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID})
+	return view.State
+}
+
+func (f *fixture) observe(name string, node *v1.Node) {
+	f.ledger.ObserveNode(ledger.NodeObservation{
+		Name: name, UID: types.UID("uid-" + name), Allocatable: resources.Allocatable(f.ledger.Table(), node),
+	})
+}
+
+// pod2 is a copy of a pod under another name.
+func pod2(pod *v1.Pod, name string) *v1.Pod {
+	other := pod.DeepCopy()
+	other.Name, other.UID = name, types.UID("uid-"+name)
+	return other
+}
+
+// nameOnly is a pod of which only the name is known.
+func nameOnly(pod *v1.Pod) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+}
