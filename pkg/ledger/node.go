@@ -61,7 +61,6 @@ func (l *Ledger) ensureNode(name string) int32 {
 	}
 	l.nodes[i] = &node{name: name}
 	l.nodeIndex[name] = i
-	clear(l.row(i))
 	return i
 }
 

@@ -20,6 +20,7 @@ type World struct {
 	Table *resources.Table
 	Now   time.Time
 
+	lastNode    ledger.NodeObservation
 	incarnation map[string]int // of the pod of each name, counted up as pods are made anew
 }
 
@@ -44,20 +45,39 @@ var extended = func() (names []v1.ResourceName) {
 	return names
 }()
 
+// uniform draws numbers below 64 with equal chances. The numbers of rapid itself
+// are mostly small, which would let some things hardly ever happen.
+var uniform = rapid.Custom(func(t *rapid.T) int {
+	n := 0
+	for range 6 {
+		n *= 2
+		if rapid.Bool().Draw(t, "") {
+			n++
+		}
+	}
+	return n
+})
+
+// pick draws a number below n, which is at most 64.
+func pick(t *rapid.T, label string, n int) int { return uniform.Draw(t, label) % n }
+
+// oneOf draws one of some values.
+func oneOf[T any](t *rapid.T, label string, values []T) T { return values[pick(t, label, len(values))] }
+
 // Node draws a node name; now and then one nobody has heard of.
 func (w *World) Node(t *rapid.T) string {
-	if rapid.IntRange(0, 30).Draw(t, "unknown node") == 30 {
+	if pick(t, "unknown node", 31) == 30 {
 		return "nowhere"
 	}
-	return rapid.SampledFrom(nodeNames).Draw(t, "node")
+	return oneOf(t, "node", nodeNames)
 }
 
 // Pod draws a pod: mostly the present one of a name, sometimes the one before
 // it, or the next one, or a pod that has no UID yet.
 func (w *World) Pod(t *rapid.T) ledger.PodRef {
-	name := rapid.SampledFrom(podNames).Draw(t, "pod")
+	name := oneOf(t, "pod", podNames)
 	ref := ledger.PodRef{Namespace: "ns", Name: name}
-	switch turn := w.incarnation[name]; rapid.IntRange(0, 9).Draw(t, "which") {
+	switch turn := w.incarnation[name]; pick(t, "which", 10) {
 	case 8, 9:
 		return ref
 	case 6:
@@ -74,22 +94,31 @@ func (w *World) Pod(t *rapid.T) ledger.PodRef {
 func (w *World) ExistingPod(t *rapid.T) ledger.PodRef {
 	ref := w.Pod(t)
 	if ref.UID == "" {
-		ref.UID = types.UID(fmt.Sprintf("%s-%d", ref.Name, w.incarnation[ref.Name]))
+		ref = w.ExistingPodNamed(t, ref.Name)
 	}
 	return ref
 }
 
+// ExistingPodNamed draws a pod of a name with a UID.
+func (w *World) ExistingPodNamed(t *rapid.T, name string) ledger.PodRef {
+	turn := w.incarnation[name] - pick(t, "late", 5)/4
+	return ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, turn))}
+}
+
 // Recreate lets the pod of a name be made anew from now on.
 func (w *World) Recreate(t *rapid.T) {
-	w.incarnation[rapid.SampledFrom(podNames).Draw(t, "pod")]++
+	w.Next(oneOf(t, "pod", podNames))
 }
+
+// Next lets the pod of this name be made anew.
+func (w *World) Next(name string) { w.incarnation[name]++ }
 
 // Request draws a request. Decisions may ask for resources that nothing has
 // named so far; what is observed gives them a column.
 func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 	r := &resources.Request{
 		Amounts:                []resources.Amount{{Column: resources.Pods, Value: 1}},
-		ToleratesUnschedulable: rapid.IntRange(0, 4).Draw(t, "tolerates") == 4,
+		ToleratesUnschedulable: pick(t, "tolerates", 5) == 4,
 	}
 	add := func(name v1.ResourceName, value int64) {
 		col, known := w.Table.Lookup(name)
@@ -106,11 +135,11 @@ func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 	}
 	add(v1.ResourceCPU, w.value(t, "cpu", 4))
 	add(v1.ResourceMemory, w.value(t, "memory", 4))
-	if rapid.IntRange(0, 3).Draw(t, "extended") == 3 {
-		add(rapid.SampledFrom(extended).Draw(t, "resource"), w.value(t, "amount", 3))
+	if pick(t, "extended", 4) == 3 {
+		add(oneOf(t, "resource", extended), w.value(t, "amount", 3))
 	}
 	slices.SortFunc(r.Amounts, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
-	for range max(0, rapid.IntRange(0, 8).Draw(t, "ports")-6) {
+	for range max(0, pick(t, "ports", 9)-6) {
 		r.Ports = append(r.Ports, w.port(t))
 	}
 	return r
@@ -119,10 +148,10 @@ func (w *World) Request(t *rapid.T, observed bool) *resources.Request {
 func (w *World) port(t *rapid.T) resources.HostPort {
 	return resources.HostPort{
 		PortKey: resources.PortKey{
-			Protocol: rapid.SampledFrom([]v1.Protocol{v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP}).Draw(t, "protocol"),
-			Port:     int32(rapid.IntRange(80, 81).Draw(t, "port")),
+			Protocol: oneOf(t, "protocol", []v1.Protocol{v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP}),
+			Port:     int32(80 + pick(t, "port", 2)),
 		},
-		IP: rapid.SampledFrom(hostIPs).Draw(t, "ip"),
+		IP: oneOf(t, "ip", hostIPs),
 	}
 }
 
@@ -134,57 +163,73 @@ func (w *World) value(t *rapid.T, label string, most int64) int64 {
 	case 59:
 		return math.MaxInt64 - 2
 	}
-	return rapid.Int64Range(0, most).Draw(t, label)
+	return int64(pick(t, label, int(most)+1))
 }
 
 // NodeObservation draws what a node may offer.
 func (w *World) NodeObservation(t *rapid.T) ledger.NodeObservation {
 	o := ledger.NodeObservation{
-		Name:          rapid.SampledFrom(nodeNames).Draw(t, "node"),
-		UID:           types.UID(rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid")),
-		Unschedulable: rapid.IntRange(0, 6).Draw(t, "cordoned") == 6,
+		Name:          oneOf(t, "node", nodeNames),
+		UID:           types.UID(oneOf(t, "uid", []string{"u1", "u2"})),
+		Unschedulable: pick(t, "cordoned", 7) == 6,
 	}
 	offer := func(name v1.ResourceName, value int64) {
 		if col, _ := w.Table.Intern(name); value > 0 {
 			o.Allocatable = append(o.Allocatable, resources.Amount{Column: col, Value: value})
 		}
 	}
-	offer(v1.ResourceCPU, w.value(t, "cpu", 12))
-	offer(v1.ResourceMemory, w.value(t, "memory", 12))
-	offer(v1.ResourcePods, rapid.Int64Range(0, 6).Draw(t, "pods"))
+	offer(v1.ResourceCPU, w.value(t, "cpu", 24))
+	offer(v1.ResourceMemory, w.value(t, "memory", 24))
+	offer(v1.ResourcePods, int64(pick(t, "pods", 13)))
 	if rapid.Bool().Draw(t, "extended") {
-		offer(rapid.SampledFrom(extended).Draw(t, "resource"), w.value(t, "amount", 5))
+		offer(oneOf(t, "resource", extended), w.value(t, "amount", 5))
 	}
 	slices.SortFunc(o.Allocatable, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
+	w.lastNode = o
 	return o
+}
+
+// RepeatedNode draws the last observation again, sometimes with one thing changed.
+func (w *World) RepeatedNode(t *rapid.T) ledger.NodeObservation {
+	switch o := &w.lastNode; pick(t, "change", 5) {
+	case 2:
+		o.Unschedulable = !o.Unschedulable
+	case 3:
+		o.UID += "'"
+	case 4:
+		o.Allocatable = slices.DeleteFunc(slices.Clone(o.Allocatable), func(a resources.Amount) bool {
+			return a.Column == resources.CPU
+		})
+	}
+	return w.lastNode
 }
 
 // PodObservation draws a pod found bound, possibly long ago.
 func (w *World) PodObservation(t *rapid.T) ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: w.ExistingPod(t), Node: w.Node(t), Request: w.Request(t, true),
-		Scheduler:       rapid.SampledFrom(schedulers).Draw(t, "scheduler"),
-		Priority:        int32(rapid.IntRange(0, 2).Draw(t, "priority")),
+		Scheduler:       oneOf(t, "scheduler", schedulers),
+		Priority:        int32(pick(t, "priority", 3)),
 		ResourceVersion: w.Version(t),
 	}
 }
 
 // Version draws a resource version; 0 is an unknown one.
-func (w *World) Version(t *rapid.T) uint64 { return rapid.Uint64Range(0, 8).Draw(t, "version") }
+func (w *World) Version(t *rapid.T) uint64 { return uint64(pick(t, "version", 9)) }
 
 // Placement draws a pod to place somewhere.
 func (w *World) Placement(t *rapid.T) ledger.Placement {
 	return ledger.Placement{
 		Pod: w.Pod(t), Node: w.Node(t), Request: w.Request(t, false),
-		Scheduler: rapid.SampledFrom(schedulers).Draw(t, "scheduler"),
-		Priority:  int32(rapid.IntRange(0, 2).Draw(t, "priority")),
+		Scheduler: oneOf(t, "scheduler", schedulers),
+		Priority:  int32(pick(t, "priority", 3)),
 	}
 }
 
 // Placements draws a few of them.
 func (w *World) Placements(t *rapid.T) []ledger.Placement {
 	var placements []ledger.Placement
-	for range rapid.IntRange(0, 4).Draw(t, "placements") {
+	for range oneOf(t, "placements", []int{1, 1, 1, 2, 2, 3, 4, 0}) {
 		placements = append(placements, w.Placement(t))
 	}
 	return placements
@@ -194,12 +239,12 @@ func (w *World) Placements(t *rapid.T) []ledger.Placement {
 func (w *World) Plan(t *rapid.T) ledger.Plan {
 	plan := ledger.Plan{
 		Placements: w.Placements(t),
-		Mode:       rapid.SampledFrom([]ledger.Mode{ledger.AllOrNothing, ledger.Partial, ""}).Draw(t, "mode"),
-		DryRun:     rapid.IntRange(0, 4).Draw(t, "dry run") == 4,
+		Mode:       oneOf(t, "mode", []ledger.Mode{ledger.AllOrNothing, ledger.Partial, ""}),
+		DryRun:     pick(t, "dry run", 5) == 4,
 		Without:    w.Victims(t),
 	}
-	if rapid.IntRange(0, 5).Draw(t, "expires") > 0 {
-		plan.Deadline = w.Now.Add(time.Duration(rapid.IntRange(-1, 6).Draw(t, "ttl")) * time.Second)
+	if pick(t, "expires", 6) > 0 {
+		plan.Deadline = w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
 	}
 	return plan
 }
@@ -207,7 +252,7 @@ func (w *World) Plan(t *rapid.T) ledger.Plan {
 // Victims draws the UIDs of some pods.
 func (w *World) Victims(t *rapid.T) []types.UID {
 	var victims []types.UID
-	for range rapid.IntRange(0, 3).Draw(t, "victims") {
+	for range pick(t, "victims", 4) {
 		victims = append(victims, w.ExistingPod(t).UID)
 	}
 	return victims
@@ -215,5 +260,5 @@ func (w *World) Victims(t *rapid.T) []types.UID {
 
 // Pass lets time go on.
 func (w *World) Pass(t *rapid.T) {
-	w.Now = w.Now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "seconds")) * time.Second)
+	w.Now = w.Now.Add(time.Duration(pick(t, "seconds", 4)) * time.Second)
 }

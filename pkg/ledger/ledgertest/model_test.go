@@ -35,34 +35,39 @@ func TestLedgerAgreesWithModel(t *testing.T) {
 	})
 }
 
-// actions lists what can happen. An action under two names is drawn more often.
+// actions lists what can happen. An action that is listed twice happens more
+// often: they are weighted so that nodes are neither full nor empty for long.
 func actions(p *Pair, w *World) map[string]func(*rapid.T) {
 	reserve := func(t *rapid.T) { p.Reserve(w.Plan(t), w.Now) }
-	startBind := func(t *rapid.T) {
-		at := w.Placement(t)
-		p.StartBind(&at, w.Now)
+	again := func(t *rapid.T) { renew(t, p, w) }
+	remove := func(t *rapid.T) { removeClaim(t, p, w) }
+	start := func(t *rapid.T) { at := w.Placement(t); p.StartBind(&at, w.Now) }
+	steps := []func(*rapid.T){
+		reserve, reserve, reserve, again, again, remove, remove, remove, start, start,
+		func(t *rapid.T) { redeem(t, p, w) },
+		func(t *rapid.T) { redeem(t, p, w) },
+		func(t *rapid.T) { p.Confirm(w.Pod(t), w.Node(t)) },
+		func(t *rapid.T) { settle(t, p, w, p.Confirm) },
+		func(t *rapid.T) { p.BindFailed(w.Pod(t), w.Node(t)) },
+		func(t *rapid.T) { settle(t, p, w, p.BindFailed) },
+		func(t *rapid.T) { p.Unreserve(forgetful(t, w.Placements(t))) },
+		func(t *rapid.T) { w.Pass(t); p.Expire(w.Now) },
+		func(t *rapid.T) { w.Pass(t) },
+		func(t *rapid.T) { p.ObserveNode(w.NodeObservation(t)) },
+		func(t *rapid.T) { p.ObserveNode(w.RepeatedNode(t)) },
+		func(t *rapid.T) { p.RemoveNode(w.Node(t)) },
+		func(t *rapid.T) { p.ObservePod(w.PodObservation(t)) },
+		func(t *rapid.T) { observeClaim(t, p, w) },
+		func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
+		func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
+		func(t *rapid.T) { w.Recreate(t) },
+		func(t *rapid.T) {
+			p.Ask(w.Pod(t), w.Request(t, false), append(nodeNames, "nowhere"), w.Victims(t))
+		},
 	}
 	return map[string]func(*rapid.T){
-		"":                func(t *rapid.T) { require.NoError(t, p.Check()) },
-		"reserve":         reserve,
-		"reserve again":   reserve,
-		"start bind":      startBind,
-		"redeem":          func(t *rapid.T) { redeem(t, p, w) },
-		"confirm":         func(t *rapid.T) { p.Confirm(w.Pod(t), w.Node(t)) },
-		"confirm claim":   func(t *rapid.T) { settle(t, p, w, p.Confirm) },
-		"bind failed":     func(t *rapid.T) { p.BindFailed(w.Pod(t), w.Node(t)) },
-		"claim failed":    func(t *rapid.T) { settle(t, p, w, p.BindFailed) },
-		"unreserve":       func(t *rapid.T) { p.Unreserve(forgetful(t, w.Placements(t))) },
-		"expire":          func(t *rapid.T) { w.Pass(t); p.Expire(w.Now) },
-		"time":            func(t *rapid.T) { w.Pass(t) },
-		"observe node":    func(t *rapid.T) { p.ObserveNode(w.NodeObservation(t)) },
-		"remove node":     func(t *rapid.T) { p.RemoveNode(w.Node(t)) },
-		"observe pod":     func(t *rapid.T) { p.ObservePod(w.PodObservation(t)) },
-		"observe claim":   func(t *rapid.T) { observeClaim(t, p, w) },
-		"observe unbound": func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
-		"remove pod":      func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
-		"recreate pod":    func(t *rapid.T) { w.Recreate(t) },
-		"ask":             func(t *rapid.T) { p.Ask(w.Pod(t), w.Request(t, false), append(nodeNames, "nowhere"), w.Victims(t)) },
+		"":     func(t *rapid.T) { require.NoError(t, p.Check()) },
+		"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },
 	}
 }
 
@@ -73,17 +78,49 @@ func drawClaim(t *rapid.T, p *Pair, w *World) ledger.ClaimView {
 		at := w.Placement(t)
 		return ledger.ClaimView{Pod: at.Pod, Node: at.Node, Request: at.Request}
 	}
-	return claims[rapid.IntRange(0, len(claims)-1).Draw(t, "claim")]
+	return claims[pick(t, "claim", min(len(claims), 64))]
 }
 
 // redeem binds a pod where its claim is, most times for what it asked before.
 func redeem(t *rapid.T, p *Pair, w *World) {
 	c := drawClaim(t, p, w)
 	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler}
-	if rapid.IntRange(0, 2).Draw(t, "other request") == 0 {
+	if pick(t, "other request", 3) == 2 {
 		at.Request = w.Request(t, false)
 	}
 	p.StartBind(&at, w.Now)
+}
+
+// renew reserves again what is reserved, sometimes for longer or for another request.
+func renew(t *rapid.T, p *Pair, w *World) {
+	plan := w.Plan(t)
+	if rapid.Bool().Draw(t, "nothing else") {
+		plan.Placements = nil
+	}
+	for range 1 + pick(t, "renewals", 2) {
+		c := drawClaim(t, p, w)
+		at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request}
+		if pick(t, "other request", 3) == 2 {
+			at.Request = w.Request(t, false)
+		}
+		if c.Pod.UID == "" && rapid.Bool().Draw(t, "exists by now") {
+			at.Pod = w.ExistingPodNamed(t, c.Pod.Name)
+		}
+		plan.Placements = append(plan.Placements, at)
+	}
+	p.Reserve(plan, w.Now)
+}
+
+// removeClaim ends the pod of a claim; its name may come back.
+func removeClaim(t *rapid.T, p *Pair, w *World) {
+	c := drawClaim(t, p, w)
+	if c.Pod.UID == "" {
+		c.Pod = w.ExistingPodNamed(t, c.Pod.Name)
+	}
+	p.RemovePod(c.Pod, w.Version(t))
+	if rapid.Bool().Draw(t, "comes back") {
+		w.Next(c.Pod.Name)
+	}
 }
 
 func settle(t *rapid.T, p *Pair, w *World, how func(ledger.PodRef, string)) {

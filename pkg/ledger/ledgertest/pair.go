@@ -185,6 +185,44 @@ func (p *Pair) node(name string) {
 	p.differ("claims of node "+name, claims, want)
 }
 
+// usage compares what nodes offer and use of two resources.
+func (p *Pair) usage() {
+	views := p.Model.NodeViews()
+	columns := []resources.Column{resources.Memory, resources.CPU}
+	var names, exist, visited []string
+	var want []ledger.Usage
+	for _, view := range views {
+		names = append(names, view.Name)
+		if view.Exists {
+			exist = append(exist, view.Name)
+		}
+		for _, c := range columns {
+			u := ledger.Usage{Used: p.Model.sum(view.Name, p.Model.table.Name(c), everything)}
+			if n := p.Model.nodes[view.Name]; n != nil {
+				u.Allocatable = n.allocatable[p.Model.table.Name(c)]
+			}
+			want = append(want, u)
+		}
+	}
+	p.differ("usage", p.Ledger.AppendUsage(nil, names, columns), want)
+	p.Ledger.VisitNodes(func(name string) { visited = append(visited, name) })
+	slices.Sort(visited)
+	p.differ("visited nodes", visited, exist)
+}
+
+// names compares which claim each pod's name stands for.
+func (p *Pair) names() {
+	for _, c := range p.Model.claims {
+		ref := ledger.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name}
+		got, _ := p.Ledger.Claim(ref)
+		var want ledger.ClaimView
+		if named := p.Model.find(ref); named != nil {
+			want = named.view()
+		}
+		p.differ("claim by name", got, want)
+	}
+}
+
 // Check compares everything there is to see, and the events that led there.
 func (p *Pair) Check() error {
 	if p.Err == nil {
@@ -198,6 +236,8 @@ func (p *Pair) Check() error {
 	deadline, ok := p.Ledger.NextDeadline()
 	want, wantOK := p.Model.NextDeadline()
 	p.differ("next deadline", []any{deadline, ok}, []any{want, wantOK})
+	p.usage()
+	p.names()
 	p.differ("mirror", told(s), told(p.mirror.Snapshot()))
 	return p.Err
 }
