@@ -20,6 +20,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -224,6 +225,19 @@ func TestBeforeSending(t *testing.T) {
 				other.Name = "q"
 				w.recent.Add(w.info(other))
 				clear(w.cache)
+			},
+			outcome: Bound, posts: 1, gets: 1,
+		},
+		"a node with a new resource came after the pod": {
+			setup: func(w *world, p *v1.Pod) {
+				p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
+				w.cache[key(p)] = w.info(p)
+				w.recent.Add(w.info(p))
+				gpu, ok := w.ledger.Table().Intern("example.com/gpu")
+				require.True(w.t, ok)
+				w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: []resources.Amount{
+					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10}, {Column: gpu, Value: 1},
+				}})
 			},
 			outcome: Bound, posts: 1, gets: 1,
 		},

@@ -50,12 +50,14 @@ func (b *Binder) bind(f *flight) error {
 }
 
 // find looks the pod up. An informer that does not know the pod, or knows an
-// older one of that name, is behind and proves nothing.
+// older one of that name, is behind and proves nothing. A pod that asks for a
+// resource no node had when it was remembered is looked at anew.
 func (b *Binder) find(f *flight) (*podinfo.Info, error) {
-	if info, ok := b.o.Pods.Pod(f.pod.Namespace, f.pod.Name); ok && info.Ref.UID == f.pod.UID {
+	usable := func(info *podinfo.Info) bool { return info.Ref == f.pod && len(info.Request.Unlisted) == 0 }
+	if info, ok := b.o.Pods.Pod(f.pod.Namespace, f.pod.Name); ok && usable(info) {
 		return info, nil
 	}
-	if info, ok := b.o.Recent.Get(f.pod.UID); ok && info.Ref == f.pod {
+	if info, ok := b.o.Recent.Get(f.pod.UID); ok && usable(info) {
 		return info, nil
 	}
 	pod, err := b.get(f)
