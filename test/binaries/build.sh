@@ -28,7 +28,9 @@ command -v go >/dev/null || {
   exit 1
 }
 
-# The caller's Go settings must not leak into what the stamp says was built.
+# The caller's Go settings must not leak into what the stamp says was built, and the binaries run
+# on this machine whatever the caller builds for.
+unset GOOS GOARCH
 export CGO_ENABLED=0 GOWORK=off GOFLAGS=-mod=readonly
 
 names=(etcd kube-apiserver kube-scheduler kwok kube-controller-manager)
@@ -81,13 +83,32 @@ build() {
   mv -f "$temporary" "$out/$name"
 }
 
+# The first binaries take minutes each; silence would look like a hang. The loop lets go of the
+# lock, and takes its sleep with it when it is ended.
+report_progress() {
+  exec 9>&-
+  # shellcheck disable=SC2046 # no job is no argument
+  trap 'kill $(jobs -p) 2>/dev/null; wait; exit' TERM
+  while :; do
+    sleep 30 >/dev/null 2>&1 &
+    wait $!
+    echo "controlplane: still building $1 (${SECONDS}s so far)"
+  done
+}
+
+stop_progress() {
+  [ -z "$progress" ] || { kill "$progress" && wait "$progress"; } 2>/dev/null || true
+  progress=
+}
+
+progress=
 want=$(fingerprint)
 if up_to_date; then
   [ -n "$quiet" ] || echo "controlplane: up to date in $out"
   exit 0
 fi
 
-trap 'rm -f "$out"/.*."$$"' EXIT
+trap 'stop_progress; rm -f "$out"/.*."$$"' EXIT
 if command -v flock >/dev/null; then
   exec 9>"$out/.lock"
   flock -n 9 || {
@@ -102,13 +123,16 @@ fi
 
 kubernetes_version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 echo "controlplane: building ${#names[@]} binaries of Kubernetes $kubernetes_version into $out"
-echo "controlplane: a first build takes about 7 minutes on two cores, later ones a few seconds"
+echo "controlplane: a first build takes about 7 minutes on two cores, a later one 20 seconds"
 rm -f "$out/.stamp"
 SECONDS=0
 for i in "${!names[@]}"; do
   name=${names[$i]}
   echo "controlplane: [$((i + 1))/${#names[@]}] $name (${SECONDS}s so far)"
+  report_progress "$name" &
+  progress=$!
   build "$name"
+  stop_progress
 done
 echo "$want" >"$out/.stamp.$$"
 mv -f "$out/.stamp.$$" "$out/.stamp"

@@ -227,7 +227,7 @@ func TestStopLeavesNothing(t *testing.T) {
 }
 
 func TestStartFailures(t *testing.T) {
-	cancelled, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	tests := map[string]struct {
 		ctx     context.Context
@@ -242,7 +242,7 @@ func TestStartFailures(t *testing.T) {
 			options: Options{APIServerArgs: []string{"--no-such-flag"}},
 			failure: "unknown flag: --no-such-flag", log: APIServer,
 		},
-		"a caller that gave up": {ctx: cancelled, failure: "context canceled"},
+		"a caller that gave up": {ctx: canceled, failure: "context canceled"},
 		"a scheduler with a bad configuration": {
 			options: Options{Schedulers: []Scheduler{{Name: "s", Config: []byte("kind: Nonsense\napiVersion: v0")}}},
 			failure: "Nonsense", log: "s",

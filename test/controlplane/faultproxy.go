@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // net/http takes no other logger
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -90,8 +90,7 @@ func (c *ControlPlane) StartFaultProxy() (*FaultProxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
+	if p.listener, err = listen(port); err != nil {
 		return nil, fmt.Errorf("listen for the fault proxy: %w", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -115,14 +114,14 @@ func (c *ControlPlane) StartFaultProxy() (*FaultProxy, error) {
 		return nil, errors.Join(errStopped, p.listener.Close())
 	}
 	c.proxies = append(c.proxies, p)
-	go p.listen()
+	go p.run()
 	return p, nil
 }
 
 var discardLog = log.New(io.Discard, "", 0)
 
-// listen ends when Stop closes the listener; any other failure shows at the clients.
-func (p *FaultProxy) listen() {
+// run ends when Stop closes the listener; any other failure shows at the clients.
+func (p *FaultProxy) run() {
 	defer close(p.served)
 	_ = p.server.ServeTLS(p.listener, "", "")
 }

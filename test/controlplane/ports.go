@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -80,10 +81,15 @@ func lockFile(path string) (*os.File, error) {
 }
 
 func bindable(port int) bool {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listener, err := listen(port)
 	if err != nil {
 		return false
 	}
 	listener.Close()
 	return true
+}
+
+func listen(port int) (net.Listener, error) {
+	var config net.ListenConfig // its context only serves to look up names
+	return config.Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 }

@@ -187,6 +187,7 @@ func (p *Process) launch() (*run, error) {
 	if p.run != nil && p.run.alive() {
 		return nil, fmt.Errorf("it is running already (process %d)", p.run.pid)
 	}
+	//nolint:noctx // the program outlives the call that starts it; Stop and Kill end it
 	cmd := exec.Command(p.options.Path, p.options.Args...)
 	cmd.Env = append(os.Environ(), p.options.Env...)
 	cmd.Dir = p.options.Dir

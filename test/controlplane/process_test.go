@@ -99,8 +99,8 @@ func TestProcessStartFailures(t *testing.T) {
 		failure []string
 	}{
 		"it ends before it is ready": {
-			script:  "echo no licence found; exit 4",
-			failure: []string{"start script", "exit code 4", "no licence found"},
+			script:  "echo no free seat; exit 4",
+			failure: []string{"start script", "exit code 4", "no free seat"},
 		},
 		"it never becomes ready": {
 			script:  "echo thinking; exec sleep 1000",
