@@ -1,0 +1,48 @@
+// Command globalreserve is the GlobalReserve server. This package only turns
+// flags into app.Options; what the server does is wired up in pkg/app.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "globalreserve:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	options := app.DefaultOptions()
+	cmd := &cobra.Command{
+		Use:   "globalreserve",
+		Short: "One ledger of node capacity behind all schedulers of a cluster",
+		Long: "globalreserve answers, for every scheduler of a Kubernetes cluster, whether there is still room\n" +
+			"for a pod on a node. It serves the scheduler-extender protocol (filter, prioritize, preempt, bind)\n" +
+			"and a REST API for group schedulers (/reserve, /unreserve, /v1).",
+		Args:          cobra.NoArgs,
+		Version:       version.Get().String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return app.Run(cmd.Context(), options, cmd.ErrOrStderr())
+		},
+	}
+	options.AddFlags(cmd.Flags())
+	cmd.AddCommand(policy.NewCommand())
+	return cmd
+}

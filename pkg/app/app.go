@@ -1,0 +1,260 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+	"github.com/sirupsen/logrus"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/extender"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/version"
+)
+
+// App is one server. Make it with New, then Start and Stop it once.
+type App struct {
+	options Options
+	log     *logrus.Logger
+
+	ledger   *ledger.Ledger
+	metrics  *metrics.Metrics
+	policies *policy.Store
+	watcher  *policy.Watcher // nil without a policy file
+	events   *eventReporter
+	cache    *clusterstate.Cache
+	comparer *clusterstate.Comparer
+	binder   *binder.Binder
+	expirer  *controller.Expirer
+	wakeups  *controller.Wakeups
+	health   *health
+	server   *httpServer
+	streams  chan struct{} // closed when watchers have to go
+}
+
+// New builds a server and starts nothing. Its log goes to out.
+func New(o Options, client kubernetes.Interface, out io.Writer) (*App, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	log, err := newLogger(o.LogLevel, o.LogFormat, out)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{
+		options: o, log: log, metrics: metrics.New(), streams: make(chan struct{}),
+		policies: policy.NewStore(policy.Default(), o.ReservationTTL),
+		// Revisions grow from the clock, so that one from before a restart is
+		// never taken for one the ledger has reached since.
+		ledger: ledger.New(ledger.Options{FirstRevision: uint64(time.Now().UnixMicro())}),
+	}
+	a.metrics.RegisterLedger(a.ledgerStats)
+	a.events = newEventReporter(client, log)
+	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
+		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Log: log, OnWakeup: a.metrics.ObserveWakeup,
+	})
+	a.expirer = controller.NewExpirer(a.ledger, log, a.metrics.ObserveClaimsExpired)
+	a.buildState(client)
+	if o.PolicyFile != "" {
+		a.watcher = policy.NewWatcher(a.policies, policy.WatcherOptions{
+			Path: o.PolicyFile, OnReload: a.policyLoaded, OnError: a.policyFailed,
+		})
+	}
+	handler, err := a.buildHandler(client)
+	if err != nil {
+		return nil, err
+	}
+	a.server = newHTTPServer(handler, log)
+	return a, nil
+}
+
+func (a *App) buildState(client kubernetes.Interface) {
+	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
+		Logger: a.log,
+		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
+			OnPodBound: func(pod *podinfo.Info) { a.wakeups.Settled(pod.Ref.UID) },
+			OnPodGone:  func(pod ledger.PodRef) { a.wakeups.Settled(pod.UID) },
+			OnPodBypassed: func(pod *podinfo.Info) {
+				a.metrics.ObserveBypassedBind(pod.Scheduler)
+				a.log.WithFields(logrus.Fields{
+					"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Node, "scheduler": pod.Scheduler,
+				}).Warn("a pod was bound without asking: put its scheduler behind this server")
+			},
+		}},
+	})
+	a.comparer = clusterstate.NewComparer(a.cache, client, clusterstate.ComparerOptions{
+		Interval: a.options.CompareInterval, LiveInterval: a.options.FullCompareInterval, Logger: a.log,
+		OnDrift: func(kind clusterstate.Kind, differences int) { a.metrics.SetDrift(string(kind), differences) },
+	})
+}
+
+func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
+	recent := binder.NewRecent(recentPods)
+	var err error
+	a.binder, err = binder.New(binder.Options{
+		Ledger: a.ledger, Client: binder.NewClient(client), Pods: a.cache, Recent: recent,
+		Timeout: a.options.BindTimeout, Log: a.log,
+		OnOutcome: func(o binder.Outcome) { a.metrics.ObserveBindOutcome(string(o)) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up binds: %w", err)
+	}
+	router := httprouter.New()
+	router.NotFound = httpjson.NotFound()
+	router.MethodNotAllowed = httpjson.MethodNotAllowed()
+	router.HandleOPTIONS = false
+	extender.New(extender.Options{
+		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: recent, Metrics: a.metrics,
+		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
+	}).Register(router)
+	restapi.New(restapi.Options{
+		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
+		TTL: a.policies.ReservationTTL, Done: a.streams,
+	}).Register(router)
+	a.health = &health{synced: a.cache.Synced}
+	a.health.register(router)
+	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
+	return a.health.gate(router), nil
+}
+
+// recentPods is how many pods of the last filter calls are kept for binds that
+// overtake the informer.
+const recentPods = 4096
+
+// ledgerStats is the ledger's part of the metrics.
+func (a *App) ledgerStats() metrics.LedgerStats {
+	stats := a.ledger.Stats()
+	claims := map[string]int{}
+	for _, s := range []ledger.State{ledger.Reserved, ledger.Binding, ledger.Bound} {
+		claims[s.String()] = stats.Claims[s]
+	}
+	return metrics.LedgerStats{Claims: claims, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes}
+}
+
+func (a *App) policyLoaded(p *policy.Policy) {
+	names := make([]string, 0, len(p.Schedulers))
+	for i := range p.Schedulers {
+		names = append(names, p.Schedulers[i].Name)
+	}
+	a.metrics.KeepSchedulers(names...)
+	a.metrics.PolicyLoaded(time.Now())
+	a.log.WithField("file", a.options.PolicyFile).Info("policy in force")
+}
+
+func (a *App) policyFailed(err error) {
+	a.metrics.PolicyReloadFailed()
+	a.log.WithError(err).Error("the policy file could not be put in force")
+	a.events.policyFailed(err)
+}
+
+// Start begins to serve. The server refuses decisions until it has read all
+// nodes and pods (WaitReady). An error means that nothing was left running.
+func (a *App) Start(ctx context.Context) error {
+	if err := a.server.listen(a.options.BindAddress, a.options.Port); err != nil {
+		return err
+	}
+	if a.watcher != nil {
+		if err := a.watcher.Start(ctx); err != nil {
+			_ = a.server.listener.Close()
+			return fmt.Errorf("the policy file cannot be used: %w", err)
+		}
+	}
+	a.expirer.Start()
+	a.wakeups.Start()
+	if err := errors.Join(a.events.start(), a.cache.Start(ctx), a.comparer.Start(ctx)); err != nil {
+		return errors.Join(err, a.Stop(ctx))
+	}
+	a.server.start()
+	a.log.WithFields(logrus.Fields{"version": version.Get().String(), "address": a.Addr()}).Info("serving")
+	return nil
+}
+
+// Addr returns the address served on, with the port that was chosen.
+func (a *App) Addr() string { return a.server.listener.Addr().String() }
+
+// Ledger returns the account, for programs that run the server in their own process.
+func (a *App) Ledger() *ledger.Ledger { return a.ledger }
+
+// WaitReady returns when all nodes and pods have been read, or ctx ends.
+func (a *App) WaitReady(ctx context.Context) error {
+	if err := a.cache.WaitForSync(ctx); err != nil {
+		return err
+	}
+	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes and pods are in the ledger")
+	return nil
+}
+
+// Stop ends the server: no new request is taken, binds and other requests under
+// way are finished while ctx lasts, then everything else stops.
+func (a *App) Stop(ctx context.Context) error {
+	a.health.stopping.Store(true)
+	close(a.streams)
+	err := errors.Join(a.server.stop(ctx), a.binder.Stop(ctx))
+	if a.watcher != nil {
+		a.watcher.Stop()
+	}
+	a.comparer.Stop()
+	a.cache.Stop()
+	a.wakeups.Stop()
+	a.expirer.Stop()
+	a.events.stop()
+	return err
+}
+
+// Run serves until ctx ends or serving fails, and stops gracefully.
+func Run(ctx context.Context, o Options, out io.Writer) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	log, err := newLogger(o.LogLevel, o.LogFormat, out)
+	if err != nil {
+		return err
+	}
+	routeKlog(log)
+	client, err := newClient(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	a, err := New(o, client, out)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx)
+}
+
+func (a *App) run(ctx context.Context) error {
+	// What runs in the background must outlive ctx: a stop still needs it.
+	if err := a.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	var failure error
+	waiting, stopWaiting := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { _ = a.WaitReady(waiting) }) // an error is the stop itself
+	select {
+	case <-ctx.Done():
+	case failure = <-a.server.failed:
+	}
+	stopWaiting()
+	background.Wait()
+	a.log.Info("stopping: finishing binds under way")
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.options.ShutdownTimeout)
+	defer cancel()
+	err := errors.Join(failure, a.Stop(stopCtx))
+	a.log.Info("stopped")
+	return err
+}

@@ -1,0 +1,7 @@
+// Package app is the composition root of the GlobalReserve server: the only
+// package that knows all the others. It turns Options into a running server
+// (App) and stops it again without losing a bind.
+//
+// Nothing is decided here. A new part of the server is built in its own package
+// against interfaces it declares itself, and wired up in New.
+package app

@@ -1,0 +1,105 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// DefaultPort is the port GlobalReserve serves on.
+const DefaultPort = 23456
+
+// Options configures the server; DefaultOptions returns them filled in.
+type Options struct {
+	// Kubeconfig is the path of a kubeconfig file; empty means the service
+	// account of the pod the server runs in.
+	Kubeconfig string
+	// BindAddress is the IP address to serve on.
+	BindAddress string
+	// Port to serve on; 0 chooses a free one (see App.Addr).
+	Port int
+	// AllowInsecureHTTP permits a BindAddress that is not loopback.
+	AllowInsecureHTTP bool
+	// LogLevel is debug, info, warn or error; LogFormat is text or json.
+	LogLevel, LogFormat string
+	// ReservationTTL is how long a reservation lasts that names no time itself,
+	// unless the policy file says otherwise.
+	ReservationTTL time.Duration
+	// PolicyFile is the path of the policy file; empty means the default policy.
+	PolicyFile string
+	// BindTimeout bounds one bind, re-reads and repeats included.
+	BindTimeout time.Duration
+	// ShutdownTimeout is how long a stop waits for requests under way.
+	ShutdownTimeout time.Duration
+	// CompareInterval is how often the ledger is compared with the watched
+	// state of the cluster, FullCompareInterval with a list read live.
+	CompareInterval, FullCompareInterval time.Duration
+}
+
+// DefaultOptions returns what the server does when no flag is given.
+func DefaultOptions() Options {
+	return Options{
+		BindAddress:         "127.0.0.1",
+		Port:                DefaultPort,
+		LogLevel:            "info",
+		LogFormat:           "text",
+		ReservationTTL:      60 * time.Second,
+		BindTimeout:         8 * time.Second,
+		ShutdownTimeout:     25 * time.Second,
+		CompareInterval:     30 * time.Second,
+		FullCompareInterval: 10 * time.Minute,
+	}
+}
+
+// AddFlags binds the options to command-line flags.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig file; without it the service account of the pod is used")
+	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address to serve on")
+	fs.IntVar(&o.Port, "port", o.Port, "port to serve on; 0 chooses a free one")
+	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
+	fs.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error; debug logs every filter decision")
+	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
+	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
+	fs.StringVar(&o.PolicyFile, "policy-file", o.PolicyFile, "path of the policy file; it is read again when it changes")
+	fs.DurationVar(&o.BindTimeout, "bind-timeout", o.BindTimeout, "time limit of one bind; keep it below httpTimeout in the scheduler's configuration")
+	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long a stop waits for binds and other requests under way")
+	fs.DurationVar(&o.CompareInterval, "compare-interval", o.CompareInterval, "how often the ledger is compared with the watched state of the cluster")
+	fs.DurationVar(&o.FullCompareInterval, "full-compare-interval", o.FullCompareInterval, "how often the ledger is compared with a list read live from the API server")
+}
+
+// Validate returns an error that says, for every option that is wrong, what to
+// give instead.
+func (o *Options) Validate() error {
+	var errs []error
+	ip := net.ParseIP(o.BindAddress)
+	switch {
+	case ip == nil:
+		errs = append(errs, fmt.Errorf("--bind-address %q is not an IP address; give one, such as 127.0.0.1", o.BindAddress))
+	case !ip.IsLoopback() && !o.AllowInsecureHTTP:
+		errs = append(errs, fmt.Errorf("--bind-address %s is not loopback and the server speaks plain HTTP: whoever reaches it could reserve and bind; serve on 127.0.0.1, or add --allow-insecure-http where the network keeps others out", o.BindAddress))
+	}
+	if o.Port < 0 || o.Port > 65535 {
+		errs = append(errs, fmt.Errorf("--port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--reservation-ttl", o.ReservationTTL},
+		{"--bind-timeout", o.BindTimeout},
+		{"--shutdown-timeout", o.ShutdownTimeout},
+		{"--compare-interval", o.CompareInterval},
+		{"--full-compare-interval", o.FullCompareInterval},
+	} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s %s must be above 0; give a duration such as 60s", d.flag, d.value))
+		}
+	}
+	if _, err := newLogger(o.LogLevel, o.LogFormat, nil); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,78 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/net/netutil"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+)
+
+// Limits of the HTTP server. The idle timeout is longer than kube-scheduler's
+// own (90 s), so that it is never the server that closes a connection the
+// scheduler is about to use.
+const (
+	maxConnections    = 4096
+	maxHeaderBytes    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	readTimeout       = 30 * time.Second
+	idleTimeout       = 120 * time.Second
+)
+
+// httpServer serves a handler on an address until it is stopped.
+type httpServer struct {
+	server   *http.Server
+	listener net.Listener
+	failed   chan error
+}
+
+// newHTTPServer wraps the handler so that a panic in it becomes a 500 and an
+// entry in the log.
+func newHTTPServer(handler http.Handler, log logrus.FieldLogger) *httpServer {
+	report := func(r *http.Request, value any, stack []byte) {
+		log.WithFields(logrus.Fields{
+			"method": r.Method, "path": httpjson.Clip(r.URL.Path), "panic": fmt.Sprint(value), "stack": string(stack),
+		}).Error("a request made the server panic")
+	}
+	return &httpServer{
+		server: &http.Server{
+			Handler:           httpjson.Recover(report, handler),
+			ReadHeaderTimeout: readHeaderTimeout,
+			ReadTimeout:       readTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeaderBytes,
+		},
+		failed: make(chan error, 1),
+	}
+}
+
+// listen opens the port, so that a port that is taken is an error at start.
+func (s *httpServer) listen(address string, port int) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	if err != nil {
+		return fmt.Errorf("cannot serve on port %d (choose another with --port): %w", port, err)
+	}
+	s.listener = listener
+	return nil
+}
+
+func (s *httpServer) start() {
+	go func() {
+		s.failed <- s.server.Serve(netutil.LimitListener(s.listener, maxConnections))
+	}()
+}
+
+// stop lets requests under way finish until ctx ends, then cuts them off.
+func (s *httpServer) stop(ctx context.Context) error {
+	if err := s.server.Shutdown(ctx); err != nil {
+		_ = s.server.Close()
+		return fmt.Errorf("requests were still under way when the server had to stop: %w", err)
+	}
+	return nil
+}
