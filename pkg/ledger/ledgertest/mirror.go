@@ -123,3 +123,31 @@ func (m *Mirror) node(name string) ledger.NodeView {
 	}
 	return view
 }
+
+// CheckRoom returns an error where a node holds more than it offers, or two
+// claims on it share a host port.
+func (m *Mirror) CheckRoom(name string) error {
+	view := m.node(name)
+	if view.Overcommitted() {
+		return fmt.Errorf("node is overcommitted: %+v", view)
+	}
+	type use struct {
+		port resources.HostPort
+		pod  ledger.PodRef
+	}
+	var uses []use
+	for _, c := range m.claims {
+		if c.Node != name {
+			continue
+		}
+		for _, p := range c.Request.Ports {
+			for _, u := range uses {
+				if u.pod != c.Pod && u.port.CollidesWith(p) {
+					return fmt.Errorf("%s and %s share %+v on node %s", u.pod, c.Pod, p, name)
+				}
+			}
+			uses = append(uses, use{port: p, pod: c.Pod})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+package ledger_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// start is when the tests' time begins.
+var start = time.Unix(1_000_000, 0)
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+
+func podRef(name string) ledger.PodRef {
+	return ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}
+}
+
+// request asks for milli-CPU and bytes of memory.
+func request(cpu, memory int64, ports ...resources.HostPort) *resources.Request {
+	return &resources.Request{
+		Amounts: []resources.Amount{
+			{Column: resources.CPU, Value: cpu}, {Column: resources.Memory, Value: memory}, {Column: resources.Pods, Value: 1},
+		},
+		Ports: ports,
+	}
+}
+
+// offer is a node with some milli-CPU, bytes of memory and room for pods.
+func offer(name string, cpu, memory, pods int64) ledger.NodeObservation {
+	return ledger.NodeObservation{Name: name, UID: types.UID(name), Allocatable: []resources.Amount{
+		{Column: resources.CPU, Value: cpu}, {Column: resources.Memory, Value: memory}, {Column: resources.Pods, Value: pods},
+	}}
+}
+
+// newLedger returns a ledger of some equal nodes.
+func newLedger(nodes int, cpu, memory, pods int64) *ledger.Ledger {
+	l := ledger.New(ledger.Options{JournalSize: 1 << 20})
+	for i := range nodes {
+		l.ObserveNode(offer(nodeName(i), cpu, memory, pods))
+	}
+	return l
+}
+
+// TestConcurrentDecisionsNeverOvercommit lets many schedulers decide, bind and
+// delete at once while readers read and time passes, and then replays every
+// change: at none of them may a node have held more than it offers.
+func TestConcurrentDecisionsNeverOvercommit(t *testing.T) {
+	const workers, rounds, nodes = 8, 400, 6
+	l := newLedger(nodes, 4000, 4000, 5)
+	var clock atomic.Int64
+	now := func() time.Time { return start.Add(time.Duration(clock.Load()) * time.Millisecond) }
+
+	var schedulers, readers sync.WaitGroup
+	for w := range workers {
+		schedulers.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(w)))
+			for round := range rounds {
+				oneRound(l, rng, fmt.Sprintf("%d-%d", w, round), now(), nodes)
+				l.RemovePod(podRef(fmt.Sprintf("%d-%d", w, round-2)), 2) // what ran on has run for long enough
+				clock.Add(1)
+			}
+		})
+	}
+	stop := make(chan struct{})
+	for range 2 {
+		readers.Go(func() { readUntil(t, l, stop, nodes) })
+	}
+	schedulers.Wait()
+	close(stop)
+	readers.Wait()
+
+	require.NoError(t, l.CheckInvariants())
+	events, ok := l.EventsSince(nil, 0, 1<<20)
+	require.True(t, ok)
+	mirror := ledgertest.NewMirror(l.Table(), 0)
+	for i := range events {
+		require.NoError(t, mirror.Apply(&events[i]))
+		require.NoError(t, mirror.CheckRoom(events[i].Node), "after %+v", events[i])
+	}
+	assert.Equal(t, l.Snapshot(), mirror.Snapshot())
+	assert.Greater(t, len(events), workers*rounds, "too little happened to prove anything")
+}
+
+// oneRound is what one scheduler does with a pod or two, in one of several ways.
+func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, nodes int) {
+	at := ledger.Placement{
+		Pod: podRef(name), Node: nodeName(rng.IntN(nodes)), Scheduler: "s",
+		Request: request(rng.Int64N(2000), rng.Int64N(2000), hostPort(80+rng.Int32N(4))),
+	}
+	l.AppendFit(nil, at.Pod, at.Request, []string{at.Node})
+	deadline := now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
+	switch rng.IntN(5) {
+	case 0: // reserve and forget: it expires
+		l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}, Deadline: deadline}, now)
+		return
+	case 1: // a pair of pods, given back
+		other := at
+		other.Pod, other.Node = podRef(name+"-b"), nodeName(rng.IntN(nodes))
+		pair := []ledger.Placement{at, other}
+		l.Reserve(ledger.Plan{Placements: pair, Deadline: deadline, DryRun: rng.IntN(2) == 0}, now)
+		l.Unreserve(pair)
+		return
+	case 2: // the binding fails
+		if _, rejection := l.StartBind(&at, now); rejection == nil {
+			l.BindFailed(at.Pod, at.Node)
+		}
+		return
+	case 3: // a group scheduler binds for itself; the observation confirms
+		l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}}, now)
+		if c, ok := l.Claim(at.Pod); ok {
+			l.ObservePod(ledger.PodObservation{Pod: at.Pod, Node: c.Node, Request: at.Request, ResourceVersion: 1})
+		}
+	default:
+		if _, rejection := l.StartBind(&at, now); rejection == nil {
+			l.Confirm(at.Pod, at.Node)
+		}
+	}
+	if rng.IntN(8) > 0 { // else it runs on and keeps its room for long
+		l.RemovePod(at.Pod, 2)
+		return
+	}
+	l.Expire(now)
+}
+
+func resourceName(i int) v1.ResourceName { return v1.ResourceName(fmt.Sprintf("example.com/r%d", i)) }
+
+func hostPort(port int32) resources.HostPort {
+	return resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: port}, IP: "0.0.0.0"}
+}
+
+// readUntil reads all there is to read until it is stopped.
+func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) {
+	wake, cancel := l.Subscribe()
+	defer cancel()
+	req := request(1000, 1000)
+	for {
+		select {
+		case <-stop:
+			return
+		case <-wake:
+		}
+		fits := 0
+		l.FitAll(req, func(string, ledger.Verdict) { fits++ })
+		assert.Equal(t, nodes, fits)
+		l.CountFits(req)
+		l.FitWithout(podRef("reader"), req, nodeName(0), []types.UID{"uid-0-0", "uid-1-1"})
+		for _, n := range l.Snapshot().Nodes {
+			assert.False(t, n.Overcommitted(), "%+v", n)
+		}
+		l.Claims()
+		l.Node(nodeName(1))
+		l.Stats()
+		l.NextDeadline()
+		l.EventsSince(nil, l.Revision(), 10)
+		l.AppendUsage(nil, []string{nodeName(0)}, []resources.Column{resources.CPU})
+	}
+}
+
+// TestConcurrentObservations mixes decisions with pods bound by somebody else,
+// nodes that shrink, vanish and come back, and resources nobody has heard of.
+func TestConcurrentObservations(t *testing.T) {
+	const workers, rounds, nodes = 6, 300, 4
+	l := newLedger(nodes, 4000, 4000, 20)
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(2, uint64(w)))
+			for round := range rounds {
+				now := start.Add(time.Duration(round) * time.Millisecond)
+				node := nodeName(rng.IntN(nodes))
+				oneRound(l, rng, fmt.Sprintf("%d-%d", w, round), now, nodes)
+				column, _ := l.Table().Intern(resourceName(rng.IntN(20)))
+				bypass := request(rng.Int64N(3000), 10)
+				bypass.Amounts = append(bypass.Amounts, resources.Amount{Column: column, Value: 1})
+				pod := podRef(fmt.Sprintf("%d-%d", rng.IntN(workers), rng.IntN(round+1)))
+				switch rng.IntN(6) {
+				case 0, 1:
+					l.ObservePod(ledger.PodObservation{Pod: pod, Node: node, Request: bypass, ResourceVersion: uint64(round)})
+				case 2:
+					l.RemoveNode(node)
+				case 3:
+					o := offer(node, rng.Int64N(5000), 4000, 20)
+					o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: 3})
+					l.ObserveNode(o)
+				default:
+					l.RemovePod(pod, uint64(round))
+				}
+				l.Snapshot()
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, l.CheckInvariants())
+	events, ok := l.EventsSince(nil, 0, 1<<20)
+	require.True(t, ok)
+	mirror := ledgertest.NewMirror(l.Table(), 0)
+	for i := range events {
+		require.NoError(t, mirror.Apply(&events[i]))
+	}
+	assert.Equal(t, l.Snapshot(), mirror.Snapshot())
+}
+
+// TestConcurrentGroupsAreWholeOrNothing lets overlapping groups compete for too
+// little room: at any moment each of them is reserved whole or not at all.
+func TestConcurrentGroupsAreWholeOrNothing(t *testing.T) {
+	const groups, size, nodes, attempts = 24, 6, 10, 60
+	l := newLedger(nodes, 6000, 6000, 10) // room for 60 of the 144 pods at most
+	var all sync.WaitGroup
+	var granted, refused atomic.Int64
+	stop := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				assertWholeGroups(t, l, size)
+			}
+		}
+	})
+	for g := range groups {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(3, uint64(g)))
+			for range attempts {
+				members := group(g, size, rng.Perm(nodes))
+				result := l.Reserve(ledger.Plan{Placements: members}, start)
+				switch result.Granted {
+				case size:
+					granted.Add(1)
+					assert.Empty(t, result.Rejections)
+					assert.Equal(t, size, l.Unreserve(members).Granted)
+				case 0:
+					refused.Add(1)
+					assert.NotEmpty(t, result.Rejections)
+				default:
+					assert.Fail(t, "a group was reserved in part", "%d of %d", result.Granted, size)
+				}
+			}
+			l.Reserve(ledger.Plan{Placements: group(g, size, rng.Perm(nodes))}, start)
+		})
+	}
+	all.Wait()
+	close(stop)
+	reader.Wait()
+	require.NoError(t, l.CheckInvariants())
+	assertWholeGroups(t, l, size)
+	assert.Positive(t, granted.Load(), "no group fitted, which proves nothing")
+	assert.Positive(t, refused.Load(), "no group was refused, which proves nothing")
+}
+
+// group is a plan of one pod per node.
+func group(g, size int, nodes []int) []ledger.Placement {
+	var members []ledger.Placement
+	for k := range size {
+		members = append(members, ledger.Placement{
+			Pod: podRef(fmt.Sprintf("group-%d-%d", g, k)), Node: nodeName(nodes[k]), Request: request(1000, 1000),
+			Scheduler: fmt.Sprintf("group-%d", g),
+		})
+	}
+	return members
+}
+
+func assertWholeGroups(t *testing.T, l *ledger.Ledger, size int) {
+	t.Helper()
+	members := map[string]int{}
+	claims, _ := l.Claims()
+	for _, c := range claims {
+		members[c.Scheduler]++
+	}
+	for name, n := range members {
+		assert.Equal(t, size, n, name)
+	}
+}
