@@ -1,0 +1,270 @@
+package groupsched
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// plansPerAttempt bounds how often a refused group is planned anew before it backs off.
+	plansPerAttempt = 5
+	// firstBackOff and longestBackOff bound the time between attempts that failed.
+	firstBackOff, longestBackOff = 50 * time.Millisecond, 5 * time.Second
+	// defaultRecheck is how often a group without room is looked at again. Mostly an event in the
+	// cluster wakes it before; room that another scheduler had reserved and gave back makes none.
+	defaultRecheck = 5 * time.Second
+	// reservationTTL bounds how long the room of a group stays reserved if this scheduler dies
+	// between its reserve and its binds.
+	reservationTTL = 30 * time.Second
+	groupIndex     = "group"
+)
+
+// Options configures a Scheduler.
+type Options struct {
+	// Client reads pods and nodes and, without GlobalReserve, binds.
+	Client kubernetes.Interface
+	// SchedulerName selects the pods: those with it as their schedulerName and with a GroupLabel.
+	SchedulerName string
+	// GlobalReserveURL is where the server is, such as http://127.0.0.1:23456. Empty: bind on
+	// this scheduler's own view.
+	GlobalReserveURL string
+	// Recheck is how often a group without room is looked at again. Default: 5 s.
+	Recheck time.Duration
+	// Log receives what the scheduler does. Default: logrus's standard logger.
+	Log logrus.FieldLogger
+}
+
+// Scheduler places groups of pods. One goroutine decides, one group at a time.
+type Scheduler struct {
+	client   kubernetes.Interface
+	name     string
+	reserver *reserver // nil without GlobalReserve
+	recheck  time.Duration
+	log      logrus.FieldLogger
+	factory  informers.SharedInformerFactory
+	podIndex cache.Indexer
+	pods     corelisters.PodLister
+	nodes    corelisters.NodeLister
+	queue    workqueue.TypedRateLimitingInterface[string] // keys of groups
+	ready    chan struct{}
+
+	mu      sync.Mutex           // guards what follows
+	assumed map[types.UID]string // nodes of pods that were bound here and do not show it yet
+	waiting map[string]bool      // groups that wait for room
+}
+
+// New returns a Scheduler that does nothing until Run.
+func New(o Options) (*Scheduler, error) {
+	if o.SchedulerName == "" {
+		return nil, errors.New("the scheduler's name is empty; give the schedulerName of the pods to place")
+	}
+	s := &Scheduler{
+		client: o.Client, name: o.SchedulerName, recheck: o.Recheck, log: o.Log,
+		ready: make(chan struct{}), assumed: map[types.UID]string{}, waiting: map[string]bool{},
+	}
+	if o.GlobalReserveURL != "" {
+		u, err := url.Parse(o.GlobalReserveURL)
+		if err != nil || u.Scheme == "" || u.Host == "" {
+			return nil, fmt.Errorf("%q is no URL of a server; give one such as http://127.0.0.1:23456", o.GlobalReserveURL)
+		}
+		s.reserver = newReserver(o.GlobalReserveURL)
+	}
+	if s.recheck <= 0 {
+		s.recheck = defaultRecheck
+	}
+	if s.log == nil {
+		s.log = logrus.StandardLogger()
+	}
+	s.queue = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstBackOff, longestBackOff))
+	return s, s.setUpInformers()
+}
+
+func (s *Scheduler) setUpInformers() error {
+	s.factory = informers.NewSharedInformerFactory(s.client, 0)
+	pods, nodes := s.factory.Core().V1().Pods(), s.factory.Core().V1().Nodes()
+	s.pods, s.nodes, s.podIndex = pods.Lister(), nodes.Lister(), pods.Informer().GetIndexer()
+	err := pods.Informer().AddIndexers(cache.Indexers{groupIndex: func(object any) ([]string, error) {
+		if key, ours := s.keyOf(object.(*corev1.Pod)); ours {
+			return []string{key}, nil
+		}
+		return nil, nil
+	}})
+	if err != nil {
+		return err
+	}
+	if _, err := pods.Informer().AddEventHandler(s.podEvents()); err != nil {
+		return err
+	}
+	_, err = nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { s.wakeWaiting() },
+		UpdateFunc: func(_, _ any) { s.wakeWaiting() },
+	})
+	return err
+}
+
+// Ready is closed when the scheduler knows the cluster and starts to place groups.
+func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
+
+// Run places groups until the context ends, then finishes the group it is at and returns.
+func (s *Scheduler) Run(ctx context.Context) error {
+	defer s.factory.Shutdown()
+	s.factory.Start(ctx.Done())
+	for kind, synced := range s.factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			return fmt.Errorf("stopped before the cluster's objects (%s) were read", kind)
+		}
+	}
+	stop := context.AfterFunc(ctx, s.queue.ShutDown)
+	defer stop()
+	close(s.ready)
+	s.log.WithFields(logrus.Fields{"scheduler": s.name, "globalreserve": s.reserver != nil}).Info(readyMessage)
+	for {
+		key, shutdown := s.queue.Get()
+		if shutdown {
+			return nil
+		}
+		s.handle(ctx, key)
+		s.queue.Done(key)
+	}
+}
+
+// outcome is how an attempt at a group ended when nothing went wrong.
+type outcome int
+
+const (
+	nothingToDo outcome = iota // bound already, or not complete: the next event of a pod decides
+	placed
+	noRoom
+)
+
+func (s *Scheduler) handle(ctx context.Context, key string) {
+	log := s.log.WithField("group", key)
+	// Before the attempt, so that room freed during it is not missed.
+	s.setWaiting(key, true)
+	result, err := s.attempt(ctx, key)
+	s.setWaiting(key, err == nil && result == noRoom)
+	switch {
+	case err != nil:
+		log.WithError(err).Warn("group not placed, trying again")
+		s.queue.AddRateLimited(key)
+		return
+	case result == noRoom:
+		log.Debug("no room for the group, waiting")
+		s.queue.AddAfter(key, s.recheck)
+	case result == placed:
+		log.Info("group placed")
+	}
+	s.queue.Forget(key)
+}
+
+// attempt tries to place what is not placed of a group.
+func (s *Scheduler) attempt(ctx context.Context, key string) (outcome, error) {
+	members, err := s.members(key)
+	if err != nil {
+		return nothingToDo, err
+	}
+	g, err := collect(members, func(pod *corev1.Pod) bool { return s.nodeOf(pod) != "" })
+	if err != nil || !g.complete() || len(g.waiting) == 0 {
+		return nothingToDo, err
+	}
+	v, err := s.view()
+	if err != nil {
+		return nothingToDo, err
+	}
+	for range plansPerAttempt {
+		plan, fits, err := v.plan(g.waiting)
+		if err != nil || !fits {
+			return noRoom, err
+		}
+		granted, err := s.reserve(ctx, v, plan)
+		if err != nil {
+			return nothingToDo, err
+		}
+		if !granted {
+			continue
+		}
+		if !s.allExist(plan) {
+			s.giveBack(ctx, plan)
+			return nothingToDo, errors.New("a pod of the group was deleted while its room was reserved")
+		}
+		return placed, s.bindAll(ctx, plan)
+	}
+	return nothingToDo, fmt.Errorf("%d plans were refused, one after the other", plansPerAttempt)
+}
+
+// reserve asks for the room of a plan. A refusal corrects the view.
+func (s *Scheduler) reserve(ctx context.Context, v *view, plan []placement) (bool, error) {
+	if s.reserver == nil {
+		return true, nil
+	}
+	request := s.request(plan)
+	request.TTLSeconds = int64(reservationTTL / time.Second)
+	request.RequestID = uuid.NewString()
+	answer, err := s.reserver.reserve(ctx, request)
+	if err != nil {
+		// Whether the room is held is not known.
+		s.giveBack(ctx, plan)
+		return false, err
+	}
+	if answer.Granted() {
+		return true, nil
+	}
+	if len(answer.Rejections) == 0 {
+		return false, fmt.Errorf("refused without a reason to plan by: %s", answer.Error)
+	}
+	s.learn(ctx, v, plan, answer)
+	return false, nil
+}
+
+// learn brings what a refusal says into the view, for the next plan.
+func (s *Scheduler) learn(ctx context.Context, v *view, plan []placement, answer *GroupAnswer) {
+	refused := map[types.NamespacedName]bool{}
+	for _, r := range answer.Rejections {
+		s.log.WithFields(logrus.Fields{"node": r.Node, "reason": r.Reason}).Debug(r.Message)
+		refused[types.NamespacedName{Namespace: r.Namespace, Name: r.Pod}] = true
+		if r.Reason == reasonClaimedElsewhere {
+			// Left from an earlier attempt of ours whose end we did not see.
+			s.giveBackClaim(ctx, plan, r)
+			continue
+		}
+		column, _ := v.table.Lookup(corev1.ResourceName(r.Resource))
+		v.correct(r, placedBefore(plan, r, column, refused))
+	}
+}
+
+// giveBackClaim returns the room a pod of the plan holds on another node.
+func (s *Scheduler) giveBackClaim(ctx context.Context, plan []placement, r Rejection) {
+	for i := range plan {
+		if plan[i].pod.Namespace == r.Namespace && plan[i].pod.Name == r.Pod {
+			s.giveBack(ctx, []placement{{pod: plan[i].pod, node: r.ClaimedOn}})
+		}
+	}
+}
+
+func (s *Scheduler) view() (*view, error) {
+	nodes, err := s.nodes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	pods, err := s.pods.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	return newView(nodes, pods, s.nodeOf), nil
+}

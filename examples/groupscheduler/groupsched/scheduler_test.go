@@ -1,0 +1,226 @@
+package groupsched
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+func oneNode(cpu string) []*corev1.Node { return []*corev1.Node{testNode("n", cpu)} }
+
+func TestGroupWaitsUntilItIsComplete(t *testing.T) {
+	pods := testGroup("g", 3, "1")
+	c := newCluster(t, oneNode("3"), pods[:2]...)
+	s := runServer(t, &server{onBind: c.bindAsked})
+	c.run(s.url)
+	require.Never(t, func() bool { reserves, _, _ := s.asked(); return len(reserves) > 0 }, never, tick)
+
+	c.create(pods[2])
+	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"})
+}
+
+func TestGrantedGroupIsBoundThroughTheServer(t *testing.T) {
+	single := testPod("single", "1") // not in a group: another scheduler's business
+	foreign := testGroup("foreign", 1, "1")[0]
+	foreign.Spec.SchedulerName = "somebody-else"
+	c := newCluster(t, oneNode("8"), append(testGroup("g", 2, "1"), single, foreign)...)
+	s := runServer(t, &server{onBind: c.bindAsked})
+	c.run(s.url)
+	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
+
+	reserves, unreserves, binds := s.asked()
+	require.Len(t, reserves, 1)
+	assert.Equal(t, testScheduler, reserves[0].SchedulerName)
+	assert.Equal(t, []string{"g-0", "g-1"}, names(reserves[0].Pods))
+	assert.Equal(t, []string{"n", "n"}, reserves[0].Nodes)
+	assert.NotEmpty(t, reserves[0].RequestID)
+	assert.Positive(t, reserves[0].TTLSeconds)
+	assert.Empty(t, unreserves)
+	require.Len(t, binds, 2)
+	assert.EqualValues(t, "uid-g-0", binds[0].PodUID)
+	for _, action := range c.client.Actions() {
+		assert.NotEqual(t, "binding", action.GetSubresource(), "the server binds, not the scheduler")
+	}
+}
+
+func TestWithoutServerItBindsItself(t *testing.T) {
+	c := newCluster(t, oneNode("2"), testGroup("g", 2, "1")...)
+	c.run("")
+	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
+}
+
+func TestRefusalLeadsToAnotherPlan(t *testing.T) {
+	rejected := func(pod, reason, resource string, free int64) Rejection {
+		return Rejection{Namespace: "default", Pod: pod, Node: "a", Reason: reason, Resource: resource, Free: free}
+	}
+	cases := map[string]struct {
+		rejections []Rejection
+		want       map[string]string
+	}{
+		// What the answer calls free was left after the plan's own first pod, which therefore
+		// still fits on a.
+		"too little for the second pod": {
+			rejections: []Rejection{rejected("g-1", "InsufficientResource", "cpu", 1000)},
+			want:       map[string]string{"g-0": "a", "g-1": "b"},
+		},
+		"too little for both": {
+			rejections: []Rejection{
+				rejected("g-0", "InsufficientResource", "cpu", 1000),
+				rejected("g-1", "InsufficientResource", "cpu", 1000),
+			},
+			want: map[string]string{"g-0": "b", "g-1": "b"},
+		},
+		"a reason that is no amount": {
+			rejections: []Rejection{rejected("g-0", "NodeUnknown", "", 0)},
+			want:       map[string]string{"g-0": "b", "g-1": "b"},
+		},
+		"a resource the scheduler has never seen": {
+			rejections: []Rejection{rejected("g-1", "InsufficientResource", "example.com/gpu", 0)},
+			want:       map[string]string{"g-0": "b", "g-1": "b"},
+		},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			// Best fit prefers a, which has less room.
+			c := newCluster(t, []*corev1.Node{testNode("a", "4"), testNode("b", "8")}, testGroup("g", 2, "2")...)
+			s := runServer(t, &server{
+				onBind: c.bindAsked,
+				onReserve: func(try int, _ *GroupRequest) *GroupAnswer {
+					if try == 1 {
+						return refusal(test.rejections...)
+					}
+					return &GroupAnswer{}
+				},
+			})
+			c.run(s.url)
+			c.awaitBound(test.want)
+			reserves, _, _ := s.asked()
+			require.Len(t, reserves, 2)
+			assert.Equal(t, []string{"a", "a"}, reserves[0].Nodes)
+			assert.NotEqual(t, reserves[0].RequestID, reserves[1].RequestID, "another plan is another request")
+		})
+	}
+}
+
+func TestRefusedGroupIsNotBoundInParts(t *testing.T) {
+	c := newCluster(t, oneNode("8"), testGroup("g", 2, "1")...)
+	s := runServer(t, &server{onReserve: func(int, *GroupRequest) *GroupAnswer {
+		return refusal(Rejection{
+			Namespace: "default", Pod: "g-1", Node: "n", Reason: "InsufficientResource", Resource: "cpu",
+		})
+	}})
+	c.run(s.url)
+	require.Eventually(t, func() bool { reserves, _, _ := s.asked(); return len(reserves) > 2 }, eventually, tick,
+		"it looks again after a while, for room that no event announces")
+	assert.Empty(t, c.bound())
+}
+
+func TestClaimLeftElsewhereIsGivenBack(t *testing.T) {
+	c := newCluster(t, oneNode("8"), testGroup("g", 1, "1")...)
+	s := runServer(t, &server{
+		onBind: c.bindAsked,
+		onReserve: func(try int, _ *GroupRequest) *GroupAnswer {
+			if try > 1 {
+				return &GroupAnswer{}
+			}
+			return refusal(Rejection{
+				Namespace: "default", Pod: "g-0", Node: "n", Reason: "ClaimedElsewhere", ClaimedOn: "old",
+			})
+		},
+	})
+	c.run(s.url)
+	c.awaitBound(map[string]string{"g-0": "n"})
+	_, unreserves, _ := s.asked()
+	require.Len(t, unreserves, 1)
+	assert.Equal(t, []string{"old"}, unreserves[0].Nodes)
+}
+
+func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
+	c := newCluster(t, oneNode("8"), testGroup("g", 2, "1")...)
+	s := runServer(t, &server{onReserve: func(int, *GroupRequest) *GroupAnswer {
+		err := c.client.CoreV1().Pods("default").Delete(context.Background(), "g-1", metav1.DeleteOptions{})
+		assert.NoError(t, err)
+		assert.Eventually(t, func() bool {
+			_, err := c.scheduler.pods.Pods("default").Get("g-1")
+			return err != nil
+		}, eventually, tick)
+		return &GroupAnswer{}
+	}})
+	c.run(s.url)
+	require.Eventually(t, func() bool { _, unreserves, _ := s.asked(); return len(unreserves) > 0 }, eventually, tick)
+
+	_, unreserves, binds := s.asked()
+	assert.Equal(t, []string{"g-0", "g-1"}, names(unreserves[0].Pods), "all of the room is given back")
+	assert.Empty(t, binds)
+	assert.Empty(t, c.bound())
+}
+
+func TestBindFailsHalfWay(t *testing.T) {
+	c := newCluster(t, oneNode("8"), testGroup("g", 3, "1")...)
+	s := runServer(t, &server{onBind: func(try int, r *extenderv1.ExtenderBindingArgs) error {
+		if try == 2 {
+			return errors.New("the API server refused it")
+		}
+		return c.bindAsked(try, r)
+	}})
+	c.run(s.url)
+	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"})
+
+	reserves, unreserves, _ := s.asked()
+	require.Len(t, unreserves, 1)
+	assert.Equal(t, []string{"g-1", "g-2"}, names(unreserves[0].Pods), "what is not bound is given back")
+	require.Len(t, reserves, 2)
+	assert.Equal(t, []string{"g-1", "g-2"}, names(reserves[1].Pods), "what is bound is not planned again")
+}
+
+func TestLostAnswerIsAskedForAgain(t *testing.T) {
+	c := newCluster(t, oneNode("8"), testGroup("g", 1, "1")...)
+	s := runServer(t, &server{
+		onBind: c.bindAsked,
+		onReserve: func(try int, _ *GroupRequest) *GroupAnswer {
+			if try == 1 {
+				return nil
+			}
+			return &GroupAnswer{}
+		},
+	})
+	c.run(s.url)
+	c.awaitBound(map[string]string{"g-0": "n"})
+	reserves, unreserves, _ := s.asked()
+	require.Len(t, reserves, 2)
+	assert.Equal(t, reserves[0].RequestID, reserves[1].RequestID, "the same request, not a second one")
+	assert.Empty(t, unreserves)
+}
+
+func TestGroupWithoutRoomWaitsForIt(t *testing.T) {
+	blocker := boundTo(testPod("blocker", "3"), "n")
+	c := newCluster(t, oneNode("4"), append(testGroup("g", 2, "1"), blocker)...)
+	c.run("")
+	require.Never(t, func() bool { return len(c.bound()) > 1 }, never, tick)
+
+	err := c.client.CoreV1().Pods("default").Delete(t.Context(), "blocker", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
+}
+
+func TestNewRefuses(t *testing.T) {
+	cases := map[string]struct {
+		options Options
+		want    string
+	}{
+		"no name":        {Options{}, "give the schedulerName"},
+		"URL of no host": {Options{SchedulerName: "s", GlobalReserveURL: "127.0.0.1:23456"}, "give one such as http://"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(test.options)
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}

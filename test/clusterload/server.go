@@ -1,0 +1,191 @@
+package clusterload
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// ServerName is the name of the first GlobalReserve server among the parts of a control plane.
+const ServerName = "globalreserve"
+
+// The service account of manifests/base.
+const (
+	serverNamespace = "globalreserve-system"
+	serverAccount   = "globalreserve"
+)
+
+// ServerOptions says how to run the globalreserve binary. The zero value is one server with the
+// flags' defaults and the rights of manifests/base.
+type ServerOptions struct {
+	// Name is the name of the part. Default: ServerName.
+	Name string
+	// Binary is the file to run. Default: bin/globalreserve of the repository.
+	Binary string
+	// Kubeconfig says who the server is. Default: the service account of manifests/base, with
+	// exactly the rights given there.
+	Kubeconfig string
+	// Port to serve on. Default: a free one.
+	Port int
+	// Args are added to the command line.
+	Args []string
+}
+
+// Server is a running GlobalReserve server. It ends with its control plane.
+type Server struct {
+	*controlplane.Process
+	// URL is where it serves, without a slash at the end. It stays the same over restarts.
+	URL string
+}
+
+// StartServer starts a GlobalReserve server and returns when it is ready to decide.
+func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options ServerOptions) (*Server, error) {
+	if options.Name == "" {
+		options.Name = ServerName
+	}
+	var err error
+	if options.Binary, err = serverBinary(options.Binary); err != nil {
+		return nil, err
+	}
+	if options.Kubeconfig == "" {
+		if options.Kubeconfig, err = ServerKubeconfig(ctx, cp); err != nil {
+			return nil, err
+		}
+	}
+	if options.Port == 0 {
+		if options.Port, err = cp.FreePort(); err != nil {
+			return nil, err
+		}
+	}
+	port := strconv.Itoa(options.Port)
+	url := "http://127.0.0.1:" + port
+	process, err := cp.StartProcess(ctx, controlplane.ProcessOptions{
+		Name: options.Name, Path: options.Binary,
+		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port}, options.Args...),
+		Ready: controlplane.HTTPReady(url+"/readyz", nil),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{Process: process, URL: url}, nil
+}
+
+func serverBinary(path string) (string, error) {
+	if path == "" {
+		root, err := controlplane.RepositoryRoot()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(root, "bin", "globalreserve")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("there is no globalreserve binary: %w; build it with 'make build'", err)
+	}
+	return path, nil
+}
+
+// ServerKubeconfig grants the service account of manifests/base the rights that are written there,
+// and returns the path of a kubeconfig that authenticates as it.
+func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (string, error) {
+	root, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	if err := grant(ctx, cp, filepath.Join(root, "manifests", "base", "rbac.yaml")); err != nil {
+		return "", err
+	}
+	return cp.Kubeconfig("system:serviceaccount:"+serverNamespace+":"+serverAccount,
+		"system:serviceaccounts", "system:serviceaccounts:"+serverNamespace)
+}
+
+// grant creates the namespace of the server and the objects of an RBAC manifest, those that are not
+// there yet.
+func grant(ctx context.Context, cp *controlplane.ControlPlane, file string) error {
+	err := cp.CreateNamespace(ctx, serverNamespace)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the server's rights: %w", err)
+	}
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = createRBAC(ctx, cp, document)
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("grant what %s says: %w", file, err)
+		}
+	}
+}
+
+func createRBAC(ctx context.Context, cp *controlplane.ControlPlane, document []byte) error {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(document, &kind); err != nil {
+		return err
+	}
+	api := cp.Client().RbacV1()
+	var err error
+	switch kind.Kind {
+	case "":
+		// Nothing but a comment.
+	case "ClusterRole":
+		err = create(document, func(o *rbacv1.ClusterRole) error {
+			_, err := api.ClusterRoles().Create(ctx, o, metav1.CreateOptions{})
+			return err
+		})
+	case "ClusterRoleBinding":
+		err = create(document, func(o *rbacv1.ClusterRoleBinding) error {
+			_, err := api.ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{})
+			return err
+		})
+	case "Role":
+		err = create(document, func(o *rbacv1.Role) error {
+			_, err := api.Roles(namespaceOf(o.Namespace)).Create(ctx, o, metav1.CreateOptions{})
+			return err
+		})
+	case "RoleBinding":
+		err = create(document, func(o *rbacv1.RoleBinding) error {
+			_, err := api.RoleBindings(namespaceOf(o.Namespace)).Create(ctx, o, metav1.CreateOptions{})
+			return err
+		})
+	default:
+		err = fmt.Errorf("it holds a %s; only RBAC objects are expected", kind.Kind)
+	}
+	return err
+}
+
+func create[T any](document []byte, apply func(*T) error) error {
+	var object T
+	if err := yaml.UnmarshalStrict(document, &object); err != nil {
+		return err
+	}
+	return apply(&object)
+}
+
+// namespaceOf does what the kustomization does to an object without a namespace.
+func namespaceOf(given string) string {
+	if given == "" {
+		return serverNamespace
+	}
+	return given
+}

@@ -1,0 +1,56 @@
+package clusterload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// settlePoll bounds how often the state is judged while it changes.
+	settlePoll = 100 * time.Millisecond
+	// namedPods is how many stuck pods an error names.
+	namedPods = 5
+)
+
+// ErrStuck means that a pod was left waiting although it would fit.
+var ErrStuck = errors.New("pods wait although they would fit")
+
+// AwaitSettled returns when no pending pod would fit any more and no pod has changed for the time
+// given, which lets binds that are under way arrive. When the context ends before that, the error
+// says why, and is ErrStuck where pods wait that would fit. The snapshot is the last one either way.
+func (w *Watcher) AwaitSettled(ctx context.Context, quiet time.Duration) (Snapshot, error) {
+	for {
+		snapshot := w.Snapshot()
+		still := time.Since(snapshot.LastChange)
+		if len(snapshot.FittingPods) == 0 && still >= quiet {
+			return snapshot, nil
+		}
+		pause(ctx, settlePoll)
+		if ctx.Err() == nil {
+			continue
+		}
+		if len(snapshot.FittingPods) > 0 {
+			return snapshot, fmt.Errorf("%w: %s", ErrStuck, nameStuck(snapshot.FittingPods))
+		}
+		return snapshot, fmt.Errorf("pods still change, last %s ago: %w", still.Round(time.Millisecond), ctx.Err())
+	}
+}
+
+func nameStuck(pods []FittingPod) string {
+	names := make([]string, 0, namedPods)
+	for _, p := range pods[:min(len(pods), namedPods)] {
+		name := fmt.Sprintf("%s/%s (of %s) on %s", p.Namespace, p.Name, p.Scheduler, p.Node)
+		if p.Group != "" {
+			name += " with its group " + p.Group
+		}
+		names = append(names, name)
+	}
+	text := strings.Join(names, ", ")
+	if more := len(pods) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
