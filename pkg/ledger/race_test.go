@@ -58,7 +58,7 @@ func newLedger(nodes int, cpu, memory, pods int64) *ledger.Ledger {
 // change: at none of them may a node have held more than it offers.
 func TestConcurrentDecisionsNeverOvercommit(t *testing.T) {
 	const workers, rounds, nodes = 8, 400, 6
-	l := newLedger(nodes, 4000, 4000, 5)
+	l := newLedger(nodes, 9, 9, 5)
 	var clock atomic.Int64
 	now := func() time.Time { return start.Add(time.Duration(clock.Load()) * time.Millisecond) }
 
@@ -97,7 +97,7 @@ func TestConcurrentDecisionsNeverOvercommit(t *testing.T) {
 func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, nodes int) {
 	at := ledger.Placement{
 		Pod: podRef(name), Node: nodeName(rng.IntN(nodes)), Scheduler: "s",
-		Request: request(rng.Int64N(2000), rng.Int64N(2000), hostPort(80+rng.Int32N(4))),
+		Request: request(1+rng.Int64N(4), 1+rng.Int64N(4), hostPort(80+rng.Int32N(4))),
 	}
 	l.AppendFit(nil, at.Pod, at.Request, []string{at.Node})
 	deadline := now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
@@ -144,7 +144,7 @@ func hostPort(port int32) resources.HostPort {
 func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) {
 	wake, cancel := l.Subscribe()
 	defer cancel()
-	req := request(1000, 1000)
+	req := request(1, 1)
 	for {
 		select {
 		case <-stop:
@@ -172,7 +172,7 @@ func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) 
 // nodes that shrink, vanish and come back, and resources nobody has heard of.
 func TestConcurrentObservations(t *testing.T) {
 	const workers, rounds, nodes = 6, 300, 4
-	l := newLedger(nodes, 4000, 4000, 20)
+	l := newLedger(nodes, 9, 9, 20)
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
@@ -182,7 +182,7 @@ func TestConcurrentObservations(t *testing.T) {
 				node := nodeName(rng.IntN(nodes))
 				oneRound(l, rng, fmt.Sprintf("%d-%d", w, round), now, nodes)
 				column, _ := l.Table().Intern(resourceName(rng.IntN(20)))
-				bypass := request(rng.Int64N(3000), 10)
+				bypass := request(1+rng.Int64N(6), 1)
 				bypass.Amounts = append(bypass.Amounts, resources.Amount{Column: column, Value: 1})
 				pod := podRef(fmt.Sprintf("%d-%d", rng.IntN(workers), rng.IntN(round+1)))
 				switch rng.IntN(6) {
@@ -191,7 +191,7 @@ func TestConcurrentObservations(t *testing.T) {
 				case 2:
 					l.RemoveNode(node)
 				case 3:
-					o := offer(node, rng.Int64N(5000), 4000, 20)
+					o := offer(node, 1+rng.Int64N(12), 9, 20)
 					o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: 3})
 					l.ObserveNode(o)
 				default:
