@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+// requireAgreement waits until the server says of every pod and node what the API server says, and
+// its own comparison finds no difference. No claim may be left that is not a bound pod.
+func (c *cluster) requireAgreement() {
+	c.t.Helper()
+	eventually(c.t, soon, func(t *assert.CollectT) {
+		pods := c.list(t)
+		differences := append(c.claimDifferences(t, pods), c.nodeDifferences(t, pods)...)
+		assert.Empty(t, differences, "the server and the API server differ")
+		assert.Zero(t, c.metric(t, "globalreserve_ledger_drift"))
+	})
+}
+
+// requireNoDriftSeen fails if the server's comparison ever found a difference.
+func (c *cluster) requireNoDriftSeen() {
+	c.t.Helper()
+	log, err := os.ReadFile(c.server.LogFile())
+	require.NoError(c.t, err)
+	var lines []string
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "the ledger differ") {
+			lines = append(lines, line)
+		}
+	}
+	require.Empty(c.t, lines, "the ledger differed from the cluster")
+}
+
+func isCounted(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// claimDifferences compares the claims with the pods that are bound.
+func (c *cluster) claimDifferences(t require.TestingT, pods []corev1.Pod) []string {
+	claims := map[string]restapi.Claim{}
+	for _, claim := range c.claims(t).Claims {
+		claims[claim.UID] = claim
+	}
+	var differences []string
+	for i := range pods {
+		pod := &pods[i]
+		if !isCounted(pod) {
+			continue
+		}
+		claim, known := claims[string(pod.UID)]
+		delete(claims, string(pod.UID))
+		if !known || claim.Node != pod.Spec.NodeName || claim.State != "Bound" {
+			differences = append(differences, fmt.Sprintf("%s is on %s, its claim is %+v", pod.Name, pod.Spec.NodeName, claim))
+		}
+	}
+	for _, claim := range claims {
+		differences = append(differences, fmt.Sprintf("claim without a bound pod: %+v", claim))
+	}
+	return differences
+}
+
+// nodeDifferences compares what is bound to each node.
+func (c *cluster) nodeDifferences(t require.TestingT, pods []corev1.Pod) []string {
+	table := resources.NewTable()
+	used := map[string]map[string]int64{}
+	for i := range pods {
+		if !isCounted(&pods[i]) {
+			continue
+		}
+		node := pods[i].Spec.NodeName
+		if used[node] == nil {
+			used[node] = map[string]int64{}
+		}
+		for _, asked := range resources.ForBoundPod(table, &pods[i]).Amounts {
+			used[node][string(table.Name(asked.Column))] += asked.Value
+		}
+	}
+	list, err := c.Client().CoreV1().Nodes().List(c.t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	accounts := map[string]restapi.Node{}
+	for _, node := range c.nodes(t).Nodes {
+		accounts[node.Name] = node
+	}
+	var differences []string
+	for i := range list.Items {
+		node := &list.Items[i]
+		account, known := accounts[node.Name]
+		delete(accounts, node.Name)
+		if !known {
+			differences = append(differences, "node unknown to the server: "+node.Name)
+			continue
+		}
+		differences = append(differences, compareNode(&account, offers(table, node), used[node.Name])...)
+	}
+	for name := range accounts {
+		differences = append(differences, "node unknown to the API server: "+name)
+	}
+	return differences
+}
+
+func offers(table *resources.Table, node *corev1.Node) map[string]int64 {
+	amounts := map[string]int64{}
+	for _, offered := range resources.Allocatable(table, node) {
+		amounts[string(table.Name(offered.Column))] = offered.Value
+	}
+	return amounts
+}
+
+func compareNode(account *restapi.Node, offered, used map[string]int64) []string {
+	names := slices.Sorted(maps.Keys(offered))
+	for name := range used {
+		if _, known := offered[name]; !known {
+			names = append(names, name)
+		}
+	}
+	var differences []string
+	for _, name := range names {
+		got := account.Resources[name]
+		want := restapi.NodeAmount{Allocatable: offered[name], Bound: used[name], Free: offered[name] - used[name]}
+		if got != want {
+			differences = append(differences, fmt.Sprintf("%s of %s: %+v, by the API server %+v", name, account.Name, got, want))
+		}
+	}
+	return differences
+}

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+const (
+	namespace = "default"
+	// poll is how often a condition is looked at; soon and late are how long it may take to come
+	// true. Both are far above what it takes on an idle machine.
+	poll = 50 * time.Millisecond
+	soon = 20 * time.Second
+	late = 90 * time.Second
+	// quiet is how long no pod may change before a cluster counts as settled.
+	quiet = time.Second
+)
+
+// comparing makes the server compare its ledger with the cluster all the time.
+var comparing = []string{"--compare-interval=500ms", "--full-compare-interval=3s"}
+
+// cluster is a control plane with what judges it and, mostly, a GlobalReserve server.
+type cluster struct {
+	*controlplane.ControlPlane
+	t       *testing.T
+	watcher *clusterload.Watcher
+	rebinds *rebindWatch
+	server  *clusterload.Server
+}
+
+// newCluster starts a control plane with so many nodes of 4 CPUs and 16 GiB.
+func newCluster(t *testing.T, nodes int) *cluster {
+	t.Helper()
+	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
+	c.addNodes(nodes, controlplane.NodeTemplate{})
+	c.watcher = clusterload.NewWatcher(c.Client())
+	require.NoError(t, c.watcher.Start(t.Context()))
+	t.Cleanup(c.watcher.Stop)
+	c.rebinds = startRebindWatch(t, c.Client())
+	return c
+}
+
+// newServedCluster is newCluster with a server, which compares itself all the time.
+func newServedCluster(t *testing.T, nodes int, args ...string) *cluster {
+	t.Helper()
+	c := newCluster(t, nodes)
+	c.startServer(clusterload.ServerOptions{Args: args})
+	return c
+}
+
+// in returns the same cluster for a subtest.
+func (c *cluster) in(t *testing.T) *cluster {
+	inner := *c
+	inner.t = t
+	return &inner
+}
+
+func (c *cluster) startServer(options clusterload.ServerOptions) {
+	c.t.Helper()
+	options.Args = append(append([]string{"--log-level=debug"}, comparing...), options.Args...)
+	server, err := clusterload.StartServer(c.t.Context(), c.ControlPlane, options)
+	require.NoError(c.t, err)
+	c.server = server
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			c.t.Logf("end of the server's log:\n%s", tail(server.LogFile(), 40))
+		}
+	})
+}
+
+func (c *cluster) addNodes(n int, template controlplane.NodeTemplate) []string {
+	c.t.Helper()
+	names, err := c.CreateNodes(c.t.Context(), n, template)
+	require.NoError(c.t, err)
+	return names
+}
+
+// startScheduler starts a kube-scheduler with a file of scheduler-config/, in front of the server or,
+// without one, on its own.
+func (c *cluster) startScheduler(name, file string) {
+	c.t.Helper()
+	url := ""
+	if c.server != nil {
+		url = c.server.URL
+	}
+	config, err := clusterload.SchedulerConfig(file, url)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.StartScheduler(c.t.Context(), name, config))
+}
+
+// startGroupScheduler runs examples/groupscheduler as a process of its own.
+func (c *cluster) startGroupScheduler(name string) {
+	c.t.Helper()
+	kubeconfig, err := c.Kubeconfig("system:kube-scheduler")
+	require.NoError(c.t, err)
+	args := []string{"--kubeconfig=" + kubeconfig}
+	if c.server != nil {
+		args = append(args, "--globalreserve-url="+c.server.URL)
+	}
+	_, err = c.StartProcess(c.t.Context(), controlplane.ProcessOptions{
+		Name: name, Path: groupScheduler, Args: args,
+		Ready: func(context.Context) error {
+			log, err := os.ReadFile(c.LogDir() + "/" + name + ".log")
+			if err == nil && !strings.Contains(string(log), "placing groups") {
+				err = fmt.Errorf("it does not say yet that it places groups")
+			}
+			return err
+		},
+	})
+	require.NoError(c.t, err)
+}
+
+// awaitSettled waits until nothing is left to do for any scheduler.
+func (c *cluster) awaitSettled(within time.Duration) clusterload.Snapshot {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), within)
+	defer cancel()
+	snapshot, err := c.watcher.AwaitSettled(ctx, quiet)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.watcher.CatchUp(ctx))
+	return snapshot
+}
+
+// requireNeverOvercommitted fails if at any event a node had more bound than it offers, or a pod was
+// bound twice.
+func (c *cluster) requireNeverOvercommitted() {
+	c.t.Helper()
+	require.Empty(c.t, c.watcher.Violations(), "nodes were overcommitted")
+	require.Empty(c.t, c.rebinds.seen(), "pods were bound more than once")
+}
+
+// clear deletes all pods and waits until the server has noticed.
+func (c *cluster) clear() {
+	c.t.Helper()
+	require.NoError(c.t, clusterload.DeletePods(c.t.Context(), c.Client(), namespace))
+	require.NoError(c.t, c.watcher.CatchUp(c.t.Context()))
+	if c.server != nil {
+		c.requireAgreement()
+	}
+	c.watcher.Reset()
+}
+
+// eventually polls a condition until it holds; what it last failed by is reported.
+func eventually(t *testing.T, within time.Duration, condition func(t *assert.CollectT), what ...any) {
+	t.Helper()
+	require.EventuallyWithT(t, condition, within, poll, what...)
+}
+
+// tail returns the last lines of a file.
+func tail(file string, lines int) string {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,29 @@
+/*
+Package e2e holds the end-to-end tests: a real etcd and kube-apiserver, real kube-schedulers with the
+files of scheduler-config/, the example group scheduler, and bin/globalreserve as a process of its own
+with exactly the rights of manifests/base. There is nothing here to import.
+
+	make e2e
+	go test ./test/e2e -run TestRace -v
+
+The second form needs `make build controlplane` before it.
+
+What lives where:
+
+  - cluster_test.go    a control plane with a server, and what every test asks of them
+  - agreement_test.go  compares what the server says with what the API server has
+  - http_test.go       calls of the server; metrics_test.go reads its metrics
+  - pods_test.go       makes, binds and awaits pods
+  - race_test.go       schedulers compete for less room than they ask for
+  - group_test.go      groups are reserved whole or not at all
+  - badinput_test.go   malformed and hostile requests over all routes; its table is in badcases_test.go
+  - fault_test.go      API server and server restarted under load; bindfault_test.go: lost answers
+  - expiry_test.go     reservations that end wake the pods that wait for their room
+  - scheduler_test.go, preempt_test.go, extender_test.go  kube-scheduler's side
+  - bypass_test.go, reserved_test.go, policy_test.go, lifecycle_test.go  the rest, by what it is about
+
+Verdicts come from the API server: from every single watch event (clusterload.Watcher), and from lists
+at the end. What the server says of itself is compared with those, never trusted. Each test has a
+control plane of its own, which costs about four seconds and makes every failure reproducible alone.
+*/
+package e2e
