@@ -1,0 +1,63 @@
+package app
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOptionsValidate(t *testing.T) {
+	cases := map[string]struct {
+		change func(*Options)
+		want   string // part of the error; empty for none
+	}{
+		"defaults":              {change: func(*Options) {}},
+		"any free port":         {change: func(o *Options) { o.Port = 0 }},
+		"IPv6 loopback":         {change: func(o *Options) { o.BindAddress = "::1" }},
+		"open to the network":   {change: func(o *Options) { o.BindAddress = "0.0.0.0" }, want: "--allow-insecure-http"},
+		"open, and meant so":    {change: func(o *Options) { o.BindAddress, o.AllowInsecureHTTP = "0.0.0.0", true }},
+		"address is a name":     {change: func(o *Options) { o.BindAddress = "localhost" }, want: "is not an IP address"},
+		"port too high":         {change: func(o *Options) { o.Port = 65536 }, want: "--port 65536 is out of range"},
+		"port negative":         {change: func(o *Options) { o.Port = -1 }, want: "--port -1 is out of range"},
+		"no reservation TTL":    {change: func(o *Options) { o.ReservationTTL = 0 }, want: "--reservation-ttl 0s must be above 0"},
+		"negative bind timeout": {change: func(o *Options) { o.BindTimeout = -time.Second }, want: "--bind-timeout -1s must be above 0"},
+		"unknown level":         {change: func(o *Options) { o.LogLevel = "verbose" }, want: "give debug, info, warn or error"},
+		"unknown format":        {change: func(o *Options) { o.LogFormat = "xml" }, want: "give text or json"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := DefaultOptions()
+			tc.change(&o)
+			err := o.Validate()
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+func TestOptionsValidateNamesAllMistakes(t *testing.T) {
+	err := (&Options{BindAddress: "x", Port: -1}).Validate()
+	for _, flag := range []string{"--bind-address", "--port", "--reservation-ttl", "--bind-timeout", "--shutdown-timeout", "--compare-interval", "--full-compare-interval", "--log-format"} {
+		assert.ErrorContains(t, err, flag)
+	}
+}
+
+func TestOptionsFlags(t *testing.T) {
+	o := DefaultOptions()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	require.NoError(t, fs.Parse([]string{"--port=1", "--bind-address=::1", "--log-level=debug", "--log-format=json", "--reservation-ttl=5s", "--kubeconfig=k", "--policy-file=p"}))
+	want := DefaultOptions()
+	want.Port, want.BindAddress, want.LogLevel, want.LogFormat = 1, "::1", "debug", "json"
+	want.ReservationTTL, want.Kubeconfig, want.PolicyFile = 5*time.Second, "k", "p"
+	assert.Equal(t, want, o)
+	assert.Equal(t, 23456, DefaultOptions().Port)
+	assert.Equal(t, "127.0.0.1", DefaultOptions().BindAddress)
+	assert.Equal(t, 60*time.Second, DefaultOptions().ReservationTTL)
+}
