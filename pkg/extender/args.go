@@ -1,0 +1,213 @@
+package extender
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// maxName bounds the names and the UID of a pod in bytes, as the API server does.
+const maxName = 253
+
+// args is extenderv1.ExtenderArgs, decoded no further than needed.
+type args struct {
+	Pod       jsontext.Value
+	Nodes     nodeList
+	NodeNames nodeNames
+}
+
+// nodes returns the names of the candidate nodes and, where the request had
+// whole nodes, those.
+func (a *args) nodes() (names []string, items []jsontext.Value, err error) {
+	switch {
+	case a.NodeNames.given:
+		return a.NodeNames.names, nil, nil
+	case a.Nodes.given:
+		names := make([]string, len(a.Nodes.items))
+		items := make([]jsontext.Value, len(a.Nodes.items))
+		for i := range a.Nodes.items {
+			names[i], items[i] = a.Nodes.items[i].name, a.Nodes.items[i].raw
+			if names[i] == "" {
+				return nil, nil, badRequest("Nodes.items[%d].metadata.name is missing: send whole nodes, or their names in NodeNames", i)
+			}
+		}
+		return names, items, nil
+	default:
+		return nil, nil, badRequest("Nodes and NodeNames are both missing: send the candidate nodes in one of them")
+	}
+}
+
+// nodeNames is a list of strings that share one copy of the request's text.
+type nodeNames struct {
+	given bool
+	names []string
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeNames) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	switch raw.Kind() {
+	case 'n':
+		*n = nodeNames{}
+		return nil
+	case '[':
+		n.given = true
+		n.names, err = splitNames(string(raw))
+		return err
+	default:
+		return errors.New("want an array of node names")
+	}
+}
+
+// splitNames returns the strings of a JSON array, which must be well-formed.
+func splitNames(text string) ([]string, error) {
+	names := make([]string, 0, strings.Count(text, `"`)/2)
+	for at := 1; ; at++ {
+		switch text[at] {
+		case ' ', '\t', '\r', '\n', ',':
+			continue
+		case ']':
+			return names, nil
+		case '"':
+		default:
+			return nil, fmt.Errorf("entry %d is not a string: want an array of node names", len(names))
+		}
+		end := at + 1 + strings.IndexByte(text[at+1:], '"')
+		if strings.IndexByte(text[at:end], '\\') < 0 {
+			names = append(names, text[at+1:end])
+			at = end
+			continue
+		}
+		for text[end] != '"' || escaped(text[at+1:end]) {
+			end++
+		}
+		name, err := jsontext.AppendUnquote(nil, text[at:end+1])
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, string(name))
+		at = end
+	}
+}
+
+// escaped reports whether the character after text has an odd number of
+// backslashes before it.
+func escaped(text string) bool {
+	return (len(text)-len(strings.TrimRight(text, `\`)))%2 == 1
+}
+
+// nodeList is v1.NodeList with items that are passed on as they came.
+type nodeList struct {
+	given bool
+	items []nodeItem
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	var list *struct{ Items []nodeItem }
+	if err := json.UnmarshalDecode(dec, &list); err != nil {
+		return err
+	}
+	*n = nodeList{given: list != nil}
+	if list != nil {
+		n.items = list.Items
+	}
+	return nil
+}
+
+type nodeItem struct {
+	name string
+	raw  jsontext.Value
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeItem) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	var node struct{ Metadata struct{ Name string } }
+	if err := json.Unmarshal(raw, &node, dec.Options()); err != nil {
+		return errors.New("want a node with a metadata.name")
+	}
+	n.name, n.raw = node.Metadata.Name, bytes.Clone(raw)
+	return nil
+}
+
+// identity is what is needed of a pod to find it elsewhere.
+type identity struct {
+	Metadata struct {
+		Namespace, Name, UID, ResourceVersion string
+	}
+}
+
+// pod makes sense of the pod of a request. A pod that the informer, or an
+// earlier request, has brought at the same resource version is the same.
+func (e *Extender) pod(raw jsontext.Value) (*podinfo.Info, error) {
+	ref, version, err := identify(raw)
+	if err != nil {
+		return nil, err
+	}
+	if info, ok := e.o.Pods.Pod(ref.Namespace, ref.Name); ok && same(info, ref, version) {
+		return info, nil
+	}
+	if info, ok := e.o.Recent.Get(ref.UID); ok && same(info, ref, version) {
+		return info, nil
+	}
+	var pod v1.Pod
+	if err := httpjson.Unmarshal(raw, &pod); err != nil {
+		return nil, badRequest("Pod: %s", err)
+	}
+	info, err := podinfo.New(e.o.Ledger.Table(), &pod)
+	if err != nil {
+		return nil, uncountable{err}
+	}
+	e.o.Recent.Add(info)
+	return info, nil
+}
+
+// same reports whether info is the pod a request is about, in the same state. A
+// pod that asks for a resource no node had when it was seen is looked at anew.
+func same(info *podinfo.Info, ref ledger.PodRef, version uint64) bool {
+	return info.Ref == ref && version != 0 && info.ResourceVersion == version && len(info.Request.Unlisted) == 0
+}
+
+// identify returns the names of the pod of a request and its resource version,
+// 0 where that is none of the API server's.
+func identify(raw jsontext.Value) (ledger.PodRef, uint64, error) {
+	if len(raw) == 0 || raw.Kind() == 'n' {
+		return ledger.PodRef{}, 0, badRequest("Pod is missing: send the pod that is being scheduled")
+	}
+	var pod identity
+	if err := httpjson.Unmarshal(raw, &pod); err != nil {
+		return ledger.PodRef{}, 0, badRequest("Pod: %s", err)
+	}
+	m := &pod.Metadata
+	for field, value := range map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID} {
+		if value == "" {
+			return ledger.PodRef{}, 0, badRequest("Pod.metadata.%s is missing: send the pod as the API server has it", field)
+		}
+		if len(value) > maxName {
+			return ledger.PodRef{}, 0, badRequest("Pod.metadata.%s is longer than %d bytes: send the pod as the API server has it", field, maxName)
+		}
+	}
+	version, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+	if err != nil {
+		version = 0
+	}
+	return ledger.PodRef{Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID)}, version, nil
+}

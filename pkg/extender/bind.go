@@ -1,0 +1,119 @@
+package extender
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/util/validation"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// bind reserves room for the pod on the node and binds it there.
+func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
+	var a extenderv1.ExtenderBindingArgs
+	if err := httpjson.Decode(w, r, maxBindBody, &a); err != nil {
+		return err
+	}
+	if err := checkBinding(&a); err != nil {
+		return err
+	}
+	start := time.Now()
+	ref := ledger.PodRef{Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID}
+	pod, err := e.o.Binder.Bind(r.Context(), ref, a.Node)
+	var answer extenderv1.ExtenderBindingResult
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	httpjson.Write(w, http.StatusOK, &answer)
+	e.reportBind(ref, a.Node, pod, err, time.Since(start))
+	return nil
+}
+
+// checkBinding refuses what cannot be the name of anything: the names go into
+// paths and log lines.
+func checkBinding(a *extenderv1.ExtenderBindingArgs) error {
+	checks := []struct {
+		field, value string
+		wrong        func(string) []string
+	}{
+		{"PodName", a.PodName, validation.IsDNS1123Subdomain},
+		{"PodNamespace", a.PodNamespace, validation.IsDNS1123Label},
+		{"PodUID", string(a.PodUID), isUID},
+		{"Node", a.Node, validation.IsDNS1123Subdomain},
+	}
+	for _, c := range checks {
+		if c.value == "" {
+			return badRequest("%s is missing: send PodName, PodNamespace, PodUID and Node", c.field)
+		}
+		if wrong := c.wrong(c.value); len(wrong) > 0 {
+			return badRequest("%s \"%s\" is not usable: %s", c.field, httpjson.Clip(c.value), strings.Join(wrong, "; "))
+		}
+	}
+	return nil
+}
+
+// isUID accepts more than the API server makes, but nothing that could hide in
+// a log.
+func isUID(uid string) []string {
+	if len(uid) > maxName {
+		return []string{fmt.Sprintf("must be no more than %d bytes", maxName)}
+	}
+	for i := range len(uid) {
+		if uid[i] <= ' ' || uid[i] > '~' {
+			return []string{"must consist of visible ASCII characters"}
+		}
+	}
+	return nil
+}
+
+// reportBind counts and logs a bind: what was reserved, for whom, where, and
+// what is left.
+func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *podinfo.Info, err error, took time.Duration) {
+	if pod == nil {
+		pod = &podinfo.Info{Ref: ref, Request: &resources.Request{}}
+	}
+	outcome := resultGranted
+	if err != nil {
+		outcome = e.countRefusal(pod, err)
+	}
+	e.o.Metrics.ObserveDecision(verbBind, pod.Scheduler, outcome)
+	if !e.o.Log.IsLevelEnabled(logrus.InfoLevel) {
+		return
+	}
+	columns := []resources.Column{resources.CPU, resources.Memory, resources.Pods}
+	usage := e.o.Ledger.AppendUsage(nil, []string{node}, columns)
+	log := e.o.Log.WithFields(podFields(pod)).WithFields(logrus.Fields{
+		"node": node, "result": outcome, "ms": millis(took),
+		"cpu_milli": pod.Request.Value(resources.CPU), "memory_bytes": pod.Request.Value(resources.Memory),
+		"free_cpu_milli": usage[0].Free(), "free_memory_bytes": usage[1].Free(), "free_pods": usage[2].Free(),
+	})
+	if err != nil {
+		log = log.WithError(err)
+	}
+	log.Info(verbBind)
+}
+
+// countRefusal names the kind of a bind's error, and counts a conflict where the
+// ledger had no room.
+func (e *Extender) countRefusal(pod *podinfo.Info, err error) string {
+	var refused interface{ Refusal() *ledger.Rejection }
+	if errors.As(err, &refused) {
+		if r := refused.Refusal(); r != nil && r.Resource != "" {
+			e.o.Metrics.ObserveConflict(pod.Scheduler, r.Resource)
+		}
+	}
+	var kind interface{ Result() string }
+	if errors.As(err, &kind) {
+		return kind.Result()
+	}
+	return resultFailed
+}

@@ -1,0 +1,33 @@
+// Package extender answers the four verbs of the scheduler extender protocol
+// (k8s.io/kube-scheduler/extender/v1): POST /filter, /prioritize, /preempt and
+// /bind. Unmodified kube-schedulers reserve from the ledger through it.
+//
+// Every handler is thin: decode within a bound, decide, encode. filter,
+// prioritize and preempt only read the ledger; bind hands over to the binder,
+// which is where a decision becomes true.
+//
+// # What kube-scheduler makes of the answers
+//
+// Facts of kubernetes pkg/scheduler (extender.go, schedule_one.go and
+// framework/preemption) that the handlers respect:
+//
+//   - It throws away the body of any answer but a 200. So a refusal is a 200,
+//     and a 4xx means only that the request was malformed.
+//   - The reason of a refused node goes into the pod's condition, so it is one
+//     of a few constant texts (reasons.go).
+//   - Nodes in FailedNodes are candidates for preemption, nodes in
+//     FailedAndUnresolvableNodes are not.
+//   - A prioritize that fails is ignored; a filter or preempt that fails ends
+//     the attempt to schedule the pod.
+//   - A node that preempt answers without a victim fails the whole preemption,
+//     and so does a victim that is not on the node.
+//
+// # Speed
+//
+// filter is called once per attempt to schedule a pod, with hundreds of node
+// names. The pod is not decoded where the informer has it at the same resource
+// version, the names are not copied one by one, and the answer is streamed.
+//
+// What may be touched: the package sees the rest of the server only through
+// the interfaces in extender.go.
+package extender

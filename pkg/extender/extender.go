@@ -1,0 +1,180 @@
+package extender
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Binder binds pods. It returns what is known of the pod, nil where nothing is.
+// Its errors may tell their kind in a word by a method Result() string, and the
+// ledger's part in them by a method Refusal() *ledger.Rejection.
+type Binder interface {
+	Bind(ctx context.Context, pod ledger.PodRef, node string) (*podinfo.Info, error)
+}
+
+// Pods is the informer's view of the cluster's pods.
+type Pods interface {
+	// Pod returns the pod of that name, and false where the informer has none.
+	Pod(namespace, name string) (*podinfo.Info, bool)
+}
+
+// Recent remembers the pods that requests were about, for binds that overtake
+// the informer.
+type Recent interface {
+	Add(pod *podinfo.Info)
+	Get(uid types.UID) (*podinfo.Info, bool)
+}
+
+// Refusals is told of pods that were refused a node, so that they can be woken
+// up when there is room.
+type Refusals interface {
+	// Refused records that a pod was refused at least one node. revision is the
+	// ledger's from before that was decided.
+	Refused(pod *podinfo.Info, revision uint64)
+}
+
+// Metrics counts requests and decisions.
+type Metrics interface {
+	httpjson.Observer
+	ObserveDecision(verb, scheduler, result string)
+	ObserveConflict(scheduler, resource string)
+}
+
+// Policy says which nodes prioritize prefers.
+type Policy interface {
+	Scoring() Scoring
+}
+
+// Scoring is how nodes are scored.
+type Scoring struct {
+	// LeastAllocated prefers empty nodes; otherwise full ones are preferred.
+	LeastAllocated bool
+	// Resources are those a node is judged by, with weights above 0.
+	Resources []ResourceWeight
+	// ReservationMatch is from 0 (none) to 10 (above everything else): the
+	// preference for the node that holds the pod's own reservation.
+	ReservationMatch int64
+}
+
+// ResourceWeight is how much one resource counts in a score.
+type ResourceWeight struct {
+	Name   v1.ResourceName
+	Weight int64
+}
+
+// Options configures an Extender. All but Log and MaxBody are required.
+type Options struct {
+	Ledger   *ledger.Ledger
+	Binder   Binder
+	Pods     Pods
+	Recent   Recent
+	Refusals Refusals
+	Metrics  Metrics
+	Policy   Policy
+	Log      *logrus.Logger // nil means none
+	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
+	// enough for a thousand whole nodes.
+	MaxBody int64
+}
+
+const (
+	defaultMaxBody = 32 << 20
+	maxBindBody    = 64 << 10
+)
+
+// Extender serves the verbs. Make one with New.
+type Extender struct {
+	o       Options
+	scratch scratchPool
+}
+
+// New returns an Extender.
+func New(o Options) *Extender {
+	if o.MaxBody <= 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.Log == nil {
+		o.Log = logrus.New()
+		o.Log.SetOutput(io.Discard)
+		o.Log.SetLevel(logrus.PanicLevel)
+	}
+	return &Extender{o: o}
+}
+
+// The verbs, as they are called in paths, metrics and log lines.
+const (
+	verbFilter     = "filter"
+	verbPrioritize = "prioritize"
+	verbPreempt    = "preempt"
+	verbBind       = "bind"
+)
+
+// The results of decisions in metrics and log lines; binds add the words of
+// their errors.
+const (
+	resultGranted = "granted"
+	resultRefused = "refused"
+	resultScored  = "scored"
+	resultFailed  = "failed"
+)
+
+// Register adds the verbs to a router.
+func (e *Extender) Register(router *httprouter.Router) {
+	for verb, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
+		verbFilter: e.filter, verbPrioritize: e.prioritize, verbPreempt: e.preempt, verbBind: e.bind,
+	} {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := handle(w, r); err != nil {
+				httpjson.WriteError(w, err)
+			}
+		})
+		router.Handler(http.MethodPost, "/"+verb, httpjson.Instrument(verb, e.o.Metrics, handler))
+	}
+}
+
+// badRequest makes the error of a malformed request.
+func badRequest(format string, args ...any) error {
+	return httpjson.Errorf(http.StatusBadRequest, format, args...)
+}
+
+// uncountable is the error of a pod that is well-formed but cannot be accounted.
+type uncountable struct{ cause error }
+
+func (u uncountable) Error() string { return "the pod cannot be scheduled: " + u.cause.Error() }
+
+// asBadRequest is for verbs whose answer has no field for an error.
+func asBadRequest(err error) error {
+	var u uncountable
+	if errors.As(err, &u) {
+		return badRequest("%s", u.Error())
+	}
+	return err
+}
+
+// debug returns the fields of a log line about a pod, and false where nobody
+// would read it.
+func (e *Extender) debug(pod *podinfo.Info) (*logrus.Entry, bool) {
+	if !e.o.Log.IsLevelEnabled(logrus.DebugLevel) {
+		return nil, false
+	}
+	return e.o.Log.WithFields(podFields(pod)), true
+}
+
+func podFields(pod *podinfo.Info) logrus.Fields {
+	return logrus.Fields{"pod": pod.Ref.String(), "uid": pod.Ref.UID, "scheduler": pod.Scheduler}
+}
+
+// millis rounds a duration for a log line.
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

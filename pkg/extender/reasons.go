@@ -1,0 +1,29 @@
+package extender
+
+import "github.com/globalreserve/globalreserve/pkg/ledger"
+
+// refusal is what filter says of a node it refuses.
+type refusal struct {
+	// text goes into the pod's condition. It is constant: kube-scheduler takes a
+	// text that changes for news of the pod and tries it again at once.
+	text string
+	// unresolvable says that evicting pods from the node would not help, so that
+	// kube-scheduler does not look for victims there.
+	unresolvable bool
+	// wakes says that the ledger may take back the refusal without an event that
+	// schedulers watch, or before or after they have seen it.
+	wakes bool
+}
+
+// refusals has an entry for every reason filter can meet. Only a lack of
+// something that pods use up can be mended by evicting pods. The in-tree
+// plugins make the same difference (NodeResourcesFit and NodePorts against
+// NodeUnschedulable).
+var refusals = [ledger.BindInFlight + 1]refusal{
+	ledger.InsufficientResource: {text: "GlobalReserve: not enough room left on the node", wakes: true},
+	ledger.HostPortConflict:     {text: "GlobalReserve: a host port is taken on the node", wakes: true},
+	ledger.NodeUnknown:          {text: "GlobalReserve: the node is not in the ledger", unresolvable: true, wakes: true},
+	ledger.NodeUnschedulable:    {text: "GlobalReserve: the node is cordoned", unresolvable: true, wakes: true},
+	ledger.ClaimedElsewhere:     {text: "GlobalReserve: the pod holds a reservation on another node", unresolvable: true, wakes: true},
+	ledger.PodGone:              {text: "GlobalReserve: the pod was deleted or has finished", unresolvable: true},
+}

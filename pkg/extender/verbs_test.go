@@ -1,0 +1,378 @@
+package extender
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// What the server hands in fits.
+var (
+	_ Binder   = (*binder.Binder)(nil)
+	_ Pods     = (*clusterstate.Cache)(nil)
+	_ Recent   = (*binder.Recent)(nil)
+	_ Refusals = (*controller.Wakeups)(nil)
+	_ Metrics  = (*metrics.Metrics)(nil)
+)
+
+func unmarshal(text string, into any) error { return httpjson.Unmarshal([]byte(text), into) }
+
+func TestPrioritize(t *testing.T) {
+	cpu := []ResourceWeight{{"cpu", 1}}
+	tests := map[string]struct {
+		scoring Scoring
+		reserve string // the node the pod has a reservation on
+		want    map[string]int64
+	}{
+		// The pod asks for 1000m and 1G. Nodes of 4000m and 4G: idle has nothing
+		// on it, half has 2000m and 0.
+		"MostAllocated":  {scoring: Scoring{Resources: cpu}, want: map[string]int64{"idle": 3, "half": 8, "unknown": 0}},
+		"LeastAllocated": {scoring: Scoring{Resources: cpu, LeastAllocated: true}, want: map[string]int64{"idle": 8, "half": 3, "unknown": 0}},
+		"weights": {
+			scoring: Scoring{Resources: []ResourceWeight{{"cpu", 3}, {"memory", 1}}},
+			want:    map[string]int64{"idle": 3, "half": 6},
+		},
+		"a resource the pod does not ask for": {
+			scoring: Scoring{Resources: []ResourceWeight{{"cpu", 1}, {"example.com/gpu", 100}}},
+			want:    map[string]int64{"idle": 3, "half": 8},
+		},
+		"a resource nobody has": {
+			scoring: Scoring{Resources: []ResourceWeight{{"example.com/none", 100}}}, want: map[string]int64{"idle": 0},
+		},
+		"no resources": {want: map[string]int64{"idle": 0, "half": 0}},
+		"reservation above all": {
+			scoring: Scoring{Resources: cpu, ReservationMatch: 10}, reserve: "idle",
+			want: map[string]int64{"idle": 10, "half": 0},
+		},
+		"reservation by half": {
+			// idle has the pod's 1000m in its use already: 25 of 100.
+			scoring: Scoring{Resources: cpu, ReservationMatch: 5}, reserve: "idle",
+			want: map[string]int64{"idle": 6, "half": 4},
+		},
+		"reservation without preference": {
+			scoring: Scoring{Resources: cpu}, reserve: "idle", want: map[string]int64{"idle": 3, "half": 8},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w, p := newWorld(t), newPod("p")
+			w.scoring = tt.scoring
+			_, ok := w.ledger.Table().Intern("example.com/gpu")
+			require.True(t, ok)
+			w.node("idle", 4000, 4e9)
+			w.node("half", 4000, 4e9)
+			w.run("1", "half", 2000, 0)
+			if tt.reserve != "" {
+				w.reserve(p, tt.reserve)
+			}
+			names, whole := []string{}, &v1.NodeList{}
+			for n := range tt.want {
+				names = append(names, n)
+				whole.Items = append(whole.Items, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}})
+			}
+			for _, args := range []extenderv1.ExtenderArgs{{Pod: p, NodeNames: &names}, {Pod: p, Nodes: whole}} {
+				var got extenderv1.HostPriorityList
+				w.ask("prioritize", args, &got)
+				require.Len(t, got, len(tt.want))
+				for i, n := range names {
+					assert.Equal(t, extenderv1.HostPriority{Host: n, Score: tt.want[n]}, got[i])
+				}
+			}
+			assert.Equal(t, []string{"prioritize scheduler scored", "prioritize scheduler scored"}, w.decisions)
+		})
+	}
+}
+
+func TestNodeScoreExtremes(t *testing.T) {
+	huge := int64(math.MaxInt64)
+	for _, u := range []ledger.Usage{
+		{Allocatable: 0, Used: 5},
+		{Allocatable: 1, Used: 0},
+		{Allocatable: huge, Used: huge},
+		{Allocatable: 1, Used: huge},
+		{Allocatable: huge, Used: 0},
+		{Allocatable: -1, Used: 1},
+		{Allocatable: 10, Used: -10},
+	} {
+		for _, least := range []bool{false, true} {
+			for _, request := range []int64{0, 1, huge} {
+				got := nodeScore([]factor{{weight: 100, request: request}}, []ledger.Usage{u}, least, false)
+				assert.GreaterOrEqual(t, got, extenderv1.MinExtenderPriority, "%+v", u)
+				assert.LessOrEqual(t, got, extenderv1.MaxExtenderPriority, "%+v", u)
+			}
+		}
+	}
+	assert.Equal(t, int64(10), nodeScore([]factor{{1, 1}}, []ledger.Usage{{Allocatable: 4, Used: 3}}, false, false))
+	assert.Equal(t, int64(0), nodeScore([]factor{{1, 2}}, []ledger.Usage{{Allocatable: 4, Used: 3}}, true, false))
+}
+
+func TestPreempt(t *testing.T) {
+	meta := func(violations int64, uids ...string) *extenderv1.MetaVictims {
+		v := &extenderv1.MetaVictims{NumPDBViolations: violations}
+		for _, uid := range uids {
+			v.Pods = append(v.Pods, &extenderv1.MetaPod{UID: uid})
+		}
+		return v
+	}
+	tests := map[string]struct {
+		setup      func(w *world, p *v1.Pod)
+		candidates map[string]*extenderv1.MetaVictims
+		kept       map[string]*extenderv1.MetaVictims
+	}{
+		"enough goes":     {candidates: map[string]*extenderv1.MetaVictims{"n": meta(2, "big")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(2, "big")}},
+		"too little goes": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small")}},
+		"one of two nodes": {
+			candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "big"), "m": meta(0, "small")},
+			kept:       map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "big")},
+		},
+		"unknown node":                     {candidates: map[string]*extenderv1.MetaVictims{"x": meta(0, "big")}},
+		"victims of another node":          {candidates: map[string]*extenderv1.MetaVictims{"m": meta(0, "big")}},
+		"no victims":                       {candidates: map[string]*extenderv1.MetaVictims{"n": meta(1)}},
+		"no victims where it would fit":    {candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0)}},
+		"null for victims":                 {candidates: map[string]*extenderv1.MetaVictims{"n": nil}},
+		"null for a victim":                {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil}}}},
+		"a victim without UID":             {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "")}},
+		"null for a victim next to one":    {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil, {UID: "big"}}}}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
+		"the same victim twice":            {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "small")}},
+		"no candidates":                    {candidates: map[string]*extenderv1.MetaVictims{}},
+		"null for candidates":              {},
+		"the pod is reserved elsewhere":    {setup: func(w *world, p *v1.Pod) { w.reserve(p, "idle") }, candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
+		"just enough goes":                 {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}},
+		"a reservation keeps its room":     {setup: func(w *world, _ *v1.Pod) { w.reserveRest("n", 300) }, candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}},
+		"a victim the ledger knows not":    {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody")}},
+		"one known victim is all it needs": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody", "big")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody", "big")}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w, p := newWorld(t), newPod("p")
+			w.node("n", 4000, 4e9)
+			w.node("m", 4000, 4e9)
+			w.node("idle", 4000, 4e9)
+			w.run("small", "n", 300, 0)
+			w.run("big", "n", 3000, 0)
+			w.run("full", "m", 4000, 0)
+			w.run("rest", "n", 300, 0)
+			if tt.setup != nil {
+				tt.setup(w, p)
+			}
+			want := tt.kept
+			if want == nil {
+				want = map[string]*extenderv1.MetaVictims{}
+			}
+			var got extenderv1.ExtenderPreemptionResult
+			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: tt.candidates}, &got)
+			assert.Equal(t, want, got.NodeNameToMetaVictims)
+			result := map[bool]string{true: "granted", false: "refused"}[len(want) > 0]
+			assert.Equal(t, []string{"preempt scheduler " + result}, w.decisions)
+
+			got = extenderv1.ExtenderPreemptionResult{}
+			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToVictims: wholeVictims(tt.candidates)}, &got)
+			assert.Equal(t, want, got.NodeNameToMetaVictims)
+		})
+	}
+}
+
+// reserveRest holds so many milli-CPU more on a node for some pod.
+func (w *world) reserveRest(node string, cpu int64) {
+	p := newPod("reserved")
+	q := p.Spec.Containers[0].Resources.Requests["cpu"]
+	q.SetMilli(cpu)
+	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": q}
+	w.reserve(p, node)
+}
+
+// wholeVictims are candidates in the form for schedulers that send whole pods.
+func wholeVictims(metas map[string]*extenderv1.MetaVictims) map[string]*extenderv1.Victims {
+	whole := map[string]*extenderv1.Victims{}
+	for node, meta := range metas {
+		if meta == nil {
+			whole[node] = nil
+			continue
+		}
+		v := &extenderv1.Victims{NumPDBViolations: meta.NumPDBViolations}
+		for _, m := range meta.Pods {
+			if m == nil {
+				v.Pods = append(v.Pods, nil)
+				continue
+			}
+			pod := newPod("victim")
+			pod.UID = types.UID(m.UID)
+			v.Pods = append(v.Pods, pod)
+		}
+		whole[node] = v
+	}
+	return whole
+}
+
+func TestBind(t *testing.T) {
+	rejection := &ledger.Rejection{Pod: ledger.PodRef{Namespace: "ns", Name: "p"}, Node: "n", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 1000, Free: 500}
+	tests := map[string]struct {
+		err       error
+		unknown   bool // nothing is known of the pod
+		result    string
+		message   string
+		conflicts []string
+	}{
+		"success": {result: "granted"},
+		"refused": {
+			err: &binder.Error{Outcome: binder.Refused, Rejection: rejection}, result: "refused",
+			message: `node "n" has too little cpu for pod ns/p: requested 1000, free 500`, conflicts: []string{"scheduler cpu"},
+		},
+		"refused, but not for room": {
+			err:    &binder.Error{Outcome: binder.Refused, Rejection: &ledger.Rejection{Reason: ledger.NodeUnknown, Node: "n"}},
+			result: "refused", message: "is not in the ledger",
+		},
+		"gone":          {err: binder.ErrPodGone, unknown: true, result: "pod_gone", message: "was deleted"},
+		"unknown":       {err: fmt.Errorf("wrapped: %w", binder.ErrUnknownOutcome), result: "unknown", message: "not known yet"},
+		"another error": {err: errors.New("boom"), result: "failed", message: "boom"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w, p := newWorld(t), newPod("p")
+			w.node("n", 4000, 4e9)
+			w.bindFunc = func(pod ledger.PodRef, node string) (*podinfo.Info, error) {
+				assert.Equal(t, ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid-p"}, pod)
+				assert.Equal(t, "n", node)
+				if tt.err == nil {
+					w.reserve(p, "n")
+				}
+				if tt.unknown {
+					return nil, tt.err
+				}
+				info, err := podinfo.New(w.ledger.Table(), p)
+				require.NoError(t, err)
+				return info, tt.err
+			}
+			var got extenderv1.ExtenderBindingResult
+			w.ask("bind", extenderv1.ExtenderBindingArgs{PodName: "p", PodNamespace: "ns", PodUID: "uid-p", Node: "n"}, &got)
+			assert.Contains(t, got.Error, tt.message)
+			assert.Equal(t, tt.err == nil, got.Error == "")
+			scheduler := "scheduler"
+			if tt.unknown {
+				scheduler = ""
+			}
+			assert.Equal(t, []string{"bind " + scheduler + " " + tt.result}, w.decisions)
+			assert.Equal(t, tt.conflicts, w.conflicts)
+
+			require.Len(t, w.logs.AllEntries(), 1)
+			line := w.logs.LastEntry()
+			assert.Equal(t, logrus.InfoLevel, line.Level)
+			assert.Equal(t, "ns/p", line.Data["pod"])
+			assert.Equal(t, types.UID("uid-p"), line.Data["uid"])
+			assert.Equal(t, "n", line.Data["node"])
+			assert.Equal(t, tt.result, line.Data["result"])
+			if tt.err == nil {
+				assert.Equal(t, int64(1000), line.Data["cpu_milli"])
+				assert.Equal(t, int64(1e9), line.Data["memory_bytes"])
+				assert.Equal(t, int64(3000), line.Data["free_cpu_milli"])
+				assert.Equal(t, int64(3e9), line.Data["free_memory_bytes"])
+			}
+		})
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	pod := `{"metadata":{"namespace":"ns","name":"p","uid":"u"}}`
+	long := strings.Repeat("a", 254)
+	args := func(pod string) string { return `{"Pod":` + pod + `,"NodeNames":["n"]}` }
+	bind := func(name, namespace, uid, node string) string {
+		return fmt.Sprintf(`{"PodName":%q,"PodNamespace":%q,"PodUID":%q,"Node":%q}`, name, namespace, uid, node)
+	}
+	tests := map[string]struct {
+		verbs   string
+		body    string
+		code    int
+		message string
+	}{
+		"no body":               {"filter prioritize preempt bind", "", 400, "empty"},
+		"no JSON":               {"filter prioritize preempt bind", "hello", 400, "not valid JSON"},
+		"an array":              {"filter prioritize preempt bind", "[]", 400, "want an object"},
+		"half a body":           {"filter prioritize preempt bind", `{"Pod":{"metadata`, 400, "too early"},
+		"invalid UTF-8":         {"filter prioritize preempt", args("{\"metadata\":{\"name\":\"\xff\"}}"), 400, "UTF-8"},
+		"too deep":              {"filter prioritize preempt", args(strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200)), 400, "nested deeper"},
+		"too large":             {"filter prioritize preempt", args(`{"a":"` + strings.Repeat("a", 1<<20) + `"}`), 413, "larger than the limit"},
+		"nothing":               {"filter prioritize", `{}`, 400, "Nodes and NodeNames are both missing"},
+		"no nodes":              {"filter prioritize", `{"Pod":` + pod + `,"Nodes":null,"NodeNames":null}`, 400, "both missing"},
+		"no pod":                {"filter prioritize preempt", `{"NodeNames":["n"]}`, 400, "Pod is missing"},
+		"null for a pod":        {"filter prioritize preempt", args("null"), 400, "Pod is missing"},
+		"a pod that is text":    {"filter prioritize preempt", args(`"p"`), 400, "Pod: "},
+		"an empty pod":          {"filter prioritize preempt", args("{}"), 400, "is missing"},
+		"no UID":                {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p"}}`), 400, "Pod.metadata.uid is missing"},
+		"no name":               {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","uid":"u"}}`), 400, "Pod.metadata.name is missing"},
+		"no namespace":          {"filter prioritize preempt", args(`{"metadata":{"name":"p","uid":"u"}}`), 400, "Pod.metadata.namespace is missing"},
+		"a long UID":            {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"` + long + `"}}`), 400, "longer than 253"},
+		"wrong type in the pod": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},"spec":{"containers":5}}`), 400, "/spec/containers"},
+		"a bad quantity": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},` +
+			`"spec":{"containers":[{"resources":{"requests":{"cpu":"lots"}}}]}}`), 400, "/spec/containers/0/resources/requests/cpu"},
+		"names that are none":       {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":[1]}`, 400, "/NodeNames"},
+		"names in an object":        {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":{}}`, 400, "/NodeNames"},
+		"nodes in an array":         {"filter prioritize", `{"Pod":` + pod + `,"Nodes":[]}`, 400, "/Nodes"},
+		"items that are no nodes":   {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":["n"]}}`, 400, "/Nodes/items/0"},
+		"a node without a name":     {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{}}]}}`, 400, "Nodes.items[0].metadata.name is missing"},
+		"null for a node":           {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":[null]}}`, 400, "Nodes.items[0].metadata.name is missing"},
+		"victims in an array":       {"preempt", `{"Pod":` + pod + `,"NodeNameToMetaVictims":[]}`, 400, "/NodeNameToMetaVictims"},
+		"victims that are no pods":  {"preempt", `{"Pod":` + pod + `,"NodeNameToVictims":{"n":{"Pods":["a"]}}}`, 400, "/NodeNameToVictims/n/Pods/0"},
+		"a fraction of a violation": {"preempt", `{"Pod":` + pod + `,"NodeNameToMetaVictims":{"n":{"NumPDBViolations":1.5}}}`, 400, "NumPDBViolations"},
+		"bind: nothing":             {"bind", `{}`, 400, "PodName is missing"},
+		"bind: no namespace":        {"bind", bind("p", "", "u", "n"), 400, "PodNamespace is missing"},
+		"bind: no UID":              {"bind", bind("p", "ns", "", "n"), 400, "PodUID is missing"},
+		"bind: no node":             {"bind", bind("p", "ns", "u", ""), 400, "Node is missing"},
+		"bind: a path for a name":   {"bind", bind("../p", "ns", "u", "n"), 400, "PodName"},
+		"bind: NUL in a name":       {"bind", `{"PodName":"p\u0000","PodNamespace":"ns","PodUID":"u","Node":"n"}`, 400, "PodName"},
+		"bind: a line feed":         {"bind", bind("p", "ns", "u\nx", "n"), 400, "PodUID"},
+		"bind: a long UID":          {"bind", bind("p", "ns", long, "n"), 400, "PodUID"},
+		"bind: a dotted namespace":  {"bind", bind("p", "n.s", "u", "n"), 400, "PodNamespace"},
+		"bind: a node in capitals":  {"bind", bind("p", "ns", "u", "Node"), 400, "Node"},
+		"bind: a number":            {"bind", `{"PodName":5}`, 400, "/PodName"},
+		"bind: too large":           {"bind", `{"PodName":"` + strings.Repeat("a", 65<<10) + `"}`, 413, "larger than the limit"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, verb := range strings.Fields(tt.verbs) {
+				w := newWorld(t)
+				w.o.MaxBody = 1 << 20
+				w.node("n", 4000, 4e9)
+				before := w.ledger.Revision()
+				got := w.post(verb, tt.body)
+				assert.Equal(t, tt.code, got.Code, "%s: %s", verb, got.Body)
+				var body httpjson.ErrorBody
+				require.NoError(t, unmarshal(got.Body.String(), &body))
+				assert.Contains(t, body.Error, tt.message, verb)
+				assert.Equal(t, before, w.ledger.Revision())
+				assert.Empty(t, w.decisions)
+				assert.Empty(t, w.recent)
+				assert.Zero(t, w.binds)
+				assert.Equal(t, []string{fmt.Sprint(verb, " ", tt.code)}, w.requests)
+			}
+		})
+	}
+}
+
+func TestMethods(t *testing.T) {
+	w := newWorld(t)
+	for _, verb := range []string{"filter", "prioritize", "preempt", "bind"} {
+		handle, _, _ := w.router.Lookup(http.MethodGet, "/"+verb)
+		assert.Nil(t, handle)
+		handle, _, _ = w.router.Lookup(http.MethodPost, "/"+verb)
+		assert.NotNil(t, handle)
+	}
+}
