@@ -248,8 +248,7 @@ func TestAGapInTheWatch(t *testing.T) {
 		f.told.take()
 		f.podServer.gap(20, aPod("kept", 3, on("n1")), aPod("anew", 15, on("n1")), aPod("late", 16, on("n1")), aPod("unasked", 17, on("n1")))
 		f.nodeServer.gap(20, aNode("n1", 1, "4"), aNode("anew", 19, "8"))
-		time.Sleep(time.Minute) // the reflectors' back-off
-		synctest.Wait()
+		pass(time.Minute) // the reflectors' back-off
 
 		assert.Nil(t, f.claim("deleted"))
 		assert.Equal(t, ledger.Bound, f.claim("kept").State)
@@ -317,7 +316,7 @@ func TestStopIsQuickWhileTheAPIServerIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f.synced = make(chan struct{})
 		require.NoError(t, f.Start(t.Context()))
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		assert.False(t, f.Synced())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -335,7 +334,7 @@ func TestItComesBackToARestartedAPIServerWithinSeconds(t *testing.T) {
 		f.synced = make(chan struct{})
 		require.NoError(t, f.Start(t.Context()))
 		defer f.Stop()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		f.podServer.mu.Lock()
 		f.podServer.down = nil
 		f.podServer.mu.Unlock()

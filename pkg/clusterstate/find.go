@@ -92,8 +92,7 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	for _, r := range l.onNode[name] {
-		claim, ok := l.ledger.Claim(r.Ref)
-		l.compare(orNil(claim, ok), &r.Info, r.Ref)
+		l.compare(l.claimOf(r.Ref), &r.Info, r.Ref)
 	}
 }
 
@@ -171,8 +170,7 @@ func (c *Comparer) findLivePods(ctx context.Context, found map[suspicion]source,
 
 func (c *Comparer) compareLivePod(pod *v1.Pod, found map[suspicion]source) {
 	r := newPodRecord(c.ledger.Table(), pod)
-	claim, ok := c.ledger.Claim(r.Ref)
-	if kind := diagnosePod(orNil(claim, ok), &r.Info); kind != "" {
+	if kind := diagnosePod(c.claimOf(r.Ref), &r.Info); kind != "" {
 		addListed(found, suspicion{kind: kind, pod: r.Ref, live: true})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
@@ -77,6 +79,12 @@ func aNode(name string, version int, cpu string, options ...func(*v1.Node)) *v1.
 
 func nodeUID(uid types.UID) func(*v1.Node) { return func(n *v1.Node) { n.UID = uid } }
 func cordoned(n *v1.Node)                  { n.Spec.Unschedulable = true }
+
+// pass lets time pass in a synctest bubble, and what happens in it end.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
 
 // quiet is a logger that says nothing.
 func quiet() *logrus.Logger {

@@ -45,25 +45,27 @@ func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion, maxLookup
 // judge settles one suspicion: nil is for one that is not true, or no more.
 func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) {
 	if s.node != "" {
-		var live *nodeRecord
-		before := c.cache.nodes.get(s.node)
-		if s.live {
-			var err error
-			if live, err = c.fetchNode(ctx, s.node); err != nil {
-				return nil, err
-			}
-		}
-		return c.judgeNode(s, live, before), nil
+		return c.judgeNode(ctx, s)
 	}
-	var live *podRecord
-	if s.live {
-		var err error
-		if live, err = c.fetchPod(ctx, s.pod); err != nil {
-			return nil, err
+	if !s.live {
+		d, sure := c.judgePod(s, answer{})
+		if sure {
+			return d, nil
 		}
+		s.live = true
 	}
-	return c.judgePod(s, live), nil
+	before := c.cache.pods.get(podKey{s.pod.Namespace, s.pod.Name})
+	live, err := c.fetchPod(ctx, s.pod)
+	if err != nil {
+		return nil, err
+	}
+	d, _ := c.judgePod(s, answer{pod: live, before: before})
+	return d, nil
 }
+
+// answer is what the API server said of a pod, nil where it is gone, and what
+// the cache held when it was asked.
+type answer struct{ pod, before *podRecord }
 
 // fetchPod reads a pod from the API server, past every cache; nil is a pod that
 // is gone.
@@ -94,32 +96,36 @@ func (c *Comparer) fetchNode(ctx context.Context, name string) (*nodeRecord, err
 	}
 }
 
-// judgePod compares once more, with nothing changing meanwhile, and repairs. live
-// is what the API server said, where it was asked.
-func (c *Comparer) judgePod(s suspicion, live *podRecord) *Difference {
-	d, change := c.settlePod(s, live)
+// judgePod compares once more, with nothing changing meanwhile, and repairs. sure
+// is false where only the API server can tell who is right.
+func (c *Comparer) judgePod(s suspicion, live answer) (d *Difference, sure bool) {
+	d, change, sure := c.settlePod(s, live)
 	if change != nil {
 		c.cache.tell(*change)
 	}
-	return d
+	return d, sure
 }
 
-func (c *Comparer) settlePod(s suspicion, live *podRecord) (*Difference, *podChange) {
+func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *podChange, sure bool) {
 	c.cache.apply.Lock()
 	defer c.cache.apply.Unlock()
-	record := c.evidence(s, live)
-	var pod *podinfo.Info
-	if record != nil {
-		pod = &record.Info
+	record := c.cache.pods.get(podKey{s.pod.Namespace, s.pod.Name})
+	if s.live {
+		if record != live.before {
+			return nil, nil, true // the cache has overtaken the answer
+		}
+		record = live.pod
+	} else if record != nil && s.pod.UID != "" && record.Ref.UID != s.pod.UID {
+		record = nil
 	}
-	view, ok := c.ledger.Claim(s.pod)
-	claim := orNil(view, ok)
+	pod := record.info()
+	claim := c.claimOf(s.pod)
 	kind := diagnosePod(claim, pod)
 	if kind == "" || (!s.live && needsLive(kind, pod)) || inFlight(kind, claim, pod) {
-		return nil, nil
+		return nil, nil, true
 	}
 	table := c.ledger.Table()
-	d := &Difference{
+	d = &Difference{
 		Kind: kind, Pod: s.pod, Live: s.live,
 		Ledger: describeClaim(table, claim), Cluster: describePod(table, pod),
 	}
@@ -128,30 +134,24 @@ func (c *Comparer) settlePod(s suspicion, live *podRecord) (*Difference, *podCha
 	} else {
 		d.Node = pod.Node
 	}
-	change := c.repairPod(s.pod, record)
-	if change != nil && record != nil && record.Bound() && change.observed == ledger.ObservedNothing {
-		return nil, change // the ledger knows something newer, so it was right
+	change = c.repairPod(s.pod, record)
+	if ignored := change != nil && record.bound() && change.observed == ledger.ObservedNothing; ignored {
+		// The ledger has it from somebody that the pod is beyond this state.
+		if !s.live {
+			return nil, change, false
+		}
+		// The API server says it is not: a state without a version is taken for new.
+		o := record.observation()
+		o.ResourceVersion = 0
+		change.observed = c.ledger.ObservePod(o)
 	}
-	view, ok = c.ledger.Claim(s.pod)
-	d.Repaired = diagnosePod(orNil(view, ok), pod) == ""
-	return d, change
+	d.Repaired = diagnosePod(c.claimOf(s.pod), pod) == ""
+	return d, change, true
 }
 
-// evidence is the newest known state of a pod, nil where it is gone: what the
-// API server said, unless the cache has overtaken that; without such an answer,
-// what the cache has. The cache's lock is held.
-func (c *Comparer) evidence(s suspicion, live *podRecord) *podRecord {
-	held := c.cache.pods.get(podKey{s.pod.Namespace, s.pod.Name})
-	if held != nil && s.pod.UID != "" && held.Ref.UID != s.pod.UID {
-		held = nil
-	}
-	if !s.live {
-		return held
-	}
-	if live != nil && held != nil && older(live.ResourceVersion, held.ResourceVersion) {
-		return held
-	}
-	return live
+func (c *Comparer) claimOf(pod ledger.PodRef) *ledger.ClaimView {
+	claim, ok := c.ledger.Claim(pod)
+	return orNil(claim, ok)
 }
 
 // inFlight reports whether a claim is ahead of its pod because a bind has not
@@ -180,19 +180,26 @@ func (c *Comparer) repairPod(ref ledger.PodRef, record *podRecord) *podChange {
 }
 
 // judgeNode compares once more, with nothing changing meanwhile, and repairs.
-// before is what the cache held when the API server was asked.
-func (c *Comparer) judgeNode(s suspicion, live, before *nodeRecord) *Difference {
-	c.cache.apply.Lock()
-	defer c.cache.apply.Unlock()
-	record := c.cache.nodes.get(s.node)
+func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, error) {
+	before := c.cache.nodes.get(s.node)
+	record := before
 	if s.live {
-		if record != before {
-			return nil // the cache has overtaken the answer
-		}
-		if live == nil || record == nil || !older(live.version, record.version) {
-			record = live
+		var err error
+		if record, err = c.fetchNode(ctx, s.node); err != nil {
+			return nil, err
 		}
 	}
+	c.cache.apply.Lock()
+	defer c.cache.apply.Unlock()
+	if c.cache.nodes.get(s.node) != before {
+		return nil, nil // it changed meanwhile
+	}
+	return c.settleNode(s, record), nil
+}
+
+// settleNode compares the ledger's node with the cluster's and repairs. The
+// cache's lock is held.
+func (c *Comparer) settleNode(s suspicion, record *nodeRecord) *Difference {
 	table := c.ledger.Table()
 	view, _, ok := c.ledger.Node(s.node)
 	kind := diagnoseNode(table, orNil(view, ok), record)

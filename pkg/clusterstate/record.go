@@ -93,6 +93,17 @@ func parseVersion(s string) uint64 {
 	return version
 }
 
+// info returns the shared part of a record, nil of none.
+func (r *podRecord) info() *podinfo.Info {
+	if r == nil {
+		return nil
+	}
+	return &r.Info
+}
+
+// bound reports whether there is a record, of a pod that uses room on a node.
+func (r *podRecord) bound() bool { return r != nil && r.Bound() }
+
 // older reports whether version a is known to be of an older state than b.
 func older(a, b uint64) bool { return a != 0 && b != 0 && a < b }
 
