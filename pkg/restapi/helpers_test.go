@@ -278,3 +278,18 @@ func pod2(pod *v1.Pod, name string) *v1.Pod {
 func nameOnly(pod *v1.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 }
+
+// recordedStream is the client of a stream that is not sent anywhere.
+type recordedStream struct {
+	bytes.Buffer
+	header http.Header
+}
+
+func (r *recordedStream) Header() http.Header { return r.header }
+func (r *recordedStream) WriteHeader(int)     {}
+func (r *recordedStream) Flush()              {}
+
+func recordStream() (*stream, *http.Request) {
+	w := &recordedStream{header: http.Header{}}
+	return newStream(w, time.Second), httptest.NewRequest(http.MethodGet, "/v1/watch", http.NoBody)
+}

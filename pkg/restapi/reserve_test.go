@@ -111,7 +111,8 @@ func TestReserveModes(t *testing.T) {
 			})
 			assert.Equal(t, tc.failed, answer.FailedPods)
 			assert.Equal(t, tc.isErr, answer.Error != "", answer.Error)
-			assert.Equal(t, tc.states, []ledger.State{f.state(a), f.state(b)})
+			got := []ledger.State{f.state(a), f.state(b)}
+			assert.Equal(t, tc.states, got)
 			if tc.dryRun {
 				assert.Equal(t, before, f.ledger.Revision())
 			}
