@@ -14,6 +14,9 @@ type account struct {
 	table *resources.Table
 	nodes map[string]*nodeState
 	pods  map[types.UID]*podState
+	// binds counts how often a pod got a node; moves counts those and every other time a pod
+	// appeared, finished or went.
+	binds, moves int
 }
 
 // amounts maps a resource's column to milli-CPU, bytes or a count.
@@ -82,6 +85,12 @@ func (a *account) setPod(pod *corev1.Pod) []excess {
 	p.pod = pod
 	before, now := p.node, countsOn(pod)
 	p.node = now
+	if !known || before != now {
+		a.moves++
+	}
+	if now != "" && before != now {
+		a.binds++
+	}
 	var found []excess
 	if before != "" && before != now {
 		found = a.leave(before, pod.UID)
@@ -106,6 +115,7 @@ func (a *account) removePod(uid types.UID) []excess {
 		return nil
 	}
 	delete(a.pods, uid)
+	a.moves++
 	if p.node == "" {
 		return nil
 	}

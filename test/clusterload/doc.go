@@ -20,6 +20,7 @@ What lives where:
   - workload.go makes pods and groups of pods; apply.go creates and deletes them
   - server.go   runs the globalreserve binary with the rights of its manifests;
     schedulerconfig.go puts a configuration of scheduler-config/ in front of it
+  - groupscheduler.go  runs the example group scheduler as a process
 
 The verdict comes from the API server alone and never from the GlobalReserve server: of the product
 the package uses only pkg/resources, which is checked against kube-scheduler's own arithmetic.

@@ -18,15 +18,20 @@ const (
 // ErrStuck means that a pod was left waiting although it would fit.
 var ErrStuck = errors.New("pods wait although they would fit")
 
-// AwaitSettled returns when no pending pod would fit any more and no pod has changed for the time
-// given, which lets binds that are under way arrive. When the context ends before that, the error
+// AwaitSettled returns when no pending pod would fit any more and no pod has come, gone or been bound
+// for the time given, which lets binds that are under way arrive. When the context ends before that, the error
 // says why, and is ErrStuck where pods wait that would fit. The snapshot is the last one either way.
 func (w *Watcher) AwaitSettled(ctx context.Context, quiet time.Duration) (Snapshot, error) {
 	for {
 		snapshot := w.Snapshot()
 		still := time.Since(snapshot.LastChange)
 		if len(snapshot.FittingPods) == 0 && still >= quiet {
-			return snapshot, nil
+			if err := w.CatchUp(ctx); err != nil {
+				return snapshot, err
+			}
+			if now := w.Snapshot(); now.LastChange.Equal(snapshot.LastChange) {
+				return now, nil
+			}
 		}
 		pause(ctx, settlePoll)
 		if ctx.Err() == nil {
@@ -35,7 +40,7 @@ func (w *Watcher) AwaitSettled(ctx context.Context, quiet time.Duration) (Snapsh
 		if len(snapshot.FittingPods) > 0 {
 			return snapshot, fmt.Errorf("%w: %s", ErrStuck, nameStuck(snapshot.FittingPods))
 		}
-		return snapshot, fmt.Errorf("pods still change, last %s ago: %w", still.Round(time.Millisecond), ctx.Err())
+		return snapshot, fmt.Errorf("pods still come, go or are bound, last %s ago: %w", still.Round(time.Millisecond), ctx.Err())
 	}
 }
 

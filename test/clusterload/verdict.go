@@ -96,8 +96,9 @@ type Snapshot struct {
 	Groups []Group
 	// FittingPods lists the pods that wait although they would fit.
 	FittingPods []FittingPod
-	// LastChange is when a pod last changed.
-	LastChange time.Time
+	// LastBind is when a pod last got a node, LastChange when one last did that, appeared, finished
+	// or went.
+	LastBind, LastChange time.Time
 }
 
 // Group is the state of a group of pods that is to run whole or not at all.
@@ -132,8 +133,8 @@ func (w *Watcher) Snapshot() Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := Snapshot{
-		Pods: len(w.account.pods), OvercommittedNodes: w.account.overcommitted(), LastChange: w.lastChange,
-		FittingPods: w.account.fittingPods(),
+		Pods: len(w.account.pods), OvercommittedNodes: w.account.overcommitted(),
+		FittingPods: w.account.fittingPods(), LastBind: w.lastBind, LastChange: w.lastChange,
 	}
 	groups := map[[2]string]*Group{}
 	for _, p := range w.account.pods {

@@ -35,7 +35,8 @@ type Watcher struct {
 	violations []Violation
 	peak       Peak
 	gaps       int
-	lastChange time.Time     // of any pod
+	lastChange time.Time // of where pods are
+	lastBind   time.Time
 	podVersion string        // of the last event of a pod
 	changed    chan struct{} // closed at the next change, and replaced
 }
@@ -111,11 +112,11 @@ func (w *Watcher) pods() stream {
 			return api.Watch(ctx, options)
 		},
 		set: func(object runtime.Object) []excess {
-			w.lastChange, w.podVersion = time.Now(), versionOf(object)
+			w.podVersion = versionOf(object)
 			return w.account.setPod(object.(*corev1.Pod))
 		},
 		remove: func(object runtime.Object) []excess {
-			w.lastChange, w.podVersion = time.Now(), versionOf(object)
+			w.podVersion = versionOf(object)
 			return w.account.removePod(object.(*corev1.Pod).UID)
 		},
 		prune: func(listed map[types.UID]bool) {
@@ -206,11 +207,19 @@ func (w *Watcher) watchOnce(ctx context.Context, s stream, version string) (stri
 func (w *Watcher) take(object runtime.Object, change func(runtime.Object) []excess) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	now := time.Now()
+	binds, moves := w.account.binds, w.account.moves
 	for _, e := range change(object) {
 		w.violations = append(w.violations, Violation{
-			At: time.Now(), ResourceVersion: versionOf(object), Node: e.node, Resource: e.resource,
+			At: now, ResourceVersion: versionOf(object), Node: e.node, Resource: e.resource,
 			Used: e.used, Allocatable: e.allocatable,
 		})
+	}
+	if w.account.binds != binds {
+		w.lastBind = now
+	}
+	if w.account.moves != moves {
+		w.lastChange = now
 	}
 	w.peak.raise(w.account)
 	close(w.changed)

@@ -11,8 +11,8 @@ import (
 
 const (
 	defaultName = "group-scheduler"
-	// readyMessage is the log line of a scheduler that has started.
-	readyMessage = "placing groups"
+	// ReadyMessage is the log line of a scheduler that has started; see Scheduler.Ready.
+	ReadyMessage = "placing groups"
 )
 
 // NewCommand returns the command line of the scheduler. It runs until the command's context ends.

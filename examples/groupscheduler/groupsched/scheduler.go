@@ -133,7 +133,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.queue.ShutDown)
 	defer stop()
 	close(s.ready)
-	s.log.WithFields(logrus.Fields{"scheduler": s.name, "globalreserve": s.reserver != nil}).Info(readyMessage)
+	s.log.WithFields(logrus.Fields{"scheduler": s.name, "globalreserve": s.reserver != nil}).Info(ReadyMessage)
 	for {
 		key, shutdown := s.queue.Get()
 		if shutdown {

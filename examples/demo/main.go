@@ -1,0 +1,65 @@
+/*
+Command demo is what `make demo` runs. It brings up a real control plane with 50 nodes and lets two
+kube-schedulers and a group scheduler race for more pods than fit: first each on its own view of the
+cluster, then with GlobalReserve behind all of them. It prints what became of both and then stays up to
+be looked at, until Ctrl-C.
+
+  - demo.go    the course of the demo, from the control plane to the last line
+  - race.go    one run: schedulers, pods, waiting, result
+  - report.go  the table, and what makes the demo fail
+
+The verdict comes from package clusterload, which watches the API server; the server under test has no
+say in it. The group scheduler runs as a process of its own: this same program, by the hidden command
+"groupscheduler".
+*/
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// errInterrupted means that the demo was stopped before it had a result.
+var errInterrupted = errors.New("interrupted before there was a result")
+
+func newCommand() *cobra.Command {
+	var once bool
+	command := &cobra.Command{
+		Use:           "demo",
+		Short:         "Race three schedulers on 50 nodes, without and with GlobalReserve",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			err := runDemo(command.Context(), command.OutOrStdout(), once)
+			if command.Context().Err() != nil && errors.Is(err, context.Canceled) {
+				return errInterrupted
+			}
+			return err
+		},
+	}
+	command.Flags().BoolVar(&once, "once", false,
+		"exit after the table; the exit code is not 0 if a node was overcommitted with GlobalReserve, or a pod that fits was left out")
+	scheduler := groupsched.NewCommand()
+	scheduler.Hidden = true
+	command.AddCommand(scheduler)
+	return command
+}

@@ -1,0 +1,85 @@
+package clusterload
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// GroupSchedulerOptions says how to run the example group scheduler as a process.
+type GroupSchedulerOptions struct {
+	// Name is the name of the part, and SchedulerName the schedulerName of its pods. Name defaults
+	// to SchedulerName.
+	Name, SchedulerName string
+	// ServerURL is GlobalReserve's; empty: it binds on its own view.
+	ServerURL string
+	// Command runs the scheduler; its flags are added. Default: the program is built from its
+	// sources, which needs the go command.
+	Command []string
+}
+
+// StartGroupScheduler starts the example group scheduler and returns when it places groups. It ends
+// with its control plane.
+func StartGroupScheduler(
+	ctx context.Context, cp *controlplane.ControlPlane, options GroupSchedulerOptions,
+) (*controlplane.Process, error) {
+	if options.Name == "" {
+		options.Name = options.SchedulerName
+	}
+	if len(options.Command) == 0 {
+		path, err := buildGroupScheduler(ctx, cp.Dir())
+		if err != nil {
+			return nil, err
+		}
+		options.Command = []string{path}
+	}
+	// The user kube-scheduler runs as may do all that a scheduler needs.
+	kubeconfig, err := cp.Kubeconfig("system:kube-scheduler")
+	if err != nil {
+		return nil, err
+	}
+	args := append(options.Command[1:len(options.Command):len(options.Command)],
+		"--kubeconfig="+kubeconfig, "--scheduler-name="+options.SchedulerName)
+	if options.ServerURL != "" {
+		args = append(args, "--globalreserve-url="+options.ServerURL)
+	}
+	log := filepath.Join(cp.LogDir(), options.Name+".log")
+	return cp.StartProcess(ctx, controlplane.ProcessOptions{
+		Name: options.Name, Path: options.Command[0], Args: args, LogFile: log, Ready: logSays(log, groupsched.ReadyMessage),
+	})
+}
+
+func buildGroupScheduler(ctx context.Context, dir string) (string, error) {
+	root, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "groupscheduler")
+	build := exec.CommandContext(ctx, "go", "build", "-o", path, "./examples/groupscheduler")
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the group scheduler: %w\n%s", err, output)
+	}
+	return path, nil
+}
+
+// logSays is satisfied once a text is in a log file.
+func logSays(file, text string) controlplane.ReadyFunc {
+	return func(context.Context) error {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(content, []byte(text)) {
+			return errors.New("its log does not say yet: " + text)
+		}
+		return nil
+	}
+}
