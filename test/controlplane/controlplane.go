@@ -134,8 +134,9 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	return c.awaitNamespace(ctx, "default")
 }
 
-// Stop ends every process, the API server and etcd last, and removes the directory. Processes that
-// do not end by themselves are killed; an error means that one is left, or files are. Stopping
+// Stop ends every process and removes the directory. The API server and etcd come last and are
+// killed at once, because nothing they would still write is kept; everything else gets SIGTERM, and
+// SIGKILL when it does not end by itself. An error means that a process or a file is left. Stopping
 // again does nothing.
 func (c *ControlPlane) Stop() error {
 	c.mu.Lock()
@@ -147,21 +148,20 @@ func (c *ControlPlane) Stop() error {
 	parts, proxies, keepLogs := c.parts, c.proxies, c.keepLogs
 	c.mu.Unlock()
 
-	var errs []error
 	var clients, servers []*part
 	for _, p := range parts {
 		if p.Name() == APIServer || p.Name() == Etcd {
-			servers = append([]*part{p}, servers...)
+			servers = append(servers, p)
 		} else {
 			clients = append(clients, p)
 		}
 	}
-	errs = append(errs, end(clients...))
+	errs := []error{end(clients)}
 	for _, proxy := range proxies {
 		errs = append(errs, proxy.Stop())
 	}
 	for _, server := range servers {
-		errs = append(errs, end(server))
+		errs = append(errs, server.Kill())
 	}
 	c.ports.release()
 	errs = append(errs, c.removeFiles(keepLogs))
@@ -169,7 +169,7 @@ func (c *ControlPlane) Stop() error {
 }
 
 // end stops processes side by side. One that had to be killed is no error: it is gone.
-func end(parts ...*part) error {
+func end(parts []*part) error {
 	var group errgroup.Group
 	for _, p := range parts {
 		group.Go(func() error {

@@ -69,16 +69,11 @@ func TestProcessStop(t *testing.T) {
 			script: "trap '' TERM; touch ready; sleep 1000", code: -1,
 			failure: "did not end within 200ms of SIGTERM and was killed",
 		},
-		"a program that ended before keeps its code": {
-			script: "touch ready; exit 3", code: 3,
-		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := shell(t, test.script, func(o *ProcessOptions) { o.StopTimeout = 200 * time.Millisecond })
-			if err := p.Start(t.Context()); test.code != 3 {
-				require.NoError(t, err)
-			}
+			require.NoError(t, p.Start(t.Context()))
 			code, err := p.Stop()
 			if test.failure == "" {
 				require.NoError(t, err)
@@ -89,6 +84,21 @@ func TestProcessStop(t *testing.T) {
 			require.False(t, p.Running())
 		})
 	}
+}
+
+func TestProcessThatEndedKeepsItsCode(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	p := shell(t, "exit 3", func(o *ProcessOptions) { o.Ready = nil })
+	_, err := p.Wait(t.Context())
+	require.ErrorContains(t, err, "never started")
+	require.NoError(t, p.Start(t.Context()))
+	code, err := p.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 3, code)
+	code, err = p.Stop()
+	require.NoError(t, err)
+	require.Equal(t, 3, code)
+	require.NoError(t, p.Kill(), "there is nothing left to kill")
 }
 
 func TestProcessStartFailures(t *testing.T) {
