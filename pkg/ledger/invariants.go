@@ -71,8 +71,8 @@ func (l *Ledger) checkNode(i int32, states *[numStates]int) (int, error) {
 	}
 	for col := range l.stride {
 		c := resources.Column(col)
-		if at(n.used, c) != used[col] {
-			return 0, fmt.Errorf("uses %d of column %d, counted as %d", used[col], col, at(n.used, c))
+		if kept := l.usedRow(i)[col]; kept != used[col] {
+			return 0, fmt.Errorf("uses %d of column %d, counted as %d", used[col], col, kept)
 		}
 		if free := resources.Sub(at(n.allocatable, c), used[col]); free != l.row(i)[col] {
 			return 0, fmt.Errorf("has %d free of column %d, kept as %d", free, col, l.row(i)[col])

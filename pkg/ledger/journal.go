@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -59,38 +60,80 @@ type Event struct {
 // journal keeps the last changes in a ring: the change that made revision r is
 // at index r modulo the ring's size.
 type journal struct {
-	ring  []Event
+	ring  []change
 	first uint64 // the revision the ledger started at; no event made it
-	wakes map[chan struct{}]struct{}
+	wakes []chan struct{}
+}
+
+// change is an Event as the journal keeps it. One is written for every step of
+// every pod, so it is small: what few events have is in rare.
+type change struct {
+	kind      EventType
+	node      string
+	pod       PodRef
+	scheduler string
+	request   *resources.Request
+	deadline  int64 // Unix nanoseconds, if expires
+	rare      *rareChange
+	priority  int32
+	state     State
+	expires   bool
+}
+
+// rareChange is the part of an Event that only nodes and moved claims have.
+type rareChange struct {
+	movedFrom     string
+	nodeUID       types.UID
+	allocatable   []resources.Amount
+	unschedulable bool
 }
 
 func newJournal(size int, first uint64) journal {
-	return journal{ring: make([]Event, size), first: first, wakes: map[chan struct{}]struct{}{}}
+	return journal{ring: make([]change, size), first: first}
 }
 
-// append raises the revision for e and wakes the subscribers.
-func (l *Ledger) append(e Event) {
+// next raises the revision, wakes the subscribers and returns where the change
+// has to be written.
+func (l *Ledger) next() *change {
 	l.revision++
-	e.Revision = l.revision
-	l.journal.ring[l.revision%uint64(len(l.journal.ring))] = e
-	for wake := range l.journal.wakes {
+	for _, wake := range l.journal.wakes {
 		select {
 		case wake <- struct{}{}:
 		default: // it has an unread wake-up already
 		}
 	}
+	return &l.journal.ring[l.revision%uint64(len(l.journal.ring))]
 }
 
-// record appends a change of a claim.
-func (l *Ledger) record(t EventType, c *claim) {
-	l.append(l.claimEvent(t, c))
-}
+// record notes a change of a claim.
+func (l *Ledger) record(kind EventType, c *claim) { l.recordMove(kind, c, nil) }
 
-func (l *Ledger) claimEvent(t EventType, c *claim) Event {
-	return Event{
-		Type: t, Node: l.nodes[c.node].name, Pod: c.pod, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadlineTime(),
+func (l *Ledger) recordMove(kind EventType, c *claim, rare *rareChange) {
+	*l.next() = change{
+		kind: kind, node: l.nodes[c.node].name, pod: c.pod, scheduler: c.scheduler, request: c.request,
+		deadline: c.deadline, expires: c.heapIndex >= 0, priority: c.priority, state: c.state, rare: rare,
 	}
+}
+
+// recordNode notes a change of a node.
+func (l *Ledger) recordNode(kind EventType, name string, rare *rareChange) {
+	*l.next() = change{kind: kind, node: name, rare: rare}
+}
+
+// event returns the change that made a revision as readers see it.
+func (j *journal) event(revision uint64) Event {
+	c := &j.ring[revision%uint64(len(j.ring))]
+	e := Event{
+		Revision: revision, Type: c.kind, Node: c.node, Pod: c.pod, State: c.state,
+		Scheduler: c.scheduler, Priority: c.priority, Request: c.request,
+	}
+	if c.expires {
+		e.Deadline = time.Unix(0, c.deadline)
+	}
+	if r := c.rare; r != nil {
+		e.MovedFrom, e.NodeUID, e.Allocatable, e.Unschedulable = r.movedFrom, r.nodeUID, r.allocatable, r.unschedulable
+	}
+	return e
 }
 
 func (c *claim) deadlineTime() time.Time {
@@ -112,7 +155,7 @@ func (l *Ledger) EventsSince(dst []Event, revision uint64, limit int) (events []
 		return dst, false
 	}
 	for r := revision + 1; r <= l.revision && limit > 0; r++ {
-		dst = append(dst, l.journal.ring[r%size])
+		dst = append(dst, l.journal.event(r))
 		limit--
 	}
 	return dst, true
@@ -124,10 +167,10 @@ func (l *Ledger) Subscribe() (wake <-chan struct{}, cancel func()) {
 	ch := make(chan struct{}, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.journal.wakes[ch] = struct{}{}
+	l.journal.wakes = append(l.journal.wakes, ch)
 	return ch, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.journal.wakes, ch)
+		l.journal.wakes = slices.DeleteFunc(l.journal.wakes, func(o chan struct{}) bool { return o == ch })
 	}
 }

@@ -42,7 +42,9 @@ type Ledger struct {
 	flags     []uint8          // per node: nodeKnown, nodeCordoned
 	// free holds allocatable-used for every node and column in rows of stride
 	// numbers, so that checking a pod against all nodes walks memory in order.
-	free   []int64
+	free []int64
+	// used holds what claims use, in rows as free.
+	used   []int64
 	stride int
 
 	byUID map[types.UID]*claim

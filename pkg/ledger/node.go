@@ -16,13 +16,12 @@ const (
 // stays as long as claims are on it: when it comes back they still count.
 type node struct {
 	name        string
-	uid         types.UID
-	allocatable []int64 // by column; shorter than the table where the rest is 0
-	used        []int64 // by column, as allocatable
-	saturated   bool    // a sum had no int64: used must be recounted on release
-	ports       map[resources.PortKey][]portUse
 	claims      *claim // head of the list
 	claimCount  int
+	saturated   bool // a sum had no int64: use must be recounted on release
+	ports       map[resources.PortKey][]portUse
+	uid         types.UID
+	allocatable []int64 // by column; shorter than the table where the rest is 0
 }
 
 // portUse is one claim's use of a host port.
@@ -43,6 +42,11 @@ func (l *Ledger) row(i int32) []int64 {
 	return l.free[int(i)*l.stride : (int(i)+1)*l.stride]
 }
 
+// usedRow returns the amounts that the claims on a node use.
+func (l *Ledger) usedRow(i int32) []int64 {
+	return l.used[int(i)*l.stride : (int(i)+1)*l.stride]
+}
+
 // ensureNode returns the index of a node and makes an account for it, not known
 // to exist yet, where there is none.
 func (l *Ledger) ensureNode(name string) int32 {
@@ -58,6 +62,7 @@ func (l *Ledger) ensureNode(name string) int32 {
 		l.nodes = append(l.nodes, nil)
 		l.flags = append(l.flags, 0)
 		l.free = append(l.free, make([]int64, l.stride)...)
+		l.used = append(l.used, make([]int64, l.stride)...)
 	}
 	l.nodes[i] = &node{name: name}
 	l.nodeIndex[name] = i
@@ -83,33 +88,38 @@ func (l *Ledger) widen() {
 		return
 	}
 	stride := (need + 7) &^ 7
-	free := make([]int64, len(l.nodes)*stride)
+	free, used := make([]int64, len(l.nodes)*stride), make([]int64, len(l.nodes)*stride)
 	for i := range l.nodes {
 		copy(free[i*stride:], l.row(int32(i)))
+		copy(used[i*stride:], l.usedRow(int32(i)))
 	}
-	l.free, l.stride = free, stride
+	l.free, l.used, l.stride = free, used, stride
 }
 
-// refresh recomputes one free amount of a node.
-func (l *Ledger) refresh(i int32, c resources.Column) {
-	n := l.nodes[i]
-	l.row(i)[c] = resources.Sub(at(n.allocatable, c), at(n.used, c))
+// refresh recomputes the free amounts of a node.
+func (l *Ledger) refresh(i int32) {
+	free, used, allocatable := l.row(i), l.usedRow(i), l.nodes[i].allocatable
+	for c := range free {
+		free[c] = resources.Sub(at(allocatable, resources.Column(c)), used[c])
+	}
 }
 
 // use adds (sign 1) or takes back (sign -1) a request's amounts.
 func (l *Ledger) use(i int32, req *resources.Request, sign int64) {
-	n := l.nodes[i]
-	if last := len(req.Amounts) - 1; last >= 0 && int(req.Amounts[last].Column) >= len(n.used) {
+	if last := len(req.Amounts) - 1; last >= 0 && int(req.Amounts[last].Column) >= l.stride {
 		l.widen()
-		n.used = append(n.used, make([]int64, l.stride-len(n.used))...)
 	}
+	free, used := l.row(i), l.usedRow(i)
 	for _, a := range req.Amounts {
-		sum, exact := resources.Add(n.used[a.Column], sign*a.Value)
-		n.used[a.Column] = sum
+		value := sign * a.Value
+		sum, exact := resources.Add(used[a.Column], value)
+		used[a.Column] = sum
 		if !exact {
-			n.saturated = true
+			l.nodes[i].saturated = true
+			l.refresh(i)
+			continue
 		}
-		l.refresh(i, a.Column)
+		free[a.Column] -= value // exact, as the sum is and allocatable is not below 0
 	}
 }
 
@@ -164,12 +174,10 @@ func (l *Ledger) retract(c *claim) {
 func (l *Ledger) recount(i int32) {
 	n := l.nodes[i]
 	n.saturated = false
-	clear(n.used)
+	clear(l.usedRow(i))
+	l.refresh(i)
 	for c := n.claims; c != nil; c = c.next {
 		l.use(i, c.request, 1)
-	}
-	for col := range n.used {
-		l.refresh(i, resources.Column(col))
 	}
 }
 

@@ -26,12 +26,9 @@ func (l *Ledger) ObserveNode(o NodeObservation) bool {
 		return false
 	}
 	n.uid, n.allocatable, l.flags[i] = o.UID, allocatable, flags
-	for col := range l.stride {
-		l.refresh(i, resources.Column(col))
-	}
-	l.append(Event{
-		Type: NodeUpdated, Node: o.Name, NodeUID: o.UID,
-		Allocatable: slices.Clone(o.Allocatable), Unschedulable: o.Unschedulable,
+	l.refresh(i)
+	l.recordNode(NodeUpdated, o.Name, &rareChange{
+		nodeUID: o.UID, allocatable: slices.Clone(o.Allocatable), unschedulable: o.Unschedulable,
 	})
 	return true
 }
@@ -57,11 +54,9 @@ func (l *Ledger) RemoveNode(name string) bool {
 		return false
 	}
 	n := l.nodes[i]
-	l.append(Event{Type: NodeRemoved, Node: name, NodeUID: n.uid})
+	l.recordNode(NodeRemoved, name, &rareChange{nodeUID: n.uid})
 	n.uid, n.allocatable, l.flags[i] = "", nil, 0
-	for col := range l.stride {
-		l.refresh(i, resources.Column(col))
-	}
+	l.refresh(i)
 	l.dropIfEmpty(i)
 	return true
 }
@@ -111,9 +106,7 @@ func (l *Ledger) move(c *claim, o *PodObservation) {
 	c.request = o.Request
 	l.place(c, l.ensureNode(o.Node))
 	l.setState(c, Bound)
-	e := l.claimEvent(ClaimMoved, c)
-	e.MovedFrom = l.nodes[from].name
-	l.append(e)
+	l.recordMove(ClaimMoved, c, &rareChange{movedFrom: l.nodes[from].name})
 	l.dropIfEmpty(from)
 }
 

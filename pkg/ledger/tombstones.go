@@ -3,23 +3,28 @@ package ledger
 import "k8s.io/apimachinery/pkg/types"
 
 // tombstones remembers the UIDs of the last pods that went, with the resource
-// version they went at, in a ring of fixed size.
+// version they went at: at least the last size of them, at most twice as many.
+// They are forgotten in bulk, which costs less than one by one.
 type tombstones struct {
-	version map[types.UID]uint64
-	ring    []types.UID
-	next    int
+	size            int
+	recent, earlier map[types.UID]uint64 // recent holds at most size
 }
 
 func newTombstones(size int) tombstones {
-	return tombstones{version: make(map[types.UID]uint64, size), ring: make([]types.UID, size)}
+	return tombstones{size: size, recent: make(map[types.UID]uint64, size), earlier: make(map[types.UID]uint64, size)}
+}
+
+// at returns the resource version the pod went at.
+func (t *tombstones) at(uid types.UID) (version uint64, gone bool) {
+	if version, gone = t.recent[uid]; !gone && len(t.earlier) > 0 {
+		version, gone = t.earlier[uid]
+	}
+	return version, gone
 }
 
 func (t *tombstones) has(uid types.UID) bool {
-	if uid == "" || len(t.version) == 0 {
-		return false
-	}
-	_, ok := t.version[uid]
-	return ok
+	_, gone := t.at(uid)
+	return gone
 }
 
 // add remembers uid; version is the newest resource version known of the pod.
@@ -27,25 +32,24 @@ func (t *tombstones) add(uid types.UID, version uint64) {
 	if uid == "" {
 		return
 	}
-	if old, ok := t.version[uid]; ok {
-		t.version[uid] = max(old, version)
-		return
+	known, _ := t.at(uid)
+	if len(t.recent) >= t.size {
+		t.recent, t.earlier = t.earlier, t.recent
+		clear(t.recent)
 	}
-	if evicted := t.ring[t.next]; evicted != "" {
-		delete(t.version, evicted)
-	}
-	t.ring[t.next] = uid
-	t.next = (t.next + 1) % len(t.ring)
-	t.version[uid] = version
+	t.recent[uid] = max(known, version)
 }
 
 // forget takes back a tombstone that an observation newer than it disproved.
-// The UID stays in the ring; evicting it later is harmless.
-func (t *tombstones) forget(uid types.UID) { delete(t.version, uid) }
+func (t *tombstones) forget(uid types.UID) {
+	delete(t.recent, uid)
+	delete(t.earlier, uid)
+}
 
 // newerOrSame reports whether the pod went at resource version v or later, so
 // that an observation of version v tells nothing new. Unknown versions (0) are
 // taken for new: whoever cannot tell the order reports in order.
 func (t *tombstones) newerOrSame(uid types.UID, v uint64) bool {
-	return v != 0 && v <= t.version[uid]
+	version, _ := t.at(uid)
+	return v != 0 && v <= version
 }

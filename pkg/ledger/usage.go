@@ -23,7 +23,7 @@ func (l *Ledger) AppendUsage(dst []Usage, nodes []string, columns []resources.Co
 		for _, c := range columns {
 			var u Usage
 			if ok {
-				u.Used = at(l.nodes[i].used, c)
+				u.Used = at(l.usedRow(i), c)
 			}
 			if known {
 				u.Allocatable = at(l.nodes[i].allocatable, c)

@@ -146,7 +146,7 @@ func (l *Ledger) nodeView(i int32) NodeView {
 	}
 	for col := range l.table.Len() {
 		column := resources.Column(col)
-		allocatable, used := at(n.allocatable, column), at(n.used, column)
+		allocatable, used := at(n.allocatable, column), at(l.usedRow(i), column)
 		if allocatable == 0 && used == 0 {
 			continue
 		}
