@@ -26,11 +26,8 @@ func newStream(w http.ResponseWriter, timeout time.Duration) *stream {
 	return &stream{w: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
-// begin sends the header. The server's own limits on reading and writing a
-// request are for short ones: they are lifted, and each flush gets its own.
+// begin sends the header.
 func (s *stream) begin() {
-	// A writer that knows no deadlines, as in tests, has none to lift.
-	_ = s.control.SetReadDeadline(time.Time{})
 	header := s.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
@@ -70,7 +67,9 @@ func (s *stream) flush() {
 	if s.err != nil {
 		return
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.timeout)) // see begin
+	// The server's own limit on writing an answer is for short ones: each flush
+	// gets its own. A writer that knows no deadlines, as in tests, has none to set.
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.timeout))
 	if _, s.err = s.w.Write(s.buf.Bytes()); s.err == nil {
 		s.err = s.control.Flush()
 	}

@@ -225,7 +225,6 @@ func TestWatchHeartbeat(t *testing.T) {
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
 	var mark WatchBookmark
 	w.expect("bookmark", &mark)
-	// The server's limit on reading a request does not end the stream.
 	for range 3 {
 		require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
 		f.clock.Step(15 * time.Second)
@@ -233,6 +232,16 @@ func TestWatchHeartbeat(t *testing.T) {
 		require.True(t, ok)
 		assert.Equal(t, "heartbeat", e.comment)
 	}
+}
+
+// The server's limit on the time a request takes to be read is for short ones.
+func TestWatchOutlivesReadTimeout(t *testing.T) {
+	f := newFixture(t, Limits{})
+	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
+	var mark WatchBookmark
+	w.expect("bookmark", &mark)
+	ended := func() bool { return f.api.watchers.Load() == 0 }
+	require.Never(t, ended, f.server.Config.ReadTimeout*3/2, 10*time.Millisecond)
 }
 
 func TestWatchEndsWithTheServer(t *testing.T) {
