@@ -176,6 +176,9 @@ func (e *Extender) pod(raw jsontext.Value) (*podinfo.Info, error) {
 	if err != nil {
 		return nil, uncountable{err}
 	}
+	if info.Ref != ref {
+		return nil, badRequest("Pod.metadata is ambiguous: send every field once")
+	}
 	e.o.Recent.Add(info)
 	return info, nil
 }

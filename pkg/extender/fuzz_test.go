@@ -1,0 +1,80 @@
+package extender
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// FuzzNodeNames compares the splitting of names with encoding/json.
+func FuzzNodeNames(f *testing.F) {
+	for _, seed := range []string{`[]`, `["a","b"]`, `[ "a\"b\\" , "é\u0041\ud83d\ude00" ]`, `["\\","\\\\\"",""]`, `[1]`, `null`, `["a",null]`, `"a"`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		body := `{"NodeNames":` + text + `}`
+		var got args
+		if unmarshal(body, &got) != nil {
+			return
+		}
+		var want extenderv1.ExtenderArgs
+		require.NoError(t, json.Unmarshal([]byte(body), &want), "encoding/json refuses what was accepted")
+		require.Equal(t, want.NodeNames != nil, got.NodeNames.given)
+		if want.NodeNames != nil {
+			assert.Equal(t, *want.NodeNames, got.NodeNames.names)
+		}
+	})
+}
+
+// FuzzVerbs: whatever is sent, the answer is whole JSON, a 200 or a 4xx, and
+// the ledger is as before.
+func FuzzVerbs(f *testing.F) {
+	pod, err := json.Marshal(newPod("p"))
+	require.NoError(f, err)
+	for _, seed := range []string{
+		`{"Pod":%s,"NodeNames":["n","x"]}`, `{"Pod":%s,"Nodes":{"items":[{"metadata":{"name":"n"}}]}}`,
+		`{"Pod":%s,"NodeNameToMetaVictims":{"n":{"Pods":[{"UID":"v"}],"NumPDBViolations":1},"m":null}}`,
+		`{"Pod":%s,"NodeNameToVictims":{"n":{"Pods":[{"metadata":{"uid":"v"}},null]}}}`,
+		`{"Pod":%s,"pod":{"metadata":null},"NodeNames":[]}`,
+	} {
+		f.Add(fmt.Sprintf(seed, pod))
+	}
+	f.Add(`{"PodName":"p","PodNamespace":"ns","PodUID":"u","Node":"n"}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		w := newWorld(t)
+		w.o.Log.SetLevel(logrus.ErrorLevel)
+		w.node("n", 2000, 2e9)
+		w.run("v", "n", 1500, 0)
+		w.scoring = Scoring{Resources: []ResourceWeight{{"cpu", 1}, {"memory", 2}}, ReservationMatch: 10}
+		w.bindFunc = func(pod ledger.PodRef, node string) (*podinfo.Info, error) {
+			assert.NotContains(t, pod.String()+string(pod.UID)+node, "\n")
+			return nil, errors.New("no")
+		}
+		before := w.ledger.Revision()
+		for verb, into := range map[string]any{
+			"filter": &extenderv1.ExtenderFilterResult{}, "prioritize": &extenderv1.HostPriorityList{},
+			"preempt": &extenderv1.ExtenderPreemptionResult{}, "bind": &extenderv1.ExtenderBindingResult{},
+		} {
+			answer := w.post(verb, body)
+			if answer.Code != http.StatusOK {
+				require.GreaterOrEqual(t, answer.Code, 400, verb)
+				require.Less(t, answer.Code, 500, "%s: %s", verb, answer.Body)
+			} else if strings.HasPrefix(answer.Body.String(), "{") {
+				require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), verb)
+			}
+			require.True(t, json.Valid(answer.Body.Bytes()), verb)
+		}
+		require.Equal(t, before, w.ledger.Revision())
+	})
+}
