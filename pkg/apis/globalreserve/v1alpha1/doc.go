@@ -1,0 +1,26 @@
+/*
+Package v1alpha1 holds the types of the API group globalreserve.io: the Reservation, an object that
+keeps room on nodes for pods that are not there yet.
+
+What lives where:
+
+  - reservation.go  the object and its spec: what a user writes
+  - status.go       its status: what the server writes, and the names of phases and conditions
+  - annotations.go  the annotations on pods, Deployments and bindings that belong to reservations
+  - register.go     how the types get into a runtime.Scheme
+
+The validation markers become the CustomResourceDefinition in manifests/crd, and zz_generated files
+come from the same sources: run `make generate` after every change here. pkg/generated holds the
+typed client, informers and listers.
+
+Two rules for whoever changes a field. Every value the schema admits must decode into its Go type,
+because one object that does not decode stops every informer of the kind; durations and quantities
+are therefore limited to what Go can parse. And every list, map and string that a CEL rule walks has
+an upper limit, or the API server refuses the definition as too costly.
+
+The package imports the API machinery and k8s.io/api, never client-go, so that anybody can use the
+types.
+*/
+// +kubebuilder:object:generate=true
+// +groupName=globalreserve.io
+package v1alpha1

@@ -1,0 +1,280 @@
+package v1alpha1
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// MaxSlots is the most slots of one Reservation. An object is one value in etcd, which takes at
+	// most 1.5 MiB; this many slots, with names as long as a label allows and all of them consumed,
+	// stay below it.
+	MaxSlots = 1000
+
+	// MaxTTL is the longest TTL, ten years: beyond it, it is a mistake.
+	MaxTTL = 87600 * time.Hour
+)
+
+// Reservation keeps room on nodes for pods that are not there yet. No scheduler that asks
+// GlobalReserve gives that room to another pod.
+//
+// One Reservation may hold several slots on several nodes. Its slots become available together or
+// not at all, so that one object commits a whole group.
+//
+// +genclient
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=rsv
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="NodeName",type=string,JSONPath=`.status.nodeName`,description="The node that holds the room, and how many more"
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`,description="The phase of the reservation"
+// +kubebuilder:printcolumn:name="Consumed",type=string,JSONPath=`.status.consumed`,description="Slots that pods use, of all slots"
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.expiresAt`,description="When unused room is given back"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Available")].reason`,description="Why the room is or is not available"
+// +kubebuilder:printcolumn:name="Scheduler",type=string,priority=1,JSONPath=`.spec.schedulerName`,description="The scheduler the room is counted for"
+type Reservation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is what is to be reserved, and for whom. After creation only its ttl may change.
+	// +required
+	Spec ReservationSpec `json:"spec"`
+
+	// Status is what the server made of it. The server alone writes it.
+	// +optional
+	Status ReservationStatus `json:"status,omitempty"`
+}
+
+// ReservationList is a list of Reservations.
+//
+// +kubebuilder:object:root=true
+type ReservationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Reservation `json:"items"`
+}
+
+// ReservationSpec says what is to be reserved, for whom and for how long.
+//
+// All of it but the ttl is fixed at creation: what was promised is not changed behind the back of
+// whoever relies on it. Delete the reservation and create another instead.
+//
+// The rules compare values as they are written: 1000m is not "1", and 1 is not "1". Go clients rewrite
+// quantities, so change a Reservation by a patch, as kubectl does; an update of the whole object is
+// refused where a quantity was not written the way Go writes it. Comparing amounts is beyond what API
+// servers before 1.35 let a rule cost.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.schedulerName) ? self.schedulerName : \"\") == (has(oldSelf.schedulerName) ? oldSelf.schedulerName : \"\")",message="schedulerName is immutable: delete the reservation and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.priority) == has(oldSelf.priority) && (!has(self.priority) || self.priority == oldSelf.priority)",message="priority is immutable: delete the reservation and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.consumers) == has(oldSelf.consumers) && (!has(self.consumers) || self.consumers == oldSelf.consumers)",message="consumers are immutable: delete the reservation and create another"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.ttl) || has(self.ttl)",message="ttl cannot be removed: 0s keeps the reservation until it is deleted"
+type ReservationSpec struct {
+	// SchedulerName is the scheduler whose pods the room is for and whose limits in the policy it
+	// counts against. Empty: counted for no scheduler; a consumer of any scheduler may still use it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// Priority ranks the reservation among pods and other reservations, with the meaning of a pod's
+	// spec.priority. Absent: the priority of the pods that the slots name, or 0 where they name none.
+	// +optional
+	// +kubebuilder:validation:Minimum=-2147483648
+	// +kubebuilder:validation:Maximum=2147483647
+	Priority *int32 `json:"priority,omitempty"`
+
+	// Preemptible lets a pod of higher priority take the room where it fits nowhere else. The whole
+	// reservation then ends as Preempted, never one slot of a group.
+	// +optional
+	// +kubebuilder:default=false
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="preemptible is immutable: delete the reservation and create another"
+	Preemptible bool `json:"preemptible"`
+
+	// TTL is how long unused room is kept, counted from the moment it is available: a Go duration in
+	// h, m, s and ms, such as "10m" or "1h30m", of at most ten years. 0s keeps it until the object is
+	// deleted. Absent: the default of the server's policy. It may be extended and never shortened.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('87600h')",message="ttl must be a duration such as 10m, of at most 87600h (ten years); 0s keeps the reservation until it is deleted"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || (duration(oldSelf) != duration('0s') && duration(self) >= duration(oldSelf))",message="ttl may be extended, not shortened: delete the reservation to end it early"
+	TTL *metav1.Duration `json:"ttl,omitempty"`
+
+	// AllocatePolicy says what happens when a pod uses a slot that is larger or smaller than the pod.
+	// +optional
+	// +kubebuilder:default=Once
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocatePolicy is immutable: delete the reservation and create another"
+	AllocatePolicy AllocatePolicy `json:"allocatePolicy,omitempty"`
+
+	// Consumers says which pods of the Reservation's own namespace may use its slots. A slot that
+	// names a pod is for that pod alone, whatever stands here. Absent or empty: no other pod may, and
+	// the room is only kept free.
+	// +optional
+	Consumers *ConsumerSpec `json:"consumers,omitempty"`
+
+	// Slots are the pieces of room, at least one and at most MaxSlots, each on one node. They become
+	// available together.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="slots are immutable: delete the reservation and create another"
+	Slots []Slot `json:"slots"`
+}
+
+// AllocatePolicy says how the pods that use a slot share its room.
+//
+// +kubebuilder:validation:Enum=Once;Aligned;Restricted
+type AllocatePolicy string
+
+const (
+	// AllocateOnce gives the slot to the first pod that uses it; what the pod does not need is
+	// released at once.
+	AllocateOnce AllocatePolicy = "Once"
+
+	// AllocateAligned lets several pods share the slot, each of which may use free room of the node
+	// beyond it.
+	AllocateAligned AllocatePolicy = "Aligned"
+
+	// AllocateRestricted lets several pods share the slot and nothing but the slot: of the resources
+	// it names they may use no more than it holds.
+	AllocateRestricted AllocatePolicy = "Restricted"
+)
+
+// ConsumerSpec says which pods may use the slots. At most one way may be set. Pods of other
+// namespaces never match.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.index), has(self.selector), has(self.controller)].filter(way, way).size() <= 1",message="at most one of index, selector and controller may be set"
+type ConsumerSpec struct {
+	// Index matches pods whose annotation globalreserve.io/reservation-index has this value.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Index string `json:"index,omitempty"`
+
+	// Selector matches pods by their labels. An empty selector, {}, matches every pod of the
+	// namespace.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+
+	// Controller matches pods that this object controls, a Deployment across all its ReplicaSets.
+	// +optional
+	Controller *ControllerReference `json:"controller,omitempty"`
+}
+
+// ControllerReference names a controller of pods in the Reservation's namespace.
+type ControllerReference struct {
+	// Kind is the controller's kind, such as Deployment, StatefulSet or Job.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
+	Kind string `json:"kind"`
+
+	// Name is the controller's name.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+}
+
+// Slot is room for one pod on one node. It also takes one of the node's pod count.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.nodeSelector) || size(self.nodeSelector) == 0 || !has(self.nodeName) || size(self.nodeName) == 0",message="nodeSelector is for a node the server chooses: leave out nodeSelector or nodeName"
+type Slot struct {
+	// Name tells the slots of a Reservation apart.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// NodeName is the node the room is on. Empty: the server chooses, by best fit among the nodes
+	// that nodeSelector selects and whose taints the slot tolerates. A Reservation that names a node
+	// that does not exist waits for it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	NodeName string `json:"nodeName,omitempty"`
+
+	// NodeSelector limits the nodes the server may choose to those with all of these labels.
+	// +optional
+	// +mapType=atomic
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317 && size(self[key]) <= 63)",message="a label's name has 1 to 317 characters, its value at most 63"
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// Tolerations are the taints of a node that the slot may be on, as in a pod. They count for a
+	// node that is named, too: no room is taken on a cordoned node without the toleration for it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator in ['', 'Exists', 'Equal', 'Lt', 'Gt'])",message="a toleration's operator must be Exists, Equal, Lt or Gt"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a toleration's effect must be NoSchedule, PreferNoSchedule or NoExecute"
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// Requests are the amounts to keep, in the units of a pod's requests: cpu in cores ("500m" is
+	// half a core), memory in bytes ("8Gi"), extended resources in whole units. At least one; a slot
+	// for a pod that requests nothing says cpu: 0. The pod count is always one and not written here.
+	// +required
+	// +mapType=atomic
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) > 0 && size(name) <= 317)",message="a resource's name has 1 to 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : !self[name].startsWith('-'))",message="an amount must not be negative"
+	// +kubebuilder:validation:XValidation:rule="!('pods' in self)",message="leave out pods: a slot always counts as one pod"
+	Requests corev1.ResourceList `json:"requests"`
+
+	// HostPorts are ports of the node to keep free for the pod.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	HostPorts []HostPort `json:"hostPorts,omitempty"`
+
+	// Pod names the only pod that may use the slot.
+	// +optional
+	Pod *PodReference `json:"pod,omitempty"`
+}
+
+// HostPort is a port of the node, on one of its addresses or on all of them.
+type HostPort struct {
+	// HostIP is the node's address. Empty, or 0.0.0.0: every address.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*)?$`
+	HostIP string `json:"hostIP,omitempty"`
+
+	// Protocol is TCP, UDP or SCTP.
+	// +optional
+	// +kubebuilder:default=TCP
+	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	Protocol corev1.Protocol `json:"protocol,omitempty"`
+
+	// Port is the number of the port.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+}
+
+// PodReference names a pod of the Reservation's namespace.
+type PodReference struct {
+	// Name is the pod's name.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// UID is the pod's UID. Empty: any pod of that name, which may not exist yet.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	UID types.UID `json:"uid,omitempty"`
+}

@@ -1,0 +1,139 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ReservationStatus is what the server made of a Reservation. It is a projection: the ledger follows
+// the object, and this tells how far it got.
+type ReservationStatus struct {
+	// Phase sums up where the reservation stands. Empty: the server has not seen it yet.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf || !(oldSelf in ['Succeeded', 'Expired', 'Failed', 'Preempted'])",message="a reservation that has ended stays as it ended"
+	Phase ReservationPhase `json:"phase,omitempty"`
+
+	// ObservedGeneration is the metadata.generation that this status was made from.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// NodeName is the node that holds the room; for slots on several nodes the first and the number
+	// of the others, "node-7 +3". It is for people; programs read slots.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+
+	// Consumed tells how many slots pods use, of how many: "2/3". It is for people; programs read
+	// slots.
+	// +optional
+	Consumed string `json:"consumed,omitempty"`
+
+	// AvailableAt is when all slots were held. The TTL counts from here.
+	// +optional
+	AvailableAt *metav1.Time `json:"availableAt,omitempty"`
+
+	// ExpiresAt is when room that no pod uses is given back. It is written with AvailableAt and moves
+	// only when the TTL is extended. Absent: never.
+	// +optional
+	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
+
+	// Conditions are Available and Finished.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Slots tell where each slot of the spec is and who uses it, in the order of the spec.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Slots []SlotStatus `json:"slots,omitempty"`
+}
+
+// ReservationPhase sums up where a Reservation stands. Succeeded, Expired, Failed and Preempted are
+// final.
+//
+// +kubebuilder:validation:Enum=Pending;Available;Succeeded;Expired;Failed;Preempted
+type ReservationPhase string
+
+const (
+	// ReservationPending holds nothing yet: not all slots fit. The Available condition tells why.
+	ReservationPending ReservationPhase = "Pending"
+
+	// ReservationAvailable holds all its slots.
+	ReservationAvailable ReservationPhase = "Available"
+
+	// ReservationSucceeded was used: pods took all its slots.
+	ReservationSucceeded ReservationPhase = "Succeeded"
+
+	// ReservationExpired reached the end of its TTL with slots unused; their room was given back.
+	ReservationExpired ReservationPhase = "Expired"
+
+	// ReservationFailed lost its room, or can never have it: a node of it is gone, for instance.
+	ReservationFailed ReservationPhase = "Failed"
+
+	// ReservationPreempted gave its room to a pod of higher priority.
+	ReservationPreempted ReservationPhase = "Preempted"
+)
+
+// IsFinal tells whether a reservation in this phase has ended: it holds nothing and never will.
+func (p ReservationPhase) IsFinal() bool {
+	switch p {
+	case ReservationSucceeded, ReservationExpired, ReservationFailed, ReservationPreempted:
+		return true
+	default:
+		return false
+	}
+}
+
+// Types of the conditions of a Reservation.
+const (
+	// ConditionAvailable is True while the reservation holds all its slots. While False, its reason
+	// and message tell what is missing, or how it ended.
+	ConditionAvailable = "Available"
+
+	// ConditionFinished is True once the reservation has ended; its reason is the final phase. The
+	// time of its transition is the time of the end.
+	ConditionFinished = "Finished"
+)
+
+// SlotStatus tells where a slot is and who uses it.
+type SlotStatus struct {
+	// Name is the slot's name in the spec.
+	// +required
+	Name string `json:"name"`
+
+	// NodeName is the node that holds the slot: the one of the spec, or the one the server chose.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+
+	// NodeUID is the UID of that node when it was taken. A node of the same name and another UID is
+	// another machine.
+	// +optional
+	NodeUID types.UID `json:"nodeUID,omitempty"`
+
+	// State tells whether the room is kept, used or given back. Empty while the reservation is
+	// Pending.
+	// +optional
+	State SlotState `json:"state,omitempty"`
+
+	// Pods are the pods that use the slot.
+	// +optional
+	// +listType=atomic
+	Pods []PodReference `json:"pods,omitempty"`
+}
+
+// SlotState tells whether a slot's room is kept, used or given back.
+//
+// +kubebuilder:validation:Enum=Reserved;Consumed;Released
+type SlotState string
+
+const (
+	// SlotReserved is room that is kept and that no pod uses.
+	SlotReserved SlotState = "Reserved"
+
+	// SlotConsumed is room that a pod uses.
+	SlotConsumed SlotState = "Consumed"
+
+	// SlotReleased is room that was given back unused.
+	SlotReleased SlotState = "Released"
+)
