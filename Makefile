@@ -40,6 +40,7 @@ GOLANGCI_LINT := $(TOOLS)/golangci-lint
 GOFUMPT       := $(TOOLS)/gofumpt
 GOTESTSUM     := $(TOOLS)/gotestsum
 DEADCODE      := $(TOOLS)/deadcode
+GENERATORS    := $(addprefix $(TOOLS)/,controller-gen client-gen lister-gen informer-gen)
 
 ##@ Run
 
@@ -140,7 +141,8 @@ lint: $(GOLANGCI_LINT) $(DEADCODE) ## Check style, dependency directions and dea
 	[ -z "$$failed" ]
 
 .PHONY: generate
-generate: $(GOFUMPT) $(GOLANGCI_LINT) ## Write what is generated: for now, the formatting of the Go sources
+generate: $(GENERATORS) $(GOFUMPT) $(GOLANGCI_LINT) ## Write what is generated: API code, the CRD, the formatting of the Go sources
+	@bash test/tools/generate-api.sh
 	@$(GOFUMPT) -l -w $(wildcard cmd examples manifests pkg scheduler-config test)
 	@$(GOLANGCI_LINT) fmt --config .golangci.yml
 
@@ -148,7 +150,7 @@ generate: $(GOFUMPT) $(GOLANGCI_LINT) ## Write what is generated: for now, the f
 verify: verify-generated verify-modules verify-vet ## Check that generated files, go.mod files and formatting are up to date
 
 .PHONY: verify-generated
-verify-generated: $(GOFUMPT) $(GOLANGCI_LINT)
+verify-generated: $(GENERATORS) $(GOFUMPT) $(GOLANGCI_LINT)
 	@bash test/tools/verify-generated.sh
 
 .PHONY: verify-modules
@@ -172,6 +174,9 @@ tool_gofumpt        := mvdan.cc/gofumpt
 tool_gotestsum      := gotest.tools/gotestsum
 tool_deadcode       := golang.org/x/tools/cmd/deadcode
 tool_controller-gen := sigs.k8s.io/controller-tools/cmd/controller-gen
+tool_client-gen     := k8s.io/code-generator/cmd/client-gen
+tool_lister-gen     := k8s.io/code-generator/cmd/lister-gen
+tool_informer-gen   := k8s.io/code-generator/cmd/informer-gen
 
 $(TOOLS)/%: test/tools/go.mod test/tools/go.sum
 	@echo "tools: building $*$(if $(filter golangci-lint,$*), (a few minutes the first time))"

@@ -85,23 +85,27 @@ func one[T metav1.Object](t *testing.T, objects []metav1.Object) T {
 	return found[0]
 }
 
-func TestKustomizationNamesEveryFile(t *testing.T) {
-	content, err := os.ReadFile("base/kustomization.yaml")
-	require.NoError(t, err)
-	var kustomization struct {
-		Resources []string `json:"resources"`
-	}
-	require.NoError(t, yaml.Unmarshal(content, &kustomization))
+func TestKustomizationsNameEveryFile(t *testing.T) {
+	for folder, others := range map[string][]string{"base": {"../crd"}, "crd": nil} {
+		t.Run(folder, func(t *testing.T) {
+			content, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
+			require.NoError(t, err)
+			var kustomization struct {
+				Resources []string `json:"resources"`
+			}
+			require.NoError(t, yaml.Unmarshal(content, &kustomization))
 
-	files, err := filepath.Glob("base/*.yaml")
-	require.NoError(t, err)
-	var want []string
-	for _, file := range files {
-		if name := filepath.Base(file); name != "kustomization.yaml" {
-			want = append(want, name)
-		}
+			files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+			require.NoError(t, err)
+			want := others
+			for _, file := range files {
+				if name := filepath.Base(file); name != "kustomization.yaml" {
+					want = append(want, name)
+				}
+			}
+			assert.ElementsMatch(t, want, kustomization.Resources)
+		})
 	}
-	assert.ElementsMatch(t, want, kustomization.Resources)
 }
 
 func TestEverythingIsInTheNamespace(t *testing.T) {
