@@ -1,0 +1,202 @@
+package crd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// one is a spec with a single good slot and room for one more field.
+func one(field string) string {
+	return "spec: {slots: [{name: a, requests: {cpu: 1}}], " + field + "}"
+}
+
+// slot is a spec whose only slot is good but for one more field.
+func slot(field string) string {
+	return "spec: {slots: [{name: a, requests: {cpu: 1}, " + field + "}]}"
+}
+
+// amount is a spec whose only slot requests one amount.
+func amount(value string) string {
+	return "spec: {slots: [{name: a, requests: {cpu: " + value + "}}]}"
+}
+
+func manySlots(count int) string {
+	var slots strings.Builder
+	for i := range count {
+		fmt.Fprintf(&slots, "{name: slot-%d, requests: {cpu: 1}}, ", i)
+	}
+	return "spec: {slots: [" + slots.String() + "]}"
+}
+
+// refused has what the schema must refuse, with a part of the message its author gets.
+var refused = map[string]struct{ spec, message string }{
+	"empty object":        {``, `spec: Required value`},
+	"empty spec":          {`spec: {}`, `spec.slots: Required value`},
+	"spec is a list":      {`spec: []`, `spec: Invalid value`},
+	"no slots":            {`spec: {slots: []}`, `spec.slots: Invalid value: 0: spec.slots in body should have at least 1 items`},
+	"empty slot":          {`spec: {slots: [{}]}`, `spec.slots[0].requests: Required value`},
+	"slot without a name": {`spec: {slots: [{requests: {cpu: 1}}]}`, `spec.slots[0].name: Required value`},
+	"unknown field":       {one(`nodes: 3`), `unknown field "spec.nodes"`},
+	"too many slots":      {manySlots(v1alpha1.MaxSlots + 1), `spec.slots: Too many: 1001: must have at most 1000 items`},
+	"duplicate slot names": {
+		`spec: {slots: [{name: a, requests: {cpu: 1}}, {name: a, requests: {cpu: 2}}]}`,
+		`spec.slots[1]: Duplicate value: {"name":"a"}`,
+	},
+	"slot name with capitals": {`spec: {slots: [{name: Worker, requests: {cpu: 1}}]}`, `spec.slots[0].name`},
+	"slot name too long": {
+		`spec: {slots: [{name: ` + strings.Repeat("a", 254) + `, requests: {cpu: 1}}]}`,
+		`spec.slots[0].name: Too long: may not be more than 253 bytes`,
+	},
+	"slot name with a line break": {`spec: {slots: [{name: "a\nb", requests: {cpu: 1}}]}`, `spec.slots[0].name`},
+
+	"no requests":           {`spec: {slots: [{name: a}]}`, `spec.slots[0].requests: Required value`},
+	"empty requests":        {`spec: {slots: [{name: a, requests: {}}]}`, `spec.slots[0].requests in body should have at least 1 properties`},
+	"negative amount":       {amount(`"-1"`), `spec.slots[0].requests: Invalid value: an amount must not be negative`},
+	"negative whole number": {amount(`-1`), `an amount must not be negative`},
+	"amount of words":       {amount(`lots`), `spec.slots[0].requests.cpu: Invalid value: "lots"`},
+	"empty amount":          {amount(`""`), `spec.slots[0].requests.cpu: Invalid value`},
+	"amount with a space":   {amount(`"1 "`), `spec.slots[0].requests.cpu: Invalid value`},
+	"fraction as a number":  {amount(`0.5`), `spec.slots[0].requests.cpu in body must be of type integer,string: "number"`},
+	"fractional exponent":   {amount(`"1e1.5"`), `spec.slots[0].requests.cpu: Invalid value`},
+	"huge exponent":         {amount(`"1e999999999"`), `spec.slots[0].requests.cpu: Invalid value`},
+	"overflowing exponent":  {amount(`"1e99999999999999999999"`), `spec.slots[0].requests.cpu: Invalid value`},
+	"endless digits":        {amount(`"` + strings.Repeat("9", 1000) + `"`), `spec.slots[0].requests.cpu: Invalid value`},
+	"number beyond 64 bits": {amount(`100000000000000000000`), `spec.slots[0].requests.cpu: Invalid value`},
+	"amount is null":        {amount(`null`), `spec.slots[0].requests`},
+	"amount is a list":      {amount(`[1]`), `spec.slots[0].requests.cpu: Invalid value`},
+	"pod count":             {`spec: {slots: [{name: a, requests: {cpu: 1, pods: 2}}]}`, `leave out pods: a slot always counts as one pod`},
+	"resource without name": {`spec: {slots: [{name: a, requests: {"": 1}}]}`, `a resource's name has 1 to 317 characters`},
+
+	"absurd ttl":              {one(`ttl: 87601h`), `spec.ttl: Invalid value: "87601h": ttl must be a duration such as 10m, of at most 87600h (ten years)`},
+	"overflowing ttl":         {one(`ttl: 9999999999999h`), `ttl must be a duration such as 10m, of at most 87600h`},
+	"overflow by addition":    {one(`ttl: 999999h999999h999999h999999h`), `ttl must be a duration such as 10m, of at most 87600h`},
+	"negative ttl":            {one(`ttl: -5m`), `spec.ttl: Invalid value: "-5m"`},
+	"ttl in days":             {one(`ttl: 2d`), `ttl must be a duration such as 10m`},
+	"ttl without a unit":      {one(`ttl: "600"`), `ttl must be a duration such as 10m`},
+	"ttl as a number":         {one(`ttl: 600`), `spec.ttl in body must be of type string: "integer"`},
+	"empty ttl":               {one(`ttl: ""`), `spec.ttl`},
+	"ttl too long to be read": {one(`ttl: ` + strings.Repeat("1s", 17)), `spec.ttl: Too long: may not be more than 32 bytes`},
+
+	"unknown policy":        {one(`allocatePolicy: Never`), `spec.allocatePolicy: Unsupported value: "Never": supported values: "Once", "Aligned", "Restricted"`},
+	"priority beyond int32": {one(`priority: 3000000000`), `spec.priority: Invalid value: 3000000000`},
+	"scheduler name":        {one(`schedulerName: "my scheduler"`), `spec.schedulerName: Invalid value: "my scheduler"`},
+	"preemptible is a word": {one(`preemptible: "yes"`), `spec.preemptible in body must be of type boolean: "string"`},
+
+	"index and selector":       {one(`consumers: {index: a, selector: {}}`), `spec.consumers: Invalid value: at most one of index, selector and controller may be set`},
+	"selector and controller":  {one(`consumers: {selector: {}, controller: {kind: Job, name: a}}`), `at most one of index, selector and controller`},
+	"empty index":              {one(`consumers: {index: ""}`), `spec.consumers.index in body should be at least 1 chars long`},
+	"controller without name":  {one(`consumers: {controller: {kind: Job}}`), `spec.consumers.controller.name: Required value`},
+	"controller in lower case": {one(`consumers: {controller: {kind: job, name: a}}`), `spec.consumers.controller.kind: Invalid value: "job"`},
+	"unknown operator":         {one(`consumers: {selector: {matchExpressions: [{key: a, operator: Is}]}}`), `operator must be In, NotIn, Exists or DoesNotExist`},
+	"In without values":        {one(`consumers: {selector: {matchExpressions: [{key: a, operator: In}]}}`), `In and NotIn need values`},
+	"Exists with values":       {one(`consumers: {selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}`), `Exists and DoesNotExist take none`},
+
+	"node and node selector":     {slot(`nodeName: node-1, nodeSelector: {zone: a}`), `spec.slots[0]: Invalid value: nodeSelector is for a node the server chooses`},
+	"node name":                  {slot(`nodeName: "a/b"`), `spec.slots[0].nodeName: Invalid value: "a/b"`},
+	"label too long":             {slot(`nodeSelector: {zone: ` + strings.Repeat("a", 64) + `}`), `a label's name has 1 to 317 characters, its value at most 63`},
+	"toleration's operator":      {slot(`tolerations: [{key: a, operator: In}]`), `a toleration's operator must be Exists, Equal, Lt or Gt`},
+	"toleration's effect":        {slot(`tolerations: [{key: a, effect: Never}]`), `a toleration's effect must be NoSchedule, PreferNoSchedule or NoExecute`},
+	"toleration beyond 64 bits":  {slot(`tolerations: [{key: a, tolerationSeconds: 100000000000000000000}]`), `tolerationSeconds`},
+	"port 0":                     {slot(`hostPorts: [{port: 0}]`), `spec.slots[0].hostPorts[0].port in body should be greater than or equal to 1`},
+	"port 65536":                 {slot(`hostPorts: [{port: 65536}]`), `spec.slots[0].hostPorts[0].port in body should be less than or equal to 65535`},
+	"unknown protocol":           {slot(`hostPorts: [{port: 80, protocol: HTTP}]`), `spec.slots[0].hostPorts[0].protocol: Unsupported value: "HTTP"`},
+	"host IP":                    {slot(`hostPorts: [{port: 80, hostIP: localhost}]`), `spec.slots[0].hostPorts[0].hostIP: Invalid value: "localhost"`},
+	"pod without a name":         {slot(`pod: {uid: u}`), `spec.slots[0].pod.name: Required value`},
+	"pod of another namespace":   {slot(`pod: {name: kube-system/a}`), `spec.slots[0].pod.name: Invalid value: "kube-system/a"`},
+	"pod with a namespace field": {slot(`pod: {name: a, namespace: kube-system}`), `unknown field "spec.slots[0].pod.namespace"`},
+}
+
+// accepted has what the schema must let through, hand-written forms and what the server judges later.
+var accepted = map[string]string{
+	"unknown-node":        slot(`nodeName: no-such-node`),
+	"node-left-empty":     slot(`nodeName: ""`),
+	"server-chooses":      slot(`nodeSelector: {zone: a}, tolerations: [{operator: Exists}]`),
+	"named-and-tolerated": slot(`nodeName: node-1, tolerations: [{key: a, operator: Equal, value: b, effect: NoExecute, tolerationSeconds: 5}]`),
+	"unknown-resource":    `spec: {slots: [{name: a, requests: {example.com/gpu: 8}}]}`,
+	"more-than-any-node":  amount(`"999999999999999999E"`),
+	"exponents":           amount(`"1e3"`),
+	"large-exponents":     amount(`"1e99"`),
+	"small-exponents":     amount(`"1E-99"`),
+	"plus-sign":           amount(`"+1.5"`),
+	"no-leading-digit":    amount(`".5"`),
+	"binary-suffix":       amount(`8Gi`),
+	"nano-cores":          amount(`1n`),
+	"nothing":             amount(`0`),
+	"largest-number":      amount(`9223372036854775807`),
+	"until-deleted":       one(`ttl: 0s`),
+	"ten-years":           one(`ttl: 87600h`),
+	"zero-in-hours":       one(`ttl: 0h0m0s`),
+	"compound-ttl":        one(`ttl: 1h30m0.5s`),
+	"milliseconds":        one(`ttl: 1500ms`),
+	"nobody":              one(`consumers: {}`),
+	"every-pod":           one(`consumers: {selector: {}}`),
+	"by-labels":           one(`consumers: {selector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]}}`),
+	"by-index":            one(`consumers: {index: any text even this}`),
+	"by-controller":       one(`consumers: {controller: {kind: Deployment, name: web.v2}}`),
+	"by-pod":              slot(`pod: {name: web-0}`),
+	"lowest-priority":     one(`priority: -2147483648`),
+	"host-ports":          slot(`hostPorts: [{port: 80}, {port: 80, protocol: UDP, hostIP: "::1"}, {port: 81, hostIP: ""}]`),
+	"everything": `spec:
+  schedulerName: batch-scheduler
+  priority: 1000
+  preemptible: true
+  ttl: 10m
+  allocatePolicy: Restricted
+  consumers: {index: training-7}
+  slots:
+  - name: worker-0
+    nodeName: node-7
+    requests: {cpu: "4", memory: 8Gi}
+    hostPorts: [{hostIP: 10.0.0.1, protocol: TCP, port: 8080}]
+    pod: {name: worker-0, uid: 4b1e7b0e-6c1f-4b57-9a39-2f6c6a3f5a11}
+  - name: worker-1
+    nodeSelector: {zone: a}
+    requests: {cpu: 500m}
+`,
+}
+
+func (s *suite) testCreate(t *testing.T) {
+	for name, test := range refused {
+		t.Run("refused/"+name, func(t *testing.T) {
+			err := s.create(t, "refused", test.spec)
+			require.Error(t, err, "%s", test.spec)
+			assert.True(t, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%v", err)
+			assert.ErrorContains(t, err, test.message)
+		})
+	}
+	for name, spec := range accepted {
+		t.Run("accepted/"+name, func(t *testing.T) {
+			require.NoError(t, s.create(t, name, spec))
+			s.get(t, name)
+		})
+	}
+	list, err := s.typed.GlobalreserveV1alpha1().Reservations(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err, "what the schema admits, Go must decode: an informer would never get past it")
+	assert.GreaterOrEqual(t, len(list.Items), len(accepted))
+}
+
+func (s *suite) testDefaults(t *testing.T) {
+	require.NoError(t, s.create(t, "defaults", slot(`hostPorts: [{port: 80}]`)))
+	got := s.get(t, "defaults")
+	assert.Equal(t, v1alpha1.AllocateOnce, got.Spec.AllocatePolicy)
+	assert.False(t, got.Spec.Preemptible)
+	assert.Nil(t, got.Spec.TTL, "the server's policy decides")
+	assert.Nil(t, got.Spec.Priority, "the pods decide")
+	assert.Nil(t, got.Spec.Consumers)
+	assert.Equal(t, corev1.ProtocolTCP, got.Spec.Slots[0].HostPorts[0].Protocol)
+	assert.Empty(t, got.Status.Phase)
+	assert.EqualValues(t, 1, got.Generation)
+
+	require.NoError(t, s.create(t, "minutes", one(`ttl: 90m`)))
+	assert.Equal(t, 90*time.Minute, s.get(t, "minutes").Spec.TTL.Duration)
+}
