@@ -49,11 +49,31 @@ func runDemo(ctx context.Context, out io.Writer, once bool) (err error) {
 	}
 	d.out.line("%d nodes, two kube-schedulers and a group scheduler, and pods for %d%% of the room.", nodeCount, demandPercent)
 	d.out.step("starting etcd and kube-apiserver")
-	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Progress: out}); err != nil {
+	d.cp, err = controlplane.Start(ctx, controlplane.Options{Progress: out})
+	if err != nil {
+		return ended(ctx, err, once)
+	}
+	defer func() {
+		failed := err != nil && ctx.Err() == nil
+		err = errors.Join(ended(ctx, err, once), d.stop(failed))
+	}()
+	return d.course(ctx, out, once)
+}
+
+// ended returns what an error means once the demo was interrupted: what was under way fails, and only
+// with --once, where a result was promised, is that a failure of the demo.
+func ended(ctx context.Context, err error, once bool) error {
+	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.stop(err != nil && ctx.Err() == nil)) }()
+	if once {
+		return errors.New("interrupted before there was a result")
+	}
+	return nil
+}
 
+// course is what happens on the running control plane.
+func (d *demo) course(ctx context.Context, out io.Writer, once bool) error {
 	if err := d.createNodes(ctx); err != nil {
 		return err
 	}

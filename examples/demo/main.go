@@ -16,7 +16,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -37,9 +36,6 @@ func main() {
 	}
 }
 
-// errInterrupted means that the demo was stopped before it had a result.
-var errInterrupted = errors.New("interrupted before there was a result")
-
 func newCommand() *cobra.Command {
 	var once bool
 	command := &cobra.Command{
@@ -49,11 +45,7 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
-			err := runDemo(command.Context(), command.OutOrStdout(), once)
-			if command.Context().Err() != nil && errors.Is(err, context.Canceled) {
-				return errInterrupted
-			}
-			return err
+			return runDemo(command.Context(), command.OutOrStdout(), once)
 		},
 	}
 	command.Flags().BoolVar(&once, "once", false,

@@ -55,17 +55,8 @@ func (d *demo) race(ctx context.Context, r race) (result, error) {
 	if err := d.startSchedulers(ctx, r); err != nil {
 		return result{}, err
 	}
-	pods := demand()
-	d.out.step("  creating %d pods while the schedulers are held back", len(pods))
-	if err := d.signal(r, syscall.SIGSTOP); err != nil {
-		return result{}, err
-	}
-	if err := clusterload.CreatePods(ctx, d.cp.Client(), pods); err != nil {
-		return result{}, err
-	}
-	d.out.step("  all pods are there, and the schedulers are let go at once")
-	began := time.Now()
-	if err := d.signal(r, syscall.SIGCONT); err != nil {
+	began, err := d.letGo(ctx, r, demand())
+	if err != nil {
 		return result{}, err
 	}
 	settled, err := d.await(ctx)
@@ -78,6 +69,19 @@ func (d *demo) race(ctx context.Context, r race) (result, error) {
 		return final, nil
 	}
 	return final, d.stopSchedulers(r)
+}
+
+// letGo creates all pods while the schedulers are frozen, so that they begin at the same moment.
+func (d *demo) letGo(ctx context.Context, r race, pods []*corev1.Pod) (began time.Time, err error) {
+	d.out.step("  creating %d pods while the schedulers are held back", len(pods))
+	if err := d.signal(r, syscall.SIGSTOP); err != nil {
+		return time.Time{}, err
+	}
+	created := clusterload.CreatePods(ctx, d.cp.Client(), pods)
+	d.out.step("  all pods are there, and the schedulers are let go at once")
+	began = time.Now()
+	// After a failure too: a frozen process cannot be stopped.
+	return began, errors.Join(created, d.signal(r, syscall.SIGCONT))
 }
 
 // demand makes the pods: more than fit, a quarter of them in groups.

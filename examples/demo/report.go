@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -41,22 +42,37 @@ func (r result) summary() string {
 		r.bound, r.wanted, r.took.Seconds(), r.overcommitted)
 }
 
-// writeTable prints the runs side by side, a line each.
+// writeTable prints the runs side by side.
 func writeTable(out io.Writer, results ...result) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "RUN\tNODES\tPODS WANTED\tTHAT FIT\tBOUND\tOVERCOMMITTED NODES\tFULLEST NODE\tGROUPS WHOLE / HALF / WAITING\tTIME")
-	for _, r := range results {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%d of %d CPUs\t%d / %d / %d\t%.1fs\n",
-			r.label, nodeCount, r.wanted, podsThatFit, r.bound, r.overcommitted, r.worstUsed/1000, r.worstRoom/1000,
-			r.groupsWhole, r.groupsHalf, r.groups-r.groupsWhole-r.groupsHalf, r.took.Seconds())
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	row := func(name string, cell func(result) string) {
+		fmt.Fprint(table, name)
+		for _, r := range results {
+			fmt.Fprint(table, "\t", cell(r))
+		}
+		fmt.Fprintln(table)
 	}
+	row("", func(r result) string { return r.label })
+	row("nodes", func(result) string { return strconv.Itoa(nodeCount) })
+	row("pods wanted", func(r result) string { return strconv.Itoa(r.wanted) })
+	row("pods that fit", func(result) string { return strconv.Itoa(podsThatFit) })
+	row("pods bound", func(r result) string { return strconv.Itoa(r.bound) })
+	row("overcommitted nodes, worst moment", func(r result) string { return strconv.Itoa(r.overcommitted) })
+	row("fullest node", func(r result) string {
+		return fmt.Sprintf("%d of %d CPUs", r.worstUsed/1000, r.worstRoom/1000)
+	})
+	row("pods a kubelet would fail", func(r result) string { return strconv.Itoa(r.refused) })
+	row("groups whole / half / waiting", func(r result) string {
+		return fmt.Sprintf("%d / %d / %d", r.groupsWhole, r.groupsHalf, r.groups-r.groupsWhole-r.groupsHalf)
+	})
+	row("time until the last bind", func(r result) string { return fmt.Sprintf("%.1fs", r.took.Seconds()) })
 	return table.Flush()
 }
 
 // explain says in one line what the overcommit of a run means.
 func explain(r result) string {
-	return fmt.Sprintf("These nodes have no kubelets. Where there are some, %d of the pods bound %s die with OutOfcpu, and %d groups run in half.",
-		r.refused, r.label, r.groupsHalf)
+	return fmt.Sprintf("These nodes have no kubelets. With kubelets, %d pods of the run %s die with OutOfcpu as they arrive.",
+		r.refused, r.label)
 }
 
 // verdict is what the demo makes of its two runs.
