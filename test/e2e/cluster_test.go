@@ -73,7 +73,7 @@ func (c *cluster) startServer(options clusterload.ServerOptions) {
 	c.server = server
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
-			c.t.Logf("end of the server's log:\n%s", tail(server.LogFile(), 40))
+			c.t.Logf("end of the server's log:\n%s", tail(server.LogFile(), 15))
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -63,15 +64,27 @@ func do(request *http.Request) (reply, error) {
 	return reply{status: response.StatusCode, header: response.Header, body: content}, err
 }
 
-// call makes a request that must be answered with 200 and JSON, and reads that into answer.
+// ask makes a request that must be answered with 200 and JSON, and reads that into answer.
+func (c *cluster) ask(method, path string, body, answer any) error {
+	r, err := c.send(c.t.Context(), method, path, body)
+	if err == nil && r.status != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", r.status, r.body)
+	}
+	if err == nil {
+		err = json.Unmarshal(r.body, answer)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// call is ask for what cannot fail.
 func (c *cluster) call(t require.TestingT, method, path string, body, answer any) {
 	if helper, ok := t.(*testing.T); ok {
 		helper.Helper()
 	}
-	r, err := c.send(c.t.Context(), method, path, body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, r.status, "%s %s: %s", method, path, r.body)
-	require.NoError(t, json.Unmarshal(r.body, answer), "%s %s: %s", method, path, r.body)
+	require.NoError(t, c.ask(method, path, body, answer))
 }
 
 func (c *cluster) reserve(t require.TestingT, request *groupsched.GroupRequest) groupsched.GroupAnswer {

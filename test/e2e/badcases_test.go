@@ -1,0 +1,342 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// badRequest is a request that must be refused. Without a method it is a POST.
+type badRequest struct {
+	method, path string
+	body         string
+	header       map[string]string
+	// status is what it is refused with; 0 means 400. A 200 stands for the protocol's way to refuse:
+	// status 200 and a text in the field Error.
+	status int
+}
+
+// bindLimit is the longest body of a bind, which only names a pod and a node.
+const bindLimit = 64 << 10
+
+// pods of requests: ok is one that nothing is wrong with.
+const (
+	okMeta  = `"metadata":{"namespace":"default","name":"bad","uid":"11111111-1111-1111-1111-111111111111"}`
+	okSpec  = `"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}`
+	okPod   = `{` + okMeta + `,` + okSpec + `}`
+	okNodes = `["node-0"]`
+)
+
+func podWith(meta, spec string) string { return `{` + meta + `,` + spec + `}` }
+
+func podAsking(resource, quantity string) string {
+	return podWith(okMeta, fmt.Sprintf(`"spec":{"containers":[{"name":"c","resources":{"requests":{%q:%s}}}]}`, resource, quantity))
+}
+
+func podNamed(name string) string {
+	return podWith(`"metadata":{"namespace":"default","name":`+name+`,"uid":"u"}`, okSpec)
+}
+
+func group(pods, nodes string) string {
+	return `{"SchedulerName":"s","Pods":[` + pods + `],"Nodes":` + nodes + `}`
+}
+
+func groupWith(field string) string {
+	return `{"SchedulerName":"s","Pods":[` + okPod + `],"Nodes":` + okNodes + `,` + field + `}`
+}
+
+func candidates(pod, nodes string) string { return `{"Pod":` + pod + `,"NodeNames":` + nodes + `}` }
+
+func binding(namespace, name, uid, node string) string {
+	return fmt.Sprintf(`{"PodNamespace":%s,"PodName":%s,"PodUID":%s,"Node":%s}`, namespace, name, uid, node)
+}
+
+func repeated(text string, n int) string {
+	return strings.TrimSuffix(strings.Repeat(text+",", n), ",")
+}
+
+// badRequests returns all of them by what is wrong.
+func badRequests() map[string]badRequest {
+	all := map[string]badRequest{}
+	for _, part := range []map[string]badRequest{
+		badJSON(), badGroups(), badQuantities(), badNames(), badExtenderCalls(), badBinds(), badReads(), badMethods(),
+	} {
+		for name, request := range part {
+			all[name] = request
+		}
+	}
+	return all
+}
+
+// badJSON sends to every route that reads a body what no route can read.
+func badJSON() map[string]badRequest {
+	bodies := map[string]badRequest{
+		"no body at all":            {body: ""},
+		"null":                      {body: "null"},
+		"an array":                  {body: "[]"},
+		"a string":                  {body: `"pods"`},
+		"a number beyond all types": {body: "1e999999999"},
+		"cut off in the middle":     {body: `{"SchedulerName":"s","Pod":{"metadata":{"name":"x`},
+		"two objects":               {body: `{}{}`},
+		"text behind the object":    {body: `{} and more`},
+		"XML":                       {body: `<pods/>`},
+		"bytes that are no UTF-8":   {body: "{\"SchedulerName\":\"\xff\xfe\",\"PodName\":\"\xff\",\"Pod\":{\"metadata\":{\"name\":\"\xff\"}}}"},
+		"nested 100,000 deep":       {body: strings.Repeat(`{"Pod":`, 100_000)},
+		"arrays 100,000 deep":       {body: `{"Pods":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`},
+		"another content type":      {body: `{}`, header: map[string]string{"Content-Type": "text/html"}, status: http.StatusUnsupportedMediaType},
+		"a compressed body":         {body: "\x1f\x8b\x08", header: map[string]string{"Content-Encoding": "gzip"}, status: http.StatusUnsupportedMediaType},
+		"a form":                    {body: "a=b", header: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, status: http.StatusUnsupportedMediaType},
+		"a body of 33 MiB":          {body: `{"x":"` + string(bytes.Repeat([]byte{'x'}, 33<<20)) + `"}`, status: http.StatusRequestEntityTooLarge},
+	}
+	all := map[string]badRequest{}
+	for _, path := range []string{"/filter", "/prioritize", "/preempt", "/bind", "/reserve", "/unreserve", "/v1/whatif"} {
+		for name, request := range bodies {
+			request.path = path
+			if path == "/bind" && len(request.body) > bindLimit {
+				request.status = http.StatusRequestEntityTooLarge
+			}
+			all[path+": "+name] = request
+		}
+	}
+	return all
+}
+
+func badGroups() map[string]badRequest {
+	bodies := map[string]string{
+		"no pods":                          group("", okNodes),
+		"pods are null":                    `{"SchedulerName":"s","Pods":null,"Nodes":["node-0"]}`,
+		"pods are an object":               `{"SchedulerName":"s","Pods":{},"Nodes":["node-0"]}`,
+		"a pod is a string":                group(`"bad"`, okNodes),
+		"a pod is null":                    group(`null`, okNodes),
+		"fewer nodes than pods":            group(okPod+`,`+podNamed(`"other"`), okNodes),
+		"more nodes than pods":             group(okPod, `["node-0","node-1"]`),
+		"nodes are numbers":                group(okPod, `[0]`),
+		"a node without a name":            group(okPod, `[""]`),
+		"a node's name with a NUL":         group(okPod, `["node-0\u0000"]`),
+		"a node's name is a path":          group(okPod, `["../../etc/passwd"]`),
+		"the same pod twice":               group(okPod+`,`+okPod, `["node-0","node-1"]`),
+		"two pods with one UID":            group(podWith(`"metadata":{"name":"a","uid":"u"}`, okSpec)+`,`+podWith(`"metadata":{"name":"b","uid":"u"}`, okSpec), `["node-0","node-0"]`),
+		"a field nobody knows":             groupWith(`"Mood":"AllOrNothing"`),
+		"a TTL as text":                    groupWith(`"TTLSeconds":"60"`),
+		"a request id of 10,000 bytes":     groupWith(`"RequestID":"` + strings.Repeat("x", 10_000) + `"`),
+		"a request id with a line break":   groupWith(`"RequestID":"a\nb"`),
+		"a revision below 0":               groupWith(`"MinRevision":-1`),
+		"a scheduler's name of 1 MiB":      `{"SchedulerName":"` + strings.Repeat("x", 1<<20) + `","Pods":[` + okPod + `],"Nodes":["node-0"]}`,
+		"a scheduler's name with a NUL":    `{"SchedulerName":"s\u0000","Pods":[` + okPod + `],"Nodes":["node-0"]}`,
+		"more pods than the limit":         group(repeated(`{}`, 10_001), okNodes),
+		"more nodes than the limit":        group(okPod, `[`+repeated(`"n"`, 10_001)+`]`),
+		"a durable reservation":            groupWith(`"Durable":true`),
+		"pods with names only, five times": group(repeated(`{"metadata":{"name":"x"}}`, 5), `[`+repeated(`"node-0"`, 5)+`]`),
+	}
+	all := map[string]badRequest{}
+	for _, path := range []string{"/reserve", "/unreserve", "/v1/whatif"} {
+		for name, body := range bodies {
+			all[path+": "+name] = badRequest{path: path, body: body}
+		}
+	}
+	reserveOnly := map[string]string{
+		"no scheduler's name":         `{"Pods":[` + okPod + `],"Nodes":["node-0"]}`,
+		"no nodes":                    `{"SchedulerName":"s","Pods":[` + okPod + `]}`,
+		"a TTL below 0":               groupWith(`"TTLSeconds":-1`),
+		"a TTL of 300 years":          groupWith(`"TTLSeconds":9460800000`),
+		"a TTL beyond the policy's":   groupWith(`"TTLSeconds":86401`),
+		"an unknown mode":             groupWith(`"Mode":"Some"`),
+		"pods to be gone":             groupWith(`"Without":[{"Name":"x"}]`),
+		"another node in spec":        group(podWith(okMeta, `"spec":{"nodeName":"node-1","containers":[{"name":"c"}]}`), okNodes),
+		"an unknown pod without spec": group(`{`+okMeta+`}`, okNodes),
+	}
+	for name, body := range reserveOnly {
+		all["/reserve: "+name] = badRequest{path: "/reserve", body: body}
+	}
+	for name, body := range map[string]string{
+		"a node nobody knows": group(okPod, `["no-such-node"]`),
+		"more than a node":    group(podAsking("cpu", `"1000"`), okNodes),
+		"no such resource":    group(podAsking("example.com/none", `"1"`), okNodes),
+	} {
+		all["/reserve: "+name] = badRequest{path: "/reserve", body: body, status: http.StatusOK}
+	}
+	return all
+}
+
+func badQuantities() map[string]badRequest {
+	quantities := map[string]string{
+		"negative":                    `"-1"`,
+		"beyond 64 bits":              `"9223372036854775808"`,
+		"far beyond 64 bits":          `"99999999999999999999999999999999"`,
+		"with an exponent of billion": `"1e1000000000"`,
+		"with a small exponent":       `"1e-1000000000"`,
+		"no number":                   `"plenty"`,
+		"empty":                       `""`,
+		"of 10,000 digits":            `"` + strings.Repeat("9", 10_000) + `"`,
+		"an object":                   `{"value":1}`,
+		"NaN":                         `"NaN"`,
+		"with a NUL":                  `"1\u0000"`,
+	}
+	all := map[string]badRequest{}
+	for name, quantity := range quantities {
+		pod := podAsking("cpu", quantity)
+		all["/reserve: a quantity "+name] = badRequest{path: "/reserve", body: group(pod, okNodes)}
+		all["/v1/whatif: a quantity "+name] = badRequest{path: "/v1/whatif", body: group(pod, okNodes)}
+	}
+	huge := `"9223372036854775807"`
+	sum := podWith(okMeta, `"spec":{"containers":[`+repeated(`{"name":"c","resources":{"requests":{"memory":`+huge+`}}}`, 9)+`]}`)
+	all["/reserve: quantities that overflow together"] = badRequest{path: "/reserve", body: group(sum, okNodes)}
+	for name, spec := range map[string]string{
+		"a host port above 65535": `"spec":{"containers":[{"name":"c","ports":[{"hostPort":70000}]}]}`,
+		"a host port below 0":     `"spec":{"containers":[{"name":"c","ports":[{"hostPort":-1}]}]}`,
+		"containers are a map":    `"spec":{"containers":{"c":{}}}`,
+		"2,000 containers":        `"spec":{"containers":[` + repeated(`{"name":"c"}`, 2_000) + `]}`,
+	} {
+		all["/reserve: "+name] = badRequest{path: "/reserve", body: group(podWith(okMeta, spec), okNodes)}
+	}
+	return all
+}
+
+func badNames() map[string]badRequest {
+	names := map[string]string{
+		"missing":           `""`,
+		"a number":          `7`,
+		"with a NUL":        `"bad\u0000"`,
+		"with a line break": `"bad\nlevel=info"`,
+		"in capitals":       `"BAD"`,
+		"a path":            `"../nodes/node-0"`,
+		"of 300 bytes":      `"` + strings.Repeat("x", 300) + `"`,
+		"half a rune":       `"\ud800"`,
+	}
+	all := map[string]badRequest{}
+	for name, value := range names {
+		all["/reserve: a pod's name "+name] = badRequest{path: "/reserve", body: group(podNamed(value), okNodes)}
+		all["/bind: a pod's name "+name] = badRequest{path: "/bind", body: binding(`"default"`, value, `"u"`, `"node-0"`)}
+		all["/bind: a node's name "+name] = badRequest{path: "/bind", body: binding(`"default"`, `"p"`, `"u"`, value)}
+	}
+	return all
+}
+
+func badExtenderCalls() map[string]badRequest {
+	bodies := map[string]string{
+		"no pod":                  `{"NodeNames":["node-0"]}`,
+		"the pod is null":         candidates("null", okNodes),
+		"the pod is a list":       candidates("[]", okNodes),
+		"a pod without a UID":     candidates(podWith(`"metadata":{"namespace":"default","name":"p"}`, okSpec), okNodes),
+		"a pod without namespace": candidates(podWith(`"metadata":{"name":"p","uid":"u"}`, okSpec), okNodes),
+		"a pod without a name":    candidates(podWith(`"metadata":{"namespace":"default","uid":"u"}`, okSpec), okNodes),
+		"a UID of 1,000 bytes":    candidates(podWith(`"metadata":{"namespace":"default","name":"p","uid":"`+strings.Repeat("u", 1000)+`"}`, okSpec), okNodes),
+		"no nodes":                `{"Pod":` + okPod + `}`,
+		"nodes are numbers":       candidates(okPod, `[1,2]`),
+		"nodes are a string":      candidates(okPod, `"node-0"`),
+		"nodes without names":     `{"Pod":` + okPod + `,"Nodes":{"items":[{"metadata":{}}]}}`,
+		"nodes are no list":       `{"Pod":` + okPod + `,"Nodes":[]}`,
+		"containers are a number": candidates(podWith(okMeta, `"spec":{"containers":1}`), okNodes),
+	}
+	all := map[string]badRequest{}
+	for _, path := range []string{"/filter", "/prioritize"} {
+		for name, body := range bodies {
+			all[path+": "+name] = badRequest{path: path, body: body}
+		}
+	}
+	all["/filter: a pod that asks for less than nothing"] = badRequest{
+		path: "/filter", body: candidates(podAsking("cpu", `"-1"`), okNodes), status: http.StatusOK,
+	}
+	for name, body := range map[string]string{
+		"no pod":                     `{"NodeNameToMetaVictims":{}}`,
+		"a pod without a UID":        `{"Pod":{"metadata":{"namespace":"default","name":"p"}},"NodeNameToMetaVictims":{}}`,
+		"victims are a list":         `{"Pod":` + okPod + `,"NodeNameToMetaVictims":[]}`,
+		"a node's victims are text":  `{"Pod":` + okPod + `,"NodeNameToMetaVictims":{"node-0":"all"}}`,
+		"a victim's UID is a number": `{"Pod":` + okPod + `,"NodeNameToMetaVictims":{"node-0":{"Pods":[{"UID":7}]}}}`,
+	} {
+		all["/preempt: "+name] = badRequest{path: "/preempt", body: body}
+	}
+	return all
+}
+
+func badBinds() map[string]badRequest {
+	all := map[string]badRequest{}
+	for name, body := range map[string]string{
+		"no pod":                 `{"Node":"node-0"}`,
+		"no UID":                 `{"PodNamespace":"default","PodName":"p","Node":"node-0"}`,
+		"no node":                `{"PodNamespace":"default","PodName":"p","PodUID":"u"}`,
+		"no namespace":           `{"PodName":"p","PodUID":"u","Node":"node-0"}`,
+		"a namespace as a path":  binding(`"../default"`, `"p"`, `"u"`, `"node-0"`),
+		"a UID with a space":     binding(`"default"`, `"p"`, `"u u"`, `"node-0"`),
+		"a UID with a NUL":       binding(`"default"`, `"p"`, `"\u0000"`, `"node-0"`),
+		"a UID of 100,000 bytes": binding(`"default"`, `"p"`, `"`+strings.Repeat("u", 100_000)+`"`, `"node-0"`),
+	} {
+		request := badRequest{path: "/bind", body: body}
+		if len(body) > bindLimit {
+			request.status = http.StatusRequestEntityTooLarge
+		}
+		all["/bind: "+name] = request
+	}
+	all["/bind: a pod nobody knows"] = badRequest{
+		path: "/bind", body: binding(`"default"`, `"no-such-pod"`, `"u"`, `"node-0"`), status: http.StatusOK,
+	}
+	all["/bind: a namespace nobody knows"] = badRequest{
+		path: "/bind", body: binding(`"nowhere"`, `"no-such-pod"`, `"u"`, `"node-0"`), status: http.StatusOK,
+	}
+	return all
+}
+
+func badReads() map[string]badRequest {
+	all := map[string]badRequest{}
+	for path, status := range map[string]int{
+		"/v1/nodes?limit=0":                      http.StatusBadRequest,
+		"/v1/nodes?limit=-5":                     http.StatusBadRequest,
+		"/v1/nodes?limit=99999999999999999999":   http.StatusBadRequest,
+		"/v1/nodes?limit=1&limit=2":              http.StatusBadRequest,
+		"/v1/nodes?overcommitted=perhaps":        http.StatusBadRequest,
+		"/v1/nodes?colour=red":                   http.StatusBadRequest,
+		"/v1/nodes?limit=%zz":                    http.StatusBadRequest,
+		"/v1/nodes/no-such-node":                 http.StatusNotFound,
+		"/v1/nodes/%00":                          http.StatusNotFound,
+		"/v1/nodes/..%2f..%2fetc%2fpasswd":       http.StatusNotFound,
+		"/v1/nodes/node-0?watch=true":            http.StatusBadRequest,
+		"/v1/claims?state=Gone":                  http.StatusBadRequest,
+		"/v1/claims?pod=%00":                     http.StatusBadRequest,
+		"/v1/claims?node=" + long(2000):          http.StatusBadRequest,
+		"/v1/explain":                            http.StatusBadRequest,
+		"/v1/explain?namespace=default":          http.StatusBadRequest,
+		"/v1/explain?pod=no-such-pod":            http.StatusNotFound,
+		"/v1/explain?pod=a&pod=b":                http.StatusBadRequest,
+		"/v1/watch?since=yesterday":              http.StatusBadRequest,
+		"/v1/reservations/of/nobody":             http.StatusNotFound,
+		"/v1/%2e%2e/%2e%2e/etc/passwd":           http.StatusNotFound,
+		"/v2/nodes":                              http.StatusNotFound,
+		"/":                                      http.StatusNotFound,
+		"/debug/pprof/":                          http.StatusNotFound,
+		"/filter/":                               http.StatusNotFound,
+		"/openapi.yaml?version=3":                http.StatusBadRequest,
+		"/v1/nodes?continue=" + long(1025) + "&": http.StatusBadRequest,
+	} {
+		all["GET "+path] = badRequest{method: http.MethodGet, path: path, status: status}
+	}
+	return all
+}
+
+func long(n int) string { return strings.Repeat("x", n) }
+
+func badMethods() map[string]badRequest {
+	all := map[string]badRequest{}
+	for path, methods := range map[string][]string{
+		"/filter":       {http.MethodGet, http.MethodPut, http.MethodDelete},
+		"/prioritize":   {http.MethodGet},
+		"/preempt":      {http.MethodGet},
+		"/bind":         {http.MethodGet, http.MethodPatch},
+		"/reserve":      {http.MethodGet, http.MethodDelete, "MAKEROOM"},
+		"/unreserve":    {http.MethodGet},
+		"/v1/whatif":    {http.MethodGet},
+		"/v1/nodes":     {http.MethodPost, http.MethodDelete},
+		"/v1/nodes/a":   {http.MethodPut},
+		"/v1/claims":    {http.MethodDelete},
+		"/v1/explain":   {http.MethodPost},
+		"/v1/watch":     {http.MethodPost},
+		"/metrics":      {http.MethodPost},
+		"/readyz":       {http.MethodDelete},
+		"/openapi.yaml": {http.MethodPut},
+	} {
+		for _, method := range methods {
+			all[method+" "+path] = badRequest{method: method, path: path, body: "{}", status: http.StatusMethodNotAllowed}
+		}
+	}
+	return all
+}

@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+const (
+	groupNodes = 20
+	groupCount = 60
+	groupSize  = 6
+	groupTries = 6 // plans each group comes up with before it gives up
+)
+
+// TestGroupsAreReservedWhole lets 60 groups ask at once for room on the same nodes, for four times
+// what there is. Every group plans at random, so nearly all plans overlap with others.
+func TestGroupsAreReservedWhole(t *testing.T) {
+	c := newServedCluster(t, groupNodes)
+	groups := make([][]*corev1.Pod, groupCount)
+	for i := range groups {
+		groups[i] = c.create(newPods(groupSize, fmt.Sprintf("group-%d", i), nobody, "900m")...)
+	}
+	stopReader := c.readClaimsAllTheTime(groups)
+	granted := make([][]string, groupCount) // nodes, for the groups that were granted
+	var senders errgroup.Group
+	senders.SetLimit(writers)
+	for i := range groups {
+		senders.Go(func() (err error) {
+			granted[i], err = c.reserveSomehow(groups[i], uint64(i))
+			return err
+		})
+	}
+	require.NoError(t, senders.Wait())
+	snapshots := stopReader()
+	count := 0
+	for i := range groups {
+		c.requireClaims(groups[i], granted[i])
+		if granted[i] != nil {
+			count++
+		}
+	}
+	t.Logf("%d of %d groups granted, %d snapshots of the claims read meanwhile", count, groupCount, snapshots)
+	require.NotZero(t, count)
+	require.Less(t, count, groupCount, "every group had room: nothing was contended")
+	require.Greater(t, snapshots, 5, "hardly anything was seen of the race")
+	c.bindGranted(groups, granted)
+	c.requireNeverOvercommitted()
+	c.requireNoDriftSeen()
+}
+
+// reserveSomehow tries random plans until one is granted, and returns its nodes. Every third group
+// gives its room back once and asks again, so that room also becomes free.
+func (c *cluster) reserveSomehow(pods []*corev1.Pod, seed uint64) ([]string, error) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	regret := seed%3 == 0
+	for range groupTries {
+		request := &groupsched.GroupRequest{SchedulerName: nobody, Pods: pods, TTLSeconds: 600}
+		for range pods {
+			request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", random.IntN(groupNodes)))
+		}
+		var answer groupsched.GroupAnswer
+		if err := c.ask(http.MethodPost, "/reserve", request, &answer); err != nil {
+			return nil, err
+		}
+		if answer.Granted() && !regret {
+			return request.Nodes, nil
+		}
+		if !answer.Granted() {
+			continue
+		}
+		regret = false
+		var back groupsched.GroupAnswer
+		if err := c.ask(http.MethodPost, "/unreserve", groupOf(pods, request.Nodes...), &back); err != nil {
+			return nil, err
+		}
+		if !back.Granted() {
+			return nil, fmt.Errorf("unreserve %s: %s", pods[0].Name, back.Error)
+		}
+	}
+	return nil, nil
+}
+
+// readClaimsAllTheTime checks snapshot after snapshot of the ledger that of no group only a part is
+// there. The function it returns ends that and tells how many snapshots there were.
+func (c *cluster) readClaimsAllTheTime(groups [][]*corev1.Pod) (stop func() int) {
+	groupOf := map[string]int{}
+	for i, pods := range groups {
+		for _, pod := range pods {
+			groupOf[string(pod.UID)] = i
+		}
+	}
+	done := make(chan struct{})
+	var reader sync.WaitGroup
+	snapshots := 0
+	reader.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			var answer restapi.ClaimsAnswer
+			if !assert.NoError(c.t, c.ask(http.MethodGet, "/v1/claims", nil, &answer)) {
+				return
+			}
+			sizes := map[int]int{}
+			for i := range answer.Claims {
+				sizes[groupOf[answer.Claims[i].UID]]++
+			}
+			for group, size := range sizes {
+				assert.Equal(c.t, groupSize, size, "group %d is there in part", group)
+			}
+			snapshots++
+		}
+	})
+	return func() int {
+		close(done)
+		reader.Wait()
+		return snapshots
+	}
+}
+
+// requireClaims checks that a group holds exactly what it was granted.
+func (c *cluster) requireClaims(pods []*corev1.Pod, nodes []string) {
+	c.t.Helper()
+	for i, pod := range pods {
+		claim := c.claimOf(c.t, pod)
+		if nodes == nil {
+			require.Nil(c.t, claim, "%s was refused", pod.Name)
+			continue
+		}
+		require.NotNil(c.t, claim, "%s was granted", pod.Name)
+		require.Equal(c.t, nodes[i], claim.Node)
+		require.Equal(c.t, "Reserved", claim.State)
+		require.Equal(c.t, int64(900), claim.Requests["cpu"])
+	}
+}
+
+// bindGranted binds half of the granted groups through the server and half at the API server, as
+// group schedulers do. Nothing may be counted twice on the way.
+func (c *cluster) bindGranted(groups [][]*corev1.Pod, granted [][]string) {
+	c.t.Helper()
+	for i := range groups {
+		for k, node := range granted[i] {
+			if i%2 == 0 {
+				require.Empty(c.t, c.bind(c.t, groups[i][k], node))
+			} else {
+				c.bindDirectly(groups[i][k], node)
+			}
+		}
+	}
+	c.requireAgreement()
+	require.Zero(c.t, c.metric(c.t, "globalreserve_bypassed_binds_total"), "reserved pods were taken for strangers")
+}
+
+// TestReservedPods follows pods from their reservation to the node.
+func TestReservedPods(t *testing.T) {
+	c := newServedCluster(t, 3)
+	tests := map[string]func(*cluster, *corev1.Pod){
+		"bound by its scheduler, it is counted once": func(c *cluster, pod *corev1.Pod) {
+			c.bindDirectly(pod, "node-0")
+			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
+		},
+		"bound by the server, it is counted once": func(c *cluster, pod *corev1.Pod) {
+			require.Empty(c.t, c.bind(c.t, pod, "node-0"))
+			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
+		},
+		"bound elsewhere, it gives its reservation back": func(c *cluster, pod *corev1.Pod) {
+			c.bindDirectly(pod, "node-1")
+			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Free: 4000})
+			c.requireUsed("node-1", restapi.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
+		},
+		"deleted before it is bound, it gives its reservation back": func(c *cluster, pod *corev1.Pod) {
+			c.delete(pod)
+			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Free: 4000})
+		},
+		"given back, it can be reserved elsewhere": func(c *cluster, pod *corev1.Pod) {
+			there := groupOf([]*corev1.Pod{pod}, "node-1")
+			require.NotEmpty(c.t, c.reserve(c.t, there).Error, "it holds room on node-0")
+			require.True(c.t, granted(c.unreserve(c.t, groupOf([]*corev1.Pod{pod}, "node-0"))))
+			require.True(c.t, granted(c.reserve(c.t, there)))
+			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Free: 4000})
+			c.requireUsed("node-1", restapi.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
+			require.True(c.t, granted(c.unreserve(c.t, there)))
+		},
+		"the server does not bind it elsewhere": func(c *cluster, pod *corev1.Pod) {
+			require.Contains(c.t, c.bind(c.t, pod, "node-1"), "node-0")
+			require.Empty(c.t, c.get(c.t, pod).Spec.NodeName)
+			require.Empty(c.t, c.bind(c.t, pod, "node-0"))
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := c.in(t)
+			c.clear()
+			pod := c.create(newPod("worker", nobody, "3"))[0]
+			require.True(t, granted(c.reserve(t, groupOf([]*corev1.Pod{pod}, "node-0"))))
+			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
+			rival := c.create(newPod("rival", nobody, "2"))[0]
+			refused := c.reserve(t, groupOf([]*corev1.Pod{rival}, "node-0"))
+			require.Equal(t, []string{"rival"}, refused.FailedPods)
+			require.Equal(t, int64(1000), refused.Rejections[0].Free)
+			test(c, pod)
+			c.delete(rival)
+		})
+	}
+}
+
+// TestCompatibleReserve sends what the client of kube-globalreserve sends, word for word: three fields,
+// in Go's own names, whole pods, and expects status 200 whatever the answer is.
+func TestCompatibleReserve(t *testing.T) {
+	c := newServedCluster(t, 2)
+	pods := c.create(newPods(3, "worker", nobody, "3")...)
+	type threeFields struct {
+		SchedulerName string
+		Pods          []*corev1.Pod
+		Nodes         []string
+	}
+	type answer struct {
+		FailedPods []string
+		Error      string
+	}
+	tooMany := threeFields{SchedulerName: "batch", Pods: pods, Nodes: []string{"node-0", "node-1", "node-1"}}
+	var refused answer
+	c.call(t, http.MethodPost, "/reserve", tooMany, &refused)
+	require.Equal(t, []string{"worker-2"}, refused.FailedPods)
+	require.NotEmpty(t, refused.Error)
+	require.Empty(t, c.claims(t).Claims, "a refused group holds nothing")
+
+	fits := threeFields{SchedulerName: "batch", Pods: pods[:2], Nodes: []string{"node-0", "node-1"}}
+	var reserved, givenBack answer
+	c.call(t, http.MethodPost, "/reserve", fits, &reserved)
+	require.Equal(t, answer{FailedPods: []string{}}, reserved)
+	require.Len(t, c.claims(t).Claims, 2)
+	c.call(t, http.MethodPost, "/unreserve", fits, &givenBack)
+	require.Equal(t, answer{FailedPods: []string{}}, givenBack)
+	require.Empty(t, c.claims(t).Claims)
+}
+
+func groupOf(pods []*corev1.Pod, nodes ...string) *groupsched.GroupRequest {
+	return &groupsched.GroupRequest{SchedulerName: nobody, Pods: pods, Nodes: nodes}
+}
+
+func granted(answer groupsched.GroupAnswer) bool { return answer.Granted() }
+
+// requireUsed waits until the server has this account of a node's CPU.
+func (c *cluster) requireUsed(node string, cpu restapi.NodeAmount) {
+	c.t.Helper()
+	eventually(c.t, soon, func(t *assert.CollectT) {
+		nodes := c.nodes(t).Nodes
+		i := slices.IndexFunc(nodes, func(n restapi.Node) bool { return n.Name == node })
+		if assert.GreaterOrEqual(t, i, 0) {
+			assert.Equal(t, cpu, nodes[i].Resources["cpu"])
+		}
+	})
+}
