@@ -35,7 +35,7 @@ type ComparerOptions struct {
 	// server for; 0 means 200. The rest waits for the next look.
 	MaxLookups int
 	// OnDrift is told after every look how many differences of each kind there
-	// were, 0 included.
+	// were, 0 included. It must not call the Comparer.
 	OnDrift func(kind Kind, differences int)
 	// Clock is the clock to wait on; nil means the real one.
 	Clock clock.WithTicker
