@@ -27,7 +27,10 @@ const ServerName = "globalreserve"
 const (
 	serverNamespace = "globalreserve-system"
 	serverAccount   = "globalreserve"
+	serverUser      = "system:serviceaccount:" + serverNamespace + ":" + serverAccount
 )
+
+var serverGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + serverNamespace}
 
 // ServerOptions says how to run the globalreserve binary. The zero value is one server with the
 // flags' defaults and the rights of manifests/base.
@@ -39,6 +42,8 @@ type ServerOptions struct {
 	// Kubeconfig says who the server is. Default: the service account of manifests/base, with
 	// exactly the rights given there.
 	Kubeconfig string
+	// Proxy stands between the server and the API server, with the default Kubeconfig only.
+	Proxy *controlplane.FaultProxy
 	// Port to serve on. Default: a free one.
 	Port int
 	// Args are added to the command line.
@@ -64,6 +69,11 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 	if options.Kubeconfig == "" {
 		if options.Kubeconfig, err = ServerKubeconfig(ctx, cp); err != nil {
 			return nil, err
+		}
+		if options.Proxy != nil {
+			if options.Kubeconfig, err = options.Proxy.Kubeconfig(serverUser, serverGroups...); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if options.Port == 0 {
@@ -108,8 +118,7 @@ func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (strin
 	if err := grant(ctx, cp, filepath.Join(root, "manifests", "base", "rbac.yaml")); err != nil {
 		return "", err
 	}
-	return cp.Kubeconfig("system:serviceaccount:"+serverNamespace+":"+serverAccount,
-		"system:serviceaccounts", "system:serviceaccounts:"+serverNamespace)
+	return cp.Kubeconfig(serverUser, serverGroups...)
 }
 
 // grant creates the namespace of the server and the objects of an RBAC manifest, those that are not
