@@ -213,7 +213,7 @@ type world struct {
 // newWorld has the nodes a and b with room for four pods each, and an informer
 // that knows the pods.
 func newWorld(t *testing.T, pods ...*v1.Pod) *world {
-	w := &world{t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{}), cache: cache{}, recent: NewRecent(10)}
+	w := &world{t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}), cache: cache{}, recent: NewRecent(10)}
 	for _, name := range []string{"a", "b"} {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10},

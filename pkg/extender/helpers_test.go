@@ -51,7 +51,7 @@ func newWorld(t testing.TB) *world {
 	log, hook := logtest.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	w := &world{
-		t: t, router: httprouter.New(), ledger: ledger.New(ledger.Options{}), logs: hook,
+		t: t, router: httprouter.New(), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}), logs: hook,
 		pods: map[types.UID]*podinfo.Info{}, recent: map[types.UID]*podinfo.Info{},
 	}
 	w.Extender = New(Options{
