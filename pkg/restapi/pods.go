@@ -148,6 +148,7 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 		return entry, err
 	}
 	l.fill(&pod.Spec)
+	resources.SetDefaults(&l.scratch)
 	request, err := resources.ForIncomingPod(l.table, &l.scratch)
 	if err != nil {
 		return entry, err
@@ -219,14 +220,18 @@ func checkPorts(spec *slimPodSpec) error {
 	for where, list := range map[string]containerList{"containers": spec.Containers, "initContainers": spec.InitContainers} {
 		for i := range list {
 			for k, p := range list[i].Ports {
-				if p.HostPort < 0 || p.HostPort > 65535 {
-					return fmt.Errorf("spec.%s[%d].ports[%d].hostPort is %d; ports are 1 to 65535", where, i, k, p.HostPort)
+				if !isPort(p.HostPort) || !isPort(p.ContainerPort) {
+					return fmt.Errorf("spec.%s[%d].ports[%d] has hostPort %d and containerPort %d; ports are 1 to 65535",
+						where, i, k, p.HostPort, p.ContainerPort)
 				}
 			}
 		}
 	}
 	return nil
 }
+
+// isPort accepts 0 too, which stands for no port.
+func isPort(n int32) bool { return n >= 0 && n <= 65535 }
 
 // isPrintable reports whether s has no control characters.
 func isPrintable(s string) bool {

@@ -6,10 +6,13 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -167,7 +170,19 @@ func TestExplainStates(t *testing.T) {
 	gpu := aPod("gpu", "1", "1Gi")
 	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = *gpu.Spec.Containers[0].Resources.Requests.Cpu()
 	f.see(gpu)
+	binding := aPod("binding", "1", "1Gi")
+	placement := f.see(binding).Placement("node-3")
+	_, rejection := f.ledger.StartBind(&placement, startTime)
+	require.Nil(t, rejection)
+	now := metav1.NewTime(startTime)
+	dying, leaving := aPod("dying", "1", "1Gi"), aPod("leaving", "1", "1Gi")
+	dying.DeletionTimestamp, leaving.DeletionTimestamp = &now, &now
+	f.see(dying)
+	f.bind(leaving, "node-1")
 	tests := map[string]struct{ state, node, message string }{
+		"binding":  {"Binding", "node-3", "is being bound"},
+		"dying":    {"Deleting", "", "must not be scheduled"},
+		"leaving":  {"Deleting", "node-1", "uses its room until it is gone"},
 		"bound":    {"Bound", "node-1", `bound to node "node-1"`},
 		"reserved": {"Reserved", "node-2", `reserved on node "node-2" by scheduler "batch-scheduler"`},
 		"pending":  {"Pending", "", "room for the pod on 3 of 3 nodes"},
@@ -231,6 +246,52 @@ func TestWhatIf(t *testing.T) {
 			assert.Equal(t, len(tc.failed) > 0 && tc.request.Mode == "", answer.Error != "", answer.Error)
 		})
 	}
+}
+
+func TestWhatIfWaitsForItsRevision(t *testing.T) {
+	f := newFixture(t, Limits{})
+	request := body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, MinRevision: f.ledger.Revision() + 1}
+	answers := make(chan WhatIfAnswer)
+	go func() {
+		var answer WhatIfAnswer
+		f.post("/v1/whatif", request, &answer)
+		answers <- answer
+	}()
+	require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
+	f.clock.Step(5 * time.Second)
+	answer := <-answers
+	assert.Contains(t, answer.Error, "MinRevision")
+	assert.Equal(t, []string{"a"}, answer.FailedPods)
+}
+
+// A pod that fits nowhere is told what it lacks where it lacks least, also of
+// what no node offers.
+func TestExplainLacks(t *testing.T) {
+	f := newFixture(t, Limits{})
+	gpu := aPod("gpu", "5", "1Gi")
+	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("2")
+	f.see(gpu)
+	var answer ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=gpu", &answer)
+	require.NotNil(t, answer.Closest)
+	assert.Equal(t, []MissingAmount{
+		{Resource: "cpu", Requested: 5000, Free: 4000, Missing: 1000},
+		{Resource: "example.com/gpu", Requested: 2, Missing: 2},
+	}, answer.Closest.Missing)
+	for i := 1; i <= 3; i++ {
+		f.ledger.RemoveNode(fmt.Sprint("node-", i))
+	}
+	var empty ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=gpu", &empty)
+	assert.Contains(t, empty.Message, "no nodes")
+}
+
+func TestExamplesAreTheFirstInOrder(t *testing.T) {
+	var examples []string
+	for _, name := range []string{"e", "g", "a", "f", "c", "h", "b", "d"} {
+		examples = addExample(examples, name)
+	}
+	assert.Equal(t, []string{"a", "b", "c", "d", "e"}, examples)
 }
 
 func TestWhatIfWithoutNodesInTheCluster(t *testing.T) {

@@ -13,8 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -132,73 +130,6 @@ func TestReservationExpires(t *testing.T) {
 	assert.Equal(t, ledger.NoClaim, f.state(first.Pods[0]))
 }
 
-func TestPodsTheInformerKnows(t *testing.T) {
-	now := metav1.NewTime(startTime)
-	tests := map[string]struct {
-		informer func(*v1.Pod)
-		request  func(*v1.Pod)
-		reason   string // empty: granted
-		cpu      int64  // of the claim
-	}{
-		"same": {cpu: 1000},
-		"without UID, takes the informer's": {
-			request: func(p *v1.Pod) { p.UID = "" }, cpu: 1000,
-		},
-		"by name only": {
-			request: func(p *v1.Pod) { p.UID, p.Spec = "", v1.PodSpec{} }, cpu: 1000,
-		},
-		"cut-down copy counts in full": {
-			request: func(p *v1.Pod) { p.Spec.Containers[0].Resources = v1.ResourceRequirements{} }, cpu: 1000,
-		},
-		"recreated: the request's UID wins": {
-			request: func(p *v1.Pod) {
-				p.UID = "new"
-				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("2")
-			},
-			cpu: 2000,
-		},
-		"finished":        {informer: func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }, reason: "PodGone"},
-		"deleting":        {informer: func(p *v1.Pod) { p.DeletionTimestamp = &now }, reason: "PodGone"},
-		"bound elsewhere": {informer: func(p *v1.Pod) { p.Spec.NodeName = "node-2" }, reason: "ClaimedElsewhere"},
-		"bound there":     {informer: func(p *v1.Pod) { p.Spec.NodeName = "node-1" }, cpu: 1000},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Limits{})
-			known, asked := aPod("a", "1", "1Gi"), aPod("a", "1", "1Gi")
-			if tc.informer != nil {
-				tc.informer(known)
-			}
-			if tc.request != nil {
-				tc.request(asked)
-			}
-			if known.Spec.NodeName != "" {
-				f.bind(known, known.Spec.NodeName)
-			}
-			f.see(known)
-			other := aPod("other", "1", "1Gi")
-			answer := f.reserve(body{
-				SchedulerName: testScheduler, Pods: []*v1.Pod{other, asked}, Nodes: []string{"node-3", "node-1"},
-			})
-			if tc.reason != "" {
-				require.Len(t, answer.Rejections, 1)
-				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
-				assert.Equal(t, []string{"a"}, answer.FailedPods)
-				assert.NotEmpty(t, answer.Error)
-				assert.Equal(t, ledger.NoClaim, f.state(other), "all or nothing")
-				return
-			}
-			assert.Empty(t, answer.Error)
-			if asked.UID == "" {
-				asked.UID = known.UID
-			}
-			view, ok := f.ledger.Claim(ledger.PodRef{Namespace: "team-a", Name: "a", UID: asked.UID})
-			require.True(t, ok)
-			assert.Equal(t, tc.cpu, view.Request.Value(0))
-		})
-	}
-}
-
 // A refused pod keeps its place among those the ledger refuses.
 func TestRefusalsComeInOrder(t *testing.T) {
 	f := newFixture(t, Limits{})
@@ -219,23 +150,19 @@ func TestRefusalsComeInOrder(t *testing.T) {
 	assert.Equal(t, []string{"a InsufficientResource cpu", "b PodGone ", "d InsufficientResource memory"}, reasons)
 }
 
-// A resource that no node offered when the informer saw the pod may be offered now.
-func TestResourceThatCameLater(t *testing.T) {
+func TestHostPortConflict(t *testing.T) {
 	f := newFixture(t, Limits{})
-	pod := aPod("a", "1", "1Gi")
-	pod.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
-	f.see(pod)
-	refused := f.reserve(group1(pod, "node-4"))
+	require.Empty(t, f.reserve(group1(withPort(aPod("a", "1", "1Gi")), "node-1")).Error)
+	refused := f.reserve(group1(withPort(aPod("b", "1", "1Gi")), "node-1"))
 	require.Len(t, refused.Rejections, 1)
-	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"),
-		v1.ResourcePods: resource.MustParse("110"), "example.com/gpu": resource.MustParse("1"),
-	}}}
-	f.observe("node-4", node)
-	assert.Empty(t, f.reserve(group1(pod, "node-4")).Error)
-	refused = f.reserve(group1(pod2(pod, "b"), "node-4"))
-	require.Len(t, refused.Rejections, 1)
-	assert.Equal(t, "example.com/gpu", refused.Rejections[0].Resource)
+	assert.Equal(t, "HostPortConflict", refused.Rejections[0].Reason)
+	assert.Equal(t, "hostPort/TCP/80", refused.Rejections[0].Resource)
+	assert.Equal(t, "a", refused.Rejections[0].Holders[0].Pod)
+	assert.Equal(t, 1, f.metrics.conflicts["batch-scheduler hostPort"], "a label of few values")
+	request := group1(withPort(aPod("b", "1", "1Gi")), "node-1")
+	request.DryRun = true
+	f.reserve(request)
+	assert.Equal(t, 1, f.metrics.conflicts["batch-scheduler hostPort"], "nobody wanted it in earnest")
 }
 
 func TestUnreserve(t *testing.T) {
