@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -45,8 +46,8 @@ func StartGroupScheduler(
 	if err != nil {
 		return nil, err
 	}
-	args := append(options.Command[1:len(options.Command):len(options.Command)],
-		"--kubeconfig="+kubeconfig, "--scheduler-name="+options.SchedulerName)
+	args := slices.Concat(options.Command[1:],
+		[]string{"--kubeconfig=" + kubeconfig, "--scheduler-name=" + options.SchedulerName})
 	if options.ServerURL != "" {
 		args = append(args, "--globalreserve-url="+options.ServerURL)
 	}
@@ -70,7 +71,8 @@ func buildGroupScheduler(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// logSays is satisfied once a text is in a log file.
+// logSays is satisfied once a text is in a log file. A log is appended to, so that it does not tell when
+// a program that is started again is ready.
 func logSays(file, text string) controlplane.ReadyFunc {
 	return func(context.Context) error {
 		content, err := os.ReadFile(file)

@@ -20,8 +20,8 @@ func TestPlan(t *testing.T) {
 	tainted.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
 	cordoned := testNode("cordoned", "1")
 	cordoned.Spec.Unschedulable = true
-	labelled := testNode("labelled", "8")
-	labelled.Labels = map[string]string{"disk": "fast"}
+	labeled := testNode("labeled", "8")
+	labeled.Labels = map[string]string{"disk": "fast"}
 	cases := map[string]struct {
 		nodes []*corev1.Node
 		bound []*corev1.Pod
@@ -55,11 +55,11 @@ func TestPlan(t *testing.T) {
 			pods: []*corev1.Pod{testPod("p", "2")}, want: map[string]string{"p": "b"},
 		},
 		"cordon, taint and selector": {
-			nodes: []*corev1.Node{tainted, cordoned, testNode("plain", "1"), labelled},
+			nodes: []*corev1.Node{tainted, cordoned, testNode("plain", "1"), labeled},
 			pods: []*corev1.Pod{change(testPod("p", "1"), func(p *corev1.Pod) {
 				p.Spec.NodeSelector = map[string]string{"disk": "fast"}
 			}), testPod("q", "1")},
-			want: map[string]string{"p": "labelled", "q": "plain"},
+			want: map[string]string{"p": "labeled", "q": "plain"},
 		},
 		"host ports, bound and planned": {
 			nodes: []*corev1.Node{testNode("a", "8"), testNode("b", "9"), testNode("c", "10")},

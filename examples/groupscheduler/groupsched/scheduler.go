@@ -92,7 +92,10 @@ func New(o Options) (*Scheduler, error) {
 	}
 	s.queue = workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstBackOff, longestBackOff))
-	return s, s.setUpInformers()
+	if err := s.setUpInformers(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *Scheduler) setUpInformers() error {
