@@ -149,17 +149,18 @@ var (
 
 // toInt64 rounds a quantity up to the unit it is counted in. Where that has no
 // int64 it saturates and says so: Quantity's own conversions would wrap around.
+// A negative quantity is 0.
 func toInt64(name v1.ResourceName, q resource.Quantity) (value int64, exact bool) {
-	if name == v1.ResourceCPU {
-		if q.Cmp(maxMilliCPU) > 0 {
-			return math.MaxInt64, false
-		}
-		return q.MilliValue(), true
-	}
-	if q.Cmp(maxUnits) > 0 {
+	switch {
+	case q.Sign() <= 0:
+		return 0, true
+	case name == v1.ResourceCPU && q.Cmp(maxMilliCPU) > 0, q.Cmp(maxUnits) > 0:
 		return math.MaxInt64, false
+	case name == v1.ResourceCPU:
+		return q.MilliValue(), true
+	default:
+		return q.Value(), true
 	}
-	return q.Value(), true
 }
 
 // checkQuantities refuses negative quantities one by one: in a sum, one

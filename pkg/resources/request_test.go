@@ -1,0 +1,302 @@
+package resources
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+)
+
+// list reads quantities in pairs of name and value.
+func list(pairs ...string) v1.ResourceList {
+	l := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func container(name string, requests v1.ResourceList) v1.Container {
+	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: requests}}
+}
+
+func sidecar(name string, requests v1.ResourceList) v1.Container {
+	c := container(name, requests)
+	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+	return c
+}
+
+func podOf(containers ...v1.Container) *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{Containers: containers}}
+}
+
+// named returns a request's amounts by resource name.
+func named(t *Table, amounts []Amount) map[v1.ResourceName]int64 {
+	byName := map[v1.ResourceName]int64{}
+	for _, a := range amounts {
+		byName[t.Name(a.Column)] = a.Value
+	}
+	return byName
+}
+
+type amounts map[v1.ResourceName]int64
+
+// TestRequestsOfIncomingPods also asks for the same pods as bound ones: without
+// a status both count the same.
+func TestRequestsOfIncomingPods(t *testing.T) {
+	tests := map[string]struct {
+		pod  *v1.Pod
+		want amounts
+	}{
+		"a pod without requests counts as a pod": {podOf(container("a", nil)), amounts{"pods": 1}},
+		"containers are summed": {
+			podOf(container("a", list("cpu", "1", "memory", "1Gi")), container("b", list("cpu", "250m"))),
+			amounts{"pods": 1, "cpu": 1250, "memory": 1 << 30},
+		},
+		"zero is no request":                {podOf(container("a", list("cpu", "0", "example.com/gpu", "0"))), amounts{"pods": 1}},
+		"a request for pods does not count": {podOf(container("a", list("pods", "7"))), amounts{"pods": 1}},
+		"fractions are summed first and rounded up once": {
+			podOf(container("a", list("cpu", "100100u", "memory", "500m")), container("b", list("cpu", "100100u", "memory", "400m"))),
+			amounts{"pods": 1, "cpu": 201, "memory": 1},
+		},
+		"the least fraction counts": {podOf(container("a", list("cpu", "1n", "memory", "1n"))), amounts{"pods": 1, "cpu": 1, "memory": 1}},
+		"the largest init container counts where it is more": {
+			&v1.Pod{Spec: v1.PodSpec{
+				InitContainers: []v1.Container{container("i", list("cpu", "3", "memory", "1")), container("j", list("cpu", "1", "memory", "5"))},
+				Containers:     []v1.Container{container("a", list("cpu", "2", "memory", "2"))},
+			}},
+			amounts{"pods": 1, "cpu": 3000, "memory": 5},
+		},
+		"a sidecar runs next to later init containers and to the containers": {
+			&v1.Pod{Spec: v1.PodSpec{
+				InitContainers: []v1.Container{
+					container("early", list("cpu", "5")), sidecar("s", list("cpu", "1")), container("late", list("cpu", "5")),
+				},
+				Containers: []v1.Container{container("a", list("cpu", "2"))},
+			}},
+			amounts{"pods": 1, "cpu": 6000},
+		},
+		"a sidecar is added to the containers": {
+			&v1.Pod{Spec: v1.PodSpec{
+				InitContainers: []v1.Container{sidecar("s", list("cpu", "1"))},
+				Containers:     []v1.Container{container("a", list("cpu", "2"))},
+			}},
+			amounts{"pods": 1, "cpu": 3000},
+		},
+		"overhead is added to what is needed at most": {
+			&v1.Pod{Spec: v1.PodSpec{
+				InitContainers: []v1.Container{container("i", list("cpu", "3"))},
+				Containers:     []v1.Container{container("a", list("cpu", "2"))},
+				Overhead:       list("cpu", "100m", "memory", "64Mi"),
+			}},
+			amounts{"pods": 1, "cpu": 3100, "memory": 64 << 20},
+		},
+		"pod-level requests stand for the containers' of the same resource": {
+			&v1.Pod{Spec: v1.PodSpec{
+				Containers: []v1.Container{container("a", list("cpu", "2", "memory", "7", "example.com/gpu", "1"))},
+				Resources:  &v1.ResourceRequirements{Requests: list("cpu", "1")},
+				Overhead:   list("cpu", "1m"),
+			}},
+			amounts{"pods": 1, "cpu": 1001, "memory": 7, "example.com/gpu": 1},
+		},
+		"limits alone count nothing before they are defaulted": {
+			podOf(v1.Container{Resources: v1.ResourceRequirements{Limits: list("cpu", "2")}}), amounts{"pods": 1},
+		},
+		"scalar resources": {
+			podOf(container("a", list("example.com/gpu", "2", "hugepages-2Mi", "4Mi", "attachable-volumes-csi", "3", "kubernetes.io/odd", "1"))),
+			amounts{"pods": 1, "example.com/gpu": 2, "hugepages-2Mi": 4 << 20, "attachable-volumes-csi": 3, "kubernetes.io/odd": 1},
+		},
+		"names that kube-scheduler does not count": {
+			podOf(container("a", list("gpu", "2", "requests.example.com/gpu", "1", "example.com/", "1"))),
+			amounts{"pods": 1},
+		},
+		"the most there can be": {
+			podOf(container("a", list("memory", "9223372036854775807"))), amounts{"pods": 1, "memory": math.MaxInt64},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			table := NewTable()
+			bound := ForBoundPod(table, tt.pod)
+			assert.Equal(t, tt.want, amounts(named(table, bound.Amounts)), "as a bound pod")
+			assert.Empty(t, bound.Unlisted)
+			incoming, err := ForIncomingPod(table, tt.pod)
+			require.NoError(t, err)
+			assert.Equal(t, bound.Amounts, incoming.Amounts, "as an incoming pod")
+			assert.True(t, incoming.Equal(&bound))
+			for i := 1; i < len(incoming.Amounts); i++ {
+				assert.Less(t, incoming.Amounts[i-1].Column, incoming.Amounts[i].Column)
+			}
+		})
+	}
+}
+
+// TestUnlistedResources shows that decisions do not make the table grow.
+func TestUnlistedResources(t *testing.T) {
+	table := NewTable()
+	pod := podOf(container("a", list("example.com/b", "2", "example.com/a", "1", "cpu", "1", "weird", "3", "example.com/zero", "0")))
+	req, err := ForIncomingPod(table, pod)
+	require.NoError(t, err)
+	assert.Equal(t, []NamedAmount{{"example.com/a", 1}, {"example.com/b", 2}}, req.Unlisted)
+	assert.Equal(t, 4, table.Len())
+
+	_, ok := table.Intern("example.com/a")
+	require.True(t, ok)
+	listed, err := ForIncomingPod(table, pod)
+	require.NoError(t, err)
+	assert.Equal(t, []NamedAmount{{"example.com/b", 2}}, listed.Unlisted)
+	assert.Equal(t, int64(1), listed.Value(4))
+	assert.False(t, req.Equal(&listed))
+}
+
+func TestRefusedRequests(t *testing.T) {
+	sum := func(a, b string) *v1.Pod {
+		return podOf(container("a", list("memory", a)), container("b", list("memory", b)))
+	}
+	tests := map[string]struct {
+		pod  *v1.Pod
+		want string
+	}{
+		"a container": {podOf(container("a", nil), container("b", list("cpu", "-1"))), "spec.containers[1].resources.requests[cpu] is -1"},
+		"hidden by another": {
+			podOf(container("a", list("cpu", "2")), container("b", list("cpu", "-1"))), "spec.containers[1].resources.requests[cpu]",
+		},
+		"an init container": {
+			&v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{container("i", list("memory", "-1"))}}},
+			"spec.initContainers[0].resources.requests[memory]",
+		},
+		"pod level": {
+			&v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list("cpu", "-1m")}}}, "spec.resources.requests[cpu]",
+		},
+		"overhead":                       {&v1.Pod{Spec: v1.PodSpec{Overhead: list("cpu", "-1")}}, "spec.overhead[cpu]"},
+		"a sum beyond int64":             {sum("9223372036854775807", "1"), "for memory is too large"},
+		"a fraction beyond int64":        {sum("9223372036854775807", "1m"), "for memory is too large"},
+		"milli-CPU beyond int64":         {podOf(container("a", list("cpu", "9223372036854776"))), "for cpu is too large"},
+		"a quantity that wraps to 1":     {podOf(container("a", list("memory", "-18446744073709551615"))), "must not be negative"},
+		"a resource nobody has a column": {podOf(container("a", list("example.com/x", "1e30"))), "for example.com/x is too large"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := ForIncomingPod(NewTable(), tt.pod)
+			assert.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+// TestBoundPodsNeverFail: what is on a node counts, whatever it says.
+func TestBoundPodsNeverFail(t *testing.T) {
+	table := NewTable()
+	tests := map[string]struct {
+		pod  *v1.Pod
+		want amounts
+	}{
+		"a sum saturates": {
+			podOf(container("a", list("memory", "9223372036854775807")), container("b", list("memory", "1"))),
+			amounts{"pods": 1, "memory": math.MaxInt64},
+		},
+		"milli-CPU saturates": {podOf(container("a", list("cpu", "9223372036854775807"))), amounts{"pods": 1, "cpu": math.MaxInt64}},
+		"negative counts nothing": {
+			podOf(container("a", list("cpu", "-5", "memory", "-18446744073709551615"))), amounts{"pods": 1},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			req := ForBoundPod(table, tt.pod)
+			assert.Equal(t, tt.want, amounts(named(table, req.Amounts)))
+		})
+	}
+}
+
+// resized is a pod whose container asks for some CPU, was allocated some and is
+// run with some; empty means the status does not tell.
+func resized(spec, allocated, actuated, pending string) *v1.Pod {
+	pod := podOf(container("a", list("cpu", spec)))
+	status := v1.ContainerStatus{Name: "a"}
+	if allocated != "" {
+		status.AllocatedResources = list("cpu", allocated)
+	}
+	if actuated != "" {
+		status.Resources = &v1.ResourceRequirements{Requests: list("cpu", actuated)}
+	}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{status}
+	if pending != "" {
+		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: pending}}
+	}
+	return pod
+}
+
+func TestInPlaceResize(t *testing.T) {
+	tests := map[string]struct {
+		pod  *v1.Pod
+		want int64
+	}{
+		"no status":                               {resized("2", "", "", ""), 2000},
+		"growing: what is asked counts":           {resized("3", "2", "2", ""), 3000},
+		"shrinking: what is allocated counts":     {resized("1", "2", "1", ""), 2000},
+		"shrinking: what is actuated counts":      {resized("1", "1", "2", ""), 2000},
+		"deferred: what is asked counts":          {resized("3", "2", "2", v1.PodReasonDeferred), 3000},
+		"infeasible: what is asked does not":      {resized("64", "2", "1", v1.PodReasonInfeasible), 2000},
+		"infeasible and actuated above allocated": {resized("64", "1", "2", v1.PodReasonInfeasible), 2000},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			req := ForBoundPod(NewTable(), tt.pod)
+			assert.Equal(t, tt.want, req.Value(CPU))
+		})
+	}
+	t.Run("an incoming pod has no status to look at", func(t *testing.T) {
+		req, err := ForIncomingPod(NewTable(), resized("1", "2", "3", ""))
+		require.NoError(t, err)
+		assert.Equal(t, int64(1000), req.Value(CPU))
+	})
+	t.Run("pod-level resources", func(t *testing.T) {
+		pod := podOf(container("a", list("cpu", "1")))
+		pod.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "2")}
+		pod.Status.Resources = &v1.ResourceRequirements{Requests: list("cpu", "3")}
+		pod.Status.AllocatedResources = list("cpu", "4")
+		req := ForBoundPod(NewTable(), pod)
+		assert.Equal(t, int64(4000), req.Value(CPU))
+	})
+}
+
+func TestAllocatable(t *testing.T) {
+	table := NewTable()
+	node := &v1.Node{Status: v1.NodeStatus{
+		Allocatable: list("cpu", "1500m", "memory", "1Ki", "pods", "110", "example.com/gpu", "8", "example.com/none", "0",
+			"example.com/less", "-1", "odd", "3", "ephemeral-storage", "1500m", "hugepages-1Gi", "99999999999999999999"),
+		Capacity: list("cpu", "64"),
+	}}
+	got := Allocatable(table, node)
+	assert.Equal(t, amounts{
+		"cpu": 1500, "memory": 1024, "pods": 110, "example.com/gpu": 8, "ephemeral-storage": 2, "hugepages-1Gi": math.MaxInt64,
+	}, amounts(named(table, got)))
+	for i := 1; i < len(got); i++ {
+		assert.Less(t, got[i-1].Column, got[i].Column)
+	}
+}
+
+func TestToleratesUnschedulable(t *testing.T) {
+	tests := map[string]struct {
+		tolerations []v1.Toleration
+		want        bool
+	}{
+		"none":           {nil, false},
+		"another key":    {[]v1.Toleration{{Key: "x", Operator: v1.TolerationOpExists}}, false},
+		"another effect": {[]v1.Toleration{{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}}, false},
+		"the taint":      {[]v1.Toleration{{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}, true},
+		"everything":     {[]v1.Toleration{{Operator: v1.TolerationOpExists}}, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{Tolerations: tt.tolerations}}
+			req, err := ForIncomingPod(NewTable(), pod)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, req.ToleratesUnschedulable)
+			assert.Equal(t, tt.want, ForBoundPod(NewTable(), pod).ToleratesUnschedulable)
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package resources
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestTable(t *testing.T) {
+	table := NewTable()
+	for name, column := range map[v1.ResourceName]Column{
+		v1.ResourceCPU: CPU, v1.ResourceMemory: Memory, v1.ResourceEphemeralStorage: EphemeralStorage, v1.ResourcePods: Pods,
+	} {
+		got, ok := table.Lookup(name)
+		assert.True(t, ok)
+		assert.Equal(t, column, got)
+		assert.Equal(t, name, table.Name(column))
+	}
+	_, ok := table.Lookup("example.com/gpu")
+	assert.False(t, ok)
+	gpu, ok := table.Intern("example.com/gpu")
+	assert.True(t, ok)
+	again, ok := table.Intern("example.com/gpu")
+	assert.True(t, ok)
+	assert.Equal(t, gpu, again)
+	assert.Equal(t, 5, table.Len())
+}
+
+func TestTableIsBounded(t *testing.T) {
+	names := make([]v1.ResourceName, maxColumns)
+	byName := map[v1.ResourceName]Column{}
+	for i := range names {
+		names[i] = v1.ResourceName(fmt.Sprintf("example.com/%d", i))
+		byName[names[i]] = Column(i)
+	}
+	table := NewTable()
+	table.current.Store(&columns{names: names, byName: byName})
+	_, ok := table.Intern("example.com/one-too-many")
+	assert.False(t, ok)
+	_, ok = table.Intern("example.com/7")
+	assert.True(t, ok)
+	assert.Equal(t, maxColumns, table.Len())
+}
+
+// TestTableConcurrently lets many goroutines name the same resources: each name
+// gets one column, and what has been read stays true.
+func TestTableConcurrently(t *testing.T) {
+	const workers, count = 8, 200
+	table := NewTable()
+	seen := make([]map[v1.ResourceName]Column, workers)
+	var all sync.WaitGroup
+	for w := range workers {
+		seen[w] = map[v1.ResourceName]Column{}
+		all.Go(func() {
+			for i := range count {
+				name := v1.ResourceName(fmt.Sprintf("example.com/%d", (i*7+w*13)%count))
+				column, ok := table.Intern(name)
+				assert.True(t, ok)
+				assert.Equal(t, name, table.Name(column))
+				assert.Greater(t, table.Len(), int(column))
+				seen[w][name] = column
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, count+4, table.Len())
+	for w := range workers {
+		assert.Equal(t, seen[0], seen[w])
+	}
+}
