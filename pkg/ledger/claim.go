@@ -14,11 +14,11 @@ type claim struct {
 	state     State
 	named     bool // present in byName
 	priority  int32
-	heapIndex int32 // position in deadlines, -1 outside
 	request   *resources.Request
 	scheduler string
-	deadline  int64  // Unix nanoseconds; only for Reserved
-	version   uint64 // newest resourceVersion observed of the pod, 0 if none
+	expiry    deadline // in deadlines only while Reserved
+	hold      *hold    // what the pod uses, or nil
+	version   uint64   // newest resourceVersion observed of the pod, 0 if none
 
 	prev, next *claim // the node's claims
 }
@@ -76,7 +76,7 @@ func (l *Ledger) newClaim(p *Placement) *claim {
 	c.request = p.Request
 	c.scheduler = p.Scheduler
 	c.priority = p.Priority
-	c.heapIndex = -1
+	c.expiry = deadline{index: -1, claim: c}
 	l.stateCount[NoClaim]++
 	return c
 }
@@ -113,21 +113,26 @@ func (l *Ledger) setState(c *claim, s State) {
 	l.stateCount[c.state]--
 	l.stateCount[s]++
 	c.state = s
-	if s != Reserved && c.heapIndex >= 0 {
-		l.deadlines.remove(c)
+	if s != Reserved && c.expiry.index >= 0 {
+		l.deadlines.remove(&c.expiry)
 	}
 }
 
-// release ends a claim: its room is free when this returns.
+// release ends a claim: its room is free when this returns, or, if it used a
+// hold, the hold's again.
 func (l *Ledger) release(c *claim, why EventType) {
+	i, h := c.node, c.hold
 	l.retract(c)
 	l.unindex(c)
-	if c.heapIndex >= 0 {
-		l.deadlines.remove(c)
+	if c.expiry.index >= 0 {
+		l.deadlines.remove(&c.expiry)
 	}
 	l.stateCount[c.state]--
 	l.record(why, c)
-	l.dropIfEmpty(c.node)
 	*c = claim{next: l.pool}
 	l.pool = c
+	if h != nil {
+		l.settle(h, nil)
+	}
+	l.dropIfEmpty(i)
 }

@@ -1,54 +1,73 @@
 package ledger
 
-import "container/heap"
+import (
+	"container/heap"
+	"time"
+)
 
-// deadlineHeap orders Reserved claims by deadline, soonest first. Each claim
-// knows its place, so a claim that is bound leaves the heap at once.
-type deadlineHeap struct{ claims claimHeap }
+// deadline is when a claim or a hold expires.
+type deadline struct {
+	at    int64 // Unix nanoseconds
+	index int32 // position in the heap, -1 outside
+	claim *claim
+	hold  *hold
+}
 
-func (h *deadlineHeap) set(c *claim, deadline int64) {
-	c.deadline = deadline
-	if c.heapIndex >= 0 {
-		heap.Fix(&h.claims, int(c.heapIndex))
+// time returns the deadline, zero where there is none.
+func (d *deadline) time() time.Time {
+	if d.index < 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, d.at)
+}
+
+// deadlines orders what expires, soonest first. Each entry knows its place, so
+// that what is bound, or given back, leaves the heap at once.
+type deadlines struct{ heap deadlineHeap }
+
+func (d *deadlines) set(e *deadline, at int64) {
+	e.at = at
+	if e.index >= 0 {
+		heap.Fix(&d.heap, int(e.index))
 		return
 	}
-	heap.Push(&h.claims, c)
+	heap.Push(&d.heap, e)
 }
 
-func (h *deadlineHeap) remove(c *claim) { heap.Remove(&h.claims, int(c.heapIndex)) }
+func (d *deadlines) remove(e *deadline) { heap.Remove(&d.heap, int(e.index)) }
 
-// first returns the claim with the soonest deadline, or nil.
-func (h *deadlineHeap) first() *claim {
-	if len(h.claims) == 0 {
+// first returns the soonest deadline, or nil.
+func (d *deadlines) first() *deadline {
+	if len(d.heap) == 0 {
 		return nil
 	}
-	return h.claims[0]
+	return d.heap[0]
 }
 
-// claimHeap implements container/heap.
-type claimHeap []*claim
+// deadlineHeap implements container/heap.
+type deadlineHeap []*deadline
 
-func (h claimHeap) Len() int           { return len(h) }
-func (h claimHeap) Less(i, j int) bool { return h[i].deadline < h[j].deadline }
+func (h deadlineHeap) Len() int           { return len(h) }
+func (h deadlineHeap) Less(i, j int) bool { return h[i].at < h[j].at }
 
-func (h claimHeap) Swap(i, j int) {
+func (h deadlineHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].heapIndex, h[j].heapIndex = int32(i), int32(j)
+	h[i].index, h[j].index = int32(i), int32(j)
 }
 
 // Push implements heap.Interface.
-func (h *claimHeap) Push(x any) {
-	c := x.(*claim)
-	c.heapIndex = int32(len(*h))
-	*h = append(*h, c)
+func (h *deadlineHeap) Push(x any) {
+	d := x.(*deadline)
+	d.index = int32(len(*h))
+	*h = append(*h, d)
 }
 
 // Pop implements heap.Interface.
-func (h *claimHeap) Pop() any {
+func (h *deadlineHeap) Pop() any {
 	last := len(*h) - 1
-	c := (*h)[last]
+	d := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	c.heapIndex = -1
-	return c
+	d.index = -1
+	return d
 }

@@ -32,14 +32,22 @@ func (l *Ledger) fits(i int32, req *resources.Request) Verdict {
 	return Verdict{Reason: Fits}
 }
 
-// fitsWithout checks a request against the room of a node that exists as if the
-// claims for which absent is true were not there. freed tells what those use.
-func (l *Ledger) fitsWithout(i int32, req *resources.Request, freed func(resources.Column) int64, absent func(*claim) bool) Verdict {
+// fitsInPlace checks whether a reservation can be used by its pod for a request
+// now. That fails where the node has vanished or lost room since it was made:
+// the kubelet would reject the pod. A node cordoned since does not matter.
+// Claims in other states are in use already.
+func (l *Ledger) fitsInPlace(c *claim, req *resources.Request) Verdict {
+	if c.state != Reserved {
+		return Verdict{Reason: Fits}
+	}
+	if l.flags[c.node]&nodeKnown == 0 {
+		return Verdict{Reason: NodeUnknown}
+	}
 	for k := range req.Amounts {
 		a := &req.Amounts[k]
-		free := resources.Sub(at(l.row(i), a.Column), -freed(a.Column))
-		if l.nodes[i].saturated {
-			free = l.recountFree(i, a.Column, absent)
+		free := resources.Sub(at(l.row(c.node), a.Column), -c.request.Value(a.Column))
+		if l.nodes[c.node].saturated {
+			free = l.recountFree(c, a.Column)
 		}
 		if a.Value > free {
 			return Verdict{Reason: InsufficientResource, Column: a.Column}
@@ -48,46 +56,36 @@ func (l *Ledger) fitsWithout(i int32, req *resources.Request, freed func(resourc
 	if len(req.Unlisted) > 0 {
 		return Verdict{Reason: InsufficientResource, Unlisted: true}
 	}
-	if len(req.Ports) > 0 && l.portTaken(i, req, absent) != nil {
+	if len(req.Ports) > 0 && l.portTaken(c.node, req, func(u portUse) bool { return u.claim == c }) != nil {
 		return Verdict{Reason: HostPortConflict}
 	}
 	return Verdict{Reason: Fits}
 }
 
-// recountFree sums what is free of a resource without some claims, for the rare
+// recountFree sums what is free of a resource without one claim, for the rare
 // node on which a sum has no int64 and nothing can be subtracted from it.
-func (l *Ledger) recountFree(i int32, col resources.Column, absent func(*claim) bool) int64 {
-	n := l.nodes[i]
+func (l *Ledger) recountFree(absent *claim, col resources.Column) int64 {
+	n := l.nodes[absent.node]
 	var used int64
 	for c := n.claims; c != nil; c = c.next {
-		if !absent(c) {
+		if c != absent {
 			used, _ = resources.Add(used, c.request.Value(col))
 		}
+	}
+	for _, h := range n.holds {
+		used, _ = resources.Add(used, h.rest.Value(col))
 	}
 	return resources.Sub(at(n.allocatable, col), used)
 }
 
-// fitsInPlace checks whether a claim can be used by its pod for a request now.
-// That fails where the node has vanished or lost room since the claim was made:
-// the kubelet would reject the pod. A node cordoned since does not matter.
-func (l *Ledger) fitsInPlace(c *claim, req *resources.Request) Verdict {
-	if c.state != Reserved {
-		return Verdict{Reason: Fits}
-	}
-	if l.flags[c.node]&nodeKnown == 0 {
-		return Verdict{Reason: NodeUnknown}
-	}
-	return l.fitsWithout(c.node, req, c.request.Value, func(o *claim) bool { return o == c })
-}
-
-// portTaken returns the first host port of the request that a claim on the node
-// collides with, or nil. Claims for which skip is true do not count.
-func (l *Ledger) portTaken(i int32, req *resources.Request, skip func(*claim) bool) *resources.HostPort {
+// portTaken returns the first host port of the request that a claim or a hold on
+// the node collides with, or nil. Uses for which skip is true do not count.
+func (l *Ledger) portTaken(i int32, req *resources.Request, skip func(portUse) bool) *resources.HostPort {
 	n := l.nodes[i]
 	for k := range req.Ports {
 		p := &req.Ports[k]
 		for _, u := range n.ports[p.PortKey] {
-			if skip != nil && skip(u.claim) {
+			if skip != nil && skip(u) {
 				continue
 			}
 			if p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
@@ -99,13 +97,15 @@ func (l *Ledger) portTaken(i int32, req *resources.Request, skip func(*claim) bo
 }
 
 // AppendFit appends one Verdict per node name to dst: whether the pod could be
-// placed there now. A pod that already has a claim fits no other node than the
-// claim's, and that one as long as the claim could be redeemed.
-func (l *Ledger) AppendFit(dst []Verdict, pod PodRef, req *resources.Request, nodes []string) []Verdict {
+// placed there now, with one of its holds or without. p.Node is not looked at. A
+// pod that already has a claim fits no other node than the claim's, and that one
+// as long as the claim could be redeemed.
+func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	own := l.lookup(pod)
-	gone := own == nil && l.gone.has(pod.UID)
+	own := l.lookup(p.Pod)
+	gone := own == nil && l.gone.has(p.Pod.UID)
+	candidates := l.candidates(p)
 	for _, name := range nodes {
 		i, known := l.nodeIndex[name]
 		switch {
@@ -113,13 +113,38 @@ func (l *Ledger) AppendFit(dst []Verdict, pod PodRef, req *resources.Request, no
 			dst = append(dst, Verdict{Reason: PodGone})
 		case !known:
 			dst = append(dst, Verdict{Reason: NodeUnknown})
-		case own == nil:
-			dst = append(dst, l.fits(i, req))
-		case own.node == i:
-			dst = append(dst, l.fitsInPlace(own, req))
-		default:
+		case own != nil && own.node == i:
+			dst = append(dst, l.fitsInPlace(own, p.Request))
+		case own != nil:
 			dst = append(dst, Verdict{Reason: ClaimedElsewhere})
+		case len(candidates) > 0:
+			_, v := l.fitsAny(i, p, candidates)
+			dst = append(dst, v)
+		default:
+			dst = append(dst, l.fits(i, p.Request))
 		}
+	}
+	return dst
+}
+
+// AppendPreemptingFit appends one Verdict per node name to dst: whether a pod
+// that fits nowhere as it is would fit once preemptible holds of lower priority
+// had ended. It is for pods without a claim.
+func (l *Ledger) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, name := range nodes {
+		i, known := l.nodeIndex[name]
+		if !known {
+			dst = append(dst, Verdict{Reason: NodeUnknown})
+			continue
+		}
+		v := l.fits(i, p.Request)
+		shortage := v.Reason == InsufficientResource || v.Reason == HostPortConflict
+		if shortage && len(l.nodes[i].holds) > 0 && l.fitsPreempting(i, p.Request, l.preemptible(i, p)) {
+			v = Verdict{Reason: Fits}
+		}
+		dst = append(dst, v)
 	}
 	return dst
 }
@@ -152,32 +177,20 @@ func (l *Ledger) CountFits(req *resources.Request) int {
 
 // FitWithout checks whether the pod would fit the node once the victims were
 // gone. Victims that have no claim on the node free nothing.
-func (l *Ledger) FitWithout(pod PodRef, req *resources.Request, nodeName string, victims []types.UID) Verdict {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	i, ok := l.nodeIndex[nodeName]
+func (l *Ledger) FitWithout(p *Placement, victims []types.UID) Verdict {
+	l.mu.Lock() // the victims' claims are set aside for the length of the check
+	defer l.mu.Unlock()
+	i, ok := l.nodeIndex[p.Node]
 	if !ok || l.flags[i]&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
 	}
-	if own := l.lookup(pod); own != nil && own.node != i {
+	if own := l.lookup(p.Pod); own != nil && own.node != i {
 		return Verdict{Reason: ClaimedElsewhere}
 	} else if own != nil {
 		return Verdict{Reason: Fits}
 	}
-	leaving := make(map[*claim]bool, len(victims))
-	for _, uid := range victims {
-		if c := l.byUID[uid]; c != nil && c.node == i {
-			leaving[c] = true
-		}
-	}
-	if l.flags[i]&nodeCordoned != 0 && !req.ToleratesUnschedulable {
-		return Verdict{Reason: NodeUnschedulable}
-	}
-	freed := func(col resources.Column) (sum int64) {
-		for c := range leaving {
-			sum, _ = resources.Add(sum, c.request.Value(col))
-		}
-		return sum
-	}
-	return l.fitsWithout(i, req, freed, func(c *claim) bool { return leaving[c] })
+	absent := l.setAside(victims)
+	defer l.putBack(absent)
+	_, v := l.fitsAny(i, p, l.candidates(p))
+	return v
 }

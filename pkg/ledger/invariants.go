@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -36,6 +37,9 @@ func (l *Ledger) CheckInvariants() error {
 	if indexed != total {
 		return fmt.Errorf("%d claims on nodes, %d indexed", total, indexed)
 	}
+	if err := l.checkHoldIndexes(); err != nil {
+		return err
+	}
 	return l.checkDeadlines(states[Reserved])
 }
 
@@ -56,11 +60,24 @@ func (l *Ledger) checkNode(i int32, states *[numStates]int) (int, error) {
 		for _, a := range c.request.Amounts {
 			used[a.Column], _ = resources.Add(used[a.Column], a.Value)
 		}
+		if c.hold != nil && !slices.Contains(c.hold.consumers, c) {
+			return 0, fmt.Errorf("claim of %s uses hold %s, which does not know it", c.pod, c.hold.Ref)
+		}
+	}
+	for _, h := range n.holds {
+		if err := l.checkHold(i, h); err != nil {
+			return 0, fmt.Errorf("hold %s: %w", h.Ref, err)
+		}
+		ports += len(h.Request.Ports)
+		for _, a := range h.Request.Amounts { // max(hold, asked) = asked + what the hold has beyond it
+			beyond := max(0, resources.Sub(a.Value, h.asked(a.Column)))
+			used[a.Column], _ = resources.Add(used[a.Column], beyond)
+		}
 	}
 	if count != n.claimCount {
 		return 0, fmt.Errorf("has %d claims, counted as %d", count, n.claimCount)
 	}
-	if count == 0 && l.flags[i]&nodeKnown == 0 {
+	if count == 0 && len(n.holds) == 0 && l.flags[i]&nodeKnown == 0 {
 		return 0, fmt.Errorf("is kept though nothing needs it")
 	}
 	for _, uses := range n.ports {
@@ -81,16 +98,62 @@ func (l *Ledger) checkNode(i int32, states *[numStates]int) (int, error) {
 	return count, nil
 }
 
-func (l *Ledger) checkDeadlines(reserved int) error {
-	heap := l.deadlines.claims
-	if len(heap) > reserved {
-		return fmt.Errorf("%d deadlines for %d reserved claims", len(heap), reserved)
+func (l *Ledger) checkHold(i int32, h *hold) error {
+	for _, c := range h.consumers {
+		if c.hold != h || c.node != i || c.pod.Namespace != h.Ref.Namespace {
+			return fmt.Errorf("its consumer %s is not linked to it", c.pod)
+		}
 	}
-	for k, c := range heap {
-		if c.state != Reserved || int(c.heapIndex) != k || l.lookup(c.pod) != c {
+	switch {
+	case h.node != i || l.nodes[i].name != h.Node:
+		return fmt.Errorf("is on node %d, listed on %d", h.node, i)
+	case l.holds[h.Ref] != h || !slices.Contains(l.reservations[h.Ref.reservation()], h):
+		return fmt.Errorf("is not indexed")
+	case h.Pod.Name != "" && !slices.Contains(l.holdsByPod[h.Pod.key()], h):
+		return fmt.Errorf("is not indexed by its pod")
+	case h.Policy == Once && (len(h.consumers) > 1 || (len(h.consumers) == 1 && h.consumers[0].state == Bound)):
+		return fmt.Errorf("is used more than once")
+	case h.overdue && !h.binding():
+		return fmt.Errorf("should have expired")
+	case !h.Deadline.IsZero() && !h.overdue && h.expiry.index < 0:
+		return fmt.Errorf("has no place among the deadlines")
+	}
+	return nil
+}
+
+// checkHoldIndexes finds holds that are indexed and on no node.
+func (l *Ledger) checkHoldIndexes() error {
+	onNodes, inReservations := 0, 0
+	for _, n := range l.nodes {
+		if n != nil {
+			onNodes += len(n.holds)
+		}
+	}
+	for _, holds := range l.reservations {
+		inReservations += len(holds)
+	}
+	if onNodes != len(l.holds) || inReservations != onNodes {
+		return fmt.Errorf("%d holds on nodes, %d indexed, %d in reservations", onNodes, len(l.holds), inReservations)
+	}
+	return nil
+}
+
+func (l *Ledger) checkDeadlines(reserved int) error {
+	heap := l.deadlines.heap
+	if len(heap) > reserved+len(l.holds) {
+		return fmt.Errorf("%d deadlines for %d reserved claims and %d holds", len(heap), reserved, len(l.holds))
+	}
+	for k, d := range heap {
+		if int(d.index) != k {
+			return fmt.Errorf("deadline %d says it is at %d", k, d.index)
+		}
+		if c := d.claim; c != nil && (c.state != Reserved || l.lookup(c.pod) != c) {
 			return fmt.Errorf("deadline %d is of %s in state %s", k, c.pod, c.state)
 		}
-		if parent := heap[(k-1)/2]; k > 0 && parent.deadline > c.deadline {
+		if h := d.hold; h != nil && l.holds[h.Ref] != h {
+			return fmt.Errorf("deadline %d is of hold %s, which is gone", k, h.Ref)
+		}
+		if parent := heap[(k-1)/2]; k > 0 && parent.at > d.at {
 			return fmt.Errorf("deadline %d is sooner than its parent", k)
 		}
 	}

@@ -30,6 +30,14 @@ const (
 	ClaimBindFailed EventType = "ClaimBindFailed" // the API server refused the binding
 	ClaimRemoved    EventType = "ClaimRemoved"    // the pod was deleted or has finished
 
+	// HoldPlaced: there is a hold now, or its deadline has changed.
+	HoldPlaced EventType = "HoldPlaced"
+	// After these there is no such hold any more; pods that used it keep their claims.
+	HoldConsumed  EventType = "HoldConsumed"  // the pod of a Once hold was bound
+	HoldReleased  EventType = "HoldReleased"  // it was given back
+	HoldExpired   EventType = "HoldExpired"   // its deadline passed
+	HoldPreempted EventType = "HoldPreempted" // a pod of higher priority took the room
+
 	NodeUpdated EventType = "NodeUpdated"
 	NodeRemoved EventType = "NodeRemoved"
 )
@@ -41,13 +49,18 @@ type Event struct {
 	Type     EventType
 	Node     string
 
-	// Of claims:
+	// Of claims and holds. Pod is, of a hold, the only pod that may use it, or
+	// the one that ended it.
 	Pod       PodRef
 	State     State
 	Scheduler string
 	Priority  int32
 	Request   *resources.Request
 	Deadline  time.Time // zero unless the claim expires
+	// Hold is the hold the event is about, or the one the claim uses.
+	Hold        HoldRef
+	Policy      AllocatePolicy // of holds
+	Preemptible bool           // of holds
 	// MovedFrom is the node the claim was on before (ClaimMoved).
 	MovedFrom string
 
@@ -80,8 +93,12 @@ type change struct {
 	expires   bool
 }
 
-// rareChange is the part of an Event that only nodes and moved claims have.
+// rareChange is the part of an Event that only nodes, holds, claims that use a
+// hold and moved claims have.
 type rareChange struct {
+	hold          HoldRef
+	policy        AllocatePolicy
+	preemptible   bool
 	movedFrom     string
 	nodeUID       types.UID
 	allocatable   []resources.Amount
@@ -109,9 +126,25 @@ func (l *Ledger) next() *change {
 func (l *Ledger) record(kind EventType, c *claim) { l.recordMove(kind, c, nil) }
 
 func (l *Ledger) recordMove(kind EventType, c *claim, rare *rareChange) {
+	if c.hold != nil {
+		if rare == nil {
+			rare = &rareChange{}
+		}
+		rare.hold = c.hold.Ref
+	}
 	*l.next() = change{
 		kind: kind, node: l.nodes[c.node].name, pod: c.pod, scheduler: c.scheduler, request: c.request,
-		deadline: c.deadline, expires: c.heapIndex >= 0, priority: c.priority, state: c.state, rare: rare,
+		deadline: c.expiry.at, expires: c.expiry.index >= 0, priority: c.priority, state: c.state, rare: rare,
+	}
+}
+
+// recordHold notes a change of a hold; pod is the only one that may use it, or
+// the one that ended it.
+func (l *Ledger) recordHold(kind EventType, h *hold, pod PodRef) {
+	*l.next() = change{
+		kind: kind, node: h.Node, pod: pod, scheduler: h.Scheduler, request: h.Request,
+		deadline: h.expiry.at, expires: !h.Deadline.IsZero(), priority: h.Priority,
+		rare: &rareChange{hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible},
 	}
 }
 
@@ -132,15 +165,9 @@ func (j *journal) event(revision uint64) Event {
 	}
 	if r := c.rare; r != nil {
 		e.MovedFrom, e.NodeUID, e.Allocatable, e.Unschedulable = r.movedFrom, r.nodeUID, r.allocatable, r.unschedulable
+		e.Hold, e.Policy, e.Preemptible = r.hold, r.policy, r.preemptible
 	}
 	return e
-}
-
-func (c *claim) deadlineTime() time.Time {
-	if c.heapIndex < 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, c.deadline)
 }
 
 // EventsSince appends to dst up to limit changes that came after revision and

@@ -51,10 +51,15 @@ type Ledger struct {
 	// byName finds the claims of pods that had no UID when they were reserved,
 	// and of all other claims made by Reserve: callers of /unreserve may know
 	// a pod by name only. Claims made by StartBind or ObservePod are not in it.
-	byName    map[nameKey]*claim
-	pool      *claim // released claims, linked by next
-	deadlines deadlineHeap
-	gone      tombstones
+	byName map[nameKey]*claim
+	holds  map[HoldRef]*hold
+	// reservations has the holds of each reservation, holdsByPod those that are
+	// for one pod only, by its name.
+	reservations map[nameKey][]*hold
+	holdsByPod   map[nameKey][]*hold
+	pool         *claim // released claims, linked by next
+	deadlines    deadlines
+	gone         tombstones
 
 	stateCount [numStates]int
 }
@@ -75,7 +80,12 @@ func New(o Options) *Ledger {
 		stride:    8,
 		byUID:     map[types.UID]*claim{},
 		byName:    map[nameKey]*claim{},
-		gone:      newTombstones(o.TombstoneCount),
+
+		holds:        map[HoldRef]*hold{},
+		reservations: map[nameKey][]*hold{},
+		holdsByPod:   map[nameKey][]*hold{},
+
+		gone: newTombstones(o.TombstoneCount),
 	}
 }
 

@@ -13,7 +13,7 @@ const (
 )
 
 // node is the account of one node. A node that was deleted, or not seen yet,
-// stays as long as claims are on it: when it comes back they still count.
+// stays as long as claims or holds are on it: when it comes back they still count.
 type node struct {
 	name        string
 	claims      *claim // head of the list
@@ -22,12 +22,14 @@ type node struct {
 	ports       map[resources.PortKey][]portUse
 	uid         types.UID
 	allocatable []int64 // by column; shorter than the table where the rest is 0
+	holds       []*hold
 }
 
-// portUse is one claim's use of a host port.
+// portUse is a claim's, or a hold's, use of a host port.
 type portUse struct {
 	ip    string
 	claim *claim
+	hold  *hold
 }
 
 func at(row []int64, c resources.Column) int64 {
@@ -69,10 +71,10 @@ func (l *Ledger) ensureNode(name string) int32 {
 	return i
 }
 
-// dropIfEmpty forgets a node that does not exist and has no claims left.
+// dropIfEmpty forgets a node that does not exist and has no claims or holds left.
 func (l *Ledger) dropIfEmpty(i int32) {
 	n := l.nodes[i]
-	if l.flags[i]&nodeKnown != 0 || n.claimCount > 0 {
+	if n == nil || l.flags[i]&nodeKnown != 0 || n.claimCount > 0 || len(n.holds) > 0 {
 		return
 	}
 	delete(l.nodeIndex, n.name)
@@ -123,16 +125,49 @@ func (l *Ledger) use(i int32, req *resources.Request, sign int64) {
 	}
 }
 
-// place puts a claim on a node's account.
+// unuse takes a request off a node of which nothing else tells any more: a node
+// whose sums saturated is recounted from what is left.
+func (l *Ledger) unuse(i int32, req *resources.Request) {
+	if l.nodes[i].saturated {
+		l.recount(i)
+		return
+	}
+	l.use(i, req, -1)
+}
+
+// occupy records who uses the host ports of a request.
+func (l *Ledger) occupy(i int32, req *resources.Request, by portUse) {
+	n := l.nodes[i]
+	for _, p := range req.Ports {
+		if n.ports == nil {
+			n.ports = map[resources.PortKey][]portUse{}
+		}
+		by.ip = p.IP
+		n.ports[p.PortKey] = append(n.ports[p.PortKey], by)
+	}
+}
+
+// vacate frees the host ports of a request that are used by those for which is
+// is true.
+func (l *Ledger) vacate(i int32, req *resources.Request, is func(portUse) bool) {
+	n := l.nodes[i]
+	for _, p := range req.Ports {
+		uses := slices.DeleteFunc(n.ports[p.PortKey], is)
+		if len(uses) == 0 {
+			delete(n.ports, p.PortKey)
+		} else {
+			n.ports[p.PortKey] = uses
+		}
+	}
+}
+
+// place puts a claim on a node's account. A claim that uses a hold joins it.
 func (l *Ledger) place(c *claim, i int32) {
 	c.node = i
 	n := l.nodes[i]
 	l.use(i, c.request, 1)
-	for _, p := range c.request.Ports {
-		if n.ports == nil {
-			n.ports = map[resources.PortKey][]portUse{}
-		}
-		n.ports[p.PortKey] = append(n.ports[p.PortKey], portUse{ip: p.IP, claim: c})
+	if len(c.request.Ports) > 0 {
+		l.occupy(i, c.request, portUse{claim: c})
 	}
 	c.prev, c.next = nil, n.claims
 	if n.claims != nil {
@@ -140,11 +175,18 @@ func (l *Ledger) place(c *claim, i int32) {
 	}
 	n.claims = c
 	n.claimCount++
+	if c.hold != nil {
+		l.join(c, c.hold)
+	}
 }
 
-// retract takes a claim off its node's account.
+// retract takes a claim off its node's account. It leaves its hold, if it uses
+// one, but still tells which that was.
 func (l *Ledger) retract(c *claim) {
 	n := l.nodes[c.node]
+	if c.hold != nil {
+		l.leave(c)
+	}
 	if c.prev != nil {
 		c.prev.next = c.next
 	} else {
@@ -155,19 +197,10 @@ func (l *Ledger) retract(c *claim) {
 	}
 	c.prev, c.next = nil, nil
 	n.claimCount--
-	for _, p := range c.request.Ports {
-		uses := slices.DeleteFunc(n.ports[p.PortKey], func(u portUse) bool { return u.claim == c })
-		if len(uses) == 0 {
-			delete(n.ports, p.PortKey)
-		} else {
-			n.ports[p.PortKey] = uses
-		}
+	if len(c.request.Ports) > 0 {
+		l.vacate(c.node, c.request, func(u portUse) bool { return u.claim == c })
 	}
-	if n.saturated {
-		l.recount(c.node)
-		return
-	}
-	l.use(c.node, c.request, -1)
+	l.unuse(c.node, c.request)
 }
 
 // recount sums a node's use anew: a sum that saturated cannot be taken back.
@@ -178,6 +211,9 @@ func (l *Ledger) recount(i int32) {
 	l.refresh(i)
 	for c := n.claims; c != nil; c = c.next {
 		l.use(i, c.request, 1)
+	}
+	for _, h := range n.holds {
+		l.use(i, h.rest, 1)
 	}
 }
 

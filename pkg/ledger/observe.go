@@ -95,18 +95,41 @@ func (l *Ledger) observeNew(o *PodObservation) {
 	})
 	c.version = o.ResourceVersion
 	l.index(c, false)
-	l.place(c, l.ensureNode(o.Node))
-	l.setState(c, Bound)
-	l.record(ClaimBound, c)
+	i := l.ensureNode(o.Node)
+	c.hold = l.usedHold(i, o)
+	l.place(c, i)
+	l.bound(c)
+}
+
+// usedHold finds the hold a pod observed bound on a node was bound with: the one
+// it names, or one kept for it alone. Whether it fits is not asked any more.
+func (l *Ledger) usedHold(i int32, o *PodObservation) *hold {
+	own := l.holdFor(o.Pod)
+	named := l.holds[o.Hold]
+	for _, h := range []*hold{named, own} {
+		if h == nil || h.node != i || h.Ref.Namespace != o.Pod.Namespace || (h.Policy == Once && len(h.consumers) > 0) {
+			continue
+		}
+		if h.Pod.Name == "" || h.isFor(o.Pod) {
+			return h
+		}
+	}
+	return nil
 }
 
 func (l *Ledger) move(c *claim, o *PodObservation) {
-	from := c.node
+	from, left := c.node, c.hold
 	l.retract(c)
 	c.request = o.Request
-	l.place(c, l.ensureNode(o.Node))
+	i := l.ensureNode(o.Node)
+	c.hold = l.usedHold(i, o)
+	l.place(c, i)
 	l.setState(c, Bound)
 	l.recordMove(ClaimMoved, c, &rareChange{movedFrom: l.nodes[from].name})
+	l.endHoldsOfBound(c)
+	if left != nil {
+		l.settle(left, nil)
+	}
 	l.dropIfEmpty(from)
 }
 
@@ -122,8 +145,7 @@ func (l *Ledger) observeInPlace(c *claim, o *PodObservation) Observed {
 	}
 	switch {
 	case c.state != Bound:
-		l.setState(c, Bound)
-		l.record(ClaimBound, c)
+		l.bound(c)
 		return ObservedConfirmed
 	case resized:
 		l.record(ClaimResized, c)
@@ -150,12 +172,26 @@ func (l *Ledger) ObserveUnbound(pod PodRef) {
 func (l *Ledger) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.endHoldsOfGone(pod)
 	c := l.byUID[pod.UID]
 	if pod.UID == "" || c == nil {
 		l.gone.add(pod.UID, resourceVersion)
 		return false
 	}
-	l.gone.add(pod.UID, max(resourceVersion, c.version))
-	l.release(c, ClaimRemoved)
+	l.removeClaim(c, resourceVersion)
 	return true
+}
+
+func (l *Ledger) removeClaim(c *claim, resourceVersion uint64) {
+	l.gone.add(c.pod.UID, max(resourceVersion, c.version))
+	l.release(c, ClaimRemoved)
+}
+
+// endHoldsOfGone ends the holds that were kept for a pod that is gone alone.
+func (l *Ledger) endHoldsOfGone(pod PodRef) {
+	for _, h := range slices.Clone(l.holdsByPod[pod.key()]) {
+		if pod.UID != "" && h.Pod.UID == pod.UID {
+			l.endHold(h, HoldReleased, PodRef{})
+		}
+	}
 }

@@ -43,40 +43,56 @@ func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, 
 }
 
 func (l *Ledger) explainPort(r *Rejection, i int32, req *resources.Request, own *claim) {
-	p := l.portTaken(i, req, func(c *claim) bool { return c == own })
+	p := l.portTaken(i, req, func(u portUse) bool { return own != nil && u.claim == own })
 	if p == nil {
 		return
 	}
 	r.Resource = fmt.Sprintf("%s%s/%d", hostPortPrefix, p.Protocol, p.Port)
 	r.Requested = 1
 	for _, u := range l.nodes[i].ports[p.PortKey] {
-		h := holder(u.claim, 1)
-		listed := u.claim == own || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
+		h := u.holder()
+		listed := (own != nil && u.claim == own) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
 		if !listed && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
 			r.Holders = append(r.Holders, h)
 		}
 	}
 }
 
-// holders lists the claims that use most of a resource on a node.
+// holders lists the claims and holds that use most of a resource on a node.
 func (l *Ledger) holders(i int32, col resources.Column) []Holder {
 	var top []Holder
-	for c := l.nodes[i].claims; c != nil; c = c.next {
-		amount := c.request.Value(col)
+	add := func(amount int64, h func() Holder) {
 		if amount == 0 || (len(top) == maxHolders && amount <= top[maxHolders-1].Amount) {
-			continue
+			return
 		}
 		if len(top) == maxHolders {
 			top = top[:maxHolders-1]
 		}
 		at, _ := slices.BinarySearchFunc(top, amount, func(h Holder, a int64) int { return cmp.Compare(a, h.Amount) })
-		top = slices.Insert(top, at, holder(c, amount))
+		top = slices.Insert(top, at, h())
+	}
+	for c := l.nodes[i].claims; c != nil; c = c.next {
+		add(c.request.Value(col), func() Holder { return c.holder(c.request.Value(col)) })
+	}
+	for _, h := range l.nodes[i].holds {
+		add(h.rest.Value(col), func() Holder { return h.holder(h.rest.Value(col)) })
 	}
 	return top
 }
 
-func holder(c *claim, amount int64) Holder {
+func (c *claim) holder(amount int64) Holder {
 	return Holder{Pod: c.pod, Scheduler: c.scheduler, State: c.state, Amount: amount}
+}
+
+func (h *hold) holder(amount int64) Holder {
+	return Holder{Hold: h.Ref, Scheduler: h.Scheduler, State: Reserved, Amount: amount}
+}
+
+func (u portUse) holder() Holder {
+	if u.hold != nil {
+		return u.hold.holder(1)
+	}
+	return u.claim.holder(1)
 }
 
 // Message says in words why the pod was refused and what would help.
@@ -85,12 +101,12 @@ func (r *Rejection) Message() string {
 	case NodeUnknown:
 		return fmt.Sprintf("node %q is not in the ledger: it does not exist or was deleted; choose another node", r.Node)
 	case NodeUnschedulable:
-		return fmt.Sprintf("node %q is cordoned and pod %s does not tolerate it; choose another node", r.Node, r.Pod)
+		return fmt.Sprintf("node %q is cordoned and %s does not tolerate it; choose another node", r.Node, r.subject())
 	case InsufficientResource:
-		return fmt.Sprintf("node %q has too little %s for pod %s: requested %d, free %d%s",
-			r.Node, r.Resource, r.Pod, r.Requested, r.Free, r.holdersText())
+		return fmt.Sprintf("node %q has too little %s for %s: requested %d, free %d%s",
+			r.Node, r.Resource, r.subject(), r.Requested, r.Free, r.holdersText())
 	case HostPortConflict:
-		return fmt.Sprintf("%s on node %q, asked for by pod %s, is taken%s", r.Resource, r.Node, r.Pod, r.holdersText())
+		return fmt.Sprintf("%s on node %q, asked for by %s, is taken%s", r.Resource, r.Node, r.subject(), r.holdersText())
 	case ClaimedElsewhere:
 		return fmt.Sprintf("pod %s already has a claim on node %q, not on %q; unreserve it there first", r.Pod, r.ClaimedOn, r.Node)
 	case PodGone:
@@ -99,9 +115,29 @@ func (r *Rejection) Message() string {
 		return fmt.Sprintf("the reservation of pod %s belongs to another scheduler; only that one may give it back", r.Pod)
 	case BindInFlight:
 		return fmt.Sprintf("pod %s is bound, or being bound, to node %q; delete the pod to free its room", r.Pod, r.ClaimedOn)
+	case PodClaimed:
+		return fmt.Sprintf("pod %s already has a claim on node %q; it needs no reservation", r.Pod, r.ClaimedOn)
+	case HoldExists:
+		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Hold, r.ClaimedOn)
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
 	}
+}
+
+// Name says in words who the holder is.
+func (h *Holder) Name() string {
+	if h.Hold.Name != "" {
+		return "reservation " + h.Hold.String()
+	}
+	return h.Pod.String()
+}
+
+// subject says in words who asked.
+func (r *Rejection) subject() string {
+	if r.Hold.Name != "" {
+		return "slot " + r.Hold.String()
+	}
+	return "pod " + r.Pod.String()
 }
 
 // holdersText names the largest holder only: the full list is in Holders.
@@ -110,7 +146,7 @@ func (r *Rejection) holdersText() string {
 		return ""
 	}
 	h := r.Holders[0]
-	text := fmt.Sprintf("; largest holder %s (%d, %s", h.Pod, h.Amount, h.State)
+	text := fmt.Sprintf("; largest holder %s (%d, %s", h.Name(), h.Amount, h.State)
 	if h.Scheduler != "" {
 		text += " by " + h.Scheduler
 	}

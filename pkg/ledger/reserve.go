@@ -53,7 +53,7 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 
 // step is one granted placement of a plan that can still be undone.
 type step struct {
-	claim      *claim
+	claim      *claim             // nil where the pod has a hold and needs none
 	fresh      bool               // the claim was made by this plan
 	identified bool               // the claim got its pod's UID
 	was        *resources.Request // what an older claim asked for; nil if unchanged
@@ -64,6 +64,14 @@ type step struct {
 func (l *Ledger) tryReserve(p *Placement) (step, *Rejection) {
 	if c := l.lookup(p.Pod); c != nil {
 		return l.tryRenew(c, p)
+	}
+	if h := l.holdFor(p.Pod); h != nil {
+		if h.Node == p.Node {
+			return step{}, nil // its room is kept already
+		}
+		rejection := l.reject(p, Verdict{Reason: ClaimedElsewhere}, nil)
+		rejection.ClaimedOn = h.Node
+		return step{}, rejection
 	}
 	i, rejection := l.admit(p)
 	if rejection != nil {
@@ -120,6 +128,9 @@ func (l *Ledger) admit(p *Placement) (int32, *Rejection) {
 // undo takes a step back as if it had never been.
 func (l *Ledger) undo(s *step) {
 	c := s.claim
+	if c == nil {
+		return
+	}
 	if s.was != nil {
 		l.swapRequest(c, s.was)
 	}
@@ -143,6 +154,9 @@ func (l *Ledger) undo(s *step) {
 // commit makes a step last: it gets its deadline and its place in the journal.
 func (l *Ledger) commit(s *step, deadline time.Time) {
 	c := s.claim
+	if c == nil {
+		return
+	}
 	if s.identified {
 		l.record(ClaimIdentified, c)
 	}
@@ -150,12 +164,12 @@ func (l *Ledger) commit(s *step, deadline time.Time) {
 		return
 	}
 	// A deadline is only ever put off, and none at all is later than any.
-	later := c.heapIndex >= 0 && (deadline.IsZero() || deadline.UnixNano() > c.deadline)
+	later := c.expiry.index >= 0 && (deadline.IsZero() || deadline.UnixNano() > c.expiry.at)
 	switch {
 	case deadline.IsZero() && later:
-		l.deadlines.remove(c)
+		l.deadlines.remove(&c.expiry)
 	case !deadline.IsZero() && (later || s.fresh):
-		l.deadlines.set(c, deadline.UnixNano())
+		l.deadlines.set(&c.expiry, deadline.UnixNano())
 	}
 	if s.fresh || s.was != nil || later {
 		l.record(ClaimReserved, c)
@@ -191,80 +205,6 @@ func (l *Ledger) putBack(absent []aside) {
 	}
 }
 
-// StartBind reserves room for a pod, unless it is reserved already, and marks it
-// Binding, in one step: the caller is about to bind it and must call Confirm or
-// BindFailed when it knows how that ended. It returns the state the claim was in
-// before: Binding where another bind of the pod is in flight, Bound where the
-// pod is on that node already.
-//
-// A reservation whose node has vanished or lost room since is refused: the
-// kubelet would reject the pod.
-func (l *Ledger) StartBind(p *Placement, now time.Time) (State, *Rejection) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.expire(now)
-	c := l.lookup(p.Pod)
-	if c == nil {
-		i, rejection := l.admit(p)
-		if rejection != nil {
-			return NoClaim, rejection
-		}
-		c = l.newClaim(p)
-		l.index(c, false)
-		l.place(c, i)
-		l.setState(c, Binding)
-		l.record(ClaimBinding, c)
-		return NoClaim, nil
-	}
-	before := c.state
-	if l.nodes[c.node].name != p.Node {
-		return before, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
-	}
-	if v := l.fitsInPlace(c, p.Request); v.Reason != Fits {
-		return before, l.reject(p, v, c)
-	}
-	l.adopt(c, p.Pod.UID)
-	if before == Reserved {
-		if !c.request.Equal(p.Request) {
-			l.swapRequest(c, p.Request)
-		}
-		l.setState(c, Binding)
-		l.record(ClaimBinding, c)
-	}
-	return before, nil
-}
-
-// Confirm records that the API server has bound the pod to the node. It reports
-// whether the pod has a claim there: false when an observation was faster and
-// the pod is gone or elsewhere already.
-func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := l.lookup(pod)
-	if c == nil || l.nodes[c.node].name != nodeName {
-		return false
-	}
-	l.adopt(c, pod.UID)
-	if c.state != Bound {
-		l.setState(c, Bound)
-		l.record(ClaimBound, c)
-	}
-	return true
-}
-
-// BindFailed gives back the room of a bind that definitely failed. It reports
-// whether there was such a bind in flight on that node.
-func (l *Ledger) BindFailed(pod PodRef, nodeName string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := l.lookup(pod)
-	if c == nil || c.state != Binding || l.nodes[c.node].name != nodeName {
-		return false
-	}
-	l.release(c, ClaimBindFailed)
-	return true
-}
-
 // Unreserve gives back reservations. Of each placement only the pod and, where
 // not empty, the node and the scheduler count: they must be those of the claim.
 // A pod without a claim is a success, so that a repeat is one. Claims that are
@@ -296,32 +236,4 @@ func (l *Ledger) Unreserve(placements []Placement) Result {
 	}
 	result.Revision = l.revision
 	return result
-}
-
-// Expire releases the reservations whose deadline is not after now and returns
-// how many there were.
-func (l *Ledger) Expire(now time.Time) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.expire(now)
-}
-
-func (l *Ledger) expire(now time.Time) int {
-	count := 0
-	for c := l.deadlines.first(); c != nil && c.deadline <= now.UnixNano(); c = l.deadlines.first() {
-		l.release(c, ClaimExpired)
-		count++
-	}
-	return count
-}
-
-// NextDeadline returns when the next reservation expires, and false where none does.
-func (l *Ledger) NextDeadline() (time.Time, bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	c := l.deadlines.first()
-	if c == nil {
-		return time.Time{}, false
-	}
-	return time.Unix(0, c.deadline), true
 }

@@ -61,6 +61,13 @@ type Placement struct {
 	Scheduler string
 	// Priority is the pod's priority.
 	Priority int32
+	// Holds are those the pod may use, the one it prefers first; holds kept for
+	// this pod alone need not be named. The caller has matched them. Reserve does
+	// not look at them.
+	Holds []HoldRef
+	// Preempt lets StartBind end preemptible holds of lower priority. The caller
+	// has found that the pod fits no node without.
+	Preempt bool
 }
 
 // Plan is a set of placements decided in one step.
@@ -101,12 +108,14 @@ const (
 	PodGone                     // the pod was deleted, or has finished
 	NotOwner                    // the claim belongs to another scheduler
 	BindInFlight                // the claim is being bound, or bound, and cannot be given back
+	PodClaimed                  // the pod has a claim already, so no hold is needed
+	HoldExists                  // there is another hold of that name
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict",
-	"ClaimedElsewhere", "PodGone", "NotOwner", "BindInFlight",
+	"ClaimedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodClaimed", "HoldExists",
 }
 
 // String returns the reason's name as the API shows it.
@@ -115,6 +124,7 @@ func (r Reason) String() string { return reasonNames[r] }
 // Rejection explains one refusal with what the ledger had at that moment.
 type Rejection struct {
 	Pod    PodRef
+	Hold   HoldRef // what was asked for, where that was a hold
 	Node   string
 	Reason Reason
 	// Resource is the resource there is too little of, or "hostPort/TCP/80".
@@ -122,15 +132,17 @@ type Rejection struct {
 	// Requested and Free are in milli-CPU for cpu, else in the resource's own
 	// unit. Free is negative where the node is overcommitted.
 	Requested, Free int64
-	// ClaimedOn is the node of the pod's claim (ClaimedElsewhere, BindInFlight).
+	// ClaimedOn is the node of the pod's claim or hold (ClaimedElsewhere,
+	// BindInFlight, PodClaimed), or of the other hold (HoldExists).
 	ClaimedOn string
 	// Holders are those who use most of the resource on the node.
 	Holders []Holder
 }
 
-// Holder is one claim that uses some of what a rejected request needed.
+// Holder is one claim or hold that uses some of what a rejected request needed.
 type Holder struct {
-	Pod       PodRef
+	Pod       PodRef  // of a claim
+	Hold      HoldRef // of a hold, which then has the state Reserved
 	Scheduler string
 	State     State
 	Amount    int64
@@ -157,6 +169,8 @@ type PodObservation struct {
 	Request   *resources.Request
 	Scheduler string
 	Priority  int32
+	// Hold is what the pod says it was bound with, or empty.
+	Hold HoldRef
 	// ResourceVersion orders observations of the same pod; 0 means unknown.
 	ResourceVersion uint64
 }
@@ -192,6 +206,7 @@ type Verdict struct {
 // Stats are the counts behind the metrics.
 type Stats struct {
 	Claims             [numStates]int // by State
-	Nodes              int            // nodes that exist
-	OvercommittedNodes int            // nodes with more used than allocatable
+	Holds              int
+	Nodes              int // nodes that exist
+	OvercommittedNodes int // nodes with more used than allocatable
 }

@@ -28,7 +28,7 @@ type AmountView struct {
 	Resource    v1.ResourceName
 	Allocatable int64
 	Bound       int64 // used by pods that are bound
-	Reserved    int64 // used by claims that are Reserved or Binding
+	Reserved    int64 // used by claims that are Reserved or Binding, and kept by holds
 	Free        int64 // Allocatable - Bound - Reserved; negative if overcommitted
 }
 
@@ -46,6 +46,7 @@ type ClaimView struct {
 	Priority  int32
 	Request   *resources.Request // must not be changed
 	Deadline  time.Time          // zero unless it expires
+	Hold      HoldRef            // what the pod uses, or empty
 }
 
 // Snapshot is the whole account at one revision, from which a mirror starts.
@@ -53,6 +54,7 @@ type Snapshot struct {
 	Revision uint64
 	Nodes    []NodeView
 	Claims   []ClaimView
+	Holds    []HoldView
 }
 
 // Nodes returns all nodes, ordered by name, and the revision they are of.
@@ -99,14 +101,14 @@ func (l *Ledger) Claim(pod PodRef) (view ClaimView, ok bool) {
 func (l *Ledger) Snapshot() Snapshot {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Claims: l.claimViews()}
+	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Claims: l.claimViews(), Holds: l.holdViews()}
 }
 
 // Stats returns the counts behind the metrics.
 func (l *Ledger) Stats() Stats {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	s := Stats{Claims: l.stateCount}
+	s := Stats{Claims: l.stateCount, Holds: len(l.holds)}
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {
 			continue
@@ -144,6 +146,11 @@ func (l *Ledger) nodeView(i int32) NodeView {
 			sums[a.Column], _ = resources.Add(sums[a.Column], a.Value)
 		}
 	}
+	for _, h := range n.holds {
+		for _, a := range h.rest.Amounts {
+			reserved[a.Column], _ = resources.Add(reserved[a.Column], a.Value)
+		}
+	}
 	for col := range l.table.Len() {
 		column := resources.Column(col)
 		allocatable, used := at(n.allocatable, column), at(l.usedRow(i), column)
@@ -176,8 +183,15 @@ func (l *Ledger) claimViews() []ClaimView {
 func (l *Ledger) claimView(c *claim) ClaimView {
 	return ClaimView{
 		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadlineTime(),
+		Priority: c.priority, Request: c.request, Deadline: c.expiry.time(), Hold: c.holdRef(),
 	}
+}
+
+func (c *claim) holdRef() HoldRef {
+	if c.hold == nil {
+		return HoldRef{}
+	}
+	return c.hold.Ref
 }
 
 func sortClaims(claims []ClaimView) {

@@ -1,0 +1,124 @@
+package ledger
+
+import "time"
+
+// Grant tells what StartBind found and gave.
+type Grant struct {
+	// Before is the state the pod's claim was in: Binding where another bind of
+	// the pod is in flight, Bound where the pod is on that node already.
+	Before State
+	// Hold is the hold the pod uses, or empty. The binding has to say so.
+	Hold HoldRef
+}
+
+// StartBind reserves room for a pod, unless it is reserved already, and marks it
+// Binding, in one step: the caller is about to bind it and must call Confirm or
+// BindFailed when it knows how that ended. The first of the pod's holds on the
+// node that it can use is used; else the node's free room.
+//
+// A reservation whose node has vanished or lost room since is refused: the
+// kubelet would reject the pod.
+func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expire(now)
+	c := l.lookup(p.Pod)
+	if c == nil {
+		i, h, rejection := l.admitBind(p)
+		if rejection != nil {
+			return Grant{}, rejection
+		}
+		c = l.newClaim(p)
+		c.hold = h
+		l.index(c, false)
+		l.place(c, i)
+		l.setState(c, Binding)
+		l.record(ClaimBinding, c)
+		return Grant{Hold: c.holdRef()}, nil
+	}
+	grant := Grant{Before: c.state, Hold: c.holdRef()}
+	if l.nodes[c.node].name != p.Node {
+		return grant, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
+	}
+	if v := l.fitsInPlace(c, p.Request); v.Reason != Fits {
+		return grant, l.reject(p, v, c)
+	}
+	l.adopt(c, p.Pod.UID)
+	if grant.Before == Reserved {
+		if !c.request.Equal(p.Request) {
+			l.swapRequest(c, p.Request)
+		}
+		l.setState(c, Binding)
+		l.record(ClaimBinding, c)
+	}
+	return grant, nil
+}
+
+// admitBind finds room on the node for a pod without a claim: in a hold it may
+// use, else in the node's free room, else, if the placement allows that, in the
+// room of preemptible holds, which end.
+func (l *Ledger) admitBind(p *Placement) (int32, *hold, *Rejection) {
+	if len(l.holds) == 0 {
+		i, rejection := l.admit(p)
+		return i, nil, rejection
+	}
+	i, ok := l.nodeIndex[p.Node]
+	if ok && !l.gone.has(p.Pod.UID) {
+		if h := l.usable(l.candidates(p), i, p.Request); h != nil {
+			return i, h, nil
+		}
+		if p.Preempt && l.fits(i, p.Request).Reason != Fits {
+			l.preempt(i, p)
+		}
+	}
+	i, rejection := l.admit(p)
+	return i, nil, rejection
+}
+
+// Confirm records that the API server has bound the pod to the node. It reports
+// whether the pod has a claim there: false when an observation was faster and
+// the pod is gone or elsewhere already.
+func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.lookup(pod)
+	if c == nil || l.nodes[c.node].name != nodeName {
+		return false
+	}
+	l.adopt(c, pod.UID)
+	if c.state != Bound {
+		l.bound(c)
+	}
+	return true
+}
+
+// bound turns a claim Bound: a hold it used up ends, and so do other holds that
+// were kept for its pod alone.
+func (l *Ledger) bound(c *claim) {
+	l.setState(c, Bound)
+	l.record(ClaimBound, c)
+	l.endHoldsOfBound(c)
+}
+
+func (l *Ledger) endHoldsOfBound(c *claim) {
+	used := c.hold
+	if used != nil {
+		l.settle(used, c)
+	}
+	for h := l.holdFor(c.pod); h != nil && h != used; h = l.holdFor(c.pod) {
+		l.endHold(h, HoldReleased, PodRef{})
+	}
+}
+
+// BindFailed gives back the room of a bind that definitely failed. It reports
+// whether there was such a bind in flight on that node.
+func (l *Ledger) BindFailed(pod PodRef, nodeName string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.lookup(pod)
+	if c == nil || c.state != Binding || l.nodes[c.node].name != nodeName {
+		return false
+	}
+	l.release(c, ClaimBindFailed)
+	return true
+}

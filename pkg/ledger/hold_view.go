@@ -1,0 +1,72 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// HoldView is a hold as readers see it.
+type HoldView struct {
+	Hold
+	// Consumers are the pods that use it, those being bound included.
+	Consumers []Consumer
+	// Rest is what the hold keeps beyond what its consumers ask for.
+	Rest *resources.Request
+}
+
+// Consumer is a pod that uses a hold.
+type Consumer struct {
+	Pod   PodRef
+	State State
+}
+
+// Holds returns all holds, ordered by namespace, reservation and slot, and the
+// revision they are of.
+func (l *Ledger) Holds() ([]HoldView, uint64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.holdViews(), l.revision
+}
+
+// ReservationHolds returns the holds of one reservation.
+func (l *Ledger) ReservationHolds(namespace, name string) []HoldView {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var views []HoldView
+	for _, h := range l.reservations[nameKey{namespace, name}] {
+		views = append(views, h.view())
+	}
+	return views
+}
+
+// HoldFor returns the hold kept for one pod alone; ok is false where there is none.
+func (l *Ledger) HoldFor(pod PodRef) (view HoldView, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if h := l.holdFor(pod); h != nil {
+		return h.view(), true
+	}
+	return HoldView{}, false
+}
+
+func (l *Ledger) holdViews() []HoldView {
+	views := make([]HoldView, 0, len(l.holds))
+	for _, h := range l.holds {
+		views = append(views, h.view())
+	}
+	slices.SortFunc(views, func(a, b HoldView) int {
+		return cmp.Or(cmp.Compare(a.Ref.Namespace, b.Ref.Namespace), cmp.Compare(a.Ref.Name, b.Ref.Name), cmp.Compare(a.Ref.Slot, b.Ref.Slot))
+	})
+	return views
+}
+
+func (h *hold) view() HoldView {
+	view := HoldView{Hold: h.Hold, Rest: h.rest}
+	for _, c := range h.consumers {
+		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})
+	}
+	slices.SortFunc(view.Consumers, func(a, b Consumer) int { return cmp.Compare(a.Pod.UID, b.Pod.UID) })
+	return view
+}
