@@ -33,15 +33,15 @@ func (b *Binder) bind(f *flight) error {
 		return err
 	}
 	placement := info.Placement(f.node)
-	before, rejection := b.o.Ledger.StartBind(&placement, b.o.Now())
+	grant, rejection := b.o.Ledger.StartBind(&placement, b.o.Now())
 	switch {
 	case rejection != nil:
 		e := f.fail(Refused, nil)
 		e.Rejection = rejection
 		return e
-	case before == ledger.Bound:
+	case grant.Before == ledger.Bound:
 		return nil
-	case before == ledger.Binding:
+	case grant.Before == ledger.Binding:
 		// Flights of this Binder are joined, so this one is not ours.
 		return f.fail(InFlight, nil)
 	default:

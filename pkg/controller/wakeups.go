@@ -285,8 +285,9 @@ func (w *Wakeups) fitsFreed(r *refusal, freed map[string]freedRoom) bool {
 	const chunk = 64 // most pods fit the first nodes, if any
 	nodes := make([]string, 0, chunk)
 	verdicts := make([]ledger.Verdict, 0, chunk)
+	placement := r.pod.Placement("")
 	fits := func() bool {
-		verdicts = w.Ledger.AppendFit(verdicts[:0], r.pod.Ref, r.pod.Request, nodes)
+		verdicts = w.Ledger.AppendFit(verdicts[:0], &placement, nodes)
 		nodes = nodes[:0]
 		return slices.ContainsFunc(verdicts, func(v ledger.Verdict) bool { return v.Reason == ledger.Fits })
 	}

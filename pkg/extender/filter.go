@@ -52,7 +52,8 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	s := e.scratch.get()
 	defer e.scratch.put(s)
 	revision := e.o.Ledger.Revision()
-	s.verdicts = e.o.Ledger.AppendFit(s.verdicts[:0], pod.Ref, pod.Request, names)
+	placement := pod.Placement("")
+	s.verdicts = e.o.Ledger.AppendFit(s.verdicts[:0], &placement, names)
 	result := filterResult{names: names, items: items, verdicts: s.verdicts}
 	httpjson.Write(w, http.StatusOK, &result)
 	e.report(pod, &result, revision)

@@ -93,7 +93,8 @@ func keepFitting(l *ledger.Ledger, pod *podinfo.Info, candidates map[string]*ext
 				uids = append(uids, types.UID(p.UID))
 			}
 		}
-		if len(uids) > 0 && l.FitWithout(pod.Ref, pod.Request, node, uids).Reason == ledger.Fits {
+		placement := pod.Placement(node)
+		if len(uids) > 0 && l.FitWithout(&placement, uids).Reason == ledger.Fits {
 			kept[node] = keep
 		}
 	}

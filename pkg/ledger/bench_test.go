@@ -116,7 +116,7 @@ func BenchmarkFit(b *testing.B) {
 			verdicts := make([]ledger.Verdict, 0, count)
 			b.ReportAllocs()
 			for b.Loop() {
-				verdicts = l.AppendFit(verdicts[:0], pod, req, names)
+				verdicts = l.AppendFit(verdicts[:0], &ledger.Placement{Pod: pod, Request: req}, names)
 			}
 			require.Equal(b, ledger.Fits, verdicts[count-1].Reason)
 		})
@@ -204,7 +204,7 @@ func benchmarkCrowdedNode(b *testing.B, crowd int, hostPorts bool) {
 	var verdicts []ledger.Verdict
 	b.ReportAllocs()
 	for b.Loop() {
-		verdicts = l.AppendFit(verdicts[:0], p.Pod, p.Request, names)
+		verdicts = l.AppendFit(verdicts[:0], &p, names)
 		if _, rejection := l.StartBind(&p, start); rejection != nil {
 			b.Fatal(rejection.Message())
 		}

@@ -99,7 +99,7 @@ func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, node
 		Pod: podRef(name), Node: nodeName(rng.IntN(nodes)), Scheduler: "s",
 		Request: request(1+rng.Int64N(4), 1+rng.Int64N(4), hostPort(80+rng.Int32N(4))),
 	}
-	l.AppendFit(nil, at.Pod, at.Request, []string{at.Node})
+	l.AppendFit(nil, &at, []string{at.Node})
 	deadline := now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
 	switch rng.IntN(5) {
 	case 0: // reserve and forget: it expires
@@ -155,7 +155,7 @@ func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) 
 		l.FitAll(req, func(string, ledger.Verdict) { fits++ })
 		assert.Equal(t, nodes, fits)
 		l.CountFits(req)
-		l.FitWithout(podRef("reader"), req, nodeName(0), []types.UID{"uid-0-0", "uid-1-1"})
+		l.FitWithout(&ledger.Placement{Pod: podRef("reader"), Request: req, Node: nodeName(0)}, []types.UID{"uid-0-0", "uid-1-1"})
 		for _, n := range l.Snapshot().Nodes {
 			assert.False(t, n.Overcommitted(), "%+v", n)
 		}

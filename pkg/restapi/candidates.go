@@ -148,7 +148,7 @@ func (s *survey) portTaken(n *surveyed, request *resources.Request) bool {
 		}
 	}
 	portsOnly := resources.Request{Ports: request.Ports, ToleratesUnschedulable: true}
-	v := s.ledger.FitWithout(ledger.PodRef{}, &portsOnly, n.name, s.without)
+	v := s.ledger.FitWithout(&ledger.Placement{Node: n.name, Request: &portsOnly}, s.without)
 	return v.Reason == ledger.HostPortConflict
 }
 

@@ -72,7 +72,7 @@ func (m *Mirror) put(e *ledger.Event) {
 
 // Snapshot returns what the mirror holds in the form of the ledger's own.
 func (m *Mirror) Snapshot() ledger.Snapshot {
-	s := ledger.Snapshot{Revision: m.revision, Claims: []ledger.ClaimView{}, Nodes: []ledger.NodeView{}}
+	s := ledger.Snapshot{Revision: m.revision, Claims: []ledger.ClaimView{}, Nodes: []ledger.NodeView{}, Holds: []ledger.HoldView{}}
 	names := slices.Collect(maps.Keys(m.nodes))
 	for _, c := range m.claims {
 		s.Claims = append(s.Claims, c)

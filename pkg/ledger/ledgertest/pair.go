@@ -91,9 +91,9 @@ func (p *Pair) rejection(what string, got, want *ledger.Rejection) {
 
 // StartBind compares the start of a bind.
 func (p *Pair) StartBind(at *ledger.Placement, now time.Time) {
-	state, rejection := p.Ledger.StartBind(at, now)
+	grant, rejection := p.Ledger.StartBind(at, now)
 	wantState, want := p.Model.StartBind(at, now)
-	p.differ("start bind: state before", state, wantState)
+	p.differ("start bind: state before", grant.Before, wantState)
 	p.rejection("start bind", rejection, want)
 }
 
@@ -145,10 +145,10 @@ func (p *Pair) RemovePod(pod ledger.PodRef, version uint64) {
 
 // Ask compares every question about a pod that could be placed.
 func (p *Pair) Ask(pod ledger.PodRef, r *resources.Request, nodes []string, victims []types.UID) {
-	p.differ("fit", p.Ledger.AppendFit(nil, pod, r, nodes), p.Model.AppendFit(nil, pod, r, nodes))
+	p.differ("fit", p.Ledger.AppendFit(nil, &ledger.Placement{Pod: pod, Request: r}, nodes), p.Model.AppendFit(nil, pod, r, nodes))
 	for _, node := range nodes {
 		p.differ("fit without "+fmt.Sprint(victims)+" on "+node,
-			p.Ledger.FitWithout(pod, r, node, victims), p.Model.FitWithout(pod, r, node, victims))
+			p.Ledger.FitWithout(&ledger.Placement{Pod: pod, Request: r, Node: node}, victims), p.Model.FitWithout(pod, r, node, victims))
 		p.node(node)
 	}
 	all, fits := map[string]ledger.Verdict{}, 0
