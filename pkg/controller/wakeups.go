@@ -231,8 +231,9 @@ func (w *Wakeups) readEvents(seen uint64) (uint64, map[string]freedRoom) {
 func noteFreed(freed map[string]freedRoom, e *ledger.Event) {
 	node, silent := e.Node, false
 	switch e.Type {
-	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed:
-		silent = true
+	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed,
+		ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted, ledger.HoldConsumed:
+		silent = true // a consumed hold gives back what its pod did not need
 	case ledger.ClaimRemoved:
 		silent = e.State != ledger.Bound // schedulers hear only of bound pods going
 	case ledger.ClaimMoved:
