@@ -27,8 +27,16 @@ func requests(cpu string) corev1.ResourceList {
 	}
 }
 
+func requestsOf(cpus ...string) []corev1.ResourceList {
+	lists := make([]corev1.ResourceList, len(cpus))
+	for i, cpu := range cpus {
+		lists[i] = requests(cpu)
+	}
+	return lists
+}
+
 // mixedSizes do not divide a node's 4 CPUs evenly, so that gaps of many sizes come up.
-var mixedSizes = []corev1.ResourceList{requests("500m"), requests("1"), requests("750m"), requests("1500m"), requests("250m")}
+var mixedSizes = requestsOf("500m", "1", "750m", "1500m", "250m")
 
 func newPod(name, scheduler, cpu string) *corev1.Pod {
 	return &corev1.Pod{

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// newProxiedCluster is a cluster whose server, and nobody else, reaches the API server through a proxy.
+func newProxiedCluster(t *testing.T, nodes int) (*cluster, *controlplane.FaultProxy) {
+	t.Helper()
+	c := newCluster(t, nodes)
+	proxy, err := c.StartFaultProxy()
+	require.NoError(t, err)
+	c.startServer(clusterload.ServerOptions{Proxy: proxy})
+	return c, proxy
+}
+
+// onFirstBinds does something to the first few bindings of every pod.
+func onFirstBinds(times int, fault controlplane.Fault) controlplane.FaultFunc {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	return func(r *http.Request) controlplane.Fault {
+		if !controlplane.IsBinding(r) {
+			return controlplane.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		seen[r.URL.Path]++
+		if seen[r.URL.Path] > times {
+			return controlplane.Fault{}
+		}
+		return fault
+	}
+}
+
+// TestLostAnswers loses what the API server answers to binds, or the binds themselves. Whatever the
+// caller is told, the pod is bound at most once, and the ledger ends as the API server has it.
+func TestLostAnswers(t *testing.T) {
+	c, proxy := newProxiedCluster(t, 2)
+	// What the caller of /bind may be told at once.
+	const success, failure, either = "bound", "not bound", "either"
+	tests := map[string]struct {
+		fault controlplane.FaultFunc
+		says  string
+	}{
+		"the answer is lost after the commit":              {onFirstBinds(1, controlplane.Fault{DropAnswer: true}), success},
+		"every answer is lost":                             {onFirstBinds(100, controlplane.Fault{DropAnswer: true}), success},
+		"the request is lost":                              {onFirstBinds(1, controlplane.Fault{DropRequest: true}), either},
+		"the request is lost twice":                        {onFirstBinds(2, controlplane.Fault{DropRequest: true}), either},
+		"an internal error before the commit":              {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusInternalServerError}), either},
+		"the API server is overloaded":                     {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), either},
+		"not allowed":                                      {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusForbidden}), failure},
+		"the answer takes 3 s":                             {onFirstBinds(1, controlplane.Fault{After: 3 * time.Second}), success},
+		"committed 4 s later, when the caller tried again": {onFirstBinds(1, controlplane.Fault{Before: 4 * time.Second, DropAnswer: true}), either},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := c.in(t)
+			c.clear()
+			faultsBefore := proxy.Faulted()
+			proxy.SetFault(test.fault)
+			defer proxy.SetFault(nil)
+			pods := c.create(newPods(4, "pod", nobody, "2")...)
+			answers := c.bindTogether(pods)
+			require.NotEqual(t, faultsBefore, proxy.Faulted(), "nothing happened to any bind")
+			for i, pod := range pods {
+				t.Logf("%s: %q", pod.Name, answers[i])
+				bound := c.get(t, pod).Spec.NodeName != ""
+				if answers[i] == "" {
+					require.True(t, bound, "the server says that %s is bound, and it is not", pod.Name)
+				}
+				switch test.says {
+				case success:
+					require.Empty(t, answers[i])
+				case failure:
+					require.NotEmpty(t, answers[i])
+					require.False(t, bound)
+				}
+			}
+			c.bindUntilBound(pods)
+			c.requireNeverOvercommitted()
+			c.requireAgreement()
+		})
+	}
+	c.requireNoDriftSeen()
+}
+
+// bindTogether binds each two pods to a node, at the same time.
+func (c *cluster) bindTogether(pods []*corev1.Pod) []string {
+	answers := make([]string, len(pods))
+	var callers sync.WaitGroup
+	for i, pod := range pods {
+		callers.Go(func() { answers[i] = c.bind(c.t, pod, nodeOf(i)) })
+	}
+	callers.Wait()
+	return answers
+}
+
+func nodeOf(i int) string { return []string{"node-0", "node-1"}[i%2] }
+
+// bindUntilBound repeats binds as a scheduler would, until each has succeeded.
+func (c *cluster) bindUntilBound(pods []*corev1.Pod) {
+	c.t.Helper()
+	eventually(c.t, late, func(t *assert.CollectT) {
+		for i, pod := range pods {
+			if c.get(t, pod).Spec.NodeName == "" {
+				assert.Empty(t, c.bind(t, pod, nodeOf(i)))
+			}
+		}
+	})
+}
+
+// TestLostAnswersUnderLoad loses every fourth answer while kube-schedulers bind.
+func TestLostAnswersUnderLoad(t *testing.T) {
+	c, proxy := newProxiedCluster(t, faultNodes)
+	var mu sync.Mutex
+	count := 0
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if !controlplane.IsBinding(r) {
+			return controlplane.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		count++
+		switch count % 12 {
+		case 0, 4:
+			return controlplane.Fault{DropAnswer: true}
+		case 8:
+			return controlplane.Fault{DropRequest: true}
+		case 2:
+			return controlplane.Fault{Refuse: http.StatusServiceUnavailable}
+		default:
+			return controlplane.Fault{}
+		}
+	})
+	c.underLoad()
+	t.Logf("%d binds were harmed", proxy.Faulted())
+	require.Greater(t, proxy.Faulted(), int64(100))
+	require.Zero(t, c.metric(t, "globalreserve_bypassed_binds_total"), "the server took its own binds for those of others")
+}
+
+// TestLateEvents delays what the server hears of the cluster, while the binds go through at once.
+func TestLateEvents(t *testing.T) {
+	c, proxy := newProxiedCluster(t, 2)
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if strings.Contains(r.URL.RawQuery, "watch=") {
+			return controlplane.Fault{Before: 2 * time.Second}
+		}
+		return controlplane.Fault{}
+	})
+	require.NoError(t, c.server.Restart(t.Context()))
+	unknown := c.create(newPods(4, "unheard-of", nobody, "2")...)
+	for i, answer := range c.bindTogether(unknown) {
+		require.Empty(t, answer, "pod %d: a pod the informer does not know yet is read live", i)
+	}
+	extra := c.create(newPod("extra", nobody, "1"))[0]
+	require.NotEmpty(t, c.bind(t, extra, "node-0"), "the room is taken, even if no event says so yet")
+	c.requireNeverOvercommitted()
+	c.requireAgreement()
+}
+
+// TestUnknownOutcome holds binds back for longer than the server waits for them. Until it knows what
+// became of the bind, it neither gives the room to others nor binds the pod elsewhere.
+func TestUnknownOutcome(t *testing.T) {
+	c, proxy := newProxiedCluster(t, 2)
+	proxy.SetFault(onFirstBinds(100, controlplane.Fault{Before: 10 * time.Second, DropAnswer: true}))
+	pod := c.create(newPod("pod", nobody, "3"))[0]
+	rival := c.create(newPod("rival", nobody, "2"))[0]
+	require.Contains(t, c.bind(t, pod, "node-0"), "not known")
+	require.Empty(t, c.get(t, pod).Spec.NodeName)
+	claim := c.claimOf(t, pod)
+	require.NotNil(t, claim, "the room of a bind that may still happen was given away")
+	require.Equal(t, "Binding", claim.State)
+	require.NotEmpty(t, c.bind(t, pod, "node-1"), "it may be on node-0 soon")
+	require.Equal(t, []string{"rival"}, c.reserve(t, groupOf([]*corev1.Pod{rival}, "node-0")).FailedPods)
+	node, _ := c.awaitBound(pod, late)
+	require.Equal(t, "node-0", node)
+	c.requireNeverOvercommitted()
+	c.requireAgreement()
+}

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+const faultNodes = 40
+
+// underLoad has two kube-schedulers bind pods all the time while faults happen, each after another
+// part of the pods is bound. There are more pods than fit: full nodes are where a promise made twice
+// shows. In the end everything has to be as if nothing had happened.
+func (c *cluster) underLoad(faults ...func()) {
+	c.t.Helper()
+	c.startScheduler("default-scheduler", "default-scheduler.yaml")
+	c.startScheduler("second-scheduler", "second-scheduler.yaml")
+	pods := clusterload.Race(clusterload.RaceOptions{
+		Namespace: namespace, Capacity: faultNodes * nodeCPU, Percent: 110, Sizes: requestsOf("250m", "150m", "200m", "300m"),
+		Schedulers: []string{"default-scheduler", "second-scheduler"},
+	})
+	fitting := len(pods) * 100 / 110
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	var creator errgroup.Group
+	creator.Go(func() error { return c.createThroughFaults(ctx, pods) })
+	for i, fault := range faults {
+		c.awaitBoundCount(fitting * (i + 1) / (len(faults) + 2))
+		began := time.Now()
+		fault()
+		c.t.Logf("fault %d took %s, %d pods are bound", i+1, time.Since(began).Round(time.Millisecond), c.watcher.Snapshot().Bound)
+	}
+	require.NoError(c.t, creator.Wait())
+	snapshot := c.awaitSettled(3 * time.Minute)
+	c.t.Logf("%d of %d pods bound, %d wait, %d gaps in the watch", snapshot.Bound, snapshot.Pods, snapshot.Pending, c.watcher.Gaps())
+	require.NotZero(c.t, snapshot.Pending, "everything fitted: no node was full")
+	// A gap in the watch hides no overcommit here: no pod ever leaves its node, so it would last.
+	c.requireNeverOvercommitted()
+	c.requireAgreement()
+}
+
+// awaitBoundCount waits until so many pods are bound.
+func (c *cluster) awaitBoundCount(n int) {
+	c.t.Helper()
+	eventually(c.t, late, func(t *assert.CollectT) {
+		assert.GreaterOrEqual(t, c.watcher.Snapshot().Bound, n)
+	})
+}
+
+// TestAPIServerFaults takes the API server away while pods are being bound.
+func TestAPIServerFaults(t *testing.T) {
+	c := newServedCluster(t, faultNodes)
+	apiServer, err := c.Process(controlplane.APIServer)
+	require.NoError(t, err)
+	c.underLoad(
+		func() { require.NoError(t, c.RestartPart(t.Context(), controlplane.APIServer)) },
+		func() {
+			require.NoError(t, c.Kill(controlplane.APIServer))
+			require.NoError(t, c.StartPart(t.Context(), controlplane.APIServer))
+		},
+		func() { // it hangs: connections stay open, and nothing is answered
+			require.NoError(t, apiServer.Signal(syscall.SIGSTOP))
+			<-time.After(4 * time.Second)
+			require.NoError(t, apiServer.Signal(syscall.SIGCONT))
+		},
+	)
+}
+
+// TestServerFaults kills the server again and again while pods are being bound. All it knows it has
+// to read from the API server each time.
+func TestServerFaults(t *testing.T) {
+	c := newServedCluster(t, faultNodes)
+	kill := func() {
+		require.NoError(t, c.server.Kill())
+		require.NoError(t, c.server.Start(t.Context()))
+	}
+	stop := func() {
+		code, err := c.server.Stop()
+		require.NoError(t, err)
+		require.Zero(t, code)
+		require.NoError(t, c.server.Start(t.Context()))
+	}
+	c.underLoad(kill, kill, stop, kill, kill)
+}
+
+// TestEtcdFault freezes etcd, so that the API server answers late or with errors of its own.
+func TestEtcdFault(t *testing.T) {
+	c := newServedCluster(t, faultNodes)
+	etcd, err := c.Process(controlplane.Etcd)
+	require.NoError(t, err)
+	c.underLoad(func() {
+		require.NoError(t, etcd.Signal(syscall.SIGSTOP))
+		<-time.After(6 * time.Second)
+		require.NoError(t, etcd.Signal(syscall.SIGCONT))
+	})
+}
