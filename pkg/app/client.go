@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,8 +19,6 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 		return nil, err
 	}
 	config.QPS = -1
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.UserAgent = "globalreserve/" + version.Get().GitVersion
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
