@@ -96,9 +96,22 @@ func TestEtcdFault(t *testing.T) {
 	c := newServedCluster(t, faultNodes)
 	etcd, err := c.Process(controlplane.Etcd)
 	require.NoError(t, err)
-	c.underLoad(func() {
-		require.NoError(t, etcd.Signal(syscall.SIGSTOP))
-		<-time.After(6 * time.Second)
-		require.NoError(t, etcd.Signal(syscall.SIGCONT))
-	})
+	freeze := func() { require.NoError(t, etcd.Signal(syscall.SIGSTOP)) }
+	thaw := func() { require.NoError(t, etcd.Signal(syscall.SIGCONT)) }
+	c.underLoad(
+		func() {
+			freeze()
+			<-time.After(6 * time.Second)
+			thaw()
+		},
+		func() { // the binds that the server dies over are still on their way when it comes back
+			freeze()
+			require.NoError(t, c.server.Kill())
+			var start errgroup.Group
+			start.Go(func() error { return c.server.Start(t.Context()) })
+			<-time.After(2 * time.Second)
+			thaw()
+			require.NoError(t, start.Wait())
+		},
+	)
 }
