@@ -323,6 +323,8 @@ func TestMalformed(t *testing.T) {
 		"wrong type in the pod": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},"spec":{"containers":5}}`), 400, "/spec/containers"},
 		"a bad quantity": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},` +
 			`"spec":{"containers":[{"resources":{"requests":{"cpu":"lots"}}}]}}`), 400, "/spec/containers/0/resources/requests/cpu"},
+		"a quantity that takes seconds": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},` +
+			`"spec":{"containers":[{"resources":{"requests":{"cpu":"0.1e-30000000"}}}]}}`), 400, "/spec/containers/0/resources/requests/cpu"},
 		"names that are none":       {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":[1]}`, 400, "/NodeNames"},
 		"names in an object":        {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":{}}`, 400, "/NodeNames"},
 		"nodes in an array":         {"filter prioritize", `{"Pod":` + pod + `,"Nodes":[]}`, 400, "/Nodes"},

@@ -54,8 +54,9 @@ func Decode(w http.ResponseWriter, r *http.Request, limit int64, into any) error
 }
 
 // Unmarshal decodes one JSON value under the rules of Decode, for JSON that does not come as a
-// request body. It keeps no reference to data.
-func Unmarshal(data []byte, into any) error {
+// request body. It keeps no reference to data. unmarshalers, if any, take the place of what the
+// types themselves do.
+func Unmarshal(data []byte, into any, unmarshalers ...*json.Unmarshalers) error {
 	trimmed := bytes.Trim(data, " \t\r\n")
 	switch {
 	case len(trimmed) == 0:
@@ -67,7 +68,11 @@ func Unmarshal(data []byte, into any) error {
 		return Errorf(http.StatusBadRequest,
 			"the request body is nested deeper than %d levels at byte %d: send a flatter object", MaxDepth, offset)
 	}
-	if err := json.Unmarshal(data, into, decodeOptions); err != nil {
+	options := decodeOptions
+	if len(unmarshalers) > 0 {
+		options = json.JoinOptions(decodeOptions, json.WithUnmarshalers(json.JoinUnmarshalers(unmarshalers...)))
+	}
+	if err := json.Unmarshal(data, into, options); err != nil {
 		return Errorf(http.StatusBadRequest, "%s", describe(err))
 	}
 	return nil

@@ -1,0 +1,62 @@
+package resources
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// A quantity that is accepted is one Kubernetes accepts, and its arithmetic is
+// quick.
+func FuzzQuantity(f *testing.F) {
+	for _, s := range []string{"1", "500m", "1.5", "4Gi", "1e3", "1E", "1Ei", "-1", "+.5e-3", "1e", "e", "", "1e99999999999"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		start := time.Now()
+		q, err := ParseQuantity(s)
+		if err == nil {
+			q.Value()
+			q.MilliValue()
+			q.Cmp(resource.MustParse("1"))
+			_ = q.String()
+		}
+		assert.Less(t, time.Since(start), time.Second, s)
+	})
+}
+
+func TestParseQuantity(t *testing.T) {
+	cases := map[string]struct {
+		text  string
+		value int64
+		want  string // part of the error
+	}{
+		"plain":              {text: "2", value: 2},
+		"rounded up":         {text: "1500m", value: 2},
+		"binary suffix":      {text: "4Gi", value: 4 << 30},
+		"exponent":           {text: "1e3", value: 1000},
+		"suffix E":           {text: "1E", value: 1e18},
+		"suffix Ei":          {text: "1Ei", value: 1 << 60},
+		"negative":           {text: "-1", value: -1},
+		"seconds to parse":   {text: "0.1e-30000000", want: "beyond 24"},
+		"seconds to compare": {text: "1e3000000", want: "beyond 24"},
+		"misread":            {text: "1e9999999999", want: "beyond 24"},
+		"too long":           {text: "1" + string(make([]byte, 64)), want: "longer than 64"},
+		"no number":          {text: "many", want: "write it like"},
+		"empty":              {text: "", want: "write it like"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			q, err := ParseQuantity(tc.text)
+			if tc.want != "" {
+				require.ErrorContains(t, err, tc.want)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, tc.value, q.Value())
+		})
+	}
+}
