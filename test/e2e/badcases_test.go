@@ -285,7 +285,7 @@ func badReads() map[string]badRequest {
 		"/v1/nodes?limit=99999999999999999999":   http.StatusBadRequest,
 		"/v1/nodes?limit=1&limit=2":              http.StatusBadRequest,
 		"/v1/nodes?overcommitted=perhaps":        http.StatusBadRequest,
-		"/v1/nodes?colour=red":                   http.StatusBadRequest,
+		"/v1/nodes?shape=round":                  http.StatusBadRequest,
 		"/v1/nodes?limit=%zz":                    http.StatusBadRequest,
 		"/v1/nodes/no-such-node":                 http.StatusNotFound,
 		"/v1/nodes/%00":                          http.StatusNotFound,

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -118,21 +119,21 @@ func (c *cluster) openWatch() func() error {
 	c.t.Helper()
 	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.server.URL+"/v1/watch", nil)
 	require.NoError(c.t, err)
-	response, err := httpClient.Do(request)
-	require.NoError(c.t, err)
-	require.Equal(c.t, http.StatusOK, response.StatusCode)
-	return func() error {
-		defer response.Body.Close()
-		buffer := make([]byte, 4096)
-		for {
-			if _, err := response.Body.Read(buffer); err != nil {
-				if strings.Contains(err.Error(), "EOF") {
-					return nil
-				}
-				return err
-			}
+	streaming, ended := make(chan int, 1), make(chan error, 1)
+	go func() {
+		response, err := httpClient.Do(request)
+		if err != nil {
+			streaming <- 0
+			ended <- err
+			return
 		}
-	}
+		defer response.Body.Close()
+		streaming <- response.StatusCode
+		_, err = io.Copy(io.Discard, response.Body)
+		ended <- err
+	}()
+	require.Equal(c.t, http.StatusOK, <-streaming)
+	return func() error { return <-ended }
 }
 
 // TestRestart kills the server and checks what it knows afterwards: all that is bound, and nothing of
