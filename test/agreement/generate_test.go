@@ -1,0 +1,168 @@
+package agreement
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+)
+
+// uniform draws numbers below 64 with equal chances; the numbers of rapid
+// itself are mostly small.
+var uniform = rapid.Custom(func(t *rapid.T) int {
+	n := 0
+	for range 6 {
+		n *= 2
+		if rapid.Bool().Draw(t, "") {
+			n++
+		}
+	}
+	return n
+})
+
+func pick(t *rapid.T, label string, n int) int { return uniform.Draw(t, label) % n }
+
+// chance is true once in n times.
+func chance(t *rapid.T, label string, n int) bool { return pick(t, label, n) == n-1 }
+
+func oneOf[T any](t *rapid.T, label string, values ...T) T {
+	return values[pick(t, label, len(values))]
+}
+
+// coreNames are asked for often; otherNames are counted, or not, by their form.
+var (
+	coreNames  = []v1.ResourceName{"cpu", "memory", "ephemeral-storage"}
+	otherNames = []v1.ResourceName{
+		"example.com/gpu", "example.com/fpga", "hugepages-2Mi", "hugepages-1Gi", "attachable-volumes-csi-x",
+		"kubernetes.io/odd", "x.kubernetes.io/native", "requests.example.com/quota", "plain", "storage", "pods",
+		"example.com/not_(valid)", "a/b/c", "limits.cpu",
+	}
+	fractions = []string{"0", "1", "2", "3", "500m", "100m", "1m", "1500u", "999999n", "1n", "0.3", "1k", "1Ki", "100u"}
+	wholes    = []string{"0", "1", "2", "3", "4Mi", "1Gi"}
+)
+
+// quantity draws an amount. Extended resources are whole numbers in pods that
+// the API server accepted; the others may be any fraction.
+func quantity(t *rapid.T, name v1.ResourceName) resource.Quantity {
+	for _, core := range coreNames {
+		if name == core {
+			return resource.MustParse(oneOf(t, "fraction", fractions...))
+		}
+	}
+	return resource.MustParse(oneOf(t, "whole", wholes...))
+}
+
+// resourceList draws some amounts; nil now and then.
+func resourceList(t *rapid.T) v1.ResourceList {
+	if chance(t, "no list", 6) {
+		return nil
+	}
+	list := v1.ResourceList{}
+	for _, name := range coreNames {
+		if pick(t, "named", 3) > 0 {
+			list[name] = quantity(t, name)
+		}
+	}
+	for range pick(t, "others", 3) {
+		name := oneOf(t, "other", otherNames...)
+		list[name] = quantity(t, name)
+	}
+	return list
+}
+
+// podLevelList draws amounts of what may be given for a pod as a whole, and of
+// what may not.
+func podLevelList(t *rapid.T) v1.ResourceList {
+	list := v1.ResourceList{}
+	for _, name := range []v1.ResourceName{"cpu", "memory", "hugepages-2Mi", "ephemeral-storage", "example.com/gpu"} {
+		if chance(t, "pod level", 3) {
+			list[name] = quantity(t, name)
+		}
+	}
+	return list
+}
+
+func ports(t *rapid.T) []v1.ContainerPort {
+	var list []v1.ContainerPort
+	for range max(0, pick(t, "ports", 6)-3) {
+		p := v1.ContainerPort{
+			ContainerPort: int32(80 + pick(t, "container port", 2)),
+			HostIP:        oneOf(t, "host IP", "", "", "0.0.0.0", "10.0.0.1", "10.0.0.2", "127.0.0.1", "::", "fd00::1"),
+			Protocol:      oneOf(t, "protocol", v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP, ""),
+		}
+		if !chance(t, "no host port", 4) {
+			p.HostPort = int32(8080 + pick(t, "host port", 3))
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+func container(t *rapid.T, name string) v1.Container {
+	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: resourceList(t)}, Ports: ports(t)}
+}
+
+// pod draws a pod of any shape. Its status may be anything, whatever its spec.
+func pod(t *rapid.T, name string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	for i := range 1 + pick(t, "containers", 3) {
+		p.Spec.Containers = append(p.Spec.Containers, container(t, fmt.Sprintf("c%d", i)))
+	}
+	for i := range max(0, pick(t, "init containers", 6)-2) {
+		c := container(t, fmt.Sprintf("i%d", i))
+		if rapid.Bool().Draw(t, "sidecar") {
+			c.RestartPolicy = ptr.To(oneOf(t, "restart policy", v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever))
+		}
+		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	}
+	if chance(t, "overhead", 4) {
+		p.Spec.Overhead = resourceList(t)
+	}
+	if chance(t, "pod-level resources", 3) {
+		p.Spec.Resources = &v1.ResourceRequirements{Requests: podLevelList(t), Limits: podLevelList(t)}
+	}
+	return p
+}
+
+// run gives a pod the node and the status of one that was bound: in-place
+// resizes in any stage, phases, deletion.
+func run(t *rapid.T, p *v1.Pod, node string) *v1.Pod {
+	p.Spec.NodeName = node
+	p.Status.Phase = oneOf(t, "phase", v1.PodRunning, v1.PodRunning, v1.PodPending, v1.PodPending, v1.PodSucceeded, v1.PodFailed, v1.PodUnknown)
+	if chance(t, "terminating", 4) {
+		p.DeletionTimestamp = &metav1.Time{}
+	}
+	for _, c := range p.Spec.Containers {
+		if pick(t, "container status", 3) > 0 {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, containerStatus(t, c.Name))
+		}
+	}
+	for _, c := range p.Spec.InitContainers {
+		if pick(t, "init container status", 3) > 0 {
+			p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, containerStatus(t, c.Name))
+		}
+	}
+	if chance(t, "pod-level status", 4) {
+		p.Status.AllocatedResources = podLevelList(t)
+		p.Status.Resources = &v1.ResourceRequirements{Requests: podLevelList(t)}
+	}
+	switch pick(t, "resize", 5) {
+	case 3:
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
+	case 4:
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred}}
+	}
+	return p
+}
+
+func containerStatus(t *rapid.T, name string) v1.ContainerStatus {
+	s := v1.ContainerStatus{Name: name, AllocatedResources: resourceList(t)}
+	if pick(t, "actuated", 3) > 0 {
+		s.Resources = &v1.ResourceRequirements{Requests: resourceList(t)}
+	}
+	return s
+}
