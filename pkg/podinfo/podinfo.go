@@ -29,6 +29,14 @@ type Info struct {
 	// Request is what the pod counts for: while it has no node by its spec,
 	// then by spec and status (in-place resize).
 	Request *resources.Request
+	// Controller is what controls the pod: of a Deployment's pods the Deployment,
+	// not the ReplicaSet.
+	Controller Controller
+	// Marks are the pod's annotations of reservations; nil for nearly all pods.
+	Marks *Marks
+	// Labels are the pod's labels as long as it has no node: they choose the
+	// reservations it may use.
+	Labels map[string]string
 }
 
 // New makes the compact form of a pod. It returns an error, saying which field
@@ -42,6 +50,9 @@ func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
 		Priority:  corev1helpers.PodPriority(pod),
 		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
 		Deleting:  pod.DeletionTimestamp != nil,
+
+		Controller: controllerOf(pod),
+		Marks:      ReadMarks(pod.Namespace, pod.Annotations),
 	}
 	// Resource versions of built-in resources are decimal numbers that grow;
 	// one that is not tells no order, which 0 stands for.
@@ -58,6 +69,7 @@ func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
 		return nil, err
 	}
 	info.Request = &request
+	info.Labels = pod.Labels
 	return info, nil
 }
 

@@ -1,0 +1,129 @@
+package podinfo
+
+import (
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// Controller names what controls a pod. The zero value means nothing does.
+type Controller struct{ Kind, Name string }
+
+// Keep says whether the room of a pod is to be kept once the pod is deleted.
+type Keep uint8
+
+// KeepUnset leaves it to the pod's Deployment.
+const (
+	KeepUnset Keep = iota
+	KeepYes
+	KeepNo
+)
+
+// Marks are what the annotations of reservations say, on a pod or on the
+// Deployment that controls it. They are accepted under either prefix; where both
+// say something, our own counts.
+type Marks struct {
+	// Index is the value of reservation-index.
+	Index string
+	// Keep is what reservation says: "true", anything else, or nothing.
+	Keep Keep
+	// TTL is the text of reservation-ttl, as it was written.
+	TTL string
+	// Godel says that some annotation had the prefix of the Gödel scheduler.
+	Godel bool
+	// Matched is the hold the pod was bound with, of the pod's own namespace.
+	Matched ledger.HoldRef
+}
+
+// ReadMarks reads the annotations of an object of the namespace; nil means that
+// it has none of them.
+func ReadMarks(namespace string, annotations map[string]string) *Marks {
+	if len(annotations) == 0 {
+		return nil
+	}
+	m := Marks{
+		Index: first(annotations, v1alpha1.ReservationIndexAnnotation, v1alpha1.GodelReservationIndexAnnotation),
+		TTL:   first(annotations, v1alpha1.ReservationTTLAnnotation, v1alpha1.GodelReservationTTLAnnotation),
+	}
+	switch first(annotations, v1alpha1.ReservationAnnotation, v1alpha1.GodelReservationAnnotation) {
+	case "":
+	case "true":
+		m.Keep = KeepYes
+	default:
+		m.Keep = KeepNo
+	}
+	for _, key := range []string{
+		v1alpha1.GodelReservationAnnotation, v1alpha1.GodelReservationIndexAnnotation, v1alpha1.GodelReservationTTLAnnotation,
+	} {
+		if _, ok := annotations[key]; ok {
+			m.Godel = true
+		}
+	}
+	if ref, ok := ParseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
+		m.Matched = ref
+	}
+	if m == (Marks{}) {
+		return nil
+	}
+	return &m
+}
+
+// ParseMatched reads the value of the matched-reservation annotation:
+// namespace/name/slot.
+func ParseMatched(value string) (ref ledger.HoldRef, ok bool) {
+	parts := strings.Split(value, "/")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return ledger.HoldRef{}, false
+	}
+	return ledger.HoldRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, true
+}
+
+// first returns the value of the first key that is present and not empty.
+func first(annotations map[string]string, keys ...string) string {
+	for _, key := range keys {
+		if value := annotations[key]; value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// controllerOf returns what controls a pod. The ReplicaSets of a Deployment are
+// named after it and the hash of their pod template, which their pods carry as a
+// label (kubernetes pkg/controller/deployment, getNewReplicaSet): a pod of such
+// a ReplicaSet belongs to the Deployment, whose other ReplicaSets' pods are its
+// equals.
+func controllerOf(pod *v1.Pod) Controller {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return Controller{}
+	}
+	c := Controller{Kind: owner.Kind, Name: owner.Name}
+	if hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; hash != "" && owner.Kind == "ReplicaSet" {
+		if deployment, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && deployment != "" {
+			return Controller{Kind: "Deployment", Name: deployment}
+		}
+	}
+	return c
+}
+
+// Index returns the pod's reservation index, or "".
+func (i *Info) Index() string {
+	if i.Marks == nil {
+		return ""
+	}
+	return i.Marks.Index
+}
+
+// Matched returns the hold the pod says it was bound with, or an empty one.
+func (i *Info) Matched() ledger.HoldRef {
+	if i.Marks == nil {
+		return ledger.HoldRef{}
+	}
+	return i.Marks.Matched
+}

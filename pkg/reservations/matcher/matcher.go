@@ -1,0 +1,255 @@
+// Package matcher knows which reservations a pod may use: by the index both
+// name, by the controller both have, or by the reservation's label selector,
+// and never across namespaces.
+//
+// Whoever watches Reservation objects feeds it (Set, Remove); filter, bind and
+// the wake-ups ask it (Candidates) before they ask the ledger. It only knows
+// what was wished for: whether a slot still holds room, and enough of it, is the
+// ledger's to say. Slots that name their pod are left out, because the ledger
+// finds those itself.
+package matcher
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Matcher finds reservations for pods. The zero value is ready for use. It is
+// safe for concurrent use, and asking it costs next to nothing while no
+// reservation has consumers.
+type Matcher struct {
+	count atomic.Int64 // of entries
+
+	mu         sync.RWMutex // guards what follows
+	namespaces map[string]*namespace
+}
+
+// namespace is what is known of the reservations of one namespace. Each list is
+// in the order of preference.
+type namespace struct {
+	byName       map[string]*entry
+	byIndex      map[string][]*entry
+	byController map[podinfo.Controller][]*entry
+	bySelector   []*entry
+}
+
+// entry is one reservation that pods may match. It is not changed once made.
+type entry struct {
+	name       string
+	created    metav1.Time
+	index      string
+	controller podinfo.Controller
+	selector   labels.Selector
+	holds      []ledger.HoldRef // in the order of the slots
+	godel      bool
+}
+
+// Set takes in a reservation, or its change. One that has ended, or that no pod
+// can match, is removed. The error says why the consumers cannot be understood;
+// no pod matches the reservation then.
+func (m *Matcher) Set(rsv *v1alpha1.Reservation) error {
+	e, err := newEntry(rsv)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remove(rsv.Namespace, rsv.Name)
+	if e != nil {
+		m.add(rsv.Namespace, e)
+	}
+	return err
+}
+
+// Remove forgets a reservation.
+func (m *Matcher) Remove(namespace, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remove(namespace, name)
+}
+
+// Candidates returns the slots the pod may use, the preferred ones first: what
+// names the pod's index or its controller comes before what a selector selects,
+// and older reservations before younger ones. The result is shared and must not
+// be changed; nil means none.
+func (m *Matcher) Candidates(pod *podinfo.Info) []ledger.HoldRef {
+	if m.count.Load() == 0 {
+		return nil
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	ns := m.namespaces[pod.Ref.Namespace]
+	if ns == nil {
+		return nil
+	}
+	var found candidates
+	if index := pod.Index(); index != "" {
+		found.add(ns.byIndex[index])
+	}
+	if pod.Controller != (podinfo.Controller{}) {
+		found.add(ns.byController[pod.Controller])
+	}
+	for _, e := range ns.bySelector {
+		if e.selector.Matches(labels.Set(pod.Labels)) {
+			found.add([]*entry{e})
+		}
+	}
+	return found.holds
+}
+
+// Godel reports whether a reservation was asked for in the words of the Gödel
+// scheduler, whose users expect its annotation on the consumers.
+func (m *Matcher) Godel(namespace, name string) bool {
+	if m.count.Load() == 0 {
+		return false
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	ns := m.namespaces[namespace]
+	return ns != nil && ns.byName[name] != nil && ns.byName[name].godel
+}
+
+// candidates collects holds, and shares those of an only reservation.
+type candidates struct {
+	holds []ledger.HoldRef
+	owned bool
+}
+
+func (c *candidates) add(entries []*entry) {
+	for _, e := range entries {
+		switch {
+		case c.holds == nil:
+			c.holds = slices.Clip(e.holds)
+		case c.owned:
+			c.holds = append(c.holds, e.holds...)
+		default:
+			c.holds, c.owned = slices.Concat(c.holds, e.holds), true
+		}
+	}
+}
+
+// newEntry returns nil for a reservation that no pod can match.
+func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
+	consumers := rsv.Spec.Consumers
+	if consumers == nil || rsv.Status.Phase.IsFinal() || rsv.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	e := &entry{name: rsv.Name, created: rsv.CreationTimestamp, index: consumers.Index}
+	if marks := podinfo.ReadMarks(rsv.Namespace, rsv.Annotations); marks != nil {
+		e.godel = marks.Godel
+	}
+	if c := consumers.Controller; c != nil {
+		e.controller = podinfo.Controller{Kind: c.Kind, Name: c.Name}
+	}
+	if consumers.Selector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(consumers.Selector)
+		if err != nil {
+			return nil, fmt.Errorf("spec.consumers.selector of reservation %s/%s: %w", rsv.Namespace, rsv.Name, err)
+		}
+		e.selector = selector
+	}
+	if e.index == "" && e.controller == (podinfo.Controller{}) && e.selector == nil {
+		return nil, nil
+	}
+	e.holds = openSlots(rsv)
+	if len(e.holds) == 0 {
+		return nil, nil
+	}
+	return e, nil
+}
+
+// openSlots returns the slots that more pods may use, as far as the object
+// tells.
+func openSlots(rsv *v1alpha1.Reservation) []ledger.HoldRef {
+	closed := map[string]bool{}
+	once := rsv.Spec.AllocatePolicy == v1alpha1.AllocateOnce || rsv.Spec.AllocatePolicy == ""
+	for i := range rsv.Status.Slots {
+		s := &rsv.Status.Slots[i]
+		if s.State == v1alpha1.SlotReleased || (s.State == v1alpha1.SlotConsumed && once) {
+			closed[s.Name] = true
+		}
+	}
+	holds := make([]ledger.HoldRef, 0, len(rsv.Spec.Slots))
+	for i := range rsv.Spec.Slots {
+		s := &rsv.Spec.Slots[i]
+		if s.Pod == nil && !closed[s.Name] {
+			holds = append(holds, ledger.HoldRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: s.Name})
+		}
+	}
+	return holds
+}
+
+func (m *Matcher) add(namespaceName string, e *entry) {
+	ns := m.namespaces[namespaceName]
+	if ns == nil {
+		ns = &namespace{
+			byName:       map[string]*entry{},
+			byIndex:      map[string][]*entry{},
+			byController: map[podinfo.Controller][]*entry{},
+		}
+		if m.namespaces == nil {
+			m.namespaces = map[string]*namespace{}
+		}
+		m.namespaces[namespaceName] = ns
+	}
+	ns.byName[e.name] = e
+	switch {
+	case e.index != "":
+		ns.byIndex[e.index] = insert(ns.byIndex[e.index], e)
+	case e.selector != nil:
+		ns.bySelector = insert(ns.bySelector, e)
+	default:
+		ns.byController[e.controller] = insert(ns.byController[e.controller], e)
+	}
+	m.count.Add(1)
+}
+
+func (m *Matcher) remove(namespaceName, name string) {
+	ns := m.namespaces[namespaceName]
+	if ns == nil || ns.byName[name] == nil {
+		return
+	}
+	e := ns.byName[name]
+	delete(ns.byName, name)
+	switch {
+	case e.index != "":
+		drop(ns.byIndex, e.index, e)
+	case e.selector != nil:
+		ns.bySelector = without(ns.bySelector, e)
+	default:
+		drop(ns.byController, e.controller, e)
+	}
+	if len(ns.byName) == 0 {
+		delete(m.namespaces, namespaceName)
+	}
+	m.count.Add(-1)
+}
+
+// insert puts an entry in its place in a list: by age, then by name.
+func insert(list []*entry, e *entry) []*entry {
+	at, _ := slices.BinarySearchFunc(list, e, func(a, b *entry) int {
+		return cmp.Or(a.created.Compare(b.created.Time), cmp.Compare(a.name, b.name))
+	})
+	return slices.Insert(list, at, e)
+}
+
+// without returns the list without an entry.
+func without(list []*entry, e *entry) []*entry {
+	at := slices.Index(list, e)
+	return slices.Delete(list, at, at+1)
+}
+
+func drop[K comparable](lists map[K][]*entry, key K, e *entry) {
+	if rest := without(lists[key], e); len(rest) > 0 {
+		lists[key] = rest
+	} else {
+		delete(lists, key)
+	}
+}

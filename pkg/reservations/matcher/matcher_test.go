@@ -1,0 +1,202 @@
+package matcher_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
+)
+
+var created = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// newReservation has the slots a and b and no consumers.
+func newReservation(name string, change func(*v1alpha1.Reservation)) *v1alpha1.Reservation {
+	rsv := &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(created)},
+		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "a"}, {Name: "b"}}},
+	}
+	if change != nil {
+		change(rsv)
+	}
+	return rsv
+}
+
+func byIndex(index string) func(*v1alpha1.Reservation) {
+	return func(r *v1alpha1.Reservation) { r.Spec.Consumers = &v1alpha1.ConsumerSpec{Index: index} }
+}
+
+func bySelector(label, value string) func(*v1alpha1.Reservation) {
+	return func(r *v1alpha1.Reservation) {
+		r.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}}
+	}
+}
+
+func byController(kind, name string) func(*v1alpha1.Reservation) {
+	return func(r *v1alpha1.Reservation) {
+		r.Spec.Consumers = &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: kind, Name: name}}
+	}
+}
+
+func both(changes ...func(*v1alpha1.Reservation)) func(*v1alpha1.Reservation) {
+	return func(r *v1alpha1.Reservation) {
+		for _, change := range changes {
+			change(r)
+		}
+	}
+}
+
+func slotsOf(holds []ledger.HoldRef) []string {
+	var names []string
+	for _, h := range holds {
+		names = append(names, h.String())
+	}
+	return names
+}
+
+func TestCandidates(t *testing.T) {
+	pod := &podinfo.Info{
+		Ref:        ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"},
+		Marks:      &podinfo.Marks{Index: "i"},
+		Controller: podinfo.Controller{Kind: "Deployment", Name: "web"},
+		Labels:     map[string]string{"app": "web"},
+	}
+	bare := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "bare", UID: "v"}}
+	whole := []string{"ns/r/a", "ns/r/b"}
+	tests := map[string]struct {
+		pod  *podinfo.Info
+		rsv  func(*v1alpha1.Reservation)
+		want []string
+	}{
+		"without consumers nobody matches": {pod, nil, nil},
+		"empty consumers match nobody":     {pod, func(r *v1alpha1.Reservation) { r.Spec.Consumers = &v1alpha1.ConsumerSpec{} }, nil},
+		"the same index":                   {pod, byIndex("i"), whole},
+		"another index":                    {pod, byIndex("j"), nil},
+		"a pod without an index":           {bare, byIndex("i"), nil},
+		"the same controller":              {pod, byController("Deployment", "web"), whole},
+		"another kind of controller":       {pod, byController("StatefulSet", "web"), nil},
+		"another controller":               {pod, byController("Deployment", "api"), nil},
+		"a pod without a controller":       {bare, byController("Deployment", "web"), nil},
+		"a label":                          {pod, bySelector("app", "web"), whole},
+		"another label":                    {pod, bySelector("app", "api"), nil},
+		"a pod without labels":             {bare, bySelector("app", "web"), nil},
+		"an empty selector matches every pod": {bare, func(r *v1alpha1.Reservation) {
+			r.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
+		}, whole},
+		"another namespace, the same index":    {pod, both(byIndex("i"), inNamespace("other")), nil},
+		"another namespace, the same labels":   {pod, both(bySelector("app", "web"), inNamespace("other")), nil},
+		"another namespace, same controller":   {pod, both(byController("Deployment", "web"), inNamespace("other")), nil},
+		"an ended reservation":                 {pod, both(byIndex("i"), func(r *v1alpha1.Reservation) { r.Status.Phase = v1alpha1.ReservationExpired }), nil},
+		"a reservation being deleted":          {pod, both(byIndex("i"), func(r *v1alpha1.Reservation) { r.DeletionTimestamp = &metav1.Time{Time: created} }), nil},
+		"a slot for one pod is not for others": {pod, both(byIndex("i"), func(r *v1alpha1.Reservation) { r.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"} }), whole[1:]},
+		"a released slot":                      {pod, both(byIndex("i"), slotState(v1alpha1.SlotReleased)), whole[1:]},
+		"a consumed slot":                      {pod, both(byIndex("i"), slotState(v1alpha1.SlotConsumed)), whole[1:]},
+		"a consumed slot that is shared": {pod, both(byIndex("i"), slotState(v1alpha1.SlotConsumed), func(r *v1alpha1.Reservation) {
+			r.Spec.AllocatePolicy = v1alpha1.AllocateAligned
+		}), whole},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var m matcher.Matcher
+			assert.Nil(t, m.Candidates(test.pod))
+			rsv := newReservation("r", test.rsv)
+			require.NoError(t, m.Set(rsv))
+			assert.Equal(t, test.want, slotsOf(m.Candidates(test.pod)))
+			m.Remove(rsv.Namespace, rsv.Name)
+			assert.Nil(t, m.Candidates(test.pod))
+		})
+	}
+}
+
+func inNamespace(name string) func(*v1alpha1.Reservation) {
+	return func(r *v1alpha1.Reservation) { r.Namespace = name }
+}
+
+func slotState(state v1alpha1.SlotState) func(*v1alpha1.Reservation) {
+	return func(r *v1alpha1.Reservation) {
+		r.Status.Slots = []v1alpha1.SlotStatus{{Name: "a", State: state}, {Name: "b", State: v1alpha1.SlotReserved}}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	var m matcher.Matcher
+	age := func(d time.Duration) func(*v1alpha1.Reservation) {
+		return func(r *v1alpha1.Reservation) { r.CreationTimestamp = metav1.NewTime(created.Add(-d)) }
+	}
+	for name, change := range map[string]func(*v1alpha1.Reservation){
+		"selected-old": both(bySelector("app", "web"), age(time.Hour)),
+		"young":        both(byIndex("i"), age(0)),
+		"old":          both(byIndex("i"), age(time.Minute)),
+		"old-too":      both(byIndex("i"), age(time.Minute)),
+		"controlled":   both(byController("Job", "j"), age(2*time.Hour)),
+	} {
+		require.NoError(t, m.Set(newReservation(name, both(change, func(r *v1alpha1.Reservation) { r.Spec.Slots = r.Spec.Slots[:1] }))))
+	}
+	pod := &podinfo.Info{
+		Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i"},
+		Controller: podinfo.Controller{Kind: "Job", Name: "j"}, Labels: map[string]string{"app": "web"},
+	}
+	want := []string{"ns/old/a", "ns/old-too/a", "ns/young/a", "ns/controlled/a", "ns/selected-old/a"}
+	assert.Equal(t, want, slotsOf(m.Candidates(pod)))
+	assert.Equal(t, want, slotsOf(m.Candidates(pod)), "what is asked twice is the same")
+}
+
+func TestChanges(t *testing.T) {
+	var m matcher.Matcher
+	pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i"}}
+	require.NoError(t, m.Set(newReservation("r", byIndex("i"))))
+	require.NoError(t, m.Set(newReservation("r", both(byIndex("i"), slotState(v1alpha1.SlotConsumed)))))
+	assert.Equal(t, []string{"ns/r/b"}, slotsOf(m.Candidates(pod)))
+	require.NoError(t, m.Set(newReservation("r", byIndex("j"))), "deleted and made anew with other consumers")
+	assert.Empty(t, m.Candidates(pod))
+	m.Remove("ns", "unknown")
+	m.Remove("unknown", "r")
+	m.Remove("ns", "r")
+	assert.Empty(t, m.Candidates(pod))
+}
+
+func TestSelectorThatIsNone(t *testing.T) {
+	var m matcher.Matcher
+	pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Labels: map[string]string{"app": "web"}}
+	require.NoError(t, m.Set(newReservation("r", bySelector("app", "web"))))
+	err := m.Set(newReservation("r", bySelector("app", "not a label value!")))
+	require.ErrorContains(t, err, "spec.consumers.selector of reservation ns/r")
+	assert.Empty(t, m.Candidates(pod))
+}
+
+func TestGodel(t *testing.T) {
+	var m matcher.Matcher
+	annotated := func(r *v1alpha1.Reservation) {
+		r.Annotations = map[string]string{v1alpha1.GodelReservationAnnotation: "true"}
+	}
+	require.NoError(t, m.Set(newReservation("plain", byIndex("i"))))
+	require.NoError(t, m.Set(newReservation("godel", both(byIndex("i"), annotated))))
+	assert.True(t, m.Godel("ns", "godel"))
+	assert.False(t, m.Godel("ns", "plain"))
+	assert.False(t, m.Godel("other", "godel"))
+}
+
+func BenchmarkCandidates(b *testing.B) {
+	for _, count := range []int{0, 1, 1000} {
+		b.Run(fmt.Sprintf("reservations=%d", count), func(b *testing.B) {
+			var m matcher.Matcher
+			for i := range count {
+				if err := m.Set(newReservation(fmt.Sprintf("r-%d", i), byIndex(fmt.Sprintf("i-%d", i)))); err != nil {
+					b.Fatal(err)
+				}
+			}
+			pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i-0"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Candidates(pod)
+			}
+		})
+	}
+}
