@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+const (
+	memoryPods = 150_000
+	fillSteps  = 10
+	// starts is how often the server is started with everything in place.
+	starts = 3
+)
+
+// BenchmarkMemoryAndStart fills a cluster with 5,000 nodes and 150,000 bound pods, and starts the server
+// on it: how long until it is ready, how much memory it takes at most and after a while.
+func BenchmarkMemoryAndStart(b *testing.B) {
+	c := startCluster(b)
+	fill(b, c)
+	for b.Loop() {
+		server := startServer(b, c)
+		var ready []time.Duration
+		var peaks, rests []float64
+		for range starts {
+			require.NoError(b, server.Kill())
+			began := time.Now()
+			require.NoError(b, server.Start(b.Context()))
+			ready = append(ready, time.Since(began))
+			rest, peak := awaitRest(b, server.PID())
+			peaks, rests = append(peaks, peak), append(rests, rest)
+			say("ready after %s, at most %.0f MiB, at rest %.0f MiB", ready[len(ready)-1].Round(time.Millisecond), peak, rest)
+		}
+		b.ReportMetric(median(ready).Seconds(), "s-to-ready")
+		b.ReportMetric(median(peaks), "MiB-peak")
+		b.ReportMetric(median(rests), "MiB-rest")
+		b.Logf("SUMMARY %d nodes, %d pods, medians of %d starts: ready after %.1f s, %.0f MiB resident at most, %.0f MiB at rest",
+			nodes, memoryPods, starts, median(ready).Seconds(), median(peaks), median(rests))
+	}
+}
+
+// fill creates the pods, bound to their nodes from the start: a scheduler would take ten minutes.
+func fill(b *testing.B, c *controlplane.ControlPlane) {
+	b.Helper()
+	began := time.Now()
+	for step := range fillSteps {
+		first := step * memoryPods / fillSteps
+		_, err := createPods(b.Context(), c.Client(), memoryPods/fillSteps, func(i int, pod *corev1.Pod) {
+			pod.Name = fmt.Sprintf("checkout-6b8d7c9f54-%06d", first+i)
+			pod.Spec.NodeName = fmt.Sprintf("node-%d", (first+i)%nodes)
+		})
+		require.NoError(b, err)
+		say("%d of %d pods after %s", first+memoryPods/fillSteps, memoryPods, time.Since(began).Round(time.Second))
+	}
+}
+
+// awaitRest watches a process until its memory has not grown for a while, and returns what it then
+// has and the most it had, in MiB.
+func awaitRest(b *testing.B, pid int) (rest, most float64) {
+	b.Helper()
+	const still = 10 * time.Second
+	var peak int64
+	ticker := time.NewTicker(still / 10)
+	defer ticker.Stop()
+	for changed := time.Now(); time.Since(changed) < still; <-ticker.C {
+		now, highest, err := memory(pid)
+		require.NoError(b, err)
+		if highest > peak {
+			peak, changed = highest, time.Now()
+		}
+		rest = mib(now)
+	}
+	return rest, mib(peak)
+}
