@@ -43,11 +43,16 @@
 //
 // Assumptions these rules stand on:
 //   - A pod is identified by its UID; by namespace and name only while it does
-//     not exist yet. The first observation of the pod gives the claim its UID.
+//     not exist yet. The first decision granted to the pod, or observation of
+//     it, that names its UID gives the claim that UID. A pod that is gone never
+//     gets the claim made for its successor's name.
 //   - A pod never goes back from bound to unbound, so an observation that shows
 //     it unbound is old and releases nothing.
 //   - A pod on the same node again is the same success; on another node it is a
 //     conflict that names where the pod is.
+//   - A reservation is redeemed only while the node still has room for it: the
+//     kubelet would reject the pod. Cordoning the node does not matter.
+//   - A renewal only ever puts a deadline off; no deadline is the latest of all.
 //   - Binding never expires: only the API server knows how it ended.
 //   - A Bound claim goes only by an observation.
 //   - A short memory of deleted UIDs refuses decisions for pods that are gone.

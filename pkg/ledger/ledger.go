@@ -16,7 +16,8 @@ type Options struct {
 	FirstRevision uint64
 	// JournalSize is how many changes are kept for EventsSince; 0 means 32768.
 	JournalSize int
-	// TombstoneCount is how many UIDs of gone pods are remembered; 0 means 16384.
+	// TombstoneCount is how many UIDs of gone pods are remembered at least; 0
+	// means 16384.
 	TombstoneCount int
 }
 

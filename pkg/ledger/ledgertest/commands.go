@@ -1,0 +1,244 @@
+package ledgertest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// transcript is the state between the steps of one.
+type transcript struct {
+	ledger   *ledger.Ledger
+	now      time.Duration // since the beginning
+	told     uint64        // the revision up to which events were written
+	commands map[string]func(command *words, pods []*words) []string
+}
+
+func newTranscript() *transcript {
+	r := &transcript{ledger: ledger.New(ledger.Options{TombstoneCount: 4})}
+	r.commands = map[string]func(*words, []*words) []string{
+		"node":            r.node,
+		"remove-node":     r.removeNode,
+		"reserve":         r.reserve,
+		"unreserve":       r.unreserve,
+		"start-bind":      r.startBind,
+		"confirm":         r.confirm,
+		"bind-failed":     r.bindFailed,
+		"observe":         r.observe,
+		"observe-unbound": r.observeUnbound,
+		"remove-pod":      r.removePod,
+		"time":            r.time,
+		"fit":             r.fit,
+		"show":            r.show,
+	}
+	return r
+}
+
+// at returns a moment as the ledger knows it.
+func at(since time.Duration) time.Time { return time.Unix(0, 0).Add(since) }
+
+// step runs one command and returns its answer and the events it caused.
+func (r *transcript) step(lines []string) (string, error) {
+	command := parseWords(lines[0])
+	run := r.commands[command.word(0)]
+	if run == nil {
+		return "", fmt.Errorf("%q is no command", command.word(0))
+	}
+	var pods []*words
+	for _, line := range lines[1:] {
+		pods = append(pods, parseWords(line))
+	}
+	answer := run(command, pods)
+	for i, w := range append([]*words{command}, pods...) {
+		if err := w.check(); err != nil {
+			return "", fmt.Errorf("%s: %w", lines[i], err)
+		}
+	}
+	if err := r.ledger.CheckInvariants(); err != nil {
+		return "", fmt.Errorf("%s: %w", lines[0], err)
+	}
+	events, _ := r.ledger.EventsSince(nil, r.told, 1000)
+	for i := range events {
+		answer = append(answer, r.event(&events[i]))
+	}
+	r.told = r.ledger.Revision()
+	return strings.Join(answer, "\n"), nil
+}
+
+// node name cpu=4000 memory=8 pods=10 uid=u cordoned
+func (r *transcript) node(c *words, _ []*words) []string {
+	amounts, _ := c.amounts(r.ledger.Table(), true)
+	changed := r.ledger.ObserveNode(ledger.NodeObservation{
+		Name: c.word(1), UID: types.UID(c.value("uid")), Allocatable: amounts, Unschedulable: c.flag("cordoned"),
+	})
+	return yesNo(changed, "changed", "nothing new")
+}
+
+// remove-node name
+func (r *transcript) removeNode(c *words, _ []*words) []string {
+	return yesNo(r.ledger.RemoveNode(c.word(1)), "removed", "no such node")
+}
+
+// reserve mode=Partial ttl=10s without=a@1,b@1 dry-run, then a line per pod. Without
+// a ttl the claims do not expire.
+func (r *transcript) reserve(c *words, pods []*words) []string {
+	plan := ledger.Plan{Mode: ledger.Mode(c.value("mode")), DryRun: c.flag("dry-run"), Without: c.uids("without")}
+	if ttl, ok := c.duration("ttl"); ok {
+		plan.Deadline = at(r.now + ttl)
+	}
+	for _, p := range pods {
+		plan.Placements = append(plan.Placements, p.placement(r.ledger.Table(), 0))
+	}
+	return r.result(r.ledger.Reserve(plan, at(r.now)))
+}
+
+// unreserve, then a line per pod: the pod, its node if to be checked, by=scheduler
+func (r *transcript) unreserve(_ *words, pods []*words) []string {
+	var placements []ledger.Placement
+	for _, p := range pods {
+		placements = append(placements, ledger.Placement{Pod: podRef(p.word(0)), Node: p.word(1), Scheduler: p.value("by")})
+	}
+	return r.result(r.ledger.Unreserve(placements))
+}
+
+// start-bind pod node cpu=1000 by=scheduler
+func (r *transcript) startBind(c *words, _ []*words) []string {
+	p := c.placement(r.ledger.Table(), 1)
+	grant, rejection := r.ledger.StartBind(&p, at(r.now))
+	if rejection != nil {
+		return []string{"refused: " + r.rejection(rejection)}
+	}
+	return []string{"granted, was " + grant.Before.String()}
+}
+
+// confirm pod node
+func (r *transcript) confirm(c *words, _ []*words) []string {
+	return yesNo(r.ledger.Confirm(podRef(c.word(1)), c.word(2)), "confirmed", "no such claim")
+}
+
+// bind-failed pod node
+func (r *transcript) bindFailed(c *words, _ []*words) []string {
+	return yesNo(r.ledger.BindFailed(podRef(c.word(1)), c.word(2)), "given back", "no such bind")
+}
+
+// observe pod node cpu=1000 version=3 by=scheduler
+func (r *transcript) observe(c *words, _ []*words) []string {
+	p := c.placement(r.ledger.Table(), 1)
+	outcome := r.ledger.ObservePod(ledger.PodObservation{
+		Pod: p.Pod, Node: p.Node, Request: c.request(r.ledger.Table(), true), Scheduler: p.Scheduler,
+		Priority: p.Priority, ResourceVersion: uint64(c.number("version")),
+	})
+	names := map[ledger.Observed]string{
+		ledger.ObservedNothing: "nothing new", ledger.ObservedNew: "new", ledger.ObservedConfirmed: "confirmed",
+		ledger.ObservedMoved: "moved", ledger.ObservedResized: "resized",
+	}
+	return []string{names[outcome]}
+}
+
+// observe-unbound pod
+func (r *transcript) observeUnbound(c *words, _ []*words) []string {
+	r.ledger.ObserveUnbound(podRef(c.word(1)))
+	return nil
+}
+
+// remove-pod pod version=3
+func (r *transcript) removePod(c *words, _ []*words) []string {
+	removed := r.ledger.RemovePod(podRef(c.word(1)), uint64(c.number("version")))
+	return yesNo(removed, "removed", "had no claim")
+}
+
+// time 10s: lets time pass and reservations expire
+func (r *transcript) time(c *words, _ []*words) []string {
+	passed, err := time.ParseDuration(c.word(1))
+	if err != nil {
+		c.fail("want a duration like 10s")
+	}
+	r.now += passed
+	return []string{fmt.Sprintf("it is %s, expired %d", r.now, r.ledger.Expire(at(r.now)))}
+}
+
+// fit pod node cpu=1000 victims=a@1: whether the pod fits, once the victims are gone
+func (r *transcript) fit(c *words, _ []*words) []string {
+	p := c.placement(r.ledger.Table(), 1)
+	v := r.ledger.AppendFit(nil, &p, []string{p.Node})[0]
+	if victims := c.uids("victims"); victims != nil {
+		v = r.ledger.FitWithout(&p, victims)
+	}
+	if v.Reason == ledger.InsufficientResource && !v.Unlisted {
+		return []string{fmt.Sprintf("%s of %s", v.Reason, r.ledger.Table().Name(v.Column))}
+	}
+	return []string{v.Reason.String()}
+}
+
+// show: all nodes and claims
+func (r *transcript) show(*words, []*words) []string {
+	s := r.ledger.Snapshot()
+	var out []string
+	for _, n := range s.Nodes {
+		line := "node " + n.Name
+		if !n.Exists {
+			line += " (does not exist)"
+		}
+		if n.Unschedulable {
+			line += " (cordoned)"
+		}
+		if n.Overcommitted() {
+			line += " (overcommitted)"
+		}
+		for _, a := range n.Amounts {
+			line += fmt.Sprintf("; %s %d: %d bound, %d reserved, %d free", a.Resource, a.Allocatable, a.Bound, a.Reserved, a.Free)
+		}
+		out = append(out, line)
+	}
+	for _, c := range s.Claims {
+		out = append(out, "claim "+r.claim(c.Pod, c.Node, c.State, c.Deadline, c.Scheduler))
+	}
+	return append(out, fmt.Sprintf("%d nodes, %d overcommitted", r.ledger.Stats().Nodes, r.ledger.Stats().OvercommittedNodes))
+}
+
+func yesNo(yes bool, ifYes, ifNo string) []string {
+	if yes {
+		return []string{ifYes}
+	}
+	return []string{ifNo}
+}
+
+func (r *transcript) result(result ledger.Result) []string {
+	out := []string{fmt.Sprintf("granted %d", result.Granted)}
+	for i := range result.Rejections {
+		out = append(out, "refused: "+r.rejection(&result.Rejections[i]))
+	}
+	return out
+}
+
+// rejection is the message, and the numbers behind it.
+func (r *transcript) rejection(j *ledger.Rejection) string {
+	return fmt.Sprintf("%s: %s", j.Reason, j.Message())
+}
+
+func (r *transcript) claim(pod ledger.PodRef, node string, state ledger.State, deadline time.Time, by string) string {
+	text := fmt.Sprintf("%s on %s %s", podText(pod), node, state)
+	if by != "" {
+		text += " by " + by
+	}
+	if !deadline.IsZero() {
+		text += " until " + deadline.Sub(at(0)).String()
+	}
+	return text
+}
+
+func (r *transcript) event(e *ledger.Event) string {
+	text := fmt.Sprintf("r%d %s ", e.Revision, e.Type)
+	if e.Pod.Name == "" {
+		return text + e.Node
+	}
+	text += r.claim(e.Pod, e.Node, e.State, e.Deadline, e.Scheduler)
+	if e.MovedFrom != "" {
+		text += " from " + e.MovedFrom
+	}
+	return text
+}
