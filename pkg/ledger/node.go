@@ -3,8 +3,9 @@ package ledger
 import (
 	"slices"
 
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 const (
