@@ -1,6 +1,8 @@
 package resources
 
 import (
+	"cmp"
+
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -52,13 +54,14 @@ func appendHostPorts(ports []HostPort, c *v1.Container) []HostPort {
 			continue
 		}
 		hp := HostPort{PortKey: PortKey{Protocol: p.Protocol, Port: p.HostPort}, IP: p.HostIP}
-		if hp.IP == "" {
-			hp.IP = anyIP
-		}
-		if hp.Protocol == "" {
-			hp.Protocol = v1.ProtocolTCP
-		}
-		ports = append(ports, hp)
+		ports = append(ports, hp.withDefaults())
 	}
 	return ports
+}
+
+// withDefaults replaces what is empty: every address, and TCP.
+func (p HostPort) withDefaults() HostPort {
+	p.IP = cmp.Or(p.IP, anyIP)
+	p.Protocol = cmp.Or(p.Protocol, v1.ProtocolTCP)
+	return p
 }

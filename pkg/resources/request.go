@@ -198,9 +198,11 @@ func checkQuantities(pod *v1.Pod) error {
 // sees on a node whose spec.unschedulable is set.
 var unschedulableTaint = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
-func toleratesUnschedulable(pod *v1.Pod) bool {
-	if len(pod.Spec.Tolerations) == 0 {
+func toleratesUnschedulable(pod *v1.Pod) bool { return tolerateUnschedulable(pod.Spec.Tolerations) }
+
+func tolerateUnschedulable(tolerations []v1.Toleration) bool {
+	if len(tolerations) == 0 {
 		return false
 	}
-	return corev1helpers.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &unschedulableTaint, false)
+	return corev1helpers.TolerationsTolerateTaint(klog.Background(), tolerations, &unschedulableTaint, false)
 }

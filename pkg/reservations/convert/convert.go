@@ -1,0 +1,194 @@
+// Package convert translates between Reservation objects and the ledger's holds,
+// and says when an object alone proves that its room was granted. It is pure:
+// the controller, the REST API and the keeper of deleted pods' room share it.
+package convert
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// MadeByLabel is on Reservations that the server made itself, with one of the
+// values below. Room is held in the ledger before such an object is created, so
+// it counts as available from its creation on, whatever its status says.
+const (
+	MadeByLabel = "globalreserve.io/made-by"
+	// MadeByReserve is the value for groups reserved through /reserve.
+	MadeByReserve = "reserve"
+	// MadeByDeletedPod is the value for the room of deleted pods.
+	MadeByDeletedPod = "deleted-pod"
+)
+
+// MadeByServer reports whether the server made the object itself.
+func MadeByServer(rsv *v1alpha1.Reservation) bool {
+	switch rsv.Labels[MadeByLabel] {
+	case MadeByReserve, MadeByDeletedPod:
+		return true
+	default:
+		return false
+	}
+}
+
+// Granted reports whether the object alone proves that its room was granted and
+// has not ended: its status says so, or the server made it and has written no
+// status yet. Its deadline may have passed; see Deadline.
+func Granted(rsv *v1alpha1.Reservation) bool {
+	return rsv.Status.Phase == v1alpha1.ReservationAvailable || (rsv.Status.Phase == "" && MadeByServer(rsv))
+}
+
+// Deadline returns when room that was granted expires, and zero where it never
+// does: status.expiresAt once that is written; before, for an object the server
+// made, its creation plus its ttl, rounded up to whole seconds as the API
+// writes times. An object without a ttl has no deadline yet.
+func Deadline(rsv *v1alpha1.Reservation) time.Time {
+	switch ttl := rsv.Spec.TTL; {
+	case rsv.Status.ExpiresAt != nil:
+		return rsv.Status.ExpiresAt.Time
+	case rsv.Status.AvailableAt != nil || ttl == nil || ttl.Duration == 0 || !MadeByServer(rsv):
+		return time.Time{}
+	default:
+		return DeadlineAfter(rsv.CreationTimestamp.Time, ttl.Duration)
+	}
+}
+
+// DeadlineAfter returns the whole second at or after from+ttl: a reservation
+// lasts no less than its ttl, and the object can say exactly when it ends.
+func DeadlineAfter(from time.Time, ttl time.Duration) time.Time {
+	at := from.Add(ttl)
+	if whole := at.Truncate(time.Second); !whole.Equal(at) {
+		at = whole.Add(time.Second)
+	}
+	return at
+}
+
+// Holds returns what has to be asked of the ledger for the slots of an object,
+// in their order. A slot whose node the server is to choose has no Node yet.
+// Where the object names no priority it is 0: who knows the slots' pods fills in
+// theirs. An error tells what of the spec can never be met.
+func Holds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error) {
+	return holds(t, rsv, resources.ForRoom)
+}
+
+// GrantedHolds returns the holds of an object that is Granted as they were
+// granted: on the nodes its status tells, without the slots that are used up or
+// given back.
+func GrantedHolds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error) {
+	all, err := holds(t, rsv, resources.ForGrantedRoom)
+	if err != nil {
+		return nil, err
+	}
+	status := make(map[string]*v1alpha1.SlotStatus, len(rsv.Status.Slots))
+	for i := range rsv.Status.Slots {
+		status[rsv.Status.Slots[i].Name] = &rsv.Status.Slots[i]
+	}
+	kept := all[:0]
+	for _, h := range all {
+		if s := status[h.Ref.Slot]; s != nil {
+			if over(s, h.Policy) {
+				continue
+			}
+			h.Node = cmp.Or(s.NodeName, h.Node)
+		}
+		if h.Node != "" {
+			kept = append(kept, h)
+		}
+	}
+	return kept, nil
+}
+
+// over reports whether a slot holds nothing any more. A slot that several pods
+// may share goes on holding its room while they use it.
+func over(s *v1alpha1.SlotStatus, policy ledger.AllocatePolicy) bool {
+	return s.State == v1alpha1.SlotReleased || (s.State == v1alpha1.SlotConsumed && policy == ledger.Once)
+}
+
+type countRoom func(*resources.Table, *resources.Room) (resources.Request, error)
+
+func holds(t *resources.Table, rsv *v1alpha1.Reservation, count countRoom) ([]ledger.Hold, error) {
+	var priority int32
+	if rsv.Spec.Priority != nil {
+		priority = *rsv.Spec.Priority
+	}
+	deadline := Deadline(rsv)
+	result := make([]ledger.Hold, 0, len(rsv.Spec.Slots))
+	for i := range rsv.Spec.Slots {
+		slot := &rsv.Spec.Slots[i]
+		room := roomOf(slot)
+		req, err := count(t, &room)
+		if err != nil {
+			return nil, fmt.Errorf("slot %s: %w", slot.Name, err)
+		}
+		h := ledger.Hold{
+			Ref:  ledger.HoldRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: slot.Name},
+			Node: slot.NodeName, Request: &req,
+			Policy:    ledger.AllocatePolicy(cmp.Or(rsv.Spec.AllocatePolicy, v1alpha1.AllocateOnce)),
+			Scheduler: rsv.Spec.SchedulerName, Priority: priority, Preemptible: rsv.Spec.Preemptible,
+			Deadline: deadline,
+		}
+		if slot.Pod != nil {
+			h.Pod = ledger.PodRef{Namespace: rsv.Namespace, Name: slot.Pod.Name, UID: slot.Pod.UID}
+		}
+		result = append(result, h)
+	}
+	return result, nil
+}
+
+func roomOf(slot *v1alpha1.Slot) resources.Room {
+	room := resources.Room{Requests: slot.Requests, Tolerations: slot.Tolerations}
+	for _, p := range slot.HostPorts {
+		room.Ports = append(room.Ports, resources.HostPort{
+			PortKey: resources.PortKey{Protocol: p.Protocol, Port: p.Port}, IP: p.HostIP,
+		})
+	}
+	return room
+}
+
+// Slot writes a hold as the slot of an object; Holds of it is the hold again.
+// The object's spec says the rest: policy, scheduler, priority, deadline.
+func Slot(t *resources.Table, h *ledger.Hold) v1alpha1.Slot {
+	room := resources.RoomOf(t, h.Request)
+	slot := v1alpha1.Slot{
+		Name: h.Ref.Slot, NodeName: h.Node, Requests: room.Requests, Tolerations: room.Tolerations,
+	}
+	for _, p := range room.Ports {
+		slot.HostPorts = append(slot.HostPorts, v1alpha1.HostPort{HostIP: p.IP, Protocol: p.Protocol, Port: p.Port})
+	}
+	if h.Pod.Name != "" {
+		slot.Pod = &v1alpha1.PodReference{Name: h.Pod.Name, UID: h.Pod.UID}
+	}
+	return slot
+}
+
+// Object writes the holds of one reservation as the object the server creates
+// for them. ttl counts from its creation; the server's holds must get the
+// object's Deadline. madeBy is a value of MadeByLabel.
+func Object(t *resources.Table, holds []ledger.Hold, ttl time.Duration, madeBy string) *v1alpha1.Reservation {
+	first, priority := &holds[0], holds[0].Priority
+	rsv := &v1alpha1.Reservation{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: first.Ref.Namespace, Name: first.Ref.Name, Labels: map[string]string{MadeByLabel: madeBy},
+		},
+		Spec: v1alpha1.ReservationSpec{
+			SchedulerName: first.Scheduler, Priority: &priority, Preemptible: first.Preemptible,
+			TTL:            &metav1.Duration{Duration: ttl},
+			AllocatePolicy: v1alpha1.AllocatePolicy(first.Policy),
+		},
+	}
+	for i := range holds {
+		rsv.Spec.Slots = append(rsv.Spec.Slots, Slot(t, &holds[i]))
+	}
+	return rsv
+}
+
+// PodOf names a pod as the status of a slot does.
+func PodOf(pod ledger.PodRef) v1alpha1.PodReference {
+	return v1alpha1.PodReference{Name: pod.Name, UID: pod.UID}
+}

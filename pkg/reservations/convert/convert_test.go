@@ -1,0 +1,194 @@
+package convert
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+var created = time.Date(2030, time.January, 2, 3, 4, 5, 0, time.UTC)
+
+func reservation(change func(*v1alpha1.Reservation)) *v1alpha1.Reservation {
+	rsv := &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", CreationTimestamp: metav1.Time{Time: created}},
+		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{
+			{Name: "a", NodeName: "node-1", Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+			{Name: "b", Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}},
+		}},
+	}
+	change(rsv)
+	return rsv
+}
+
+func TestHolds(t *testing.T) {
+	priority := int32(7)
+	table := resources.NewTable()
+	got, err := Holds(table, reservation(func(rsv *v1alpha1.Reservation) {
+		rsv.Spec.Priority, rsv.Spec.Preemptible, rsv.Spec.SchedulerName = &priority, true, "s"
+		rsv.Spec.AllocatePolicy = v1alpha1.AllocateAligned
+		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "u"}
+		rsv.Spec.Slots[0].HostPorts = []v1alpha1.HostPort{{Protocol: "TCP", Port: 80}}
+	}))
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	request := got[0].Request
+	assert.EqualValues(t, 1000, request.Value(resources.CPU))
+	assert.EqualValues(t, 1, request.Value(resources.Pods))
+	assert.Equal(t, []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}}, request.Ports)
+	got[0].Request = nil
+	assert.Equal(t, ledger.Hold{
+		Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "a"}, Node: "node-1", Policy: ledger.Aligned,
+		Scheduler: "s", Priority: 7, Preemptible: true, Pod: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"},
+	}, got[0])
+	assert.Empty(t, got[1].Node, "the server chooses")
+
+	plain, err := Holds(table, reservation(func(*v1alpha1.Reservation) {}))
+	require.NoError(t, err)
+	assert.Equal(t, ledger.Once, plain[0].Policy)
+
+	_, err = Holds(table, reservation(func(rsv *v1alpha1.Reservation) {
+		rsv.Spec.Slots[1].Requests = corev1.ResourceList{"cpu": resource.MustParse("10E")}
+	}))
+	require.ErrorContains(t, err, "slot b: the request of 10E for cpu is too large")
+}
+
+func TestGrantedHolds(t *testing.T) {
+	slots := func(states ...v1alpha1.SlotState) func(*v1alpha1.Reservation) {
+		return func(rsv *v1alpha1.Reservation) {
+			rsv.Status.Phase = v1alpha1.ReservationAvailable
+			for i, state := range states {
+				rsv.Status.Slots = append(rsv.Status.Slots, v1alpha1.SlotStatus{
+					Name: rsv.Spec.Slots[i].Name, NodeName: "node-9", State: state,
+				})
+			}
+		}
+	}
+	cases := map[string]struct {
+		change func(*v1alpha1.Reservation)
+		want   map[string]string // slot to node
+	}{
+		"on the nodes chosen": {change: slots(v1alpha1.SlotReserved, v1alpha1.SlotReserved), want: map[string]string{"a": "node-9", "b": "node-9"}},
+		"one used up":         {change: slots(v1alpha1.SlotConsumed, v1alpha1.SlotReserved), want: map[string]string{"b": "node-9"}},
+		"one given back":      {change: slots(v1alpha1.SlotReserved, v1alpha1.SlotReleased), want: map[string]string{"a": "node-9"}},
+		"no node chosen yet":  {change: slots(), want: map[string]string{"a": "node-1"}},
+		"shared slots are in use": {change: func(rsv *v1alpha1.Reservation) {
+			slots(v1alpha1.SlotConsumed, v1alpha1.SlotReleased)(rsv)
+			rsv.Spec.AllocatePolicy = v1alpha1.AllocateRestricted
+		}, want: map[string]string{"a": "node-9"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			holds, err := GrantedHolds(resources.NewTable(), reservation(tc.change))
+			require.NoError(t, err)
+			got := map[string]string{}
+			for _, h := range holds {
+				got[h.Ref.Slot] = h.Node
+			}
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func TestGrantedAndDeadline(t *testing.T) {
+	madeBy := func(rsv *v1alpha1.Reservation) { rsv.Labels = map[string]string{MadeByLabel: MadeByReserve} }
+	ttl := func(rsv *v1alpha1.Reservation, d time.Duration) { rsv.Spec.TTL = &metav1.Duration{Duration: d} }
+	expires := created.Add(time.Hour)
+	cases := map[string]struct {
+		change   func(*v1alpha1.Reservation)
+		granted  bool
+		deadline time.Time
+	}{
+		"new, of a person": {change: func(rsv *v1alpha1.Reservation) { ttl(rsv, time.Minute) }},
+		"new, of the server": {
+			change:  func(rsv *v1alpha1.Reservation) { madeBy(rsv); ttl(rsv, time.Minute) },
+			granted: true, deadline: created.Add(time.Minute),
+		},
+		"new, of the server, with a broken second": {
+			change:  func(rsv *v1alpha1.Reservation) { madeBy(rsv); ttl(rsv, 1500*time.Millisecond) },
+			granted: true, deadline: created.Add(2 * time.Second),
+		},
+		"new, of the server, for ever": {
+			change:  func(rsv *v1alpha1.Reservation) { madeBy(rsv); ttl(rsv, 0) },
+			granted: true,
+		},
+		"made by something else": {
+			change: func(rsv *v1alpha1.Reservation) { rsv.Labels = map[string]string{MadeByLabel: "me"} },
+		},
+		"available": {
+			change: func(rsv *v1alpha1.Reservation) {
+				ttl(rsv, time.Minute)
+				rsv.Status.Phase, rsv.Status.ExpiresAt = v1alpha1.ReservationAvailable, &metav1.Time{Time: expires}
+			},
+			granted: true, deadline: expires,
+		},
+		"available for ever": {
+			change: func(rsv *v1alpha1.Reservation) {
+				madeBy(rsv)
+				ttl(rsv, time.Minute)
+				rsv.Status.Phase, rsv.Status.AvailableAt = v1alpha1.ReservationAvailable, &metav1.Time{Time: created}
+			},
+			granted: true,
+		},
+		"of the server, but not granted again": {
+			change: func(rsv *v1alpha1.Reservation) {
+				madeBy(rsv)
+				ttl(rsv, time.Minute)
+				rsv.Status.Phase = v1alpha1.ReservationPending
+			},
+			deadline: created.Add(time.Minute),
+		},
+		"ended": {change: func(rsv *v1alpha1.Reservation) { madeBy(rsv); rsv.Status.Phase = v1alpha1.ReservationExpired }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			rsv := reservation(tc.change)
+			assert.Equal(t, tc.granted, Granted(rsv))
+			assert.Equal(t, tc.deadline, Deadline(rsv))
+		})
+	}
+}
+
+// What the server writes down of its holds, it reads back as the same holds.
+func TestObjectIsTheReverseOfHolds(t *testing.T) {
+	table := resources.NewTable()
+	gpu, _ := table.Intern("example.com/gpu")
+	rapid.Check(t, func(t *rapid.T) {
+		count := rapid.IntRange(1, 3).Draw(t, "slots")
+		want := make([]ledger.Hold, count)
+		policy := rapid.SampledFrom([]ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}).Draw(t, "policy")
+		priority := rapid.Int32().Draw(t, "priority")
+		ttl := time.Duration(rapid.IntRange(1, 1000).Draw(t, "ttl")) * time.Second
+		for i := range want {
+			req := &resources.Request{ToleratesUnschedulable: rapid.Bool().Draw(t, "tolerates")}
+			req.Amounts = []resources.Amount{
+				{Column: resources.CPU, Value: rapid.Int64Range(1, 1e6).Draw(t, "cpu")}, {Column: resources.Pods, Value: 1},
+				{Column: gpu, Value: rapid.Int64Range(1, 8).Draw(t, "gpu")},
+			}
+			want[i] = ledger.Hold{
+				Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: string(rune('a' + i))}, Node: "node-1", Request: req,
+				Policy: policy, Scheduler: "s", Priority: priority, Deadline: created.Add(ttl),
+			}
+			if rapid.Bool().Draw(t, "for a pod") {
+				want[i].Pod = ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}
+			}
+		}
+		rsv := Object(table, want, ttl, MadeByReserve)
+		rsv.CreationTimestamp = metav1.Time{Time: created}
+		got, err := Holds(table, rsv)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		granted, err := GrantedHolds(table, rsv)
+		require.NoError(t, err)
+		require.Equal(t, want, granted)
+	})
+}

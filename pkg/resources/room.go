@@ -1,0 +1,105 @@
+package resources
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Room is what is kept on a node for one pod that is not there yet, in the words
+// of the Kubernetes API.
+type Room struct {
+	Requests    v1.ResourceList
+	Ports       []HostPort
+	Tolerations []v1.Toleration
+}
+
+// ForRoom returns the request that asks for a room; it counts as one pod. It
+// returns an error that names the resource when an amount is negative or has no
+// int64, or when no node can offer a resource of that name.
+func ForRoom(t *Table, room *Room) (Request, error) { return forRoom(t, room, t.Lookup) }
+
+// ForGrantedRoom is ForRoom for a room that was granted before, when there was
+// a column for everything it names.
+func ForGrantedRoom(t *Table, room *Room) (Request, error) { return forRoom(t, room, t.Intern) }
+
+func forRoom(t *Table, room *Room, column func(v1.ResourceName) (Column, bool)) (Request, error) {
+	req := Request{Amounts: []Amount{{Column: Pods, Value: 1}}}
+	for name, q := range room.Requests {
+		if name == v1.ResourcePods {
+			continue
+		}
+		value, err := roomAmount(name, q)
+		if err != nil {
+			return Request{}, err
+		}
+		if value == 0 {
+			continue
+		}
+		if col, ok := column(name); ok {
+			req.Amounts = append(req.Amounts, Amount{Column: col, Value: value})
+		} else {
+			req.Unlisted = append(req.Unlisted, NamedAmount{Name: name, Value: value})
+		}
+	}
+	for _, p := range room.Ports {
+		req.Ports = append(req.Ports, p.withDefaults())
+	}
+	req.ToleratesUnschedulable = tolerateUnschedulable(room.Tolerations)
+	sortAmounts(req.Amounts)
+	slices.SortFunc(req.Unlisted, func(a, b NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
+	return req, nil
+}
+
+func roomAmount(name v1.ResourceName, q resource.Quantity) (int64, error) {
+	if !isCounted(name) {
+		return 0, fmt.Errorf("no node offers a resource named %q: use cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/gpu", name)
+	}
+	if q.Sign() < 0 {
+		return 0, fmt.Errorf("the request of %s for %s is negative", q.String(), name)
+	}
+	value, exact := toInt64(name, q)
+	if !exact {
+		return 0, fmt.Errorf("the request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units", q.String(), name)
+	}
+	return value, nil
+}
+
+// RoomOf is the reverse of ForRoom: the room a pod's request needs. ForRoom of
+// the result equals the request.
+func RoomOf(t *Table, req *Request) Room {
+	room := Room{Requests: v1.ResourceList{}, Ports: slices.Clone(req.Ports)}
+	for _, a := range req.Amounts {
+		if a.Column != Pods {
+			name := t.Name(a.Column)
+			room.Requests[name] = quantity(name, a.Value)
+		}
+	}
+	for _, a := range req.Unlisted {
+		room.Requests[a.Name] = quantity(a.Name, a.Value)
+	}
+	if len(room.Requests) == 0 {
+		room.Requests[v1.ResourceCPU] = quantity(v1.ResourceCPU, 0)
+	}
+	if req.ToleratesUnschedulable {
+		room.Tolerations = []v1.Toleration{{
+			Key: unschedulableTaint.Key, Operator: v1.TolerationOpExists, Effect: unschedulableTaint.Effect,
+		}}
+	}
+	return room
+}
+
+// quantity writes an amount the way people do: memory in binary units.
+func quantity(name v1.ResourceName, value int64) resource.Quantity {
+	switch {
+	case name == v1.ResourceCPU:
+		return *resource.NewMilliQuantity(value, resource.DecimalSI)
+	case name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, isHugePages(name):
+		return *resource.NewQuantity(value, resource.BinarySI)
+	default:
+		return *resource.NewQuantity(value, resource.DecimalSI)
+	}
+}
