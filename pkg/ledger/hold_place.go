@@ -106,6 +106,9 @@ func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection
 
 // holdFor returns a hold kept for one pod alone, or nil.
 func (l *Ledger) holdFor(pod PodRef) *hold {
+	if len(l.holdsByPod) == 0 {
+		return nil
+	}
 	for _, h := range l.holdsByPod[pod.key()] {
 		if h.isFor(pod) {
 			return h

@@ -189,6 +189,9 @@ func (l *Ledger) removeClaim(c *claim, resourceVersion uint64) {
 
 // endHoldsOfGone ends the holds that were kept for a pod that is gone alone.
 func (l *Ledger) endHoldsOfGone(pod PodRef) {
+	if len(l.holdsByPod) == 0 {
+		return
+	}
 	for _, h := range slices.Clone(l.holdsByPod[pod.key()]) {
 		if pod.UID != "" && h.Pod.UID == pod.UID {
 			l.endHold(h, HoldReleased, PodRef{})

@@ -16,10 +16,9 @@ func newTombstones(size int) tombstones {
 
 // at returns the resource version the pod went at.
 func (t *tombstones) at(uid types.UID) (version uint64, gone bool) {
-	if version, gone = t.recent[uid]; !gone && len(t.earlier) > 0 {
-		version, gone = t.earlier[uid]
-	}
-	return version, gone
+	recent, isRecent := t.recent[uid]
+	earlier, isEarlier := t.earlier[uid]
+	return max(recent, earlier), isRecent || isEarlier
 }
 
 func (t *tombstones) has(uid types.UID) bool {
@@ -32,12 +31,11 @@ func (t *tombstones) add(uid types.UID, version uint64) {
 	if uid == "" {
 		return
 	}
-	known, _ := t.at(uid)
 	if len(t.recent) >= t.size {
 		t.recent, t.earlier = t.earlier, t.recent
 		clear(t.recent)
 	}
-	t.recent[uid] = max(known, version)
+	t.recent[uid] = max(t.recent[uid], version)
 }
 
 // forget takes back a tombstone that an observation newer than it disproved.
