@@ -14,6 +14,7 @@
 //	pod bound, phase not Succeeded or Failed   ObservePod (terminating pods too)
 //	pod without a node                         ObserveUnbound, which releases nothing
 //	pod deleted, or Succeeded or Failed        RemovePod
+//	   deleted, and a RoomKeeper wants that    RemovePodHolding
 //	node                                       ObserveNode
 //	node deleted                               RemoveNode
 //	other UID under a known name               the former object is removed first

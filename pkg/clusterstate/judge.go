@@ -165,7 +165,7 @@ func inFlight(kind Kind, claim *ledger.ClaimView, pod *podinfo.Info) bool {
 // is held.
 func (c *Comparer) repairPod(ref ledger.PodRef, record *podRecord) *podChange {
 	if record == nil {
-		change := c.cache.applyRemovePod(ref, 0)
+		change := c.cache.applyRemovePod(ref, nil, 0)
 		return &change
 	}
 	if record.Node == "" && !record.Finished {

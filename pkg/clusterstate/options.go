@@ -52,10 +52,25 @@ func (f ListenerFuncs) PodBypassed(pod *podinfo.Info) {
 	}
 }
 
+// RoomKeeper decides whether the room of a pod that is gone is kept for another.
+// It is called while the change is being recorded, so it must be quick, and it
+// must not use the Cache.
+type RoomKeeper interface {
+	// Keep returns the hold that takes the place of a pod that had a node: it was
+	// deleted, or has finished while being deleted. last is the pod's last state.
+	// keep is false where its room becomes free.
+	Keep(last *podinfo.Info) (hold ledger.Hold, keep bool)
+	// Kept tells that the hold is there now. It does not come where the pod had no
+	// room to keep.
+	Kept(last *podinfo.Info, hold ledger.Hold)
+}
+
 // Options configures a Cache. The zero value is usable.
 type Options struct {
 	// Listeners are called in this order.
 	Listeners []Listener
+	// Rooms keeps the rooms of pods that are gone; nil means that all become free.
+	Rooms RoomKeeper
 	// Logger gets what the cache has to say; nil means logrus's standard logger.
 	Logger logrus.FieldLogger
 	// PageSize is how many objects are listed at once where the API server does

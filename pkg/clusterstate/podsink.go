@@ -53,7 +53,7 @@ func (s podSink) Delete(obj any) error {
 	if err != nil {
 		return err
 	}
-	s.removePod(r.Ref, r.ResourceVersion)
+	s.removePod(r.Ref, r, r.ResourceVersion)
 	return nil
 }
 
@@ -93,7 +93,7 @@ func (c *Cache) removeAbsentPods(records []*podRecord, version uint64) {
 	for _, r := range held {
 		if uid, ok := present[keyOf(r)]; !ok || uid != r.Ref.UID {
 			// Gone at the version of the list: nothing up to it is news of the pod.
-			c.removePod(r.Ref, max(version, r.ResourceVersion))
+			c.removePod(r.Ref, r, max(version, r.ResourceVersion))
 		}
 	}
 }
@@ -116,10 +116,11 @@ func (c *Cache) observePod(r *podRecord) {
 	}
 }
 
-// removePod records that a pod was deleted and tells the listeners.
-func (c *Cache) removePod(pod ledger.PodRef, version uint64) {
+// removePod records that a pod was deleted and tells the listeners. last is the
+// pod's last state.
+func (c *Cache) removePod(pod ledger.PodRef, last *podRecord, version uint64) {
 	c.apply.Lock()
-	change := c.applyRemovePod(pod, version)
+	change := c.applyRemovePod(pod, last, version)
 	c.apply.Unlock()
 	c.tell(change)
 }
@@ -133,26 +134,54 @@ func (c *Cache) applyPod(r *podRecord) (change podChange, ok bool) {
 	}
 	if held != nil && held.Ref.UID != r.Ref.UID {
 		// The name was given anew and the deletion missed: the former pod is gone.
-		c.ledger.RemovePod(held.Ref, held.ResourceVersion)
+		c.end(held, held.ResourceVersion)
 	}
 	c.pods.set(held, r)
 	return podChange{from: held, to: r, observed: c.tellLedger(r)}, true
 }
 
 // applyRemovePod takes a pod out of the store and the ledger. A newer pod of the
-// same name stays. c.apply is held.
-func (c *Cache) applyRemovePod(pod ledger.PodRef, version uint64) podChange {
+// same name stays. last is the pod's last state, nil where it is not known.
+// c.apply is held.
+func (c *Cache) applyRemovePod(pod ledger.PodRef, last *podRecord, version uint64) podChange {
 	held := c.pods.get(podKey{pod.Namespace, pod.Name})
 	if held != nil && held.Ref.UID == pod.UID {
 		c.pods.remove(held)
+		if last == nil {
+			last = held
+		}
 	}
-	c.ledger.RemovePod(pod, version)
+	if last != nil {
+		c.end(last, version)
+	} else {
+		c.ledger.RemovePod(pod, version)
+	}
 	return podChange{from: held, gone: pod}
+}
+
+// end tells the ledger that a pod uses its room no more: it was deleted, or has
+// finished on its way there. Whoever keeps rooms may keep this one, in the same
+// step. c.apply is held.
+func (c *Cache) end(last *podRecord, version uint64) {
+	if keeper := c.options.Rooms; keeper != nil && last.Node != "" {
+		if hold, keep := keeper.Keep(&last.Info); keep {
+			if c.ledger.RemovePodHolding(last.Ref, version, hold) {
+				keeper.Kept(&last.Info, hold)
+			}
+			return
+		}
+	}
+	c.ledger.RemovePod(last.Ref, version)
 }
 
 // tellLedger reports one state of a pod. c.apply is held.
 func (c *Cache) tellLedger(r *podRecord) ledger.Observed {
 	switch {
+	case r.Finished && r.Deleting:
+		// The kubelet ends the containers of a pod that is being deleted, and says
+		// so, before the pod goes.
+		c.end(r, r.ResourceVersion)
+		return ledger.ObservedNothing
 	case r.Finished:
 		c.ledger.RemovePod(r.Ref, r.ResourceVersion)
 		return ledger.ObservedNothing

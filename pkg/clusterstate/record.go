@@ -54,6 +54,8 @@ func newPodRecord(t *resources.Table, pod *v1.Pod) *podRecord {
 	r.Ref.Namespace = unique.Make(r.Ref.Namespace).Value()
 	r.Node = unique.Make(r.Node).Value()
 	r.Scheduler = unique.Make(r.Scheduler).Value()
+	r.Controller.Kind = unique.Make(r.Controller.Kind).Value()
+	r.Controller.Name = unique.Make(r.Controller.Name).Value()
 	return r
 }
 
@@ -111,6 +113,6 @@ func older(a, b uint64) bool { return a != 0 && b != 0 && a < b }
 func (r *podRecord) observation() ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: r.Ref, Node: r.Node, Request: r.Request, Scheduler: r.Scheduler,
-		Priority: r.Priority, ResourceVersion: r.ResourceVersion,
+		Priority: r.Priority, ResourceVersion: r.ResourceVersion, Hold: r.Matched(),
 	}
 }

@@ -26,6 +26,9 @@ type Info struct {
 	Priority        int32
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its room until it is gone
+	// Preempted: the scheduler deletes the pod to make room for another one
+	// (condition DisruptionTarget, reason PreemptionByScheduler).
+	Preempted bool
 	// Request is what the pod counts for: while it has no node by its spec,
 	// then by spec and status (in-place resize).
 	Request *resources.Request
@@ -51,6 +54,7 @@ func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
 		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
 		Deleting:  pod.DeletionTimestamp != nil,
 
+		Preempted:  preempted(pod),
 		Controller: controllerOf(pod),
 		Marks:      ReadMarks(pod.Namespace, pod.Annotations),
 	}
@@ -71,6 +75,16 @@ func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
 	info.Request = &request
 	info.Labels = pod.Labels
 	return info, nil
+}
+
+func preempted(pod *v1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
+			return c.Reason == v1.PodReasonPreemptionByScheduler
+		}
+	}
+	return false
 }
 
 // Bound reports whether the pod uses room on a node.

@@ -1,0 +1,120 @@
+package podinfo_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+func TestMarks(t *testing.T) {
+	tests := map[string]struct {
+		annotations map[string]string
+		want        *podinfo.Marks
+	}{
+		"none":            {nil, nil},
+		"others":          {map[string]string{"a": "b", "globalreserve.io/retry": "1"}, nil},
+		"an index":        {map[string]string{"globalreserve.io/reservation-index": "i"}, &podinfo.Marks{Index: "i"}},
+		"a Gödel index":   {map[string]string{"godel.bytedance.com/reservation-index": "i"}, &podinfo.Marks{Index: "i", Godel: true}},
+		"to be kept":      {map[string]string{"globalreserve.io/reservation": "true"}, &podinfo.Marks{Keep: podinfo.KeepYes}},
+		"not to be kept":  {map[string]string{"globalreserve.io/reservation": "false"}, &podinfo.Marks{Keep: podinfo.KeepNo}},
+		"to be kept, ttl": {map[string]string{"godel.bytedance.com/reservation": "true", "godel.bytedance.com/reservation-ttl": "90"}, &podinfo.Marks{Keep: podinfo.KeepYes, TTL: "90", Godel: true}},
+		"both prefixes, ours counts": {
+			map[string]string{"globalreserve.io/reservation-ttl": "1m", "godel.bytedance.com/reservation-ttl": "90"},
+			&podinfo.Marks{TTL: "1m", Godel: true},
+		},
+		"matched":                      {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}}},
+		"matched in another namespace": {map[string]string{"globalreserve.io/matched-reservation": "other/r/s"}, nil},
+		"matched with nothing":         {map[string]string{"globalreserve.io/matched-reservation": ""}, nil},
+		"matched with two parts":       {map[string]string{"globalreserve.io/matched-reservation": "ns/r"}, nil},
+		"matched with an empty part":   {map[string]string{"globalreserve.io/matched-reservation": "ns//s"}, nil},
+		"matched with four parts":      {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s/t"}, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tt.want, podinfo.ReadMarks("ns", tt.annotations))
+			info, err := podinfo.New(resources.NewTable(), newPod(func(p *v1.Pod) { p.Annotations = tt.annotations }, "1"))
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, info.Marks)
+			if tt.want == nil {
+				tt.want = &podinfo.Marks{}
+			}
+			assert.Equal(t, tt.want.Index, info.Index())
+			assert.Equal(t, tt.want.Matched, info.Matched())
+		})
+	}
+}
+
+func TestController(t *testing.T) {
+	owned := func(kind, name string, controller bool, hash string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, Controller: ptr.To(controller)}}
+			if hash != "" {
+				p.Labels = map[string]string{"pod-template-hash": hash}
+			}
+		}
+	}
+	tests := map[string]struct {
+		change func(*v1.Pod)
+		want   podinfo.Controller
+	}{
+		"none":                           {nil, podinfo.Controller{}},
+		"an owner that controls nothing": {owned("StatefulSet", "db", false, ""), podinfo.Controller{}},
+		"a StatefulSet":                  {owned("StatefulSet", "db", true, ""), podinfo.Controller{Kind: "StatefulSet", Name: "db"}},
+		"a Deployment":                   {owned("ReplicaSet", "web-5f7c", true, "5f7c"), podinfo.Controller{Kind: "Deployment", Name: "web"}},
+		"a ReplicaSet of nobody":         {owned("ReplicaSet", "web-5f7c", true, ""), podinfo.Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
+		"a ReplicaSet with another hash": {owned("ReplicaSet", "web-5f7c", true, "abc"), podinfo.Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
+		"a ReplicaSet named as its hash": {owned("ReplicaSet", "-5f7c", true, "5f7c"), podinfo.Controller{Kind: "ReplicaSet", Name: "-5f7c"}},
+		"another kind with such a label": {owned("Rollout", "web-5f7c", true, "5f7c"), podinfo.Controller{Kind: "Rollout", Name: "web-5f7c"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			info, err := podinfo.New(resources.NewTable(), newPod(tt.change, "1"))
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, info.Controller)
+		})
+	}
+}
+
+func TestLabelsOnlyMatterUntilBound(t *testing.T) {
+	labeled := func(p *v1.Pod) { p.Labels = map[string]string{"app": "web"} }
+	info, err := podinfo.New(resources.NewTable(), newPod(labeled, "1"))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"app": "web"}, info.Labels)
+	info, err = podinfo.New(resources.NewTable(), newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" }, "1"))
+	require.NoError(t, err)
+	assert.Nil(t, info.Labels)
+}
+
+func TestPreempted(t *testing.T) {
+	condition := func(status v1.ConditionStatus, reason string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{
+				{Type: v1.PodReady, Status: v1.ConditionTrue, Reason: "PreemptionByScheduler"},
+				{Type: v1.DisruptionTarget, Status: status, Reason: reason},
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(*v1.Pod)
+		want   bool
+	}{
+		"no condition":        {nil, false},
+		"by the scheduler":    {condition(v1.ConditionTrue, "PreemptionByScheduler"), true},
+		"not any more":        {condition(v1.ConditionFalse, "PreemptionByScheduler"), false},
+		"evicted for a drain": {condition(v1.ConditionTrue, "EvictionByEvictionAPI"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			info, err := podinfo.New(resources.NewTable(), newPod(tt.change, "1"))
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, info.Preempted)
+		})
+	}
+}
