@@ -171,7 +171,8 @@ func TestObjectIsTheReverseOfHolds(t *testing.T) {
 		for i := range want {
 			req := &resources.Request{ToleratesUnschedulable: rapid.Bool().Draw(t, "tolerates")}
 			req.Amounts = []resources.Amount{
-				{Column: resources.CPU, Value: rapid.Int64Range(1, 1e6).Draw(t, "cpu")}, {Column: resources.Pods, Value: 1},
+				{Column: resources.CPU, Value: rapid.Int64Range(1, 1e6).Draw(t, "cpu")},
+				{Column: resources.Pods, Value: 1},
 				{Column: gpu, Value: rapid.Int64Range(1, 8).Draw(t, "gpu")},
 			}
 			want[i] = ledger.Hold{
