@@ -20,6 +20,15 @@ type Pods interface {
 	Pod(namespace, name string) (*podinfo.Info, bool)
 }
 
+// Reservations says which reserved room pods may use.
+type Reservations interface {
+	// Candidates returns the holds a pod may use, the preferred ones first.
+	Candidates(pod *podinfo.Info) []ledger.HoldRef
+	// Godel reports whether the users of a reservation expect the annotation of
+	// the Gödel scheduler on its consumers.
+	Godel(namespace, name string) bool
+}
+
 // Options configures a Binder.
 type Options struct {
 	Ledger *ledger.Ledger // required
@@ -27,6 +36,10 @@ type Options struct {
 	Pods   Pods           // required
 	// Recent holds the pods of the last filter calls; nil where there is none.
 	Recent *Recent
+	// Reservations is nil where no pod uses holds but those kept for it alone.
+	Reservations Reservations
+	// Preemptors are the pods that may end preemptible holds; nil means none.
+	Preemptors *Preemptors
 	// Timeout is after how long callers get an answer whatever happens; 0 means
 	// 8s. It must lie below the callers' own timeout, and one request to the API
 	// server may take a third of it.
@@ -71,6 +84,12 @@ func (o *Options) setDefaults() error {
 	if o.Recent == nil {
 		o.Recent = NewRecent(1)
 	}
+	if o.Reservations == nil {
+		o.Reservations = noReservations{}
+	}
+	if o.Preemptors == nil {
+		o.Preemptors = NewPreemptors(1)
+	}
 	if o.Log == nil {
 		o.Log = silentLogger()
 	}
@@ -109,8 +128,10 @@ type flight struct {
 	overdue context.Context
 	cancel  context.CancelFunc
 	info    atomic.Pointer[podinfo.Info] // nil until the pod was found
-	done    chan struct{}
-	err     error // to be read after done
+	// annotations tell with the Binding what the pod was bound with.
+	annotations map[string]string
+	done        chan struct{}
+	err         error // to be read after done
 
 	// Of the flight's goroutine only:
 	deadline time.Time // when overdue ends

@@ -58,10 +58,11 @@ func bounded(ctx context.Context, r *rest.Request) *rest.Request {
 }
 
 // newBinding is the body of the POST; its UID makes the API server refuse the
-// binding of another pod of the same name.
-func newBinding(pod ledger.PodRef, node string) *v1.Binding {
+// binding of another pod of the same name. It adds the annotations of a Binding
+// to the pod's (kubernetes pkg/registry/core/pod/storage, setPodNodeAndMetadata).
+func newBinding(pod ledger.PodRef, node string, annotations map[string]string) *v1.Binding {
 	return &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
 		Target:     v1.ObjectReference{Kind: "Node", Name: node},
 	}
 }

@@ -44,7 +44,7 @@ func TestClient(t *testing.T) {
 	client := NewClient(clientset)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	binding := newBinding(ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "node-1")
+	binding := newBinding(ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "node-1", nil)
 
 	require.NoError(t, client.Bind(ctx, binding))
 	require.Len(t, requests, 1)

@@ -33,6 +33,8 @@ func (b *Binder) bind(f *flight) error {
 		return err
 	}
 	placement := info.Placement(f.node)
+	placement.Holds = b.o.Reservations.Candidates(info)
+	placement.Preempt = b.o.Preemptors.Allowed(f.pod.UID)
 	grant, rejection := b.o.Ledger.StartBind(&placement, b.o.Now())
 	switch {
 	case rejection != nil:
@@ -45,6 +47,8 @@ func (b *Binder) bind(f *flight) error {
 		// Flights of this Binder are joined, so this one is not ours.
 		return f.fail(InFlight, nil)
 	default:
+		b.o.Preemptors.Withdraw(f.pod.UID)
+		f.annotations = b.matched(info, grant.Hold)
 		return b.send(f)
 	}
 }
@@ -251,7 +255,7 @@ func (b *Binder) post(f *flight) error {
 	ctx, cancel := context.WithTimeout(b.ctx, b.o.Timeout/3)
 	defer cancel()
 	f.posted = true
-	return b.o.Client.Bind(ctx, newBinding(f.pod, f.node))
+	return b.o.Client.Bind(ctx, newBinding(f.pod, f.node, f.annotations))
 }
 
 func (b *Binder) get(f *flight) (*v1.Pod, error) {
