@@ -44,7 +44,7 @@ func typicalPod(name, cpu, memory string) *corev1.Pod {
 				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			},
 			Containers: []corev1.Container{
-				typicalContainer("checkout", cpu, memory), typicalContainer("sidecar", "50m", "64Mi"),
+				typicalContainer("checkout", 8080, cpu, memory), typicalContainer("sidecar", 9090, "50m", "64Mi"),
 			},
 			Tolerations: []corev1.Toleration{{
 				Key: "node.kubernetes.io/unreachable", Operator: corev1.TolerationOpExists,
@@ -54,14 +54,14 @@ func typicalPod(name, cpu, memory string) *corev1.Pod {
 	}
 }
 
-func typicalContainer(name, cpu, memory string) corev1.Container {
+func typicalContainer(name string, port int32, cpu, memory string) corev1.Container {
 	probe := &corev1.Probe{
-		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}},
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(port)}},
 		PeriodSeconds: 5, TimeoutSeconds: 2,
 	}
 	return corev1.Container{
-		Name: name, Image: "example.invalid/shop/" + name + ":2026.11.1", Args: []string{"--port=8080", "--config=/etc/config/app.yaml"},
-		Ports: []corev1.ContainerPort{{Name: name, ContainerPort: 8080}},
+		Name: name, Image: "example.invalid/shop/" + name + ":2026.11.1", Args: []string{"--port=" + strconv.Itoa(int(port)), "--config=/etc/config/app.yaml"},
+		Ports: []corev1.ContainerPort{{Name: name, ContainerPort: port}},
 		Env: []corev1.EnvVar{
 			{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
 			{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},

@@ -15,12 +15,12 @@ What lives where:
   - http_test.go       calls of the server; metrics_test.go reads its metrics
   - pods_test.go       makes, binds and awaits pods
   - race_test.go       schedulers compete for less room than they ask for
-  - group_test.go      groups are reserved whole or not at all
+  - group_test.go      groups are reserved whole or not at all; what becomes of reserved pods
   - badinput_test.go   malformed and hostile requests over all routes; its table is in badcases_test.go
   - fault_test.go      API server and server restarted under load; bindfault_test.go: lost answers
   - expiry_test.go     reservations that end wake the pods that wait for their room
   - scheduler_test.go, preempt_test.go, extender_test.go  kube-scheduler's side
-  - bypass_test.go, reserved_test.go, policy_test.go, lifecycle_test.go  the rest, by what it is about
+  - bypass_test.go, policy_test.go, lifecycle_test.go  the rest, by what it is about
 
 Verdicts come from the API server: from every single watch event (clusterload.Watcher), and from lists
 at the end. What the server says of itself is compared with those, never trusted. Each test has a
