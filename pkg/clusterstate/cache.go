@@ -34,6 +34,8 @@ type Cache struct {
 	apply sync.Mutex
 	pods  *podStore
 	nodes *nodeStore
+	// nodesChanged, if any, is told of changes of labels and taints.
+	nodesChanged func()
 
 	podsSynced  atomic.Bool
 	nodesSynced atomic.Bool

@@ -99,6 +99,9 @@ func (c *Cache) applyNode(r *nodeRecord) {
 	}
 	c.nodes.set(r)
 	c.ledger.ObserveNode(r.NodeObservation)
+	if c.nodesChanged != nil && (held == nil || !sameMarks(held, r)) {
+		c.nodesChanged()
+	}
 }
 
 // removeNode records that a node was deleted, unless another node has its name

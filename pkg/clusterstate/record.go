@@ -30,6 +30,8 @@ type podRecord struct {
 // nodeRecord is what is kept of one node. It is not changed once it is in a store.
 type nodeRecord struct {
 	ledger.NodeObservation
+	labels  map[string]string
+	taints  []v1.Taint
 	version uint64 // resourceVersion
 }
 
@@ -81,6 +83,7 @@ func newNodeRecord(t *resources.Table, node *v1.Node) *nodeRecord {
 			Name: node.Name, UID: node.UID,
 			Allocatable: resources.Allocatable(t, node), Unschedulable: node.Spec.Unschedulable,
 		},
+		labels: node.Labels, taints: node.Spec.Taints,
 		version: parseVersion(node.ResourceVersion),
 	}
 }

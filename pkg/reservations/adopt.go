@@ -1,0 +1,282 @@
+package reservations
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// meet takes in an object for the first time. initial objects were there before
+// the server: what they prove to be granted is held again without asking. Later
+// ones hold what the ledger has for them. c.mu is held.
+func (c *Controller) meet(rsv *v1alpha1.Reservation, initial bool) {
+	r := newRecord(rsv)
+	c.records[r.key()] = r
+	switch {
+	case r.final():
+		c.explainEnd(r)
+	case initial && convert.Granted(rsv):
+		c.adopt(r)
+	case !initial && rsv.Status.Phase == "" && convert.MadeByServer(rsv):
+		c.link(r)
+	default:
+		c.begin(r)
+	}
+	c.match(r)
+	c.queue.Add(r.key())
+}
+
+// begin makes a new object wait for its placement, unless it can never be
+// placed. c.mu is held.
+func (c *Controller) begin(r *record) {
+	r.status = v1alpha1.ReservationStatus{}
+	switch r.rsv.Status.Phase {
+	case v1alpha1.ReservationPending:
+		r.status = *r.rsv.Status.DeepCopy()
+	case v1alpha1.ReservationAvailable:
+		r.waits(cause{reasonNotGranted, "the status said Available, but no room was granted"}, c.now())
+	}
+	if why := c.impossible(r.rsv); why != nil {
+		c.finish(r, v1alpha1.ReservationFailed, *why)
+		return
+	}
+	c.waiting[r.key()] = r
+	c.retry()
+}
+
+// impossible tells why an object can never be placed; nil if it may be.
+func (c *Controller) impossible(rsv *v1alpha1.Reservation) *cause {
+	if _, err := convert.Holds(c.Ledger.Table(), rsv); err != nil {
+		return &cause{reasonInvalidSpec, err.Error()}
+	}
+	if consumers := rsv.Spec.Consumers; consumers != nil && consumers.Selector != nil {
+		if _, err := metav1.LabelSelectorAsSelector(consumers.Selector); err != nil {
+			return &cause{reasonInvalidSpec, "no pod can match consumers.selector: " + err.Error()}
+		}
+	}
+	if _, err := c.ttl(rsv); err != nil {
+		return &cause{reasonTTLTooLong, err.Error()}
+	}
+	return nil
+}
+
+// ttl returns how long a reservation lasts from when it is available; 0 is until
+// it is deleted. Whoever made an object for the server has asked the policy.
+func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
+	asked := rsv.Spec.TTL
+	switch {
+	case asked == nil:
+		return c.TTL(rsv.Spec.SchedulerName, 0)
+	case asked.Duration == 0 || convert.MadeByServer(rsv):
+		return asked.Duration, nil
+	default:
+		return c.TTL(rsv.Spec.SchedulerName, asked.Duration)
+	}
+}
+
+// adopt holds again what an object proves to have been granted to it before the
+// server started. c.mu is held.
+func (c *Controller) adopt(r *record) {
+	now := c.now()
+	holds, err := convert.GrantedHolds(c.Ledger.Table(), r.rsv)
+	if err != nil {
+		c.finish(r, v1alpha1.ReservationFailed, cause{reasonInvalidSpec, err.Error()})
+		return
+	}
+	c.restore(r, now)
+	deadline := r.deadline()
+	over := !deadline.IsZero() && !deadline.After(now)
+	for k := range holds {
+		i := r.byName[holds[k].Ref.Slot]
+		r.hold(i)
+		if over {
+			r.slots[i].end = ending{how: ledger.HoldExpired}
+			continue
+		}
+		holds[k].Deadline = deadline
+		if r.rsv.Spec.Priority == nil {
+			holds[k].Priority = c.priority(r.rsv)
+		}
+		c.Ledger.ObserveHold(holds[k])
+	}
+	if len(holds) == 0 {
+		r.project(nil, now)
+	}
+}
+
+// restore puts the status of an adopted object in order: it may be missing, or
+// not what this server wrote.
+func (c *Controller) restore(r *record, now time.Time) {
+	was := map[string]v1alpha1.SlotStatus{}
+	for _, s := range r.status.Slots {
+		was[s.Name] = s
+	}
+	since, deadline := r.rsv.CreationTimestamp.Time, convert.Deadline(r.rsv)
+	if r.status.AvailableAt != nil {
+		since = r.status.AvailableAt.Time
+	} else if ttl, err := c.ttl(r.rsv); err == nil && r.rsv.Spec.TTL == nil {
+		deadline = convert.DeadlineAfter(since, ttl)
+	}
+	r.granted(c.nodesOf(r.rsv), since, deadline, now)
+	for i := range r.status.Slots {
+		s := &r.status.Slots[i]
+		before, known := was[s.Name]
+		switch {
+		case known:
+			before.NodeName, before.State = orElse(before.NodeName, s.NodeName), orElse(before.State, s.State)
+			*s = before
+		case s.NodeName == "":
+			s.State = v1alpha1.SlotReleased // nobody knows where it was
+		}
+	}
+	if ttl := r.rsv.Spec.TTL; ttl != nil {
+		if at, later := r.extended(ttl.Duration); later && c.allows(r.rsv) {
+			r.setDeadline(at)
+		}
+	}
+}
+
+func orElse[T ~string](value, otherwise T) T {
+	if value != "" {
+		return value
+	}
+	return otherwise
+}
+
+// allows reports whether the policy allows an object's ttl.
+func (c *Controller) allows(rsv *v1alpha1.Reservation) bool {
+	_, err := c.ttl(rsv)
+	return err == nil
+}
+
+// nodesOf returns the nodes that a spec names, as they are now.
+func (c *Controller) nodesOf(rsv *v1alpha1.Reservation) []where {
+	nodes := make([]where, len(rsv.Spec.Slots))
+	for i := range rsv.Spec.Slots {
+		nodes[i].name = rsv.Spec.Slots[i].NodeName
+		if node, ok := c.Nodes.Node(nodes[i].name); ok {
+			nodes[i].uid = node.UID
+		}
+	}
+	return nodes
+}
+
+// link takes in an object that the server made just now, for holds that it had
+// placed before. Some may have ended already. If none was ever there, nobody was
+// promised anything, and the object has to be placed like any other. c.mu is held.
+func (c *Controller) link(r *record) {
+	held := map[string]bool{}
+	for _, v := range c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name) {
+		held[v.Ref.Slot] = true
+	}
+	c.catchUp() // the end of what is not held is known now, if it was held
+	ends := map[string]ending{}
+	for i := range r.rsv.Spec.Slots {
+		ref := ledger.HoldRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: r.rsv.Spec.Slots[i].Name}
+		if end, ok := c.orphans.get(ref); ok {
+			ends[ref.Slot] = end
+			c.orphans.forget(ref)
+		}
+	}
+	if len(held) == 0 && len(ends) == 0 {
+		r.promised = true
+		c.begin(r)
+		return
+	}
+	deadline := convert.Deadline(r.rsv)
+	if ttl, err := c.ttl(r.rsv); err == nil && r.rsv.Spec.TTL == nil {
+		deadline = convert.DeadlineAfter(r.rsv.CreationTimestamp.Time, ttl)
+	}
+	r.granted(c.nodesOf(r.rsv), r.rsv.CreationTimestamp.Time, deadline, c.now())
+	for i := range r.slots {
+		name := r.rsv.Spec.Slots[i].Name
+		r.hold(i)
+		if end, ok := ends[name]; ok {
+			r.slots[i].end = end
+		} else if !held[name] {
+			r.slots[i].end = ending{how: ledger.HoldReleased}
+		}
+	}
+	c.Ledger.SetHoldDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
+	if len(held) > 0 && c.Synced() {
+		c.loseNodesOf(r)
+	}
+}
+
+// applyTTL moves the deadline of an available reservation whose ttl was extended.
+// c.mu is held.
+func (c *Controller) applyTTL(r *record) {
+	ttl := r.rsv.Spec.TTL
+	if ttl == nil || r.status.Phase != v1alpha1.ReservationAvailable {
+		return
+	}
+	deadline, later := r.extended(ttl.Duration)
+	if !later {
+		return
+	}
+	if _, err := c.ttl(r.rsv); err != nil {
+		if r.refusedTTL != ttl.Duration {
+			r.refusedTTL = ttl.Duration
+			c.warn(r, reasonTTLTooLong, "Extend", err.Error()+"; the reservation expires as before")
+		}
+		return
+	}
+	c.Ledger.SetHoldDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
+	r.setDeadline(deadline)
+	c.tell(r, "Extended", "Extend", "the ttl is "+ttl.Duration.String()+" now")
+}
+
+// priority is that of the object or, where it names none, the highest of the
+// pods its slots name.
+func (c *Controller) priority(rsv *v1alpha1.Reservation) int32 {
+	if rsv.Spec.Priority != nil {
+		return *rsv.Spec.Priority
+	}
+	highest, found := int32(0), false
+	for i := range rsv.Spec.Slots {
+		ref := rsv.Spec.Slots[i].Pod
+		if ref == nil {
+			continue
+		}
+		pod, ok := c.Pods.Pod(rsv.Namespace, ref.Name)
+		if ok && (ref.UID == "" || ref.UID == pod.Ref.UID) && (!found || pod.Priority > highest) {
+			highest, found = pod.Priority, true
+		}
+	}
+	return highest
+}
+
+// settleStart matches what was adopted with the pods and nodes, once these are
+// in the ledger.
+func (c *Controller) settleStart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.catchUp()
+	c.loseNodes()
+	for key, r := range c.records {
+		if r.status.Phase == v1alpha1.ReservationAvailable {
+			c.releaseOfGonePods(r)
+		}
+		c.queue.Add(key)
+	}
+	c.catchUp()
+}
+
+// releaseOfGonePods releases the slots for pods that were deleted, or have
+// finished, while nobody watched. c.mu is held.
+func (c *Controller) releaseOfGonePods(r *record) {
+	for i := range r.slots {
+		spec := &r.rsv.Spec.Slots[i]
+		if !r.slots[i].held || spec.Pod == nil || spec.Pod.UID == "" {
+			continue
+		}
+		pod, ok := c.Pods.Pod(r.rsv.Namespace, spec.Pod.Name)
+		if !ok || pod.Ref.UID != spec.Pod.UID || pod.Finished {
+			c.Ledger.ReleaseHolds(r.rsv.Namespace, r.rsv.Name, spec.Name)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package reservations
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// account is the part of the ledger that choosing nodes needs.
+type account interface {
+	Table() *resources.Table
+	AppendUsage(dst []ledger.Usage, nodes []string, columns []resources.Column) []ledger.Usage
+	FitAll(req *resources.Request, visit func(node string, v ledger.Verdict))
+}
+
+// rooms is what is free on all nodes, less what slots chosen before take. It is
+// as of one moment: the ledger decides in the end.
+type rooms struct {
+	account account
+	all     []*room
+	byName  map[string]*room
+	last    []taken // by the last reservation chosen for
+}
+
+type room struct {
+	Node
+	allocatable, free []int64 // by column
+	ports             []resources.HostPort
+}
+
+type taken struct {
+	room *room
+	req  *resources.Request
+}
+
+func newRooms(a account, nodes []Node) *rooms {
+	r := &rooms{account: a, byName: make(map[string]*room, len(nodes))}
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	names := make([]string, len(nodes))
+	for i := range nodes {
+		names[i] = nodes[i].Name
+	}
+	columns := make([]resources.Column, a.Table().Len())
+	for i := range columns {
+		columns[i] = resources.Column(i)
+	}
+	usage := a.AppendUsage(nil, names, columns)
+	for i := range nodes {
+		free, allocatable := make([]int64, len(columns)), make([]int64, len(columns))
+		for k := range columns {
+			u := usage[i*len(columns)+k]
+			free[k], allocatable[k] = u.Free(), u.Allocatable
+		}
+		r.all = append(r.all, &room{Node: nodes[i], allocatable: allocatable, free: free})
+		r.byName[nodes[i].Name] = r.all[i]
+	}
+	return r
+}
+
+// choose fills in the nodes of the holds that have none, the largest hold first
+// and each on the node that it leaves least room on. The slots are those of the
+// holds, in the same order. Where a slot finds no node it returns why, and undo
+// must be called.
+func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
+	r.last = r.last[:0]
+	var open []int
+	for i := range holds {
+		if holds[i].Node == "" {
+			open = append(open, i)
+		} else if room := r.byName[holds[i].Node]; room != nil {
+			r.take(room, holds[i].Request)
+		}
+	}
+	slices.SortStableFunc(open, func(a, b int) int {
+		return cmp.Or(
+			cmp.Compare(holds[b].Request.Value(resources.CPU), holds[a].Request.Value(resources.CPU)),
+			cmp.Compare(holds[b].Request.Value(resources.Memory), holds[a].Request.Value(resources.Memory)))
+	})
+	var search search
+	for _, i := range open {
+		search.prepare(r.account, holds[i].Request)
+		best, why := r.best(&search, &slots[i])
+		if best == nil {
+			return &cause{reasonNoNodeFits, fmt.Sprintf("slot %s: %s", slots[i].Name, why)}
+		}
+		holds[i].Node = best.Name
+		r.take(best, holds[i].Request)
+	}
+	return nil
+}
+
+// search is the ledger's answer for one request on all nodes. Slots of a group
+// are mostly alike, so the last answer is kept.
+type search struct {
+	req      *resources.Request
+	verdicts map[string]ledger.Verdict
+	table    *resources.Table
+}
+
+func (s *search) prepare(a account, req *resources.Request) {
+	same := s.req != nil && s.req.Equal(req) && s.req.ToleratesUnschedulable == req.ToleratesUnschedulable
+	if same {
+		return
+	}
+	s.req, s.table, s.verdicts = req, a.Table(), map[string]ledger.Verdict{}
+	a.FitAll(req, func(node string, v ledger.Verdict) { s.verdicts[node] = v })
+}
+
+// best returns the node that a slot fits best, or nil and why there is none.
+func (r *rooms) best(s *search, slot *v1alpha1.Slot) (best *room, why string) {
+	refused := map[string]int{}
+	bestLeft := 0.0
+	for _, room := range r.all {
+		if reason := s.refuses(room, slot); reason != "" {
+			refused[reason]++
+			continue
+		}
+		if left := room.leftAfter(s.req); best == nil || left < bestLeft {
+			best, bestLeft = room, left
+		}
+	}
+	if best != nil {
+		return best, ""
+	}
+	if len(r.all) == 0 {
+		return nil, "there are no nodes"
+	}
+	return nil, summary(len(r.all), refused)
+}
+
+// refuses tells in a word why a slot cannot be on a node; empty if it can.
+func (s *search) refuses(room *room, slot *v1alpha1.Slot) string {
+	for key, want := range slot.NodeSelector {
+		if got, ok := room.Labels[key]; !ok || got != want {
+			return "not selected by nodeSelector"
+		}
+	}
+	v, known := s.verdicts[room.Name]
+	switch {
+	case !known || v.Reason == ledger.NodeUnknown:
+		return "just deleted"
+	case v.Reason == ledger.NodeUnschedulable:
+		return "cordoned"
+	case untolerated(room.Taints, slot.Tolerations, s.req.ToleratesUnschedulable):
+		return "with a taint the slot does not tolerate"
+	case v.Reason == ledger.HostPortConflict || room.portTaken(s.req):
+		return "with a host port taken"
+	case v.Reason == ledger.InsufficientResource && v.Unlisted:
+		return "without " + string(s.req.Unlisted[0].Name)
+	case v.Reason == ledger.InsufficientResource:
+		return "with too little " + string(s.table.Name(v.Column))
+	case v.Reason != ledger.Fits:
+		return v.Reason.String()
+	}
+	for _, a := range s.req.Amounts {
+		if int(a.Column) >= len(room.free) || a.Value > room.free[a.Column] {
+			return "with too little " + string(s.table.Name(a.Column))
+		}
+	}
+	return ""
+}
+
+// untolerated reports whether a taint keeps the slot's pod off the node. The
+// taint of a cordoned node is the ledger's matter.
+func untolerated(taints []v1.Taint, tolerations []v1.Toleration, toleratesCordon bool) bool {
+	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, tolerations, func(t *v1.Taint) bool {
+		if t.Key == v1.TaintNodeUnschedulable && toleratesCordon {
+			return false
+		}
+		return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
+	}, false)
+	return found
+}
+
+func (r *room) portTaken(req *resources.Request) bool {
+	return slices.ContainsFunc(req.Ports, func(p resources.HostPort) bool {
+		return slices.ContainsFunc(r.ports, p.CollidesWith)
+	})
+}
+
+// leftAfter is how much of the node would be free with the request on it: the
+// sum of the shares of what it names. Less is better.
+func (r *room) leftAfter(req *resources.Request) float64 {
+	left := 0.0
+	for _, a := range req.Amounts {
+		if int(a.Column) < len(r.free) && r.allocatable[a.Column] > 0 {
+			left += float64(r.free[a.Column]-a.Value) / float64(r.allocatable[a.Column])
+		}
+	}
+	return left
+}
+
+func (r *rooms) take(room *room, req *resources.Request) {
+	room.use(req, 1)
+	room.ports = append(room.ports, req.Ports...)
+	r.last = append(r.last, taken{room, req})
+}
+
+// undo gives back what the last reservation took.
+func (r *rooms) undo() {
+	for i := len(r.last) - 1; i >= 0; i-- {
+		t := r.last[i]
+		t.room.use(t.req, -1)
+		t.room.ports = t.room.ports[:len(t.room.ports)-len(t.req.Ports)]
+	}
+	r.last = r.last[:0]
+}
+
+func (r *room) use(req *resources.Request, sign int64) {
+	for _, a := range req.Amounts {
+		if int(a.Column) < len(r.free) {
+			r.free[a.Column] = resources.Sub(r.free[a.Column], sign*a.Value)
+		}
+	}
+}
+
+// summary counts the nodes by why they were refused, the most frequent first.
+func summary(nodes int, refused map[string]int) string {
+	reasons := slices.SortedFunc(maps.Keys(refused), func(a, b string) int {
+		return cmp.Or(cmp.Compare(refused[b], refused[a]), cmp.Compare(a, b))
+	})
+	parts := make([]string, len(reasons))
+	for i, reason := range reasons {
+		parts[i] = fmt.Sprintf("%d %s", refused[reason], reason)
+	}
+	return fmt.Sprintf("no node of %d fits: %s", nodes, strings.Join(parts, ", "))
+}

@@ -1,0 +1,61 @@
+package reservations
+
+import (
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// Each Event is a write to the API server. Thousands of reservations may end at
+// once; beyond the burst their Events are left out, as status says the same.
+const (
+	eventsPerSecond = 20
+	eventBurst      = 100
+)
+
+// maxNote is the longest note the API takes in an Event.
+const maxNote = 1024
+
+type eventLimiter struct{ *rate.Limiter }
+
+func newEventLimiter() eventLimiter {
+	return eventLimiter{rate.NewLimiter(eventsPerSecond, eventBurst)}
+}
+
+// tell writes a Normal Event on the object and a line in the log.
+func (c *Controller) tell(r *record, reason, action, note string) {
+	c.event(r, v1.EventTypeNormal, reason, action, note)
+}
+
+// warn writes a Warning Event on the object and a line in the log.
+func (c *Controller) warn(r *record, reason, action, note string) {
+	c.event(r, v1.EventTypeWarning, reason, action, note)
+}
+
+func (c *Controller) event(r *record, kind, reason, action, note string) {
+	c.Log.WithFields(logrus.Fields{
+		"reservation": r.key().String(), "scheduler": r.rsv.Spec.SchedulerName, "node": r.status.NodeName,
+		"slots": len(r.slots), "reason": reason, "note": note,
+	}).Info("reservation")
+	if c.Recorder == nil || !c.limiter.AllowN(c.now(), 1) {
+		return
+	}
+	object := &v1.ObjectReference{
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation",
+		Namespace: r.rsv.Namespace, Name: r.rsv.Name, UID: r.rsv.UID, ResourceVersion: r.rsv.ResourceVersion,
+	}
+	c.Recorder.Eventf(object, nil, kind, reason, action, "%s", clip(note, maxNote))
+}
+
+// ended tells of the end of a reservation.
+func (c *Controller) ended(r *record, why cause) {
+	switch r.status.Phase {
+	case v1alpha1.ReservationFailed, v1alpha1.ReservationPreempted:
+		c.warn(r, why.reason, "End", why.message)
+	default:
+		c.tell(r, why.reason, "End", why.message)
+	}
+}

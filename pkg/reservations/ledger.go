@@ -1,0 +1,197 @@
+package reservations
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// eventBatch is how many of the ledger's events are read at once.
+const eventBatch = 1024
+
+// followLedger reads the ledger's events as they come.
+func (c *Controller) followLedger(ctx context.Context, wake <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+			c.mu.Lock()
+			c.catchUp()
+			c.mu.Unlock()
+		}
+	}
+}
+
+// catchUp reads the ledger's events up to now. c.mu is held.
+func (c *Controller) catchUp() {
+	for {
+		events, ok := c.Ledger.EventsSince(c.buffer[:0], c.seen, eventBatch)
+		if !ok {
+			c.lostTrack()
+			return
+		}
+		c.buffer = events[:0]
+		for i := range events {
+			c.seen = events[i].Revision
+			c.note(&events[i])
+		}
+		if len(events) < eventBatch {
+			return
+		}
+	}
+}
+
+// note takes in one event. c.mu is held.
+func (c *Controller) note(e *ledger.Event) {
+	switch e.Type {
+	case ledger.HoldPlaced:
+		c.orphans.forget(e.Hold)
+	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
+		c.noteEnding(e.Hold, ending{e.Type, e.Pod})
+		c.retry() // a used up hold frees what its pod does not need
+	case ledger.ClaimBound, ledger.ClaimMoved:
+		c.noteConsumer(e)
+	case ledger.ClaimRemoved, ledger.ClaimResized:
+		c.noteConsumer(e)
+		c.retry()
+	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.NodeUpdated:
+		c.retry()
+	case ledger.NodeRemoved:
+		c.nodeGone(e.Node)
+	}
+}
+
+func (c *Controller) noteEnding(ref ledger.HoldRef, end ending) {
+	key := reservationOf(ref)
+	if r := c.records[key]; r != nil && r.ended(ref.Slot, end) {
+		c.queue.Add(key)
+		return
+	}
+	c.orphans.add(ref, end)
+}
+
+func (c *Controller) noteConsumer(e *ledger.Event) {
+	if e.Hold.Name != "" {
+		c.queue.Add(reservationOf(e.Hold))
+	}
+}
+
+func reservationOf(ref ledger.HoldRef) types.NamespacedName {
+	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+}
+
+// nodeGone fails the reservations that hold room on a node that was deleted.
+// c.mu is held.
+func (c *Controller) nodeGone(node string) {
+	for _, r := range c.records {
+		if r.status.Phase == v1alpha1.ReservationAvailable && r.holdsOn(node) {
+			c.fail(r, cause{reasonNodeGone, fmt.Sprintf("node %s was deleted", node)})
+		}
+	}
+}
+
+// fail gives an available reservation up: its holds are released, and once that
+// has been read back it is Failed. c.mu is held.
+func (c *Controller) fail(r *record, why cause) {
+	if r.failure == nil {
+		r.failure = &why
+		c.release(r)
+		c.queue.Add(r.key())
+	}
+}
+
+// lostTrack is for when more has happened than the ledger remembers: how holds
+// ended is concluded from how things are. c.mu is held.
+func (c *Controller) lostTrack() {
+	c.seen = c.Ledger.Revision()
+	c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
+	now := c.now()
+	for key, r := range c.records {
+		views := map[string]bool{}
+		for _, v := range c.Ledger.ReservationHolds(key.Namespace, key.Name) {
+			views[v.Ref.Slot] = true
+		}
+		for i := range r.slots {
+			spec := &r.rsv.Spec.Slots[i]
+			if !r.slots[i].held || r.slots[i].end.how != "" || views[spec.Name] {
+				continue
+			}
+			end := ending{how: ledger.HoldReleased}
+			if at := r.deadline(); !at.IsZero() && !at.After(now) {
+				end.how = ledger.HoldExpired
+			} else if spec.Pod != nil {
+				pod := ledger.PodRef{Namespace: key.Namespace, Name: spec.Pod.Name, UID: spec.Pod.UID}
+				if claim, ok := c.Ledger.Claim(pod); ok && claim.State == ledger.Bound {
+					end = ending{ledger.HoldConsumed, claim.Pod}
+				}
+			}
+			r.slots[i].end = end
+		}
+		c.queue.Add(key)
+	}
+	c.loseNodes()
+	c.retry()
+}
+
+// loseNodes fails the reservations whose nodes are not what they were. c.mu is held.
+func (c *Controller) loseNodes() {
+	for _, r := range c.records {
+		if r.status.Phase == v1alpha1.ReservationAvailable {
+			c.loseNodesOf(r)
+		}
+	}
+}
+
+func (c *Controller) loseNodesOf(r *record) {
+	for i := range r.slots {
+		status := &r.status.Slots[i]
+		if !r.slots[i].held {
+			continue
+		}
+		node, ok := c.Nodes.Node(status.NodeName)
+		switch {
+		case !ok:
+			c.fail(r, cause{reasonNodeGone, fmt.Sprintf("node %s is gone", status.NodeName)})
+		case status.NodeUID != "" && status.NodeUID != node.UID:
+			c.fail(r, cause{reasonNodeGone, fmt.Sprintf("node %s was deleted, and another one has its name", status.NodeName)})
+		default:
+			status.NodeUID = node.UID
+		}
+	}
+}
+
+// orphans remembers how holds ended whose objects are not known: an object made
+// by the server may be used up before the watch tells of it. The oldest are
+// forgotten: two generations are kept.
+type orphans struct{ recent, earlier map[ledger.HoldRef]ending }
+
+// orphanGeneration is how many endings make a generation; the watch is never
+// that far behind.
+const orphanGeneration = 1 << 14
+
+func newOrphans() orphans { return orphans{recent: map[ledger.HoldRef]ending{}} }
+
+func (o *orphans) add(ref ledger.HoldRef, end ending) {
+	if len(o.recent) >= orphanGeneration {
+		o.earlier, o.recent = o.recent, make(map[ledger.HoldRef]ending, orphanGeneration)
+	}
+	o.recent[ref] = end
+}
+
+func (o *orphans) get(ref ledger.HoldRef) (ending, bool) {
+	if end, ok := o.recent[ref]; ok {
+		return end, true
+	}
+	end, ok := o.earlier[ref]
+	return end, ok
+}
+
+func (o *orphans) forget(ref ledger.HoldRef) {
+	delete(o.recent, ref)
+	delete(o.earlier, ref)
+}

@@ -1,0 +1,289 @@
+package reservations
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// record is what the server knows of one Reservation. Its methods are the steps
+// of its life; none has a clock, calls the ledger or reaches the API server.
+type record struct {
+	// rsv is the newest state of the object; it is shared and not changed.
+	rsv *v1alpha1.Reservation
+	// status is what the object is to say.
+	status v1alpha1.ReservationStatus
+	slots  []slotRecord // in the order of the spec
+	byName map[string]int
+	// failure is why the reservation is being given up; its holds are released,
+	// and when the last one is gone it fails for this.
+	failure *cause
+	// told is when the message of a pending reservation was last changed.
+	told time.Time
+	// placing is true while the ledger is being asked for the holds: they may
+	// end before anybody knows that they were granted.
+	placing bool
+	// promised: the room was held before the object existed, so that losing it
+	// is an end and no reason to wait.
+	promised bool
+	// refusedTTL is the last ttl that was refused, so that this is told once.
+	refusedTTL time.Duration
+}
+
+// slotRecord is one slot: held while the ledger has its hold, as far as known.
+type slotRecord struct {
+	held bool
+	end  ending
+	// releasing: the slot is given back as soon as the object says so.
+	releasing bool
+}
+
+// ending is how a hold ended: the type of the ledger's event, and the pod that
+// ended it, if one did. The zero value is a hold that has not ended.
+type ending struct {
+	how ledger.EventType
+	pod ledger.PodRef
+}
+
+// cause is a reason and a message, as conditions and Events have them.
+type cause struct{ reason, message string }
+
+func newRecord(rsv *v1alpha1.Reservation) *record {
+	r := &record{
+		rsv: rsv, status: *rsv.Status.DeepCopy(),
+		slots: make([]slotRecord, len(rsv.Spec.Slots)), byName: make(map[string]int, len(rsv.Spec.Slots)),
+	}
+	for i := range rsv.Spec.Slots {
+		r.byName[rsv.Spec.Slots[i].Name] = i
+	}
+	return r
+}
+
+func (r *record) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.rsv.Namespace, Name: r.rsv.Name}
+}
+
+func (r *record) final() bool { return r.status.Phase.IsFinal() }
+
+// pending reports whether the reservation waits to be placed.
+func (r *record) pending() bool {
+	return r.status.Phase == "" || r.status.Phase == v1alpha1.ReservationPending
+}
+
+// held lists the slots that the ledger holds, as far as known.
+func (r *record) held() []string {
+	var names []string
+	for i := range r.slots {
+		if r.slots[i].held {
+			names = append(names, r.rsv.Spec.Slots[i].Name)
+		}
+	}
+	return names
+}
+
+// holdsOn reports whether a slot is held on a node.
+func (r *record) holdsOn(node string) bool {
+	for i := range r.slots {
+		if r.slots[i].held && r.status.Slots[i].NodeName == node {
+			return true
+		}
+	}
+	return false
+}
+
+// tellAgain is how long the message of a pending reservation stays while its
+// reason does: messages have amounts, which change all the time.
+const tellAgain = 10 * time.Second
+
+// waits records why the reservation is not placed yet.
+func (r *record) waits(why cause, now time.Time) {
+	told := r.condition(v1alpha1.ConditionAvailable)
+	known := told.Reason == why.reason && told.ObservedGeneration == r.rsv.Generation
+	if known && now.Sub(r.told) < tellAgain {
+		return
+	}
+	r.told = now
+	r.status.Phase = v1alpha1.ReservationPending
+	r.describe(why, now)
+}
+
+// where is the node of a slot.
+type where struct {
+	name string
+	uid  types.UID
+}
+
+// granted records that the room is held since availableAt, on the nodes given in
+// the order of the slots, until deadline (zero: for ever). Slots are not held
+// yet; hold says which are.
+func (r *record) granted(nodes []where, availableAt, deadline, now time.Time) {
+	r.status.Phase = v1alpha1.ReservationAvailable
+	r.status.AvailableAt = &metav1.Time{Time: availableAt}
+	r.setDeadline(deadline)
+	r.status.Slots = make([]v1alpha1.SlotStatus, len(r.slots))
+	for i := range r.slots {
+		r.status.Slots[i] = v1alpha1.SlotStatus{
+			Name: r.rsv.Spec.Slots[i].Name, NodeName: nodes[i].name, NodeUID: nodes[i].uid, State: v1alpha1.SlotReserved,
+		}
+	}
+	r.describe(cause{reason: reasonHeld}, now)
+}
+
+// hold records that the ledger holds a slot. If the hold has ended meanwhile,
+// that stays known.
+func (r *record) hold(i int) { r.slots[i].held = true }
+
+func (r *record) setDeadline(at time.Time) {
+	r.status.ExpiresAt = nil
+	if !at.IsZero() {
+		r.status.ExpiresAt = &metav1.Time{Time: at}
+	}
+}
+
+// deadline returns when the reservation expires; zero means never.
+func (r *record) deadline() time.Time {
+	if r.status.ExpiresAt == nil {
+		return time.Time{}
+	}
+	return r.status.ExpiresAt.Time
+}
+
+// extended returns the deadline that a ttl gives an available reservation, and
+// whether that is later than the one it has.
+func (r *record) extended(ttl time.Duration) (deadline time.Time, later bool) {
+	current := r.deadline()
+	if r.status.AvailableAt == nil || current.IsZero() {
+		return current, false
+	}
+	if ttl == 0 {
+		return time.Time{}, true
+	}
+	deadline = convert.DeadlineAfter(r.status.AvailableAt.Time, ttl)
+	return deadline, deadline.After(current)
+}
+
+// ended notes how the hold of a slot ended, for project to act on. It reports
+// false where the hold was none of this reservation's.
+func (r *record) ended(slot string, end ending) bool {
+	i, ok := r.byName[slot]
+	if !ok || (!r.slots[i].held && !r.placing) {
+		return false
+	}
+	r.slots[i].end = end
+	return true
+}
+
+// project brings the slots up to what the ledger has for them, and ends the
+// reservation when none of them is held any more. A slot without a hold whose
+// end is not known yet stays as it is: the ledger's event is on its way.
+func (r *record) project(holds []ledger.HoldView, now time.Time) {
+	if r.status.Phase != v1alpha1.ReservationAvailable {
+		return
+	}
+	views := make(map[string]*ledger.HoldView, len(holds))
+	for i := range holds {
+		views[holds[i].Ref.Slot] = &holds[i]
+	}
+	held := 0
+	for i := range r.slots {
+		s, status := &r.slots[i], &r.status.Slots[i]
+		switch {
+		case !s.held:
+			continue
+		case s.end.how != "":
+			s.held = false
+			closeSlot(status, s.end)
+			continue
+		case s.releasing:
+			status.State, status.Pods = v1alpha1.SlotReleased, nil
+		case views[status.Name] != nil:
+			showConsumers(status, views[status.Name].Consumers)
+		}
+		held++
+	}
+	if held > 0 {
+		r.describe(cause{reason: reasonHeld}, now)
+		return
+	}
+	phase, why := r.outcome()
+	r.finish(phase, why, now)
+}
+
+func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer) {
+	status.State, status.Pods = v1alpha1.SlotReserved, nil
+	for _, c := range consumers {
+		if c.State == ledger.Bound {
+			status.State = v1alpha1.SlotConsumed
+			status.Pods = append(status.Pods, convert.PodOf(c.Pod))
+		}
+	}
+}
+
+// closeSlot shows a slot whose hold has ended. Pods that shared it keep what
+// they use.
+func closeSlot(status *v1alpha1.SlotStatus, end ending) {
+	switch {
+	case end.how == ledger.HoldConsumed:
+		status.State, status.Pods = v1alpha1.SlotConsumed, []v1alpha1.PodReference{convert.PodOf(end.pod)}
+	case status.State == v1alpha1.SlotConsumed && len(status.Pods) > 0:
+	default:
+		status.State, status.Pods = v1alpha1.SlotReleased, nil
+	}
+}
+
+// outcome tells how a reservation ended that holds nothing any more.
+func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
+	if r.failure != nil {
+		return v1alpha1.ReservationFailed, *r.failure
+	}
+	for i := range r.slots {
+		if end := r.slots[i].end; end.how == ledger.HoldPreempted {
+			return v1alpha1.ReservationPreempted, cause{
+				string(v1alpha1.ReservationPreempted), fmt.Sprintf("pod %s has a higher priority and took the room", end.pod),
+			}
+		}
+	}
+	used := r.consumed()
+	for i := range r.slots {
+		if r.slots[i].end.how == ledger.HoldExpired {
+			return v1alpha1.ReservationExpired, cause{
+				string(v1alpha1.ReservationExpired),
+				fmt.Sprintf("the ttl is over; pods used %d of %d slots", used, len(r.slots)),
+			}
+		}
+	}
+	if used > 0 {
+		return v1alpha1.ReservationSucceeded, cause{
+			string(v1alpha1.ReservationSucceeded), fmt.Sprintf("pods used %d of %d slots", used, len(r.slots)),
+		}
+	}
+	return v1alpha1.ReservationFailed, cause{
+		reasonReleased, "all slots were given back unused: the pods they were for are gone, or run elsewhere",
+	}
+}
+
+// finish ends the reservation.
+func (r *record) finish(phase v1alpha1.ReservationPhase, why cause, now time.Time) {
+	r.status.Phase = phase
+	for i := range r.slots {
+		r.slots[i].held = false
+	}
+	r.describe(why, now)
+}
+
+// consumed counts the slots that pods use or used up.
+func (r *record) consumed() int {
+	count := 0
+	for i := range r.status.Slots {
+		if r.status.Slots[i].State == v1alpha1.SlotConsumed {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,92 @@
+package reservations
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// Reasons of the Available condition. Those of a refused slot are the ledger's,
+// and that of an end without another reason is the final phase.
+const (
+	reasonHeld            = "AllSlotsHeld"
+	reasonReleased        = "AllSlotsReleased"
+	reasonNodeGone        = "NodeGone"
+	reasonInvalidSpec     = "InvalidSpec"
+	reasonTTLTooLong      = "TTLTooLong"
+	reasonNoNodeFits      = "NoNodeFits"
+	reasonReservedAlready = "PodReservedAlready"
+	reasonRoomLost        = "RoomLost"
+	reasonNotGranted      = "NotGranted"
+	// reasonNotFinished is of the Finished condition, while it is False.
+	reasonNotFinished = "NotFinished"
+)
+
+// describe writes what follows from the phase and the slots: the conditions and
+// the printer's columns.
+func (r *record) describe(why cause, now time.Time) {
+	r.status.ObservedGeneration = r.rsv.Generation
+	r.status.Consumed = fmt.Sprintf("%d/%d", r.consumed(), len(r.slots))
+	r.status.NodeName = nodeColumn(r.status.Slots)
+	available, finished := metav1.ConditionFalse, metav1.ConditionFalse
+	finish := cause{reason: reasonNotFinished}
+	switch {
+	case r.final():
+		finished, finish = metav1.ConditionTrue, cause{string(r.status.Phase), why.message}
+	case r.status.Phase == v1alpha1.ReservationAvailable:
+		available = metav1.ConditionTrue
+		why.message = "every slot is held, or used by a pod"
+	}
+	r.setCondition(v1alpha1.ConditionAvailable, available, why, now)
+	r.setCondition(v1alpha1.ConditionFinished, finished, finish, now)
+}
+
+func (r *record) setCondition(kind string, status metav1.ConditionStatus, why cause, now time.Time) {
+	apimeta.SetStatusCondition(&r.status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: why.reason, Message: clip(why.message, maxMessage),
+		ObservedGeneration: r.rsv.Generation, LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
+	})
+}
+
+// condition returns the condition of a type, empty where there is none.
+func (r *record) condition(kind string) metav1.Condition {
+	if c := apimeta.FindStatusCondition(r.status.Conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+// finishedAt returns when the reservation ended.
+func (r *record) finishedAt() time.Time {
+	return r.condition(v1alpha1.ConditionFinished).LastTransitionTime.Time
+}
+
+// maxMessage is far below what the API takes; a message is for people.
+const maxMessage = 1000
+
+func clip(text string, length int) string {
+	if len(text) <= length {
+		return text
+	}
+	return strings.ToValidUTF8(text[:length-3], "") + "..."
+}
+
+// nodeColumn names the first node, and how many other nodes there are.
+func nodeColumn(slots []v1alpha1.SlotStatus) string {
+	if len(slots) == 0 {
+		return ""
+	}
+	nodes := map[string]struct{}{}
+	for i := range slots {
+		nodes[slots[i].NodeName] = struct{}{}
+	}
+	if len(nodes) == 1 {
+		return slots[0].NodeName
+	}
+	return fmt.Sprintf("%s +%d", slots[0].NodeName, len(nodes)-1)
+}

@@ -1,0 +1,201 @@
+package reservations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// Writes that fail are repeated after retryFirst, then after twice as long each
+// time, up to retryMost. One write may take writeTimeout.
+const (
+	retryFirst   = 100 * time.Millisecond
+	retryMost    = 10 * time.Second
+	writeTimeout = 10 * time.Second
+)
+
+// work brings one object after another up to date.
+func (c *Controller) work(ctx context.Context) {
+	if waitFor(ctx, c.ready) != nil {
+		return
+	}
+	for {
+		key, stopping := c.queue.Get()
+		if stopping {
+			return
+		}
+		err := c.bring(ctx, key)
+		if err != nil && ctx.Err() == nil {
+			c.Log.WithError(err).WithField("reservation", key.String()).Warn("could not write a reservation; will try again")
+			c.queue.AddRateLimited(key)
+		} else {
+			c.queue.Forget(key)
+		}
+		c.queue.Done(key)
+	}
+}
+
+// step is what the API server has to be told next.
+type step int
+
+const (
+	stepNone step = iota
+	stepWrite
+	stepDelete
+)
+
+// bring makes the API server's object what it has to be.
+func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error {
+	next, uid := c.next(key)
+	switch next {
+	case stepWrite:
+		if err := c.writeStatus(ctx, key); err != nil {
+			return err
+		}
+		if next, uid = c.next(key); next == stepDelete {
+			return c.delete(ctx, key, uid)
+		}
+		return nil
+	case stepDelete:
+		return c.delete(ctx, key, uid)
+	default:
+		return nil
+	}
+}
+
+// next projects the ledger on the record and says what is to be done.
+func (c *Controller) next(key types.NamespacedName) (step, types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.catchUp()
+	r := c.records[key]
+	if r == nil {
+		return stepNone, ""
+	}
+	c.project(r)
+	written := apiequality.Semantic.DeepEqual(&r.status, &r.rsv.Status)
+	if !r.final() {
+		if written {
+			return stepNone, ""
+		}
+		return stepWrite, r.rsv.UID
+	}
+	phase := r.status.Phase
+	if convert.MadeByServer(r.rsv) && (written || phase == v1alpha1.ReservationSucceeded || phase == v1alpha1.ReservationExpired) {
+		return stepDelete, r.rsv.UID
+	}
+	if !written {
+		return stepWrite, r.rsv.UID
+	}
+	if left := r.finishedAt().Add(c.FinishedTTL).Sub(c.now()); left > 0 {
+		c.queue.AddAfter(key, left)
+		return stepNone, ""
+	}
+	return stepDelete, r.rsv.UID
+}
+
+// project brings a record up to the ledger. c.mu is held.
+func (c *Controller) project(r *record) {
+	if r.status.Phase != v1alpha1.ReservationAvailable {
+		return
+	}
+	r.project(c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name), c.now())
+	if r.final() {
+		c.settled(r)
+		available := r.condition(v1alpha1.ConditionAvailable)
+		c.ended(r, cause{available.Reason, available.Message})
+	}
+}
+
+// errConflicts is returned when somebody else changed the object each time.
+var errConflicts = errors.New("somebody else keeps changing it")
+
+// writeStatus writes the record's status until the object has it.
+func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	client := c.Client.GlobalreserveV1alpha1().Reservations(key.Namespace)
+	for range 5 {
+		rsv := c.toWrite(key)
+		if rsv == nil {
+			return nil
+		}
+		written, err := client.UpdateStatus(ctx, rsv, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			written, err = client.Get(ctx, key.Name, metav1.GetOptions{})
+		} else if err == nil {
+			c.take(written)
+			return nil
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			c.gone(key, rsv.UID)
+			return nil
+		case err != nil:
+			return fmt.Errorf("writing the status: %w", err)
+		}
+		c.take(written)
+	}
+	return errConflicts
+}
+
+// toWrite returns the object with the status it is to have; nil where it has it.
+func (c *Controller) toWrite(key types.NamespacedName) *v1alpha1.Reservation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.records[key]
+	if r == nil || apiequality.Semantic.DeepEqual(&r.status, &r.rsv.Status) {
+		return nil
+	}
+	rsv := *r.rsv // shared: only the status differs
+	rsv.Status = *r.status.DeepCopy()
+	return &rsv
+}
+
+// take takes in a state of an object that the API server answered with.
+func (c *Controller) take(rsv *v1alpha1.Reservation) {
+	rsv.ManagedFields = nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.records[keyOf(rsv)]; r != nil && r.rsv.UID == rsv.UID {
+		c.observe(rsv, false)
+	}
+}
+
+// delete removes an object that has served its time.
+func (c *Controller) delete(ctx context.Context, key types.NamespacedName, uid types.UID) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err := c.Client.GlobalreserveV1alpha1().Reservations(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // another object has the name
+		c.gone(key, uid)
+		return nil
+	case err != nil:
+		return fmt.Errorf("deleting it after its end: %w", err)
+	default:
+		return nil
+	}
+}
+
+// gone drops an object that the API server does not have and the watch will not
+// tell of any more.
+func (c *Controller) gone(key types.NamespacedName, uid types.UID) {
+	if c.source.has(key.String()) {
+		return // the watch is about to
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(key, uid)
+}
