@@ -53,16 +53,14 @@ func (f ListenerFuncs) PodBypassed(pod *podinfo.Info) {
 }
 
 // RoomKeeper decides whether the room of a pod that is gone is kept for another.
-// It is called while the change is being recorded, so it must be quick, and it
-// must not use the Cache.
 type RoomKeeper interface {
 	// Keep returns the hold that takes the place of a pod that had a node: it was
 	// deleted, or has finished while being deleted. last is the pod's last state.
-	// keep is false where its room becomes free.
-	Keep(last *podinfo.Info) (hold ledger.Hold, keep bool)
-	// Kept tells that the hold is there now. It does not come where the pod had no
-	// room to keep.
-	Kept(last *podinfo.Info, hold ledger.Hold)
+	// keep is false where its room becomes free. kept is called once the hold is
+	// there, and not at all where the pod had no room to keep. Both are called
+	// while the change is being recorded, so they must be quick, and they must
+	// not use the Cache.
+	Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool)
 }
 
 // Options configures a Cache. The zero value is usable.

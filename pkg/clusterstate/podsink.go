@@ -164,9 +164,9 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *podRecord, version uint6
 // step. c.apply is held.
 func (c *Cache) end(last *podRecord, version uint64) {
 	if keeper := c.options.Rooms; keeper != nil && last.Node != "" {
-		if hold, keep := keeper.Keep(&last.Info); keep {
+		if hold, kept, keep := keeper.Keep(&last.Info); keep {
 			if c.ledger.RemovePodHolding(last.Ref, version, hold) {
-				keeper.Kept(&last.Info, hold)
+				kept()
 			}
 			return
 		}

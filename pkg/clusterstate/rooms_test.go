@@ -20,23 +20,22 @@ type keeper struct {
 	kept  []string
 }
 
-func (k *keeper) Keep(last *podinfo.Info) (ledger.Hold, bool) {
+func (k *keeper) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, last.Ref.Name)
 	if last.Marks == nil || last.Marks.Keep != podinfo.KeepYes {
-		return ledger.Hold{}, false
+		return ledger.Hold{}, nil, false
 	}
-	return ledger.Hold{
+	hold = ledger.Hold{
 		Ref:  ledger.HoldRef{Namespace: last.Ref.Namespace, Name: last.Ref.Name, Slot: "room"},
 		Node: last.Node, Request: last.Request, Policy: ledger.Once,
+	}
+	return hold, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.kept = append(k.kept, last.Ref.Name+" as "+hold.Ref.String())
 	}, true
-}
-
-func (k *keeper) Kept(last *podinfo.Info, hold ledger.Hold) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.kept = append(k.kept, last.Ref.Name+" as "+hold.Ref.String())
 }
 
 func keepRoom(p *v1.Pod) { p.Annotations = map[string]string{"globalreserve.io/reservation": "true"} }

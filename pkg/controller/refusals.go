@@ -23,6 +23,7 @@ type refusal struct {
 	// after it is news to the pod.
 	revision uint64
 	at       time.Time
+	promised bool // it is woken whatever is free
 }
 
 // refusals remembers the last refusal of every pod that is still pending.

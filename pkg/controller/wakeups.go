@@ -46,11 +46,23 @@ type PodPatcher interface {
 	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
 }
 
-// WakeupOptions configures Wakeups; all fields are needed.
+// Reservations says which reserved room pods may use.
+type Reservations interface {
+	// Candidates returns the holds a pod may use, the preferred ones first.
+	Candidates(pod *podinfo.Info) []ledger.HoldRef
+}
+
+// WakeupOptions configures Wakeups. All fields are needed that do not say
+// otherwise.
 type WakeupOptions struct {
 	Ledger  *ledger.Ledger
 	Patcher PodPatcher
 	Log     logrus.FieldLogger
+	// Reservations is nil where pods use no holds but those kept for them alone.
+	Reservations Reservations
+	// Steer wakes a pod by sending it to a node that holds room for it. It reports
+	// false where the pod has to be woken otherwise. nil never does.
+	Steer func(pod *podinfo.Info) bool
 	// OnWakeup is called after each pod that was woken.
 	OnWakeup func()
 }
@@ -60,6 +72,7 @@ type WakeupOptions struct {
 // was given back, a bind failed), and, where schedulers hear of it themselves,
 // for pods refused just before (see raceWindow). Pods are woken in order of
 // priority, and only if they fit one of the nodes with freed room at that moment.
+// Room newly held frees nothing, but wakes the pods that may use it.
 type Wakeups struct {
 	WakeupOptions
 	refused refusals
@@ -86,7 +99,10 @@ type freedRoom struct {
 	// silent is the last revision at which it was freed without an event that
 	// schedulers watch; 0 if there was none.
 	silent uint64
-	at     time.Time
+	// held is the last revision at which a hold was placed there; 0 if there was
+	// none.
+	held uint64
+	at   time.Time
 }
 
 // newsTo reports whether a scheduler that was refused does not know of the room.
@@ -96,6 +112,12 @@ func (f freedRoom) newsTo(r *refusal) bool {
 
 // NewWakeups returns Wakeups that are not started.
 func NewWakeups(o WakeupOptions) *Wakeups {
+	if o.Reservations == nil {
+		o.Reservations = noReservations{}
+	}
+	if o.Steer == nil {
+		o.Steer = func(*podinfo.Info) bool { return false }
+	}
 	return &Wakeups{
 		WakeupOptions: o,
 		refused:       refusals{byUID: map[types.UID]refusal{}},
@@ -115,12 +137,14 @@ func (w *Wakeups) Refused(pod *podinfo.Info, revision uint64) {
 	}
 	w.refused.add(refusal{pod: pod, revision: revision, at: time.Now()})
 	if w.lastFreed.Load() > revision {
-		w.markLate(pod.Ref.UID)
-		select {
-		case w.kick <- struct{}{}:
-		default:
-		}
+		w.tryLate(pod.Ref.UID)
 	}
+}
+
+// Wake wakes a pod whatever is free: it was promised another attempt.
+func (w *Wakeups) Wake(pod *podinfo.Info) {
+	w.refused.add(refusal{pod: pod, at: time.Now(), promised: true})
+	w.tryLate(pod.Ref.UID)
 }
 
 // Settled forgets a pod: it is bound, or gone.
@@ -142,6 +166,14 @@ func (w *Wakeups) Start() {
 func (w *Wakeups) Stop() {
 	w.cancel()
 	w.done.Wait()
+}
+
+func (w *Wakeups) tryLate(uid types.UID) {
+	w.markLate(uid)
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
 }
 
 func (w *Wakeups) markLate(uid types.UID) {
@@ -206,7 +238,7 @@ func (w *Wakeups) readEvents(seen uint64) (uint64, map[string]freedRoom) {
 			// Too much has happened to tell where: treat every node as freed.
 			seen = w.Ledger.Revision()
 			w.Ledger.VisitNodes(func(name string) {
-				freed[name] = freedRoom{revision: seen, silent: seen, at: time.Now()}
+				freed[name] = freedRoom{revision: seen, silent: seen, held: seen, at: time.Now()}
 			})
 			events = events[:0]
 		}
@@ -220,9 +252,10 @@ func (w *Wakeups) readEvents(seen uint64) (uint64, map[string]freedRoom) {
 	}
 	for node, f := range freed {
 		f.silent = max(f.silent, w.history[node].silent)
+		f.held = max(f.held, w.history[node].held)
 		w.history[node] = f
-		if f.revision > w.lastFreed.Load() {
-			w.lastFreed.Store(f.revision)
+		if newest := max(f.revision, f.held); newest > w.lastFreed.Load() {
+			w.lastFreed.Store(newest)
 		}
 	}
 	return seen, freed
@@ -238,14 +271,19 @@ func noteFreed(freed map[string]freedRoom, e *ledger.Event) {
 		silent = e.State != ledger.Bound // schedulers hear only of bound pods going
 	case ledger.ClaimMoved:
 		node, silent = e.MovedFrom, true
-	case ledger.ClaimResized, ledger.NodeUpdated:
+	case ledger.ClaimResized, ledger.NodeUpdated, ledger.HoldPlaced:
 	default:
 		return
 	}
 	f := freed[node]
-	f.revision, f.at = e.Revision, time.Now()
-	if silent {
-		f.silent = e.Revision
+	f.at = time.Now()
+	switch {
+	case e.Type == ledger.HoldPlaced:
+		f.held = e.Revision
+	case silent:
+		f.silent, f.revision = e.Revision, e.Revision
+	default:
+		f.revision = e.Revision
 	}
 	freed[node] = f
 }
@@ -266,13 +304,14 @@ func (w *Wakeups) pruneHistory() {
 func (w *Wakeups) wakeAll(ctx context.Context, refused []refusal, freed map[string]freedRoom) (failed bool) {
 	for i := range refused {
 		r := &refused[i]
-		if !w.fitsFreed(r, freed) {
+		held := w.fitsHeld(r, freed)
+		if !held && !r.promised && !w.fitsFreed(r, freed) {
 			continue
 		}
 		if w.limiter.Wait(ctx) != nil {
 			return false // stopping
 		}
-		if !w.wakePod(ctx, r) {
+		if !w.wakePod(ctx, r, held) {
 			w.markLate(r.pod.Ref.UID)
 			failed = true
 		}
@@ -286,7 +325,7 @@ func (w *Wakeups) fitsFreed(r *refusal, freed map[string]freedRoom) bool {
 	const chunk = 64 // most pods fit the first nodes, if any
 	nodes := make([]string, 0, chunk)
 	verdicts := make([]ledger.Verdict, 0, chunk)
-	placement := r.pod.Placement("")
+	placement := w.placement(r.pod)
 	fits := func() bool {
 		verdicts = w.Ledger.AppendFit(verdicts[:0], &placement, nodes)
 		nodes = nodes[:0]
@@ -303,12 +342,38 @@ func (w *Wakeups) fitsFreed(r *refusal, freed map[string]freedRoom) bool {
 	return len(nodes) > 0 && fits()
 }
 
-// wakePod patches one pod. It reports false where it should be tried again.
-func (w *Wakeups) wakePod(ctx context.Context, r *refusal) bool {
+func (w *Wakeups) placement(pod *podinfo.Info) ledger.Placement {
+	placement := pod.Placement("")
+	placement.Holds = w.Reservations.Candidates(pod)
+	return placement
+}
+
+// fitsHeld reports whether the pod could use a hold that is new to it.
+func (w *Wakeups) fitsHeld(r *refusal, freed map[string]freedRoom) bool {
+	for _, f := range freed {
+		if f.held > r.revision {
+			placement := w.placement(r.pod)
+			return slices.ContainsFunc(w.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool {
+				return freed[h.Node].held > r.revision
+			})
+		}
+	}
+	return false
+}
+
+// wakePod wakes one pod, by sending it to a node if that is what it waited for,
+// else by a patch. It reports false where it should be tried again.
+func (w *Wakeups) wakePod(ctx context.Context, r *refusal, held bool) bool {
 	log := w.Log.WithFields(logrus.Fields{"pod": r.pod.Ref.String(), "uid": r.pod.Ref.UID})
 	latest, pending := w.refused.get(r.pod.Ref.UID)
 	if !pending || latest.revision != r.revision {
 		return true // settled, or it has been tried again meanwhile
+	}
+	if held && w.Steer(r.pod) {
+		w.refused.forget(r.pod.Ref.UID)
+		w.OnWakeup()
+		log.WithField("priority", r.pod.Priority).Info("sent a pending pod to room that is held for it")
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
@@ -328,3 +393,7 @@ func (w *Wakeups) wakePod(ctx context.Context, r *refusal) bool {
 		return false
 	}
 }
+
+type noReservations struct{}
+
+func (noReservations) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }

@@ -45,6 +45,29 @@ type Refusals interface {
 	Refused(pod *podinfo.Info, revision uint64)
 }
 
+// Reservations says which reserved room pods may use.
+type Reservations interface {
+	// Candidates returns the holds a pod may use, the preferred ones first.
+	Candidates(pod *podinfo.Info) []ledger.HoldRef
+}
+
+// Steering brings pods to the nodes that hold room for them.
+type Steering interface {
+	// Direct plans a pod for one of the holds it could be bound with now. It
+	// returns the node that alone should be kept of those offered; elsewhere says
+	// that all should be refused, because the pod comes back with another one.
+	Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (node string, elsewhere bool)
+	// Plan does the same for a pod that has its choice, and returns the node to
+	// prefer.
+	Plan(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (node string, ok bool)
+}
+
+// Preemptors remembers the pods whose binds may end preemptible holds.
+type Preemptors interface {
+	Allow(pod types.UID)
+	Withdraw(pod types.UID)
+}
+
 // Metrics counts requests and decisions.
 type Metrics interface {
 	httpjson.Observer
@@ -64,7 +87,8 @@ type Scoring struct {
 	// Resources are those a node is judged by, with weights above 0.
 	Resources []ResourceWeight
 	// ReservationMatch is from 0 (none) to 10 (above everything else): the
-	// preference for the node that holds the pod's own reservation.
+	// preference for the node that holds the pod's own reservation, or room that
+	// it may use. With 10, filter keeps no other node as long as that one will do.
 	ReservationMatch int64
 }
 
@@ -74,7 +98,7 @@ type ResourceWeight struct {
 	Weight int64
 }
 
-// Options configures an Extender. All but Log and MaxBody are required.
+// Options configures an Extender. All are required that do not say otherwise.
 type Options struct {
 	Ledger   *ledger.Ledger
 	Binder   Binder
@@ -83,7 +107,11 @@ type Options struct {
 	Refusals Refusals
 	Metrics  Metrics
 	Policy   Policy
-	Log      *logrus.Logger // nil means none
+	// Reservations, Steering and Preemptors come together, or not at all.
+	Reservations Reservations
+	Steering     Steering
+	Preemptors   Preemptors
+	Log          *logrus.Logger // nil means none
 	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
 	// enough for a thousand whole nodes.
 	MaxBody int64
@@ -109,6 +137,9 @@ func New(o Options) *Extender {
 		o.Log = logrus.New()
 		o.Log.SetOutput(io.Discard)
 		o.Log.SetLevel(logrus.PanicLevel)
+	}
+	if o.Reservations == nil || o.Steering == nil || o.Preemptors == nil {
+		o.Reservations, o.Steering, o.Preemptors = unreserved{}, unreserved{}, unreserved{}
 	}
 	return &Extender{o: o}
 }

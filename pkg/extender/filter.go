@@ -16,6 +16,7 @@ import (
 // scratch is memory that is used anew for every request.
 type scratch struct {
 	verdicts []ledger.Verdict
+	second   []ledger.Verdict
 	usage    []ledger.Usage
 }
 
@@ -52,8 +53,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	s := e.scratch.get()
 	defer e.scratch.put(s)
 	revision := e.o.Ledger.Revision()
-	placement := pod.Placement("")
-	s.verdicts = e.o.Ledger.AppendFit(s.verdicts[:0], &placement, names)
+	e.decide(pod, names, s)
 	result := filterResult{names: names, items: items, verdicts: s.verdicts}
 	httpjson.Write(w, http.StatusOK, &result)
 	e.report(pod, &result, revision)

@@ -63,7 +63,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 		return asBadRequest(err)
 	}
 	candidates := a.candidates()
-	kept := keepFitting(e.o.Ledger, pod, candidates)
+	kept := e.keepFitting(pod, candidates)
 	httpjson.Write(w, http.StatusOK, &extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: kept})
 	outcome := resultGranted
 	if len(kept) == 0 {
@@ -79,7 +79,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 // keepFitting returns the candidates on which the pod would fit without the
 // victims. A node without victims is left out: there is nothing to preempt, and
 // kube-scheduler takes one in the answer for an error of the whole call.
-func keepFitting(l *ledger.Ledger, pod *podinfo.Info, candidates map[string]*extenderv1.MetaVictims) map[string]*extenderv1.MetaVictims {
+func (e *Extender) keepFitting(pod *podinfo.Info, candidates map[string]*extenderv1.MetaVictims) map[string]*extenderv1.MetaVictims {
 	kept := make(map[string]*extenderv1.MetaVictims, len(candidates))
 	for node, meta := range candidates {
 		if meta == nil {
@@ -93,8 +93,9 @@ func keepFitting(l *ledger.Ledger, pod *podinfo.Info, candidates map[string]*ext
 				uids = append(uids, types.UID(p.UID))
 			}
 		}
-		placement := pod.Placement(node)
-		if len(uids) > 0 && l.FitWithout(&placement, uids).Reason == ledger.Fits {
+		placement := e.placement(pod)
+		placement.Node = node
+		if len(uids) > 0 && e.o.Ledger.FitWithout(&placement, uids).Reason == ledger.Fits {
 			kept[node] = keep
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // prioritize scores the nodes by how much of them is used, and prefers the node
-// that holds the pod's own reservation.
+// that holds the pod's own reservation, or room the pod may use.
 func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	var a args
 	if err := httpjson.Decode(w, r, e.o.MaxBody, &a); err != nil {
@@ -44,14 +44,14 @@ func (e *Extender) score(pod *podinfo.Info, names []string, s *scratch) []int64 
 	scoring := e.o.Policy.Scoring()
 	factors, columns := factors(&scoring, e.o.Ledger.Table(), pod.Request)
 	s.usage = e.o.Ledger.AppendUsage(s.usage[:0], names, columns)
-	claim, claimed := e.o.Ledger.Claim(pod.Ref)
+	home, preferred := e.home(pod, names)
 	match := min(max(scoring.ReservationMatch, extenderv1.MinExtenderPriority), extenderv1.MaxExtenderPriority)
 	scores := make([]int64, len(names))
 	for i, name := range names {
 		usage := s.usage[i*len(columns) : (i+1)*len(columns)]
-		own := claimed && claim.Node == name
+		own := preferred && home == name
 		scores[i] = nodeScore(factors, usage, scoring.LeastAllocated, own)
-		if claimed {
+		if preferred {
 			scores[i] = prefer(scores[i], match, own)
 		}
 	}
@@ -127,8 +127,8 @@ func scaled(part, whole int64) int64 {
 	return int64(quotient)
 }
 
-// prefer makes room in the scale for the node of the pod's own reservation: all
-// scores shrink to what match leaves of it, and the own node gets match on top.
+// prefer makes room in the scale for the pod's home: all scores shrink to what
+// match leaves of it, and the home gets match on top.
 func prefer(score, match int64, own bool) int64 {
 	score = score * (extenderv1.MaxExtenderPriority - match) / extenderv1.MaxExtenderPriority
 	if own {

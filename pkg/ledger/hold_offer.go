@@ -26,3 +26,10 @@ func (l *Ledger) UsableHolds(p *Placement) []UsableHold {
 	}
 	return usable
 }
+
+// HasHolds reports whether there are any holds.
+func (l *Ledger) HasHolds() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.holds) > 0
+}

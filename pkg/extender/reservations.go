@@ -1,0 +1,109 @@
+package extender
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// placement asks for room for a pod with the holds it may use.
+func (e *Extender) placement(pod *podinfo.Info) ledger.Placement {
+	placement := pod.Placement("")
+	placement.Holds = e.o.Reservations.Candidates(pod)
+	return placement
+}
+
+// decide fills in s.verdicts for a filter call.
+func (e *Extender) decide(pod *podinfo.Info, names []string, s *scratch) {
+	placement := e.placement(pod)
+	s.verdicts = e.o.Ledger.AppendFit(s.verdicts[:0], &placement, names)
+	if !e.o.Ledger.HasHolds() {
+		return
+	}
+	if fitsAny(s.verdicts) {
+		e.o.Preemptors.Withdraw(pod.Ref.UID)
+	} else {
+		e.offerPreemptible(&placement, names, s)
+	}
+	e.direct(pod, &placement, names, s.verdicts)
+}
+
+func fitsAny(verdicts []ledger.Verdict) bool {
+	return slices.ContainsFunc(verdicts, func(v ledger.Verdict) bool { return v.Reason == ledger.Fits })
+}
+
+// offerPreemptible takes a second look for a pod that fits none of the nodes: it
+// may fit once preemptible holds of lower priority end. Its bind may end them
+// then.
+func (e *Extender) offerPreemptible(placement *ledger.Placement, names []string, s *scratch) {
+	short := func(v ledger.Verdict) bool {
+		return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict
+	}
+	uid := placement.Pod.UID
+	if _, claimed := e.o.Ledger.Claim(placement.Pod); claimed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
+		e.o.Preemptors.Withdraw(uid)
+		return
+	}
+	s.second = e.o.Ledger.AppendPreemptingFit(s.second[:0], placement, names)
+	if !fitsAny(s.second) {
+		e.o.Preemptors.Withdraw(uid)
+		return
+	}
+	e.o.Preemptors.Allow(uid)
+	for i, v := range s.second {
+		if v.Reason == ledger.Fits {
+			s.verdicts[i] = v
+		}
+	}
+}
+
+// direct keeps a pod that could use reserved room on the node that holds it, if
+// the policy puts that above everything else.
+func (e *Extender) direct(pod *podinfo.Info, placement *ledger.Placement, names []string, verdicts []ledger.Verdict) {
+	usable := e.o.Ledger.UsableHolds(placement)
+	if len(usable) == 0 || e.o.Policy.Scoring().ReservationMatch < extenderv1.MaxExtenderPriority {
+		return
+	}
+	node, elsewhere := e.o.Steering.Direct(pod, usable, names)
+	if i := slices.Index(names, node); !elsewhere && (i < 0 || verdicts[i].Reason != ledger.Fits) {
+		return
+	}
+	for i, name := range names {
+		if verdicts[i].Reason == ledger.Fits && name != node {
+			verdicts[i] = ledger.Verdict{Reason: ledger.ClaimedElsewhere}
+		}
+	}
+}
+
+// home returns the node that has room for the pod already: that of its claim,
+// else of the hold it is meant to use.
+func (e *Extender) home(pod *podinfo.Info, names []string) (node string, ok bool) {
+	if claim, claimed := e.o.Ledger.Claim(pod.Ref); claimed {
+		return claim.Node, true
+	}
+	placement := e.placement(pod)
+	usable := e.o.Ledger.UsableHolds(&placement)
+	if len(usable) == 0 {
+		return "", false
+	}
+	return e.o.Steering.Plan(pod, usable, names)
+}
+
+// unreserved stands in where there are no reservations.
+type unreserved struct{}
+
+func (unreserved) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }
+
+func (unreserved) Direct(*podinfo.Info, []ledger.UsableHold, []string) (string, bool) {
+	return "", false
+}
+
+func (unreserved) Plan(*podinfo.Info, []ledger.UsableHold, []string) (string, bool) {
+	return "", false
+}
+func (unreserved) Allow(types.UID)    {}
+func (unreserved) Withdraw(types.UID) {}

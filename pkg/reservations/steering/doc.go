@@ -1,0 +1,29 @@
+// Package steering brings pods to the nodes that hold room for them.
+//
+// A ledger that merely knows of a matching hold is not enough. kube-scheduler
+// looks at a sample of the nodes where there are more than a hundred, so it may
+// never ask about the node that holds the room; and it schedules the next pod
+// while the last one is still being bound, so that two pods choose the same hold
+// and another stays unused.
+//
+// So a pod is planned for one hold, and a hold that only one pod can use for one
+// pod. Filter then keeps the planned node alone. If the scheduler did not offer
+// that node, filter refuses all others once and the pod's
+// status.nominatedNodeName is set to it: kube-scheduler tries that node before
+// all others (kubernetes pkg/scheduler/schedule_one.go, evaluateNominatedNode),
+// and takes the change itself for a reason to try the pod again. The write waits
+// a moment, because kube-scheduler clears the field when an attempt fails, and
+// that attempt is still ending.
+//
+// A plan is a preference and no duty: after a few attempts that did not end in a
+// binding the pod is offered every node again, and a plan nobody renews stops
+// keeping others away. Where all candidates were offered and the planned node is
+// not among them, kube-scheduler's own filters refuse it, and nothing is done.
+//
+// A nomination is cleared when the pod can use the hold no more and is not bound.
+// What was nominated before a restart is forgotten: kube-scheduler clears it at
+// its next failed attempt.
+//
+// Only pods that a scheduler asked about are steered, because only then is it
+// known that the scheduler asks and will ask again.
+package steering

@@ -1,0 +1,182 @@
+package steering
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// The loops that write. One write takes at most writeTimeout, and after
+// maxFailures a nomination is given up.
+const (
+	writers      = 4
+	writeTimeout = 5 * time.Second
+	maxFailures  = 5
+)
+
+// Start runs the loops until Stop.
+func (s *Steering) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	wake, unsubscribe := s.Ledger.Subscribe()
+	s.done.Go(func() {
+		defer unsubscribe()
+		s.watch(ctx, wake)
+	})
+	for range writers {
+		s.done.Go(func() { s.write(ctx) })
+	}
+}
+
+// Stop ends the loops and waits for them.
+func (s *Steering) Stop() {
+	s.cancel()
+	s.queue.ShutDown()
+	s.done.Wait()
+}
+
+// watch looks at the nominations when the ledger has changed.
+func (s *Steering) watch(ctx context.Context, wake <-chan struct{}) {
+	delay := time.NewTimer(0)
+	defer delay.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		}
+		delay.Reset(sweepDelay)
+		select {
+		case <-ctx.Done():
+			return
+		case <-delay.C:
+		}
+		s.sweep()
+	}
+}
+
+// sweep finds the nominated pods that can use their holds no more.
+func (s *Steering) sweep() {
+	s.mu.Lock()
+	var nominated []*plan
+	for _, p := range s.plans {
+		if p.nominated != "" || p.wanted != "" {
+			nominated = append(nominated, p)
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(nominated, byAge)
+	for _, p := range nominated {
+		if s.stillUsable(p) {
+			continue
+		}
+		s.mu.Lock()
+		if s.plans[p.pod.Ref.UID] == p && p.wanted != clearing {
+			p.wanted = clearing
+			s.queue.Add(p.pod.Ref.UID)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// clearing is what a plan wants nominated whose nomination has to go. It is no
+// node's name.
+const clearing = "-"
+
+// stillUsable reports whether a pod has a claim, and so is being bound, or could
+// still be bound with the hold it was nominated for.
+func (s *Steering) stillUsable(p *plan) bool {
+	s.mu.Lock()
+	pod, hold := p.pod, p.hold
+	s.mu.Unlock()
+	if _, claimed := s.Ledger.Claim(pod.Ref); claimed {
+		return true
+	}
+	placement := pod.Placement("")
+	placement.Holds = []ledger.HoldRef{hold.Ref}
+	return slices.ContainsFunc(s.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool { return h.Ref == hold.Ref })
+}
+
+// write carries out what plans want.
+func (s *Steering) write(ctx context.Context) {
+	for {
+		uid, shutdown := s.queue.Get()
+		if shutdown {
+			return
+		}
+		if s.carryOut(ctx, uid) {
+			s.queue.Forget(uid)
+		} else {
+			s.queue.AddRateLimited(uid)
+		}
+		s.queue.Done(uid)
+	}
+}
+
+// carryOut writes for one pod. It reports false where it should be tried again.
+func (s *Steering) carryOut(ctx context.Context, uid types.UID) bool {
+	s.mu.Lock()
+	p := s.plans[uid]
+	if p == nil || p.wanted == "" {
+		s.mu.Unlock()
+		return true
+	}
+	pod, wanted, nominated := p.pod, p.wanted, p.nominated
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	var err error
+	switch {
+	case wanted != clearing:
+		err = s.Nominator.Nominate(ctx, pod.Ref, wanted)
+	case nominated != "":
+		err = s.Nominator.Clear(ctx, pod.Ref, nominated)
+	}
+	return s.written(uid, wanted, err)
+}
+
+// written takes note of a write and reports whether it need not be tried again.
+func (s *Steering) written(uid types.UID, wanted string, err error) bool {
+	s.mu.Lock()
+	p := s.plans[uid]
+	if p == nil {
+		s.mu.Unlock()
+		return true
+	}
+	log := s.Log.WithFields(map[string]any{"pod": p.pod.Ref.String(), "uid": uid, "node": p.hold.Node, "reservation": p.hold.Ref.String()})
+	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
+	final := apierrors.IsForbidden(err) || s.queue.NumRequeues(uid) >= maxFailures
+	switch {
+	case wanted == clearing && (err == nil || gone || final):
+		s.drop(p)
+		s.mu.Unlock()
+		if p.nominated == "" {
+			s.OnGivenUp(p.pod) // nothing was written that would wake it
+		}
+	case err == nil:
+		p.nominated = wanted
+		if p.wanted == wanted {
+			p.wanted = ""
+		}
+		s.mu.Unlock()
+		log.Info("a pod is steered to the node that holds room for it")
+		return true
+	case gone:
+		s.drop(p)
+		s.mu.Unlock()
+	case final:
+		p.givenUp, p.wanted = true, ""
+		s.mu.Unlock()
+		log.WithError(err).Warn("a pod could not be steered to the node that holds room for it; it may be scheduled elsewhere")
+		s.OnGivenUp(p.pod)
+	default:
+		s.mu.Unlock()
+		return false
+	}
+	return true
+}

@@ -1,0 +1,234 @@
+package steering
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+const (
+	// minSample is how many feasible nodes kube-scheduler looks for at least
+	// (minFeasibleNodesToFind): where it offers fewer, there are no more.
+	minSample = 100
+	// maxEffort is what is spent on a pod before it has its choice again: 1 for
+	// an attempt narrowed down to one node, elsewhereEffort for one refused.
+	maxEffort       = 4
+	elsewhereEffort = 2
+	// planLife is for how long a plan keeps other pods away from its hold after
+	// it was last asked for. kube-scheduler's own back-off is at most 10 s.
+	planLife = 15 * time.Second
+	// maxPlans bounds the memory of plans; those beyond it are not steered.
+	maxPlans = 50_000
+	// settle is how long after an attempt was refused the pod is nominated.
+	settle = 100 * time.Millisecond
+	// sweepDelay collects changes of the ledger before nominations are looked at.
+	sweepDelay = 100 * time.Millisecond
+)
+
+// Nominator writes status.nominatedNodeName of pods. Both writes must apply only
+// to the pod with the given UID.
+type Nominator interface {
+	Nominate(ctx context.Context, pod ledger.PodRef, node string) error
+	// Clear takes the nomination away if it is still this node.
+	Clear(ctx context.Context, pod ledger.PodRef, node string) error
+}
+
+// Reservations says which holds a pod may use.
+type Reservations interface {
+	Candidates(pod *podinfo.Info) []ledger.HoldRef
+}
+
+// Options configures Steering. All fields are required.
+type Options struct {
+	Ledger       *ledger.Ledger
+	Reservations Reservations
+	Nominator    Nominator
+	Log          logrus.FieldLogger
+	// OnGivenUp is told of a pod that waits for a nomination that does not come:
+	// it has to be woken some other way.
+	OnGivenUp func(pod *podinfo.Info)
+}
+
+// Steering plans pods for holds; see the package comment. Make one with New.
+type Steering struct {
+	Options
+	queue workqueue.TypedRateLimitingInterface[types.UID]
+
+	mu     sync.Mutex // guards what follows
+	plans  map[types.UID]*plan
+	byHold map[ledger.HoldRef]types.UID // of holds for one pod only
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// plan is the hold a pod is meant for.
+type plan struct {
+	pod    *podinfo.Info
+	hold   ledger.UsableHold
+	effort int // see maxEffort
+	asked  time.Time
+	// wanted is the node to nominate, nominated the one that has been; "" means
+	// none.
+	wanted, nominated string
+	givenUp           bool // nominating has failed for good
+}
+
+// New returns Steering that is not started.
+func New(o Options) *Steering {
+	return &Steering{
+		Options: o,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](200*time.Millisecond, 5*time.Second)),
+		plans:  map[types.UID]*plan{},
+		byHold: map[ledger.HoldRef]types.UID{},
+	}
+}
+
+// Plan chooses one of the holds a pod could be bound with for it, and returns
+// the hold's node. Holds on an offered node are preferred. ok is false where all
+// are meant for other pods, or none is on a node that is offered or may merely
+// not have been looked at.
+func (s *Steering) Plan(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (node string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, _ := s.plan(pod, usable, offered)
+	if p == nil {
+		return "", false
+	}
+	return p.hold.Node, true
+}
+
+// Direct plans a pod for an attempt to schedule it on one of the offered nodes.
+// It returns the node that alone should be kept; elsewhere says that this node
+// was not offered, and that the pod comes back with it if all others are refused
+// now. Both are zero where the pod should have its choice.
+func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (node string, elsewhere bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, isOffered := s.plan(pod, usable, offered)
+	if p == nil || p.effort >= maxEffort || (p.givenUp && !isOffered) {
+		return "", false
+	}
+	if isOffered {
+		p.effort++
+		return p.hold.Node, false
+	}
+	p.effort += elsewhereEffort
+	p.wanted, p.nominated = p.hold.Node, ""
+	s.queue.AddAfter(pod.Ref.UID, settle)
+	return "", true
+}
+
+// Wake plans a waiting pod for one of its holds and nominates that node, which
+// makes the scheduler try the pod again. It reports false where the pod could
+// not be planned, and so is not woken.
+func (s *Steering) Wake(pod *podinfo.Info) bool {
+	placement := pod.Placement("")
+	placement.Holds = s.Reservations.Candidates(pod)
+	usable := s.Ledger.UsableHolds(&placement)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.choose(pod, usable, func(string) bool { return true })
+	if p == nil || p.givenUp {
+		return false
+	}
+	p.effort, p.wanted, p.nominated = 0, p.hold.Node, ""
+	s.queue.Add(pod.Ref.UID)
+	return true
+}
+
+// Settled forgets a pod: it is bound, or gone.
+func (s *Steering) Settled(pod types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.plans[pod]; p != nil {
+		s.drop(p)
+	}
+}
+
+// plan finds a hold for a pod, on an offered node if there is one.
+func (s *Steering) plan(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (p *plan, isOffered bool) {
+	names := make(map[string]struct{}, len(offered))
+	for _, name := range offered {
+		names[name] = struct{}{}
+	}
+	among := func(node string) bool { _, ok := names[node]; return ok }
+	if p := s.choose(pod, usable, among); p != nil {
+		return p, true
+	}
+	if len(offered) < minSample {
+		return nil, false
+	}
+	return s.choose(pod, usable, func(string) bool { return true }), false
+}
+
+// choose keeps the pod's plan if its hold is usable and on a node that will do,
+// or finds another hold that is meant for nobody else.
+func (s *Steering) choose(pod *podinfo.Info, usable []ledger.UsableHold, willDo func(node string) bool) *plan {
+	now := time.Now()
+	p := s.plans[pod.Ref.UID]
+	best := -1
+	for k, h := range usable {
+		switch {
+		case !willDo(h.Node) || (!h.Shared && s.isTaken(h.Ref, pod.Ref.UID, now)):
+		case p != nil && p.hold.Ref == h.Ref:
+			p.pod, p.hold, p.asked = pod, h, now
+			return p
+		case best < 0:
+			best = k
+		}
+	}
+	if best < 0 || (p == nil && len(s.plans) >= maxPlans && !s.forgetOld(now)) {
+		return nil
+	}
+	next := &plan{pod: pod, hold: usable[best], asked: now}
+	if p != nil {
+		next.nominated, next.givenUp, next.effort = p.nominated, p.givenUp, p.effort
+		s.drop(p)
+	}
+	s.plans[pod.Ref.UID] = next
+	if !next.hold.Shared {
+		s.byHold[next.hold.Ref] = pod.Ref.UID
+	}
+	return next
+}
+
+// isTaken reports whether a hold is meant for another pod.
+func (s *Steering) isTaken(hold ledger.HoldRef, pod types.UID, now time.Time) bool {
+	other, ok := s.byHold[hold]
+	return ok && other != pod && now.Sub(s.plans[other].asked) < planLife
+}
+
+// drop forgets a plan. The hold may be another pod's by now.
+func (s *Steering) drop(p *plan) {
+	uid := p.pod.Ref.UID
+	delete(s.plans, uid)
+	if s.byHold[p.hold.Ref] == uid {
+		delete(s.byHold, p.hold.Ref)
+	}
+}
+
+// forgetOld drops the plans nobody has asked for lately and reports whether
+// there is room for more.
+func (s *Steering) forgetOld(now time.Time) bool {
+	for _, p := range s.plans {
+		if now.Sub(p.asked) >= planLife && p.nominated == "" && p.wanted == "" {
+			s.drop(p)
+		}
+	}
+	return len(s.plans) < maxPlans
+}
+
+// byAge puts the plan asked for longest ago first.
+func byAge(a, b *plan) int {
+	return cmp.Or(a.asked.Compare(b.asked), cmp.Compare(a.pod.Ref.UID, b.pod.Ref.UID))
+}
