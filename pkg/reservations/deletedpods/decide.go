@@ -1,0 +1,128 @@
+package deletedpods
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// kindDeployment is the one kind of controller whose own annotations count.
+const kindDeployment = "Deployment"
+
+// wish is what the annotations ask for a pod that is gone.
+type wish struct {
+	// ttls are the texts of the ttl annotations, the one that counts first.
+	ttls []string
+	// byDeployment: only the Deployment's annotation asks, which is to be looked
+	// at again.
+	byDeployment bool
+	godel        bool // asked for in the words of the Gödel scheduler
+}
+
+// wishOf says whether the room of a pod is to be kept. deployment has the marks
+// of the pod's Deployment, nil where it has none.
+func wishOf(pod *podinfo.Info, deployment *podinfo.Marks) (w wish, keep bool) {
+	if pod.Preempted {
+		return wish{}, false
+	}
+	for k, marks := range []*podinfo.Marks{pod.Marks, deployment} {
+		if marks == nil {
+			continue
+		}
+		if marks.Keep == podinfo.KeepNo && !keep {
+			return wish{}, false
+		}
+		if marks.Keep == podinfo.KeepYes && !keep {
+			keep, w.byDeployment = true, k > 0
+		}
+		if marks.TTL != "" {
+			w.ttls = append(w.ttls, marks.TTL)
+		}
+		w.godel = w.godel || marks.Godel
+	}
+	return w, keep
+}
+
+// parseTTL reads a ttl annotation: whole seconds, or a Go duration.
+func parseTTL(text string) (time.Duration, error) {
+	text = strings.TrimSpace(text)
+	ttl, err := time.ParseDuration(text)
+	if seconds, notNumber := strconv.ParseInt(text, 10, 64); notNumber == nil {
+		const most = int64(v1alpha1.MaxTTL / time.Second)
+		ttl, err = time.Duration(min(max(seconds, -1), most+1))*time.Second, nil
+	}
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is no duration: give whole seconds, such as 90, or a duration, such as 90s or 1h30m", clip(text))
+	case ttl <= 0 || ttl > v1alpha1.MaxTTL:
+		return 0, fmt.Errorf("%q is out of range: give more than 0 and at most %s", clip(text), v1alpha1.MaxTTL)
+	default:
+		return max(ttl.Round(time.Millisecond), time.Millisecond), nil
+	}
+}
+
+// clip bounds what a message quotes.
+func clip(text string) string {
+	const most = 64
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
+
+// chooseTTL returns how long room is kept: what the first ttl asks that can be
+// read and is allowed, else the default. complaints say what is wrong with those
+// before it.
+func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, complaints []string) {
+	for _, text := range ttls {
+		asked, err := parseTTL(text)
+		if err == nil {
+			if ttl, err = k.TTL(scheduler, asked); err == nil {
+				return ttl, complaints
+			}
+		}
+		complaints = append(complaints, fmt.Sprintf("annotation %s: %s", v1alpha1.ReservationTTLAnnotation, err))
+	}
+	ttl, err := k.TTL(scheduler, 0)
+	if err != nil || ttl <= 0 {
+		// A default that is itself refused by the policy would keep room for ever.
+		return fallbackTTL, append(complaints, fmt.Sprintf("the default ttl cannot be used: %v", err))
+	}
+	return ttl, complaints
+}
+
+// fallbackTTL is used where the policy has no usable default.
+const fallbackTTL = time.Minute
+
+// consumersOf says who may use the room of a pod; nil means only a pod of its
+// own name.
+func consumersOf(pod *podinfo.Info) *v1alpha1.ConsumerSpec {
+	if index := pod.Index(); index != "" {
+		return &v1alpha1.ConsumerSpec{Index: index}
+	}
+	if pod.Controller == (podinfo.Controller{}) {
+		return nil
+	}
+	return &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{
+		Kind: pod.Controller.Kind, Name: pod.Controller.Name,
+	}}
+}
+
+// The longest name of an object, and how much of a UID tells objects apart.
+const (
+	maxName   = 253
+	uidSuffix = 8
+)
+
+// suffixed is the name of a Reservation where the pod's own is taken.
+func suffixed(pod *podinfo.Info) string {
+	uid := strings.ToLower(strings.ReplaceAll(string(pod.Ref.UID), "_", "-"))
+	uid = uid[:min(len(uid), uidSuffix)]
+	name := pod.Ref.Name[:min(len(pod.Ref.Name), maxName-uidSuffix-1)]
+	return cmp.Or(name, "pod") + "-" + uid
+}

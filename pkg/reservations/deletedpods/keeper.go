@@ -1,0 +1,195 @@
+package deletedpods
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// SlotName is the name of the one slot of a Reservation that keeps the room of a
+// deleted pod.
+const SlotName = "deleted-pod"
+
+// PodUIDAnnotation is on such a Reservation: the UID of the pod.
+const PodUIDAnnotation = "globalreserve.io/deleted-pod-uid"
+
+// Store writes and reads Reservations. Its errors are those of the API server.
+type Store interface {
+	Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error)
+	Get(ctx context.Context, namespace, name string) (*v1alpha1.Reservation, error)
+}
+
+// Matcher is told which reservations pods may use.
+type Matcher interface {
+	Set(rsv *v1alpha1.Reservation) error
+	Remove(namespace, name string)
+}
+
+// Options configures a Keeper. All fields are needed but Recorder.
+type Options struct {
+	Ledger      *ledger.Ledger
+	Store       Store
+	Matcher     Matcher
+	Deployments *Deployments
+	// Enabled reports whether Reservation objects can be created; while they
+	// cannot, no room is kept.
+	Enabled func() bool
+	// Taken reports whether there is a Reservation of a name already, as far as
+	// is known.
+	Taken func(namespace, name string) bool
+	// TTL returns how long a reservation lasts that asks for so long, 0 asking
+	// for the default; an error says that it asks for too much.
+	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
+	// Recorder gets Events on the deleted pods; nil means none.
+	Recorder events.EventRecorder
+	Log      logrus.FieldLogger
+}
+
+// Keeper keeps the room of deleted pods; see the package comment. Make one with
+// New; it can be started once. It is a clusterstate.RoomKeeper.
+type Keeper struct {
+	Options
+	now   func() time.Time
+	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	mu    sync.Mutex // guards tasks
+	tasks map[types.NamespacedName]*task
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// task is a hold whose object is to be created. Only the worker that has its key
+// changes it.
+type task struct {
+	pod  *podinfo.Info
+	hold ledger.Hold
+	wish wish
+	ttl  time.Duration
+	rsv  *v1alpha1.Reservation
+}
+
+// New returns a Keeper that is not started.
+func New(o Options) *Keeper {
+	return &Keeper{
+		Options: o, now: time.Now,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryFirst, retryMost)),
+		tasks: map[types.NamespacedName]*task{},
+	}
+}
+
+// Start watches Deployments and creates objects until Stop.
+func (k *Keeper) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.done.Go(func() { k.Deployments.run(ctx) })
+	for range workers {
+		k.done.Go(func() { k.work(ctx) })
+	}
+}
+
+// Stop ends everything and returns when it has ended. Holds without an object
+// are lost with the process.
+func (k *Keeper) Stop() {
+	if k.cancel == nil {
+		return
+	}
+	k.cancel()
+	k.queue.ShutDown()
+	k.done.Wait()
+}
+
+// Keep implements clusterstate.RoomKeeper.
+func (k *Keeper) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
+	w, keep := wishOf(last, k.deploymentOf(last))
+	if !keep || !k.Enabled() {
+		return ledger.Hold{}, nil, false
+	}
+	t := &task{pod: last, wish: w}
+	var complaints []string
+	t.ttl, complaints = k.chooseTTL(last.Scheduler, w.ttls)
+	name := last.Ref.Name
+	if k.isTaken(last.Ref.Namespace, name) {
+		name = suffixed(last)
+	}
+	t.hold = k.newHold(last, name, t.ttl)
+	return t.hold, func() {
+		k.remember(t)
+		for _, complaint := range complaints {
+			k.warn(last, reasonInvalidTTL, complaint)
+		}
+	}, true
+}
+
+// deploymentOf returns what is known of the Deployment of a pod.
+func (k *Keeper) deploymentOf(pod *podinfo.Info) *podinfo.Marks {
+	if pod.Controller.Kind != kindDeployment {
+		return nil
+	}
+	return k.Deployments.marks(pod.Ref.Namespace, pod.Controller.Name)
+}
+
+// isTaken reports whether a name is that of a Reservation, or of one about to be.
+func (k *Keeper) isTaken(namespace, name string) bool {
+	return k.Taken(namespace, name) || len(k.Ledger.ReservationHolds(namespace, name)) > 0
+}
+
+func (k *Keeper) newHold(pod *podinfo.Info, name string, ttl time.Duration) ledger.Hold {
+	hold := ledger.Hold{
+		Ref:     ledger.HoldRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
+		Node:    pod.Node,
+		Request: pod.Request, Policy: ledger.Once, Scheduler: pod.Scheduler, Priority: pod.Priority,
+		Deadline: convert.DeadlineAfter(k.now(), ttl),
+	}
+	if consumersOf(pod) == nil {
+		hold.Pod = ledger.PodRef{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}
+	}
+	return hold
+}
+
+// remember makes a hold known to pods and puts its object into the queue.
+func (k *Keeper) remember(t *task) {
+	t.rsv = k.newObject(t)
+	if err := k.Matcher.Set(t.rsv); err != nil {
+		k.log(t).WithError(err).Warn("no pod can match the room of a deleted pod")
+	}
+	k.mu.Lock()
+	k.tasks[t.key()] = t
+	k.mu.Unlock()
+	k.queue.Add(t.key())
+	k.log(t).WithFields(logrus.Fields{"node": t.hold.Node, "ttl": t.ttl.String()}).Info("the room of a deleted pod is kept")
+}
+
+func (t *task) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: t.hold.Ref.Namespace, Name: t.hold.Ref.Name}
+}
+
+func (k *Keeper) newObject(t *task) *v1alpha1.Reservation {
+	rsv := convert.Object(k.Ledger.Table(), []ledger.Hold{t.hold}, t.ttl, convert.MadeByDeletedPod)
+	rsv.Spec.Consumers = consumersOf(t.pod)
+	rsv.Annotations = map[string]string{PodUIDAnnotation: string(t.pod.Ref.UID)}
+	if t.wish.godel {
+		rsv.Annotations[v1alpha1.GodelReservationAnnotation] = "true"
+	}
+	// For the order among reservations until the API server gives its own.
+	rsv.CreationTimestamp = metav1.NewTime(k.now().Truncate(time.Second))
+	return rsv
+}
+
+func (k *Keeper) log(t *task) logrus.FieldLogger {
+	return k.Log.WithFields(logrus.Fields{
+		"pod": t.pod.Ref.String(), "uid": string(t.pod.Ref.UID), "reservation": t.key().String(),
+	})
+}
