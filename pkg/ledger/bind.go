@@ -1,6 +1,9 @@
 package ledger
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Grant tells what StartBind found and gave.
 type Grant struct {
@@ -54,25 +57,20 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	return grant, nil
 }
 
-// admitBind finds room on the node for a pod without a claim: in a hold it may
-// use, else in the node's free room, else, if the placement allows that, in the
-// room of preemptible holds, which end.
+// admitBind admits a pod, if the placement allows that by ending preemptible
+// holds.
 func (l *Ledger) admitBind(p *Placement) (int32, *hold, *Rejection) {
-	if len(l.holds) == 0 {
-		i, rejection := l.admit(p)
-		return i, nil, rejection
+	i, h, rejection := l.admit(p)
+	if rejection == nil || !p.Preempt || len(l.holds) == 0 {
+		return i, h, rejection
 	}
-	i, ok := l.nodeIndex[p.Node]
-	if ok && !l.gone.has(p.Pod.UID) {
-		if h := l.usable(l.candidates(p), i, p.Request); h != nil {
-			return i, h, nil
-		}
-		if p.Preempt && l.fits(i, p.Request).Reason != Fits {
-			l.preempt(i, p)
-		}
+	if rejection.Reason != InsufficientResource && rejection.Reason != HostPortConflict {
+		return i, h, rejection
 	}
-	i, rejection := l.admit(p)
-	return i, nil, rejection
+	if !l.preempt(l.nodeIndex[p.Node], p) {
+		return i, h, rejection
+	}
+	return l.admit(p)
 }
 
 // Confirm records that the API server has bound the pod to the node. It reports
@@ -103,10 +101,17 @@ func (l *Ledger) bound(c *claim) {
 func (l *Ledger) endHoldsOfBound(c *claim) {
 	used := c.hold
 	if used != nil {
+		ref := used.Ref
+		c.boundBy = &ref
 		l.settle(used, c)
 	}
-	for h := l.holdFor(c.pod); h != nil && h != used; h = l.holdFor(c.pod) {
-		l.endHold(h, HoldReleased, PodRef{})
+	if len(l.holdsByPod) == 0 {
+		return
+	}
+	for _, h := range slices.Clone(l.holdsByPod[c.pod.key()]) {
+		if h != used && h.isFor(c.pod) {
+			l.endHold(h, HoldReleased, PodRef{})
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ type claim struct {
 	scheduler string
 	expiry    deadline // in deadlines only while Reserved
 	hold      *hold    // what the pod uses, or nil
+	boundBy   *HoldRef // what the pod was bound with, even where that is gone or not seen yet
 	version   uint64   // newest resourceVersion observed of the pod, 0 if none
 
 	prev, next *claim // the node's claims

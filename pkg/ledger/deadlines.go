@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"container/heap"
+	"math"
 	"time"
 )
 
@@ -11,6 +12,19 @@ type deadline struct {
 	index int32 // position in the heap, -1 outside
 	claim *claim
 	hold  *hold
+}
+
+// nanos returns a moment in Unix nanoseconds: of one too far away for that, the
+// farthest there is.
+func nanos(t time.Time) int64 {
+	switch s := t.Unix(); {
+	case s >= math.MaxInt64/int64(time.Second):
+		return math.MaxInt64
+	case s <= math.MinInt64/int64(time.Second):
+		return math.MinInt64
+	default:
+		return t.UnixNano()
+	}
 }
 
 // time returns the deadline, zero where there is none.
@@ -47,8 +61,14 @@ func (d *deadlines) first() *deadline {
 // deadlineHeap implements container/heap.
 type deadlineHeap []*deadline
 
-func (h deadlineHeap) Len() int           { return len(h) }
-func (h deadlineHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h deadlineHeap) Len() int { return len(h) }
+
+// Less puts claims before holds of the same moment, so that a claim that uses a
+// hold still tells so when both expire.
+func (h deadlineHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	return a.at < b.at || (a.at == b.at && a.hold == nil && b.hold != nil)
+}
 
 func (h deadlineHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

@@ -45,37 +45,28 @@ func (l *Ledger) fitsInPlace(c *claim, req *resources.Request) Verdict {
 	}
 	for k := range req.Amounts {
 		a := &req.Amounts[k]
-		free := resources.Sub(at(l.row(c.node), a.Column), -c.request.Value(a.Column))
-		if l.nodes[c.node].saturated {
-			free = l.recountFree(c, a.Column)
+		var rest int64
+		if c.hold != nil {
+			rest = c.hold.restWithout(c, a.Column)
 		}
-		if a.Value > free {
+		exceeds := c.hold != nil && c.hold.restricts(a.Column) && a.Value > rest
+		if exceeds || a.Value-min(rest, a.Value) > l.freeWithout(c.node, a.Column, c, nil) {
 			return Verdict{Reason: InsufficientResource, Column: a.Column}
 		}
 	}
 	if len(req.Unlisted) > 0 {
 		return Verdict{Reason: InsufficientResource, Unlisted: true}
 	}
-	if len(req.Ports) > 0 && l.portTaken(c.node, req, func(u portUse) bool { return u.claim == c }) != nil {
+	if len(req.Ports) > 0 && l.portTaken(c.node, req, c.uses) != nil {
 		return Verdict{Reason: HostPortConflict}
 	}
 	return Verdict{Reason: Fits}
 }
 
-// recountFree sums what is free of a resource without one claim, for the rare
-// node on which a sum has no int64 and nothing can be subtracted from it.
-func (l *Ledger) recountFree(absent *claim, col resources.Column) int64 {
-	n := l.nodes[absent.node]
-	var used int64
-	for c := n.claims; c != nil; c = c.next {
-		if c != absent {
-			used, _ = resources.Add(used, c.request.Value(col))
-		}
-	}
-	for _, h := range n.holds {
-		used, _ = resources.Add(used, h.rest.Value(col))
-	}
-	return resources.Sub(at(n.allocatable, col), used)
+// uses reports whether the use of a host port is the claim's, or of the hold the
+// claim uses.
+func (c *claim) uses(u portUse) bool {
+	return u.claim == c || (c.hold != nil && u.hold == c.hold)
 }
 
 // portTaken returns the first host port of the request that a claim or a hold on
@@ -117,34 +108,10 @@ func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdic
 			dst = append(dst, l.fitsInPlace(own, p.Request))
 		case own != nil:
 			dst = append(dst, Verdict{Reason: ClaimedElsewhere})
-		case len(candidates) > 0:
+		default:
 			_, v := l.fitsAny(i, p, candidates)
 			dst = append(dst, v)
-		default:
-			dst = append(dst, l.fits(i, p.Request))
 		}
-	}
-	return dst
-}
-
-// AppendPreemptingFit appends one Verdict per node name to dst: whether a pod
-// that fits nowhere as it is would fit once preemptible holds of lower priority
-// had ended. It is for pods without a claim.
-func (l *Ledger) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	for _, name := range nodes {
-		i, known := l.nodeIndex[name]
-		if !known {
-			dst = append(dst, Verdict{Reason: NodeUnknown})
-			continue
-		}
-		v := l.fits(i, p.Request)
-		shortage := v.Reason == InsufficientResource || v.Reason == HostPortConflict
-		if shortage && len(l.nodes[i].holds) > 0 && l.fitsPreempting(i, p.Request, l.preemptible(i, p)) {
-			v = Verdict{Reason: Fits}
-		}
-		dst = append(dst, v)
 	}
 	return dst
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -59,6 +60,7 @@ type Hold struct {
 type hold struct {
 	Hold
 	node      int32
+	place     int // in the list of its reservation
 	consumers []*claim
 	// rest is what the hold keeps beyond what its consumers ask for: the
 	// consumers' own claims and the rest add up to the larger of both.
@@ -69,7 +71,7 @@ type hold struct {
 
 // isFor reports whether the hold is for one pod only, and that pod is this one.
 func (h *hold) isFor(pod PodRef) bool {
-	return h.Pod.Name == pod.Name && h.Pod.Namespace == pod.Namespace &&
+	return h.Pod.Name == pod.Name && h.Pod.Namespace == pod.Namespace && h.Ref.Namespace == pod.Namespace &&
 		(h.Pod.UID == "" || pod.UID == "" || h.Pod.UID == pod.UID)
 }
 
@@ -132,14 +134,17 @@ func (l *Ledger) addHold(spec *Hold) *hold {
 	n.holds = append(n.holds, h)
 	l.holds[h.Ref] = h
 	key := h.Ref.reservation()
+	h.place = len(l.reservations[key])
 	l.reservations[key] = append(l.reservations[key], h)
 	if h.Pod.Name != "" {
 		l.holdsByPod[h.Pod.key()] = append(l.holdsByPod[h.Pod.key()], h)
 	}
 	l.setRest(h, h.Request)
-	l.occupy(i, h.Request, portUse{hold: h})
+	if len(h.Request.Ports) > 0 {
+		l.occupy(i, h.Request, portUse{hold: h})
+	}
 	if !h.Deadline.IsZero() {
-		l.deadlines.set(&h.expiry, h.Deadline.UnixNano())
+		l.deadlines.set(&h.expiry, nanos(h.Deadline))
 	}
 	return h
 }
@@ -152,17 +157,16 @@ func (l *Ledger) dropHold(h *hold) {
 	}
 	h.consumers = nil
 	l.setRest(h, &resources.Request{})
-	l.vacate(h.node, h.Request, func(u portUse) bool { return u.hold == h })
+	if len(h.Request.Ports) > 0 {
+		l.vacate(h.node, h.Request, func(u portUse) bool { return u.hold == h })
+	}
 	n := l.nodes[h.node]
 	n.holds = without(n.holds, h)
 	delete(l.holds, h.Ref)
-	key := h.Ref.reservation()
-	if l.reservations[key] = without(l.reservations[key], h); len(l.reservations[key]) == 0 {
-		delete(l.reservations, key)
-	}
-	if h.Pod.Name != "" {
-		if l.holdsByPod[h.Pod.key()] = without(l.holdsByPod[h.Pod.key()], h); len(l.holdsByPod[h.Pod.key()]) == 0 {
-			delete(l.holdsByPod, h.Pod.key())
+	l.unlist(h)
+	if key := h.Pod.key(); h.Pod.Name != "" {
+		if l.holdsByPod[key] = without(l.holdsByPod[key], h); len(l.holdsByPod[key]) == 0 {
+			delete(l.holdsByPod, key)
 		}
 	}
 	if h.expiry.index >= 0 {
@@ -170,8 +174,32 @@ func (l *Ledger) dropHold(h *hold) {
 	}
 }
 
+// unlist takes a hold out of its reservation's list. That may be long: the last
+// of the list takes its place.
+func (l *Ledger) unlist(h *hold) {
+	key := h.Ref.reservation()
+	holds := l.reservations[key]
+	last := len(holds) - 1
+	if last == 0 {
+		delete(l.reservations, key)
+		return
+	}
+	holds[h.place] = holds[last]
+	holds[h.place].place = h.place
+	holds[last] = nil
+	l.reservations[key] = holds[:last]
+}
+
+// reservation returns the holds of a reservation, ordered by slot.
+func (l *Ledger) reservation(key nameKey) []*hold {
+	holds := slices.Clone(l.reservations[key])
+	slices.SortFunc(holds, func(a, b *hold) int { return cmp.Compare(a.Ref.Slot, b.Ref.Slot) })
+	return holds
+}
+
 func without(holds []*hold, h *hold) []*hold {
-	return slices.DeleteFunc(holds, func(o *hold) bool { return o == h })
+	i := slices.Index(holds, h)
+	return slices.Delete(holds, i, i+1)
 }
 
 // endHold drops a hold and tells why. pod is the consumer that ended it, if one did.

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -75,7 +76,7 @@ func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection
 		return nil, nil, r
 	}
 	if h := l.holds[spec.Ref]; h != nil {
-		if h.Node == spec.Node && h.Request.Equal(spec.Request) {
+		if h.keepsFor(spec) && !h.overdue {
 			return nil, h, nil
 		}
 		return refuse(Verdict{Reason: HoldExists}, h.Node)
@@ -87,10 +88,15 @@ func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection
 		if c := l.lookup(spec.Pod); c != nil {
 			return refuse(Verdict{Reason: PodClaimed}, l.nodes[c.node].name)
 		}
-		if h := l.holdFor(spec.Pod); h != nil {
-			if h.Node == spec.Node && h.Request.Equal(spec.Request) {
-				return nil, h, nil
-			}
+		switch h := l.holdFor(spec.Pod); {
+		case h == nil:
+		case h.keepsFor(spec):
+			return nil, h, nil
+		case h.Node == spec.Node:
+			_, _, r := refuse(Verdict{Reason: HoldExists}, h.Node)
+			r.Holders = []Holder{h.holder(1)}
+			return nil, nil, r
+		default:
 			return refuse(Verdict{Reason: ClaimedElsewhere}, h.Node)
 		}
 	}
@@ -104,13 +110,19 @@ func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection
 	return l.addHold(spec), nil, nil
 }
 
-// holdFor returns a hold kept for one pod alone, or nil.
+// keepsFor reports whether a hold keeps the same room for the same pods.
+func (h *hold) keepsFor(spec *Hold) bool {
+	samePod := spec.Pod.Name == h.Pod.Name && (h.Pod.Name == "" || h.isFor(spec.Pod))
+	return samePod && h.Node == spec.Node && h.Request.Equal(spec.Request)
+}
+
+// holdFor returns a hold kept for one pod alone that has not run out, or nil.
 func (l *Ledger) holdFor(pod PodRef) *hold {
 	if len(l.holdsByPod) == 0 {
 		return nil
 	}
 	for _, h := range l.holdsByPod[pod.key()] {
-		if h.isFor(pod) {
+		if h.isFor(pod) && !h.overdue {
 			return h
 		}
 	}
@@ -119,7 +131,8 @@ func (l *Ledger) holdFor(pod PodRef) *hold {
 
 // ObserveHold records a hold that was granted before: its object says so. It is
 // never refused. It reports whether there was no such hold yet; one that was
-// there gets the deadline observed.
+// there gets the deadline observed. Pods that were seen bound with it before it
+// was itself are linked with it; it may end at once because of that.
 func (l *Ledger) ObserveHold(spec Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +142,41 @@ func (l *Ledger) ObserveHold(spec Hold) bool {
 	}
 	h := l.addHold(&spec)
 	l.recordHold(HoldPlaced, h, h.Pod)
+	l.linkEarlier(h)
 	return true
+}
+
+// linkEarlier links a hold with the pods that were observed before it was. Room
+// kept for one pod that turns out to be gone, or elsewhere, is given back.
+func (l *Ledger) linkEarlier(h *hold) {
+	var own *claim
+	if h.Pod.Name != "" {
+		own = l.lookup(h.Pod)
+	}
+	var users []*claim
+	for c := l.nodes[h.node].claims; c != nil; c = c.next {
+		named := c.boundBy != nil && *c.boundBy == h.Ref
+		if c.hold == nil && (named || c == own) && l.mayHaveUsed(h, c.pod) {
+			users = append(users, c)
+		}
+	}
+	slices.SortFunc(users, func(a, b *claim) int {
+		return cmp.Or(cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID))
+	})
+	for _, c := range users {
+		if l.holds[h.Ref] != h || !l.mayHaveUsed(h, c.pod) {
+			return
+		}
+		l.join(c, h)
+		l.record(ClaimLinked, c)
+		if c.state == Bound {
+			l.endHoldsOfBound(c)
+		}
+	}
+	elsewhere := own != nil && own.state == Bound && own.hold != h
+	if l.holds[h.Ref] == h && h.Pod.Name != "" && (elsewhere || l.gone.has(h.Pod.UID)) {
+		l.endHold(h, HoldReleased, PodRef{})
+	}
 }
 
 // setHoldDeadline changes when a hold expires.
@@ -140,7 +187,7 @@ func (l *Ledger) setHoldDeadline(h *hold, at time.Time) {
 	h.Deadline, h.overdue = at, false
 	switch {
 	case !at.IsZero():
-		l.deadlines.set(&h.expiry, at.UnixNano())
+		l.deadlines.set(&h.expiry, nanos(at))
 	case h.expiry.index >= 0:
 		l.deadlines.remove(&h.expiry)
 	}
@@ -152,7 +199,7 @@ func (l *Ledger) setHoldDeadline(h *hold, at time.Time) {
 func (l *Ledger) SetHoldDeadline(namespace, name string, at time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	holds := l.reservations[nameKey{namespace, name}]
+	holds := l.reservation(nameKey{namespace, name})
 	for _, h := range holds {
 		l.setHoldDeadline(h, at)
 	}
@@ -165,7 +212,7 @@ func (l *Ledger) ReleaseHolds(namespace, name string, slots ...string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count := 0
-	for _, h := range slices.Clone(l.reservations[nameKey{namespace, name}]) {
+	for _, h := range l.reservation(nameKey{namespace, name}) {
 		if len(slots) == 0 || slices.Contains(slots, h.Ref.Slot) {
 			l.endHold(h, HoldReleased, PodRef{})
 			count++
@@ -174,9 +221,12 @@ func (l *Ledger) ReleaseHolds(namespace, name string, slots ...string) int {
 	return count
 }
 
-// RemovePodHolding records that a bound pod is gone and keeps its room by a hold
-// on its node, in one step: nobody else can take the room in between. It reports
-// whether the pod was Bound and the node exists; else no hold is made.
+// RemovePodHolding records that a bound pod is gone and keeps its room by a hold,
+// in one step: nobody else can take the room in between. The hold keeps what the
+// pod used, on its node: spec.Node and spec.Request are not looked at. It reports
+// whether the hold was made. It was not where the pod was not Bound, the node
+// does not exist, another hold has that name, or the pod used a hold that is
+// still there: that one keeps the room again.
 func (l *Ledger) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,15 +236,14 @@ func (l *Ledger) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Hold)
 		l.gone.add(pod.UID, resourceVersion)
 		return false
 	}
-	i, bound := c.node, c.state == Bound
-	known := l.flags[i]&nodeKnown != 0
-	if _, taken := l.holds[spec.Ref]; !bound || !known || taken {
+	known := l.flags[c.node]&nodeKnown != 0
+	if l.holds[spec.Ref] != nil || c.state != Bound || !known || c.hold != nil {
 		l.removeClaim(c, resourceVersion)
 		return false
 	}
-	spec.Node = l.nodes[i].name
-	h := l.addHold(&spec) // first, so that the node's account is never without either
+	spec.Node, spec.Request = l.nodes[c.node].name, c.request
 	l.removeClaim(c, resourceVersion)
+	h := l.addHold(&spec)
 	l.recordHold(HoldPlaced, h, h.Pod)
 	return true
 }

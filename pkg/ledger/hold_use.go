@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -21,45 +20,60 @@ func (l *Ledger) candidates(p *Placement) []*hold {
 		}
 	}
 	for _, ref := range p.Holds {
-		h := l.holds[ref]
-		if h != nil && h.Pod.Name == "" && ref.Namespace == p.Pod.Namespace && !slices.Contains(found, h) {
+		if h := l.holds[ref]; h != nil && h.Pod.Name == "" && ref.Namespace == p.Pod.Namespace {
 			found = append(found, h)
 		}
 	}
 	return found
 }
 
-// usable returns the first of the candidates on a node that has room for a
-// request, or nil.
-func (l *Ledger) usable(candidates []*hold, i int32, req *resources.Request) *hold {
+// fitsAny checks a pod without a claim against a node: with the first of its
+// holds there that will do, else in the node's free room.
+func (l *Ledger) fitsAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {
 	for _, h := range candidates {
-		if h.node == i && l.fitsHold(h, req) {
-			return h
+		if h.node == i && l.fitsHold(h, p.Request) {
+			return h, Verdict{Reason: Fits}
 		}
 	}
-	return nil
+	return nil, l.fits(i, p.Request)
 }
 
 // fitsHold checks whether a pod may use a hold now: the hold is free for it, and
 // what it asks for beyond the hold's rest is free on the node.
 func (l *Ledger) fitsHold(h *hold, req *resources.Request) bool {
-	flags := l.flags[h.node]
-	cordoned := flags&nodeCordoned != 0 && !req.ToleratesUnschedulable
+	return l.open(h, req) && l.fitsWith(h.node, req, h, nil)
+}
+
+// open reports whether a hold can be used at all by a pod that asks for req.
+func (l *Ledger) open(h *hold, req *resources.Request) bool {
 	taken := h.Policy == Once && len(h.consumers) > 0
-	if flags&nodeKnown == 0 || cordoned || taken || h.overdue || len(req.Unlisted) > 0 {
-		return false
-	}
-	row := l.row(h.node)
+	return l.schedulable(h.node, req) && !taken && !h.overdue
+}
+
+// schedulable reports whether a node exists and is not cordoned against a pod.
+func (l *Ledger) schedulable(i int32, req *resources.Request) bool {
+	flags := l.flags[i]
+	return flags&nodeKnown != 0 && (flags&nodeCordoned == 0 || req.ToleratesUnschedulable)
+}
+
+// fitsWith checks the amounts and host ports of a request against a node: by use
+// of a hold, if h is not nil, and as if the holds in gone had ended.
+func (l *Ledger) fitsWith(i int32, req *resources.Request, h *hold, gone []*hold) bool {
 	for _, a := range req.Amounts {
-		rest := h.rest.Value(a.Column)
-		if h.restricts(a.Column) && a.Value > rest {
-			return false
+		var rest int64
+		if h != nil {
+			rest = h.rest.Value(a.Column)
+			if h.restricts(a.Column) && a.Value > rest {
+				return false
+			}
 		}
-		if resources.Sub(a.Value, min(rest, a.Value)) > at(row, a.Column) {
+		if a.Value-min(rest, a.Value) > l.freeWithout(i, a.Column, nil, gone) {
 			return false
 		}
 	}
-	return l.portTaken(h.node, req, func(u portUse) bool { return u.hold == h }) == nil
+	return len(req.Unlisted) == 0 && l.portTaken(i, req, func(u portUse) bool {
+		return u.hold != nil && (u.hold == h || slices.Contains(gone, u.hold))
+	}) == nil
 }
 
 // restricts reports whether pods may use no more of a resource than the hold
@@ -68,65 +82,49 @@ func (h *hold) restricts(col resources.Column) bool {
 	return h.Policy == Restricted && col != resources.Pods && h.Request.Value(col) > 0
 }
 
-// fitsAny checks a pod without a claim against a node: with one of its holds
-// there, else in the node's free room.
-func (l *Ledger) fitsAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {
-	if h := l.usable(candidates, i, p.Request); h != nil {
-		return h, Verdict{Reason: Fits}
-	}
-	return nil, l.fits(i, p.Request)
-}
-
-// preemptible lists the holds on a node that a pod may end because they allow it
-// and its priority is higher, lowest priority first.
-func (l *Ledger) preemptible(i int32, p *Placement) []*hold {
-	var found []*hold
-	for _, h := range l.nodes[i].holds {
-		if h.Preemptible && h.Priority < p.Priority && !h.binding() {
-			found = append(found, h)
+// freeWithout returns what would be free of a resource on a node without one
+// claim and some holds. A sum that has no int64 is counted anew: nothing can be
+// taken from it.
+func (l *Ledger) freeWithout(i int32, col resources.Column, absent *claim, gone []*hold) int64 {
+	n := l.nodes[i]
+	if !n.saturated || (absent == nil && len(gone) == 0) {
+		free := at(l.row(i), col)
+		if absent != nil {
+			free, _ = resources.Add(free, absent.request.Value(col))
+			if h := absent.hold; h != nil { // what the claim leaves, its hold keeps again
+				free = resources.Sub(free, h.restWithout(absent, col)-h.rest.Value(col))
+			}
 		}
-	}
-	slices.SortFunc(found, func(a, b *hold) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Ref.String(), b.Ref.String()))
-	})
-	return found
-}
-
-// fitsPreempting checks a request as if some holds of the node were gone.
-func (l *Ledger) fitsPreempting(i int32, req *resources.Request, gone []*hold) bool {
-	for _, a := range req.Amounts {
-		free := at(l.row(i), a.Column)
 		for _, h := range gone {
-			free, _ = resources.Add(free, h.rest.Value(a.Column))
+			free, _ = resources.Add(free, h.rest.Value(col))
 		}
-		if a.Value > free {
-			return false
+		return free
+	}
+	var used int64
+	for c := n.claims; c != nil; c = c.next {
+		if c != absent {
+			used, _ = resources.Add(used, c.request.Value(col))
 		}
 	}
-	taken := l.portTaken(i, req, func(u portUse) bool { return u.hold != nil && slices.Contains(gone, u.hold) })
-	return len(req.Unlisted) == 0 && taken == nil
+	for _, h := range n.holds {
+		if !slices.Contains(gone, h) {
+			used, _ = resources.Add(used, h.restWithout(absent, col))
+		}
+	}
+	return resources.Sub(at(n.allocatable, col), used)
 }
 
-// preempt ends as few reservations as it must, lowest priority first, so that
-// the pod fits the node, and reports whether it does. A reservation ends as a
-// whole, on all its nodes. Nothing is ended where that would not help.
-func (l *Ledger) preempt(i int32, p *Placement) bool {
-	flags := l.flags[i]
-	if flags&nodeKnown == 0 || (flags&nodeCordoned != 0 && !p.Request.ToleratesUnschedulable) {
-		return false
+// restWithout returns what the hold would keep of a resource beyond what its
+// consumers other than one ask for.
+func (h *hold) restWithout(absent *claim, col resources.Column) int64 {
+	if absent == nil || absent.hold != h {
+		return h.rest.Value(col)
 	}
-	victims := l.preemptible(i, p)
-	needed := 0
-	for needed < len(victims) && !l.fitsPreempting(i, p.Request, victims[:needed]) {
-		needed++
-	}
-	if !l.fitsPreempting(i, p.Request, victims[:needed]) {
-		return false
-	}
-	for _, victim := range victims[:needed] {
-		for _, h := range slices.Clone(l.reservations[victim.Ref.reservation()]) {
-			l.endHold(h, HoldPreempted, p.Pod)
+	var asked int64
+	for _, c := range h.consumers {
+		if c != absent {
+			asked, _ = resources.Add(asked, c.request.Value(col))
 		}
 	}
-	return true
+	return max(0, resources.Sub(h.Request.Value(col), asked))
 }

@@ -30,12 +30,12 @@ func (l *Ledger) Holds() ([]HoldView, uint64) {
 	return l.holdViews(), l.revision
 }
 
-// ReservationHolds returns the holds of one reservation.
+// ReservationHolds returns the holds of one reservation, ordered by slot.
 func (l *Ledger) ReservationHolds(namespace, name string) []HoldView {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var views []HoldView
-	for _, h := range l.reservations[nameKey{namespace, name}] {
+	for _, h := range l.reservation(nameKey{namespace, name}) {
 		views = append(views, h.view())
 	}
 	return views
@@ -67,6 +67,8 @@ func (h *hold) view() HoldView {
 	for _, c := range h.consumers {
 		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})
 	}
-	slices.SortFunc(view.Consumers, func(a, b Consumer) int { return cmp.Compare(a.Pod.UID, b.Pod.UID) })
+	slices.SortFunc(view.Consumers, func(a, b Consumer) int {
+		return cmp.Or(cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
 	return view
 }

@@ -24,6 +24,7 @@ const (
 	ClaimBound    EventType = "ClaimBound"
 	ClaimMoved    EventType = "ClaimMoved"   // observed bound to another node than claimed
 	ClaimResized  EventType = "ClaimResized" // the pod counts for another amount
+	ClaimLinked   EventType = "ClaimLinked"  // was bound with a hold that was found later
 
 	ClaimExpired    EventType = "ClaimExpired"    // its deadline passed
 	ClaimUnreserved EventType = "ClaimUnreserved" // its scheduler gave it back

@@ -96,25 +96,46 @@ func (l *Ledger) observeNew(o *PodObservation) {
 	c.version = o.ResourceVersion
 	l.index(c, false)
 	i := l.ensureNode(o.Node)
-	c.hold = l.usedHold(i, o)
+	l.link(c, i, o)
 	l.place(c, i)
 	l.bound(c)
 }
 
+// link tells a claim, which is about to be placed, what its pod was bound with.
+func (l *Ledger) link(c *claim, i int32, o *PodObservation) {
+	c.hold, c.boundBy = nil, nil
+	if o.Hold != (HoldRef{}) {
+		ref := o.Hold
+		c.boundBy = &ref
+	}
+	if len(l.holds) > 0 {
+		c.hold = l.usedHold(i, o)
+	}
+}
+
 // usedHold finds the hold a pod observed bound on a node was bound with: the one
-// it names, or one kept for it alone. Whether it fits is not asked any more.
+// it names, or the first kept for it alone. Whether it fits is not asked any
+// more.
 func (l *Ledger) usedHold(i int32, o *PodObservation) *hold {
-	own := l.holdFor(o.Pod)
-	named := l.holds[o.Hold]
-	for _, h := range []*hold{named, own} {
-		if h == nil || h.node != i || h.Ref.Namespace != o.Pod.Namespace || (h.Policy == Once && len(h.consumers) > 0) {
-			continue
+	var own *hold
+	for _, h := range l.holdsByPod[o.Pod.key()] {
+		if h.isFor(o.Pod) {
+			own = h
+			break
 		}
-		if h.Pod.Name == "" || h.isFor(o.Pod) {
+	}
+	for _, h := range []*hold{l.holds[o.Hold], own} {
+		if h != nil && h.node == i && l.mayHaveUsed(h, o.Pod) {
 			return h
 		}
 	}
 	return nil
+}
+
+// mayHaveUsed reports whether a pod can be one that was bound with a hold.
+func (l *Ledger) mayHaveUsed(h *hold, pod PodRef) bool {
+	taken := h.Policy == Once && len(h.consumers) > 0
+	return h.Ref.Namespace == pod.Namespace && !taken && (h.Pod.Name == "" || h.isFor(pod))
 }
 
 func (l *Ledger) move(c *claim, o *PodObservation) {
@@ -122,7 +143,7 @@ func (l *Ledger) move(c *claim, o *PodObservation) {
 	l.retract(c)
 	c.request = o.Request
 	i := l.ensureNode(o.Node)
-	c.hold = l.usedHold(i, o)
+	l.link(c, i, o)
 	l.place(c, i)
 	l.setState(c, Bound)
 	l.recordMove(ClaimMoved, c, &rareChange{movedFrom: l.nodes[from].name})

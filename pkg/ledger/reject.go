@@ -43,7 +43,8 @@ func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, 
 }
 
 func (l *Ledger) explainPort(r *Rejection, i int32, req *resources.Request, own *claim) {
-	p := l.portTaken(i, req, func(u portUse) bool { return own != nil && u.claim == own })
+	mine := func(u portUse) bool { return own != nil && own.uses(u) }
+	p := l.portTaken(i, req, mine)
 	if p == nil {
 		return
 	}
@@ -51,7 +52,7 @@ func (l *Ledger) explainPort(r *Rejection, i int32, req *resources.Request, own 
 	r.Requested = 1
 	for _, u := range l.nodes[i].ports[p.PortKey] {
 		h := u.holder()
-		listed := (own != nil && u.claim == own) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
+		listed := mine(u) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
 		if !listed && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
 			r.Holders = append(r.Holders, h)
 		}
@@ -118,6 +119,9 @@ func (r *Rejection) Message() string {
 	case PodClaimed:
 		return fmt.Sprintf("pod %s already has a claim on node %q; it needs no reservation", r.Pod, r.ClaimedOn)
 	case HoldExists:
+		if len(r.Holders) > 0 {
+			return fmt.Sprintf("pod %s already has %s on node %q, of another size; release that first", r.Pod, r.Holders[0].Name(), r.ClaimedOn)
+		}
 		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Hold, r.ClaimedOn)
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)

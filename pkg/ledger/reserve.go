@@ -8,8 +8,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Reserve decides a plan in one step. Claims whose deadline has passed at now
-// make room first. In mode AllOrNothing nothing is reserved unless everything
+// Reserve decides a plan in one step. What has expired at now makes room first.
+// A pod that may use a hold on the node gets its claim there. In mode AllOrNothing nothing is reserved unless everything
 // is; the rejections then still tell of every placement that has no room next
 // to the others. A dry run changes nothing, not even the revision.
 func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
@@ -53,7 +53,7 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 
 // step is one granted placement of a plan that can still be undone.
 type step struct {
-	claim      *claim             // nil where the pod has a hold and needs none
+	claim      *claim
 	fresh      bool               // the claim was made by this plan
 	identified bool               // the claim got its pod's UID
 	was        *resources.Request // what an older claim asked for; nil if unchanged
@@ -65,19 +65,17 @@ func (l *Ledger) tryReserve(p *Placement) (step, *Rejection) {
 	if c := l.lookup(p.Pod); c != nil {
 		return l.tryRenew(c, p)
 	}
-	if h := l.holdFor(p.Pod); h != nil {
-		if h.Node == p.Node {
-			return step{}, nil // its room is kept already
-		}
+	if h := l.holdFor(p.Pod); h != nil && h.Node != p.Node {
 		rejection := l.reject(p, Verdict{Reason: ClaimedElsewhere}, nil)
 		rejection.ClaimedOn = h.Node
 		return step{}, rejection
 	}
-	i, rejection := l.admit(p)
+	i, h, rejection := l.admit(p)
 	if rejection != nil {
 		return step{}, rejection
 	}
 	c := l.newClaim(p)
+	c.hold = h
 	earlier := l.index(c, true)
 	l.place(c, i)
 	l.setState(c, Reserved)
@@ -109,28 +107,26 @@ func (l *Ledger) swapRequest(c *claim, req *resources.Request) {
 	l.place(c, c.node)
 }
 
-// admit finds the node of a placement for a pod without a claim and checks that
-// the pod fits there.
-func (l *Ledger) admit(p *Placement) (int32, *Rejection) {
+// admit finds room on the node of a placement for a pod without a claim: in a
+// hold it may use, or else in the node's free room.
+func (l *Ledger) admit(p *Placement) (int32, *hold, *Rejection) {
 	if l.gone.has(p.Pod.UID) {
-		return 0, l.reject(p, Verdict{Reason: PodGone}, nil)
+		return 0, nil, l.reject(p, Verdict{Reason: PodGone}, nil)
 	}
 	i, ok := l.nodeIndex[p.Node]
 	if !ok {
-		return 0, l.reject(p, Verdict{Reason: NodeUnknown}, nil)
+		return 0, nil, l.reject(p, Verdict{Reason: NodeUnknown}, nil)
 	}
-	if v := l.fits(i, p.Request); v.Reason != Fits {
-		return 0, l.reject(p, v, nil)
+	h, v := l.fitsAny(i, p, l.candidates(p))
+	if v.Reason != Fits {
+		return 0, nil, l.reject(p, v, nil)
 	}
-	return i, nil
+	return i, h, nil
 }
 
 // undo takes a step back as if it had never been.
 func (l *Ledger) undo(s *step) {
 	c := s.claim
-	if c == nil {
-		return
-	}
 	if s.was != nil {
 		l.swapRequest(c, s.was)
 	}
@@ -154,9 +150,6 @@ func (l *Ledger) undo(s *step) {
 // commit makes a step last: it gets its deadline and its place in the journal.
 func (l *Ledger) commit(s *step, deadline time.Time) {
 	c := s.claim
-	if c == nil {
-		return
-	}
 	if s.identified {
 		l.record(ClaimIdentified, c)
 	}
@@ -164,12 +157,12 @@ func (l *Ledger) commit(s *step, deadline time.Time) {
 		return
 	}
 	// A deadline is only ever put off, and none at all is later than any.
-	later := c.expiry.index >= 0 && (deadline.IsZero() || deadline.UnixNano() > c.expiry.at)
+	later := c.expiry.index >= 0 && (deadline.IsZero() || nanos(deadline) > c.expiry.at)
 	switch {
 	case deadline.IsZero() && later:
 		l.deadlines.remove(&c.expiry)
 	case !deadline.IsZero() && (later || s.fresh):
-		l.deadlines.set(&c.expiry, deadline.UnixNano())
+		l.deadlines.set(&c.expiry, nanos(deadline))
 	}
 	if s.fresh || s.was != nil || later {
 		l.record(ClaimReserved, c)

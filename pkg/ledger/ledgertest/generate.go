@@ -206,12 +206,16 @@ func (w *World) RepeatedNode(t *rapid.T) ledger.NodeObservation {
 
 // PodObservation draws a pod found bound, possibly long ago.
 func (w *World) PodObservation(t *rapid.T) ledger.PodObservation {
-	return ledger.PodObservation{
+	o := ledger.PodObservation{
 		Pod: w.ExistingPod(t), Node: w.Node(t), Request: w.Request(t, true),
 		Scheduler:       oneOf(t, "scheduler", schedulers),
 		Priority:        int32(pick(t, "priority", 3)),
 		ResourceVersion: w.Version(t),
 	}
+	if pick(t, "bound with a hold", 4) == 3 {
+		o.Hold = w.HoldRef(t)
+	}
+	return o
 }
 
 // Version draws a resource version; 0 is an unknown one.
@@ -222,7 +226,8 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 	return ledger.Placement{
 		Pod: w.Pod(t), Node: w.Node(t), Request: w.Request(t, false),
 		Scheduler: oneOf(t, "scheduler", schedulers),
-		Priority:  int32(pick(t, "priority", 3)),
+		Priority:  int32(pick(t, "priority", 4)),
+		Holds:     w.HoldRefs(t),
 	}
 }
 

@@ -19,6 +19,7 @@ type Mirror struct {
 	revision uint64
 	nodes    map[string]ledger.Event // the last NodeUpdated of each node that exists
 	claims   map[ledger.PodRef]ledger.ClaimView
+	holds    map[ledger.HoldRef]ledger.Hold
 }
 
 // NewMirror returns a mirror of an empty ledger at a revision.
@@ -26,6 +27,7 @@ func NewMirror(table *resources.Table, revision uint64) *Mirror {
 	return &Mirror{
 		table: table, revision: revision,
 		nodes: map[string]ledger.Event{}, claims: map[ledger.PodRef]ledger.ClaimView{},
+		holds: map[ledger.HoldRef]ledger.Hold{},
 	}
 }
 
@@ -37,6 +39,9 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 	}
 	m.revision = e.Revision
 	_, known := m.claims[e.Pod]
+	if _, ok := m.holds[e.Hold]; e.Hold.Name != "" && !ok && e.Type != ledger.HoldPlaced {
+		return fmt.Errorf("event %d: %s of the unknown hold %s", e.Revision, e.Type, e.Hold)
+	}
 	switch e.Type {
 	case ledger.NodeUpdated:
 		m.nodes[e.Node] = *e
@@ -47,7 +52,7 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		m.put(e)
 	case ledger.ClaimReserved, ledger.ClaimBinding, ledger.ClaimBound:
 		m.put(e)
-	case ledger.ClaimMoved, ledger.ClaimResized:
+	case ledger.ClaimMoved, ledger.ClaimResized, ledger.ClaimLinked:
 		if !known {
 			return fmt.Errorf("event %d: %s of the unknown claim %s", e.Revision, e.Type, e.Pod)
 		}
@@ -57,6 +62,19 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 			return fmt.Errorf("event %d: %s of the unknown claim %s", e.Revision, e.Type, e.Pod)
 		}
 		delete(m.claims, e.Pod)
+	case ledger.HoldPlaced:
+		m.holds[e.Hold] = ledger.Hold{
+			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
+			Priority: e.Priority, Preemptible: e.Preemptible, Pod: e.Pod, Deadline: e.Deadline,
+		}
+	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
+		delete(m.holds, e.Hold)
+		for pod, c := range m.claims {
+			if c.Hold == e.Hold {
+				c.Hold = ledger.HoldRef{}
+				m.claims[pod] = c
+			}
+		}
 	default:
 		return fmt.Errorf("event %d has the unknown type %q", e.Revision, e.Type)
 	}
@@ -66,7 +84,7 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 func (m *Mirror) put(e *ledger.Event) {
 	m.claims[e.Pod] = ledger.ClaimView{
 		Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler,
-		Priority: e.Priority, Request: e.Request, Deadline: e.Deadline,
+		Priority: e.Priority, Request: e.Request, Deadline: e.Deadline, Hold: e.Hold,
 	}
 }
 
@@ -78,6 +96,11 @@ func (m *Mirror) Snapshot() ledger.Snapshot {
 		s.Claims = append(s.Claims, c)
 		names = append(names, c.Node)
 	}
+	for _, h := range m.holds {
+		s.Holds = append(s.Holds, m.hold(h))
+		names = append(names, h.Node)
+	}
+	slices.SortFunc(s.Holds, func(a, b ledger.HoldView) int { return compareRefs(a.Ref, b.Ref) })
 	slices.SortFunc(s.Claims, func(a, b ledger.ClaimView) int {
 		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
@@ -86,6 +109,33 @@ func (m *Mirror) Snapshot() ledger.Snapshot {
 		s.Nodes = append(s.Nodes, m.node(name))
 	}
 	return s
+}
+
+// hold returns a hold with the pods that use it.
+func (m *Mirror) hold(h ledger.Hold) ledger.HoldView {
+	view := ledger.HoldView{Hold: h, Rest: h.Request}
+	asked := map[resources.Column]int64{}
+	for _, c := range m.claims {
+		if c.Hold != h.Ref {
+			continue
+		}
+		view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.Pod, State: c.State})
+		for _, a := range c.Request.Amounts {
+			asked[a.Column], _ = resources.Add(asked[a.Column], a.Value)
+		}
+	}
+	if len(view.Consumers) > 0 {
+		view.Rest = &resources.Request{}
+		for _, a := range h.Request.Amounts {
+			if left := a.Value - asked[a.Column]; left > 0 {
+				view.Rest.Amounts = append(view.Rest.Amounts, resources.Amount{Column: a.Column, Value: left})
+			}
+		}
+	}
+	slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int {
+		return cmp.Or(cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	return view
 }
 
 func (m *Mirror) node(name string) ledger.NodeView {
@@ -115,6 +165,18 @@ func (m *Mirror) node(name string) ledger.NodeView {
 			}
 		}
 	}
+	for _, h := range m.holds {
+		if h.Node != name {
+			continue
+		}
+		for _, a := range h.Request.Amounts {
+			of(a.Column)
+		}
+		for _, a := range m.hold(h).Rest.Amounts {
+			view := of(a.Column)
+			view.Reserved, _ = resources.Add(view.Reserved, a.Value)
+		}
+	}
 	for _, resource := range slices.Sorted(maps.Keys(amounts)) {
 		a := amounts[resource]
 		used, _ := resources.Add(a.Bound, a.Reserved)
@@ -125,7 +187,7 @@ func (m *Mirror) node(name string) ledger.NodeView {
 }
 
 // CheckRoom returns an error where a node holds more than it offers, or two
-// claims on it share a host port.
+// claims on it, or a claim and a hold it does not use, share a host port.
 func (m *Mirror) CheckRoom(name string) error {
 	view := m.node(name)
 	if view.Overcommitted() {
@@ -134,16 +196,25 @@ func (m *Mirror) CheckRoom(name string) error {
 	type use struct {
 		port resources.HostPort
 		pod  ledger.PodRef
+		hold ledger.HoldRef
 	}
 	var uses []use
+	for _, h := range m.holds {
+		for _, p := range h.Request.Ports {
+			if h.Node == name {
+				uses = append(uses, use{port: p, hold: h.Ref})
+			}
+		}
+	}
 	for _, c := range m.claims {
 		if c.Node != name {
 			continue
 		}
 		for _, p := range c.Request.Ports {
 			for _, u := range uses {
-				if u.pod != c.Pod && u.port.CollidesWith(p) {
-					return fmt.Errorf("%s and %s share %+v on node %s", u.pod, c.Pod, p, name)
+				own := u.pod == c.Pod || (u.pod.Name == "" && u.hold == c.Hold)
+				if !own && u.port.CollidesWith(p) {
+					return fmt.Errorf("%+v and %s share %+v on node %s", u, c.Pod, p, name)
 				}
 			}
 			uses = append(uses, use{port: p, pod: c.Pod})

@@ -20,6 +20,7 @@ type Model struct {
 	table  *resources.Table
 	nodes  map[string]*modelNode
 	claims []*modelClaim
+	holds  []*modelHold // in the order they were made
 	// names holds the newest claim reserved under a name that still exists.
 	names map[podName]*modelClaim
 	gone  map[types.UID]uint64
@@ -45,6 +46,13 @@ type modelClaim struct {
 	request   *resources.Request
 	deadline  time.Time
 	version   uint64
+	uses      ledger.HoldRef // as long as there is such a hold
+	boundWith ledger.HoldRef // what the pod was bound with, should that hold be found later
+}
+
+type modelHold struct {
+	ledger.Hold
+	overdue bool // its deadline has passed, and it waits for a bind
 }
 
 // NewModel returns an empty model. The table is only used to name columns.
@@ -76,7 +84,19 @@ func (m *Model) clone() *Model {
 	for name, old := range m.names {
 		c.names[name] = same[old]
 	}
+	for _, old := range m.holds {
+		copied := *old
+		c.holds = append(c.holds, &copied)
+	}
 	return c
+}
+
+// only returns a model of some claims and holds, for a question. It shares them.
+func (m *Model) only(claims func(*modelClaim) bool, holds func(*modelHold) bool) *Model {
+	part := *m
+	part.claims = slices.DeleteFunc(slices.Clone(m.claims), func(c *modelClaim) bool { return !claims(c) })
+	part.holds = slices.DeleteFunc(slices.Clone(m.holds), func(h *modelHold) bool { return !holds(h) })
+	return &part
 }
 
 // find returns the claim that belongs to a pod: the one with its UID, or one
@@ -108,33 +128,66 @@ func (m *Model) asks(r *resources.Request) map[v1.ResourceName]int64 {
 	return amounts
 }
 
-// sum adds up one resource over the claims on a node that count.
-func (m *Model) sum(node string, name v1.ResourceName, counts func(*modelClaim) bool) int64 {
+// used adds up one resource on a node: what pods without a hold ask for, and of
+// each hold the larger of what it keeps and what its pods ask for.
+func (m *Model) used(node string, name v1.ResourceName) *big.Int {
 	total := new(big.Int)
 	for _, c := range m.claims {
-		if c.node == node && counts(c) {
+		if c.node == node && m.hold(c.uses) == nil {
 			total.Add(total, big.NewInt(m.asks(c.request)[name]))
 		}
 	}
-	if !total.IsInt64() {
-		return math.MaxInt64
+	for _, h := range m.holds {
+		if h.Node == node {
+			total.Add(total, larger(m.kept(h, name), m.asked(h, name)))
+		}
 	}
-	return total.Int64()
+	return total
 }
 
-func everything(*modelClaim) bool { return true }
+func larger(a, b *big.Int) *big.Int {
+	if a.Cmp(b) > 0 {
+		return a
+	}
+	return b
+}
 
-// free returns what is left of a resource on a node, counting some claims only.
-func (m *Model) free(node string, name v1.ResourceName, counts func(*modelClaim) bool) int64 {
+// kept returns what a hold keeps of a resource.
+func (m *Model) kept(h *modelHold, name v1.ResourceName) *big.Int {
+	return big.NewInt(m.asks(h.Request)[name])
+}
+
+// asked returns what the pods that use a hold ask for of a resource.
+func (m *Model) asked(h *modelHold, name v1.ResourceName) *big.Int {
+	total := new(big.Int)
+	for _, c := range m.claims {
+		if c.uses == h.Ref {
+			total.Add(total, big.NewInt(m.asks(c.request)[name]))
+		}
+	}
+	return total
+}
+
+// count turns a sum into what the ledger counts: a sum without an int64 is the
+// largest there is.
+func count(sum *big.Int) int64 {
+	if !sum.IsInt64() {
+		return math.MaxInt64
+	}
+	return sum.Int64()
+}
+
+// free returns what is left of a resource on a node.
+func (m *Model) free(node string, name v1.ResourceName) int64 {
 	offered := int64(0)
 	if n := m.nodes[node]; n != nil {
 		offered = n.allocatable[name]
 	}
-	return offered - m.sum(node, name, counts) // both are at least 0: no overflow
+	return offered - count(m.used(node, name)) // both are at least 0: no overflow
 }
 
-// verdict decides whether a request fits a node next to the claims that count.
-func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, counts func(*modelClaim) bool) ledger.Verdict {
+// verdict decides whether a request fits a node, by use of a hold or without.
+func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, by *modelHold) ledger.Verdict {
 	n := m.nodes[node]
 	if n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
@@ -142,8 +195,17 @@ func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, c
 	if n.cordoned && !r.ToleratesUnschedulable && !mayBeCordoned {
 		return ledger.Verdict{Reason: ledger.NodeUnschedulable}
 	}
+	next := modelClaim{node: node, request: r}
+	if by != nil {
+		next.uses = by.Ref
+	}
+	with := m.only(anyClaim, anyHold)
+	with.claims = append(with.claims, &next)
 	for _, a := range r.Amounts {
-		if a.Value > m.free(node, m.table.Name(a.Column), counts) {
+		name := m.table.Name(a.Column)
+		more := new(big.Int).Sub(with.used(node, name), m.used(node, name))
+		exceeds := by != nil && by.restricts(name, m) && with.asked(by, name).Cmp(m.kept(by, name)) > 0
+		if exceeds || more.Cmp(big.NewInt(m.free(node, name))) > 0 {
 			return ledger.Verdict{Reason: ledger.InsufficientResource, Column: a.Column}
 		}
 	}
@@ -151,39 +213,54 @@ func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, c
 		return ledger.Verdict{Reason: ledger.InsufficientResource, Unlisted: true}
 	}
 	for _, p := range r.Ports {
-		if len(m.portUsers(node, p, counts)) > 0 {
+		if len(m.portUsers(node, p, by)) > 0 {
 			return ledger.Verdict{Reason: ledger.HostPortConflict}
 		}
 	}
 	return ledger.Verdict{}
 }
 
-// portUsers returns the claims on a node that occupy a host port.
-func (m *Model) portUsers(node string, port resources.HostPort, counts func(*modelClaim) bool) []*modelClaim {
-	var users []*modelClaim
-	for _, c := range m.claims {
-		if c.node != node || !counts(c) {
-			continue
-		}
-		for _, p := range c.request.Ports {
+// restricts reports whether the pods of a hold may ask for no more of a resource
+// than it keeps.
+func (h *modelHold) restricts(name v1.ResourceName, m *Model) bool {
+	return h.Policy == ledger.Restricted && name != v1.ResourcePods && m.asks(h.Request)[name] > 0
+}
+
+// portUsers returns who occupies a host port on a node, but for one hold.
+func (m *Model) portUsers(node string, port resources.HostPort, but *modelHold) []ledger.Holder {
+	collides := func(r *resources.Request) bool {
+		return slices.ContainsFunc(r.Ports, func(p resources.HostPort) bool {
 			sameAddress := p.IP == port.IP || p.IP == "0.0.0.0" || port.IP == "0.0.0.0"
-			if p.Protocol == port.Protocol && p.Port == port.Port && sameAddress {
-				users = append(users, c)
-				break
-			}
+			return p.Protocol == port.Protocol && p.Port == port.Port && sameAddress
+		})
+	}
+	var users []ledger.Holder
+	for _, c := range m.claims {
+		if c.node == node && collides(c.request) {
+			users = append(users, holderOf(c, 1))
+		}
+	}
+	for _, h := range m.holds {
+		if h.Node == node && h != but && collides(h.Request) {
+			users = append(users, keeperOf(h, 1))
 		}
 	}
 	return users
 }
 
 // verdictInPlace decides whether a reservation may (still) be redeemed for a
-// request. Room promised on a node that was cordoned since stays promised.
+// request, as if it had not been made yet. Room promised on a node that was
+// cordoned since stays promised.
 func (m *Model) verdictInPlace(c *modelClaim, r *resources.Request) ledger.Verdict {
 	if c.state != ledger.Reserved {
 		return ledger.Verdict{}
 	}
-	return m.verdict(c.node, r, true, func(o *modelClaim) bool { return o != c })
+	others := m.only(func(o *modelClaim) bool { return o != c }, anyHold)
+	return others.verdict(c.node, r, true, m.hold(c.uses))
 }
+
+func anyClaim(*modelClaim) bool { return true }
+func anyHold(*modelHold) bool   { return true }
 
 func sameRequest(a, b *resources.Request) bool {
 	return slices.Equal(a.Amounts, b.Amounts) && slices.Equal(a.Unlisted, b.Unlisted) && slices.Equal(a.Ports, b.Ports)
@@ -193,7 +270,7 @@ func sameRequest(a, b *resources.Request) bool {
 func (m *Model) tell(t ledger.EventType, c *modelClaim) {
 	m.Events = append(m.Events, ledger.Event{
 		Type: t, Node: c.node, Pod: c.pod, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadline,
+		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses,
 	})
 }
 
@@ -211,6 +288,7 @@ func (m *Model) drop(c *modelClaim, why ledger.EventType) {
 	m.forget(c)
 	c.deadline = time.Time{}
 	m.tell(why, c)
+	m.waited(c.uses)
 }
 
 func (m *Model) forget(c *modelClaim) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -60,14 +61,16 @@ type grant struct {
 func (m *Model) try(p *ledger.Placement) (*grant, *ledger.Rejection) {
 	own := m.find(p.Pod)
 	if own == nil {
-		v := m.verdict(p.Node, p.Request, false, everything)
-		if _, gone := m.gone[p.Pod.UID]; gone && p.Pod.UID != "" {
-			v = ledger.Verdict{Reason: ledger.PodGone}
+		if h := m.holdFor(p.Pod); h != nil && h.Node != p.Node {
+			r := m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, nil)
+			r.ClaimedOn = h.Node
+			return nil, r
 		}
-		if v.Reason != ledger.Fits {
-			return nil, m.refuse(p, v, nil)
+		c, rejection := m.admit(p, ledger.Reserved)
+		if rejection != nil {
+			return nil, rejection
 		}
-		return &grant{claim: m.add(newClaim(p, ledger.Reserved), true), fresh: true}, nil
+		return &grant{claim: m.add(*c, true), fresh: true}, nil
 	}
 	if own.node != p.Node {
 		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
@@ -83,6 +86,22 @@ func (m *Model) try(p *ledger.Placement) (*grant, *ledger.Rejection) {
 		own.pod.UID, g.named = p.Pod.UID, p.Pod.UID
 	}
 	return g, nil
+}
+
+// admit decides about a pod without a claim.
+func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelClaim, *ledger.Rejection) {
+	h, v := m.choose(p, p.Node)
+	if _, gone := m.gone[p.Pod.UID]; gone && p.Pod.UID != "" {
+		v = ledger.Verdict{Reason: ledger.PodGone}
+	}
+	if v.Reason != ledger.Fits {
+		return nil, m.refuse(p, v, nil)
+	}
+	c := newClaim(p, state)
+	if h != nil {
+		c.uses = h.Ref
+	}
+	return &c, nil
 }
 
 func newClaim(p *ledger.Placement, state ledger.State) modelClaim {
@@ -126,12 +145,8 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelClaim) *
 		name := m.table.Name(v.Column)
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
-		r.Free = m.free(p.Node, name, everything)
-		for _, c := range m.claims {
-			if amount := m.asks(c.request)[name]; c.node == p.Node && amount > 0 {
-				r.Holders = append(r.Holders, m.holder(c, amount))
-			}
-		}
+		r.Free = m.free(p.Node, name)
+		r.Holders = m.holders(p.Node, name)
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })
 	case v.Reason == ledger.HostPortConflict:
 		m.refusePort(r, p.Request, own)
@@ -139,41 +154,65 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelClaim) *
 	return r
 }
 
+// holders returns who uses some of a resource on a node: pods what they ask for,
+// holds what they keep beyond that.
+func (m *Model) holders(node string, name v1.ResourceName) []ledger.Holder {
+	var holders []ledger.Holder
+	for _, c := range m.claims {
+		if amount := m.asks(c.request)[name]; c.node == node && amount > 0 {
+			holders = append(holders, holderOf(c, amount))
+		}
+	}
+	for _, h := range m.holds {
+		kept, asked := m.kept(h, name), m.asked(h, name)
+		if h.Node == node && kept.Cmp(asked) > 0 {
+			holders = append(holders, keeperOf(h, kept.Sub(kept, asked).Int64()))
+		}
+	}
+	return holders
+}
+
 func (m *Model) refusePort(r *ledger.Rejection, request *resources.Request, own *modelClaim) {
+	others, by := m, (*modelHold)(nil)
+	if own != nil {
+		others, by = m.only(func(c *modelClaim) bool { return c != own }, anyHold), m.hold(own.uses)
+	}
 	for _, p := range request.Ports {
-		users := m.portUsers(r.Node, p, func(c *modelClaim) bool { return c != own })
+		users := others.portUsers(r.Node, p, by)
 		if len(users) == 0 {
 			continue
 		}
 		r.Resource = "hostPort/" + string(p.Protocol) + "/" + itoa(int64(p.Port))
 		r.Requested = 1
-		for _, c := range users {
-			r.Holders = append(r.Holders, m.holder(c, 1))
-		}
+		r.Holders = users
 		return
 	}
 }
 
-func (m *Model) holder(c *modelClaim, amount int64) ledger.Holder {
+func holderOf(c *modelClaim, amount int64) ledger.Holder {
 	return ledger.Holder{Pod: c.pod, Scheduler: c.scheduler, State: c.state, Amount: amount}
 }
 
+func keeperOf(h *modelHold, amount int64) ledger.Holder {
+	return ledger.Holder{Hold: h.Ref, Scheduler: h.Scheduler, State: ledger.Reserved, Amount: amount}
+}
+
 // StartBind marks a pod's claim Binding and makes one where there is none.
-func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.State, *ledger.Rejection) {
+func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *ledger.Rejection) {
 	m.Expire(now)
 	own := m.find(p.Pod)
 	if own == nil {
-		v := m.verdict(p.Node, p.Request, false, everything)
-		if _, gone := m.gone[p.Pod.UID]; gone && p.Pod.UID != "" {
-			v = ledger.Verdict{Reason: ledger.PodGone}
+		c, rejection := m.admit(p, ledger.Binding)
+		if rejection != nil && p.Preempt && m.preempt(p) {
+			c, rejection = m.admit(p, ledger.Binding)
 		}
-		if v.Reason != ledger.Fits {
-			return ledger.NoClaim, m.refuse(p, v, nil)
+		if rejection != nil {
+			return ledger.Grant{}, rejection
 		}
-		m.tell(ledger.ClaimBinding, m.add(newClaim(p, ledger.Binding), false))
-		return ledger.NoClaim, nil
+		m.tell(ledger.ClaimBinding, m.add(*c, false))
+		return ledger.Grant{Hold: c.uses}, nil
 	}
-	before := own.state
+	before := ledger.Grant{Before: own.state, Hold: own.uses}
 	if own.node != p.Node {
 		return before, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
 	}
@@ -181,7 +220,7 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.State, *le
 		return before, m.refuse(p, v, own)
 	}
 	m.identify(own, p.Pod.UID)
-	if before == ledger.Reserved {
+	if before.Before == ledger.Reserved {
 		own.setState(ledger.Binding)
 		if !sameRequest(own.request, p.Request) {
 			own.request = p.Request
@@ -189,6 +228,20 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.State, *le
 		m.tell(ledger.ClaimBinding, own)
 	}
 	return before, nil
+}
+
+// preempt ends the reservations that must for a pod to fit, if that helps.
+func (m *Model) preempt(p *ledger.Placement) bool {
+	if _, gone := m.gone[p.Pod.UID]; gone && p.Pod.UID != "" {
+		return false
+	}
+	victims, ok := m.preemption(p, p.Node)
+	for _, name := range victims {
+		for _, h := range m.reservation(name.namespace, name.name) {
+			m.end(h, ledger.HoldPreempted, p.Pod)
+		}
+	}
+	return ok
 }
 
 // Confirm records a bind that succeeded.
@@ -201,6 +254,7 @@ func (m *Model) Confirm(pod ledger.PodRef, node string) bool {
 	if c.state != ledger.Bound {
 		c.setState(ledger.Bound)
 		m.tell(ledger.ClaimBound, c)
+		m.bound(c)
 	}
 	return true
 }
@@ -243,17 +297,36 @@ func (m *Model) Unreserve(placements []ledger.Placement) ledger.Result {
 	return result
 }
 
-// Expire ends the reservations whose deadline has come, soonest first.
+// Expire ends the reservations and holds whose deadline has come, soonest first.
+// A hold waits until no bind is in flight that uses it.
 func (m *Model) Expire(now time.Time) int {
-	var due []*modelClaim
+	type entry struct {
+		at time.Time
+		do func() int
+	}
+	var due []entry
 	for _, c := range m.claims {
 		if !c.deadline.IsZero() && !c.deadline.After(now) {
-			due = append(due, c)
+			due = append(due, entry{c.deadline, func() int { m.drop(c, ledger.ClaimExpired); return 1 }})
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *modelClaim) int { return a.deadline.Compare(b.deadline) })
-	for _, c := range due {
-		m.drop(c, ledger.ClaimExpired)
+	for _, h := range m.holds {
+		if !h.overdue && !h.Deadline.IsZero() && !h.Deadline.After(now) {
+			due = append(due, entry{h.Deadline, func() int { return m.expireHold(h) }})
+		}
 	}
-	return len(due)
+	slices.SortStableFunc(due, func(a, b entry) int { return a.at.Compare(b.at) })
+	count := 0
+	for _, e := range due {
+		count += e.do()
+	}
+	return count
+}
+
+func (m *Model) expireHold(h *modelHold) int {
+	if h.overdue = m.beingBound(h.Ref); h.overdue {
+		return 0
+	}
+	m.end(h, ledger.HoldExpired, h.Pod)
+	return 1
 }

@@ -51,8 +51,11 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 		c = m.add(modelClaim{
 			pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler,
 			priority: o.Priority, request: o.Request, version: o.ResourceVersion,
+			boundWith: o.Hold,
 		}, false)
+		m.link(c, &o)
 		m.tell(ledger.ClaimBound, c)
+		m.bound(c)
 		return ledger.ObservedNew
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
@@ -60,22 +63,48 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	}
 	c.version = max(c.version, o.ResourceVersion)
 	m.identify(c, o.Pod.UID)
-	from, state, resized := c.node, c.state, !sameRequest(c.request, o.Request)
+	from, state, left, resized := c.node, c.state, c.uses, !sameRequest(c.request, o.Request)
 	c.node, c.request = o.Node, o.Request
 	c.setState(ledger.Bound)
 	switch {
 	case from != o.Node:
+		c.boundWith = o.Hold
+		m.link(c, &o)
 		m.tell(ledger.ClaimMoved, c)
 		m.Events[len(m.Events)-1].MovedFrom = from
+		m.bound(c)
+		m.waited(left)
 		return ledger.ObservedMoved
 	case state != ledger.Bound:
 		m.tell(ledger.ClaimBound, c)
+		m.bound(c)
 		return ledger.ObservedConfirmed
 	case resized:
 		m.tell(ledger.ClaimResized, c)
 		return ledger.ObservedResized
 	}
 	return ledger.ObservedNothing
+}
+
+// link finds the hold a pod was bound with: the one it names, else one kept for
+// it alone. A Once hold that another pod uses is not it.
+func (m *Model) link(c *modelClaim, o *ledger.PodObservation) {
+	c.uses = ledger.HoldRef{}
+	named, own := m.hold(o.Hold), (*modelHold)(nil)
+	for _, h := range m.holds {
+		if own == nil && h.isFor(o.Pod) {
+			own = h
+		}
+	}
+	for _, h := range []*modelHold{own, named} { // the last one that will do
+		switch {
+		case h == nil || h.Node != o.Node || h.Ref.Namespace != o.Pod.Namespace:
+		case h.Pod.Name != "" && !h.isFor(o.Pod):
+		case h.Policy == ledger.Once && len(m.users(h.Ref)) > 0:
+		default:
+			c.uses = h.Ref
+		}
+	}
 }
 
 // ObserveUnbound records that a pod exists.
@@ -87,6 +116,7 @@ func (m *Model) ObserveUnbound(pod ledger.PodRef) {
 
 // RemovePod records that a pod is gone.
 func (m *Model) RemovePod(pod ledger.PodRef, version uint64) bool {
+	defer m.endHoldsOfGone(pod)
 	if pod.UID == "" {
 		return false
 	}

@@ -61,10 +61,9 @@ func actions(p *Pair, w *World) map[string]func(*rapid.T) {
 		func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
 		func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
 		func(t *rapid.T) { w.Recreate(t) },
-		func(t *rapid.T) {
-			p.Ask(w.Pod(t), w.Request(t, false), append(nodeNames, "nowhere"), w.Victims(t))
-		},
+		func(t *rapid.T) { at := w.Placement(t); p.Ask(&at, append(nodeNames, "nowhere"), w.Victims(t)) },
 	}
+	steps = append(steps, holdActions(p, w)...)
 	return map[string]func(*rapid.T){
 		"":     func(t *rapid.T) { require.NoError(t, p.Check()) },
 		"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },

@@ -3,6 +3,7 @@ package ledgertest
 import (
 	"cmp"
 	"maps"
+	"math/big"
 	"slices"
 	"strconv"
 	"time"
@@ -17,17 +18,18 @@ import (
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 // AppendFit answers for several nodes whether a pod could go there.
-func (m *Model) AppendFit(dst []ledger.Verdict, pod ledger.PodRef, r *resources.Request, nodes []string) []ledger.Verdict {
-	own := m.find(pod)
-	_, gone := m.gone[pod.UID]
+func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []string) []ledger.Verdict {
+	own := m.find(p.Pod)
+	_, gone := m.gone[p.Pod.UID]
 	for _, node := range nodes {
 		switch {
-		case own == nil && gone && pod.UID != "":
+		case own == nil && gone && p.Pod.UID != "":
 			dst = append(dst, ledger.Verdict{Reason: ledger.PodGone})
 		case own == nil:
-			dst = append(dst, m.verdict(node, r, false, everything))
+			_, v := m.choose(p, node)
+			dst = append(dst, v)
 		case own.node == node:
-			dst = append(dst, m.verdictInPlace(own, r))
+			dst = append(dst, m.verdictInPlace(own, p.Request))
 		case !m.has(node):
 			dst = append(dst, ledger.Verdict{Reason: ledger.NodeUnknown})
 		default:
@@ -39,30 +41,32 @@ func (m *Model) AppendFit(dst []ledger.Verdict, pod ledger.PodRef, r *resources.
 
 // has reports whether there is an account of a node: it exists, or is used.
 func (m *Model) has(node string) bool {
-	return m.nodes[node] != nil || slices.ContainsFunc(m.claims, func(c *modelClaim) bool { return c.node == node })
+	return m.nodes[node] != nil || slices.ContainsFunc(m.claims, func(c *modelClaim) bool { return c.node == node }) ||
+		slices.ContainsFunc(m.holds, func(h *modelHold) bool { return h.Node == node })
 }
 
 // FitWithout answers whether a pod fits once some pods are gone.
-func (m *Model) FitWithout(pod ledger.PodRef, r *resources.Request, node string, victims []types.UID) ledger.Verdict {
-	if m.nodes[node] == nil {
+func (m *Model) FitWithout(p *ledger.Placement, victims []types.UID) ledger.Verdict {
+	if m.nodes[p.Node] == nil {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
 	}
-	own := m.find(pod)
-	if own != nil && own.node != node {
+	own := m.find(p.Pod)
+	if own != nil && own.node != p.Node {
 		return ledger.Verdict{Reason: ledger.ClaimedElsewhere}
 	} else if own != nil {
 		return ledger.Verdict{}
 	}
-	return m.verdict(node, r, false, func(c *modelClaim) bool {
+	_, v := m.only(func(c *modelClaim) bool {
 		return c.pod.UID == "" || !slices.Contains(victims, c.pod.UID)
-	})
+	}, anyHold).choose(p, p.Node)
+	return v
 }
 
 // FitAll answers for every node that exists.
 func (m *Model) FitAll(r *resources.Request) map[string]ledger.Verdict {
 	all := map[string]ledger.Verdict{}
 	for name := range m.nodes {
-		all[name] = m.verdict(name, r, false, everything)
+		all[name] = m.verdict(name, r, false, nil)
 	}
 	return all
 }
@@ -72,6 +76,9 @@ func (m *Model) NodeViews() []ledger.NodeView {
 	names := slices.Collect(maps.Keys(m.nodes))
 	for _, c := range m.claims {
 		names = append(names, c.node)
+	}
+	for _, h := range m.holds {
+		names = append(names, h.Node)
 	}
 	slices.Sort(names)
 	views := []ledger.NodeView{}
@@ -95,15 +102,36 @@ func (m *Model) nodeView(name string) ledger.NodeView {
 			maps.Copy(listed, m.asks(c.request))
 		}
 	}
+	for _, h := range m.holds {
+		if h.Node == name {
+			maps.Copy(listed, m.asks(h.Request))
+		}
+	}
 	for _, resource := range slices.Sorted(maps.Keys(listed)) {
 		view.Amounts = append(view.Amounts, ledger.AmountView{
 			Resource: resource, Allocatable: offered[resource],
-			Bound:    m.sum(name, resource, func(c *modelClaim) bool { return c.state == ledger.Bound }),
-			Reserved: m.sum(name, resource, func(c *modelClaim) bool { return c.state != ledger.Bound }),
-			Free:     m.free(name, resource, everything),
+			Bound: m.sum(name, resource, true), Reserved: m.sum(name, resource, false), Free: m.free(name, resource),
 		})
 	}
 	return view
+}
+
+// sum adds up what bound pods use of a resource, or all others and what holds
+// keep beyond what their pods ask for.
+func (m *Model) sum(node string, name v1.ResourceName, bound bool) int64 {
+	total := new(big.Int)
+	for _, c := range m.claims {
+		if c.node == node && (c.state == ledger.Bound) == bound {
+			total.Add(total, big.NewInt(m.asks(c.request)[name]))
+		}
+	}
+	for _, h := range m.holds {
+		if h.Node == node && !bound {
+			asked := m.asked(h, name)
+			total.Add(total, larger(m.kept(h, name), asked)).Sub(total, asked)
+		}
+	}
+	return count(total)
 }
 
 // ClaimViews returns all claims as readers of the ledger see them.
@@ -121,13 +149,13 @@ func (m *Model) ClaimViews() []ledger.ClaimView {
 func (c *modelClaim) view() ledger.ClaimView {
 	return ledger.ClaimView{
 		Pod: c.pod, Node: c.node, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadline,
+		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses,
 	}
 }
 
 // Stats returns the counts behind the metrics.
 func (m *Model) Stats() ledger.Stats {
-	var s ledger.Stats
+	s := ledger.Stats{Holds: len(m.holds)}
 	for _, c := range m.claims {
 		s.Claims[c.state]++
 	}
@@ -148,6 +176,11 @@ func (m *Model) NextDeadline() (soonest time.Time, ok bool) {
 	for _, c := range m.claims {
 		if !c.deadline.IsZero() && (!ok || c.deadline.Before(soonest)) {
 			soonest, ok = c.deadline, true
+		}
+	}
+	for _, h := range m.holds {
+		if !h.Deadline.IsZero() && !h.overdue && (!ok || h.Deadline.Before(soonest)) {
+			soonest, ok = h.Deadline, true
 		}
 	}
 	return soonest, ok

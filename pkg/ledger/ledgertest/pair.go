@@ -42,9 +42,8 @@ func (p *Pair) differ(what string, got, want any) {
 // Reserve compares a plan's results.
 func (p *Pair) Reserve(plan ledger.Plan, now time.Time) {
 	before := p.Ledger.Revision()
-	expires := slices.ContainsFunc(p.Model.claims, func(c *modelClaim) bool {
-		return !c.deadline.IsZero() && !c.deadline.After(now)
-	})
+	soonest, expires := p.Model.NextDeadline()
+	expires = expires && !soonest.After(now)
 	got, want := p.Ledger.Reserve(plan, now), p.Model.Reserve(plan, now)
 	p.result("reserve", got, want)
 	if plan.DryRun || (got.Granted == 0 && !expires) {
@@ -92,9 +91,62 @@ func (p *Pair) rejection(what string, got, want *ledger.Rejection) {
 // StartBind compares the start of a bind.
 func (p *Pair) StartBind(at *ledger.Placement, now time.Time) {
 	grant, rejection := p.Ledger.StartBind(at, now)
-	wantState, want := p.Model.StartBind(at, now)
-	p.differ("start bind: state before", grant.Before, wantState)
+	wantGrant, want := p.Model.StartBind(at, now)
+	p.differ("start bind: grant", grant, wantGrant)
 	p.rejection("start bind", rejection, want)
+}
+
+// Preempt compares the start of a bind that may end reservations, which has to
+// do what was said when asked before.
+func (p *Pair) Preempt(at *ledger.Placement, now time.Time) {
+	p.Expire(now)
+	verdict := p.Ledger.AppendPreemptingFit(nil, at, []string{at.Node})[0]
+	p.differ("preempting fit", verdict, p.Model.AppendPreemptingFit(nil, at, []string{at.Node})[0])
+	fresh, holds := p.Model.find(at.Pod) == nil, p.Ledger.Stats().Holds
+	may := *at
+	may.Preempt = true
+	p.StartBind(&may, now)
+	if fresh {
+		_, granted := p.Ledger.Claim(at.Pod)
+		p.differ("bind as foreseen", granted, verdict.Reason == ledger.Fits)
+		if !granted {
+			p.differ("holds after a refusal", p.Ledger.Stats().Holds, holds)
+		}
+	}
+}
+
+// PlaceHolds compares holds asked for.
+func (p *Pair) PlaceHolds(plan ledger.HoldPlan, now time.Time) {
+	before := p.Ledger.Revision()
+	soonest, expires := p.Model.NextDeadline()
+	expires = expires && !soonest.After(now)
+	got, want := p.Ledger.PlaceHolds(plan, now), p.Model.PlaceHolds(plan, now)
+	p.result("place holds", ledger.Result{Granted: got.Granted, Rejections: got.Rejections, Revision: got.Revision},
+		ledger.Result{Granted: want.Granted, Rejections: want.Rejections})
+	p.differ("place holds: existing", got.Existing, want.Existing)
+	if plan.DryRun || (got.Granted == 0 && !expires) {
+		p.differ("revision after holds that change nothing", p.Ledger.Revision(), before)
+	}
+}
+
+// ObserveHold compares the record of a hold granted before.
+func (p *Pair) ObserveHold(spec ledger.Hold) {
+	p.differ("observe hold", p.Ledger.ObserveHold(spec), p.Model.ObserveHold(spec))
+}
+
+// SetHoldDeadline compares a change of when holds end.
+func (p *Pair) SetHoldDeadline(namespace, name string, at time.Time) {
+	p.differ("set deadline", p.Ledger.SetHoldDeadline(namespace, name, at), p.Model.SetHoldDeadline(namespace, name, at))
+}
+
+// ReleaseHolds compares holds given back.
+func (p *Pair) ReleaseHolds(namespace, name string, slots ...string) {
+	p.differ("release holds", p.Ledger.ReleaseHolds(namespace, name, slots...), p.Model.ReleaseHolds(namespace, name, slots...))
+}
+
+// RemovePodHolding compares the swap of a pod for a hold.
+func (p *Pair) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Hold) {
+	p.differ("remove pod holding", p.Ledger.RemovePodHolding(pod, version, spec), p.Model.RemovePodHolding(pod, version, spec))
 }
 
 // Confirm compares the record of a bind that succeeded.
@@ -144,13 +196,18 @@ func (p *Pair) RemovePod(pod ledger.PodRef, version uint64) {
 }
 
 // Ask compares every question about a pod that could be placed.
-func (p *Pair) Ask(pod ledger.PodRef, r *resources.Request, nodes []string, victims []types.UID) {
-	p.differ("fit", p.Ledger.AppendFit(nil, &ledger.Placement{Pod: pod, Request: r}, nodes), p.Model.AppendFit(nil, pod, r, nodes))
+func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
+	pod, r := at.Pod, at.Request
+	p.differ("fit", p.Ledger.AppendFit(nil, at, nodes), p.Model.AppendFit(nil, at, nodes))
+	p.differ("preempting fit", p.Ledger.AppendPreemptingFit(nil, at, nodes), p.Model.AppendPreemptingFit(nil, at, nodes))
 	for _, node := range nodes {
+		there := *at
+		there.Node = node
 		p.differ("fit without "+fmt.Sprint(victims)+" on "+node,
-			p.Ledger.FitWithout(&ledger.Placement{Pod: pod, Request: r, Node: node}, victims), p.Model.FitWithout(pod, r, node, victims))
+			p.Ledger.FitWithout(&there, victims), p.Model.FitWithout(&there, victims))
 		p.node(node)
 	}
+	p.askHolds(at)
 	all, fits := map[string]ledger.Verdict{}, 0
 	p.Ledger.FitAll(r, func(node string, v ledger.Verdict) { all[node] = v })
 	want := p.Model.FitAll(r)
@@ -166,6 +223,30 @@ func (p *Pair) Ask(pod ledger.PodRef, r *resources.Request, nodes []string, vict
 	p.differ("has a claim", ok, claim != nil)
 	if claim != nil {
 		p.differ("claim", got, claim.view())
+	}
+}
+
+// askHolds compares the questions about holds that a placement brings up.
+func (p *Pair) askHolds(at *ledger.Placement) {
+	got, ok := p.Ledger.HoldFor(at.Pod)
+	own := p.Model.holdFor(at.Pod)
+	p.differ("has a hold of its own", ok, own != nil)
+	if own != nil {
+		p.differ("hold of its own", got.Hold, own.Hold)
+	}
+	var usable []ledger.UsableHold
+	for _, h := range p.Model.usable(at) {
+		usable = append(usable, ledger.UsableHold{Ref: h.Ref, Node: h.Node, Shared: h.Policy != ledger.Once})
+	}
+	p.differ("usable holds", append([]ledger.UsableHold(nil), p.Ledger.UsableHolds(at)...), usable)
+	for _, ref := range at.Holds {
+		var want []ledger.HoldView
+		for _, view := range p.Model.HoldViews() {
+			if view.Ref.Namespace == ref.Namespace && view.Ref.Name == ref.Name {
+				want = append(want, view)
+			}
+		}
+		p.differ("holds of "+ref.String(), p.Ledger.ReservationHolds(ref.Namespace, ref.Name), want)
 	}
 }
 
@@ -197,7 +278,7 @@ func (p *Pair) usage() {
 			exist = append(exist, view.Name)
 		}
 		for _, c := range columns {
-			u := ledger.Usage{Used: p.Model.sum(view.Name, p.Model.table.Name(c), everything)}
+			u := ledger.Usage{Used: count(p.Model.used(view.Name, p.Model.table.Name(c)))}
 			if n := p.Model.nodes[view.Name]; n != nil {
 				u.Allocatable = n.allocatable[p.Model.table.Name(c)]
 			}
@@ -232,6 +313,7 @@ func (p *Pair) Check() error {
 	s := p.Ledger.Snapshot()
 	p.differ("nodes", s.Nodes, p.Model.NodeViews())
 	p.differ("claims", s.Claims, p.Model.ClaimViews())
+	p.differ("holds", s.Holds, p.Model.HoldViews())
 	p.differ("stats", p.Ledger.Stats(), p.Model.Stats())
 	deadline, ok := p.Ledger.NextDeadline()
 	want, wantOK := p.Model.NextDeadline()
@@ -250,11 +332,19 @@ func told(s ledger.Snapshot) ledger.Snapshot {
 		request.ToleratesUnschedulable = false
 		s.Claims[k].Request = &request
 	}
+	for k := range s.Holds {
+		request := *s.Holds[k].Request
+		request.ToleratesUnschedulable = false
+		if s.Holds[k].Rest == s.Holds[k].Request {
+			s.Holds[k].Rest = &request
+		}
+		s.Holds[k].Request = &request
+	}
 	return s
 }
 
 // events compares the events since the last time and feeds them to the mirror.
-// Reservations that expire at the same moment may do so in any order.
+// Claims that expire at the same moment may do so in any order, and so may holds.
 func (p *Pair) events() {
 	got, ok := p.Ledger.EventsSince(nil, p.mirror.revision, 1<<30)
 	p.differ("journal reaches back", ok, true)
@@ -268,7 +358,7 @@ func (p *Pair) events() {
 		e := got[k]
 		e.Revision = 0
 		at := slices.IndexFunc(want, func(w ledger.Event) bool { return reflect.DeepEqual(e, w) })
-		swapped := at > 0 && e.Type == ledger.ClaimExpired && want[0].Type == ledger.ClaimExpired
+		swapped := at > 0 && e.Type == want[0].Type && (e.Type == ledger.ClaimExpired || e.Type == ledger.HoldExpired)
 		if at != 0 && !swapped {
 			p.differ(fmt.Sprintf("event %d", k), e, want[0])
 			return

@@ -1,0 +1,80 @@
+package ledgertest
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+var (
+	reservationNames = []string{"r1", "r2", "r3"}
+	slotNames        = []string{"x", "y", "z"}
+	policies         = []ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}
+)
+
+// HoldRef draws the name of a hold; now and then in a namespace without pods.
+func (w *World) HoldRef(t *rapid.T) ledger.HoldRef {
+	ref := ledger.HoldRef{Namespace: "ns", Name: oneOf(t, "reservation", reservationNames), Slot: oneOf(t, "slot", slotNames)}
+	if pick(t, "namespace", 8) == 7 {
+		ref.Namespace = "other"
+	}
+	return ref
+}
+
+// HoldRefs draws the holds a pod may use; not all of them exist.
+func (w *World) HoldRefs(t *rapid.T) []ledger.HoldRef {
+	var refs []ledger.HoldRef
+	for range max(0, pick(t, "candidates", 6)-2) {
+		refs = append(refs, w.HoldRef(t))
+	}
+	return refs
+}
+
+// Hold draws a hold; some are kept for one pod alone.
+func (w *World) Hold(t *rapid.T, observed bool) ledger.Hold {
+	h := ledger.Hold{
+		Ref: w.HoldRef(t), Node: w.Node(t), Request: w.Request(t, observed),
+		Policy:    oneOf(t, "policy", policies),
+		Scheduler: oneOf(t, "scheduler", schedulers),
+		Priority:  int32(pick(t, "priority", 3)),
+		Deadline:  w.Deadline(t),
+	}
+	// The slots of a reservation are mostly alike in this.
+	h.Preemptible = (h.Ref.Name != "r1") != (pick(t, "odd", 16) == 15)
+	if pick(t, "for one pod", 4) == 3 {
+		h.Pod = w.Pod(t)
+	}
+	return h
+}
+
+// Deadline draws when something ends: soon, just now, or never.
+func (w *World) Deadline(t *rapid.T) time.Time {
+	if pick(t, "expires", 5) == 0 {
+		return time.Time{}
+	}
+	return w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
+}
+
+// HoldPlan draws a few holds; sometimes one of them twice, and sometimes with
+// another one for the same pod.
+func (w *World) HoldPlan(t *rapid.T) ledger.HoldPlan {
+	plan := ledger.HoldPlan{DryRun: pick(t, "dry run", 6) == 5}
+	for range oneOf(t, "holds", []int{1, 1, 1, 2, 2, 3, 4, 0}) {
+		h := w.Hold(t, false)
+		if len(plan.Holds) > 0 {
+			before := plan.Holds[0]
+			switch pick(t, "again", 8) {
+			case 5:
+				h = before
+			case 6:
+				h.Pod, h.Node = before.Pod, before.Node
+			case 7:
+				h.Pod, h.Node, h.Request = before.Pod, before.Node, before.Request
+			}
+		}
+		plan.Holds = append(plan.Holds, h)
+	}
+	return plan
+}

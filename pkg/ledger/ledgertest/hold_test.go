@@ -1,0 +1,145 @@
+package ledgertest
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// holdActions lists what can happen to holds.
+func holdActions(p *Pair, w *World) []func(*rapid.T) {
+	place := func(t *rapid.T) { p.PlaceHolds(w.HoldPlan(t), w.Now) }
+	use := func(t *rapid.T) { useHold(t, p, w) }
+	preempt := func(t *rapid.T) { preemptHold(t, p, w) }
+	return []func(*rapid.T){
+		place, place, place, use, use, use, use, preempt, preempt,
+		func(t *rapid.T) { p.ObserveHold(w.Hold(t, true)) },
+		func(t *rapid.T) { observeHoldOfPod(t, p, w) },
+		func(t *rapid.T) { observeHoldAgain(t, p, w) },
+		func(t *rapid.T) { observeUser(t, p, w) },
+		func(t *rapid.T) { observeUser(t, p, w) },
+		func(t *rapid.T) {
+			ref := drawHold(t, p, w).Ref
+			p.SetHoldDeadline(ref.Namespace, ref.Name, w.Deadline(t))
+		},
+		func(t *rapid.T) { ref := drawHold(t, p, w).Ref; p.ReleaseHolds(ref.Namespace, ref.Name) },
+		func(t *rapid.T) { ref := drawHold(t, p, w).Ref; p.ReleaseHolds(ref.Namespace, ref.Name, ref.Slot, "x") },
+		func(t *rapid.T) { swap(t, p, w) },
+		func(t *rapid.T) { askAboutHold(t, p, w) },
+		func(t *rapid.T) { w.Pass(t); p.Expire(w.Now) },
+	}
+}
+
+// drawHold returns a hold that exists, or any.
+func drawHold(t *rapid.T, p *Pair, w *World) ledger.Hold {
+	holds, _ := p.Ledger.Holds()
+	if len(holds) == 0 {
+		return w.Hold(t, true)
+	}
+	return holds[pick(t, "hold", len(holds))].Hold
+}
+
+// user draws a pod that may use a hold, on its node.
+func user(t *rapid.T, p *Pair, w *World) ledger.Placement {
+	h := drawHold(t, p, w)
+	at := w.Placement(t)
+	at.Node, at.Holds = h.Node, append(at.Holds, h.Ref)
+	if h.Pod.Name != "" {
+		at.Pod = w.ExistingPodNamed(t, h.Pod.Name)
+		if h.Pod.UID != "" && rapid.Bool().Draw(t, "the pod itself") {
+			at.Pod.UID = h.Pod.UID
+		}
+	}
+	if pick(t, "as large as the hold", 3) == 2 {
+		at.Request = h.Request
+	}
+	return at
+}
+
+// useHold binds or reserves for a pod that may use a hold.
+func useHold(t *rapid.T, p *Pair, w *World) {
+	at := user(t, p, w)
+	switch pick(t, "how", 8) {
+	case 5, 6:
+		plan := w.Plan(t)
+		plan.Placements = append(plan.Placements, at)
+		p.Reserve(plan, w.Now)
+	case 7:
+		p.Preempt(&at, w.Now)
+	default:
+		p.StartBind(&at, w.Now)
+	}
+}
+
+// preemptHold binds a pod that may end holds, mostly one that is more important
+// than any hold and wants the room of one, and at times more.
+func preemptHold(t *rapid.T, p *Pair, w *World) {
+	at := w.Placement(t)
+	h := drawHold(t, p, w)
+	if pick(t, "there", 4) > 0 {
+		at.Node, at.Priority = h.Node, 3
+	}
+	switch pick(t, "size", 3) {
+	case 1:
+		at.Request = h.Request
+	case 2:
+		at.Holds = append(at.Holds, h.Ref)
+	}
+	p.Preempt(&at, w.Now)
+}
+
+// observeHoldOfPod finds a hold of a pod that has a claim.
+func observeHoldOfPod(t *rapid.T, p *Pair, w *World) {
+	c := drawClaim(t, p, w)
+	h := w.Hold(t, true)
+	h.Pod, h.Ref.Namespace = c.Pod, c.Pod.Namespace
+	if pick(t, "elsewhere", 4) > 0 {
+		h.Node = c.Node
+	}
+	p.ObserveHold(h)
+}
+
+// askAboutHold asks where a pod that may use a hold would fit.
+func askAboutHold(t *rapid.T, p *Pair, w *World) {
+	at := user(t, p, w)
+	p.Ask(&at, append(nodeNames, "nowhere"), w.Victims(t))
+}
+
+// observeHoldAgain finds a hold in its object again, perhaps with more time.
+func observeHoldAgain(t *rapid.T, p *Pair, w *World) {
+	h := drawHold(t, p, w)
+	if rapid.Bool().Draw(t, "extended") && !h.Deadline.IsZero() {
+		h.Deadline = h.Deadline.Add(time.Duration(pick(t, "by", 5)) * time.Second)
+	}
+	if pick(t, "lost before", 3) == 2 {
+		p.ReleaseHolds(h.Ref.Namespace, h.Ref.Name, h.Ref.Slot)
+	}
+	p.ObserveHold(h)
+}
+
+// observeUser finds a pod bound that says it was bound with a hold.
+func observeUser(t *rapid.T, p *Pair, w *World) {
+	at := user(t, p, w)
+	o := w.PodObservation(t)
+	o.Pod, o.Node, o.Hold = at.Pod, at.Node, at.Holds[len(at.Holds)-1]
+	if o.Pod.UID == "" {
+		o.Pod = w.ExistingPodNamed(t, o.Pod.Name)
+	}
+	if len(at.Request.Unlisted) == 0 {
+		o.Request = at.Request
+	}
+	p.ObservePod(o)
+}
+
+// swap deletes a pod and keeps its room.
+func swap(t *rapid.T, p *Pair, w *World) {
+	c := drawClaim(t, p, w)
+	h := w.Hold(t, true)
+	h.Node, h.Request = c.Node, c.Request
+	if c.Pod.UID == "" {
+		c.Pod = w.ExistingPodNamed(t, c.Pod.Name)
+	}
+	p.RemovePodHolding(c.Pod, w.Version(t), h)
+}

@@ -1,0 +1,149 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// victim is a reservation that a pod may end to get its room on one node.
+type victim struct {
+	key      nameKey
+	priority int32   // the highest of its holds
+	holds    []*hold // those on the node
+}
+
+// preemptor finds what one pod may end. It remembers what it found of
+// reservations, which may have holds on many of the nodes it is asked about.
+type preemptor struct {
+	ledger     *Ledger
+	placement  *Placement
+	candidates []*hold // what the pod may use itself
+	priorities map[nameKey]int32
+	refused    map[nameKey]bool
+}
+
+func (l *Ledger) newPreemptor(p *Placement) *preemptor {
+	return &preemptor{
+		ledger: l, placement: p, candidates: l.candidates(p),
+		priorities: map[nameKey]int32{}, refused: map[nameKey]bool{},
+	}
+}
+
+// mayEnd returns the priority of a reservation and whether the pod may end it:
+// all its holds allow that, the pod's priority is higher than any of theirs, and
+// none is being bound.
+func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
+	if x.refused[key] {
+		return 0, false
+	}
+	if priority, ok = x.priorities[key]; ok {
+		return priority, true
+	}
+	for k, h := range x.ledger.reservations[key] {
+		if !h.Preemptible || h.Priority >= x.placement.Priority || h.binding() {
+			x.refused[key] = true
+			return 0, false
+		}
+		if k == 0 || h.Priority > priority {
+			priority = h.Priority
+		}
+	}
+	x.priorities[key] = priority
+	return priority, true
+}
+
+// all lists the reservations with holds on a node that the pod may end, lowest
+// priority first.
+func (x *preemptor) all(i int32) []victim {
+	var victims []victim
+	for _, h := range x.ledger.nodes[i].holds {
+		key := h.Ref.reservation()
+		priority, ok := x.mayEnd(key)
+		if !ok {
+			continue
+		}
+		k := slices.IndexFunc(victims, func(v victim) bool { return v.key == key })
+		if k < 0 {
+			k = len(victims)
+			victims = append(victims, victim{key: key, priority: priority})
+		}
+		victims[k].holds = append(victims[k].holds, h)
+	}
+	slices.SortFunc(victims, func(a, b victim) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.key.namespace, b.key.namespace), cmp.Compare(a.key.name, b.key.name))
+	})
+	return victims
+}
+
+// fits checks the pod against a node as if the victims had ended.
+func (x *preemptor) fits(i int32, victims []victim) bool {
+	var gone []*hold
+	for _, v := range victims {
+		gone = append(gone, v.holds...)
+	}
+	l, req := x.ledger, x.placement.Request
+	for _, h := range x.candidates {
+		if h.node == i && !slices.Contains(gone, h) && l.open(h, req) && l.fitsWith(i, req, h, gone) {
+			return true
+		}
+	}
+	return l.schedulable(i, req) && l.fitsWith(i, req, nil, gone)
+}
+
+// find returns the reservations that have to end for the pod to fit a node: of
+// those it may end, as many are kept as can be, those of higher priority first.
+// ok is false where even all of them would not help.
+func (x *preemptor) find(i int32) (victims []victim, ok bool) {
+	victims = x.all(i)
+	if len(victims) == 0 || !x.fits(i, victims) {
+		return nil, false
+	}
+	for k := len(victims) - 1; k >= 0; k-- {
+		if fewer := slices.Delete(slices.Clone(victims), k, k+1); x.fits(i, fewer) {
+			victims = fewer
+		}
+	}
+	return victims, true
+}
+
+// preempt ends the reservations that must end for a pod that does not fit a node
+// to fit there, and reports whether it fits then. A reservation ends as a whole,
+// on all its nodes. Nothing is ended where that would not help.
+func (l *Ledger) preempt(i int32, p *Placement) bool {
+	victims, ok := l.newPreemptor(p).find(i)
+	for _, v := range victims {
+		for _, h := range l.reservation(v.key) {
+			l.endHold(h, HoldPreempted, p.Pod)
+		}
+	}
+	return ok
+}
+
+// AppendPreemptingFit appends one Verdict per node name to dst: whether a pod
+// that fits nowhere as it is would fit once preemptible holds of lower priority
+// had ended. It is for pods without a claim. p.Node is not looked at.
+func (l *Ledger) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	gone := l.gone.has(p.Pod.UID)
+	x := l.newPreemptor(p)
+	for _, name := range nodes {
+		i, known := l.nodeIndex[name]
+		if gone || !known {
+			v := Verdict{Reason: NodeUnknown}
+			if gone {
+				v.Reason = PodGone
+			}
+			dst = append(dst, v)
+			continue
+		}
+		_, v := l.fitsAny(i, p, x.candidates)
+		if v.Reason == InsufficientResource || v.Reason == HostPortConflict {
+			if victims := x.all(i); len(victims) > 0 && x.fits(i, victims) {
+				v = Verdict{Reason: Fits}
+			}
+		}
+		dst = append(dst, v)
+	}
+	return dst
+}
