@@ -10,8 +10,10 @@ import (
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -31,6 +33,21 @@ type Metrics interface {
 	ObserveConflict(scheduler, resource string)
 }
 
+// Store keeps Reservation objects in the API server. Each method sends its
+// request once; store.Classify tells what an error says of its fate.
+// Safe for concurrent use.
+type Store interface {
+	// Create writes an object and returns it as it was stored.
+	Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error)
+	// Get reads an object live.
+	Get(ctx context.Context, namespace, name string) (*v1alpha1.Reservation, error)
+	// Delete deletes the object unless it has another UID by now.
+	Delete(ctx context.Context, namespace, name string, uid types.UID) error
+	// ReleaseSlots writes to the object that slots are given back, so that a
+	// restart does not forget it, and then ends their holds in the ledger.
+	ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error
+}
+
 // Options are what an API works with.
 type Options struct {
 	Ledger  *ledger.Ledger
@@ -40,6 +57,11 @@ type Options struct {
 	// TTL returns how long a reservation lasts; asked is 0 where the scheduler
 	// leaves it to the server. An error is answered with 400.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
+	// Store keeps durable reservations; nil keeps all in memory.
+	Store Store
+	// Durable reports whether Store can be used: the cluster knows the kind
+	// Reservation. nil means always.
+	Durable func() bool
 	// Clock is what reservations expire by; default is the system's.
 	Clock clock.WithTicker
 	// Done ends all streams when it is closed, as the server stops.
@@ -57,11 +79,14 @@ type API struct {
 	clock   clock.WithTicker
 	done    <-chan struct{}
 	limits  Limits
+	store   Store
+	durable func() bool
 
 	bodies   *semaphore.Weighted // bytes of bodies being read
 	reads    *semaphore.Weighted // large answers being built
 	watchers atomic.Int64
 	replays  *replays
+	writes   *writes
 }
 
 // New returns an API. Ledger, Pods, Metrics, Log and TTL must be set.
@@ -69,8 +94,12 @@ func New(o Options) *API {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Durable == nil {
+		o.Durable = func() bool { return true }
+	}
 	limits := o.Limits.withDefaults()
 	return &API{
+		store: o.Store, durable: o.Durable, writes: newWrites(limits.StoreTimeout),
 		ledger: o.Ledger, pods: o.Pods, metrics: o.Metrics, log: o.Log, ttl: o.TTL, clock: o.Clock,
 		done: o.Done, limits: limits,
 		bodies:  semaphore.NewWeighted(limits.BodyBudget),
@@ -78,6 +107,11 @@ func New(o Options) *API {
 		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
 	}
 }
+
+// Stop ends what goes on behind the requests: durable writes whose outcome is
+// not known yet. What they leave behind expires. Call it when no request is
+// under way any more.
+func (a *API) Stop() { a.writes.stop() }
 
 // route is one thing the API serves. verb is its name in the metrics.
 type route struct {
@@ -93,6 +127,7 @@ func (a *API) routes() []route {
 		{http.MethodGet, "/v1/nodes", "nodes", a.nodes},
 		{http.MethodGet, "/v1/nodes/:name", "node", a.node},
 		{http.MethodGet, "/v1/claims", "claims", a.claims},
+		{http.MethodGet, "/v1/reservations", "reservations", a.reservations},
 		{http.MethodGet, "/v1/explain", "explain", a.explain},
 		{http.MethodGet, "/v1/watch", "watch", a.watch},
 		{http.MethodGet, "/openapi.yaml", "openapi", serveOpenAPI},

@@ -49,7 +49,8 @@ func newSurvey(l *ledger.Ledger, without []types.UID) *survey {
 		s.nodes = append(s.nodes, n)
 	}
 	for _, uid := range without {
-		if view, ok := l.Claim(ledger.PodRef{UID: uid}); ok {
+		// The room of a pod that uses a reservation stays with the reservation.
+		if view, ok := l.Claim(ledger.PodRef{UID: uid}); ok && view.Hold.Name == "" {
 			s.give(view.Node, view.Request)
 		}
 	}

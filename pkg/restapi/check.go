@@ -18,7 +18,7 @@ func badRequest(format string, args ...any) error {
 // check turns a decoded request into a group, or says what is wrong with it.
 func (a *API) check(v verb, req *groupRequest) (*group, error) {
 	steps := []func(verb, *groupRequest) error{
-		checkUnknown, checkDurable, checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
+		checkUnknown, checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
 	}
 	for _, step := range steps {
 		if err := step(v, req); err != nil {
@@ -33,12 +33,20 @@ func (a *API) check(v verb, req *groupRequest) (*group, error) {
 	if g.mode == "" {
 		g.mode = ledger.AllOrNothing
 	}
-	if v != verbReserve {
-		return g, nil
-	}
 	var err error
-	if g.ttl, err = a.ttl(req.SchedulerName, time.Duration(req.TTLSeconds)*time.Second); err != nil {
-		return nil, badRequest("TTLSeconds: %s", err)
+	switch v {
+	case verbUnreserve:
+		if g.reservation, err = parseReservation(req); err != nil {
+			return nil, err
+		}
+	case verbReserve:
+		g.askedTTL = time.Duration(req.TTLSeconds) * time.Second
+		if g.ttl, err = a.ttl(req.SchedulerName, g.askedTTL); err != nil {
+			return nil, badRequest("TTLSeconds: %s", err)
+		}
+		if err = a.checkDurable(g, req); err != nil {
+			return nil, err
+		}
 	}
 	return g, nil
 }
@@ -52,22 +60,6 @@ func checkUnknown(_ verb, req *groupRequest) error {
 	return nil
 }
 
-// checkDurable refuses what only a Reservation object could keep.
-func checkDurable(_ verb, req *groupRequest) error {
-	if req.Durable != nil && *req.Durable {
-		return badRequest("Durable: durable reservations are not supported by this server: " +
-			"leave Durable out, or send false for a reservation in memory that ends with its TTL")
-	}
-	for name, value := range map[string]string{
-		"Name": req.Name, "Namespace": req.Namespace, "Reservation": req.Reservation,
-	} {
-		if value != "" {
-			return badRequest("%s: it is of durable reservations, which are not supported by this server: leave it out", name)
-		}
-	}
-	return nil
-}
-
 // checkVerbFields refuses fields that mean nothing to the verb.
 func checkVerbFields(v verb, req *groupRequest) error {
 	refuse := func(name, instead string) error {
@@ -75,6 +67,12 @@ func checkVerbFields(v verb, req *groupRequest) error {
 	}
 	if v != verbWhatIf && len(req.Without) > 0 {
 		return refuse("Without", "ask POST /v1/whatif what would be if pods were gone")
+	}
+	if v != verbUnreserve && req.Reservation != "" {
+		return refuse("Reservation", "it is what an /unreserve gives back; a /reserve names its reservation by Name")
+	}
+	if v != verbReserve && req.Name+req.Namespace != "" {
+		return refuse("Name, as Namespace,", "they are of a durable /reserve; an /unreserve sends Reservation: \"namespace/name\"")
 	}
 	if v != verbUnreserve {
 		return nil
@@ -110,11 +108,14 @@ func checkHeader(v verb, req *groupRequest) error {
 	return nil
 }
 
-func checkPods(_ verb, req *groupRequest) error {
+func checkPods(v verb, req *groupRequest) error {
 	if req.Pods.err != nil {
 		return req.Pods.err
 	}
 	pods := req.Pods.entries
+	if len(pods) == 0 && v == verbUnreserve && req.Reservation != "" {
+		return nil
+	}
 	if len(pods) == 0 {
 		return badRequest("Pods is empty: send at least one pod")
 	}

@@ -34,9 +34,12 @@ func (a *API) explain(w http.ResponseWriter, r *http.Request, _ httprouter.Param
 		ref = info.Ref
 	}
 	claim, claimed := a.ledger.Claim(ref)
+	hold, held := a.ledger.HoldFor(ref)
 	switch {
 	case claimed:
 		httpjson.Write(w, http.StatusOK, a.explainClaim(&claim, info))
+	case held && (info == nil || !info.Finished && !info.Deleting):
+		httpjson.Write(w, http.StatusOK, a.explainHold(ref, &hold))
 	case info != nil:
 		httpjson.Write(w, http.StatusOK, a.explainPod(info))
 	default:
@@ -52,6 +55,7 @@ func (a *API) explainClaim(view *ledger.ClaimView, info *podinfo.Info) *ExplainA
 		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Scheduler: view.Scheduler,
 		State: view.State.String(), Node: view.Node, ExpiresAt: utc(view.Deadline),
 		Requests: requestAmounts(a.ledger.Table(), view.Request), Revision: a.ledger.Revision(),
+		Reservation: holdName(view.Hold),
 	}
 	switch view.State {
 	case ledger.Bound:
@@ -67,6 +71,16 @@ func (a *API) explainClaim(view *ledger.ClaimView, info *podinfo.Info) *ExplainA
 		answer.Message += "; it is being deleted and uses its room until it is gone"
 	}
 	return answer
+}
+
+// explainHold says where room is kept for a pod that has not taken it yet.
+func (a *API) explainHold(pod ledger.PodRef, view *ledger.HoldView) *ExplainAnswer {
+	return &ExplainAnswer{
+		Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Scheduler: view.Scheduler,
+		State: ledger.Reserved.String(), Node: view.Node, ExpiresAt: utc(view.Deadline), Reservation: holdName(view.Ref),
+		Requests: requestAmounts(a.ledger.Table(), view.Request), Revision: a.ledger.Revision(),
+		Message: fmt.Sprintf("reservation %s keeps room for the pod on node %q; it is not bound yet", view.Ref, view.Node),
+	}
 }
 
 // explainPod says why a pod without a claim has no node.

@@ -67,6 +67,8 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"WhatIfAnswer": WhatIfAnswer{}, "NodeAmount": NodeAmount{}, "Node": Node{}, "Claim": Claim{},
 		"NodesAnswer": NodesAnswer{}, "NodeAnswer": NodeAnswer{}, "ClaimsAnswer": ClaimsAnswer{},
 		"ExplainAnswer": ExplainAnswer{}, "RefusalGroup": RefusalGroup{}, "ClosestNode": ClosestNode{},
+		"ReservationsAnswer": ReservationsAnswer{}, "Reservation": Reservation{}, "Slot": Slot{}, "Consumer": Consumer{},
+		"NodeSlot": NodeSlot{}, "PodName": PodName{}, "WatchSlot": WatchSlot{},
 		"MissingAmount": MissingAmount{}, "WatchSnapshot": WatchSnapshot{}, "WatchClaim": WatchClaim{},
 		"WatchNode": WatchNode{}, "WatchedNode": WatchedNode{}, "WatchBookmark": WatchBookmark{},
 	} {

@@ -56,13 +56,18 @@ func (a *API) node(w http.ResponseWriter, r *http.Request, params httprouter.Par
 		return err
 	}
 	name := params.ByName("name")
+	release, err := a.turn(r, a.reads, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
 	revision := a.ledger.Revision() // what follows is at least as new
 	view, claims, ok := a.ledger.Node(name)
 	if !ok {
 		return httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
-	answer := NodeAnswer{Revision: revision, Node: newNode(&view), Claims: make([]Claim, 0, len(claims))}
+	answer := NodeAnswer{Revision: revision, Node: newNode(&view), Claims: make([]Claim, 0, len(claims)), Slots: a.holdsOn(name)}
 	for i := range claims {
 		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &claims[i]))
 	}

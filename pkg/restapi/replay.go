@@ -6,13 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -68,9 +66,7 @@ func (r *replays) do(
 			return out, false, err
 		}
 		if entry.asked != asked {
-			return outcome{}, false, httpjson.Errorf(http.StatusConflict,
-				"RequestID \"%s\" was used before for another request: send a new RequestID with every new request",
-				httpjson.Clip(g.requestID))
+			return outcome{}, false, errRequestIDUsed(g.requestID)
 		}
 		select {
 		case <-entry.done:
@@ -150,8 +146,11 @@ type fingerprint [sha256.Size]byte
 func newFingerprint(g *group, t *resources.Table) fingerprint {
 	f := fingerprinter{hash: sha256.New(), table: t}
 	f.text(string(g.mode))
-	f.number(int64(g.ttl))
+	f.number(int64(g.askedTTL)) // and not what it is by today's policy
 	f.flag(g.dryRun)
+	f.flag(g.durable)
+	f.text(g.name)
+	f.text(g.reservation.String())
 	f.number(int64(len(g.pods)))
 	for i := range g.pods {
 		f.pod(&g.pods[i], g.node(i))

@@ -40,6 +40,9 @@ func (a *API) report(g *group, placements []ledger.Placement, refusals []refusal
 		fields["milliCPU"], fields["memoryBytes"] = cpu, memory
 		fields["ttl"] = g.ttl.String()
 	}
+	if out.answer.Reservation != "" {
+		fields["reservation"] = out.answer.Reservation
+	}
 	fields["left"] = a.left(placements)
 	if len(refusals) > 0 {
 		fields["reason"] = refusals[0].message

@@ -33,9 +33,11 @@ type groupRequest struct {
 	DryRun        bool
 	MinRevision   uint64
 	Durable       *bool
-	// Name, Namespace and Reservation are of durable reservations.
-	Name, Namespace, Reservation string
-	Without                      podNameList
+	// Name and Namespace are of the Reservation object a durable /reserve makes.
+	Name, Namespace string
+	// Reservation is namespace/name of one that an /unreserve gives back whole.
+	Reservation string
+	Without     podNameList
 
 	// Unknown holds the members that are none of the above.
 	Unknown jsontext.Value `json:",embed"`
@@ -70,11 +72,19 @@ type group struct {
 	requestID   string
 	mode        ledger.Mode
 	ttl         time.Duration
+	askedTTL    time.Duration // 0 where the scheduler leaves it to the server
 	dryRun      bool
 	minRevision uint64
 	pods        []podEntry
 	nodes       []string // one per pod, or none where the verb allows that
 	without     []podName
+
+	// durable: a Reservation object is written before the answer.
+	durable bool
+	// name is what the request wants the object to be called; may be empty.
+	name string
+	// reservation is what an /unreserve gives back instead of pods; may be empty.
+	reservation types.NamespacedName
 }
 
 // node returns the node asked for the i-th pod; empty where none was named.

@@ -30,10 +30,12 @@ type outcome struct {
 	held []ledger.Placement
 	// deadline is when that ends; zero where nothing was reserved.
 	deadline time.Time
+	// transient: the next try may end otherwise, so it is not kept for repeats.
+	transient bool
 }
 
 // decide reads a group, has it decided once, and answers.
-func (a *API) decide(w http.ResponseWriter, r *http.Request, v verb, act func(*group) (outcome, error)) error {
+func (a *API) decide(w http.ResponseWriter, r *http.Request, v verb, act func(context.Context, *group) (outcome, error)) error {
 	g, err := a.readGroup(w, r, v)
 	if err != nil {
 		return err
@@ -42,8 +44,8 @@ func (a *API) decide(w http.ResponseWriter, r *http.Request, v verb, act func(*g
 		if late := a.awaitRevision(r.Context(), g.minRevision); late != "" {
 			return outcome{answer: a.failAll(g, late)}, false, nil
 		}
-		out, err := act(g)
-		return out, err == nil, err
+		out, err := act(r.Context(), g)
+		return out, err == nil && !out.transient, err
 	}
 	var out outcome
 	repeated := false
@@ -63,7 +65,10 @@ func (a *API) decide(w http.ResponseWriter, r *http.Request, v verb, act func(*g
 }
 
 // reserveGroup decides a /reserve.
-func (a *API) reserveGroup(g *group) (outcome, error) {
+func (a *API) reserveGroup(ctx context.Context, g *group) (outcome, error) {
+	if g.durable {
+		return a.reserveDurable(ctx, g)
+	}
 	placements, screened, err := a.resolve(g)
 	if err != nil {
 		return outcome{}, err
@@ -91,39 +96,6 @@ func (a *API) reserveGroup(g *group) (outcome, error) {
 	}
 	a.report(g, placements, refusals, result.Granted, &out)
 	return out, nil
-}
-
-// unreserveGroup decides an /unreserve.
-func (a *API) unreserveGroup(g *group) (outcome, error) {
-	placements := make([]ledger.Placement, len(g.pods))
-	for i := range g.pods {
-		ref := g.pods[i].ref
-		if ref.UID == "" {
-			ref = a.claimedRef(ref)
-		}
-		placements[i] = ledger.Placement{Pod: ref, Node: g.node(i), Scheduler: g.scheduler}
-	}
-	result := a.ledger.Unreserve(placements)
-	refusals := merge(placements, nil, result.Rejections)
-	out := outcome{answer: newGroupAnswer(refusals, result.Revision)}
-	if len(refusals) > 0 {
-		out.answer.Error = fmt.Sprintf("%d of %d pods were not given back: %s",
-			len(refusals), len(placements), refusals[0].message)
-	}
-	a.report(g, placements, refusals, result.Granted, &out)
-	return out, nil
-}
-
-// claimedRef completes a pod named without UID so that its claim is found: by
-// name where it was reserved through here, else by the UID the API server has.
-func (a *API) claimedRef(ref ledger.PodRef) ledger.PodRef {
-	if view, ok := a.ledger.Claim(ref); ok {
-		return view.Pod
-	}
-	if info, ok := a.pods.Pod(ref.Namespace, ref.Name); ok {
-		return info.Ref
-	}
-	return ref
 }
 
 // resolve makes what the ledger is asked, and refuses pods that must not be
@@ -257,7 +229,7 @@ func (a *API) repeat(g *group, first *outcome) GroupAnswer {
 	var lost []string
 	for i := range first.held {
 		h := &first.held[i]
-		if view, ok := a.ledger.Claim(h.Pod); !ok || view.Node != h.Node {
+		if !a.hasRoom(h) {
 			lost = append(lost, h.Pod.Name)
 		}
 	}
@@ -271,6 +243,15 @@ func (a *API) repeat(g *group, first *outcome) GroupAnswer {
 			httpjson.Clip(g.requestID), first.answer.Revision, len(lost)),
 		Revision: a.ledger.Revision(),
 	}
+}
+
+// hasRoom reports whether a pod has room on a node, by a claim or by a hold.
+func (a *API) hasRoom(p *ledger.Placement) bool {
+	if claim, ok := a.ledger.Claim(p.Pod); ok {
+		return claim.Node == p.Node
+	}
+	hold, ok := a.ledger.HoldFor(p.Pod)
+	return ok && hold.Node == p.Node
 }
 
 // awaitRevision waits, not long, until the ledger is at revision or beyond. It

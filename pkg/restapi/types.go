@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -23,6 +24,9 @@ type GroupAnswer struct {
 	// ExpiresAt is when the reservation ends unless its pods are bound by then.
 	// A reservation that was there before and lasts longer keeps its own end.
 	ExpiresAt time.Time `json:",omitzero"`
+	// Reservation is namespace/name of the object that the room is written in.
+	// Empty where it is kept in memory only, or in several objects.
+	Reservation string `json:",omitempty"`
 	// Rejections explain FailedPods, in the same order.
 	Rejections []Rejection `json:",omitempty"`
 }
@@ -32,7 +36,8 @@ type Rejection struct {
 	Namespace, Pod string
 	UID            string `json:",omitempty"`
 	Node           string
-	// Reason is the ledger's kind of refusal, such as InsufficientResource.
+	// Reason is the ledger's kind of refusal, such as InsufficientResource, or
+	// WriteFailed where the Reservation object could not be changed.
 	Reason string
 	// Resource is what there is too little of; "hostPort/TCP/80" for a port.
 	Resource string `json:",omitempty"`
@@ -47,13 +52,17 @@ type Rejection struct {
 	Message string
 }
 
-// Holder is a claim that holds some of what a refused pod asked for.
+// Holder is a claim or a reservation that holds some of what a refused pod asked
+// for.
 type Holder struct {
-	Namespace, Pod string
-	UID            string `json:",omitempty"`
-	Scheduler      string
-	State          string
-	Amount         int64
+	Namespace string
+	Pod       string // of a claim
+	UID       string `json:",omitempty"`
+	// Reservation is namespace/name/slot where that is the holder.
+	Reservation string `json:",omitempty"`
+	Scheduler   string
+	State       string
+	Amount      int64
 }
 
 // Assignment is one pod of a what-if answer on the node it was tried on.
@@ -104,6 +113,9 @@ type Claim struct {
 	Requests       Amounts
 	HostPorts      []string  `json:",omitempty"` // "TCP/0.0.0.0:80"
 	ExpiresAt      time.Time `json:",omitzero"`
+	// Reservation is namespace/name/slot of what the pod uses; of it and the
+	// pods that use it, the larger counts.
+	Reservation string `json:",omitempty"`
 }
 
 // NodesAnswer is the answer to /v1/nodes.
@@ -119,6 +131,7 @@ type NodeAnswer struct {
 	Revision uint64
 	Node     Node
 	Claims   []Claim
+	Slots    []NodeSlot // the room that reservations keep there
 }
 
 // ClaimsAnswer is the answer to /v1/claims.
@@ -135,10 +148,12 @@ type ExplainAnswer struct {
 	Scheduler      string
 	// State is Pending, Reserved, Binding, Bound, Deleting or Finished.
 	State     string
-	Node      string    `json:",omitempty"` // where it is, or has its claim
+	Node      string    `json:",omitempty"` // where it is, or has its room
 	ExpiresAt time.Time `json:",omitzero"`
-	Requests  Amounts
-	Revision  uint64
+	// Reservation is namespace/name/slot of the room the pod has or uses.
+	Reservation string `json:",omitempty"`
+	Requests    Amounts
+	Revision    uint64
 	// Message sums up the rest.
 	Message string
 	// Of pending pods: how many nodes there are, on how many there is room.
@@ -178,6 +193,7 @@ type WatchSnapshot struct {
 	Revision uint64
 	Nodes    []Node
 	Claims   []Claim
+	Slots    []NodeSlot
 	More     bool
 }
 
@@ -191,6 +207,18 @@ type WatchClaim struct {
 	Type      string
 	Claim     Claim
 	MovedFrom string `json:",omitempty"` // the node before, of ClaimMoved
+}
+
+// WatchSlot is the data of a slot event.
+type WatchSlot struct {
+	Revision uint64
+	// Type is HoldPlaced: Slot is what is kept now, with its deadline. After
+	// HoldConsumed, HoldReleased, HoldExpired and HoldPreempted there is no such
+	// slot any more, and pods that used it keep their claims.
+	Type string
+	Slot NodeSlot
+	// By is the pod that ended it, of HoldConsumed and HoldPreempted.
+	By *PodName `json:",omitempty"`
 }
 
 // WatchNode is the data of a node event.
@@ -215,10 +243,17 @@ type WatchBookmark struct {
 	Revision uint64
 }
 
+// writeFailed is the Reason of a refusal that is none of the ledger's.
+const writeFailed = "WriteFailed"
+
 func newRejection(r *ledger.Rejection, message string) Rejection {
+	reason := r.Reason.String()
+	if r.Reason == ledger.Fits {
+		reason = writeFailed
+	}
 	return Rejection{
 		Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
-		Reason: r.Reason.String(), Resource: r.Resource, Requested: r.Requested, Free: r.Free,
+		Reason: reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
 		ClaimedOn: r.ClaimedOn, Holders: newHolders(r.Holders), Message: message,
 	}
 }
@@ -228,8 +263,8 @@ func newHolders(holders []ledger.Holder) []Holder {
 	for i := range holders {
 		h := &holders[i]
 		list = append(list, Holder{
-			Namespace: h.Pod.Namespace, Pod: h.Pod.Name, UID: string(h.Pod.UID),
-			Scheduler: h.Scheduler, State: h.State.String(), Amount: h.Amount,
+			Namespace: cmp.Or(h.Pod.Namespace, h.Hold.Namespace), Pod: h.Pod.Name, UID: string(h.Pod.UID),
+			Reservation: holdName(h.Hold), Scheduler: h.Scheduler, State: h.State.String(), Amount: h.Amount,
 		})
 	}
 	return list
@@ -254,7 +289,7 @@ func newClaim(t *resources.Table, view *ledger.ClaimView) Claim {
 		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Node: view.Node,
 		State: view.State.String(), Scheduler: view.Scheduler, Priority: view.Priority,
 		Requests: requestAmounts(t, view.Request), HostPorts: hostPortNames(view.Request),
-		ExpiresAt: utc(view.Deadline),
+		ExpiresAt: utc(view.Deadline), Reservation: holdName(view.Hold),
 	}
 }
 

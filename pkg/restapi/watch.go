@@ -83,18 +83,23 @@ func (a *API) sendSnapshot(s *stream, r *http.Request) (revision uint64, err err
 	defer release()
 	snapshot := a.ledger.Snapshot()
 	s.begin()
-	nodes, claims := snapshot.Nodes, snapshot.Claims
+	nodes, claims, holds := snapshot.Nodes, snapshot.Claims, snapshot.Holds
 	for more := true; more; {
-		n, c := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch)
-		part := WatchSnapshot{Revision: snapshot.Revision, Nodes: make([]Node, 0, n), Claims: make([]Claim, 0, c)}
+		n, c, h := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch), min(len(holds), snapshotBatch)
+		part := WatchSnapshot{
+			Revision: snapshot.Revision, Nodes: make([]Node, 0, n), Claims: make([]Claim, 0, c), Slots: make([]NodeSlot, 0, h),
+		}
 		for i := range nodes[:n] {
 			part.Nodes = append(part.Nodes, newNode(&nodes[i]))
 		}
 		for i := range claims[:c] {
 			part.Claims = append(part.Claims, newClaim(a.ledger.Table(), &claims[i]))
 		}
-		nodes, claims = nodes[n:], claims[c:]
-		more = len(nodes)+len(claims) > 0
+		for i := range holds[:h] {
+			part.Slots = append(part.Slots, newNodeSlot(a.ledger.Table(), &holds[i]))
+		}
+		nodes, claims, holds = nodes[n:], claims[c:], holds[h:]
+		more = len(nodes)+len(claims)+len(holds) > 0
 		part.More = more
 		if more {
 			s.event("snapshot", noID, &part)
@@ -148,6 +153,11 @@ func (a *API) follow(s *stream, r *http.Request, revision uint64, wake <-chan st
 
 func (a *API) sendEvent(s *stream, e *ledger.Event) {
 	table := a.ledger.Table()
+	switch e.Type {
+	case ledger.HoldPlaced, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
+		a.sendSlotEvent(s, e)
+		return
+	}
 	if e.Type == ledger.NodeUpdated || e.Type == ledger.NodeRemoved {
 		s.event("node", e.Revision, &WatchNode{
 			Revision: e.Revision, Type: string(e.Type),
@@ -160,9 +170,30 @@ func (a *API) sendEvent(s *stream, e *ledger.Event) {
 	}
 	view := ledger.ClaimView{
 		Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
-		Request: e.Request, Deadline: e.Deadline,
+		Request: e.Request, Deadline: e.Deadline, Hold: e.Hold,
 	}
 	s.event("claim", e.Revision, &WatchClaim{
 		Revision: e.Revision, Type: string(e.Type), Claim: newClaim(table, &view), MovedFrom: e.MovedFrom,
 	})
+}
+
+// sendSlotEvent sends a change of a hold. Its consumers are not told: their
+// claims name it.
+func (a *API) sendSlotEvent(s *stream, e *ledger.Event) {
+	view := ledger.HoldView{
+		Hold: ledger.Hold{
+			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
+			Priority: e.Priority, Preemptible: e.Preemptible, Deadline: e.Deadline,
+		},
+		Rest: e.Request,
+	}
+	event := &WatchSlot{Revision: e.Revision, Type: string(e.Type)}
+	switch {
+	case e.Type == ledger.HoldConsumed || e.Type == ledger.HoldPreempted:
+		event.By = &PodName{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID)}
+	default:
+		view.Pod = e.Pod
+	}
+	event.Slot = newNodeSlot(a.ledger.Table(), &view)
+	s.event("slot", e.Revision, event)
 }

@@ -96,7 +96,7 @@ func (a *API) absent(names []podName) ([]types.UID, error) {
 }
 
 // propose chooses a node for each pod, in order, each next to those before. A
-// pod with a claim stays where it is. One that fits nowhere gets the node where
+// pod that has room stays where it is. One that fits nowhere gets the node where
 // it lacks least, so that the ledger's refusal tells what is missing.
 func (a *API) propose(placements []ledger.Placement, without []types.UID) {
 	gone := make(map[types.UID]bool, len(without))
@@ -107,6 +107,10 @@ func (a *API) propose(placements []ledger.Placement, without []types.UID) {
 	for i := range placements {
 		p := &placements[i]
 		if view, ok := a.ledger.Claim(p.Pod); ok && !gone[view.Pod.UID] {
+			p.Node = view.Node
+			continue
+		}
+		if view, ok := a.ledger.HoldFor(p.Pod); ok {
 			p.Node = view.Node
 			continue
 		}

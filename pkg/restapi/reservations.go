@@ -1,0 +1,91 @@
+package restapi
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// reservations serves GET /v1/reservations.
+func (a *API) reservations(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	values, err := query(r, "namespace", "name", "node", "scheduler", "pod", "limit", "continue")
+	if err != nil {
+		return err
+	}
+	limit, err := queryLimit(values)
+	if err != nil {
+		return err
+	}
+	release, err := a.turn(r, a.reads, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
+	views, revision := a.ledger.Holds()
+	answer := ReservationsAnswer{Revision: revision, Reservations: []Reservation{}}
+	match, list := holdFilter(values), &answer.Reservations
+	for i := range views {
+		view := &views[i]
+		if !match(view) {
+			continue
+		}
+		last := len(*list) - 1
+		if last < 0 || (*list)[last].Namespace != view.Ref.Namespace || (*list)[last].Name != view.Ref.Name {
+			if limit > 0 && len(*list) == limit {
+				answer.Continue = (*list)[last].Namespace + "/" + (*list)[last].Name
+				break
+			}
+			*list = append(*list, newReservation(view))
+			last++
+		}
+		(*list)[last].add(a.ledger.Table(), view)
+	}
+	httpjson.Write(w, http.StatusOK, &answer)
+	return nil
+}
+
+// holdFilter returns whether a hold is asked for. pod is the only one that may
+// use it, or one that uses it.
+func holdFilter(values url.Values) func(*ledger.HoldView) bool {
+	namespace, name, node := values.Get("namespace"), values.Get("name"), values.Get("node")
+	scheduler, pod := values.Get("scheduler"), values.Get("pod")
+	afterNamespace, afterName, _ := strings.Cut(values.Get("continue"), "/")
+	return func(view *ledger.HoldView) bool {
+		after := cmp.Or(cmp.Compare(view.Ref.Namespace, afterNamespace), cmp.Compare(view.Ref.Name, afterName))
+		return (namespace == "" || view.Ref.Namespace == namespace) &&
+			(name == "" || view.Ref.Name == name) &&
+			(node == "" || view.Node == node) &&
+			(scheduler == "" || view.Scheduler == scheduler) &&
+			(pod == "" || isOf(view, pod)) && after > 0
+	}
+}
+
+func isOf(view *ledger.HoldView, pod string) bool {
+	for _, c := range view.Consumers {
+		if c.Pod.Name == pod {
+			return true
+		}
+	}
+	return view.Pod.Name == pod
+}
+
+// holdsOn returns the holds on a node.
+func (a *API) holdsOn(node string) []NodeSlot {
+	slots := []NodeSlot{}
+	if a.ledger.Stats().Holds == 0 {
+		return slots
+	}
+	views, _ := a.ledger.Holds()
+	for i := range views {
+		if views[i].Node == node {
+			slots = append(slots, newNodeSlot(a.ledger.Table(), &views[i]))
+		}
+	}
+	return slots
+}
