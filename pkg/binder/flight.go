@@ -48,7 +48,7 @@ func (b *Binder) bind(f *flight) error {
 		return f.fail(InFlight, nil)
 	default:
 		b.o.Preemptors.Withdraw(f.pod.UID)
-		f.annotations = b.matched(info, grant.Hold)
+		f.annotations = info.Matching(grant.Hold, b.o.Reservations.Godel)
 		return b.send(f)
 	}
 }

@@ -5,27 +5,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
-
-// matched returns the annotations that tell which hold a pod is bound with. A
-// pod that was created with such an annotation, as a copy of another one, and
-// uses no hold loses its value: after a restart it would be taken for true.
-func (b *Binder) matched(info *podinfo.Info, hold ledger.HoldRef) map[string]string {
-	if hold == (ledger.HoldRef{}) {
-		if info.Matched() == (ledger.HoldRef{}) {
-			return nil
-		}
-		return map[string]string{v1alpha1.MatchedReservationAnnotation: ""}
-	}
-	annotations := map[string]string{v1alpha1.MatchedReservationAnnotation: hold.String()}
-	if (info.Marks != nil && info.Marks.Godel) || b.o.Reservations.Godel(hold.Namespace, hold.Name) {
-		annotations[v1alpha1.GodelMatchedReservationAnnotation] = hold.Namespace + "/" + hold.Name + "-placeholder"
-	}
-	return annotations
-}
 
 type noReservations struct{}
 

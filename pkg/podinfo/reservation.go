@@ -127,3 +127,22 @@ func (i *Info) Matched() ledger.HoldRef {
 	}
 	return i.Marks.Matched
 }
+
+// Matching returns the annotations that tell which hold the pod is bound with; an
+// empty hold means none. They are written with the binding. A pod that was
+// created with such an annotation, as a copy of another one, and uses no hold
+// loses its value: after a restart it would be taken for true. godel reports
+// whether the users of a reservation expect the annotation of the Gödel scheduler.
+func (i *Info) Matching(hold ledger.HoldRef, godel func(namespace, name string) bool) map[string]string {
+	if hold == (ledger.HoldRef{}) {
+		if i.Matched() == (ledger.HoldRef{}) {
+			return nil
+		}
+		return map[string]string{v1alpha1.MatchedReservationAnnotation: ""}
+	}
+	annotations := map[string]string{v1alpha1.MatchedReservationAnnotation: hold.String()}
+	if (i.Marks != nil && i.Marks.Godel) || godel(hold.Namespace, hold.Name) {
+		annotations[v1alpha1.GodelMatchedReservationAnnotation] = hold.Namespace + "/" + hold.Name + "-placeholder"
+	}
+	return annotations
+}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -115,6 +116,34 @@ func TestPreempted(t *testing.T) {
 			info, err := podinfo.New(resources.NewTable(), newPod(tt.change, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, info.Preempted)
+		})
+	}
+}
+
+func TestMatching(t *testing.T) {
+	hold := ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}
+	copied := &podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "another", Slot: "0"}}
+	cases := map[string]struct {
+		marks *podinfo.Marks
+		hold  ledger.HoldRef
+		godel bool
+		want  map[string]string
+	}{
+		"nothing":             {},
+		"copied from a pod":   {marks: copied, want: map[string]string{v1alpha1.MatchedReservationAnnotation: ""}},
+		"hold":                {hold: hold, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
+		"hold, copied before": {marks: copied, hold: hold, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
+		"hold, users of Gödel": {hold: hold, godel: true, want: map[string]string{
+			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
+		}},
+		"hold, pod of Gödel": {hold: hold, marks: &podinfo.Marks{Godel: true}, want: map[string]string{
+			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			info := &podinfo.Info{Marks: tc.marks}
+			assert.Equal(t, tc.want, info.Matching(tc.hold, func(string, string) bool { return tc.godel }))
 		})
 	}
 }
