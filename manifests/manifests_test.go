@@ -136,11 +136,13 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string][]string{
-		"nodes":                {"get", "list", "watch"},
-		"pods":                 {"get", "list", "watch", "patch"},
-		"pods/binding":         {"create"},
-		"events":               {"create", "patch"},
-		"events.k8s.io/events": {"create", "patch"},
+		"nodes":                                {"get", "list", "watch"},
+		"pods":                                 {"get", "list", "watch", "patch"},
+		"pods/binding":                         {"create"},
+		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "delete"},
+		"globalreserve.io/reservations/status": {"update"},
+		"events":                               {"create", "patch"},
+		"events.k8s.io/events":                 {"create", "patch"},
 	}, granted)
 
 	binding := one[*rbacv1.ClusterRoleBinding](t, objects)

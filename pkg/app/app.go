@@ -22,6 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -37,17 +38,21 @@ type App struct {
 	watcher  *policy.Watcher // nil without a policy file
 	events   *eventReporter
 	cache    *clusterstate.Cache
+	matcher  *matcher.Matcher
 	comparer *clusterstate.Comparer
 	binder   *binder.Binder
 	expirer  *controller.Expirer
 	wakeups  *controller.Wakeups
-	health   *health
-	server   *httpServer
-	streams  chan struct{} // closed when watchers have to go
+	// reservations starts and stops the cache, too: see there.
+	reservations *reservationObjects
+
+	health  *health
+	server  *httpServer
+	streams chan struct{} // closed when watchers have to go
 }
 
 // New builds a server and starts nothing. Its log goes to out.
-func New(o Options, client kubernetes.Interface, out io.Writer) (*App, error) {
+func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -55,8 +60,9 @@ func New(o Options, client kubernetes.Interface, out io.Writer) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
+	client := clients.Core
 	a := &App{
-		options: o, log: log, metrics: metrics.New(), streams: make(chan struct{}),
+		options: o, log: log, matcher: &matcher.Matcher{}, metrics: metrics.New(), streams: make(chan struct{}),
 		policies: policy.NewStore(policy.Default(), o.ReservationTTL),
 		// Revisions grow from the clock, so that one from before a restart is
 		// never taken for one the ledger has reached since.
@@ -69,6 +75,7 @@ func New(o Options, client kubernetes.Interface, out io.Writer) (*App, error) {
 	})
 	a.expirer = controller.NewExpirer(a.ledger, log, a.metrics.ObserveClaimsExpired)
 	a.buildState(client)
+	a.buildReservations(clients)
 	if o.PolicyFile != "" {
 		a.watcher = policy.NewWatcher(a.policies, policy.WatcherOptions{
 			Path: o.PolicyFile, OnReload: a.policyLoaded, OnError: a.policyFailed,
@@ -125,7 +132,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
 		TTL: a.policies.ReservationTTL, Done: a.streams,
 	}).Register(router)
-	a.health = &health{synced: a.cache.Synced}
+	a.health = &health{synced: func() bool { return a.cache.Synced() && a.reservations.Synced() }}
 	a.health.register(router)
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
 	return a.health.gate(router), nil
@@ -175,7 +182,7 @@ func (a *App) Start(ctx context.Context) error {
 	}
 	a.expirer.Start()
 	a.wakeups.Start()
-	if err := errors.Join(a.events.start(), a.cache.Start(ctx), a.comparer.Start(ctx)); err != nil {
+	if err := errors.Join(a.events.start(), a.reservations.start(ctx), a.comparer.Start(ctx)); err != nil {
 		return errors.Join(err, a.Stop(ctx))
 	}
 	a.server.start()
@@ -189,12 +196,12 @@ func (a *App) Addr() string { return a.server.listener.Addr().String() }
 // Ledger returns the account, for programs that run the server in their own process.
 func (a *App) Ledger() *ledger.Ledger { return a.ledger }
 
-// WaitReady returns when all nodes and pods have been read, or ctx ends.
+// WaitReady returns when all nodes, pods and reservations have been read, or ctx ends.
 func (a *App) WaitReady(ctx context.Context) error {
-	if err := a.cache.WaitForSync(ctx); err != nil {
+	if err := a.reservations.WaitForSync(ctx); err != nil {
 		return err
 	}
-	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes and pods are in the ledger")
+	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods and reservations are in the ledger")
 	return nil
 }
 
@@ -208,7 +215,7 @@ func (a *App) Stop(ctx context.Context) error {
 		a.watcher.Stop()
 	}
 	a.comparer.Stop()
-	a.cache.Stop()
+	err = errors.Join(err, a.reservations.stop())
 	a.wakeups.Stop()
 	a.expirer.Stop()
 	a.events.stop()
@@ -225,11 +232,11 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		return err
 	}
 	routeKlog(log)
-	client, err := newClient(o.Kubeconfig)
+	clients, err := newClients(o.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	a, err := New(o, client, out)
+	a, err := New(o, clients, out)
 	if err != nil {
 		return err
 	}

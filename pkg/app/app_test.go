@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 )
 
 // logBuffer is a log that may be read while it is written.
@@ -59,7 +61,7 @@ func testOptions() Options {
 func startApp(t *testing.T, o Options, client *fake.Clientset) (*App, *logBuffer) {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(o, client, log)
+	a, err := New(o, Clients{Core: client, Reservations: reservationsfake.NewSimpleClientset()}, log)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
@@ -190,7 +192,7 @@ func TestServerStartErrors(t *testing.T) {
 				require.ErrorContains(t, Run(t.Context(), o, io.Discard), tc.want)
 				return
 			}
-			a, err := New(o, fake.NewClientset(), io.Discard)
+			a, err := New(o, Clients{Core: fake.NewClientset(), Reservations: reservationsfake.NewSimpleClientset()}, io.Discard)
 			require.NoError(t, err)
 			require.ErrorContains(t, a.Start(t.Context()), tc.want)
 		})

@@ -4,27 +4,43 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
-// newClient returns a client for the core API. The client-side rate limit is
-// off: binds would queue behind it, and the API server has its own fairness.
-func newClient(kubeconfig string) (kubernetes.Interface, error) {
+// Clients are the ways to the API server.
+type Clients struct {
+	// Core is for pods, nodes and what else Kubernetes itself has.
+	Core kubernetes.Interface
+	// Reservations is for Reservation objects; it speaks JSON.
+	Reservations versioned.Interface
+}
+
+// newClients returns clients without a rate limit of their own: binds would
+// queue behind it, and the API server has its own fairness.
+func newClients(kubeconfig string) (Clients, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
-		return nil, err
+		return Clients{}, err
 	}
 	config.QPS = -1
 	config.UserAgent = "globalreserve/" + version.Get().GitVersion
-	client, err := kubernetes.NewForConfig(config)
+	core, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the API server's client: %w", err)
+		return Clients{}, fmt.Errorf("making the API server's client: %w", err)
 	}
-	return client, nil
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeJSON
+	objects, err := versioned.NewForConfig(config)
+	if err != nil {
+		return Clients{}, fmt.Errorf("making the client for reservations: %w", err)
+	}
+	return Clients{Core: core, Reservations: objects}, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -28,6 +28,8 @@ type Options struct {
 	// ReservationTTL is how long a reservation lasts that names no time itself,
 	// unless the policy file says otherwise.
 	ReservationTTL time.Duration
+	// FinishedReservationTTL is how long Reservation objects are kept after their end.
+	FinishedReservationTTL time.Duration
 	// PolicyFile is the path of the policy file; empty means the default policy.
 	PolicyFile string
 	// BindTimeout bounds one bind, re-reads and repeats included.
@@ -42,15 +44,16 @@ type Options struct {
 // DefaultOptions returns what the server does when no flag is given.
 func DefaultOptions() Options {
 	return Options{
-		BindAddress:         "127.0.0.1",
-		Port:                DefaultPort,
-		LogLevel:            "info",
-		LogFormat:           "text",
-		ReservationTTL:      60 * time.Second,
-		BindTimeout:         8 * time.Second,
-		ShutdownTimeout:     25 * time.Second,
-		CompareInterval:     30 * time.Second,
-		FullCompareInterval: 10 * time.Minute,
+		BindAddress:            "127.0.0.1",
+		Port:                   DefaultPort,
+		LogLevel:               "info",
+		LogFormat:              "text",
+		ReservationTTL:         60 * time.Second,
+		FinishedReservationTTL: time.Hour,
+		BindTimeout:            8 * time.Second,
+		ShutdownTimeout:        25 * time.Second,
+		CompareInterval:        30 * time.Second,
+		FullCompareInterval:    10 * time.Minute,
 	}
 }
 
@@ -63,6 +66,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error; debug logs every filter decision")
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
 	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
+	fs.DurationVar(&o.FinishedReservationTTL, "finished-reservation-ttl", o.FinishedReservationTTL, "how long Reservation objects are kept after their end; those the server made itself go at once")
 	fs.StringVar(&o.PolicyFile, "policy-file", o.PolicyFile, "path of the policy file; it is read again when it changes")
 	fs.DurationVar(&o.BindTimeout, "bind-timeout", o.BindTimeout, "time limit of one bind; keep it below httpTimeout in the scheduler's configuration")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long a stop waits for binds and other requests under way")
@@ -89,6 +93,7 @@ func (o *Options) Validate() error {
 		value time.Duration
 	}{
 		{"--reservation-ttl", o.ReservationTTL},
+		{"--finished-reservation-ttl", o.FinishedReservationTTL},
 		{"--bind-timeout", o.BindTimeout},
 		{"--shutdown-timeout", o.ShutdownTimeout},
 		{"--compare-interval", o.CompareInterval},
