@@ -46,6 +46,7 @@ type App struct {
 	// reservations starts and stops the cache, too: see there.
 	reservations *reservationObjects
 
+	api     *restapi.API
 	health  *health
 	server  *httpServer
 	streams chan struct{} // closed when watchers have to go
@@ -128,10 +129,12 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: recent, Metrics: a.metrics,
 		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
 	}).Register(router)
-	restapi.New(restapi.Options{
+	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
 		TTL: a.policies.ReservationTTL, Done: a.streams,
-	}).Register(router)
+		Store: a.reservations.store(), Durable: a.reservations.Serving,
+	})
+	a.api.Register(router)
 	a.health = &health{synced: func() bool { return a.cache.Synced() && a.reservations.Synced() }}
 	a.health.register(router)
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
@@ -211,6 +214,7 @@ func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)
 	err := errors.Join(a.server.stop(ctx), a.binder.Stop(ctx))
+	a.api.Stop()
 	if a.watcher != nil {
 		a.watcher.Stop()
 	}

@@ -12,12 +12,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
 )
 
 // reservationObjects is the part of the server that deals with Reservation
 // objects.
 type reservationObjects struct {
 	*reservations.Controller
+	objects     *store.Store
 	cache       *clusterstate.Cache
 	broadcaster events.EventBroadcaster
 
@@ -28,7 +31,7 @@ type reservationObjects struct {
 func (a *App) buildReservations(clients Clients) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()})
 	a.reservations = &reservationObjects{
-		cache: a.cache, broadcaster: broadcaster, failed: make(chan error, 1),
+		objects: store.New(clients.Reservations, 0), cache: a.cache, broadcaster: broadcaster, failed: make(chan error, 1),
 		Controller: reservations.New(reservations.Options{
 			Ledger: a.ledger, Client: clients.Reservations, Nodes: nodeLookup{a.cache}, Pods: a.cache, Matcher: a.matcher,
 			Served:      served(clients.Reservations),
@@ -40,6 +43,14 @@ func (a *App) buildReservations(clients Clients) {
 		}),
 	}
 	a.cache.NotifyNodes(a.reservations.NodesChanged)
+}
+
+// store is what the REST API keeps durable reservations in.
+func (r *reservationObjects) store() restapi.Store {
+	return struct {
+		*store.Store
+		*reservations.Controller
+	}{r.objects, r.Controller}
 }
 
 // start begins to watch reservations, and pods and nodes as soon as the room
