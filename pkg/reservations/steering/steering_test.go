@@ -1,0 +1,380 @@
+package steering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// api is an API server that pods' nominations are written to.
+type api struct {
+	mu        sync.Mutex
+	writes    []string // "pod -> node", "pod -x node"
+	nominated map[string]string
+	answer    func(write string) error
+}
+
+func (a *api) write(text, pod, node string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writes = append(a.writes, text)
+	if a.answer != nil {
+		if err := a.answer(text); err != nil {
+			return err
+		}
+	}
+	a.nominated[pod] = node
+	return nil
+}
+
+func (a *api) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
+	return a.write(pod.Name+" -> "+node, pod.Name, node)
+}
+
+func (a *api) Clear(_ context.Context, pod ledger.PodRef, node string) error {
+	return a.write(pod.Name+" -x "+node, pod.Name, "")
+}
+
+// world is Steering that runs, with a ledger of nodes of four CPUs.
+type world struct {
+	*Steering
+	t       *testing.T
+	ledger  *ledger.Ledger
+	api     *api
+	holds   []ledger.HoldRef // every pod may use them
+	givenUp []string
+}
+
+func (w *world) Candidates(*podinfo.Info) []ledger.HoldRef { return w.holds }
+
+func newWorld(t *testing.T, nodes ...string) *world {
+	log, _ := logtest.NewNullLogger()
+	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{nominated: map[string]string{}}}
+	for _, n := range nodes {
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
+		}})
+	}
+	w.Steering = New(Options{
+		Ledger: w.ledger, Reservations: w, Nominator: w.api, Log: log,
+		OnGivenUp: func(pod *podinfo.Info) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
+	})
+	w.Start()
+	return w
+}
+
+// hold keeps two CPUs of a node.
+func (w *world) hold(name, node string, policy ledger.AllocatePolicy) ledger.HoldRef {
+	ref := ledger.HoldRef{Namespace: "ns", Name: name, Slot: "s"}
+	require.True(w.t, w.ledger.ObserveHold(ledger.Hold{Ref: ref, Node: node, Policy: policy, Request: request(2000)}))
+	w.holds = append(w.holds, ref)
+	return ref
+}
+
+func request(cpu int64) *resources.Request {
+	return &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 1}}}
+}
+
+func pod(name string) *podinfo.Info {
+	return &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: request(2000)}
+}
+
+func (w *world) usable(p *podinfo.Info) []ledger.UsableHold {
+	placement := p.Placement("")
+	placement.Holds = w.holds
+	return w.ledger.UsableHolds(&placement)
+}
+
+// direct is one filter call; the result is the node kept, "elsewhere" or "".
+func (w *world) direct(p *podinfo.Info, offered ...string) string {
+	node, elsewhere := w.Direct(p, w.usable(p), offered)
+	if elsewhere {
+		return "elsewhere"
+	}
+	return node
+}
+
+func (w *world) bind(p *podinfo.Info, node string) {
+	placement := p.Placement(node)
+	placement.Holds = w.holds
+	_, rejection := w.ledger.StartBind(&placement, time.Now())
+	require.Nil(w.t, rejection)
+	require.True(w.t, w.ledger.Confirm(p.Ref, node))
+	w.Settled(p.Ref.UID)
+}
+
+func (w *world) expect(what []string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	assert.Equal(w.t, what, w.api.writes)
+}
+
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// sample is what kube-scheduler offers of a large cluster.
+func sample() []string {
+	nodes := make([]string, minSample)
+	for i := range nodes {
+		nodes[i] = fmt.Sprintf("other-%d", i)
+	}
+	return nodes
+}
+
+func run(t *testing.T, test func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) { test(t) })
+}
+
+// Five pods come back at once to three holds: each hold is one pod's.
+func TestOneHoldForOnePod(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b", "c", "d")
+		defer w.Stop()
+		for _, node := range []string{"a", "b", "c"} {
+			w.hold("r-"+node, node, ledger.Once)
+		}
+		all := []string{"d", "c", "b", "a"}
+		got := map[string]int{}
+		pods := []*podinfo.Info{pod("1"), pod("2"), pod("3"), pod("4"), pod("5")}
+		for _, p := range pods {
+			got[w.direct(p, all...)]++
+		}
+		assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "": 2}, got)
+		assert.Equal(t, "a", w.direct(pods[0], all...), "asked again, the plan is the same")
+		node, ok := w.Plan(pods[0], w.usable(pods[0]), all)
+		assert.Equal(t, "a", node)
+		assert.True(t, ok)
+		_, ok = w.Plan(pods[4], w.usable(pods[4]), all)
+		assert.False(t, ok, "prioritize prefers nothing for a pod without a plan")
+
+		w.bind(pods[0], "a")
+		assert.Empty(t, w.direct(pods[3], all...), "that hold is used up")
+		w.Settled(pods[1].Ref.UID)
+		assert.Equal(t, "b", w.direct(pods[3], all...), "a pod that went leaves its hold to others")
+		pass(planLife)
+		assert.Equal(t, "b", w.direct(pods[4], all...), "a pod nobody asks for any more keeps nobody away")
+		w.expect(nil)
+	})
+}
+
+func TestSharedHoldsAreForAll(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		defer w.Stop()
+		w.hold("r", "a", ledger.Aligned)
+		for _, name := range []string{"1", "2", "3"} {
+			assert.Equal(t, "a", w.direct(pod(name), "a", "b"))
+		}
+	})
+}
+
+func TestNodeThatWasNotOffered(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		defer w.Stop()
+		w.hold("r", "a", ledger.Once)
+		assert.Empty(t, w.direct(pod("small"), "b", "c"), "all that is feasible was offered")
+		p := pod("p")
+		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		w.expect(nil)
+		pass(settle)
+		w.expect([]string{"p -> a"})
+		assert.Equal(t, "a", w.direct(p, "a"), "the scheduler comes back with the node")
+		w.bind(p, "a")
+		pass(time.Minute)
+		w.expect([]string{"p -> a"})
+	})
+}
+
+func TestOfferedHoldsComeFirst(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		defer w.Stop()
+		w.hold("r-a", "a", ledger.Once)
+		w.hold("r-b", "b", ledger.Once)
+		p := pod("p")
+		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		assert.Equal(t, "b", w.direct(p, append(sample(), "b")...))
+		q := pod("q")
+		assert.Equal(t, "a", w.direct(q, "a", "b"), "the plan for a was given up")
+	})
+}
+
+// A plan is a preference: who is not bound after some attempts has its choice.
+func TestEffortIsBounded(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		defer w.Stop()
+		w.hold("r", "a", ledger.Once)
+		p, q := pod("p"), pod("q")
+		var got []string
+		for range 6 {
+			got = append(got, w.direct(p, "a", "b"))
+		}
+		assert.Equal(t, []string{"a", "a", "a", "a", "", ""}, got)
+		node, ok := w.Plan(p, w.usable(p), []string{"a", "b"})
+		assert.Equal(t, "a", node, "it is preferred still")
+		assert.True(t, ok)
+		w.Settled(p.Ref.UID)
+
+		got = nil
+		for range 4 {
+			got = append(got, w.direct(q, sample()...))
+			pass(time.Second)
+		}
+		assert.Equal(t, []string{"elsewhere", "elsewhere", "", ""}, got)
+		w.expect([]string{"q -> a", "q -> a"})
+	})
+}
+
+func TestNominationsAreCleared(t *testing.T) {
+	tests := map[string]struct {
+		end  func(w *world, hold ledger.HoldRef, p *podinfo.Info)
+		want []string
+	}{
+		"the hold is released": {
+			func(w *world, h ledger.HoldRef, _ *podinfo.Info) { w.ledger.ReleaseHolds(h.Namespace, h.Name) },
+			[]string{"p -> a", "p -x a"},
+		},
+		"another pod used it": {
+			func(w *world, _ ledger.HoldRef, _ *podinfo.Info) { w.bind(pod("q"), "a") },
+			[]string{"p -> a", "p -x a"},
+		},
+		"the node is cordoned": {
+			func(w *world, _ ledger.HoldRef, _ *podinfo.Info) {
+				w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true, Allocatable: []resources.Amount{
+					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
+				}})
+			},
+			[]string{"p -> a", "p -x a"},
+		},
+		"the pod is being bound with it": {
+			func(w *world, _ ledger.HoldRef, p *podinfo.Info) {
+				placement := p.Placement("a")
+				placement.Holds = w.holds
+				_, rejection := w.ledger.StartBind(&placement, time.Now())
+				require.Nil(w.t, rejection)
+			},
+			[]string{"p -> a"},
+		},
+		"something else happens": {
+			func(w *world, _ ledger.HoldRef, _ *podinfo.Info) {
+				w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"})
+			},
+			[]string{"p -> a"},
+		},
+		"the pod went": {
+			func(w *world, h ledger.HoldRef, p *podinfo.Info) {
+				w.Settled(p.Ref.UID)
+				w.ledger.ReleaseHolds(h.Namespace, h.Name)
+			},
+			[]string{"p -> a"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				defer w.Stop()
+				hold := w.hold("r", "a", ledger.Once)
+				p := pod("p")
+				require.True(t, w.Wake(p))
+				w.expect([]string{"p -> a"})
+				tt.end(w, hold, p)
+				pass(time.Minute)
+				w.expect(tt.want)
+				assert.Empty(t, w.givenUp)
+			})
+		})
+	}
+}
+
+// The pod was refused everything, and then there was nothing to send it to.
+func TestHoldGoneBeforeTheNomination(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		defer w.Stop()
+		hold := w.hold("r", "a", ledger.Once)
+		blocked := make(chan struct{})
+		w.api.answer = func(string) error { <-blocked; return errors.New("not now") }
+		require.Equal(t, "elsewhere", w.direct(pod("p"), sample()...))
+		w.ledger.ReleaseHolds(hold.Namespace, hold.Name)
+		pass(settle + sweepDelay)
+		close(blocked)
+		pass(time.Minute)
+		assert.Equal(t, []string{"p"}, w.givenUp)
+	})
+}
+
+func TestWake(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		defer w.Stop()
+		assert.False(t, w.Wake(pod("p")), "no hold")
+		w.hold("r", "a", ledger.Once)
+		assert.True(t, w.Wake(pod("p")))
+		assert.False(t, w.Wake(pod("q")), "it is meant for another pod")
+		w.expect([]string{"p -> a"})
+	})
+}
+
+func TestFailedWrites(t *testing.T) {
+	resource := schema.GroupResource{Resource: "pods"}
+	tests := map[string]struct {
+		err     error
+		times   int
+		writes  int
+		givenUp []string
+	}{
+		"the API server is away for a while": {errors.New("refused"), 2, 3, nil},
+		"the API server is away for long":    {errors.New("refused"), 100, 1 + maxFailures, []string{"p"}},
+		"no right to do so":                  {apierrors.NewForbidden(resource, "p", errors.New("no")), 100, 1, []string{"p"}},
+		"the pod is gone":                    {apierrors.NewNotFound(resource, "p"), 100, 1, nil},
+		"the pod is another one":             {apierrors.NewConflict(resource, "p", errors.New("uid")), 100, 1, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				defer w.Stop()
+				w.hold("r", "a", ledger.Once)
+				w.api.answer = func(string) error {
+					if len(w.api.writes) <= tt.times {
+						return tt.err
+					}
+					return nil
+				}
+				p := pod("p")
+				require.Equal(t, "elsewhere", w.direct(p, sample()...))
+				pass(time.Hour)
+				assert.Len(t, w.api.writes, tt.writes)
+				assert.Equal(t, tt.givenUp, w.givenUp)
+				if tt.givenUp != nil {
+					assert.Empty(t, w.direct(p, sample()...), "it is not refused for nothing again")
+				}
+			})
+		})
+	}
+}
