@@ -24,7 +24,9 @@ type Grant struct {
 func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.expire(now)
+	if _, more := l.expire(now, expireBatch); more {
+		l.expireAround(p.Pod, p.Node, HoldRef{}, now)
+	}
 	c := l.lookup(p.Pod)
 	if c == nil {
 		i, h, rejection := l.admitBind(p)

@@ -1,32 +1,96 @@
 package ledger
 
-import "time"
+import (
+	"time"
+)
+
+// expireBatch is how much expires at most while everybody else waits. What one
+// decision needs to have expired is not bounded by it.
+const expireBatch = 256
 
 // Expire releases the reservations and ends the holds whose deadline is not
 // after now and returns how many there were. A hold waits for a bind in flight
-// that uses it.
+// that uses it. Others get a turn in between where there are many.
 func (l *Ledger) Expire(now time.Time) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.expire(now)
-}
-
-func (l *Ledger) expire(now time.Time) int {
 	count := 0
-	for d := l.deadlines.first(); d != nil && d.at <= now.UnixNano(); d = l.deadlines.first() {
-		switch h := d.hold; {
-		case h == nil:
-			l.release(d.claim, ClaimExpired)
-		case h.binding():
-			h.overdue = true
-			l.deadlines.remove(d)
-			continue
-		default:
-			l.endHold(h, HoldExpired, PodRef{})
-		}
-		count++
+	for more := true; more; {
+		n := 0
+		n, more = l.expireSome(now)
+		count += n
 	}
 	return count
+}
+
+func (l *Ledger) expireSome(now time.Time) (count int, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.expire(now, expireBatch)
+}
+
+// expire ends at most a number of things that are due, soonest first, and
+// reports whether there are more.
+func (l *Ledger) expire(now time.Time, most int) (count int, more bool) {
+	for seen := 0; ; seen++ {
+		d := l.deadlines.first()
+		if d == nil || d.at > nanos(now) {
+			return count, false
+		}
+		if seen == most {
+			return count, true
+		}
+		count += l.lapse(d)
+	}
+}
+
+// lapse ends what a deadline is of and returns how much that was: nothing where
+// it has to wait for a bind.
+func (l *Ledger) lapse(d *deadline) int {
+	switch h := d.hold; {
+	case h == nil:
+		l.release(d.claim, ClaimExpired)
+	case h.binding():
+		h.overdue = true
+		l.deadlines.remove(d)
+		return 0
+	default:
+		l.endHold(h, HoldExpired, PodRef{})
+	}
+	return 1
+}
+
+// expireAround lets expire what is due of all that bears on a decision about a
+// pod, a node and a hold. Decisions call it where a batch was not all: they must
+// not have to pay for everything that is due in the cluster.
+func (l *Ledger) expireAround(pod PodRef, nodeName string, ref HoldRef, now time.Time) {
+	var due []*deadline
+	add := func(d *deadline) {
+		if d.index >= 0 && d.at <= nanos(now) {
+			due = append(due, d)
+		}
+	}
+	if i, ok := l.nodeIndex[nodeName]; ok {
+		for c := l.nodes[i].claims; c != nil; c = c.next {
+			add(&c.expiry)
+		}
+		for _, h := range l.nodes[i].holds {
+			add(&h.expiry)
+		}
+	}
+	if c := l.lookup(pod); c != nil {
+		add(&c.expiry)
+	}
+	for _, h := range l.holdsByPod[pod.key()] {
+		add(&h.expiry)
+	}
+	if h := l.holds[ref]; h != nil {
+		add(&h.expiry)
+	}
+	for _, d := range due {
+		met := d.claim == nil && d.hold == nil // a claim met twice is released by now
+		if !met && d.index >= 0 {
+			l.lapse(d)
+		}
+	}
 }
 
 // NextDeadline returns when the next reservation or hold expires, and false

@@ -96,7 +96,7 @@ func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdic
 	defer l.mu.RUnlock()
 	own := l.lookup(p.Pod)
 	gone := own == nil && l.gone.has(p.Pod.UID)
-	candidates := l.candidates(p)
+	offers := newOffers(l.candidates(p))
 	for _, name := range nodes {
 		i, known := l.nodeIndex[name]
 		switch {
@@ -109,7 +109,7 @@ func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdic
 		case own != nil:
 			dst = append(dst, Verdict{Reason: ClaimedElsewhere})
 		default:
-			_, v := l.fitsAny(i, p, candidates)
+			_, v := l.fitsAny(i, p, offers.on(i))
 			dst = append(dst, v)
 		}
 	}

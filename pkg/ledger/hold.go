@@ -102,10 +102,13 @@ func (h *hold) computeRest() *resources.Request {
 	return rest
 }
 
+// nothing is the rest of a hold that keeps nothing; it is never changed.
+var nothing = &resources.Request{}
+
 // setRest replaces what the hold counts for.
 func (l *Ledger) setRest(h *hold, rest *resources.Request) {
 	was := h.rest
-	h.rest = &resources.Request{}
+	h.rest = nothing
 	l.unuse(h.node, was)
 	h.rest = rest
 	l.use(h.node, rest, 1)
@@ -128,7 +131,7 @@ func (l *Ledger) leave(c *claim) {
 // addHold puts a hold on its node's account.
 func (l *Ledger) addHold(spec *Hold) *hold {
 	i := l.ensureNode(spec.Node)
-	h := &hold{Hold: *spec, node: i, rest: &resources.Request{}}
+	h := &hold{Hold: *spec, node: i, rest: nothing}
 	h.expiry = deadline{index: -1, hold: h}
 	n := l.nodes[i]
 	n.holds = append(n.holds, h)
@@ -156,7 +159,7 @@ func (l *Ledger) dropHold(h *hold) {
 		c.hold = nil
 	}
 	h.consumers = nil
-	l.setRest(h, &resources.Request{})
+	l.setRest(h, nothing)
 	if len(h.Request.Ports) > 0 {
 		l.vacate(h.node, h.Request, func(u portUse) bool { return u.hold == h })
 	}

@@ -33,7 +33,11 @@ func (l *Ledger) PlaceHolds(plan HoldPlan, now time.Time) HoldResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !plan.DryRun {
-		l.expire(now)
+		if _, more := l.expire(now, expireBatch); more {
+			for k := range plan.Holds {
+				l.expireAround(plan.Holds[k].Pod, plan.Holds[k].Node, plan.Holds[k].Ref, now)
+			}
+		}
 	}
 	result := HoldResult{Existing: map[int]HoldRef{}}
 	made := make([]*hold, 0, len(plan.Holds))

@@ -27,6 +27,34 @@ func (l *Ledger) candidates(p *Placement) []*hold {
 	return found
 }
 
+// fewCandidates are quickly looked through for each node a pod is asked about.
+const fewCandidates = 8
+
+// offers are the candidates of a pod, by node where there are many.
+type offers struct {
+	few    []*hold
+	byNode map[int32][]*hold
+}
+
+func newOffers(candidates []*hold) offers {
+	if len(candidates) <= fewCandidates {
+		return offers{few: candidates}
+	}
+	byNode := make(map[int32][]*hold, len(candidates))
+	for _, h := range candidates {
+		byNode[h.node] = append(byNode[h.node], h)
+	}
+	return offers{byNode: byNode}
+}
+
+// on returns all candidates on a node, and perhaps others.
+func (o *offers) on(i int32) []*hold {
+	if o.byNode != nil {
+		return o.byNode[i]
+	}
+	return o.few
+}
+
 // fitsAny checks a pod without a claim against a node: with the first of its
 // holds there that will do, else in the node's free room.
 func (l *Ledger) fitsAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {

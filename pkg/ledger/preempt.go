@@ -17,14 +17,14 @@ type victim struct {
 type preemptor struct {
 	ledger     *Ledger
 	placement  *Placement
-	candidates []*hold // what the pod may use itself
+	offers     offers // what the pod may use itself
 	priorities map[nameKey]int32
 	refused    map[nameKey]bool
 }
 
 func (l *Ledger) newPreemptor(p *Placement) *preemptor {
 	return &preemptor{
-		ledger: l, placement: p, candidates: l.candidates(p),
+		ledger: l, placement: p, offers: newOffers(l.candidates(p)),
 		priorities: map[nameKey]int32{}, refused: map[nameKey]bool{},
 	}
 }
@@ -82,7 +82,7 @@ func (x *preemptor) fits(i int32, victims []victim) bool {
 		gone = append(gone, v.holds...)
 	}
 	l, req := x.ledger, x.placement.Request
-	for _, h := range x.candidates {
+	for _, h := range x.offers.on(i) {
 		if h.node == i && !slices.Contains(gone, h) && l.open(h, req) && l.fitsWith(i, req, h, gone) {
 			return true
 		}
@@ -137,7 +137,7 @@ func (l *Ledger) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string
 			dst = append(dst, v)
 			continue
 		}
-		_, v := l.fitsAny(i, p, x.candidates)
+		_, v := l.fitsAny(i, p, x.offers.on(i))
 		if v.Reason == InsufficientResource || v.Reason == HostPortConflict {
 			if victims := x.all(i); len(victims) > 0 && x.fits(i, victims) {
 				v = Verdict{Reason: Fits}

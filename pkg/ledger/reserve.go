@@ -16,7 +16,11 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !plan.DryRun {
-		l.expire(now)
+		if _, more := l.expire(now, expireBatch); more {
+			for k := range plan.Placements {
+				l.expireAround(plan.Placements[k].Pod, plan.Placements[k].Node, HoldRef{}, now)
+			}
+		}
 		plan.Without = nil
 	}
 	absent := l.setAside(plan.Without)

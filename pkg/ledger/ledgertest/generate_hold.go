@@ -26,6 +26,13 @@ func (w *World) HoldRef(t *rapid.T) ledger.HoldRef {
 // HoldRefs draws the holds a pod may use; not all of them exist.
 func (w *World) HoldRefs(t *rapid.T) []ledger.HoldRef {
 	var refs []ledger.HoldRef
+	if pick(t, "many", 16) == 15 {
+		for range 12 {
+			for _, name := range reservationNames {
+				refs = append(refs, ledger.HoldRef{Namespace: "ns", Name: name, Slot: oneOf(t, "slot", slotNames)})
+			}
+		}
+	}
 	for range max(0, pick(t, "candidates", 6)-2) {
 		refs = append(refs, w.HoldRef(t))
 	}

@@ -1,0 +1,97 @@
+package ledger_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// backlog returns a ledger of full nodes whose 2,000 holds, and one claim on the
+// last of the nodes, all expire at the moment returned: more than a decision
+// lets expire for others. The last node is what the tests decide about.
+func backlog(t *testing.T) (l *ledger.Ledger, now time.Time, last string) {
+	t.Helper()
+	const holds, nodes = 2000, 500
+	l = newLedger(nodes, 5000, 1<<40, 110)
+	now = start.Add(time.Minute)
+	placeMany(t, l, holds, nodes, now)
+	last = nodeName(nodes - 1)
+	at := ledger.Placement{Pod: podRef("reserved"), Node: last, Request: request(1000, 1)}
+	require.Equal(t, 1, l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}, Deadline: now}, start).Granted)
+	return l, now, last
+}
+
+// TestDecisionsSeeABacklogAsExpired: however much is due, a decision finds the
+// room of it, without having to wait for all of it.
+func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
+	wants := func(name, node string) ledger.Placement {
+		return ledger.Placement{Pod: podRef(name), Node: node, Request: request(5000, 1)}
+	}
+	decisions := map[string]func(*testing.T, *ledger.Ledger, time.Time, string){
+		"StartBind": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
+			p := wants("new", last)
+			_, rejection := l.StartBind(&p, now)
+			require.Nil(t, rejection)
+		},
+		"Reserve": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
+			p := wants("new", last)
+			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
+		},
+		"Reserve of a pod whose claim elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, _ string) {
+			p := wants("reserved", nodeName(498))
+			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
+		},
+		"Reserve of a pod whose hold elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
+			p := wants("kept-1998", last)
+			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
+		},
+		"PlaceHolds of a slot that is due elsewhere": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
+			h := ledger.Hold{
+				Ref:  ledger.HoldRef{Namespace: "ns", Name: "group-1", Slot: "slot-1998"},
+				Node: last, Request: request(5000, 1), Policy: ledger.Aligned,
+			}
+			result := l.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, now)
+			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
+			require.Empty(t, result.Existing)
+		},
+	}
+	for name, decide := range decisions {
+		t.Run(name, func(t *testing.T) {
+			l, now, last := backlog(t)
+			decide(t, l, now, last)
+			require.NoError(t, l.CheckInvariants())
+			left := l.Stats().Holds
+			assert.Greater(t, left, 1000, "one decision let everything expire")
+			expired := l.Expire(now)
+			require.NoError(t, l.CheckInvariants())
+			assert.InDelta(t, left, expired, 1)
+			_, more := l.NextDeadline()
+			assert.False(t, more)
+		})
+	}
+}
+
+// TestFarDeadlines: a deadline that has no int64 of nanoseconds is as far away as
+// it says, and not in the past.
+func TestFarDeadlines(t *testing.T) {
+	for name, at := range map[string]time.Time{
+		"in the year 5000": time.Date(5000, 1, 1, 0, 0, 0, 0, time.UTC),
+		"after all time":   time.Unix(math.MaxInt64/2, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(1, 5000, 1<<40, 110)
+			placeMany(t, l, 3, 1, at)
+			assert.Zero(t, l.Expire(start.Add(100*365*24*time.Hour)))
+			assert.Equal(t, 3, l.SetHoldDeadline("ns", "group-0", time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC)))
+			assert.Equal(t, 3, l.Expire(start), "a deadline long ago")
+		})
+	}
+}
