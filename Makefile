@@ -59,8 +59,11 @@ demo: build controlplane ## Race three schedulers on 50 nodes, without and with 
 ##@ Build
 
 .PHONY: build
-build: ## Build the server into bin/globalreserve
+build: ## Build the server into bin/globalreserve and the kubectl plugin into bin/kubectl-reserve
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/globalreserve ./cmd/globalreserve
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/kubectl-reserve ./cmd/kubectl-reserve
+	@# kubectl runs this one to complete what is typed after `kubectl reserve`.
+	@install -m 755 cmd/kubectl-reserve/kubectl_complete-reserve $(BIN)/kubectl_complete-reserve
 
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver, kube-scheduler and friends into bin/controlplane (minutes when cold)

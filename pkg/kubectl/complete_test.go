@@ -1,0 +1,99 @@
+package kubectl
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// completionRig has nodes, pods and reservations to offer.
+func completionRig(t *testing.T) *rig {
+	r := newRig(t, reservationsInTests()...)
+	for _, name := range []string{"node-1", "node-2", "gpu-1"} {
+		require.NoError(t, r.kube.Tracker().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	for name, node := range map[string]string{"web-0": "node-1", "web-1": "", "worker": ""} {
+		require.NoError(t, r.kube.Tracker().Add(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: node},
+		}))
+	}
+	for _, name := range []string{"default", "batch"} {
+		require.NoError(t, r.kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	return r
+}
+
+func TestCompletion(t *testing.T) {
+	for name, tt := range map[string]struct {
+		line string
+		want []string
+	}{
+		"commands":                  {"de", []string{"delete", "describe"}},
+		"reservations":              {"describe ", []string{"ended", "forever", "fresh", "web-room"}},
+		"reservations by letters":   {"describe f", []string{"forever", "fresh"}},
+		"reservations once":         {"delete fresh f", []string{"forever"}},
+		"reservations elsewhere":    {"delete -n batch ", []string{"train"}},
+		"nodes":                     {"nodes ", []string{"gpu-1", "node-1", "node-2"}},
+		"one node only":             {"nodes gpu-1 ", nil},
+		"node of a slot":            {"create x --node n", []string{"node-1", "node-2"}},
+		"node of pods":              {"pods --node g", []string{"gpu-1"}},
+		"pending pods":              {"explain ", []string{"web-1", "worker"}},
+		"one pending pod only":      {"explain web-1 ", nil},
+		"no names of new objects":   {"create ", nil},
+		"namespaces":                {"list -n ", []string{"batch", "default"}},
+		"contexts":                  {"list --context ", []string{"one", "two"}},
+		"clusters":                  {"list --cluster ", []string{"east"}},
+		"users":                     {"list --user ", []string{"jane"}},
+		"outputs":                   {"list -o ", []string{"table", "wide", "yaml", "json", "name"}},
+		"outputs of explain":        {"explain -o ", []string{"table", "wide", "yaml", "json"}},
+		"policies":                  {"create x --policy ", []string{"Once", "Aligned", "Restricted"}},
+		"dry runs":                  {"create x --dry-run ", []string{"none", "client", "server"}},
+		"states":                    {"pods --state ", []string{"Reserved", "Binding", "Bound"}},
+		"no files where amounts go": {"create x --cpu ", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := completionRig(t)
+			assert.Equal(t, tt.want, r.complete(tt.line))
+		})
+	}
+}
+
+// complete returns what is offered for an unfinished command line, without descriptions.
+func (r *rig) complete(line string) []string {
+	got := r.run(append([]string{"__complete"}, strings.Split(line, " ")...)...)
+	assert.Equal(r.t, ExitOK, got.code)
+	assert.Contains(r.t, got.out, ":4\n", "files are no choice")
+	var offered []string
+	for line := range strings.Lines(got.out) {
+		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(name, ":") {
+			offered = append(offered, name)
+		}
+	}
+	return offered
+}
+
+// TestCompletionWithoutACluster offers nothing, and quietly.
+func TestCompletionWithoutACluster(t *testing.T) {
+	lines := []string{"describe ", "nodes ", "explain ", "list -n "}
+	for _, line := range lines {
+		r := completionRig(t)
+		r.clusterErr = errors.New("no kubeconfig")
+		assert.Empty(t, r.complete(line), line)
+
+		r = completionRig(t)
+		fail := func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewUnauthorized("no")
+		}
+		r.kube.PrependReactor("*", "*", fail)
+		r.reservations.PrependReactor("*", "*", fail)
+		assert.Empty(t, r.complete(line), line)
+	}
+}

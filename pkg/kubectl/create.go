@@ -1,0 +1,172 @@
+package kubectl
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// The values of --dry-run.
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+// createOptions are the flags of create.
+type createOptions struct {
+	env    *environment
+	output output
+	spec   specFlags
+	wait   waitFlag
+	dryRun string
+}
+
+func newCreateCommand(env *environment) *cobra.Command {
+	o := &createOptions{env: env, dryRun: dryRunNone, spec: specFlags{replicas: 1}}
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Reserve room on one or several nodes",
+		Long: `Create a Reservation: room for one pod (or, with --replicas, for several) that no scheduler gives to
+another pod. All of it becomes available together or none of it. Without --node the server chooses the
+nodes, by best fit.
+
+Which pods may use the room is said by --index, --selector or --controller; they are of the same
+namespace always. Without any of them no pod may: the room is only kept free.`,
+		Example: `  # Room for three pods of the Deployment "web", for ten minutes
+  kubectl reserve create web-room --cpu 500m --memory 1Gi --replicas 3 --controller Deployment/web --ttl 10m
+
+  # Two GPUs on a certain node until the reservation is deleted; wait until they are held
+  kubectl reserve create train --cpu 8 --resource nvidia.com/gpu=2 --node gpu-1 --ttl 0s --index train --wait=2m
+
+  # See the object that would be created
+  kubectl reserve create buffer --cpu 2 --memory 4Gi --replicas 5 --preemptible --dry-run=client -o yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && o.wait.set && new(waitFlag).Set(args[1]) == nil {
+				return usageErrorf("the time to wait takes an equals sign: --wait=%s", args[1])
+			}
+			return exactlyOne("NAME")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	flags := cmd.Flags()
+	o.spec.addFlags(flags)
+	flags.Var(&o.wait, "wait", "wait until the room is available, for at most so long (--wait alone: "+defaultWait.String()+")")
+	flags.Lookup("wait").NoOptDefVal = defaultWait.String()
+	flags.StringVar(&o.dryRun, "dry-run", o.dryRun, "none, client (only print the object) or server (let the API server check it, too)")
+	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	completeFixed(cmd, "dry-run", dryRunNone, dryRunClient, dryRunServer)
+	env.completeCreate(cmd)
+	return cmd
+}
+
+func (o *createOptions) run(ctx context.Context, name string) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	namespace, err := o.env.namespace()
+	if err != nil {
+		return err
+	}
+	reservation, err := o.spec.reservation(namespace, name)
+	if err != nil {
+		return err
+	}
+	done := "created"
+	switch o.dryRun {
+	case dryRunClient:
+		return o.print(reservation, done+" (dry run)")
+	case dryRunServer:
+		done += " (server dry run)"
+	}
+	cluster, err := o.env.connector.cluster()
+	if err != nil {
+		return err
+	}
+	options := metav1.CreateOptions{FieldManager: "kubectl-reserve", FieldValidation: metav1.FieldValidationStrict}
+	if o.dryRun == dryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	created, err := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).Create(ctx, reservation, options)
+	if err != nil {
+		return explainAPIError(fmt.Sprintf("create reservation %q", name), err)
+	}
+	if !o.wait.set {
+		return o.print(created, done)
+	}
+	if o.output.format == "" {
+		fmt.Fprintf(o.env.Out, "reservation.%s/%s %s\n", v1alpha1.GroupName, name, done)
+	}
+	available, err := awaitAvailable(ctx, cluster, namespace, name, o.wait.timeout)
+	if err != nil {
+		return err
+	}
+	return o.print(available, "available on "+orNone(available.Status.NodeName))
+}
+
+func (o *createOptions) validate() error {
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	switch o.dryRun {
+	case dryRunNone, dryRunClient, dryRunServer:
+	default:
+		return usageErrorf("--dry-run %q is not known: give none, client or server", o.dryRun)
+	}
+	if o.dryRun != dryRunNone && o.wait.set {
+		return usageErrorf("--wait makes no sense with --dry-run=%s: nothing is created; leave one of them out", o.dryRun)
+	}
+	return nil
+}
+
+func (o *createOptions) print(reservation *v1alpha1.Reservation, done string) error {
+	if o.output.format == outputTable || o.output.format == outputWide {
+		table := newReservationTable(false)
+		addReservation(table, reservation, false, o.env.clock.Now())
+		return o.output.printTable(o.env.Out, table)
+	}
+	return o.output.printObject(o.env.Out, reservation, done)
+}
+
+// defaultWait is what --wait without a time means.
+const defaultWait = time.Minute
+
+// waitFlag is --wait[=timeout].
+type waitFlag struct {
+	set     bool
+	timeout time.Duration
+}
+
+// String, Set and Type make it a pflag.Value.
+func (w *waitFlag) String() string {
+	if !w.set {
+		return "false"
+	}
+	return w.timeout.String()
+}
+
+// Set takes a duration, or true and false as kubectl's own --wait does.
+func (w *waitFlag) Set(text string) error {
+	switch text {
+	case "true":
+		w.set, w.timeout = true, defaultWait
+		return nil
+	case "false":
+		w.set = false
+		return nil
+	}
+	timeout, err := time.ParseDuration(text)
+	if err != nil || timeout <= 0 {
+		return fmt.Errorf("it is not a duration above 0; write --wait, or --wait=2m with the equals sign")
+	}
+	w.set, w.timeout = true, timeout
+	return nil
+}
+
+// Type is the placeholder in the help.
+func (w *waitFlag) Type() string { return "timeout" }

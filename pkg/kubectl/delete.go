@@ -1,0 +1,95 @@
+package kubectl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+type deleteOptions struct {
+	env            *environment
+	output         output
+	all            bool
+	ignoreNotFound bool
+}
+
+func newDeleteCommand(env *environment) *cobra.Command {
+	o := &deleteOptions{env: env}
+	cmd := &cobra.Command{
+		Use:     "delete NAME...",
+		Aliases: []string{"rm"},
+		Short:   "Delete reservations and give their unused room back",
+		Long: `Delete Reservation objects. Room that no pod uses is given back at once; pods that use some keep running
+and keep what they use.`,
+		Example: `  kubectl reserve delete web-room train
+
+  # All of the namespace
+  kubectl reserve delete --all`,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		ValidArgsFunction: env.completeReservations,
+	}
+	cmd.Flags().BoolVar(&o.all, "all", false, "delete all reservations of the namespace")
+	cmd.Flags().BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "do not fail where there is none of that name")
+	o.output.addFlags(cmd, outputName)
+	return cmd
+}
+
+func (o *deleteOptions) run(ctx context.Context, names []string) error {
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	switch {
+	case o.all && len(names) > 0:
+		return usageErrorf("--all and names exclude each other: give one of them")
+	case !o.all && len(names) == 0:
+		return usageErrorf("kubectl reserve delete takes the names of reservations, or --all: kubectl reserve list shows them")
+	}
+	namespace, err := o.env.namespace()
+	if err != nil {
+		return err
+	}
+	cluster, err := o.env.connector.cluster()
+	if err != nil {
+		return err
+	}
+	client := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace)
+	if o.all {
+		list, err := client.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return explainAPIError("list reservations", err)
+		}
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	var failed []error
+	for _, name := range names {
+		err := client.Delete(ctx, name, metav1.DeleteOptions{})
+		if o.ignoreNotFound && apierrors.IsNotFound(err) && !isMissingDefinition(err) {
+			continue
+		}
+		if err != nil {
+			failed = append(failed, explainAPIError(fmt.Sprintf("delete reservation %q in namespace %q", name, namespace), err))
+			continue
+		}
+		deleted := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := o.output.printObject(o.env.Out, deleted, "deleted"); err != nil {
+			return err
+		}
+	}
+	return joinErrors(failed)
+}
+
+// joinErrors is errors.Join that keeps the exit code of the first.
+func joinErrors(failed []error) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	return &codedError{exitCode(failed[0]), errors.Join(failed...)}
+}

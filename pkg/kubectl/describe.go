@@ -1,0 +1,262 @@
+package kubectl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+type describeOptions struct{ env *environment }
+
+func newDescribeCommand(env *environment) *cobra.Command {
+	o := &describeOptions{env: env}
+	return &cobra.Command{
+		Use:     "describe NAME...",
+		Short:   "Tell all about a reservation: its slots, its consumers, its events",
+		Example: "  kubectl reserve describe web-room",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf("kubectl reserve describe takes the names of reservations: kubectl reserve list shows them")
+			}
+			return nil
+		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		ValidArgsFunction: env.completeReservations,
+	}
+}
+
+func (o *describeOptions) run(ctx context.Context, names []string) error {
+	namespace, err := o.env.namespace()
+	if err != nil {
+		return err
+	}
+	cluster, err := o.env.connector.cluster()
+	if err != nil {
+		return err
+	}
+	var failed []error
+	printed := false
+	for _, name := range names {
+		r, err := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			failed = append(failed, explainAPIError(fmt.Sprintf("describe reservation %q in namespace %q", name, namespace), err))
+			continue
+		}
+		events, eventsErr := eventsOf(ctx, cluster, r)
+		if printed {
+			fmt.Fprint(o.env.Out, "\n\n")
+		}
+		printed = true
+		if err := o.print(r, events, eventsErr); err != nil {
+			return err
+		}
+	}
+	return joinErrors(failed)
+}
+
+// eventsOf reads the events of a reservation, oldest first.
+func eventsOf(ctx context.Context, cluster *cluster, r *v1alpha1.Reservation) ([]corev1.Event, error) {
+	list, err := cluster.kube.CoreV1().Events(r.Namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
+		"involvedObject.kind": "Reservation", "involvedObject.name": r.Name, "involvedObject.uid": string(r.UID),
+	}.String()})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
+	return list.Items, nil
+}
+
+// lastSeen is the time of an event, which the two APIs for events keep in different fields.
+func lastSeen(event *corev1.Event) time.Time {
+	switch {
+	case event.Series != nil:
+		return event.Series.LastObservedTime.Time
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
+	default:
+		return event.CreationTimestamp.Time
+	}
+}
+
+func (o *describeOptions) print(r *v1alpha1.Reservation, events []corev1.Event, eventsErr error) error {
+	now := o.env.clock.Now()
+	w := tabwriter.NewWriter(o.env.Out, 0, 8, 2, ' ', 0)
+	line := func(name, value string) { fmt.Fprintf(w, "%s:\t%s\n", name, value) }
+	line("Name", r.Name)
+	line("Namespace", r.Namespace)
+	line("Labels", sortedPairs(r.Labels))
+	line("Status", situation(r))
+	line("Nodes", orNone(r.Status.NodeName))
+	line("Consumed", orNone(r.Status.Consumed))
+	line("Created", moment(&r.CreationTimestamp, now))
+	line("Available since", moment(r.Status.AvailableAt, now))
+	line("TTL", describeTTL(r))
+	line("Expires", describeExpiry(r, now))
+	line("Scheduler", orNone(r.Spec.SchedulerName))
+	line("Priority", describePriority(r))
+	line("Policy", string(r.Spec.AllocatePolicy))
+	line("For", describeConsumers(r))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	o.printSlots(r)
+	o.printConditions(r, now)
+	o.printEvents(events, eventsErr, now)
+	return nil
+}
+
+func (o *describeOptions) printSlots(r *v1alpha1.Reservation) {
+	table := newTable(column{name: "Name"}, column{name: "Node"}, column{name: "State"}, column{name: "Requests"}, column{name: "Pods"})
+	states := make(map[string]*v1alpha1.SlotStatus, len(r.Status.Slots))
+	for i := range r.Status.Slots {
+		states[r.Status.Slots[i].Name] = &r.Status.Slots[i]
+	}
+	for i := range r.Spec.Slots {
+		slot := &r.Spec.Slots[i]
+		node, state, pods := slot.NodeName, "", ""
+		if s := states[slot.Name]; s != nil {
+			node, state, pods = s.NodeName, string(s.State), podNames(s.Pods)
+		}
+		if pods == "" && slot.Pod != nil {
+			pods = "only for " + slot.Pod.Name
+		}
+		addRow(table, slot.Name, orNone(node), orNone(state), describeRoom(slot), orNone(pods))
+	}
+	printSection(o.env.Out, "Slots", table)
+}
+
+// describeRoom tells what a slot keeps and where it may be.
+func describeRoom(slot *v1alpha1.Slot) string {
+	text := quantityList(slot.Requests)
+	for _, p := range slot.HostPorts {
+		text += fmt.Sprintf(", port %s/%d", p.Protocol, p.Port)
+	}
+	if len(slot.NodeSelector) > 0 {
+		text += ", on " + sortedPairs(slot.NodeSelector)
+	}
+	return text
+}
+
+func (o *describeOptions) printConditions(r *v1alpha1.Reservation, now time.Time) {
+	table := newTable(column{name: "Type"}, column{name: "Status"}, column{name: "Since"}, column{name: "Reason"}, column{name: "Message"})
+	for _, c := range r.Status.Conditions {
+		addRow(table, c.Type, string(c.Status), age(c.LastTransitionTime.Time, now), c.Reason, c.Message)
+	}
+	printSection(o.env.Out, "Conditions", table)
+}
+
+func (o *describeOptions) printEvents(events []corev1.Event, err error, now time.Time) {
+	if err != nil {
+		fmt.Fprintf(o.env.Out, "\nEvents:  <not known: %v>\n", err)
+		return
+	}
+	table := newTable(column{name: "Type"}, column{name: "Reason"}, column{name: "Age"}, column{name: "Message"})
+	for i := range events {
+		e := &events[i]
+		addRow(table, e.Type, e.Reason, age(lastSeen(e), now), strings.TrimSpace(e.Message))
+	}
+	printSection(o.env.Out, "Events", table)
+}
+
+// printSection prints a table under a title, indented, or that there is nothing.
+func printSection(w io.Writer, title string, table *metav1.Table) {
+	if len(table.Rows) == 0 {
+		fmt.Fprintf(w, "\n%s:  %s\n", title, none)
+		return
+	}
+	var text strings.Builder
+	// A table printed to memory cannot fail.
+	_ = (&output{}).printTable(&text, table)
+	fmt.Fprintf(w, "\n%s:\n", title)
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintf(w, "  %s\n", strings.TrimRight(line, " \n"))
+	}
+}
+
+func podNames(pods []v1alpha1.PodReference) string {
+	names := make([]string, len(pods))
+	for i := range pods {
+		names[i] = pods[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+func sortedPairs(pairs map[string]string) string {
+	list := make([]string, 0, len(pairs))
+	for key, value := range pairs {
+		list = append(list, key+"="+value)
+	}
+	slices.Sort(list)
+	return orNone(strings.Join(list, ","))
+}
+
+// moment tells a time and how long ago it was.
+func moment(t *metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return none
+	}
+	return fmt.Sprintf("%s (%s ago)", t.UTC().Format(time.RFC3339), age(t.Time, now))
+}
+
+func describeTTL(r *v1alpha1.Reservation) string {
+	switch {
+	case r.Spec.TTL == nil:
+		return "the server's default"
+	case r.Spec.TTL.Duration == 0:
+		return "none: until deleted"
+	default:
+		return r.Spec.TTL.Duration.String()
+	}
+}
+
+func describeExpiry(r *v1alpha1.Reservation, now time.Time) string {
+	text := expires(r, now)
+	if r.Status.ExpiresAt != nil && !r.Status.Phase.IsFinal() {
+		text = fmt.Sprintf("%s (%s)", r.Status.ExpiresAt.UTC().Format(time.RFC3339), text)
+	}
+	return text
+}
+
+func describePriority(r *v1alpha1.Reservation) string {
+	text := "that of its pods"
+	if r.Spec.Priority != nil {
+		text = strconv.Itoa(int(*r.Spec.Priority))
+	}
+	if r.Spec.Preemptible {
+		text += ", preemptible"
+	}
+	return text
+}
+
+// describeConsumers tells in words which pods may use the slots.
+func describeConsumers(r *v1alpha1.Reservation) string {
+	c := r.Spec.Consumers
+	switch {
+	case c != nil && c.Index != "":
+		return fmt.Sprintf("pods with the index %q", c.Index)
+	case c != nil && c.Selector != nil:
+		return fmt.Sprintf("pods with the labels %s", metav1.FormatLabelSelector(c.Selector))
+	case c != nil && c.Controller != nil:
+		return fmt.Sprintf("pods of %s/%s", c.Controller.Kind, c.Controller.Name)
+	}
+	for i := range r.Spec.Slots {
+		if r.Spec.Slots[i].Pod != nil {
+			return "the pods that the slots name"
+		}
+	}
+	return "no pods: the room is only kept free"
+}

@@ -1,0 +1,27 @@
+// Package kubectl is the kubectl plugin: the commands of `kubectl reserve`, which people use to see
+// what is free, who holds it and why a pod waits, and to make and delete Reservation objects.
+//
+// It speaks to two servers. Reservation objects are written to and read from the Kubernetes API
+// (cluster.go), so that the plugin has the rights of its user and no others. What only the ledger
+// knows, the account of the nodes and the reasons of a refusal, comes from GlobalReserve's own
+// read-only routes under /v1 (server.go), either at --server or through a port forwarded to a pod of
+// its Service, as kubectl port-forward does (service.go chooses the pod, tunnel.go forwards).
+//
+// What lives where:
+//
+//   - root.go        the root command, its flags and Execute, which turns errors into exit codes
+//   - environment.go what all commands share; tests replace its connector and its clock
+//   - errors.go      exit codes, and what Kubernetes' and the network's errors are told as
+//   - output.go      -o table|wide|yaml|json|name
+//   - amounts.go     amounts for people: cores, Gi
+//   - create.go, list.go, describe.go, delete.go       Reservation objects
+//   - nodes.go, explain.go, pods.go, version.go        the server's routes
+//   - complete.go    shell completion of names
+//
+// Nothing here decides anything about room: the plugin prints what the server says. The types of
+// the server's answers are those of pkg/restapi; a field added there is printed by -o yaml and
+// -o json without a change here.
+//
+// The tests compare whole outputs with files in testdata; UPDATE_GOLDEN=1 go test ./pkg/kubectl
+// writes them anew.
+package kubectl

@@ -1,0 +1,140 @@
+package kubectl
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/version"
+)
+
+const (
+	// defaultService is where manifests/base puts the server.
+	defaultService = "globalreserve-system/globalreserve"
+
+	// defaultTimeout limits one request to either server where --request-timeout does not.
+	defaultTimeout = 30 * time.Second
+)
+
+// cluster is the Kubernetes API as a command needs it.
+type cluster struct {
+	kube         kubernetes.Interface
+	reservations versioned.Interface
+}
+
+// connector makes the connections of the plugin. Tests put fakes in its place.
+type connector interface {
+	// cluster returns clients for the kubeconfig of the flags. Nothing is sent yet.
+	cluster() (*cluster, error)
+	// forward forwards a local port to a port of a pod until the tunnel is closed.
+	forward(ctx context.Context, target podPort) (*tunnel, error)
+}
+
+// environment is what all commands share.
+type environment struct {
+	genericiooptions.IOStreams
+	clock  clock.PassiveClock
+	config *genericclioptions.ConfigFlags
+	// serverURL is --server, service is --service; the first wins.
+	serverURL, service string
+	connector          connector
+}
+
+func newEnvironment(streams genericiooptions.IOStreams) *environment {
+	config := genericclioptions.NewConfigFlags(true)
+	// kubectl's --server is the Kubernetes API; here it is GlobalReserve. A cluster is chosen by
+	// --context, --cluster or --kubeconfig.
+	config.APIServer = nil
+	env := &environment{IOStreams: streams, clock: clock.RealClock{}, config: config, service: defaultService}
+	env.connector = &kubeconfigConnector{config: config, warnings: streams.ErrOut}
+	return env
+}
+
+func (e *environment) addFlags(flags *pflag.FlagSet) {
+	e.config.AddFlags(flags)
+	flags.StringVar(&e.serverURL, "server", e.serverURL,
+		"URL of the GlobalReserve server, such as http://127.0.0.1:23456; without it a port is forwarded to --service")
+	flags.StringVar(&e.service, "service", e.service,
+		"namespace/name of the server's Service, and :port where it has several; a port is forwarded to a ready pod of it")
+}
+
+// namespace is that of --namespace or of the kubeconfig's context.
+func (e *environment) namespace() (string, error) {
+	namespace, _, err := e.config.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return "", explainConfigError(err)
+	}
+	return namespace, nil
+}
+
+// timeout is --request-timeout, or the default where that is not given.
+func (e *environment) timeout() (time.Duration, error) {
+	text := *e.config.Timeout
+	if text == "" || text == "0" {
+		return defaultTimeout, nil
+	}
+	// kubectl takes plain seconds here, too.
+	if !strings.ContainsAny(text, "hms") {
+		text += "s"
+	}
+	timeout, err := time.ParseDuration(text)
+	if err != nil || timeout < 0 {
+		return 0, usageErrorf("--request-timeout %q is not a duration: give one such as 30s", *e.config.Timeout)
+	}
+	return timeout, nil
+}
+
+// checkServerURL refuses a --server that cannot be meant.
+func checkServerURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return usageErrorf("--server %q is not the URL of a GlobalReserve server: give one such as http://127.0.0.1:23456 "+
+			"(for another Kubernetes cluster use --context or --kubeconfig)", text)
+	}
+	return nil
+}
+
+// kubeconfigConnector connects by the kubeconfig flags.
+type kubeconfigConnector struct {
+	config   *genericclioptions.ConfigFlags
+	warnings interface{ Write([]byte) (int, error) }
+}
+
+func (c *kubeconfigConnector) restConfig() (*rest.Config, error) {
+	config, err := c.config.ToRESTConfig()
+	if err != nil {
+		return nil, explainConfigError(err)
+	}
+	config = rest.CopyConfig(config)
+	config.UserAgent = "kubectl-reserve/" + version.Get().GitVersion
+	config.WarningHandler = rest.NewWarningWriter(c.warnings, rest.WarningWriterOptions{Deduplicate: true})
+	if config.Timeout == 0 {
+		config.Timeout = defaultTimeout
+	}
+	return config, nil
+}
+
+func (c *kubeconfigConnector) cluster() (*cluster, error) {
+	config, err := c.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, explainConfigError(err)
+	}
+	reservations, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, explainConfigError(err)
+	}
+	return &cluster{kube: kube, reservations: reservations}, nil
+}

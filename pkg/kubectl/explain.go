@@ -1,0 +1,149 @@
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+type explainOptions struct {
+	env    *environment
+	output output
+}
+
+func newExplainCommand(env *environment) *cobra.Command {
+	o := &explainOptions{env: env}
+	cmd := &cobra.Command{
+		Use:     "explain POD",
+		Aliases: []string{"why"},
+		Short:   "Tell why a pod is pending: what is missing where, and who holds it",
+		Long: `Tell why a pod has no node: how many nodes refuse it for which reason, what is missing on the node where it
+lacks least, and which pods and reservations hold it. Of a pod that has room, tell where.
+
+It answers for the ledger only. Node selectors, affinity, taints and volumes are the scheduler's, which writes
+what it found into the pod's condition: kubectl describe pod.`,
+		Example: `  kubectl reserve explain web-0
+  kubectl reserve explain -n batch worker-3 -o wide`,
+		Args:              exactlyOne("POD"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		ValidArgsFunction: env.completePendingPods,
+	}
+	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON)
+	return cmd
+}
+
+func (o *explainOptions) run(ctx context.Context, pod string) error {
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	namespace, err := o.env.namespace()
+	if err != nil {
+		return err
+	}
+	pod = strings.TrimPrefix(pod, "pod/")
+	s, err := o.env.connectServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var answer restapi.ExplainAnswer
+	if err := s.get(ctx, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}}, &answer); err != nil {
+		return err
+	}
+	if !o.output.table() {
+		return o.output.printAnswer(o.env.Out, &answer, nil)
+	}
+	return o.print(&answer)
+}
+
+func (o *explainOptions) print(a *restapi.ExplainAnswer) error {
+	w := tabwriter.NewWriter(o.env.Out, 0, 8, 2, ' ', 0)
+	line := func(name, value string) { fmt.Fprintf(w, "%s:\t%s\n", name, value) }
+	line("Pod", a.Namespace+"/"+a.Pod)
+	line("State", a.State)
+	line("Scheduler", orNone(a.Scheduler))
+	line("Requests", amountList(a.Requests, o.output.wide()))
+	if a.Node != "" {
+		line("Node", a.Node)
+	}
+	if !a.ExpiresAt.IsZero() {
+		line("Expires", fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.env.clock.Now())))
+	}
+	if a.NodeCount > 0 {
+		line("Room on", strings.TrimSuffix(fmt.Sprintf("%d of %d nodes: %s", a.FitCount, a.NodeCount,
+			examples(a.FitExamples, a.FitCount)), ": "))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.env.Out, "\n%s\n", sentence(a.Message))
+	o.printRefusals(a)
+	o.printClosest(a.Closest)
+	return nil
+}
+
+func (o *explainOptions) printRefusals(a *restapi.ExplainAnswer) {
+	if len(a.Refusals) == 0 {
+		return
+	}
+	table := newTable(column{name: "Nodes"}, column{name: "Reason"}, column{name: "Resource"}, column{name: "Which"})
+	for _, r := range a.Refusals {
+		addRow(table, strconv.Itoa(r.Nodes), r.Reason, orNone(r.Resource), examples(r.Examples, r.Nodes))
+	}
+	printSection(o.env.Out, "Refused by", table)
+}
+
+func (o *explainOptions) printClosest(c *restapi.ClosestNode) {
+	if c == nil {
+		return
+	}
+	wide := o.output.wide()
+	missing := newTable(column{name: "Resource"}, column{name: "Requested"}, column{name: "Free"}, column{name: "Missing"})
+	for _, m := range c.Missing {
+		addRow(missing, m.Resource, amount(m.Resource, m.Requested, wide), amount(m.Resource, m.Free, wide), amount(m.Resource, m.Missing, wide))
+	}
+	printSection(o.env.Out, "Missing on "+c.Node+", where it lacks least", missing)
+	if len(c.Holders) == 0 || len(c.Missing) == 0 {
+		return
+	}
+	resource := c.Missing[0].Resource
+	holders := newTable(column{name: "Holder"}, column{name: "State"}, column{name: "Amount"}, column{name: "Scheduler"})
+	for i := range c.Holders {
+		h := &c.Holders[i]
+		addRow(holders, holderName(h), h.State, amount(resource, h.Amount, wide), orNone(h.Scheduler))
+	}
+	printSection(o.env.Out, "Most "+resource+" there is held by", holders)
+}
+
+// holderName tells whether a pod or a reservation holds room.
+func holderName(h *restapi.Holder) string {
+	if h.Reservation != "" {
+		return "reservation/" + h.Reservation
+	}
+	return "pod/" + h.Namespace + "/" + h.Pod
+}
+
+// examples joins the names of some nodes, and says that there are more.
+func examples(names []string, all int) string {
+	text := strings.Join(names, ", ")
+	if more := all - len(names); more > 0 && len(names) > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// sentence makes a message of the server one: a capital at its start, a full stop at its end.
+func sentence(message string) string {
+	message = cmp.Or(message, "the server gives no reason")
+	message = strings.ToUpper(message[:1]) + message[1:]
+	return strings.TrimSuffix(message, ".") + "."
+}

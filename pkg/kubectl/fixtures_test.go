@@ -1,0 +1,182 @@
+package kubectl
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+const gi = 1 << 30
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+func after(d time.Duration) *metav1.Time {
+	t := metav1.NewTime(now.Add(d))
+	return &t
+}
+
+func amounts(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+	}
+}
+
+func condition(status metav1.ConditionStatus, reason, message string) []metav1.Condition {
+	return []metav1.Condition{{
+		Type: v1alpha1.ConditionAvailable, Status: status, Reason: reason, Message: message, LastTransitionTime: ago(time.Minute),
+	}}
+}
+
+// webRoom is available, has two slots and one of them is used.
+func webRoom() *v1alpha1.Reservation {
+	since := ago(time.Minute)
+	priority := int32(100)
+	return &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web-room", UID: "uid-web", CreationTimestamp: ago(90 * time.Minute),
+			Labels:        map[string]string{"team": "web", "app": "shop"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-reserve"}},
+		},
+		Spec: v1alpha1.ReservationSpec{
+			SchedulerName: "default-scheduler", Priority: &priority, Preemptible: true, AllocatePolicy: v1alpha1.AllocateOnce,
+			TTL:       &metav1.Duration{Duration: 10 * time.Minute},
+			Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "Deployment", Name: "web"}},
+			Slots: []v1alpha1.Slot{
+				{Name: "web-room-0", Requests: amounts("1500m", "2Gi"), HostPorts: []v1alpha1.HostPort{{Protocol: "TCP", Port: 80}}},
+				{Name: "web-room-1", Requests: amounts("1500m", "2Gi")},
+			},
+		},
+		Status: v1alpha1.ReservationStatus{
+			Phase: v1alpha1.ReservationAvailable, NodeName: "node-1 +1", Consumed: "1/2", AvailableAt: &since,
+			ExpiresAt: after(9 * time.Minute), Conditions: condition("True", "Held", "all slots are held"),
+			Slots: []v1alpha1.SlotStatus{
+				{Name: "web-room-0", NodeName: "node-1", State: v1alpha1.SlotConsumed, Pods: []v1alpha1.PodReference{{Name: "web-5d-x"}}},
+				{Name: "web-room-1", NodeName: "node-2", State: v1alpha1.SlotReserved},
+			},
+		},
+	}
+}
+
+// train is pending.
+func train() *v1alpha1.Reservation {
+	return &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "batch", Name: "train", CreationTimestamp: ago(3 * time.Second)},
+		Spec: v1alpha1.ReservationSpec{
+			AllocatePolicy: v1alpha1.AllocateRestricted, TTL: &metav1.Duration{}, Consumers: &v1alpha1.ConsumerSpec{Index: "train"},
+			Slots: []v1alpha1.Slot{
+				{Name: "chief", NodeName: "gpu-1", Requests: amounts("2", "4Gi")},
+				{Name: "worker", NodeSelector: map[string]string{"gpu": "a100"}, Requests: corev1.ResourceList{
+					"nvidia.com/gpu": resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("16"),
+				}},
+			},
+		},
+		Status: v1alpha1.ReservationStatus{
+			Phase: v1alpha1.ReservationPending, Consumed: "0/2",
+			Conditions: condition("False", "NoRoom", "slot worker: no node has 8 nvidia.com/gpu free"),
+		},
+	}
+}
+
+// fresh is one the server has not seen, ended one whose time has run out.
+func fresh() *v1alpha1.Reservation {
+	return &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "fresh", CreationTimestamp: ago(0)},
+		Spec: v1alpha1.ReservationSpec{
+			AllocatePolicy: v1alpha1.AllocateOnce, Slots: []v1alpha1.Slot{{
+				Name: "fresh-0", Requests: amounts("1", "1Gi"), Pod: &v1alpha1.PodReference{Name: "web-7"},
+			}},
+		},
+	}
+}
+
+func ended() *v1alpha1.Reservation {
+	r := webRoom()
+	r.Name, r.UID, r.Spec.TTL, r.Spec.Preemptible, r.Spec.Priority = "ended", "uid-ended", nil, false, nil
+	r.Spec.Consumers = nil
+	r.Status.Phase, r.Status.Consumed, r.Status.ExpiresAt = v1alpha1.ReservationExpired, "0/2", after(-time.Minute)
+	r.Status.Conditions = condition("False", "Expired", "its time ran out")
+	return r
+}
+
+// forever is available and never expires.
+func forever() *v1alpha1.Reservation {
+	r := webRoom()
+	r.Name, r.Spec.TTL, r.Status.ExpiresAt, r.Status.NodeName = "forever", &metav1.Duration{}, nil, "node-3"
+	r.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}
+	return r
+}
+
+func nodeAccounts() []restapi.Node {
+	return []restapi.Node{
+		{
+			Name: "gpu-1", Exists: true, Overcommitted: true, ClaimCount: 3,
+			Resources: map[string]restapi.NodeAmount{
+				"cpu":               {Allocatable: 4000, Bound: 4500, Free: -500},
+				"memory":            {Allocatable: 16 * gi, Bound: 4 * gi, Reserved: 4 * gi, Free: 8 * gi},
+				"nvidia.com/gpu":    {Allocatable: 8, Reserved: 8},
+				"example.com/fpga":  {},
+				"hugepages-2Mi":     {Allocatable: gi, Bound: 512 << 20, Free: 512 << 20},
+				"pods":              {Allocatable: 110, Bound: 3, Free: 107},
+				"ephemeral-storage": {Allocatable: 100 * gi, Free: 100 * gi},
+			},
+		},
+		{
+			Name: "node-1", Exists: true, Unschedulable: true, Overcommitted: true, ClaimCount: 2,
+			Resources: map[string]restapi.NodeAmount{
+				"cpu":    {Allocatable: 8000, Bound: 10, Reserved: 3990, Free: 4000},
+				"memory": {Allocatable: 33567899648, Bound: 33567899647, Free: 1},
+				"pods":   {Allocatable: 1, Bound: 2, Free: -1},
+			},
+		},
+		{
+			Name: "node-2", Overcommitted: true, ClaimCount: 1,
+			Resources: map[string]restapi.NodeAmount{
+				"cpu": {Bound: 250, Free: -250}, "memory": {},
+			},
+		},
+	}
+}
+
+func claims() []restapi.Claim {
+	return []restapi.Claim{
+		{
+			Namespace: "default", Pod: "web-0", UID: "u0", Node: "node-1", State: "Bound", Scheduler: "default-scheduler",
+			Requests: restapi.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"},
+		},
+		{
+			Namespace: "default", Pod: "worker-0", UID: "u1", Node: "gpu-1", State: "Reserved", Scheduler: "batch-scheduler", Priority: 7,
+			Requests: restapi.Amounts{"cpu": 2000, "memory": 4 * gi, "nvidia.com/gpu": 8, "pods": 1}, ExpiresAt: now.Add(45 * time.Second),
+		},
+		{
+			Namespace: "default", Pod: "worker-1", UID: "u2", Node: "node-1", State: "Binding", Scheduler: "batch-scheduler",
+			Requests: restapi.Amounts{"cpu": 2000, "memory": 4 * gi, "pods": 1},
+		},
+		{Namespace: "default", Pod: "by-hand", UID: "u3", Node: "node-1", State: "Bound", Requests: restapi.Amounts{"pods": 1}},
+	}
+}
+
+// pendingPod is the answer to explain of a pod that fits nowhere.
+func pendingPod() restapi.ExplainAnswer {
+	return restapi.ExplainAnswer{
+		Namespace: "default", Pod: "web-1", UID: "u9", Scheduler: "default-scheduler", State: "Pending",
+		Requests: restapi.Amounts{"cpu": 2500, "memory": gi, "pods": 1}, Revision: 77, NodeCount: 12,
+		Message: "there is no room for the pod on any of 12 nodes; on the closest, too little cpu",
+		Refusals: []restapi.RefusalGroup{
+			{Reason: "InsufficientResource", Resource: "cpu", Nodes: 10, Examples: []string{"node-1", "node-2", "node-3"}},
+			{Reason: "NodeGone", Nodes: 2, Examples: []string{"node-8", "node-9"}},
+		},
+		Closest: &restapi.ClosestNode{
+			Node: "node-3", Missing: []restapi.MissingAmount{{Resource: "cpu", Requested: 2500, Free: 2000, Missing: 500}},
+			Holders: []restapi.Holder{
+				{Namespace: "batch", Pod: "worker-7", Scheduler: "batch-scheduler", State: "Reserved", Amount: 1500},
+				{Namespace: "default", Reservation: "default/web-room/web-room-1", State: "Reserved", Amount: 1000},
+				{Namespace: "default", Pod: "by-hand", State: "Bound", Amount: 500},
+			},
+		},
+	}
+}

@@ -1,0 +1,242 @@
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+type listOptions struct {
+	env           *environment
+	output        output
+	allNamespaces bool
+	watch         bool
+	selector      string
+}
+
+func newListCommand(env *environment) *cobra.Command {
+	o := &listOptions{env: env}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls", "get"},
+		Short:   "List reservations",
+		Long: `List the Reservation objects of a namespace, or of all.
+
+EXPIRES tells how long unused room is still kept; CONSUMED how many slots pods use, of how many.`,
+		Example: `  # The reservations of the current namespace
+  kubectl reserve list
+
+  # Those of all namespaces, with the reason of those that are not available, as they change
+  kubectl reserve list -A -o wide --watch`,
+		Args: nothing,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list those of all namespaces")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and print every change, until interrupted")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, such as app=web")
+	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	return cmd
+}
+
+func (o *listOptions) run(ctx context.Context) error {
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	if o.watch && !o.output.table() {
+		return usageErrorf("--watch prints tables: leave out -o %s", o.output.format)
+	}
+	namespace := metav1.NamespaceAll
+	if !o.allNamespaces {
+		var err error
+		if namespace, err = o.env.namespace(); err != nil {
+			return err
+		}
+	}
+	cluster, err := o.env.connector.cluster()
+	if err != nil {
+		return err
+	}
+	options := metav1.ListOptions{LabelSelector: o.selector}
+	list, err := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).List(ctx, options)
+	if err != nil {
+		return explainAPIError("list reservations", err)
+	}
+	switch {
+	case o.output.format == outputName:
+		for i := range list.Items {
+			if err := o.output.printObject(o.env.Out, &list.Items[i], ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	case !o.output.table():
+		return o.output.printObject(o.env.Out, setKinds(list), "")
+	}
+	return o.printTable(ctx, cluster, namespace, list)
+}
+
+// printTable prints what is there and, with --watch, what becomes of it.
+func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespace string, list *v1alpha1.ReservationList) error {
+	printer := o.output.tablePrinter()
+	// One writer for all tables keeps the columns of later rows where the first ones are.
+	writer := printers.GetNewTabWriter(o.env.Out)
+	table := newReservationTable(o.allNamespaces)
+	for i := range list.Items {
+		addReservation(table, &list.Items[i], o.allNamespaces, o.env.clock.Now())
+	}
+	if err := printer.PrintObj(table, writer); err != nil {
+		return err
+	}
+	writer.Flush()
+	if o.watch {
+		return o.follow(ctx, cluster, namespace, list.ResourceVersion, func(r *v1alpha1.Reservation) error {
+			row := newReservationTable(o.allNamespaces)
+			addReservation(row, r, o.allNamespaces, o.env.clock.Now())
+			err := printer.PrintObj(row, writer)
+			writer.Flush()
+			return err
+		})
+	}
+	if len(list.Items) == 0 {
+		where := "in any namespace"
+		if !o.allNamespaces {
+			where = "in namespace " + namespace
+		}
+		fmt.Fprintln(o.env.ErrOut, "There are no reservations", where+".")
+	}
+	return nil
+}
+
+// follow calls changed for every change of a reservation until the context ends, which is no error.
+func (o *listOptions) follow(ctx context.Context, cluster *cluster, namespace, from string, changed func(*v1alpha1.Reservation) error) error {
+	client := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace)
+	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = o.selector
+			return client.Watch(ctx, options)
+		},
+	})
+	if err != nil {
+		return explainAPIError("watch reservations", err)
+	}
+	defer watcher.Stop()
+	for event := range watcher.ResultChan() {
+		switch object := event.Object.(type) {
+		case *v1alpha1.Reservation:
+			if event.Type == watch.Bookmark {
+				continue
+			}
+			if err := changed(object); err != nil {
+				return err
+			}
+		case *metav1.Status:
+			return explainAPIError("watch reservations", apierrors.FromObject(object))
+		}
+	}
+	if ctx.Err() == nil {
+		return fmt.Errorf("the watch of reservations ended: start it again")
+	}
+	return nil
+}
+
+// setKinds makes the items of a list say what they are; a typed client leaves that out.
+func setKinds(list *v1alpha1.ReservationList) *v1alpha1.ReservationList {
+	for i := range list.Items {
+		list.Items[i].SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Reservation"))
+	}
+	return list
+}
+
+func newReservationTable(withNamespace bool) *metav1.Table {
+	columns := []column{
+		{name: "Name"},
+		{name: "Node"},
+		{name: "Status"},
+		{name: "Consumed"},
+		{name: "Expires"},
+		{name: "Age"},
+		{name: "Slots", wide: true},
+		{name: "Requests", wide: true},
+		{name: "Policy", wide: true},
+		{name: "Scheduler", wide: true},
+		{name: "Reason", wide: true},
+	}
+	if withNamespace {
+		columns = append([]column{{name: "Namespace"}}, columns...)
+	}
+	return newTable(columns...)
+}
+
+func addReservation(table *metav1.Table, r *v1alpha1.Reservation, withNamespace bool, now time.Time) {
+	reason := ""
+	if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionAvailable); c != nil {
+		reason = c.Reason
+	}
+	cells := []any{
+		r.Name, orNone(r.Status.NodeName), cmp.Or(string(r.Status.Phase), none),
+		cmp.Or(r.Status.Consumed, "0/"+strconv.Itoa(len(r.Spec.Slots))), expires(r, now), age(r.CreationTimestamp.Time, now),
+		strconv.Itoa(len(r.Spec.Slots)), slotRequests(r), string(r.Spec.AllocatePolicy),
+		orNone(r.Spec.SchedulerName), orNone(reason),
+	}
+	if withNamespace {
+		cells = append([]any{r.Namespace}, cells...)
+	}
+	addRow(table, cells...)
+}
+
+// slotRequests shows what the slots keep; most reservations have equal slots.
+func slotRequests(r *v1alpha1.Reservation) string {
+	if len(r.Spec.Slots) == 0 {
+		return none
+	}
+	first := quantityList(r.Spec.Slots[0].Requests)
+	for i := range r.Spec.Slots {
+		if quantityList(r.Spec.Slots[i].Requests) != first {
+			return "<several>"
+		}
+	}
+	return first
+}
+
+// expires tells how long unused room is still kept.
+func expires(r *v1alpha1.Reservation, now time.Time) string {
+	switch {
+	case r.Status.Phase.IsFinal():
+		return "ended"
+	case r.Status.ExpiresAt != nil:
+		return until(r.Status.ExpiresAt.Time, now)
+	case r.Status.Phase == v1alpha1.ReservationAvailable:
+		return "never"
+	default:
+		return none
+	}
+}
+
+// until tells a moment as "in 9m", or "now" where it has come.
+func until(t, now time.Time) string {
+	if !t.After(now) {
+		return "now"
+	}
+	return "in " + duration.HumanDuration(t.Sub(now))
+}
+
+func age(since, now time.Time) string {
+	if since.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(since))
+}

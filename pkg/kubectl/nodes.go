@@ -1,0 +1,230 @@
+package kubectl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+// barWidth is the number of characters of a bar between its brackets.
+const barWidth = 20
+
+type nodesOptions struct {
+	env           *environment
+	output        output
+	overcommitted bool
+}
+
+func newNodesCommand(env *environment) *cobra.Command {
+	o := &nodesOptions{env: env}
+	cmd := &cobra.Command{
+		Use:     "nodes [NAME]",
+		Aliases: []string{"node"},
+		Short:   "Show what is allocatable, bound, reserved and free on the nodes",
+		Long: `Show the ledger's account of every node, or of one node with the pods on it: what schedulers may give away
+(ALLOCATABLE), what bound pods use (BOUND), what is reserved and not bound yet (RESERVED), and what is
+FREE for all others. FREE below zero: more is bound than there is.
+
+In the bar, # is bound, = is reserved, . is free and ! is overcommitted.
+
+Amounts are in cores, in Gi and the like, or in units; -o wide shows milli-CPU and bytes, exactly, and all
+resources of the nodes.`,
+		Example: `  kubectl reserve nodes
+
+  # One node, and who is on it
+  kubectl reserve nodes node-7
+
+  # Where is more bound than there is?
+  kubectl reserve nodes --overcommitted`,
+		Args:              atMostOne("NAME"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		ValidArgsFunction: env.completeNodes,
+	}
+	cmd.Flags().BoolVar(&o.overcommitted, "overcommitted", false, "only nodes with more bound than they have")
+	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	return cmd
+}
+
+func (o *nodesOptions) run(ctx context.Context, args []string) error {
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	if o.overcommitted && len(args) > 0 {
+		return usageErrorf("--overcommitted chooses among all nodes: leave it out, or leave out %q", args[0])
+	}
+	s, err := o.env.connectServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if len(args) > 0 {
+		return o.one(ctx, s, args[0])
+	}
+	answer, err := o.all(ctx, s)
+	if err != nil {
+		return err
+	}
+	if !o.output.table() {
+		return o.output.printAnswer(o.env.Out, answer, func() []string { return nodeNames(answer.Nodes) })
+	}
+	if len(answer.Nodes) == 0 {
+		which := "nodes"
+		if o.overcommitted {
+			which = "overcommitted nodes"
+		}
+		fmt.Fprintf(o.env.ErrOut, "There are no %s in the ledger.\n", which)
+		return nil
+	}
+	return o.output.printTable(o.env.Out, o.table(answer.Nodes))
+}
+
+func (o *nodesOptions) all(ctx context.Context, s *server) (*restapi.NodesAnswer, error) {
+	query := url.Values{}
+	if o.overcommitted {
+		query.Set("overcommitted", "true")
+	}
+	whole := &restapi.NodesAnswer{Nodes: []restapi.Node{}}
+	err := s.getPages(ctx, "/v1/nodes", query, func() (any, func() string) {
+		page := &restapi.NodesAnswer{}
+		return page, func() string {
+			whole.Revision = page.Revision
+			whole.Nodes = append(whole.Nodes, page.Nodes...)
+			return page.Continue
+		}
+	})
+	return whole, err
+}
+
+// one shows a node and the pods on it.
+func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
+	var answer restapi.NodeAnswer
+	if err := s.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &answer); err != nil {
+		return err
+	}
+	if !o.output.table() {
+		return o.output.printAnswer(o.env.Out, &answer, func() []string { return nodeNames([]restapi.Node{answer.Node}) })
+	}
+	if err := o.output.printTable(o.env.Out, o.table([]restapi.Node{answer.Node})); err != nil {
+		return err
+	}
+	if len(answer.Claims) == 0 {
+		return nil
+	}
+	fmt.Fprintln(o.env.Out)
+	table := newClaimTable(true)
+	for i := range answer.Claims {
+		addClaim(table, &answer.Claims[i], true, o.output.wide(), o.env.clock.Now())
+	}
+	return o.output.printTable(o.env.Out, table)
+}
+
+// table has one row per node and resource; a node is named in its first row.
+func (o *nodesOptions) table(nodes []restapi.Node) *metav1.Table {
+	table := newTable(column{name: "Node"}, column{name: "Status"}, column{name: "Pods", wide: true}, column{name: "Resource"},
+		column{name: "Allocatable"}, column{name: "Bound"}, column{name: "Reserved"}, column{name: "Free"}, column{name: "Use"})
+	for i := range nodes {
+		n := &nodes[i]
+		name, status, pods := n.Name, nodeStatus(n), strconv.Itoa(n.ClaimCount)
+		for _, resource := range shownResources(n, o.output.wide()) {
+			a := n.Resources[resource]
+			cell := func(value int64) string { return amount(resource, value, o.output.wide()) }
+			addRow(table, name, status, pods, resource, cell(a.Allocatable), cell(a.Bound), cell(a.Reserved), cell(a.Free), bar(a))
+			name, status, pods = "", "", ""
+		}
+	}
+	return table
+}
+
+// nodeStatus says what is out of the ordinary with a node.
+func nodeStatus(n *restapi.Node) string {
+	var states []string
+	if !n.Exists {
+		states = append(states, "Gone")
+	}
+	if n.Unschedulable {
+		states = append(states, "Cordoned")
+	}
+	if n.Overcommitted {
+		states = append(states, "Overcommitted")
+	}
+	if len(states) == 0 {
+		return "OK"
+	}
+	return strings.Join(states, ",")
+}
+
+// shownResources chooses the resources of a node to show: cpu, memory and what else it has or what is
+// used of it. Storage and the pod count are left to wide tables unless there is too little.
+func shownResources(n *restapi.Node, all bool) []string {
+	names := slices.SortedFunc(maps.Keys(n.Resources), compareResources)
+	if all {
+		return names
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		a := n.Resources[name]
+		switch corev1.ResourceName(name) {
+		case corev1.ResourceCPU, corev1.ResourceMemory:
+			return false
+		case corev1.ResourcePods, corev1.ResourceEphemeralStorage:
+			return a.Free >= 0
+		default:
+			return a == restapi.NodeAmount{}
+		}
+	})
+}
+
+// bar draws how much of a resource is bound and reserved, and tells the percentage of both.
+func bar(a restapi.NodeAmount) string {
+	used := a.Allocatable - a.Free
+	switch {
+	case a.Allocatable <= 0 && used <= 0:
+		return "[" + strings.Repeat(".", barWidth) + "] 0%"
+	case a.Free < 0:
+		percent := ">999%"
+		if a.Allocatable > 0 && used/a.Allocatable < 10 {
+			percent = strconv.FormatInt(share(used, a.Allocatable, 100), 10) + "%"
+		}
+		return "[" + strings.Repeat("!", barWidth) + "] " + percent
+	}
+	width := int(share(used, a.Allocatable, barWidth))
+	bound := min(int(share(a.Bound, a.Allocatable, barWidth)), width)
+	// What is there is seen, however little it is, and free room, too.
+	if used > 0 && width == 0 {
+		width, bound = 1, int(min(a.Bound, 1))
+	}
+	if a.Free > 0 && width == barWidth {
+		width, bound = barWidth-1, min(bound, barWidth-1)
+	}
+	if a.Bound > 0 && bound == 0 {
+		bound = 1
+	}
+	if a.Reserved > 0 && bound == width && width > 1 {
+		bound--
+	}
+	return "[" + strings.Repeat("#", bound) + strings.Repeat("=", width-bound) + strings.Repeat(".", barWidth-width) + "] " +
+		strconv.FormatInt(share(used, a.Allocatable, 100), 10) + "%"
+}
+
+// share returns part of whole in so many steps, rounded to the nearest. Floating point holds amounts
+// whose product with steps would not fit an integer.
+func share(part, whole, steps int64) int64 {
+	return int64(float64(part)/float64(whole)*float64(steps) + 0.5)
+}
+
+func nodeNames(nodes []restapi.Node) []string {
+	names := make([]string, len(nodes))
+	for i := range nodes {
+		names[i] = "node/" + nodes[i].Name
+	}
+	return names
+}

@@ -1,0 +1,209 @@
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+type podsOptions struct {
+	env           *environment
+	output        output
+	allNamespaces bool
+	summary       bool
+	// scheduler, node and state select claims.
+	scheduler, node, state string
+}
+
+func newPodsCommand(env *environment) *cobra.Command {
+	o := &podsOptions{env: env}
+	cmd := &cobra.Command{
+		Use:     "pods",
+		Aliases: []string{"pod", "claims"},
+		Short:   "List pods with room in the ledger, by scheduler",
+		Long: `List the pods that have room in the ledger, with their schedulers: Reserved (until EXPIRES), Binding (a bind is
+under way) or Bound.`,
+		Example: `  kubectl reserve pods
+
+  # What does each scheduler have in the whole cluster?
+  kubectl reserve pods -A --summary
+
+  # Reserved by one scheduler and not bound yet
+  kubectl reserve pods -A --scheduler batch-scheduler --state Reserved`,
+		Args: nothing,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "those of all namespaces")
+	flags.BoolVar(&o.summary, "summary", false, "only how many and how much, per scheduler and state")
+	flags.StringVar(&o.scheduler, "scheduler", "", "only those of this scheduler")
+	flags.StringVar(&o.node, "node", "", "only those on this node")
+	flags.StringVar(&o.state, "state", "", "only those that are Reserved, Binding or Bound")
+	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	completeFixed(cmd, "state", claimStates...)
+	completeBy(cmd, "node", env.completeNodes)
+	return cmd
+}
+
+// claimStates are the states a claim has, in the order it goes through them.
+var claimStates = []string{"Reserved", "Binding", "Bound"}
+
+func (o *podsOptions) run(ctx context.Context) error {
+	query, err := o.query()
+	if err != nil {
+		return err
+	}
+	s, err := o.env.connectServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	whole := &restapi.ClaimsAnswer{Claims: []restapi.Claim{}}
+	err = s.getPages(ctx, "/v1/claims", query, func() (any, func() string) {
+		page := &restapi.ClaimsAnswer{}
+		return page, func() string {
+			whole.Revision = page.Revision
+			whole.Claims = append(whole.Claims, page.Claims...)
+			return page.Continue
+		}
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(whole.Claims, func(a, b restapi.Claim) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
+	switch {
+	case !o.output.table():
+		return o.output.printAnswer(o.env.Out, whole, func() []string { return podAnswerNames(whole.Claims) })
+	case len(whole.Claims) == 0:
+		fmt.Fprintln(o.env.ErrOut, "No pods with room in the ledger were found.")
+		return nil
+	case o.summary:
+		return o.output.printTable(o.env.Out, summaryTable(whole.Claims, o.output.wide()))
+	}
+	table := newClaimTable(o.allNamespaces)
+	for i := range whole.Claims {
+		addClaim(table, &whole.Claims[i], o.allNamespaces, o.output.wide(), o.env.clock.Now())
+	}
+	return o.output.printTable(o.env.Out, table)
+}
+
+// query checks the flags and makes the parameters of /v1/claims of them.
+func (o *podsOptions) query() (url.Values, error) {
+	if err := o.output.validate(); err != nil {
+		return nil, err
+	}
+	if o.summary && !o.output.table() {
+		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.output.format)
+	}
+	query := url.Values{}
+	if !o.allNamespaces {
+		namespace, err := o.env.namespace()
+		if err != nil {
+			return nil, err
+		}
+		query.Set("namespace", namespace)
+	}
+	if o.state != "" {
+		at := slices.IndexFunc(claimStates, func(known string) bool { return strings.EqualFold(known, o.state) })
+		if at < 0 {
+			return nil, usageErrorf("--state %q is not known: give %s", o.state, strings.Join(claimStates, ", "))
+		}
+		query.Set("state", claimStates[at])
+	}
+	if o.scheduler != "" {
+		query.Set("scheduler", o.scheduler)
+	}
+	if o.node != "" {
+		query.Set("node", o.node)
+	}
+	return query, nil
+}
+
+func newClaimTable(withNamespace bool) *metav1.Table {
+	columns := []column{{name: "Scheduler"}}
+	if withNamespace {
+		columns = append(columns, column{name: "Namespace"})
+	}
+	return newTable(append(columns, column{name: "Pod"}, column{name: "State"}, column{name: "Node"},
+		column{name: "CPU"}, column{name: "Memory"}, column{name: "Others"}, column{name: "Expires"},
+		column{name: "Priority", wide: true}, column{name: "Host ports", wide: true}, column{name: "UID", wide: true})...)
+}
+
+func addClaim(table *metav1.Table, c *restapi.Claim, withNamespace, raw bool, now time.Time) {
+	cells := []any{orNone(c.Scheduler)}
+	if withNamespace {
+		cells = append(cells, c.Namespace)
+	}
+	expires := none
+	if !c.ExpiresAt.IsZero() {
+		expires = until(c.ExpiresAt, now)
+	}
+	addRow(table, append(cells, c.Pod, c.State, c.Node, requested(c.Requests, corev1.ResourceCPU, raw),
+		requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), expires,
+		strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))...)
+}
+
+func requested(amounts restapi.Amounts, name corev1.ResourceName, raw bool) string {
+	return amount(string(name), amounts[string(name)], raw)
+}
+
+// otherRequests are those that have no column of their own. The pod count is one of every pod.
+func otherRequests(amounts restapi.Amounts, raw bool) string {
+	others := maps.Clone(amounts)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		delete(others, string(name))
+	}
+	return amountList(others, raw)
+}
+
+// summaryTable adds claims up by scheduler and state.
+func summaryTable(claims []restapi.Claim, raw bool) *metav1.Table {
+	type key struct{ scheduler, state string }
+	type sum struct {
+		pods    int
+		amounts restapi.Amounts
+	}
+	sums := map[key]*sum{}
+	for i := range claims {
+		k := key{claims[i].Scheduler, claims[i].State}
+		if sums[k] == nil {
+			sums[k] = &sum{amounts: restapi.Amounts{}}
+		}
+		sums[k].pods++
+		for name, value := range claims[i].Requests {
+			sums[k].amounts[name] += value
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(sums), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.scheduler, b.scheduler),
+			cmp.Compare(slices.Index(claimStates, a.state), slices.Index(claimStates, b.state)))
+	})
+	table := newTable(column{name: "Scheduler"}, column{name: "State"}, column{name: "Pods"}, column{name: "CPU"},
+		column{name: "Memory"}, column{name: "Others"})
+	for _, k := range keys {
+		s := sums[k]
+		addRow(table, orNone(k.scheduler), k.state, strconv.Itoa(s.pods), requested(s.amounts, corev1.ResourceCPU, raw),
+			requested(s.amounts, corev1.ResourceMemory, raw), otherRequests(s.amounts, raw))
+	}
+	return table
+}
+
+func podAnswerNames(claims []restapi.Claim) []string {
+	names := make([]string, len(claims))
+	for i := range claims {
+		names[i] = "pod/" + claims[i].Pod
+	}
+	return names
+}

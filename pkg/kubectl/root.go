@@ -1,0 +1,122 @@
+package kubectl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
+)
+
+const rootLong = `kubectl reserve shows and changes what GlobalReserve, the ledger of node capacity behind all schedulers
+of a cluster, keeps.
+
+  create, list, describe, delete   Reservation objects, through the Kubernetes API
+  nodes, explain, pods             what the ledger has, from the GlobalReserve server
+
+The server is reached at --server URL or, without it, by forwarding a port to a ready pod of its Service
+(--service), as kubectl port-forward does.
+
+Exit codes: 0 done; 1 refused, or not there; 2 the command line makes no sense; 3 GlobalReserve or the
+Kubernetes API does not answer; 4 created, but not available when --wait ended.`
+
+const rootExample = `  # Keep 4 cores and 8Gi on one node for ten minutes, and wait until they are kept
+  kubectl reserve create maintenance --cpu 4 --memory 8Gi --ttl 10m --wait
+
+  # Where is room left?
+  kubectl reserve nodes
+
+  # Why does a pod wait?
+  kubectl reserve explain web-0`
+
+// Execute runs the plugin with the arguments after its name, writes errors to the error stream and
+// returns the exit code.
+func Execute(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
+	// The libraries' own log lines (a lost port forward, for instance) would come before and say less
+	// than the error that follows.
+	klog.SetOutput(io.Discard)
+	klog.LogToStderr(false)
+	return execute(ctx, newEnvironment(streams), args)
+}
+
+func execute(ctx context.Context, env *environment, args []string) int {
+	cmd := newCommand(env)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(env.ErrOut, "error:", err)
+	}
+	return exitCode(err)
+}
+
+func newCommand(env *environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "kubectl-reserve",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl reserve"},
+		Short:         "Show and reserve node capacity that all schedulers of a cluster share",
+		Long:          rootLong,
+		Example:       rootExample,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SetIn(env.In)
+	cmd.SetOut(env.Out)
+	cmd.SetErr(env.ErrOut)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageErrorf("%w: see %s --help", err, cmd.CommandPath())
+	})
+	// Some thirty flags of every command would bury its own.
+	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), "{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
+		"  -n, --namespace, --context, --server, --service and more: see {{.Root.CommandPath}} --help", 1))
+	env.addFlags(cmd.PersistentFlags())
+	env.completeGlobalFlags(cmd)
+	cmd.AddCommand(
+		newCreateCommand(env), newListCommand(env), newDescribeCommand(env), newDeleteCommand(env),
+		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newVersionCommand(env),
+	)
+	return cmd
+}
+
+// knownCommand refuses arguments of the root command: they are misspelled commands.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see kubectl reserve --help"
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usageErrorf("there is no command %q: %s", args[0], hint)
+}
+
+// exactlyOne, atMostOne and nothing are the counts of arguments a command takes; what names them.
+func exactlyOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usageErrorf("%s takes exactly one %s and got %d: see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usageErrorf("%s takes at most one %s and got %d: see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func nothing(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf("%s takes no arguments and got %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package kubectl
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// specFlags are the flags of create that say what is reserved, and for whom.
+type specFlags struct {
+	cpu, memory  string
+	resources    []string
+	replicas     int
+	node         string
+	nodeSelector map[string]string
+	ttl          optional[time.Duration]
+	index        string
+	selector     string
+	controller   string
+	policy       string
+	preemptible  bool
+	priority     optional[int32]
+	scheduler    string
+	labels       map[string]string
+}
+
+func (f *specFlags) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.cpu, "cpu", "", "CPU of each slot, such as 4 or 500m")
+	flags.StringVar(&f.memory, "memory", "", "memory of each slot, such as 8Gi")
+	flags.StringArrayVar(&f.resources, "resource", nil, "name=amount of another resource of each slot, such as nvidia.com/gpu=2; may be repeated")
+	flags.IntVar(&f.replicas, "replicas", f.replicas, "how many slots: room for so many pods, named NAME-0, NAME-1, ...")
+	flags.StringVar(&f.node, "node", "", "node to reserve on; without it the server chooses")
+	flags.StringToStringVar(&f.nodeSelector, "node-selector", nil, "label=value that a chosen node must have; may be repeated")
+	flags.Var(&f.ttl, "ttl", "how long unused room is kept, counted from when it is available; 0s: until deleted; without it, the server's default")
+	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+" is this may use the room")
+	flags.StringVar(&f.selector, "selector", "", "pods with these labels may use the room, such as app=web or 'tier in (a,b)'")
+	flags.StringVar(&f.controller, "controller", "", "pods of this controller may use the room, such as Deployment/web")
+	flags.StringVar(&f.policy, "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's")
+	flags.BoolVar(&f.preemptible, "preemptible", false, "let a pod of higher priority take the room where it fits nowhere else")
+	flags.Var(&f.priority, "priority", "priority of the reservation, as of a pod")
+	flags.StringVar(&f.scheduler, "scheduler", "", "scheduler whose limits in the server's policy the room counts against")
+	flags.StringToStringVar(&f.labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
+}
+
+// reservation makes the object that the flags describe. What the API server checks by itself and tells
+// as clearly, it is left to check.
+func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, error) {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return nil, usageErrorf("NAME %q cannot be the name of an object: %s", name, strings.Join(problems, "; "))
+	}
+	requests, err := f.requests()
+	if err != nil {
+		return nil, err
+	}
+	consumers, err := f.consumers()
+	if err != nil {
+		return nil, err
+	}
+	policy, err := f.allocatePolicy()
+	if err != nil {
+		return nil, err
+	}
+	slots, err := f.slots(name, requests)
+	if err != nil {
+		return nil, err
+	}
+	spec := v1alpha1.ReservationSpec{
+		SchedulerName: f.scheduler, Priority: f.priority.value, Preemptible: f.preemptible,
+		AllocatePolicy: policy, Consumers: consumers, Slots: slots,
+	}
+	if f.ttl.value != nil {
+		if err := checkTTL(*f.ttl.value); err != nil {
+			return nil, err
+		}
+		spec.TTL = &metav1.Duration{Duration: *f.ttl.value}
+	}
+	return &v1alpha1.Reservation{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: f.labels},
+		Spec:       spec,
+	}, nil
+}
+
+func (f *specFlags) slots(name string, requests corev1.ResourceList) ([]v1alpha1.Slot, error) {
+	switch {
+	case f.replicas < 1 || f.replicas > v1alpha1.MaxSlots:
+		return nil, usageErrorf("--replicas %d is out of range: one reservation has 1 to %d slots; make several for more", f.replicas, v1alpha1.MaxSlots)
+	case f.node != "" && len(f.nodeSelector) > 0:
+		return nil, usageErrorf("--node and --node-selector exclude each other: name the node, or say which ones the server may choose from")
+	}
+	last := name + "-" + strconv.Itoa(f.replicas-1)
+	if len(last) > validation.DNS1123SubdomainMaxLength {
+		return nil, usageErrorf("NAME is too long: its slots are named after it, and %d characters are the limit of %s-...", validation.DNS1123SubdomainMaxLength, clip(name))
+	}
+	slots := make([]v1alpha1.Slot, f.replicas)
+	for i := range slots {
+		slots[i] = v1alpha1.Slot{
+			Name: name + "-" + strconv.Itoa(i), NodeName: f.node, NodeSelector: f.nodeSelector, Requests: requests,
+		}
+	}
+	return slots, nil
+}
+
+// requests are the amounts of --cpu, --memory and --resource.
+func (f *specFlags) requests() (corev1.ResourceList, error) {
+	requests := corev1.ResourceList{}
+	add := func(flag, name, text string) error {
+		if _, twice := requests[corev1.ResourceName(name)]; twice {
+			return usageErrorf("the amount of %s is given twice: give it once", name)
+		}
+		quantity, err := parseAmount(flag, text)
+		if err == nil {
+			requests[corev1.ResourceName(name)] = quantity
+		}
+		return err
+	}
+	if f.cpu != "" {
+		if err := add("--cpu", string(corev1.ResourceCPU), f.cpu); err != nil {
+			return nil, err
+		}
+	}
+	if f.memory != "" {
+		if err := add("--memory", string(corev1.ResourceMemory), f.memory); err != nil {
+			return nil, err
+		}
+	}
+	for _, pair := range f.resources {
+		name, text, ok := strings.Cut(pair, "=")
+		if !ok || text == "" {
+			return nil, usageErrorf("--resource %q has no amount: write name=amount, such as nvidia.com/gpu=2", pair)
+		}
+		if name == string(corev1.ResourcePods) {
+			return nil, usageErrorf("--resource pods is not to be given: a slot always counts as one pod")
+		}
+		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
+			return nil, usageErrorf("--resource %q names no resource: %s", pair, strings.Join(problems, "; "))
+		}
+		if err := add("--resource "+name, name, text); err != nil {
+			return nil, err
+		}
+	}
+	if len(requests) == 0 {
+		return nil, usageErrorf("nothing is to be reserved: give at least one of --cpu, --memory and --resource name=amount")
+	}
+	return requests, nil
+}
+
+// maxQuantityText bounds the text of an amount: parsing one with a huge exponent takes seconds.
+const maxQuantityText = 40
+
+func parseAmount(flag, text string) (resource.Quantity, error) {
+	var quantity resource.Quantity
+	readable := len(text) <= maxQuantityText && !hugeExponent(text)
+	if readable {
+		var err error
+		quantity, err = resource.ParseQuantity(text)
+		readable = err == nil
+	}
+	switch {
+	case !readable:
+		return quantity, usageErrorf("%s %q is not an amount: write it like a pod's request, such as 4, 500m or 8Gi", flag, clip(text))
+	case quantity.Sign() < 0:
+		return quantity, usageErrorf("%s %q is negative: give 0 or more", flag, text)
+	}
+	return quantity, nil
+}
+
+// hugeExponent tells whether a quantity has an exponent of more than two digits.
+func hugeExponent(text string) bool {
+	at := strings.IndexAny(text, "eE")
+	return at >= 0 && len(strings.TrimLeft(text[at+1:], "+-0")) > 2
+}
+
+// consumers say which pods may use the room.
+func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
+	given := 0
+	for _, flag := range []string{f.index, f.selector, f.controller} {
+		if flag != "" {
+			given++
+		}
+	}
+	switch {
+	case given > 1:
+		return nil, usageErrorf("--index, --selector and --controller exclude each other: give one of them")
+	case f.index != "":
+		return &v1alpha1.ConsumerSpec{Index: f.index}, nil
+	case f.selector != "":
+		selector, err := metav1.ParseToLabelSelector(f.selector)
+		if err != nil {
+			return nil, usageErrorf("--selector %q is not a label selector: %w: write it like app=web or 'tier in (a,b)'", f.selector, err)
+		}
+		return &v1alpha1.ConsumerSpec{Selector: selector}, nil
+	case f.controller != "":
+		kind, name, ok := strings.Cut(f.controller, "/")
+		if !ok || kind == "" || len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return nil, usageErrorf("--controller %q names no controller: write Kind/name, such as Deployment/web", f.controller)
+		}
+		kind, err := controllerKind(kind)
+		if err != nil {
+			return nil, err
+		}
+		return &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: kind, Name: name}}, nil
+	default:
+		return nil, nil
+	}
+}
+
+// controllerKind completes what kubectl's users write for a kind: deployment, deployments, deploy.
+func controllerKind(text string) (string, error) {
+	known := map[string][]string{
+		"Deployment": {"deploy"}, "StatefulSet": {"sts"}, "ReplicaSet": {"rs"}, "DaemonSet": {"ds"}, "Job": nil,
+		"ReplicationController": {"rc"},
+	}
+	lower := strings.ToLower(text)
+	for kind, short := range known {
+		if name := strings.ToLower(kind); lower == name || lower == name+"s" || slices.Contains(short, lower) {
+			return kind, nil
+		}
+	}
+	if text[0] < 'A' || text[0] > 'Z' {
+		return "", usageErrorf("--controller: %q is not a kind known here: write it as in the controller's YAML, such as Deployment", text)
+	}
+	return text, nil
+}
+
+func (f *specFlags) allocatePolicy() (v1alpha1.AllocatePolicy, error) {
+	if f.policy == "" {
+		return v1alpha1.AllocateOnce, nil
+	}
+	for _, known := range []v1alpha1.AllocatePolicy{v1alpha1.AllocateOnce, v1alpha1.AllocateAligned, v1alpha1.AllocateRestricted} {
+		if strings.EqualFold(f.policy, string(known)) {
+			return known, nil
+		}
+	}
+	return "", usageErrorf("--policy %q is not known: give Once, Aligned or Restricted", f.policy)
+}
+
+func checkTTL(ttl time.Duration) error {
+	switch {
+	case ttl < 0:
+		return usageErrorf("--ttl %s is negative: give a duration such as 10m, or 0s to keep the room until it is deleted", ttl)
+	case ttl > v1alpha1.MaxTTL:
+		return usageErrorf("--ttl %s is longer than ten years: give a shorter one, or 0s to keep the room until it is deleted", ttl)
+	case ttl%time.Millisecond != 0:
+		return usageErrorf("--ttl %s is finer than a millisecond: give a duration such as 10m", ttl)
+	default:
+		return nil
+	}
+}
+
+// optional is a flag that may be absent, which is not the same as its zero value.
+type optional[T int32 | time.Duration] struct{ value *T }
+
+// String, Set and Type make it a pflag.Value.
+func (o *optional[T]) String() string {
+	if o.value == nil {
+		return ""
+	}
+	return fmt.Sprint(*o.value)
+}
+
+// Set reads a whole number or a duration.
+func (o *optional[T]) Set(text string) error {
+	var parsed T
+	switch p := any(&parsed).(type) {
+	case *int32:
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return fmt.Errorf("it is not a whole number of 32 bits")
+		}
+		*p = int32(n)
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("it is not a duration; write one such as 10m")
+		}
+		*p = d
+	}
+	o.value = &parsed
+	return nil
+}
+
+// Type is the placeholder in the help.
+func (o *optional[T]) Type() string {
+	var zero T
+	if _, ok := any(zero).(int32); ok {
+		return "int"
+	}
+	return "duration"
+}

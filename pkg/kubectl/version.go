@@ -1,0 +1,72 @@
+package kubectl
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/globalreserve/globalreserve/pkg/version"
+)
+
+// versions is what version prints; the server's is nil with --client.
+type versions struct {
+	Client version.Info  `json:"client"`
+	Server *version.Info `json:"server,omitempty"`
+}
+
+type versionOptions struct {
+	env    *environment
+	output output
+	client bool
+}
+
+func newVersionCommand(env *environment) *cobra.Command {
+	o := &versionOptions{env: env}
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of the plugin and of the server",
+		Example: "  kubectl reserve version --client",
+		Args:    nothing,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	cmd.Flags().BoolVar(&o.client, "client", false, "only that of the plugin; asks no server")
+	o.output.addFlags(cmd, outputYAML, outputJSON)
+	return cmd
+}
+
+// run prints what it knows even where the server does not answer, and then fails.
+func (o *versionOptions) run(ctx context.Context) error {
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	v := versions{Client: version.Get()}
+	var failed error
+	if !o.client {
+		v.Server, failed = o.serverVersion(ctx)
+	}
+	if !o.output.table() {
+		if err := o.output.printAnswer(o.env.Out, &v, nil); err != nil {
+			return err
+		}
+		return failed
+	}
+	fmt.Fprintln(o.env.Out, "Client:", v.Client)
+	if v.Server != nil {
+		fmt.Fprintln(o.env.Out, "Server:", *v.Server)
+	}
+	return failed
+}
+
+func (o *versionOptions) serverVersion(ctx context.Context) (*version.Info, error) {
+	s, err := o.env.connectServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	var info version.Info
+	if err := s.get(ctx, "/version", nil, &info); err != nil {
+		return nil, err
+	}
+	return &info, nil
+}
