@@ -139,6 +139,8 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"nodes":                                {"get", "list", "watch"},
 		"pods":                                 {"get", "list", "watch", "patch"},
 		"pods/binding":                         {"create"},
+		"pods/status":                          {"patch"},
+		"apps/deployments":                     {"get", "list", "watch"},
 		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "delete"},
 		"globalreserve.io/reservations/status": {"update"},
 		"events":                               {"create", "patch"},

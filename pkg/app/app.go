@@ -22,7 +22,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
+	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -45,6 +47,9 @@ type App struct {
 	wakeups  *controller.Wakeups
 	// reservations starts and stops the cache, too: see there.
 	reservations *reservationObjects
+	steering     *steering.Steering
+	preemptors   *binder.Preemptors
+	keeper       *deletedpods.Keeper
 
 	api     *restapi.API
 	health  *health
@@ -73,10 +78,14 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.events = newEventReporter(client, log)
 	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Log: log, OnWakeup: a.metrics.ObserveWakeup,
+		Reservations: a.matcher, Steer: a.steer,
 	})
 	a.expirer = controller.NewExpirer(a.ledger, log, a.metrics.ObserveClaimsExpired)
 	a.buildState(client)
 	a.buildReservations(clients)
+	if err := a.buildConsumption(clients); err != nil {
+		return nil, err
+	}
 	if o.PolicyFile != "" {
 		a.watcher = policy.NewWatcher(a.policies, policy.WatcherOptions{
 			Path: o.PolicyFile, OnReload: a.policyLoaded, OnError: a.policyFailed,
@@ -92,10 +101,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
-		Logger: a.log,
+		Logger: a.log, Rooms: rooms{a},
 		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
-			OnPodBound: func(pod *podinfo.Info) { a.wakeups.Settled(pod.Ref.UID) },
-			OnPodGone:  func(pod ledger.PodRef) { a.wakeups.Settled(pod.UID) },
+			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
+			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },
 			OnPodBypassed: func(pod *podinfo.Info) {
 				a.metrics.ObserveBypassedBind(pod.Scheduler)
 				a.log.WithFields(logrus.Fields{
@@ -115,7 +124,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	var err error
 	a.binder, err = binder.New(binder.Options{
 		Ledger: a.ledger, Client: binder.NewClient(client), Pods: a.cache, Recent: recent,
-		Timeout: a.options.BindTimeout, Log: a.log,
+		Timeout: a.options.BindTimeout, Log: a.log, Reservations: a.matcher, Preemptors: a.preemptors,
 		OnOutcome: func(o binder.Outcome) { a.metrics.ObserveBindOutcome(string(o)) },
 	})
 	if err != nil {
@@ -128,6 +137,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	extender.New(extender.Options{
 		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: recent, Metrics: a.metrics,
 		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
+		Reservations: a.matcher, Steering: a.steering, Preemptors: a.preemptors,
 	}).Register(router)
 	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
@@ -185,6 +195,8 @@ func (a *App) Start(ctx context.Context) error {
 	}
 	a.expirer.Start()
 	a.wakeups.Start()
+	a.steering.Start()
+	a.keeper.Start()
 	if err := errors.Join(a.events.start(), a.reservations.start(ctx), a.comparer.Start(ctx)); err != nil {
 		return errors.Join(err, a.Stop(ctx))
 	}
@@ -220,6 +232,8 @@ func (a *App) Stop(ctx context.Context) error {
 	}
 	a.comparer.Stop()
 	err = errors.Join(err, a.reservations.stop())
+	a.keeper.Stop()
+	a.steering.Stop()
 	a.wakeups.Stop()
 	a.expirer.Stop()
 	a.events.stop()

@@ -21,7 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	runtimeutil "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
@@ -51,6 +54,14 @@ func testNode(name string) *v1.Node {
 	}}}
 }
 
+func testClients(core kubernetes.Interface) Clients {
+	scheme := metadatafake.NewTestScheme()
+	runtimeutil.Must(metav1.AddMetaToScheme(scheme))
+	return Clients{
+		Core: core, Reservations: reservationsfake.NewSimpleClientset(), Metadata: metadatafake.NewSimpleMetadataClient(scheme),
+	}
+}
+
 func testOptions() Options {
 	o := DefaultOptions()
 	o.Port = 0
@@ -61,7 +72,7 @@ func testOptions() Options {
 func startApp(t *testing.T, o Options, client *fake.Clientset) (*App, *logBuffer) {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(o, Clients{Core: client, Reservations: reservationsfake.NewSimpleClientset()}, log)
+	a, err := New(o, testClients(client), log)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
@@ -192,7 +203,7 @@ func TestServerStartErrors(t *testing.T) {
 				require.ErrorContains(t, Run(t.Context(), o, io.Discard), tc.want)
 				return
 			}
-			a, err := New(o, Clients{Core: fake.NewClientset(), Reservations: reservationsfake.NewSimpleClientset()}, io.Discard)
+			a, err := New(o, testClients(fake.NewClientset()), io.Discard)
 			require.NoError(t, err)
 			require.ErrorContains(t, a.Start(t.Context()), tc.want)
 		})

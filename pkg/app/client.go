@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -19,6 +20,8 @@ type Clients struct {
 	Core kubernetes.Interface
 	// Reservations is for Reservation objects; it speaks JSON.
 	Reservations versioned.Interface
+	// Metadata is for objects of which only names and annotations matter.
+	Metadata metadata.Interface
 }
 
 // newClients returns clients without a rate limit of their own: binds would
@@ -34,13 +37,17 @@ func newClients(kubeconfig string) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the API server's client: %w", err)
 	}
+	names, err := metadata.NewForConfig(config)
+	if err != nil {
+		return Clients{}, fmt.Errorf("making the client for metadata: %w", err)
+	}
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeJSON
 	objects, err := versioned.NewForConfig(config)
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the client for reservations: %w", err)
 	}
-	return Clients{Core: core, Reservations: objects}, nil
+	return Clients{Core: core, Reservations: objects, Metadata: names}, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -164,6 +164,14 @@ func (c *Controller) Synced() bool {
 // Serving reports whether the API server knows Reservations and they are watched.
 func (c *Controller) Serving() bool { return c.serving.Load() && c.Synced() }
 
+// Known reports whether the watch has brought a Reservation of a name.
+func (c *Controller) Known(namespace, name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.records[types.NamespacedName{Namespace: namespace, Name: name}]
+	return ok
+}
+
 func waitFor(ctx context.Context, event <-chan struct{}) error {
 	select {
 	case <-event:

@@ -1,0 +1,53 @@
+package app
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
+	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
+)
+
+// maxPreemptors is how many pods may wait for a bind that ends preemptible holds.
+const maxPreemptors = 4096
+
+// buildConsumption sets up how pods come to use reserved room, and how the room
+// of deleted pods comes to be reserved.
+func (a *App) buildConsumption(clients Clients) error {
+	a.preemptors = binder.NewPreemptors(maxPreemptors)
+	a.steering = steering.New(steering.Options{
+		Ledger: a.ledger, Reservations: a.matcher, Log: a.log,
+		Nominator: controller.APIPatcher{Pods: clients.Core.CoreV1()}, OnGivenUp: a.wakeups.Wake,
+	})
+	deployments, err := deletedpods.NewDeployments(clients.Metadata, a.log)
+	if err != nil {
+		return err
+	}
+	a.keeper = deletedpods.New(deletedpods.Options{
+		Ledger: a.ledger, Store: a.reservations.objects, Matcher: a.matcher, Deployments: deployments,
+		Enabled: a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
+		Recorder: a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"), Log: a.log,
+	})
+	return nil
+}
+
+// settled tells those who remember pending pods that one is bound, or gone.
+func (a *App) settled(pod types.UID) {
+	a.wakeups.Settled(pod)
+	a.steering.Settled(pod)
+	a.preemptors.Withdraw(pod)
+}
+
+func (a *App) steer(pod *podinfo.Info) bool { return a.steering.Wake(pod) }
+
+// rooms is how the cache, which is made first, finds the keeper.
+type rooms struct{ app *App }
+
+// Keep implements clusterstate.RoomKeeper.
+func (r rooms) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
+	return r.app.keeper.Keep(last)
+}
