@@ -29,6 +29,9 @@ const (
 	wakeupBurst      = 50
 )
 
+// eventBatch is how many events are read at once.
+const eventBatch = 1024
+
 // raceWindow is how much later than a scheduler the ledger may hear of an event
 // both watch. A scheduler that was told of freed room first, asked, and was
 // refused by a ledger that had not heard of it yet would not ask again.
@@ -87,7 +90,9 @@ type Wakeups struct {
 	late   map[types.UID]struct{} // refused with an older view than lastFreed, or to be tried again
 	kick   chan struct{}          // late has become non-empty
 
-	history map[string]freedRoom // by node; used by the loop alone
+	// Of the loop alone:
+	history map[string]freedRoom // by node
+	events  []ledger.Event       // empty; memory that is used again for every read
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -125,6 +130,7 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 		late:          map[types.UID]struct{}{},
 		kick:          make(chan struct{}, 1),
 		history:       map[string]freedRoom{},
+		events:        make([]ledger.Event, 0, eventBatch),
 	}
 }
 
@@ -229,11 +235,9 @@ func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}, seen uint64) {
 // readEvents notes the nodes on which room was freed since a revision. It
 // returns them and the revision it read up to.
 func (w *Wakeups) readEvents(seen uint64) (uint64, map[string]freedRoom) {
-	const batch = 1024
 	freed := map[string]freedRoom{}
-	buffer := make([]ledger.Event, 0, batch)
 	for {
-		events, ok := w.Ledger.EventsSince(buffer[:0], seen, batch)
+		events, ok := w.Ledger.EventsSince(w.events[:0], seen, eventBatch)
 		if !ok {
 			// Too much has happened to tell where: treat every node as freed.
 			seen = w.Ledger.Revision()
@@ -246,7 +250,7 @@ func (w *Wakeups) readEvents(seen uint64) (uint64, map[string]freedRoom) {
 			seen = events[i].Revision
 			noteFreed(freed, &events[i])
 		}
-		if len(events) < batch {
+		if len(events) < eventBatch {
 			break
 		}
 	}
