@@ -41,7 +41,7 @@ func (c *Controller) begin(r *record) {
 		r.waits(cause{reasonNotGranted, "the status said Available, but no room was granted"}, c.now())
 	}
 	if why := c.impossible(r.rsv); why != nil {
-		c.finish(r, v1alpha1.ReservationFailed, *why)
+		c.refuse(r, *why)
 		return
 	}
 	c.waiting[r.key()] = r
@@ -84,7 +84,7 @@ func (c *Controller) adopt(r *record) {
 	now := c.now()
 	holds, err := convert.GrantedHolds(c.Ledger.Table(), r.rsv)
 	if err != nil {
-		c.finish(r, v1alpha1.ReservationFailed, cause{reasonInvalidSpec, err.Error()})
+		c.refuse(r, cause{reasonInvalidSpec, err.Error()})
 		return
 	}
 	c.restore(r, now)

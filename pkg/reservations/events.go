@@ -1,10 +1,9 @@
 package reservations
 
 import (
+	"github.com/sirupsen/logrus"
 	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )

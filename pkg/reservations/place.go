@@ -221,9 +221,9 @@ func (c *Controller) endPlacing(a attempt, p *placement, why *cause, final bool)
 	case granted:
 		c.grant(r, p)
 	case final:
-		c.finish(r, v1alpha1.ReservationFailed, *why)
+		c.refuse(r, *why)
 	case r.promised:
-		c.finish(r, v1alpha1.ReservationFailed, cause{reasonRoomLost, "the room was given up before the reservation was known: " + why.message})
+		c.refuse(r, cause{reasonRoomLost, "the room was given up before the reservation was known: " + why.message})
 	default:
 		r.waits(*why, c.now())
 	}
@@ -251,9 +251,9 @@ func (c *Controller) grant(r *record, p *placement) {
 	c.applyTTL(r)
 }
 
-// finish ends a reservation that holds nothing. c.mu is held.
-func (c *Controller) finish(r *record, phase v1alpha1.ReservationPhase, why cause) {
-	r.finish(phase, why, c.now())
+// refuse ends a reservation that holds nothing and never will. c.mu is held.
+func (c *Controller) refuse(r *record, why cause) {
+	r.finish(v1alpha1.ReservationFailed, why, c.now())
 	c.settled(r)
 	c.ended(r, why)
 }

@@ -76,17 +76,6 @@ func (r *record) pending() bool {
 	return r.status.Phase == "" || r.status.Phase == v1alpha1.ReservationPending
 }
 
-// held lists the slots that the ledger holds, as far as known.
-func (r *record) held() []string {
-	var names []string
-	for i := range r.slots {
-		if r.slots[i].held {
-			names = append(names, r.rsv.Spec.Slots[i].Name)
-		}
-	}
-	return names
-}
-
 // holdsOn reports whether a slot is held on a node.
 func (r *record) holdsOn(node string) bool {
 	for i := range r.slots {

@@ -1,0 +1,644 @@
+package reservations
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// TestLife drives one reservation, "r", through its life on two nodes of 4 CPUs.
+func TestLife(t *testing.T) {
+	once := func(name, node string) *v1alpha1.Reservation {
+		return newReservation(name, time.Minute, slot("a", node, 3000))
+	}
+	shared := func(policy v1alpha1.AllocatePolicy) *v1alpha1.Reservation {
+		rsv := newReservation("r", time.Minute, slot("a", "n1", 2000))
+		rsv.Spec.AllocatePolicy = policy
+		return rsv
+	}
+	group := func() *v1alpha1.Reservation {
+		return newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n2", 1000), slot("c", "n2", 1000))
+	}
+	cases := map[string]struct {
+		steps func(w *world)
+		want  string // as shown
+		held  []string
+	}{
+		"available at once": {
+			steps: func(w *world) { w.create(once("r", "n1")) },
+			want:  "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"a group": {
+			steps: func(w *world) { w.create(group()) },
+			want:  "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved", held: []string{"a@n1", "b@n2", "c@n2"},
+		},
+		"all or nothing": {
+			steps: func(w *world) {
+				w.bind("p", "n2", 3500)
+				w.create(group())
+			},
+			want: "Pending InsufficientResource  0/3",
+		},
+		"placed when room is freed": {
+			steps: func(w *world) {
+				w.bind("p", "n1", 3000)
+				w.create(once("r", "n1"))
+				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"))
+				w.deletePod("p")
+				w.settle()
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"waits for a node": {
+			steps: func(w *world) { w.create(once("r", "n9")) },
+			want:  "Pending NodeUnknown  0/1",
+		},
+		"placed when its node comes": {
+			steps: func(w *world) {
+				w.create(once("r", "n9"))
+				w.addNode("n9")
+				w.settle()
+			},
+			want: "Available AllSlotsHeld n9 0/1 a@n9=Reserved", held: []string{"a@n9"},
+		},
+		"used up": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				require.True(w.t, w.bind("p", "n1", 3000, slotRef("r", "a")))
+			},
+			want: "Succeeded Succeeded n1 1/1 a@n1=Consumed:p",
+		},
+		"used in part": {
+			steps: func(w *world) {
+				w.create(group())
+				w.bind("p", "n2", 1000, slotRef("r", "c"))
+			},
+			want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Reserved b@n2=Reserved c@n2=Consumed:p", held: []string{"a@n1", "b@n2"},
+		},
+		"a bind that fails gives the slot back": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(3000), Holds: []ledger.HoldRef{slotRef("r", "a")}}
+				_, refused := w.ledger.StartBind(&p, time.Now())
+				require.Nil(w.t, refused)
+				w.ledger.BindFailed(p.Pod, "n1")
+				w.settle()
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"expires": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				w.pass(61 * time.Second)
+			},
+			want: "Expired Expired n1 0/1 a@n1=Released",
+		},
+		"expires with a slot used": {
+			steps: func(w *world) {
+				w.create(group())
+				w.bind("p", "n2", 1000, slotRef("r", "c"))
+				w.pass(61 * time.Second)
+			},
+			want: "Expired Expired n1 +1 1/3 a@n1=Released b@n2=Released c@n2=Consumed:p",
+		},
+		"without an end": {
+			steps: func(w *world) {
+				w.create(newReservation("r", 0, slot("a", "n1", 1000)))
+				w.pass(100 * time.Hour)
+				require.Nil(w.t, w.get("r").Status.ExpiresAt)
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"shared, by one": {
+			steps: func(w *world) {
+				w.create(shared(v1alpha1.AllocateAligned))
+				w.bind("p", "n1", 500, slotRef("r", "a"))
+			},
+			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p", held: []string{"a@n1"},
+		},
+		"shared, by two, and one is gone": {
+			steps: func(w *world) {
+				w.create(shared(v1alpha1.AllocateRestricted))
+				w.bind("p", "n1", 500, slotRef("r", "a"))
+				w.bind("q", "n1", 500, slotRef("r", "a"))
+				require.Equal(w.t, "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p:q", w.shown("r"))
+				w.deletePod("p")
+			},
+			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:q", held: []string{"a@n1"},
+		},
+		"shared, and all are gone": {
+			steps: func(w *world) {
+				w.create(shared(v1alpha1.AllocateAligned))
+				w.bind("p", "n1", 500, slotRef("r", "a"))
+				w.deletePod("p")
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"shared, and expired with a pod on it": {
+			steps: func(w *world) {
+				w.create(shared(v1alpha1.AllocateAligned))
+				w.bind("p", "n1", 500, slotRef("r", "a"))
+				w.pass(61 * time.Second)
+			},
+			want: "Expired Expired n1 1/1 a@n1=Consumed:p",
+		},
+		"its node is gone": {
+			steps: func(w *world) {
+				w.create(group())
+				w.removeNode("n2")
+			},
+			want: "Failed NodeGone n1 +1 0/3 a@n1=Released b@n2=Released c@n2=Released",
+		},
+		"its node is another one": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				w.removeNode("n1")
+				w.addNode("n1", func(n *Node) { n.UID = "new" })
+			},
+			want: "Failed NodeGone n1 0/1 a@n1=Released",
+		},
+		"a node of a slot used up does not matter": {
+			steps: func(w *world) {
+				w.create(group())
+				w.bind("p", "n1", 1000, slotRef("r", "a"))
+				w.removeNode("n1")
+			},
+			want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Consumed:p b@n2=Reserved c@n2=Reserved", held: []string{"b@n2", "c@n2"},
+		},
+		"its node is cordoned": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", UID: "uid-of-n1", Unschedulable: true})
+				w.settle()
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"preempted as a whole": {
+			steps: func(w *world) {
+				rsv := newReservation("r", time.Minute, slot("a", "n1", 3000), slot("b", "n2", 3000))
+				rsv.Spec.Preemptible = true
+				w.create(rsv)
+				require.True(w.t, w.bindPod(ledger.Placement{
+					Pod: podRef("p"), Node: "n1", Request: request(3000), Priority: 10, Preempt: true,
+				}))
+			},
+			want: "Preempted Preempted n1 +1 0/2 a@n1=Released b@n2=Released",
+		},
+		"its pod is gone": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
+				w.create(rsv)
+				w.deletePod("p")
+			},
+			want: "Failed AllSlotsReleased n1 0/1 a@n1=Released",
+		},
+		"its pod was gone before": {
+			steps: func(w *world) {
+				w.deletePod("p")
+				rsv := once("r", "n1")
+				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
+				w.create(rsv)
+			},
+			want: "Failed PodGone  0/1",
+		},
+		"its pod takes it": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
+				w.create(rsv)
+				w.bind("p", "n1", 1000)
+			},
+			want: "Succeeded Succeeded n1 1/1 a@n1=Consumed:p",
+		},
+		"its pod runs elsewhere": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
+				w.create(rsv)
+				w.bind("p", "n2", 1000)
+			},
+			want: "Failed AllSlotsReleased n1 0/1 a@n1=Released",
+		},
+		"its pod has room in another reservation": {
+			steps: func(w *world) {
+				first := once("first", "n1")
+				first.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
+				w.create(first)
+				second := newReservation("r", time.Minute, slot("x", "n2", 1000), slot("y", "n1", 3000))
+				second.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "p"}
+				w.create(second)
+			},
+			want: "Pending PodReservedAlready  0/2",
+		},
+		"ttl above the maximum": {
+			steps: func(w *world) { w.create(newReservation("r", 3*time.Hour, slot("a", "n1", 1000))) },
+			want:  "Failed TTLTooLong  0/1",
+		},
+		"no ttl": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.TTL = nil
+				w.create(rsv)
+				status := w.get("r").Status
+				require.Equal(w.t, defaultTTL, status.ExpiresAt.Sub(status.AvailableAt.Time))
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"amounts beyond counting": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.Slots[0].Requests[v1.ResourceCPU] = resource.MustParse("1000E")
+				w.create(rsv)
+			},
+			want: "Failed InvalidSpec  0/1",
+		},
+		"a resource that cannot be": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.Slots[0].Requests["memroy"] = resource.MustParse("1")
+				w.create(rsv)
+			},
+			want: "Failed InvalidSpec  0/1",
+		},
+		"a resource that no node has": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.Slots[0].Requests["example.com/gpu"] = resource.MustParse("1")
+				w.create(rsv)
+			},
+			want: "Pending InsufficientResource  0/1",
+		},
+		"more than any node has": {
+			steps: func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 5000))) },
+			want:  "Pending NoNodeFits  0/1",
+		},
+		"a selector that means nothing": {
+			steps: func(w *world) {
+				rsv := once("r", "n1")
+				rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"-": "-"}}}
+				w.create(rsv)
+			},
+			want: "Failed InvalidSpec  0/1",
+		},
+		"ended by hand": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Phase = v1alpha1.ReservationExpired })
+			},
+			want: "Expired Expired n1 0/1 a@n1=Reserved",
+		},
+		"made available by hand": {
+			steps: func(w *world) {
+				rsv := once("r", "n9")
+				rsv.Status.Phase = v1alpha1.ReservationAvailable
+				w.create(rsv)
+			},
+			want: "Pending NodeUnknown  0/1",
+		},
+		"a status in disorder is written anew": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots, rsv.Status.Phase = nil, "" })
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"deleted": {
+			steps: func(w *world) {
+				w.create(group())
+				w.delete("r")
+			},
+			want: "deleted",
+		},
+		"deleted while it waits": {
+			steps: func(w *world) {
+				w.create(once("r", "n9"))
+				w.delete("r")
+				w.addNode("n9")
+				w.settle()
+			},
+			want: "deleted",
+		},
+		"kept by a finalizer only": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
+		},
+		"another one of the same name": {
+			steps: func(w *world) {
+				w.create(once("r", "n1"))
+				w.delete("r")
+				rsv := once("r", "n2")
+				rsv.UID = "second"
+				w.create(rsv)
+			},
+			want: "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				w.addNode("n2")
+				tc.steps(w)
+				w.settle()
+				assert.Equal(t, tc.want, w.shown("r"))
+				if tc.held == nil {
+					tc.held = []string{}
+				}
+				assert.Equal(t, tc.held, w.held("r"))
+			})
+		})
+	}
+}
+
+// TestTTL checks that the object and the ledger agree to the moment on when a
+// reservation expires, and that it does not end before.
+func TestTTL(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.pass(300 * time.Millisecond) // no whole second
+		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000)))
+		placed := time.Now()
+		expires := w.get("r").Status.ExpiresAt
+		require.NotNil(t, expires)
+		assert.Equal(t, w.get("r").Status.AvailableAt.Add(10*time.Second), expires.Time)
+		assert.Equal(t, expires.Time, w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
+		assert.GreaterOrEqual(t, expires.Sub(placed), 9700*time.Millisecond)
+
+		w.pass(time.Until(expires.Time) - time.Millisecond)
+		assert.Equal(t, []string{"a@n1"}, w.held("r"))
+
+		w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = 20 * time.Second; rsv.Generation = 2 })
+		longer := w.get("r").Status.ExpiresAt
+		assert.Equal(t, expires.Add(10*time.Second), longer.Time)
+		assert.EqualValues(t, 2, w.get("r").Status.ObservedGeneration)
+
+		w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = maxTTL + time.Second })
+		assert.Equal(t, longer.Time, w.get("r").Status.ExpiresAt.Time, "more than the policy allows changes nothing")
+
+		w.pass(time.Until(longer.Time) - time.Millisecond)
+		assert.Equal(t, []string{"a@n1"}, w.held("r"))
+		w.pass(2 * time.Millisecond)
+		w.settle()
+		assert.Empty(t, w.held("r"))
+		assert.Equal(t, "Expired Expired n1 0/1 a@n1=Released", w.shown("r"))
+		assert.Equal(t, longer.Time, w.get("r").Status.ExpiresAt.Time, "what was promised stays on record")
+		assert.Equal(t, []string{"r Normal Available", "r Normal Extended", "r Warning TTLTooLong", "r Normal Expired"}, w.events.all())
+	})
+}
+
+func TestTTLForever(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000)))
+		w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = 0 })
+		assert.Nil(t, w.get("r").Status.ExpiresAt)
+		w.pass(time.Hour)
+		assert.Equal(t, []string{"a@n1"}, w.held("r"))
+	})
+}
+
+// TestExpiryWaitsForABind checks that neither the hold nor the phase end while a
+// bind is in flight.
+func TestExpiryWaitsForABind(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000), slot("b", "n1", 1000)))
+		p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(1000), Holds: []ledger.HoldRef{slotRef("r", "a")}}
+		_, refused := w.ledger.StartBind(&p, time.Now())
+		require.Nil(t, refused)
+		w.pass(15 * time.Second)
+		w.settle()
+		assert.Equal(t, "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Released", w.shown("r"))
+		w.ledger.Confirm(p.Pod, "n1")
+		w.settle()
+		assert.Equal(t, "Expired Expired n1 1/2 a@n1=Consumed:p b@n1=Released", w.shown("r"))
+	})
+}
+
+// TestOrder checks that room that is freed goes to the highest priority, then to
+// the oldest, and that one that does not fit keeps nobody from it.
+func TestOrder(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.bind("p", "n1", 4000)
+		priority := func(p int32, rsv *v1alpha1.Reservation) *v1alpha1.Reservation {
+			rsv.Spec.Priority = &p
+			return rsv
+		}
+		w.create(newReservation("old", 0, slot("a", "n1", 3000)))
+		w.pass(time.Second)
+		w.create(newReservation("young", 0, slot("a", "n1", 3000)))
+		w.pass(time.Second)
+		w.create(priority(5, newReservation("high", 0, slot("a", "n1", 3000))))
+		w.create(priority(9, newReservation("never", 0, slot("a", "n1", 5000))))
+		w.deletePod("p")
+		for _, next := range []string{"high", "old", "young"} {
+			w.settle()
+			for _, name := range []string{"high", "old", "young"} {
+				assert.Equal(t, name == next, len(w.held(name)) > 0, "%s, while %s is next", name, next)
+			}
+			w.delete(next)
+		}
+	})
+}
+
+func TestConditionsAndFinished(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000)))
+		conditions := func() map[string]metav1.Condition {
+			m := map[string]metav1.Condition{}
+			for _, c := range w.get("r").Status.Conditions {
+				m[c.Type] = c
+			}
+			return m
+		}
+		c := conditions()
+		assert.Equal(t, metav1.ConditionFalse, c[v1alpha1.ConditionAvailable].Status)
+		assert.Contains(t, c[v1alpha1.ConditionAvailable].Message, `node "n1" is not in the ledger`)
+		assert.Equal(t, metav1.ConditionFalse, c[v1alpha1.ConditionFinished].Status)
+		assert.EqualValues(t, 1, c[v1alpha1.ConditionAvailable].ObservedGeneration)
+
+		w.pass(time.Minute)
+		w.addNode("n1")
+		w.settle()
+		c = conditions()
+		assert.Equal(t, metav1.ConditionTrue, c[v1alpha1.ConditionAvailable].Status)
+		assert.WithinDuration(t, time.Now(), c[v1alpha1.ConditionAvailable].LastTransitionTime.Time, 2*time.Second)
+
+		w.pass(12 * time.Second)
+		c = conditions()
+		assert.Equal(t, metav1.ConditionFalse, c[v1alpha1.ConditionAvailable].Status)
+		assert.Equal(t, metav1.ConditionTrue, c[v1alpha1.ConditionFinished].Status)
+		assert.Equal(t, "Expired", c[v1alpha1.ConditionFinished].Reason)
+		assert.Equal(t, "the ttl is over; pods used 0 of 1 slots", c[v1alpha1.ConditionFinished].Message)
+
+		w.pass(finishedTTL - 5*time.Second)
+		assert.NotNil(t, w.get("r"))
+		w.pass(5 * time.Second)
+		assert.Nil(t, w.get("r"), "ended objects go")
+	})
+}
+
+// TestMadeByServer checks the objects that the server makes for holds it placed
+// before, in every order in which news of both can come.
+func TestMadeByServer(t *testing.T) {
+	place := func(w *world, ttl time.Duration) *v1alpha1.Reservation {
+		rsv := madeBy(newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
+		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
+		rsv.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "q", UID: "uid-of-q"}
+		holds, err := convert.Holds(w.ledger.Table(), rsv)
+		require.NoError(w.t, err)
+		require.Equal(w.t, 2, w.ledger.PlaceHolds(ledger.HoldPlan{Holds: holds}, time.Now()).Granted)
+		return rsv
+	}
+	cases := map[string]struct {
+		steps func(w *world)
+		want  string
+		held  int
+	}{
+		"available since its creation": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				rsv := w.get("r")
+				require.Equal(w.t, rsv.CreationTimestamp.Time, rsv.Status.AvailableAt.Time)
+				require.Equal(w.t, rsv.CreationTimestamp.Add(time.Minute), rsv.Status.ExpiresAt.Time)
+				require.Equal(w.t, rsv.Status.ExpiresAt.Time, w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
+			},
+			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: 2,
+		},
+		"used before the watch tells": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.bind("p", "n1", 1000)
+				w.create(rsv)
+			},
+			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved", held: 1,
+		},
+		"used up before the watch tells": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.bind("p", "n1", 1000)
+				w.bind("q", "n1", 1000)
+				w.create(rsv)
+			},
+			want: "deleted",
+		},
+		"used up": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.bind("p", "n1", 1000)
+				w.bind("q", "n1", 1000)
+			},
+			want: "deleted",
+		},
+		"pods gone, or elsewhere": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.deletePod("p")
+				w.bind("q", "n2", 1000)
+			},
+			want: "deleted",
+		},
+		"expired": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.pass(61 * time.Second)
+			},
+			want: "deleted",
+		},
+		"its node is gone": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.removeNode("n1")
+			},
+			want: "deleted",
+		},
+		"given back before the watch tells": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.ledger.ReleaseHolds(testNamespace, "r")
+				w.create(rsv)
+			},
+			want: "deleted",
+		},
+		"the label alone holds nothing": {
+			steps: func(w *world) {
+				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
+			},
+			want: "deleted",
+		},
+		"the label alone, and there is room": {
+			steps: func(w *world) {
+				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000)), convert.MadeByReserve))
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: 1,
+		},
+		"deleted, while its name is used again": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.create(rsv)
+				w.ledger.ReleaseHolds(testNamespace, "r") // given back, ...
+				place(w, time.Minute)                     // ... reserved again, and only then does the watch tell of the deletion
+				w.delete("r")
+			},
+			want: "deleted", held: 2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				w.addNode("n2")
+				tc.steps(w)
+				w.settle()
+				assert.Equal(t, tc.want, w.shown("r"))
+				assert.Len(t, w.held("r"), tc.held)
+			})
+		})
+	}
+}
+
+func TestConsumersAreMatchedWhileTheyCan(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000))
+		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
+		w.create(rsv)
+		pod := podInfo("p")
+		assert.Equal(t, []ledger.HoldRef{slotRef("r", "a")}, w.matcher.Candidates(pod))
+		w.pass(62 * time.Second)
+		w.settle()
+		assert.Empty(t, w.matcher.Candidates(pod))
+	})
+}
+
+func TestWithoutDefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, newClient())
+		w.served.Store(false)
+		w.start()
+		defer w.stop()
+		assert.True(t, w.c.Synced(), "the server works without reservations")
+		assert.False(t, w.c.Serving())
+		w.served.Store(true)
+		w.pass(askAgain + time.Second)
+		assert.True(t, w.c.Serving())
+		w.addNode("n1")
+		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
+		assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
+	})
+}

@@ -1,0 +1,363 @@
+package reservations
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+const (
+	testNamespace = "ns"
+	maxTTL        = 2 * time.Hour
+	defaultTTL    = time.Minute
+	finishedTTL   = time.Hour
+)
+
+// world is a controller between a ledger and an API server that is a fake. It
+// runs in a synctest bubble.
+type world struct {
+	t       testing.TB
+	client  *fake.Clientset
+	ledger  *ledger.Ledger
+	matcher *matcher.Matcher
+	expirer *controller.Expirer
+	c       *Controller
+	served  atomic.Bool
+	events  *recorder
+
+	mu    sync.Mutex
+	nodes map[string]Node
+	pods  map[string]*podinfo.Info
+}
+
+func newWorld(t testing.TB, client *fake.Clientset) *world {
+	w := &world{
+		t: t, client: client, nodes: map[string]Node{}, pods: map[string]*podinfo.Info{},
+		events: &recorder{},
+	}
+	w.served.Store(true)
+	w.newServer()
+	return w
+}
+
+// newServer replaces the controller and the ledger by new ones that know nothing.
+func (w *world) newServer() {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	w.ledger = ledger.New(ledger.Options{})
+	w.matcher = &matcher.Matcher{}
+	w.expirer = controller.NewExpirer(w.ledger, log, func(int) {})
+	w.c = New(Options{
+		Ledger: w.ledger, Client: w.client, Nodes: w, Pods: w, Matcher: w.matcher,
+		Served:      func(context.Context) (bool, error) { return w.served.Load(), nil },
+		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
+		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
+			if asked > maxTTL {
+				return 0, fmt.Errorf("%s is more than %s", asked, maxTTL)
+			}
+			if asked == 0 {
+				asked = defaultTTL
+			}
+			return asked, nil
+		},
+		FinishedTTL: finishedTTL, Recorder: w.events, Log: log,
+	})
+}
+
+func (w *world) start() {
+	w.expirer.Start()
+	w.c.Start()
+	synctest.Wait()
+}
+
+func (w *world) stop() {
+	w.c.Stop()
+	w.expirer.Stop()
+}
+
+// restart is a server that was killed and started again.
+func (w *world) restart() {
+	w.stop()
+	w.newServer()
+	w.start()
+}
+
+// tellLedger does what the watches of nodes and pods do at a start.
+func (w *world) tellLedger() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.nodes {
+		w.observeNode(n)
+	}
+	for _, p := range w.pods {
+		if p.Node != "" {
+			w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Hold: p.Matched(), ResourceVersion: 1})
+		}
+	}
+}
+
+func (w *world) observeNode(n Node) {
+	w.ledger.ObserveNode(ledger.NodeObservation{Name: n.Name, UID: n.UID, Allocatable: []resources.Amount{
+		{Column: resources.CPU, Value: 4000}, {Column: resources.Memory, Value: 8 << 30}, {Column: resources.Pods, Value: 100},
+	}})
+}
+
+// addNode makes a node of 4 CPUs.
+func (w *world) addNode(name string, change ...func(*Node)) {
+	w.mu.Lock()
+	n := Node{Name: name, UID: types.UID("uid-of-" + name)}
+	for _, f := range change {
+		f(&n)
+	}
+	w.nodes[name] = n
+	w.observeNode(n)
+	w.mu.Unlock()
+	w.c.NodesChanged()
+	synctest.Wait()
+}
+
+func (w *world) removeNode(name string) {
+	w.mu.Lock()
+	delete(w.nodes, name)
+	w.ledger.RemoveNode(name)
+	w.mu.Unlock()
+	synctest.Wait()
+}
+
+func (w *world) Node(name string) (Node, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, ok := w.nodes[name]
+	return n, ok
+}
+
+func (w *world) Nodes() []Node {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []Node
+	for _, n := range w.nodes {
+		all = append(all, n)
+	}
+	return all
+}
+
+func (w *world) Pod(namespace, name string) (*podinfo.Info, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.pods[namespace+"/"+name]
+	return p, ok
+}
+
+func request(milliCPU int64) *resources.Request {
+	return &resources.Request{Amounts: []resources.Amount{
+		{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 1},
+	}}
+}
+
+func podRef(name string) ledger.PodRef {
+	return ledger.PodRef{Namespace: testNamespace, Name: name, UID: types.UID("uid-of-" + name)}
+}
+
+func slotRef(rsv, slot string) ledger.HoldRef {
+	return ledger.HoldRef{Namespace: testNamespace, Name: rsv, Slot: slot}
+}
+
+// bind binds a pod of some milli-CPU, which may use a hold, and reports whether
+// there was room.
+func (w *world) bind(name, node string, milliCPU int64, holds ...ledger.HoldRef) bool {
+	return w.bindPod(ledger.Placement{Pod: podRef(name), Node: node, Request: request(milliCPU), Holds: holds})
+}
+
+func (w *world) bindPod(p ledger.Placement) bool {
+	grant, refused := w.ledger.StartBind(&p, time.Now())
+	if refused != nil {
+		return false
+	}
+	info := &podinfo.Info{Ref: p.Pod, Node: p.Node, Request: p.Request, Priority: p.Priority}
+	if grant.Hold.Name != "" {
+		info.Marks = &podinfo.Marks{Matched: grant.Hold}
+	}
+	w.mu.Lock()
+	w.pods[p.Pod.String()] = info
+	w.mu.Unlock()
+	w.ledger.Confirm(p.Pod, p.Node)
+	synctest.Wait()
+	return true
+}
+
+func (w *world) deletePod(name string) {
+	w.mu.Lock()
+	delete(w.pods, podRef(name).String())
+	w.mu.Unlock()
+	w.ledger.RemovePod(podRef(name), 2)
+	synctest.Wait()
+}
+
+// slot is a slot of some milli-CPU.
+func slot(name, node string, milliCPU int64) v1alpha1.Slot {
+	return v1alpha1.Slot{
+		Name: name, NodeName: node, Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milliCPU, resource.DecimalSI)},
+	}
+}
+
+// newReservation is an object as the API server would hand it out.
+func newReservation(name string, ttl time.Duration, slots ...v1alpha1.Slot) *v1alpha1.Reservation {
+	return &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: testNamespace, Name: name, UID: types.UID("uid-of-" + name), Generation: 1,
+			CreationTimestamp: metav1.Time{Time: time.Now().Truncate(time.Second)},
+		},
+		Spec: v1alpha1.ReservationSpec{TTL: &metav1.Duration{Duration: ttl}, Slots: slots},
+	}
+}
+
+func madeBy(rsv *v1alpha1.Reservation, who string) *v1alpha1.Reservation {
+	rsv.Labels = map[string]string{convert.MadeByLabel: who}
+	return rsv
+}
+
+func (w *world) create(rsv *v1alpha1.Reservation) {
+	w.t.Helper()
+	_, err := w.client.GlobalreserveV1alpha1().Reservations(rsv.Namespace).Create(w.ctx(), rsv, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	w.settle()
+}
+
+func (w *world) ctx() context.Context { return context.Background() }
+
+// settle lets everything happen that is due now, the pauses between placements
+// included.
+func (w *world) settle() {
+	synctest.Wait()
+	w.pass(2 * placePause)
+}
+
+// pass lets time pass, in the bubble.
+func (*world) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// get returns an object, nil where there is none.
+func (w *world) get(name string) *v1alpha1.Reservation {
+	w.t.Helper()
+	rsv, err := w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Get(w.ctx(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(w.t, err)
+	return rsv
+}
+
+func (w *world) change(name string, f func(*v1alpha1.Reservation)) {
+	w.t.Helper()
+	rsv := w.get(name).DeepCopy()
+	f(rsv)
+	_, err := w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Update(w.ctx(), rsv, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	w.settle()
+}
+
+func (w *world) delete(name string) {
+	w.t.Helper()
+	require.NoError(w.t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Delete(w.ctx(), name, metav1.DeleteOptions{}))
+	w.settle()
+}
+
+// held lists the holds of a reservation as slot@node.
+func (w *world) held(name string) []string {
+	list := []string{}
+	for _, h := range w.ledger.ReservationHolds(testNamespace, name) {
+		list = append(list, h.Ref.Slot+"@"+h.Node)
+	}
+	return list
+}
+
+// shown puts an object in a line: phase, reason, nodes, consumed, and every slot
+// with its node, state and pods.
+func (w *world) shown(name string) string {
+	w.t.Helper()
+	rsv := w.get(name)
+	if rsv == nil {
+		return "deleted"
+	}
+	s := rsv.Status
+	reason := ""
+	for _, c := range s.Conditions {
+		if c.Type == v1alpha1.ConditionAvailable {
+			reason = c.Reason
+		}
+	}
+	parts := []string{string(s.Phase), reason, s.NodeName, s.Consumed}
+	for _, slot := range s.Slots {
+		text := slot.Name + "@" + slot.NodeName + "=" + string(slot.State)
+		for _, p := range slot.Pods {
+			text += ":" + p.Name
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, " ")
+}
+
+// recorder keeps the Events.
+type recorder struct {
+	mu   sync.Mutex
+	list []string
+}
+
+var _ events.EventRecorder = (*recorder)(nil)
+
+func (r *recorder) Eventf(regarding, _ runtime.Object, eventType, reason, _, _ string, _ ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ref := regarding.(*v1.ObjectReference)
+	r.list = append(r.list, fmt.Sprintf("%s %s %s", ref.Name, eventType, reason))
+}
+
+func (r *recorder) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string{}, r.list...)
+}
+
+// inWorld runs a test in a bubble with a started controller.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, fake.NewSimpleClientset())
+		w.start()
+		defer w.stop()
+		test(t, w)
+	})
+}
+
+func newClient() *fake.Clientset { return fake.NewSimpleClientset() }
+
+func podInfo(name string) *podinfo.Info {
+	return &podinfo.Info{Ref: podRef(name), Request: request(1000)}
+}
