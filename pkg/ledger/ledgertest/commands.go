@@ -21,19 +21,24 @@ type transcript struct {
 func newTranscript() *transcript {
 	r := &transcript{ledger: ledger.New(ledger.Options{TombstoneCount: 4})}
 	r.commands = map[string]func(*words, []*words) []string{
-		"node":            r.node,
-		"remove-node":     r.removeNode,
-		"reserve":         r.reserve,
-		"unreserve":       r.unreserve,
-		"start-bind":      r.startBind,
-		"confirm":         r.confirm,
-		"bind-failed":     r.bindFailed,
-		"observe":         r.observe,
-		"observe-unbound": r.observeUnbound,
-		"remove-pod":      r.removePod,
-		"time":            r.time,
-		"fit":             r.fit,
-		"show":            r.show,
+		"node":               r.node,
+		"remove-node":        r.removeNode,
+		"reserve":            r.reserve,
+		"unreserve":          r.unreserve,
+		"start-bind":         r.startBind,
+		"confirm":            r.confirm,
+		"bind-failed":        r.bindFailed,
+		"observe":            r.observe,
+		"observe-unbound":    r.observeUnbound,
+		"remove-pod":         r.removePod,
+		"time":               r.time,
+		"fit":                r.fit,
+		"show":               r.show,
+		"place-holds":        r.placeHolds,
+		"observe-hold":       r.observeHold,
+		"hold-deadline":      r.holdDeadline,
+		"release-holds":      r.releaseHolds,
+		"remove-pod-holding": r.removePodHolding,
 	}
 	return r
 }
@@ -105,12 +110,16 @@ func (r *transcript) unreserve(_ *words, pods []*words) []string {
 	return r.result(r.ledger.Unreserve(placements))
 }
 
-// start-bind pod node cpu=1000 by=scheduler
+// start-bind pod node cpu=1000 by=scheduler priority=1 holds=r/x,r/y preempt
 func (r *transcript) startBind(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
+	p.Preempt = c.flag("preempt")
 	grant, rejection := r.ledger.StartBind(&p, at(r.now))
 	if rejection != nil {
 		return []string{"refused: " + r.rejection(rejection)}
+	}
+	if grant.Hold.Name != "" {
+		return []string{"granted, was " + grant.Before.String() + ", uses " + refText(grant.Hold)}
 	}
 	return []string{"granted, was " + grant.Before.String()}
 }
@@ -125,12 +134,12 @@ func (r *transcript) bindFailed(c *words, _ []*words) []string {
 	return yesNo(r.ledger.BindFailed(podRef(c.word(1)), c.word(2)), "given back", "no such bind")
 }
 
-// observe pod node cpu=1000 version=3 by=scheduler
+// observe pod node cpu=1000 version=3 by=scheduler hold=r/x
 func (r *transcript) observe(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
 	outcome := r.ledger.ObservePod(ledger.PodObservation{
 		Pod: p.Pod, Node: p.Node, Request: c.request(r.ledger.Table(), true), Scheduler: p.Scheduler,
-		Priority: p.Priority, ResourceVersion: uint64(c.number("version")),
+		Priority: p.Priority, ResourceVersion: uint64(c.number("version")), Hold: holdRef(c.value("hold")),
 	})
 	names := map[ledger.Observed]string{
 		ledger.ObservedNothing: "nothing new", ledger.ObservedNew: "new", ledger.ObservedConfirmed: "confirmed",
@@ -161,12 +170,16 @@ func (r *transcript) time(c *words, _ []*words) []string {
 	return []string{fmt.Sprintf("it is %s, expired %d", r.now, r.ledger.Expire(at(r.now)))}
 }
 
-// fit pod node cpu=1000 victims=a@1: whether the pod fits, once the victims are gone
+// fit pod node cpu=1000 victims=a@1 holds=r/x preempt: whether the pod fits, once the
+// victims are gone, or once it has preempted
 func (r *transcript) fit(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
 	v := r.ledger.AppendFit(nil, &p, []string{p.Node})[0]
 	if victims := c.uids("victims"); victims != nil {
 		v = r.ledger.FitWithout(&p, victims)
+	}
+	if c.flag("preempt") {
+		v = r.ledger.AppendPreemptingFit(nil, &p, []string{p.Node})[0]
 	}
 	if v.Reason == ledger.InsufficientResource && !v.Unlisted {
 		return []string{fmt.Sprintf("%s of %s", v.Reason, r.ledger.Table().Name(v.Column))}
@@ -174,7 +187,7 @@ func (r *transcript) fit(c *words, _ []*words) []string {
 	return []string{v.Reason.String()}
 }
 
-// show: all nodes and claims
+// show: all nodes, holds and claims
 func (r *transcript) show(*words, []*words) []string {
 	s := r.ledger.Snapshot()
 	var out []string
@@ -194,8 +207,11 @@ func (r *transcript) show(*words, []*words) []string {
 		}
 		out = append(out, line)
 	}
+	for i := range s.Holds {
+		out = append(out, "hold "+r.holdView(&s.Holds[i]))
+	}
 	for _, c := range s.Claims {
-		out = append(out, "claim "+r.claim(c.Pod, c.Node, c.State, c.Deadline, c.Scheduler))
+		out = append(out, "claim "+r.claim(c.Pod, c.Node, c.State, c.Deadline, c.Scheduler)+using(c.Hold))
 	}
 	return append(out, fmt.Sprintf("%d nodes, %d overcommitted", r.ledger.Stats().Nodes, r.ledger.Stats().OvercommittedNodes))
 }
@@ -233,10 +249,13 @@ func (r *transcript) claim(pod ledger.PodRef, node string, state ledger.State, d
 
 func (r *transcript) event(e *ledger.Event) string {
 	text := fmt.Sprintf("r%d %s ", e.Revision, e.Type)
-	if e.Pod.Name == "" {
+	switch {
+	case e.Policy != "":
+		return text + r.holdEvent(e)
+	case e.Pod.Name == "":
 		return text + e.Node
 	}
-	text += r.claim(e.Pod, e.Node, e.State, e.Deadline, e.Scheduler)
+	text += r.claim(e.Pod, e.Node, e.State, e.Deadline, e.Scheduler) + using(e.Hold)
 	if e.MovedFrom != "" {
 		text += " from " + e.MovedFrom
 	}

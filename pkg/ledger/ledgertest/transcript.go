@@ -29,7 +29,8 @@ import (
 // checked after each step.
 //
 // a@1 is the pod ns/a with the UID a@1; a alone is one without a UID. Amounts are
-// plain numbers (milli-CPU, bytes, pieces). Time starts at 0s and passes with
+// plain numbers (milli-CPU, bytes, pieces). r/x is the slot x of the reservation
+// ns/r, and other/r/x that of other/r. Time starts at 0s and passes with
 // the command "time". The commands are methods of transcript: one for each
 // method of the ledger, and "show".
 func RunTranscript(t *testing.T, path string, update bool) {
