@@ -86,7 +86,7 @@ func classify(err error) answer {
 	switch {
 	case err == nil:
 		return answerBound
-	case isNoPod(err):
+	case IsNoPod(err):
 		return answerNoPod
 	case errors.As(err, &status):
 		return classifyCode(int(status.Status().Code))
@@ -114,11 +114,11 @@ func classifyCode(code int) answer {
 	}
 }
 
-// isNoPod reports whether the API server itself says that the pod does not
-// exist. A 404 may also be about the namespace, be an admission webhook's, or
+// IsNoPod reports whether an error is the API server itself saying that a pod does
+// not exist. A 404 may also be about the namespace, be an admission webhook's, or
 // come from something on the way to the API server, which then knows nothing of
 // an earlier request.
-func isNoPod(err error) bool {
+func IsNoPod(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return false

@@ -63,7 +63,7 @@ func TestClient(t *testing.T) {
 
 	code, requests = http.StatusNotFound, nil
 	_, err = client.Get(ctx, "ns", "p")
-	assert.True(t, isNoPod(err), "%v", err)
+	assert.True(t, IsNoPod(err), "%v", err)
 	assert.Equal(t, "/api/v1/namespaces/ns/pods/p", requests[0].URL.Path)
 	assert.Empty(t, requests[0].URL.Query().Get("resourceVersion"), "a read from the cache may be old")
 }

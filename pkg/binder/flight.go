@@ -66,7 +66,7 @@ func (b *Binder) find(f *flight) (*podinfo.Info, error) {
 	}
 	pod, err := b.get(f)
 	switch {
-	case err != nil && isNoPod(err):
+	case err != nil && IsNoPod(err):
 		return nil, f.fail(PodGone, nil)
 	case err != nil:
 		return nil, f.fail(Failed, err)
@@ -149,7 +149,7 @@ func (b *Binder) settle(f *flight, said answer, sent time.Time, cause error) (kn
 	switch {
 	case readErr == nil:
 		known, err = b.settleByPod(f, pod, said, cause)
-	case isNoPod(readErr):
+	case IsNoPod(readErr):
 		known, err = true, b.giveBack(f, f.fail(PodGone, nil))
 	}
 	switch {

@@ -10,13 +10,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // maxName bounds the names and the UID of a pod in bytes, as the API server does.
@@ -150,25 +148,6 @@ func (n *nodeItem) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// quantities makes the decoder read quantities by resources.ParseQuantity:
-// Kubernetes' own parser takes seconds on some short texts.
-var quantities = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, q *resource.Quantity) error {
-	token, err := dec.ReadToken()
-	if err != nil {
-		return err
-	}
-	switch token.Kind() {
-	case 'n':
-		*q = resource.Quantity{}
-		return nil
-	case '"', '0':
-		*q, err = resources.ParseQuantity(token.String())
-		return err
-	default:
-		return errors.New("want a quantity such as \"500m\" or \"4Gi\"")
-	}
-})
-
 // identity is what is needed of a pod to find it elsewhere.
 type identity struct {
 	Metadata struct {
@@ -190,7 +169,7 @@ func (e *Extender) pod(raw jsontext.Value) (*podinfo.Info, error) {
 		return info, nil
 	}
 	var pod v1.Pod
-	if err := httpjson.Unmarshal(raw, &pod, quantities); err != nil {
+	if err := httpjson.Unmarshal(raw, &pod, podinfo.Quantities); err != nil {
 		return nil, badRequest("Pod: %s", err)
 	}
 	info, err := podinfo.New(e.o.Ledger.Table(), &pod)

@@ -1,0 +1,157 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// ask is what the ledger is asked for.
+type ask struct {
+	placement ledger.Placement
+	own       bool // the server's own identity asks
+	create    bool // the pod is being created
+
+	// The answer, where it was granted:
+	hold     ledger.HoldRef // the pod uses it
+	inFlight bool           // it is a bind of the server's own, which looks after it itself
+}
+
+type key struct {
+	namespace, name string
+	uid             types.UID
+}
+
+func keyOf(ref ledger.PodRef) key { return key{ref.Namespace, ref.Name, ref.UID} }
+
+// pending is an allowed binding, or an allowed pod, of which it is not known yet
+// whether it was carried out. Its claim is Binding.
+type pending struct {
+	ref       ledger.PodRef
+	node      string
+	scheduler string
+	request   *resources.Request
+	create    bool
+
+	allowed    time.Time // the last time
+	generation int       // how often it was allowed
+	due        time.Time // when it is to be settled
+	pause      time.Duration
+	settling   bool // somebody is settling it
+}
+
+// earlyAge is the age from which on a binding may be withdrawn because its
+// scheduler has turned to another node: by far most are carried out within
+// milliseconds, and no scheduler gives up that fast.
+const earlyAge = 500 * time.Millisecond
+
+// claim has the ledger decide, and remembers what it granted.
+func (a *Admission) claim(ctx context.Context, k *ask) (ledger.HoldRef, *refusal) {
+	hold, refusal := a.tryClaim(k)
+	elsewhere := refusal != nil && refusal.rejection != nil && refusal.rejection.Reason == ledger.ClaimedElsewhere
+	if elsewhere && !k.create && a.settleEarly(ctx, k.placement.Pod) {
+		return a.tryClaim(k)
+	}
+	return hold, refusal
+}
+
+func (a *Admission) tryClaim(k *ask) (ledger.HoldRef, *refusal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ref, node := k.placement.Pod, k.placement.Node
+	before := a.pending[keyOf(ref)]
+	if before == nil && len(a.pending) >= a.o.MaxPending {
+		return ledger.HoldRef{}, refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"too many bindings are waiting to be carried out; try again")
+	}
+	if k.create {
+		if claim, ok := a.o.Ledger.Claim(ref); ok && claim.Pod.UID != "" {
+			return ledger.HoldRef{}, conflict(fmt.Sprintf("an earlier pod %s has not been seen to be gone yet; try again", ref))
+		}
+	}
+	if before != nil && before.node == node && !covers(before.request, k.placement.Request) {
+		// What is under way was allowed for less: it was fenced off when the pod
+		// changed, or is this very pod, which another webhook has changed.
+		a.o.Ledger.BindFailed(ref, node)
+	}
+	grant, rejection := a.o.Ledger.StartBind(&k.placement, time.Now())
+	switch {
+	case rejection != nil:
+		r := conflict(rejection.Message())
+		r.rejection = rejection
+		return ledger.HoldRef{}, r
+	case grant.Before == ledger.Bound:
+		return ledger.HoldRef{}, alreadyBound(ref, node)
+	case grant.Before == ledger.Binding && before == nil && k.own:
+		k.inFlight = true
+		return ledger.HoldRef{}, nil
+	case grant.Before == ledger.Binding && before == nil:
+		return ledger.HoldRef{}, conflict(fmt.Sprintf(
+			"pod %s is being bound to node %q by somebody else; wait for that bind to end", ref, node))
+	}
+	a.o.Preemptors.Withdraw(ref.UID)
+	a.remember(k, before)
+	return grant.Hold, nil
+}
+
+// remember makes a binding pending, or pending once more. a.mu is held.
+func (a *Admission) remember(k *ask, before *pending) {
+	p := before
+	if p == nil || p.node != k.placement.Node {
+		p = &pending{
+			ref: k.placement.Pod, node: k.placement.Node, scheduler: k.placement.Scheduler,
+			request: k.placement.Request, create: k.create,
+		}
+		a.pending[keyOf(p.ref)] = p
+	}
+	if !covers(p.request, k.placement.Request) {
+		p.request = k.placement.Request
+	}
+	grace := a.o.Grace
+	if p.create {
+		grace = a.o.CreateGrace
+	}
+	p.allowed = time.Now()
+	p.due, p.pause = p.allowed.Add(grace), 0
+	p.generation++
+}
+
+// covers reports whether a claim for one request is enough for another.
+func covers(claimed, asked *resources.Request) bool {
+	for _, a := range asked.Amounts {
+		if a.Value > claimed.Value(a.Column) {
+			return false
+		}
+	}
+	return slices.Equal(claimed.Ports, asked.Ports) && slices.Equal(claimed.Unlisted, asked.Unlisted)
+}
+
+// tryOut decides without changing anything.
+func (a *Admission) tryOut(p *ledger.Placement) *refusal {
+	if claim, ok := a.o.Ledger.Claim(p.Pod); ok && claim.State == ledger.Bound && claim.Node == p.Node {
+		return alreadyBound(p.Pod, p.Node)
+	}
+	fits := func(verdicts []ledger.Verdict) bool { return verdicts[0].Reason == ledger.Fits }
+	nodes := []string{p.Node}
+	if fits(a.o.Ledger.AppendFit(nil, p, nodes)) {
+		return nil
+	}
+	if _, claimed := a.o.Ledger.Claim(p.Pod); !claimed && p.Preempt && fits(a.o.Ledger.AppendPreemptingFit(nil, p, nodes)) {
+		return nil
+	}
+	result := a.o.Ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{*p}, DryRun: true}, time.Now())
+	if len(result.Rejections) == 0 {
+		return nil // room was freed meanwhile
+	}
+	r := conflict(result.Rejections[0].Message())
+	r.rejection = &result.Rejections[0]
+	return r
+}
