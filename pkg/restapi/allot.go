@@ -96,7 +96,7 @@ func (a *API) place(t *allotment, wanted []int) (final bool) {
 		result := a.ledger.PlaceHolds(plan, a.clock.Now())
 		t.revision = result.Revision
 		if len(result.Rejections) == 0 {
-			a.take(t, wanted, &plan, &result)
+			t.take(&plan, &result)
 			return true
 		}
 		rejections, rest := result.Rejections, make([]int, 0, len(wanted))
@@ -118,26 +118,14 @@ func (a *API) place(t *allotment, wanted []int) (final bool) {
 	}
 }
 
-// take keeps what was granted. A hold of the same name that is not for the pod
-// is somebody else's.
-func (a *API) take(t *allotment, wanted []int, plan *ledger.HoldPlan, result *ledger.HoldResult) {
-	for k, i := range wanted {
-		ref, existed := result.Existing[k]
-		if !existed {
-			t.holds = append(t.holds, plan.Holds[k])
-			continue
-		}
-		if view, ok := a.ledger.HoldFor(t.placements[i].Pod); ok && view.Ref == ref {
+// take keeps what was granted.
+func (t *allotment) take(plan *ledger.HoldPlan, result *ledger.HoldResult) {
+	for k := range plan.Holds {
+		if ref, existed := result.Existing[k]; existed {
 			t.existing = append(t.existing, ref)
-			continue
+		} else if !plan.DryRun || t.group.dryRun {
+			t.holds = append(t.holds, plan.Holds[k])
 		}
-		t.refuse(i, &ledger.Rejection{Hold: ref, Reason: ledger.HoldExists, ClaimedOn: t.placements[i].Node})
-	}
-	if plan.DryRun && !t.group.dryRun {
-		t.holds = nil
-	}
-	if t.granted() == 0 {
-		a.giveUp(t)
 	}
 }
 
@@ -167,10 +155,11 @@ func (t *allotment) refuse(i int, r *ledger.Rejection) {
 		message = fmt.Sprintf("room for pod %s is reserved on node %q in memory: give it back first, or send \"Durable\": false", p.Pod, p.Node)
 	case r.Reason == ledger.PodClaimed:
 		r.Reason = ledger.ClaimedElsewhere
-	case r.Reason == ledger.ClaimedElsewhere && r.ClaimedOn == p.Node:
-		message = fmt.Sprintf("room for pod %s is reserved on node %q for another request of resources: give it back first", p.Pod, p.Node)
+	case r.Reason == ledger.HoldExists && len(r.Holders) > 0:
+		message = fmt.Sprintf("room for pod %s is reserved on node %q for another request of resources, by %s: give it back first",
+			p.Pod, p.Node, r.Holders[0].Name())
 	case r.Reason == ledger.HoldExists:
-		message = fmt.Sprintf("reservation %s has room for another pod of the name on node %q: choose another Name", r.Hold.String(), r.ClaimedOn)
+		message = fmt.Sprintf("reservation %s has room for another pod of the name on node %q: choose another Name", r.Hold, r.ClaimedOn)
 	}
 	r.Hold = ledger.HoldRef{}
 	if message == "" {

@@ -36,17 +36,16 @@ func (a *API) check(v verb, req *groupRequest) (*group, error) {
 	var err error
 	switch v {
 	case verbUnreserve:
-		if g.reservation, err = parseReservation(req); err != nil {
-			return nil, err
-		}
+		g.reservation, err = parseReservation(req)
 	case verbReserve:
 		g.askedTTL = time.Duration(req.TTLSeconds) * time.Second
 		if g.ttl, err = a.ttl(req.SchedulerName, g.askedTTL); err != nil {
 			return nil, badRequest("TTLSeconds: %s", err)
 		}
-		if err = a.checkDurable(g, req); err != nil {
-			return nil, err
-		}
+		err = a.checkDurable(g, req)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return g, nil
 }

@@ -23,7 +23,7 @@ func seeds(f *testing.F) {
 			}
 		}
 	}
-	f.Add([]byte(with(`"Mode":"Partial","TTLSeconds":60,"RequestID":"r","MinRevision":1`)))
+	f.Add([]byte(with(`"Mode":"Partial","TTLSeconds":60,"RequestID":"r","MinRevision":1,"Durable":true,"Name":"n"`)))
 }
 
 // newFuzzServer is a fixture whose clock runs, or a MinRevision would wait for ever.
@@ -89,7 +89,7 @@ func FuzzQuery(f *testing.F) {
 	server := newFixture(f, Limits{})
 	server.bind(aPod("old", "1", "1Gi"), "node-1")
 	f.Fuzz(func(t *testing.T, path, raw string) {
-		if path != "claims" && path != "nodes" && path != "explain" {
+		if path != "claims" && path != "nodes" && path != "explain" && path != "reservations" {
 			return
 		}
 		target := (&url.URL{Path: "/v1/" + path}).String()

@@ -96,6 +96,7 @@ type fixture struct {
 	metrics *counts
 	clock   *clocktesting.FakeClock
 	logs    *logtest.Hook
+	log     *logrus.Logger
 	done    chan struct{}
 	server  *httptest.Server
 }
@@ -103,15 +104,37 @@ type fixture struct {
 // newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB.
 func newFixture(t testing.TB, limits Limits) *fixture {
 	t.Helper()
+	f := newBareFixture(t)
+	f.api = New(f.options(limits))
+	f.server = httptest.NewUnstartedServer(testRouter(f.api, f.log))
+	f.server.Config.ReadTimeout = time.Second
+	f.server.Start()
+	t.Cleanup(func() {
+		f.server.CloseClientConnections()
+		f.server.Close()
+		require.NoError(t, f.ledger.CheckInvariants())
+	})
+	return f
+}
+
+// newBareFixture is newFixture without the API.
+func newBareFixture(t testing.TB) *fixture {
 	log, hook := logtest.NewNullLogger()
 	f := &fixture{
 		t: t, ledger: ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}),
 		pods:    &knownPods{pods: map[string]*podinfo.Info{}},
 		metrics: &counts{requests: map[string]int{}, decisions: map[string]int{}, conflicts: map[string]int{}},
-		clock:   clocktesting.NewFakeClock(startTime), logs: hook, done: make(chan struct{}),
+		clock:   clocktesting.NewFakeClock(startTime), logs: hook, log: log, done: make(chan struct{}),
 	}
-	f.api = New(Options{
-		Ledger: f.ledger, Pods: f.pods, Metrics: f.metrics, Log: log, Clock: f.clock, Done: f.done, Limits: limits,
+	for i := 1; i <= 3; i++ {
+		f.addNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
+	}
+	return f
+}
+
+func (f *fixture) options(limits Limits) Options {
+	return Options{
+		Ledger: f.ledger, Pods: f.pods, Metrics: f.metrics, Log: f.log, Clock: f.clock, Done: f.done, Limits: limits,
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
 			if asked > 24*time.Hour {
 				return 0, errors.New("the most is 24h")
@@ -121,19 +144,7 @@ func newFixture(t testing.TB, limits Limits) *fixture {
 			}
 			return asked, nil
 		},
-	})
-	f.server = httptest.NewUnstartedServer(testRouter(f.api, log))
-	f.server.Config.ReadTimeout = time.Second
-	f.server.Start()
-	t.Cleanup(func() {
-		f.server.CloseClientConnections()
-		f.server.Close()
-		require.NoError(t, f.ledger.CheckInvariants())
-	})
-	for i := 1; i <= 3; i++ {
-		f.addNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
 	}
-	return f
 }
 
 func testRouter(api *API, log *logrus.Logger) http.Handler {
@@ -202,6 +213,9 @@ type body struct {
 	MinRevision   uint64    `json:",omitempty"`
 	Without       []podName `json:",omitempty"`
 	Durable       *bool     `json:",omitempty"`
+	Name          string    `json:",omitempty"`
+	Namespace     string    `json:",omitempty"`
+	Reservation   string    `json:",omitempty"`
 }
 
 func group1(pod *v1.Pod, node string) body {

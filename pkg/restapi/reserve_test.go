@@ -1,10 +1,7 @@
 package restapi
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -288,22 +285,4 @@ func TestLogLine(t *testing.T) {
 		"milliCPU":   int64(2500), "memoryBytes": int64(5 * gib), "ttl": "1m0s",
 		"left": fmt.Sprintf("node-1 cpu=1500m memory=%d", 3*gib),
 	}, e.Data)
-}
-
-// What this server does not do must not be ignored.
-func TestDurableIsRefused(t *testing.T) {
-	f := newFixture(t, Limits{})
-	request := group1(aPod("a", "1", "1Gi"), "node-1")
-	for _, durable := range []bool{true, false} {
-		request.Durable = &durable
-		data, err := json.Marshal(request)
-		require.NoError(t, err)
-		status, reply := f.send(http.MethodPost, "/reserve", strings.NewReader(string(data)))
-		if durable {
-			assert.Equal(t, http.StatusBadRequest, status)
-			assert.Contains(t, string(reply), "durable reservations are not supported by this server")
-		} else {
-			assert.Equal(t, http.StatusOK, status)
-		}
-	}
 }

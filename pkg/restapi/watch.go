@@ -157,8 +157,7 @@ func (a *API) sendEvent(s *stream, e *ledger.Event) {
 	case ledger.HoldPlaced, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		a.sendSlotEvent(s, e)
 		return
-	}
-	if e.Type == ledger.NodeUpdated || e.Type == ledger.NodeRemoved {
+	case ledger.NodeUpdated, ledger.NodeRemoved:
 		s.event("node", e.Revision, &WatchNode{
 			Revision: e.Revision, Type: string(e.Type),
 			Node: WatchedNode{
@@ -188,8 +187,8 @@ func (a *API) sendSlotEvent(s *stream, e *ledger.Event) {
 		Rest: e.Request,
 	}
 	event := &WatchSlot{Revision: e.Revision, Type: string(e.Type)}
-	switch {
-	case e.Type == ledger.HoldConsumed || e.Type == ledger.HoldPreempted:
+	switch e.Type {
+	case ledger.HoldConsumed, ledger.HoldPreempted:
 		event.By = &PodName{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID)}
 	default:
 		view.Pod = e.Pod
