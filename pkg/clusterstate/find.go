@@ -19,8 +19,9 @@ type cacheLook struct {
 	found   map[suspicion]source
 	onNode  map[string][]*podRecord // the cache's bound pods
 	visited map[string]struct{}
-	nodes   int // nodes that exist in the ledger, of those visited
-	claims  int // claims on the nodes visited
+	nodes   int                // nodes that exist in the ledger, of those visited
+	claims  int                // claims on the nodes visited
+	onOne   []ledger.ClaimView // those on the node visited last; its memory is used again
 	// claimed collects the claims whose pods the API server must know; nil where
 	// they are not wanted.
 	claimed map[ledger.PodRef]struct{}
@@ -74,7 +75,8 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	l.visited[name] = struct{}{}
-	view, claims, ok := l.ledger.Node(name)
+	view, claims, ok := l.ledger.AppendNodeClaims(l.onOne[:0], name)
+	l.onOne = claims
 	if kind := diagnoseNode(l.ledger.Table(), orNil(view, ok), l.cache.nodes.get(name)); kind != "" {
 		l.found[suspicion{kind: kind, node: name}] = inCache
 	}

@@ -24,7 +24,7 @@ type Grant struct {
 func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, more := l.expire(now, expireBatch); more {
+	if _, more := l.expire(now); more {
 		l.expireAround(p.Pod, p.Node, HoldRef{}, now)
 	}
 	c := l.lookup(p.Pod)

@@ -9,22 +9,34 @@
 //
 // # What it holds
 //
-// A node (its allocatable amounts), and claims: each is one pod's share of one
-// node. For every node n and resource r
+// Nodes (their allocatable amounts), claims (each is one pod's share of one node)
+// and holds (each keeps room on one node for pods to come: a slot of a
+// reservation). A claim may use a hold on its node. For every node n and
+// resource r, the pod count among them,
 //
-//	used(n,r) = sum of req(p,r) over the claims of pods p on n
+//	used(n,r) = sum of req(p,r)                       over pods p on n that use no hold
+//	          + sum of max( hold(s,r),
+//	                        sum of req(p,r) over
+//	                        pods p that use hold s )  over holds s on n
 //
-// and host ports and the pod count follow the same sum.
+// The max is what keeps a hold and its pods from counting twice. The account
+// keeps it without ever taking it anew: a pod that uses a hold counts like any
+// other, and the hold counts for its rest, max(0, hold - what its pods ask for),
+// which changes only when its pods do.
+//
+// A host port is taken by the claims and holds that name it; a hold's port is
+// free for the pods that use the hold, one of them at a time.
 //
 // # Decisions and observations
 //
-// A decision (Reserve, StartBind) is granted only if for every resource the
-// request names with a value above 0, used + req <= allocatable, the pod count
-// fits and no host port collides. A resource the request does not name is not
-// checked, even where the node is overcommitted on it.
+// A decision (Reserve, StartBind, PlaceHolds) is granted only if for every
+// resource the request names with a value above 0, what it adds to used is at
+// most what is free, the pod count fits and no host port collides. A resource the
+// request does not name is not checked, even where the node is overcommitted on
+// it. What has expired by then makes way first.
 //
-// An observation (ObservePod, ObserveNode, RemoveNode, RemovePod) is always
-// recorded, even where it overcommits the node: truth wins. Overcommit is
+// An observation (ObservePod, ObserveNode, RemoveNode, RemovePod,
+// RemovePodHolding, ObserveHold) is always recorded, even where it overcommits the node: truth wins. Overcommit is
 // reported (Stats, Nodes), never hidden, and nothing new is granted there on
 // that resource.
 //
@@ -41,6 +53,46 @@
 //	ObservePod makes a Bound claim from any state, also from (none), and moves
 //	the claim when the pod was bound to another node than the claim's.
 //
+// # States of a hold
+//
+//	                        +--- Reserve, StartBind: a claim uses it -----+
+//	                        v                                             |
+//	(none) --PlaceHolds--> kept (n pods use it, 0 to begin with) ---------+
+//	   ^     ObserveHold    |    ^  |
+//	   |     RemovePod-     |    |  +-- Unreserve, Expire, BindFailed, RemovePod of
+//	   |     Holding        |    +----- a claim that uses it: the room is the hold's again
+//	   |                    |
+//	   |                    +-- deadline passed while a bind is in flight --> overdue:
+//	   |                    |   no new pods; ends with the last such bind, unless
+//	   |                    |   its deadline is put off before
+//	   |                    v
+//	   +-- HoldConsumed:  policy Once, and its pod is bound
+//	   +-- HoldExpired:   deadline passed, and no bind is in flight that uses it
+//	   +-- HoldReleased:  ReleaseHolds; or kept for one pod alone, which is gone or
+//	   |                  was bound without it
+//	   +-- HoldPreempted: a StartBind that may preempt took the room; all holds of
+//	                      the reservation end with it
+//
+// When a hold ends, the claims that use it stay, with room of their own. Which
+// pods may use a hold:
+//   - Once: one pod. Aligned: any number of pods, which may use the node's free
+//     room besides. Restricted: any number of pods, which together use no more of
+//     the resources it names than it has; the pod count is none of them.
+//   - A hold kept for one pod (Hold.Pod) is found by the ledger itself. The
+//     others are matched by the caller and named in the Placement. None is ever
+//     used by a pod of another namespace.
+//   - The first of a pod's holds on the node that will do is used, else the
+//     node's free room: a hold is a preference.
+//   - On a cordoned node only pods that tolerate that use it; on a node that does
+//     not exist nobody.
+//   - A pod that says it was bound with a hold uses it, in whichever order the two
+//     are observed, and whether it fits or not.
+//
+// Preemption ends reservations as a whole: those of which every hold is
+// preemptible and of lower priority than the pod, and none is being bound. Of
+// these it spares all it can, those of higher priority first, and it ends nothing
+// where that would not help.
+//
 // Assumptions these rules stand on:
 //   - A pod is identified by its UID; by namespace and name only while it does
 //     not exist yet. The first decision granted to the pod, or observation of
@@ -49,10 +101,15 @@
 //   - A pod never goes back from bound to unbound, so an observation that shows
 //     it unbound is old and releases nothing.
 //   - A pod on the same node again is the same success; on another node it is a
-//     conflict that names where the pod is.
+//     conflict that names where the pod is. For Reserve and PlaceHolds a hold kept
+//     for the pod alone counts as where it is; StartBind may bind it elsewhere,
+//     which gives that hold back.
 //   - A reservation is redeemed only while the node still has room for it: the
 //     kubelet would reject the pod. Cordoning the node does not matter.
 //   - A renewal only ever puts a deadline off; no deadline is the latest of all.
+//   - A claim that uses a hold outlives the hold's end: it has a deadline of its own.
+//   - The name of a hold is its identity: a reservation made anew under an old name
+//     must not be observed before the pods bound with the old one are gone.
 //   - Binding never expires: only the API server knows how it ended.
 //   - A Bound claim goes only by an observation.
 //   - A short memory of deleted UIDs refuses decisions for pods that are gone.

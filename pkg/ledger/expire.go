@@ -12,9 +12,9 @@ const expireBatch = 256
 // after now and returns how many there were. A hold waits for a bind in flight
 // that uses it. Others get a turn in between where there are many.
 func (l *Ledger) Expire(now time.Time) int {
-	count := 0
-	for more := true; more; {
-		n := 0
+	count, more := l.expireSome(now)
+	for more {
+		var n int
 		n, more = l.expireSome(now)
 		count += n
 	}
@@ -24,18 +24,18 @@ func (l *Ledger) Expire(now time.Time) int {
 func (l *Ledger) expireSome(now time.Time) (count int, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.expire(now, expireBatch)
+	return l.expire(now)
 }
 
-// expire ends at most a number of things that are due, soonest first, and
-// reports whether there are more.
-func (l *Ledger) expire(now time.Time, most int) (count int, more bool) {
+// expire ends a batch of what is due, soonest first, and reports whether there
+// is more.
+func (l *Ledger) expire(now time.Time) (count int, more bool) {
 	for seen := 0; ; seen++ {
 		d := l.deadlines.first()
 		if d == nil || d.at > nanos(now) {
 			return count, false
 		}
-		if seen == most {
+		if seen == expireBatch {
 			return count, true
 		}
 		count += l.lapse(d)

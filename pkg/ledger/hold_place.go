@@ -33,7 +33,7 @@ func (l *Ledger) PlaceHolds(plan HoldPlan, now time.Time) HoldResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !plan.DryRun {
-		if _, more := l.expire(now, expireBatch); more {
+		if _, more := l.expire(now); more {
 			for k := range plan.Holds {
 				l.expireAround(plan.Holds[k].Pod, plan.Holds[k].Node, plan.Holds[k].Ref, now)
 			}

@@ -16,7 +16,7 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !plan.DryRun {
-		if _, more := l.expire(now, expireBatch); more {
+		if _, more := l.expire(now); more {
 			for k := range plan.Placements {
 				l.expireAround(plan.Placements[k].Pod, plan.Placements[k].Node, HoldRef{}, now)
 			}

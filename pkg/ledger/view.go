@@ -64,19 +64,29 @@ func (l *Ledger) Nodes() ([]NodeView, uint64) {
 	return l.nodeViews(), l.revision
 }
 
-// Node returns one node and its claims; ok is false where there is none.
+// Node returns one node and its claims, ordered by namespace and name; ok is
+// false where there is none.
 func (l *Ledger) Node(name string) (view NodeView, claims []ClaimView, ok bool) {
+	view, claims, ok = l.AppendNodeClaims(nil, name)
+	sortClaims(claims)
+	return view, claims, ok
+}
+
+// AppendNodeClaims returns one node, and appends its claims to dst in no
+// particular order: for readers who look at many nodes often. ok is false where
+// there is no such node.
+func (l *Ledger) AppendNodeClaims(dst []ClaimView, name string) (view NodeView, claims []ClaimView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	i, ok := l.nodeIndex[name]
 	if !ok {
-		return NodeView{}, nil, false
+		return NodeView{}, dst, false
 	}
+	dst = slices.Grow(dst, l.nodes[i].claimCount)
 	for c := l.nodes[i].claims; c != nil; c = c.next {
-		claims = append(claims, l.claimView(c))
+		dst = append(dst, l.claimView(c))
 	}
-	sortClaims(claims)
-	return l.nodeView(i), claims, true
+	return l.nodeView(i), dst, true
 }
 
 // Claims returns all claims, ordered by namespace and name, and the revision

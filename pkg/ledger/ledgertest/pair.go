@@ -264,6 +264,14 @@ func (p *Pair) node(name string) {
 		}
 	}
 	p.differ("claims of node "+name, claims, want)
+	before := []ledger.ClaimView{{Node: "before"}}
+	view, unsorted, _ := p.Ledger.AppendNodeClaims(before, name)
+	p.differ("node with its claims", view, p.Model.nodeView(name))
+	p.differ("what was there before the claims", unsorted[:1], before)
+	p.differ("number of claims of node "+name, len(unsorted), len(want)+1)
+	for _, c := range want {
+		p.differ("claim listed", slices.Contains(unsorted, c), true)
+	}
 }
 
 // usage compares what nodes offer and use of two resources.
