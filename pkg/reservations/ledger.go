@@ -110,32 +110,34 @@ func (c *Controller) fail(r *record, why cause) {
 func (c *Controller) lostTrack() {
 	c.seen = c.Ledger.Revision()
 	c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
-	now := c.now()
 	for key, r := range c.records {
 		views := map[string]bool{}
 		for _, v := range c.Ledger.ReservationHolds(key.Namespace, key.Name) {
 			views[v.Ref.Slot] = true
 		}
 		for i := range r.slots {
-			spec := &r.rsv.Spec.Slots[i]
-			if !r.slots[i].held || r.slots[i].end.how != "" || views[spec.Name] {
-				continue
+			if r.slots[i].held && r.slots[i].end.how == "" && !views[r.rsv.Spec.Slots[i].Name] {
+				r.slots[i].end = c.likelyEnd(r, i)
 			}
-			end := ending{how: ledger.HoldReleased}
-			if at := r.deadline(); !at.IsZero() && !at.After(now) {
-				end.how = ledger.HoldExpired
-			} else if spec.Pod != nil {
-				pod := ledger.PodRef{Namespace: key.Namespace, Name: spec.Pod.Name, UID: spec.Pod.UID}
-				if claim, ok := c.Ledger.Claim(pod); ok && claim.State == ledger.Bound {
-					end = ending{ledger.HoldConsumed, claim.Pod}
-				}
-			}
-			r.slots[i].end = end
 		}
 		c.queue.Add(key)
 	}
 	c.loseNodes()
 	c.retry()
+}
+
+// likelyEnd concludes how the hold of a slot ended.
+func (c *Controller) likelyEnd(r *record, i int) ending {
+	if at := r.deadline(); !at.IsZero() && !at.After(c.now()) {
+		return ending{how: ledger.HoldExpired}
+	}
+	if spec := &r.rsv.Spec.Slots[i]; spec.Pod != nil {
+		pod, ok := c.Pods.Pod(r.rsv.Namespace, spec.Pod.Name)
+		if ok && pod.Bound() && pod.Node == r.status.Slots[i].NodeName {
+			return ending{ledger.HoldConsumed, pod.Ref}
+		}
+	}
+	return ending{how: ledger.HoldReleased}
 }
 
 // loseNodes fails the reservations whose nodes are not what they were. c.mu is held.

@@ -49,6 +49,7 @@ type world struct {
 	c       *Controller
 	served  atomic.Bool
 	events  *recorder
+	ahead   atomic.Int64 // how far the controller's clock is ahead
 
 	mu    sync.Mutex
 	nodes map[string]Node
@@ -87,6 +88,7 @@ func (w *world) newServer() {
 		},
 		FinishedTTL: finishedTTL, Recorder: w.events, Log: log,
 	})
+	w.c.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 }
 
 func (w *world) start() {
@@ -100,9 +102,10 @@ func (w *world) stop() {
 	w.expirer.Stop()
 }
 
-// restart is a server that was killed and started again.
-func (w *world) restart() {
-	w.stop()
+// kill ends the server; comeBack starts another one, which knows nothing.
+func (w *world) kill() { w.stop() }
+
+func (w *world) comeBack() {
 	w.newServer()
 	w.start()
 }

@@ -1,0 +1,211 @@
+package reservations
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// TestRestart kills the server and starts another one, with changes in between
+// that nobody watched.
+func TestRestart(t *testing.T) {
+	// bound makes a pod that says what it was bound with, as if the binding was
+	// written and nobody has seen it.
+	bound := func(w *world, name, node string, milliCPU int64, hold ledger.HoldRef) {
+		info := &podinfo.Info{Ref: podRef(name), Node: node, Request: request(milliCPU), Marks: &podinfo.Marks{Matched: hold}}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.pods[info.Ref.String()] = info
+	}
+	group := func(ttl time.Duration) *v1alpha1.Reservation {
+		return newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "", 2000))
+	}
+	made := func() *v1alpha1.Reservation {
+		rsv := madeBy(group(time.Minute), convert.MadeByReserve)
+		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
+		rsv.Spec.Slots[1] = slot("b", "n2", 2000)
+		return rsv
+	}
+	cases := map[string]struct {
+		before, between, after func(w *world)
+		want                   string
+		held                   []string
+	}{
+		"what is available stays so": {
+			before: func(w *world) { w.create(group(time.Minute)) },
+			want:   "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+		},
+		"what is used up stays so": {
+			before: func(w *world) {
+				w.create(group(time.Minute))
+				w.bind("p", "n1", 1000, slotRef("r", "a"))
+			},
+			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved", held: []string{"b@n1"},
+		},
+		"a pod was bound with a slot": {
+			before:  func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) { bound(w, "p", "n1", 500, slotRef("r", "b")) },
+			want:    "Available AllSlotsHeld n1 1/2 a@n1=Reserved b@n1=Consumed:p", held: []string{"a@n1"},
+		},
+		"all slots were used": {
+			before: func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) {
+				bound(w, "p", "n1", 500, slotRef("r", "b"))
+				bound(w, "q", "n1", 500, slotRef("r", "a"))
+			},
+			want: "Succeeded Succeeded n1 2/2 a@n1=Consumed:q b@n1=Consumed:p",
+		},
+		"a pod that is on another node used nothing": {
+			before:  func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) { bound(w, "p", "n2", 500, slotRef("r", "b")) },
+			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+		},
+		"expired meanwhile": {
+			before:  func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) { w.pass(2 * time.Minute) },
+			want:    "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
+		},
+		"extended meanwhile": {
+			before: func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) {
+				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = time.Hour })
+				w.pass(2 * time.Minute)
+			},
+			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+		},
+		"expires after the restart": {
+			before: func(w *world) { w.create(group(time.Minute)) },
+			after:  func(w *world) { w.pass(2 * time.Minute) },
+			want:   "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
+		},
+		"its node went meanwhile": {
+			before: func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				delete(w.nodes, "n1")
+			},
+			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
+		},
+		"its node is another one now": {
+			before: func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.nodes["n1"] = Node{Name: "n1", UID: "new"}
+			},
+			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
+		},
+		"deleted meanwhile": {
+			before:  func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) { w.delete("r") },
+			want:    "deleted",
+		},
+		"pending is tried again": {
+			before: func(w *world) {
+				w.bind("p", "n1", 3500)
+				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
+				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"))
+			},
+			between: func(w *world) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				delete(w.pods, podRef("p").String())
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"made by the server, and nothing written yet": {
+			between: func(w *world) {
+				bound(w, "p", "", 0, ledger.HoldRef{})
+				w.create(made())
+			},
+			want: "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved", held: []string{"a@n1", "b@n2"},
+		},
+		"made by the server, and its pod is gone": {
+			between: func(w *world) { w.create(made()) },
+			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved", held: []string{"b@n2"},
+		},
+		"made by the server, and bound by its scheduler": {
+			between: func(w *world) {
+				w.create(made())
+				bound(w, "p", "n1", 1000, ledger.HoldRef{})
+			},
+			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
+		},
+		"made by the server, and over before it came back": {
+			between: func(w *world) {
+				w.create(made())
+				w.pass(2 * time.Minute)
+			},
+			want: "deleted",
+		},
+		"a slot given back stays given back": {
+			before: func(w *world) {
+				w.create(group(time.Minute))
+				require.NoError(w.t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
+			},
+			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"},
+		},
+		"more is held than fits by now": {
+			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "n1", 3000))) },
+			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.HoldRef{}) },
+			want:    "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"a status that lost its slots": {
+			before:  func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) { w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots = nil }) },
+			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@=Released", held: []string{"a@n1"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				w.addNode("n2")
+				for _, step := range []func(*world){tc.before, (*world).kill, tc.between, (*world).comeBack, tc.after} {
+					if step != nil {
+						step(w)
+					}
+				}
+				w.settle()
+				assert.Equal(t, tc.want, w.shown("r"))
+				if tc.held == nil {
+					tc.held = []string{}
+				}
+				assert.Equal(t, tc.held, w.held("r"))
+				assert.Equal(t, len(tc.held), w.ledger.Stats().Holds, "holds of nothing else")
+			})
+		})
+	}
+}
+
+// TestReadyComesLast checks that nobody decides before objects, pods and nodes
+// are matched.
+func TestReadyComesLast(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
+		w.kill()
+		w.newServer()
+		synced := w.c.StateSynced
+		told := make(chan struct{})
+		w.c.StateSynced = func(ctx context.Context) error {
+			<-told
+			return synced(ctx)
+		}
+		w.start()
+		require.NoError(t, w.c.WaitAdopted(w.ctx()))
+		assert.Equal(t, []string{"a@n1"}, w.held("r"), "held before any pod is known")
+		assert.False(t, w.c.Synced())
+		close(told)
+		require.NoError(t, w.c.WaitForSync(w.ctx()))
+	})
+}

@@ -1,0 +1,189 @@
+package reservations
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// failWrites lets the next count status writes fail.
+func (w *world) failWrites(count int, err error) (failed *int) {
+	failed = new(int)
+	w.client.PrependReactor("update", "reservations", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() != "status" || *failed >= count {
+			return false, nil, nil
+		}
+		*failed++
+		return true, nil, err
+	})
+	return failed
+}
+
+func TestStatusWritesAreRepeated(t *testing.T) {
+	resource := v1alpha1.Resource("reservations")
+	cases := map[string]error{
+		"somebody else wrote":        apierrors.NewConflict(resource, "r", errors.New("changed")),
+		"the API server is busy":     apierrors.NewTooManyRequests("busy", 1),
+		"the API server went":        errors.New("connection refused"),
+		"it stays for a while":       apierrors.NewInternalError(errors.New("etcd")),
+		"the definition is changing": apierrors.NewServiceUnavailable("no"),
+	}
+	for name, failure := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				failed := w.failWrites(4, failure)
+				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
+				assert.Equal(t, []string{"a@n1"}, w.held("r"), "what is held does not wait for what is written")
+				w.pass(10 * time.Second)
+				assert.Equal(t, 4, *failed)
+				assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
+			})
+		})
+	}
+}
+
+// TestGoneBeforeItsStatus checks that an object deleted behind the watch's back
+// holds nothing.
+func TestGoneBeforeItsStatus(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000))
+		w.c.take(rsv) // nothing is known of it, so nothing becomes of it
+		assert.Zero(t, w.c.count())
+		w.c.mu.Lock()
+		w.c.observe(rsv, false)
+		w.c.mu.Unlock()
+		w.settle()
+		assert.Zero(t, w.c.count())
+		assert.Empty(t, w.held("r"))
+	})
+}
+
+func TestStatusIsWrittenOnceForManyChanges(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
+		w.create(newReservation("busy", time.Minute, slot("a", "n1", 9000)))
+		w.client.ClearActions()
+		for range 20 {
+			w.bind("p", "n1", 500) // changes what is free, which is in the message
+			w.deletePod("p")
+			w.settle()
+		}
+		assert.LessOrEqual(t, statusWrites(w), 1)
+	})
+}
+
+func statusWrites(w *world) int {
+	count := 0
+	for _, a := range w.client.Actions() {
+		if a.GetVerb() == "update" && a.GetSubresource() == "status" {
+			count++
+		}
+	}
+	return count
+}
+
+func TestReleaseSlots(t *testing.T) {
+	cases := map[string]struct {
+		slots []string
+		err   error
+		want  string
+		held  []string
+	}{
+		"one":        {slots: []string{"a"}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"}},
+		"one, twice": {slots: []string{"a", "a"}, want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"}},
+		"all":        {slots: []string{"a", "b"}, want: "Failed AllSlotsReleased n1 0/2 a@n1=Released b@n1=Released", held: []string{}},
+		"none":       {want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"}},
+		"unknown": {
+			slots: []string{"a", "x"}, err: ErrNoSlot,
+			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)))
+				err := w.c.ReleaseSlots(w.ctx(), testNamespace, "r", tc.slots)
+				require.ErrorIs(t, err, tc.err)
+				assert.Equal(t, tc.held, w.held("r"), "released when it returns")
+				w.settle()
+				assert.Equal(t, tc.want, w.shown("r"))
+			})
+		})
+	}
+}
+
+func TestReleaseSlotsSaysSoInTheObjectFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)))
+		w.failWrites(1, apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", nil))
+		require.ErrorContains(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), "giving back slots of reservation ns/r")
+		assert.Equal(t, []string{"a@n1", "b@n1"}, w.held("r"))
+		w.settle()
+		assert.Equal(t, "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", w.shown("r"))
+	})
+}
+
+// TestReleaseSlotsOfANewObject gives back a slot that the watch has not told of.
+func TestReleaseSlotsOfANewObject(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		require.ErrorIs(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), ErrNoReservation)
+		rsv := madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
+		holds, err := convert.Holds(w.ledger.Table(), rsv)
+		require.NoError(t, err)
+		require.Equal(t, 2, w.ledger.PlaceHolds(ledger.HoldPlan{Holds: holds}, time.Now()).Granted)
+		_, err = w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Create(w.ctx(), rsv, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
+		assert.Equal(t, []string{"b@n1"}, w.held("r"))
+		w.settle()
+		assert.Equal(t, "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", w.shown("r"))
+	})
+}
+
+// TestLostTrack lets more happen at once than the ledger remembers.
+func TestLostTrack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		rsv := newReservation("r", time.Minute, slot("a", "n1", 500), slot("b", "n1", 500), slot("c", "n1", 500))
+		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
+		w.create(rsv)
+		w.create(newReservation("old", 10*time.Second, slot("a", "n1", 500)))
+		func() {
+			w.c.mu.Lock() // so that no event is read
+			defer w.c.mu.Unlock()
+			w.ahead.Store(int64(15 * time.Second))
+			w.ledger.Expire(w.c.now())
+			p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(500)}
+			_, refused := w.ledger.StartBind(&p, time.Now())
+			require.Nil(t, refused)
+			w.ledger.Confirm(p.Pod, "n1")
+			w.pods[p.Pod.String()] = &podinfo.Info{Ref: p.Pod, Node: "n1", Request: p.Request}
+			w.ledger.ReleaseHolds(testNamespace, "r", "b")
+			for range 1 << 14 {
+				w.ledger.ObserveNode(ledger.NodeObservation{Name: "x"})
+				w.ledger.RemoveNode("x")
+			}
+		}()
+		w.settle()
+		assert.Equal(t, "Available AllSlotsHeld n1 1/3 a@n1=Consumed:p b@n1=Released c@n1=Reserved", w.shown("r"))
+		assert.Equal(t, "Expired Expired n1 0/1 a@n1=Released", w.shown("old"))
+	})
+}
