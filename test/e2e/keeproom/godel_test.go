@@ -1,0 +1,162 @@
+package keeproom
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// The annotations of the Gödel scheduler's own walk-through.
+const (
+	godelReservation = "godel.bytedance.com/reservation"
+	godelIndex       = "godel.bytedance.com/reservation-index"
+	godelTTL         = "godel.bytedance.com/reservation-ttl"
+	godelMatched     = "godel.bytedance.com/matched-reservation-placeholder"
+	ours             = "globalreserve.io/matched-reservation"
+)
+
+// TestGodelWalkThrough goes through the workflow with the annotations of the Gödel scheduler.
+func TestGodelWalkThrough(t *testing.T) {
+	c := newCluster(t)
+	c.startScheduler(nil)
+	t.Run("a single pod", func(t *testing.T) { walkThroughPod(c.in(t, "single")) })
+	t.Run("a Deployment", func(t *testing.T) { walkThroughDeployment(c.in(t, "deployed")) })
+	t.Run("the back pod prefers its node", func(t *testing.T) { backPodPrefers(c.in(t, "prefers")) })
+	c.requireNeverOvercommitted()
+}
+
+func walkThroughPod(c *cluster) {
+	t := c.t
+	c.nodes(2)
+	index := annotations(godelReservation, "true", godelIndex, "walk-through", godelTTL, "600")
+	c.create(c.newPod("reserved", "3", index))
+	before, _ := c.awaitBound("reserved")
+	node := before.Spec.NodeName
+	c.delete("reserved")
+
+	// The placeholder is there, on the pod's node.
+	rsv := c.awaitReservation("reserved", v1alpha1.ReservationAvailable)
+	columns := c.columns("reserved")
+	require.Equal(t, node, columns["NodeName"], "%v", columns)
+	require.Equal(t, "Available", columns["Status"])
+	require.Equal(t, "0/1", columns["Consumed"])
+	require.Equal(t, &v1alpha1.ConsumerSpec{Index: "walk-through"}, rsv.Spec.Consumers)
+	require.Equal(t, 10*time.Minute, rsv.Spec.TTL.Duration)
+
+	// Others cannot take the room, although kube-scheduler sees it free.
+	c.create(c.newPod("other-a", "3", nil))
+	other, _ := c.awaitBound("other-a")
+	require.NotEqual(t, node, other.Spec.NodeName)
+	c.create(c.newPod("other-b", "3", nil))
+	c.awaitRefused("other-b")
+	refusal := c.get("other-b").Status.Conditions[0].Message
+	require.Contains(t, refusal, "GlobalReserve: not enough room left on the node", "the ledger alone refuses")
+	require.Never(t, func() bool { return c.get("other-b").Spec.NodeName != "" }, never, poll)
+
+	// The back pod lands there and says what it used.
+	c.create(c.newPod("back", "3", annotations(godelReservation, "true", godelIndex, "walk-through")))
+	back, _ := c.awaitBound("back")
+	require.Equal(t, node, back.Spec.NodeName)
+	require.Equal(t, c.namespace+"/reserved-placeholder", back.Annotations[godelMatched])
+	require.Equal(t, c.namespace+"/reserved/deleted-pod", back.Annotations[ours])
+	c.eventually(soon, func(t *assert.CollectT) { assert.Empty(t, c.list(), "what is used up goes") })
+	require.Empty(t, c.get("other-b").Spec.NodeName)
+}
+
+func walkThroughDeployment(c *cluster) {
+	t := c.t
+	nodes := c.nodes(4)
+	c.deploy("web", 3, "3", annotations(godelReservation, "true", godelTTL, "10m"), nil)
+	var was []string
+	for _, pod := range c.podsOf("web") {
+		was = append(was, pod.Spec.NodeName)
+	}
+	c.scale("web", 0)
+	c.eventually(soon, func(t *assert.CollectT) {
+		list := c.list()
+		assert.Len(t, list, 3)
+		for i := range list {
+			assert.Equal(t, v1alpha1.ReservationAvailable, list[i].Status.Phase)
+			assert.Contains(t, was, list[i].Status.NodeName)
+			assert.Equal(t, &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "Deployment", Name: "web"}}, list[i].Spec.Consumers)
+		}
+	})
+	// There is room for one pod of another kind only.
+	c.create(c.newPod("other-a", "3", nil), c.newPod("other-b", "3", nil))
+	c.eventually(soon, func(t *assert.CollectT) { assert.Len(t, bound(c.pods("")), 1) })
+	for _, pod := range bound(c.pods("")) {
+		require.NotContains(t, was, pod.Spec.NodeName)
+	}
+	require.NoError(t, c.Client().CoreV1().Pods(c.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "!app"}))
+	c.eventually(soon, func(t *assert.CollectT) { assert.Empty(t, c.pods("")) })
+
+	// Two more than there were: one has free room, and one has none.
+	c.scale("web", 5)
+	c.eventually(late, func(t *assert.CollectT) { assert.Len(t, bound(c.podsOf("web")), 4) })
+	pods := c.podsOf("web")
+	require.Len(t, matched(pods), 3, "%v", matched(pods))
+	used := map[string]bool{}
+	for _, pod := range bound(pods) {
+		with := pod.Annotations[ours]
+		require.Equal(t, with != "", pod.Annotations[godelMatched] != "", "pods of an annotated Deployment say it in Gödel's words, too")
+		if with == "" {
+			require.NotContains(t, was, pod.Spec.NodeName)
+			require.Contains(t, nodes, pod.Spec.NodeName)
+			continue
+		}
+		require.Contains(t, was, pod.Spec.NodeName)
+		require.True(t, strings.HasSuffix(with, "/deleted-pod"), with)
+		require.False(t, used[with], "%s was used twice", with)
+		used[with] = true
+	}
+	c.eventually(soon, func(t *assert.CollectT) { assert.Empty(t, c.list()) })
+}
+
+// With free room everywhere, back pods go where room is held for them, all at once and each to its own.
+func backPodPrefers(c *cluster) {
+	t := c.t
+	c.nodes(12)
+	c.deploy("web", 6, "1", annotations(v1alpha1.ReservationAnnotation, "true"), nil)
+	for round := range 3 {
+		c.scale("web", 0)
+		c.eventually(soon, func(t *assert.CollectT) {
+			assert.Empty(t, c.pods(""))
+			assert.Len(t, c.list(), 6)
+		})
+		c.scale("web", 8)
+		pods := c.awaitPods("web", 8)
+		require.Len(t, matched(pods), 6, "round %d: %v", round, matched(pods))
+		for i := range pods {
+			require.Empty(t, pods[i].Annotations[godelMatched], "nobody spoke Gödel's words")
+		}
+		c.eventually(soon, func(t *assert.CollectT) { assert.Empty(t, c.list()) })
+		c.scale("web", 6)
+		c.eventually(soon, func(t *assert.CollectT) {
+			assert.Len(t, c.podsOf("web"), 6)
+			assert.Len(t, c.list(), 2, "two pods went, and their room is kept")
+		})
+		for _, rsv := range c.list() {
+			require.NoError(t, c.reservations.GlobalreserveV1alpha1().Reservations(c.namespace).Delete(t.Context(), rsv.Name, metav1.DeleteOptions{}))
+		}
+	}
+}
+
+func bound(pods []corev1.Pod) []corev1.Pod {
+	var list []corev1.Pod
+	for i := range pods {
+		if pods[i].Spec.NodeName != "" {
+			list = append(list, pods[i])
+		}
+	}
+	return list
+}
+
+func seconds(n int) string { return fmt.Sprint(n) }
