@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/globalreserve/globalreserve/pkg/admission"
 	"github.com/globalreserve/globalreserve/pkg/binder"
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/controller"
@@ -54,7 +55,9 @@ type App struct {
 	api     *restapi.API
 	health  *health
 	server  *httpServer
-	streams chan struct{} // closed when watchers have to go
+	webhook *admission.Admission // nil without TLS
+	secure  *secureServer        // nil without TLS
+	streams chan struct{}        // closed when watchers have to go
 }
 
 // New builds a server and starts nothing. Its log goes to out.
@@ -96,6 +99,9 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	a.server = newHTTPServer(handler, log)
+	if err := a.buildWebhook(client, handler); err != nil {
+		return nil, err
+	}
 	return a, nil
 }
 
@@ -184,14 +190,8 @@ func (a *App) policyFailed(err error) {
 // Start begins to serve. The server refuses decisions until it has read all
 // nodes and pods (WaitReady). An error means that nothing was left running.
 func (a *App) Start(ctx context.Context) error {
-	if err := a.server.listen(a.options.BindAddress, a.options.Port); err != nil {
+	if err := a.open(ctx); err != nil {
 		return err
-	}
-	if a.watcher != nil {
-		if err := a.watcher.Start(ctx); err != nil {
-			_ = a.server.listener.Close()
-			return fmt.Errorf("the policy file cannot be used: %w", err)
-		}
 	}
 	a.expirer.Start()
 	a.wakeups.Start()
@@ -201,8 +201,37 @@ func (a *App) Start(ctx context.Context) error {
 		return errors.Join(err, a.Stop(ctx))
 	}
 	a.server.start()
-	a.log.WithFields(logrus.Fields{"version": version.Get().String(), "address": a.Addr()}).Info("serving")
+	fields := logrus.Fields{"version": version.Get().String(), "address": a.Addr()}
+	if a.secure != nil {
+		a.webhook.Start()
+		a.secure.start()
+		fields["secureAddress"] = a.SecureAddr()
+	}
+	a.log.WithFields(fields).Info("serving")
 	return nil
+}
+
+// open opens the ports and reads the files. An error leaves nothing behind.
+func (a *App) open(ctx context.Context) error {
+	if err := a.server.listen(a.options.BindAddress, a.options.Port, "--port"); err != nil {
+		return err
+	}
+	var err error
+	if a.secure != nil {
+		err = a.secure.open()
+	}
+	if err == nil && a.watcher != nil {
+		if err = a.watcher.Start(ctx); err != nil {
+			err = fmt.Errorf("the policy file cannot be used: %w", err)
+		}
+	}
+	if err != nil {
+		_ = a.server.listener.Close()
+		if a.secure != nil {
+			a.secure.close()
+		}
+	}
+	return err
 }
 
 // Addr returns the address served on, with the port that was chosen.
@@ -225,7 +254,7 @@ func (a *App) WaitReady(ctx context.Context) error {
 func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)
-	err := errors.Join(a.server.stop(ctx), a.binder.Stop(ctx))
+	err := errors.Join(a.stopSecure(ctx), a.server.stop(ctx), a.binder.Stop(ctx))
 	a.api.Stop()
 	if a.watcher != nil {
 		a.watcher.Stop()
@@ -273,6 +302,7 @@ func (a *App) run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case failure = <-a.server.failed:
+	case failure = <-a.secureFailed():
 	}
 	stopWaiting()
 	background.Wait()

@@ -23,6 +23,8 @@ type Options struct {
 	Port int
 	// AllowInsecureHTTP permits a BindAddress that is not loopback.
 	AllowInsecureHTTP bool
+	// Secure is for serving over TLS, which the admission webhook needs.
+	Secure SecureOptions
 	// LogLevel is debug, info, warn or error; LogFormat is text or json.
 	LogLevel, LogFormat string
 	// ReservationTTL is how long a reservation lasts that names no time itself,
@@ -46,6 +48,7 @@ func DefaultOptions() Options {
 	return Options{
 		BindAddress:            "127.0.0.1",
 		Port:                   DefaultPort,
+		Secure:                 SecureOptions{BindAddress: "0.0.0.0", Port: DefaultSecurePort},
 		LogLevel:               "info",
 		LogFormat:              "text",
 		ReservationTTL:         60 * time.Second,
@@ -63,6 +66,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address to serve on")
 	fs.IntVar(&o.Port, "port", o.Port, "port to serve on; 0 chooses a free one")
 	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
+	o.Secure.addFlags(fs)
 	fs.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error; debug logs every filter decision")
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
 	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
@@ -88,6 +92,7 @@ func (o *Options) Validate() error {
 	if o.Port < 0 || o.Port > 65535 {
 		errs = append(errs, fmt.Errorf("--port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
 	}
+	errs = append(errs, o.Secure.validate()...)
 	for _, d := range []struct {
 		flag  string
 		value time.Duration

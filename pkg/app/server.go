@@ -52,19 +52,26 @@ func newHTTPServer(handler http.Handler, log logrus.FieldLogger) *httpServer {
 	}
 }
 
-// listen opens the port, so that a port that is taken is an error at start.
-func (s *httpServer) listen(address string, port int) error {
+// listen opens the port, so that a port that is taken is an error at start. flag
+// is where the port comes from.
+func (s *httpServer) listen(address string, port int, flag string) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
-		return fmt.Errorf("cannot serve on port %d (choose another with --port): %w", port, err)
+		return fmt.Errorf("cannot serve on port %d (choose another with %s): %w", port, flag, err)
 	}
 	s.listener = listener
 	return nil
 }
 
+// start serves, over TLS if the server has a configuration for it.
 func (s *httpServer) start() {
+	listener := netutil.LimitListener(s.listener, maxConnections)
 	go func() {
-		s.failed <- s.server.Serve(netutil.LimitListener(s.listener, maxConnections))
+		if s.server.TLSConfig != nil {
+			s.failed <- s.server.ServeTLS(listener, "", "")
+			return
+		}
+		s.failed <- s.server.Serve(listener)
 	}()
 }
 
