@@ -137,7 +137,6 @@ func observeUser(t *rapid.T, p *Pair, w *World) {
 func swap(t *rapid.T, p *Pair, w *World) {
 	c := drawClaim(t, p, w)
 	h := w.Hold(t, true)
-	h.Node, h.Request = c.Node, c.Request
 	if c.Pod.UID == "" {
 		c.Pod = w.ExistingPodNamed(t, c.Pod.Name)
 	}
