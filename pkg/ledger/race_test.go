@@ -101,7 +101,7 @@ func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, node
 	}
 	l.AppendFit(nil, &at, []string{at.Node})
 	deadline := now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
-	switch rng.IntN(5) {
+	switch rng.IntN(8) {
 	case 0: // reserve and forget: it expires
 		l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}, Deadline: deadline}, now)
 		return
@@ -122,6 +122,8 @@ func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, node
 		if c, ok := l.Claim(at.Pod); ok {
 			l.ObservePod(ledger.PodObservation{Pod: at.Pod, Node: c.Node, Request: at.Request, ResourceVersion: 1})
 		}
+	case 4, 5, 6:
+		roundWithHold(l, rng, at, now, deadline)
 	default:
 		if _, rejection := l.StartBind(&at, now); rejection == nil {
 			l.Confirm(at.Pod, at.Node)
@@ -132,6 +134,35 @@ func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, node
 		return
 	}
 	l.Expire(now)
+}
+
+// roundWithHold is what one scheduler does with a pod that has room reserved, or
+// shares some with others, or leaves some when it goes, or takes it from others.
+func roundWithHold(l *ledger.Ledger, rng *rand.Rand, at ledger.Placement, now, deadline time.Time) {
+	h := ledger.Hold{
+		Ref:  ledger.HoldRef{Namespace: "ns", Name: fmt.Sprintf("shared-%d", rng.IntN(4)), Slot: at.Node},
+		Node: at.Node, Request: request(1+rng.Int64N(4), 1, hostPort(90)), Deadline: deadline,
+		Policy: []ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}[rng.IntN(3)], Preemptible: rng.IntN(2) == 0,
+	}
+	if rng.IntN(3) == 0 {
+		h.Ref.Name, h.Pod = "own-"+at.Pod.Name, at.Pod
+	}
+	l.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, now)
+	at.Holds, at.Priority, at.Preempt = []ledger.HoldRef{h.Ref}, rng.Int32N(2), rng.IntN(2) == 0
+	if _, rejection := l.StartBind(&at, now); rejection != nil {
+		l.ReleaseHolds(h.Ref.Namespace, h.Ref.Name)
+		return
+	}
+	l.SetHoldDeadline(h.Ref.Namespace, h.Ref.Name, deadline.Add(time.Duration(rng.IntN(9))*time.Millisecond))
+	if rng.IntN(3) == 0 {
+		l.BindFailed(at.Pod, at.Node)
+		return
+	}
+	l.Confirm(at.Pod, at.Node)
+	if rng.IntN(3) == 0 {
+		h.Ref.Name, h.Pod = "after-"+at.Pod.Name, ledger.PodRef{}
+		l.RemovePodHolding(at.Pod, 2, h)
+	}
 }
 
 func resourceName(i int) v1.ResourceName { return v1.ResourceName(fmt.Sprintf("example.com/r%d", i)) }
