@@ -53,25 +53,25 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	s := e.scratch.get()
 	defer e.scratch.put(s)
 	revision := e.o.Ledger.Revision()
-	e.decide(pod, names, s)
+	sent := e.decide(pod, names, s)
 	result := filterResult{names: names, items: items, verdicts: s.verdicts}
 	httpjson.Write(w, http.StatusOK, &result)
-	e.report(pod, &result, revision)
+	if e.report(pod, &result, revision) && !sent {
+		e.o.Refusals.Refused(pod, revision)
+	}
 	return nil
 }
 
-// report tells of a filter decision after it was answered.
-func (e *Extender) report(pod *podinfo.Info, result *filterResult, revision uint64) {
-	fit, wakes := 0, false
+// report tells of a filter decision after it was answered. It returns whether the
+// ledger may take back a refusal by itself.
+func (e *Extender) report(pod *podinfo.Info, result *filterResult, revision uint64) (wakes bool) {
+	fit := 0
 	for _, v := range result.verdicts {
 		if v.Reason == ledger.Fits {
 			fit++
 		} else if refusals[v.Reason].wakes {
 			wakes = true
 		}
-	}
-	if wakes {
-		e.o.Refusals.Refused(pod, revision)
 	}
 	outcome := resultGranted
 	if fit == 0 {
@@ -89,6 +89,7 @@ func (e *Extender) report(pod *podinfo.Info, result *filterResult, revision uint
 			"nodes": len(result.verdicts), "fit": fit, "refused": reasons, "result": outcome, "revision": revision,
 		}).Debug("filter")
 	}
+	return wakes
 }
 
 // filterResult is extenderv1.ExtenderFilterResult, written without making the

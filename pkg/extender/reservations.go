@@ -17,19 +17,20 @@ func (e *Extender) placement(pod *podinfo.Info) ledger.Placement {
 	return placement
 }
 
-// decide fills in s.verdicts for a filter call.
-func (e *Extender) decide(pod *podinfo.Info, names []string, s *scratch) {
+// decide fills in s.verdicts for a filter call. sent says that the pod was
+// refused all nodes because it will be sent to another one.
+func (e *Extender) decide(pod *podinfo.Info, names []string, s *scratch) (sent bool) {
 	placement := e.placement(pod)
 	s.verdicts = e.o.Ledger.AppendFit(s.verdicts[:0], &placement, names)
 	if !e.o.Ledger.HasHolds() {
-		return
+		return false
 	}
 	if fitsAny(s.verdicts) {
 		e.o.Preemptors.Withdraw(pod.Ref.UID)
 	} else {
 		e.offerPreemptible(&placement, names, s)
 	}
-	e.direct(pod, &placement, names, s.verdicts)
+	return e.direct(pod, &placement, names, s.verdicts)
 }
 
 func fitsAny(verdicts []ledger.Verdict) bool {
@@ -62,21 +63,23 @@ func (e *Extender) offerPreemptible(placement *ledger.Placement, names []string,
 }
 
 // direct keeps a pod that could use reserved room on the node that holds it, if
-// the policy puts that above everything else.
-func (e *Extender) direct(pod *podinfo.Info, placement *ledger.Placement, names []string, verdicts []ledger.Verdict) {
+// the policy puts that above everything else. elsewhere says that this node is
+// not among those offered.
+func (e *Extender) direct(pod *podinfo.Info, placement *ledger.Placement, names []string, verdicts []ledger.Verdict) (elsewhere bool) {
 	usable := e.o.Ledger.UsableHolds(placement)
 	if len(usable) == 0 || e.o.Policy.Scoring().ReservationMatch < extenderv1.MaxExtenderPriority {
-		return
+		return false
 	}
 	node, elsewhere := e.o.Steering.Direct(pod, usable, names)
 	if i := slices.Index(names, node); !elsewhere && (i < 0 || verdicts[i].Reason != ledger.Fits) {
-		return
+		return false
 	}
 	for i, name := range names {
 		if verdicts[i].Reason == ledger.Fits && name != node {
 			verdicts[i] = ledger.Verdict{Reason: ledger.ClaimedElsewhere}
 		}
 	}
+	return elsewhere
 }
 
 // home returns the node that has room for the pod already: that of its claim,

@@ -145,6 +145,7 @@ func TestSentElsewhereIsUnresolvable(t *testing.T) {
 	w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &[]string{"a", "b"}}, &got)
 	assert.Empty(t, got.FailedNodes)
 	assert.Len(t, got.FailedAndUnresolvableNodes, 2)
+	assert.Empty(t, w.refused, "its nomination wakes it")
 }
 
 func TestPrioritizePrefersReservedRoom(t *testing.T) {

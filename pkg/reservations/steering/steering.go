@@ -115,10 +115,14 @@ func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, isOffered := s.plan(pod, usable, offered)
-	if p == nil || p.effort >= maxEffort || (p.givenUp && !isOffered) {
+	switch {
+	case p == nil:
 		return "", false
-	}
-	if isOffered {
+	case !isOffered && p.wanted == p.hold.Node:
+		return "", true // something else woke the pod before its nomination did
+	case p.effort >= maxEffort || (p.givenUp && !isOffered):
+		return "", false
+	case isOffered:
 		p.effort++
 		return p.hold.Node, false
 	}
@@ -193,6 +197,9 @@ func (s *Steering) choose(pod *podinfo.Info, usable []ledger.UsableHold, willDo 
 	next := &plan{pod: pod, hold: usable[best], asked: now}
 	if p != nil {
 		next.nominated, next.givenUp, next.effort = p.nominated, p.givenUp, p.effort
+		if p.wanted != "" {
+			next.wanted = next.hold.Node
+		}
 		s.drop(p)
 	}
 	s.plans[pod.Ref.UID] = next

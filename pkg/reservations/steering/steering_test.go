@@ -197,7 +197,9 @@ func TestNodeThatWasNotOffered(t *testing.T) {
 		w.hold("r", "a", ledger.Once)
 		assert.Empty(t, w.direct(pod("small"), "b", "c"), "all that is feasible was offered")
 		p := pod("p")
-		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		for range 10 { // it is woken for other reasons meanwhile
+			assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		}
 		w.expect(nil)
 		pass(settle)
 		w.expect([]string{"p -> a"})

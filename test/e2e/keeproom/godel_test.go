@@ -1,7 +1,6 @@
 package keeproom
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -158,5 +157,3 @@ func bound(pods []corev1.Pod) []corev1.Pod {
 	}
 	return list
 }
-
-func seconds(n int) string { return fmt.Sprint(n) }
