@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,22 +22,33 @@ import (
 // say the same.
 func TestRandomLives(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		var failure any // rapid fails by a panic, which has to leave the bubble
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, newClient())
 			w.start()
-			l := &lives{world: w, t: rt, ended: map[types.UID]v1alpha1.ReservationPhase{}, binding: map[string]ledger.Placement{}}
-			defer func() { w.stop() }()
-			for _, node := range l.nodeNames() {
-				w.addNode(node)
-			}
-			for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-				deed := rapid.SampledFrom(l.deeds()).Draw(rt, "deed")
-				deed.do()
-				w.settle()
-				l.check(deed.name)
-			}
+			defer func() {
+				w.stop()
+				failure = recover()
+			}()
+			live(w, rt)
 		})
+		if failure != nil {
+			panic(failure)
+		}
 	})
+}
+
+func live(w *world, t *rapid.T) {
+	l := &lives{world: w, t: t, ended: map[types.UID]v1alpha1.ReservationPhase{}, binding: map[string]ledger.Placement{}}
+	for _, node := range l.nodeNames() {
+		w.addNode(node)
+	}
+	for range rapid.IntRange(1, 25).Draw(t, "deeds") {
+		deed := rapid.SampledFrom(l.deeds()).Draw(t, "deed")
+		deed.do()
+		w.settle()
+		l.check(deed.name)
+	}
 }
 
 type lives struct {
@@ -284,13 +294,16 @@ func (l *lives) checkHold(rsv *v1alpha1.Reservation, h *ledger.HoldView, about s
 		require.True(t, s.ExpiresAt.Time.Equal(h.Deadline), "%s: %s in the object, %s in the ledger", about, s.ExpiresAt, h.Deadline)
 	}
 	i := slices.IndexFunc(s.Slots, func(slot v1alpha1.SlotStatus) bool { return slot.Name == h.Ref.Slot })
+	node, ok := l.Node(h.Node)
+	require.True(t, ok, "%s: held on a node that is gone", about)
+	require.Equal(t, node.UID, s.Slots[i].NodeUID, about)
 	var pods []v1alpha1.PodReference
 	for _, c := range h.Consumers {
 		if c.State == ledger.Bound {
 			pods = append(pods, convert.PodOf(c.Pod))
 		}
 	}
-	assert.Equal(t, pods, s.Slots[i].Pods, about)
+	require.Equal(t, pods, s.Slots[i].Pods, about)
 }
 
 // checkPending makes sure that a reservation does not wait for nothing.
