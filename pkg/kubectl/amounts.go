@@ -86,11 +86,14 @@ func resourceRank(name string) int {
 	}
 }
 
-// amountList writes several amounts on one line: "cpu 2, memory 4Gi".
+// amountList writes several amounts on one line: "cpu 2, memory 4Gi". The pod count, which is one
+// wherever there is a pod, is for those who look for raw amounts.
 func amountList(amounts map[string]int64, raw bool) string {
 	names := make([]string, 0, len(amounts))
 	for name := range amounts {
-		names = append(names, name)
+		if raw || name != string(corev1.ResourcePods) {
+			names = append(names, name)
+		}
 	}
 	slices.SortFunc(names, compareResources)
 	for i, name := range names {

@@ -117,6 +117,7 @@ func (c *kubeconfigConnector) restConfig() (*rest.Config, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "kubectl-reserve/" + version.Get().GitVersion
 	config.WarningHandler = rest.NewWarningWriter(c.warnings, rest.WarningWriterOptions{Deduplicate: true})
+	config.QPS = -1 // A person sends few requests, and the API server limits by itself.
 	if config.Timeout == 0 {
 		config.Timeout = defaultTimeout
 	}

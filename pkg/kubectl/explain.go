@@ -75,6 +75,9 @@ func (o *explainOptions) print(a *restapi.ExplainAnswer) error {
 	if a.Node != "" {
 		line("Node", a.Node)
 	}
+	if a.Reservation != "" {
+		line("Reservation", a.Reservation)
+	}
 	if !a.ExpiresAt.IsZero() {
 		line("Expires", fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.env.clock.Now())))
 	}

@@ -146,7 +146,7 @@ func claims() []restapi.Claim {
 	return []restapi.Claim{
 		{
 			Namespace: "default", Pod: "web-0", UID: "u0", Node: "node-1", State: "Bound", Scheduler: "default-scheduler",
-			Requests: restapi.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"},
+			Requests: restapi.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"}, Reservation: "default/web-room/web-room-0",
 		},
 		{
 			Namespace: "default", Pod: "worker-0", UID: "u1", Node: "gpu-1", State: "Reserved", Scheduler: "batch-scheduler", Priority: 7,
@@ -157,6 +157,21 @@ func claims() []restapi.Claim {
 			Requests: restapi.Amounts{"cpu": 2000, "memory": 4 * gi, "pods": 1},
 		},
 		{Namespace: "default", Pod: "by-hand", UID: "u3", Node: "node-1", State: "Bound", Requests: restapi.Amounts{"pods": 1}},
+	}
+}
+
+func slots() []restapi.NodeSlot {
+	return []restapi.NodeSlot{
+		{
+			Namespace: "default", Reservation: "web-room", Priority: 100, Preemptible: true, Policy: "Aligned", Slot: restapi.Slot{
+				Name: "web-room-0", Node: "node-1", Requests: restapi.Amounts{"cpu": 1500, "memory": 2 * gi, "pods": 1},
+				Free: restapi.Amounts{"cpu": 1250, "memory": 2*gi - 64<<20}, HostPorts: []string{"TCP/0.0.0.0:80"}, ExpiresAt: now.Add(9 * time.Minute),
+				Consumers: []restapi.Consumer{{Pod: "web-0", State: "Bound"}, {Pod: "web-1", State: "Binding"}},
+			},
+		},
+		{Namespace: "batch", Reservation: "train", Policy: "Once", Slot: restapi.Slot{
+			Name: "chief", Node: "node-1", Requests: restapi.Amounts{"cpu": 2490}, Free: restapi.Amounts{"cpu": 2490},
+		}},
 	}
 }
 

@@ -140,7 +140,7 @@ func (r *rig) routesInTests() {
 	missing, err := json.Marshal(map[string]any{"Error": `pod "default/web-9" is not known: there is no such pod`, "Status": 404})
 	require.NoError(r.t, err)
 	reserved := restapi.ExplainAnswer{
-		Namespace: "default", Pod: "worker-0", Scheduler: "batch-scheduler", State: "Reserved", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second),
+		Namespace: "default", Pod: "worker-0", Scheduler: "batch-scheduler", State: "Reserved", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second), Reservation: "batch/train/worker",
 		Requests: restapi.Amounts{"cpu": 2000}, Message: `room for the pod is reserved on node "gpu-1"`,
 	}
 	withRoom := restapi.ExplainAnswer{
@@ -153,7 +153,7 @@ func (r *rig) routesInTests() {
 		"/v1/nodes?limit=1000":                    restapi.NodesAnswer{Revision: 76, Nodes: all[:2], Continue: "node-1"},
 		"/v1/nodes?continue=node-1&limit=1000":    restapi.NodesAnswer{Revision: 77, Nodes: all[2:]},
 		"/v1/nodes?limit=1000&overcommitted=true": restapi.NodesAnswer{Revision: 77},
-		"/v1/nodes/node-1":                        restapi.NodeAnswer{Revision: 77, Node: all[1], Claims: []restapi.Claim{found[0], found[2]}},
+		"/v1/nodes/node-1":                        restapi.NodeAnswer{Revision: 77, Node: all[1], Claims: []restapi.Claim{found[0], found[2]}, Slots: slots()},
 		"/v1/nodes/node-77":                       refusal{http.StatusNotFound, `{"Error":"node \"node-77\" is not in the ledger","Status":404}`},
 		"/v1/explain?namespace=default&pod=web-1": pendingPod(),
 		"/v1/explain?namespace=default&pod=web-2": withRoom,

@@ -31,7 +31,7 @@ func newNodesCommand(env *environment) *cobra.Command {
 		Use:     "nodes [NAME]",
 		Aliases: []string{"node"},
 		Short:   "Show what is allocatable, bound, reserved and free on the nodes",
-		Long: `Show the ledger's account of every node, or of one node with the pods on it: what schedulers may give away
+		Long: `Show the ledger's account of every node, or of one node with the pods and reservations on it: what schedulers may give away
 (ALLOCATABLE), what bound pods use (BOUND), what is reserved and not bound yet (RESERVED), and what is
 FREE for all others. FREE below zero: more is bound than there is.
 
@@ -105,7 +105,7 @@ func (o *nodesOptions) all(ctx context.Context, s *server) (*restapi.NodesAnswer
 	return whole, err
 }
 
-// one shows a node and the pods on it.
+// one shows a node, the pods on it and what reservations keep there.
 func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 	var answer restapi.NodeAnswer
 	if err := s.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &answer); err != nil {
@@ -117,15 +117,43 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 	if err := o.output.printTable(o.env.Out, o.table([]restapi.Node{answer.Node})); err != nil {
 		return err
 	}
-	if len(answer.Claims) == 0 {
+	if len(answer.Claims) > 0 {
+		fmt.Fprintln(o.env.Out)
+		table := newClaimTable(true)
+		for i := range answer.Claims {
+			addClaim(table, &answer.Claims[i], true, o.output.wide(), o.env.clock.Now())
+		}
+		if err := o.output.printTable(o.env.Out, table); err != nil {
+			return err
+		}
+	}
+	if len(answer.Slots) == 0 {
 		return nil
 	}
 	fmt.Fprintln(o.env.Out)
-	table := newClaimTable(true)
-	for i := range answer.Claims {
-		addClaim(table, &answer.Claims[i], true, o.output.wide(), o.env.clock.Now())
+	return o.output.printTable(o.env.Out, o.slotTable(answer.Slots))
+}
+
+// slotTable tells what reservations keep on a node, and how much of it no pod uses yet.
+func (o *nodesOptions) slotTable(slots []restapi.NodeSlot) *metav1.Table {
+	table := newTable(column{name: "Reservation"}, column{name: "Slot"}, column{name: "Keeps"}, column{name: "Unused"},
+		column{name: "Used by"}, column{name: "Expires"}, column{name: "Policy", wide: true}, column{name: "Priority", wide: true},
+		column{name: "Preemptible", wide: true}, column{name: "Host ports", wide: true})
+	for i := range slots {
+		n, slot := &slots[i], &slots[i].Slot
+		users := make([]string, len(slot.Consumers))
+		for j := range slot.Consumers {
+			users[j] = slot.Consumers[j].Pod
+		}
+		expires := "never"
+		if !slot.ExpiresAt.IsZero() {
+			expires = until(slot.ExpiresAt, o.env.clock.Now())
+		}
+		addRow(table, n.Namespace+"/"+n.Reservation, slot.Name, amountList(slot.Requests, o.output.wide()), amountList(slot.Free, o.output.wide()),
+			orNone(strings.Join(users, ",")), expires, n.Policy, strconv.Itoa(int(n.Priority)), strconv.FormatBool(n.Preemptible),
+			orNone(strings.Join(slot.HostPorts, ",")))
 	}
-	return o.output.printTable(o.env.Out, table)
+	return table
 }
 
 // table has one row per node and resource; a node is named in its first row.

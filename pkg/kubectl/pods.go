@@ -138,7 +138,7 @@ func newClaimTable(withNamespace bool) *metav1.Table {
 	}
 	return newTable(append(columns, column{name: "Pod"}, column{name: "State"}, column{name: "Node"},
 		column{name: "CPU"}, column{name: "Memory"}, column{name: "Others"}, column{name: "Expires"},
-		column{name: "Priority", wide: true}, column{name: "Host ports", wide: true}, column{name: "UID", wide: true})...)
+		column{name: "Reservation", wide: true}, column{name: "Priority", wide: true}, column{name: "Host ports", wide: true}, column{name: "UID", wide: true})...)
 }
 
 func addClaim(table *metav1.Table, c *restapi.Claim, withNamespace, raw bool, now time.Time) {
@@ -152,7 +152,7 @@ func addClaim(table *metav1.Table, c *restapi.Claim, withNamespace, raw bool, no
 	}
 	addRow(table, append(cells, c.Pod, c.State, c.Node, requested(c.Requests, corev1.ResourceCPU, raw),
 		requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), expires,
-		strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))...)
+		orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))...)
 }
 
 func requested(amounts restapi.Amounts, name corev1.ResourceName, raw bool) string {

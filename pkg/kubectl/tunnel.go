@@ -49,18 +49,22 @@ func (c *kubeconfigConnector) forward(ctx context.Context, target podPort) (*tun
 		cancel()
 		return nil, forwardError(target, err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- forwarder.ForwardPorts() }()
+	var failed error // to be read when done is closed
+	done := make(chan struct{})
+	go func() {
+		failed = forwarder.ForwardPorts()
+		close(done)
+	}()
 	stop := func() {
 		cancel()
-		<-done // how it ended does not matter any more
+		<-done
 	}
 	deadline, release := context.WithTimeout(ctx, defaultTimeout)
 	defer release()
 	select {
-	case err = <-done:
+	case <-done:
 		cancel()
-		return nil, forwardError(target, err)
+		return nil, forwardError(target, failed)
 	case <-deadline.Done():
 		// Nothing interrupts the dialer while it dials: it is left behind, and the command ends.
 		cancel()
