@@ -131,7 +131,8 @@ func (s *fakeStore) Get(ctx context.Context, namespace, name string) (*v1alpha1.
 
 func (s *fakeStore) Delete(ctx context.Context, namespace, name string, uid types.UID) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	return s.carryOut(ctx, s.next(&s.deletes, &s.deleteCount), func() error {
+	f := s.next(&s.deletes, &s.deleteCount)
+	return s.carryOut(ctx, f, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch object := s.objects[key]; {
@@ -141,6 +142,11 @@ func (s *fakeStore) Delete(ctx context.Context, namespace, name string, uid type
 			return apierrors.NewConflict(v1alpha1.Resource("reservations"), name, errors.New("another UID"))
 		default:
 			delete(s.objects, key)
+			for i := range object.Spec.Slots {
+				if f.err != nil { // the watch tells the controller, which releases the room
+					s.ledger.ReleaseHolds(namespace, name, object.Spec.Slots[i].Name)
+				}
+			}
 			s.writes++
 			return nil
 		}

@@ -124,6 +124,9 @@ func (w *durableWrite) taken() error {
 func (w *durableWrite) write() (outcome, error) {
 	stored, created, err := w.create()
 	a := w.api
+	if err == nil && !w.lost.IsZero() {
+		a.writes.background.Go(func() { w.guard(stored.UID) })
+	}
 	switch {
 	case err != nil && !w.lost.IsZero():
 		w.undoLater()
@@ -136,6 +139,9 @@ func (w *durableWrite) write() (outcome, error) {
 		a.giveUp(w.allotment)
 		return outcome{}, w.taken()
 	}
+	if created && slices.Contains(w.others(), w.key) {
+		return w.startOver(stored), nil
+	}
 	if !created {
 		if lost := w.lostSlots(stored); len(lost) > 0 {
 			return w.refuseLost(stored, lost), nil
@@ -143,6 +149,18 @@ func (w *durableWrite) write() (outcome, error) {
 	}
 	a.ledger.SetHoldDeadline(w.key.Namespace, w.key.Name, convert.Deadline(stored))
 	return a.conclude(w.allotment, stored), nil
+}
+
+// startOver takes back an object that was made after an earlier one of the name
+// was deleted, in which pods of the group had been found to have room.
+func (w *durableWrite) startOver(stored *v1alpha1.Reservation) outcome {
+	if w.api.remove(stored) == nil {
+		w.api.giveUp(w.allotment)
+	} else {
+		w.lost = w.api.clock.Now()
+		w.undoLater()
+	}
+	return w.api.failed(w.group, fmt.Sprintf("nothing was reserved: an earlier reservation %s has just ended: try again", w.key))
 }
 
 // create returns the object that is there in the end, and whether this request
@@ -211,10 +229,11 @@ func (w *durableWrite) undoLater() {
 	leave := w.leave
 	w.leave = func() {}
 	w.api.writes.background.Go(func() {
-		defer leave()
 		if w.undo() {
 			w.api.giveUp(w.allotment)
 		}
+		leave()
+		w.guard("")
 	})
 }
 
@@ -251,6 +270,28 @@ func (w *durableWrite) keepFound(found *v1alpha1.Reservation) bool {
 	}
 	w.api.ledger.SetHoldDeadline(w.key.Namespace, w.key.Name, convert.Deadline(found))
 	return false
+}
+
+// guard waits until no create of this request can still be carried out, and
+// deletes what a late one has made beside the object that was answered for: that
+// one may have been deleted meanwhile.
+func (w *durableWrite) guard(answered types.UID) {
+	a := w.api
+	wait := w.lost.Add(a.limits.StoreSettle).Sub(a.clock.Now())
+	for pause := max(wait, firstPause); a.writes.pause(a.clock, pause); pause = longestPause {
+		found, err := a.store.Get(a.writes.ctx, w.key.Namespace, w.key.Name)
+		switch said := store.Classify(err); {
+		case said == store.Missing:
+			return
+		case said != store.Done:
+			continue
+		case found.UID == answered || found.Annotations[attemptAnnotation] != w.object.Annotations[attemptAnnotation]:
+			return
+		}
+		if a.remove(found) == nil {
+			return
+		}
+	}
 }
 
 // errRequestIDUsed refuses a RequestID that stands for another request.

@@ -175,20 +175,21 @@ func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, schedul
 	}
 }
 
-// remove deletes an object; its UID makes a repeated delete harmless.
+// remove deletes an object; its UID makes a repeated delete harmless. After an
+// error it may still be deleted, where the answers were lost: what follows the
+// objects releases the room then.
 func (a *API) remove(object *v1alpha1.Reservation) error {
 	deadline := a.clock.Now().Add(a.limits.StoreTimeout)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := a.store.Delete(a.writes.ctx, object.Namespace, object.Name, object.UID)
-		switch store.Classify(err) {
-		case store.Done, store.Missing:
+		said := store.Classify(err)
+		if said == store.Done || said == store.Missing {
 			return nil
-		case store.NotSent, store.Unknown:
-			if a.clock.Now().Add(pause).Before(deadline) && a.writes.pause(a.clock, pause) {
-				continue
-			}
 		}
-		return err
+		again := said != store.Refused && !a.clock.Now().Add(pause).After(deadline)
+		if !again || !a.writes.pause(a.clock, pause) {
+			return err
+		}
 	}
 }
 
