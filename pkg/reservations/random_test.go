@@ -2,9 +2,9 @@ package reservations
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,20 +21,13 @@ import (
 // order, restarts included, and checks after each step that objects and ledger
 // say the same.
 func TestRandomLives(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		var failure any // rapid fails by a panic, which has to leave the bubble
-		synctest.Test(t, func(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.SyncTest(t, func(t *rapid.T) {
 			w := newWorld(t, newClient())
 			w.start()
-			defer func() {
-				w.stop()
-				failure = recover()
-			}()
-			live(w, rt)
+			defer func() { w.stop() }()
+			live(w, t)
 		})
-		if failure != nil {
-			panic(failure)
-		}
 	})
 }
 
@@ -202,14 +195,16 @@ func (l *lives) startBind() {
 }
 
 func (l *lives) endBind() {
-	for name, p := range l.binding {
-		if l.any().Draw(l.t, "bound") {
-			l.bindPod(p)
-		} else {
-			l.ledger.BindFailed(p.Pod, p.Node)
-		}
-		delete(l.binding, name)
+	if len(l.binding) == 0 {
 		return
+	}
+	name := slices.Min(slices.Collect(maps.Keys(l.binding)))
+	p := l.binding[name]
+	delete(l.binding, name)
+	if l.any().Draw(l.t, "bound") {
+		l.bindPod(p)
+	} else {
+		l.ledger.BindFailed(p.Pod, p.Node)
 	}
 }
 

@@ -38,10 +38,16 @@ const (
 	finishedTTL   = time.Hour
 )
 
+// testingT is a *testing.T or a *rapid.T.
+type testingT interface {
+	require.TestingT
+	Helper()
+}
+
 // world is a controller between a ledger and an API server that is a fake. It
 // runs in a synctest bubble.
 type world struct {
-	t       testing.TB
+	t       testingT
 	client  *fake.Clientset
 	ledger  *ledger.Ledger
 	matcher *matcher.Matcher
@@ -56,7 +62,7 @@ type world struct {
 	pods  map[string]*podinfo.Info
 }
 
-func newWorld(t testing.TB, client *fake.Clientset) *world {
+func newWorld(t testingT, client *fake.Clientset) *world {
 	w := &world{
 		t: t, client: client, nodes: map[string]Node{}, pods: map[string]*podinfo.Info{},
 		events: &recorder{},
