@@ -1,0 +1,166 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+const (
+	namespace = corev1.NamespaceDefault
+	poll      = 20 * time.Millisecond
+	soon      = 20 * time.Second
+)
+
+// cluster is a control plane whose API server asks a GlobalReserve server about bindings.
+type cluster struct {
+	*controlplane.ControlPlane
+	t       *testing.T
+	watcher *clusterload.Watcher
+	server  *clusterload.Server
+	webhook *clusterload.Webhook
+	// naive is the client of somebody who knows nothing of GlobalReserve.
+	naive kubernetes.Interface
+}
+
+// newCluster starts a control plane with so many nodes of 4 CPUs, a server, and its webhook.
+func newCluster(t *testing.T, nodes int, change func(*admissionregistrationv1.MutatingWebhookConfiguration)) *cluster {
+	t.Helper()
+	c := newBareCluster(t, nodes)
+	require.NoError(t, c.webhook.Install(t.Context(), c.ControlPlane, change))
+	return c
+}
+
+// newBareCluster is newCluster without the webhook being installed.
+func newBareCluster(t *testing.T, nodes int) *cluster {
+	t.Helper()
+	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
+	_, err := c.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
+	require.NoError(t, err)
+	c.watcher = clusterload.NewWatcher(c.Client())
+	require.NoError(t, c.watcher.Start(t.Context()))
+	t.Cleanup(c.watcher.Stop)
+	config, err := c.RESTConfig("naive", controlplane.AdminGroup)
+	require.NoError(t, err)
+	c.naive, err = kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	c.webhook, err = clusterload.NewWebhook(c.ControlPlane)
+	require.NoError(t, err)
+	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
+		Binary: os.Getenv("GLOBALRESERVE_BINARY"),
+		Args:   append([]string{"--compare-interval=500ms", "--full-compare-interval=3s"}, c.webhook.Args...),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of the server's log:\n%s", tail(c.server.LogFile(), 20))
+		}
+	})
+	return c
+}
+
+func tail(file string, lines int) string {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// pod is a pod that asks for so many CPUs and has nobody who schedules it but the test.
+func pod(name, cpu string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			SchedulerName: "naive",
+			Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+			}}},
+		},
+	}
+}
+
+func (c *cluster) create(p *corev1.Pod) *corev1.Pod {
+	c.t.Helper()
+	created, err := c.naive.CoreV1().Pods(namespace).Create(c.t.Context(), p, metav1.CreateOptions{})
+	require.NoError(c.t, err)
+	return created
+}
+
+func (c *cluster) bind(ctx context.Context, name, node string) error {
+	return c.naive.CoreV1().Pods(namespace).Bind(ctx, binding(name, node), metav1.CreateOptions{})
+}
+
+func binding(name, node string) *corev1.Binding {
+	return &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}
+}
+
+func (c *cluster) remove(name string) {
+	c.t.Helper()
+	require.NoError(c.t, c.naive.CoreV1().Pods(namespace).Delete(c.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+}
+
+// metric returns the value of one line of the server's metrics, 0 where it is not there.
+func (c *cluster) metric(line string) float64 {
+	for text := range strings.Lines(c.get("/metrics")) {
+		if rest, ok := strings.CutPrefix(text, line+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			require.NoError(c.t, err)
+			return value
+		}
+	}
+	return 0
+}
+
+func (c *cluster) get(path string) string {
+	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.server.URL+path, http.NoBody)
+	require.NoError(c.t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(c.t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(c.t, err)
+	return string(body)
+}
+
+// claims returns the number of claims that are on their way to be bound.
+func (c *cluster) claimsBinding() float64 { return c.metric(`globalreserve_claims{state="Binding"}`) }
+
+func eventually(t *testing.T, within time.Duration, condition func(t *assert.CollectT), what ...any) {
+	t.Helper()
+	require.EventuallyWithT(t, condition, within, poll, what...)
+}
+
+// requireNeverOvercommitted fails if at any event a node had more bound than it offers.
+func (c *cluster) requireNeverOvercommitted() {
+	c.t.Helper()
+	require.NoError(c.t, c.watcher.CatchUp(c.t.Context()))
+	require.Zero(c.t, c.watcher.Gaps())
+	require.Empty(c.t, c.watcher.Violations(), "nodes were overcommitted")
+}
+
+var names atomic.Int64
+
+func unique(prefix string) string { return fmt.Sprintf("%s-%d", prefix, names.Add(1)) }

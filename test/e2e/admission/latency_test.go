@@ -1,0 +1,44 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The webhook may add at most two milliseconds to a binding, in the median. Runs with and without it
+// take turns, so that both see the same machine.
+func TestLatencyOfABinding(t *testing.T) {
+	const rounds, bindings, mostAdded = 5, 150, 2 * time.Millisecond
+	c := newBareCluster(t, 1)
+	ctx := t.Context()
+	measure := func(label string) time.Duration {
+		var took []time.Duration
+		for i := range bindings {
+			name := fmt.Sprintf("%s-%d", label, i)
+			c.create(pod(name, "1m"))
+			start := time.Now()
+			require.NoError(t, c.bind(ctx, name, "node-0"))
+			took = append(took, time.Since(start))
+			c.remove(name)
+		}
+		slices.Sort(took)
+		t.Logf("%s: p50 %v, p95 %v", label, took[len(took)/2], took[len(took)*95/100])
+		return took[len(took)/2]
+	}
+	measure("warm-up")
+	var added []time.Duration
+	for round := range rounds {
+		without := measure(fmt.Sprintf("without-%d", round))
+		require.NoError(t, c.webhook.Install(ctx, c.ControlPlane, nil))
+		with := measure(fmt.Sprintf("with-%d", round))
+		require.NoError(t, c.webhook.Uninstall(ctx, c.ControlPlane))
+		added = append(added, with-without)
+	}
+	slices.Sort(added)
+	t.Logf("the webhook adds %v to a binding (median of %d runs: %v)", added[rounds/2], rounds, added)
+	require.LessOrEqual(t, added[rounds/2], mostAdded)
+}
