@@ -126,7 +126,7 @@ func badGroups() map[string]badRequest {
 		"a scheduler's name with a NUL":    `{"SchedulerName":"s\u0000","Pods":[` + okPod + `],"Nodes":["node-0"]}`,
 		"more pods than the limit":         group(repeated(`{}`, 10_001), okNodes),
 		"more nodes than the limit":        group(okPod, `[`+repeated(`"n"`, 10_001)+`]`),
-		"a durable reservation":            groupWith(`"Durable":true`),
+		"durable neither yes nor no":       groupWith(`"Durable":"perhaps"`),
 		"pods with names only, five times": group(repeated(`{"metadata":{"name":"x"}}`, 5), `[`+repeated(`"node-0"`, 5)+`]`),
 	}
 	all := map[string]badRequest{}
@@ -153,6 +153,8 @@ func badGroups() map[string]badRequest {
 		"a node nobody knows": group(okPod, `["no-such-node"]`),
 		"more than a node":    group(podAsking("cpu", `"1000"`), okNodes),
 		"no such resource":    group(podAsking("example.com/none", `"1"`), okNodes),
+		// The cluster of these tests does not have the kind Reservation.
+		"what cannot be kept": groupWith(`"Durable":true`),
 	} {
 		all["/reserve: "+name] = badRequest{path: "/reserve", body: body, status: http.StatusOK}
 	}
