@@ -164,3 +164,11 @@ func (c *cluster) requireNeverOvercommitted() {
 var names atomic.Int64
 
 func unique(prefix string) string { return fmt.Sprintf("%s-%d", prefix, names.Add(1)) }
+
+// startExtenderScheduler starts a kube-scheduler behind the server's extender.
+func (c *cluster) startExtenderScheduler() {
+	c.t.Helper()
+	config, err := clusterload.SchedulerConfig("default-scheduler.yaml", c.server.URL)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.StartScheduler(c.t.Context(), "default-scheduler", config))
+}
