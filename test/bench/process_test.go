@@ -21,15 +21,15 @@ func cpuTime(pid int) (time.Duration, error) {
 	}
 	// The second field is the command's name in parentheses, which may hold anything.
 	fields := bytes.Fields(content[bytes.LastIndexByte(content, ')')+1:])
-	var ticks time.Duration
+	var ticks int64
 	for _, field := range fields[11:13] {
 		n, err := strconv.ParseInt(string(field), 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("read the times of process %d: %w", pid, err)
 		}
-		ticks += time.Duration(n)
+		ticks += n
 	}
-	return ticks * clockTick, nil
+	return time.Duration(ticks) * clockTick, nil
 }
 
 // memory returns the resident memory of a process in bytes: now, and the most so far.
