@@ -1,0 +1,91 @@
+package durable
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// etcdLimit is the largest value etcd takes with its default settings.
+const etcdLimit = 1536 << 10
+
+// bigGroup is a group of pods that do not exist yet, spread over the nodes.
+func (c *cluster) bigGroup(prefix string, n int, cpu string) *request {
+	pods, nodes := make([]*corev1.Pod, n), make([]string, n)
+	for i := range pods {
+		pods[i] = newPod(fmt.Sprintf("%s-%d", prefix, i), cpu)
+		pods[i].UID = types.UID(fmt.Sprintf("%08d-0000-0000-0000-%012d", i, i))
+		nodes[i] = c.nodes[i%len(c.nodes)]
+	}
+	return groupOn(nodes, pods...)
+}
+
+// TestLargestGroup: 1,000 pods are one object, written once, that etcd takes even when all slots are
+// used; one pod more is refused with the limit.
+func TestLargestGroup(t *testing.T) {
+	c, proxy := newCluster(t, 50, true)
+	created := make(chan int64, 10)
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if isCreate(r) {
+			created <- r.ContentLength
+		}
+		return controlplane.Fault{}
+	})
+	for name, prefix := range map[string]string{"short names": "worker", "as long as a label allows": strings.Repeat("w", 59)} {
+		t.Run(name, func(t *testing.T) {
+			c := c.in(t)
+			answer := c.reserve(c.bigGroup(prefix, v1alpha1.MaxSlots, "1m"))
+			require.Empty(t, answer.Error)
+			sent := <-created
+			require.Empty(t, created, "one write")
+			require.Len(t, c.objects(), 1, "one object")
+			require.Len(t, c.held(), v1alpha1.MaxSlots)
+			reserved := c.stored(answer.Reservation)
+			object := c.objects()[0]
+			require.Len(t, object.Spec.Slots, v1alpha1.MaxSlots)
+			t.Logf("sent %d bytes, stored %d with its status, etcd takes %d", sent, reserved, etcdLimit)
+			fmt.Printf("SUMMARY a group of %d pods with %s: one object, one write of %d bytes, %d bytes in the store with status and records (limit %d)\n",
+				v1alpha1.MaxSlots, name, sent, reserved, etcdLimit)
+			assert.Less(t, reserved, etcdLimit)
+			require.Empty(t, c.unreserve(&request{SchedulerName: scheduler, Reservation: answer.Reservation}).Error)
+		})
+	}
+	proxy.SetFault(nil)
+	var refused restapi.GroupAnswer
+	status, err := c.send(t.Context(), http.MethodPost, "/reserve", c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m"), &refused)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusBadRequest, status)
+	assert.Contains(t, refused.Error, "at most 1000")
+	status, err = c.send(t.Context(), http.MethodPost, "/reserve", c.bigGroup(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m"), &refused)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusBadRequest, status)
+	assert.Contains(t, refused.Error, "etcd takes 1.5 MiB")
+	assert.Empty(t, c.objects())
+	assert.Empty(t, c.held())
+}
+
+// stored returns how many bytes an object has as the API server keeps it, once its status says of
+// each slot where it is.
+func (c *cluster) stored(reservation string) int {
+	c.t.Helper()
+	_, name, _ := strings.Cut(reservation, "/")
+	size := 0
+	c.eventually(soon, func(t *assert.CollectT) {
+		raw, err := c.reservations.GlobalreserveV1alpha1().RESTClient().Get().
+			Namespace(namespace).Resource("reservations").Name(name).DoRaw(c.t.Context())
+		assert.NoError(t, err)
+		assert.Equal(t, v1alpha1.MaxSlots, strings.Count(string(raw), `"state":"Reserved"`))
+		size = len(raw)
+	})
+	return size
+}
