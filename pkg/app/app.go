@@ -151,7 +151,9 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		Store: a.reservations.store(), Durable: a.reservations.Serving,
 	})
 	a.api.Register(router)
-	a.health = &health{synced: func() bool { return a.cache.Synced() && a.reservations.Synced() }}
+	a.health = &health{
+		synced: func() bool { return a.cache.Synced() && a.reservations.Synced() }, observer: a.metrics,
+	}
 	a.health.register(router)
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
 	return a.health.gate(router), nil
@@ -193,6 +195,7 @@ func (a *App) Start(ctx context.Context) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
+	a.health.hold(a.options.BindTimeout)
 	a.expirer.Start()
 	a.wakeups.Start()
 	a.steering.Start()
@@ -243,6 +246,9 @@ func (a *App) Ledger() *ledger.Ledger { return a.ledger }
 // WaitReady returns when all nodes, pods and reservations have been read, or ctx ends.
 func (a *App) WaitReady(ctx context.Context) error {
 	if err := a.reservations.WaitForSync(ctx); err != nil {
+		return err
+	}
+	if err := a.health.waitOpen(ctx); err != nil {
 		return err
 	}
 	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods and reservations are in the ledger")

@@ -65,6 +65,7 @@ func testClients(core kubernetes.Interface) Clients {
 func testOptions() Options {
 	o := DefaultOptions()
 	o.Port = 0
+	o.BindTimeout = 3 * time.Millisecond // how long a start waits for binds before it
 	return o
 }
 
@@ -177,6 +178,24 @@ func TestServerRefusesDecisionsUntilSynced(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	code, _ = get(t, a, "/metrics")
 	assert.Equal(t, http.StatusOK, code)
+}
+
+// A server killed with a bind under way leaves a binding that may be written
+// after the next one has read all pods: until it cannot be any more, nobody may
+// be granted that room.
+func TestServerWaitsForBindsBeforeIt(t *testing.T) {
+	o := testOptions()
+	o.BindTimeout = time.Hour
+	a, _ := startApp(t, o, fake.NewClientset(testNode("a")))
+	require.Eventually(t, func() bool { return a.cache.Synced() && a.reservations.Synced() }, 10*time.Second, 5*time.Millisecond)
+	code, body := get(t, a, "/readyz")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, "may still be under way")
+	_, body = post(t, a, "/bind", "{}")
+	assert.Contains(t, body, "may still be under way")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, a.WaitReady(ctx), context.DeadlineExceeded)
 }
 
 func TestServerStartErrors(t *testing.T) {

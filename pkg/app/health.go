@@ -1,11 +1,15 @@
 package app
 
 import (
+	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/julienschmidt/httprouter"
 
+	"github.com/globalreserve/globalreserve/pkg/binder"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -14,7 +18,39 @@ import (
 // that is not complete yet.
 type health struct {
 	synced   func() bool
+	observer httpjson.Observer
 	stopping atomic.Bool
+	// opens is when bindings that a server before this one had sent have been
+	// written or given up, in Unix nanoseconds: until then the account may lack
+	// a pod that is about to be bound. 0 before Start.
+	opens atomic.Int64
+}
+
+// bindMargin is what a binding may come later than its own time limit: the time
+// from the API server's write to its arrival here.
+const bindMargin = time.Second
+
+// hold keeps decisions back for as long as one request of a bind may take.
+func (h *health) hold(bindTimeout time.Duration) {
+	h.opens.Store(time.Now().Add(binder.RequestTimeout(bindTimeout) + bindMargin).UnixNano())
+}
+
+// open reports whether bindings sent before this server started are settled.
+func (h *health) open() bool {
+	opens := h.opens.Load()
+	return opens != 0 && time.Now().UnixNano() >= opens
+}
+
+// waitOpen returns when open does, or ctx ends.
+func (h *health) waitOpen(ctx context.Context) error {
+	timer := time.NewTimer(time.Until(time.Unix(0, h.opens.Load())))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // ready returns "" once decisions can be made, else why not.
@@ -24,10 +60,16 @@ func (h *health) ready() string {
 		return "the server is stopping; ask again in a moment"
 	case !h.synced():
 		return "the server has not read all nodes and pods yet; ask again in a moment"
+	case !h.open():
+		return "binds of a server before this one may still be under way; ask again in a moment"
 	default:
 		return ""
 	}
 }
+
+// deciding reports whether the account can be decided on. A stopping server goes
+// on: those who ask have been routed to it already.
+func (h *health) deciding() bool { return h.synced() && h.open() }
 
 func (h *health) register(router *httprouter.Router) {
 	alive := func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
@@ -55,21 +97,23 @@ func writeText(w http.ResponseWriter, status int, text string) {
 // and group schedulers read it only from an answer with status 200.
 var errorInBody = map[string]bool{"/filter": true, "/bind": true, "/reserve": true, "/unreserve": true}
 
-// gate refuses what needs the account until it is complete. A stopping server
-// goes on answering: those who ask have been routed to it already.
+// gate refuses what needs the account until it is complete.
 func (h *health) gate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.synced() || exempt(r.URL.Path) {
+		if h.deciding() || exempt(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		refusal := httpjson.Errorf(http.StatusServiceUnavailable, "%s", h.ready())
+		why := h.ready()
 		if errorInBody[r.URL.Path] {
-			httpjson.Write(w, http.StatusOK, map[string]string{"Error": refusal.Message})
+			h.observer.ObserveRequest(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
+			// Empty lists, for clients that read FailedPods before Error.
+			httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "FailedPods": []string{}, "Rejections": []string{}})
 			return
 		}
+		h.observer.ObserveRequest("not-ready", http.StatusServiceUnavailable, 0)
 		w.Header().Set("Retry-After", "1")
-		httpjson.WriteError(w, refusal)
+		httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
 	})
 }
 

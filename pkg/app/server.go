@@ -16,12 +16,14 @@ import (
 
 // Limits of the HTTP server. The idle timeout is longer than kube-scheduler's
 // own (90 s), so that it is never the server that closes a connection the
-// scheduler is about to use.
+// scheduler is about to use. A client that does not read its answer is cut off
+// before a graceful stop would give up on it; streams set deadlines of their own.
 const (
 	maxConnections    = 4096
 	maxHeaderBytes    = 64 << 10
 	readHeaderTimeout = 10 * time.Second
-	readTimeout       = 30 * time.Second
+	readTimeout       = 15 * time.Second
+	writeTimeout      = 20 * time.Second
 	idleTimeout       = 120 * time.Second
 )
 
@@ -45,6 +47,7 @@ func newHTTPServer(handler http.Handler, log logrus.FieldLogger) *httpServer {
 			Handler:           httpjson.Recover(report, handler),
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
+			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 		},
@@ -55,7 +58,7 @@ func newHTTPServer(handler http.Handler, log logrus.FieldLogger) *httpServer {
 // listen opens the port, so that a port that is taken is an error at start. flag
 // is where the port comes from.
 func (s *httpServer) listen(address string, port int, flag string) error {
-	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("cannot serve on port %d (choose another with %s): %w", port, flag, err)
 	}

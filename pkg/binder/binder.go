@@ -65,6 +65,10 @@ const (
 	defaultMaxInFlight = 4096
 )
 
+// RequestTimeout returns how long one request to the API server may take within
+// a bind that may take timeout: there is time for a repeat and a re-read.
+func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
+
 func (o *Options) setDefaults() error {
 	if o.Ledger == nil || o.Client == nil || o.Pods == nil {
 		return errors.New("binder: Options.Ledger, Client and Pods are required")

@@ -192,6 +192,24 @@ func assertOutcome(t *testing.T, want Outcome, err error) {
 	assert.NotEmpty(t, err.Error())
 }
 
+// A live read that finds the pod bound tells the ledger, for the informer is
+// behind and somebody else could be given that room.
+func TestLiveReadOfBoundPodIsCounted(t *testing.T) {
+	for node, outcome := range map[string]Outcome{"a": Bound, "b": BoundElsewhere} {
+		t.Run(node, func(t *testing.T) {
+			p := newPod("p")
+			p.Spec.NodeName = node
+			w := newWorld(t, p)
+			clear(w.cache)
+			assertOutcome(t, outcome, w.bindPod(p, "a"))
+			claim, ok := w.ledger.Claim(w.info(p).Ref)
+			require.True(t, ok)
+			assert.Equal(t, node, claim.Node)
+			assert.Equal(t, ledger.Bound, claim.State)
+		})
+	}
+}
+
 // TestBeforeSending covers what is decided without a POST, and where the pod
 // comes from.
 func TestBeforeSending(t *testing.T) {
@@ -240,6 +258,24 @@ func TestBeforeSending(t *testing.T) {
 				}})
 			},
 			outcome: Bound, posts: 1, gets: 1,
+		},
+		"resized since the informer saw it, and larger than the node": {
+			setup: func(w *world, p *v1.Pod) {
+				p.ResourceVersion = "1"
+				w.cache[key(p)] = w.info(p)
+				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2", resource.MustParse("5")
+				w.recent.Add(w.info(p))
+			},
+			outcome: Refused, reason: ledger.InsufficientResource,
+		},
+		"the informer knows a newer one than filter saw": {
+			setup: func(w *world, p *v1.Pod) {
+				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "1", resource.MustParse("5")
+				w.recent.Add(w.info(p))
+				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2", resource.MustParse("1")
+				w.cache[key(p)] = w.info(p)
+			},
+			outcome: Bound, posts: 1,
 		},
 		"no such pod": {
 			setup: func(w *world, p *v1.Pod) {

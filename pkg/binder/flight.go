@@ -54,15 +54,22 @@ func (b *Binder) bind(f *flight) error {
 }
 
 // find looks the pod up. An informer that does not know the pod, or knows an
-// older one of that name, is behind and proves nothing. A pod that asks for a
-// resource no node had when it was remembered is looked at anew.
+// older one of that name, is behind and proves nothing; so is one whose pod is
+// older than the one the scheduler asked about, which may have been resized
+// since. A pod that asks for a resource no node had when it was remembered is
+// looked at anew.
 func (b *Binder) find(f *flight) (*podinfo.Info, error) {
-	usable := func(info *podinfo.Info) bool { return info.Ref == f.pod && len(info.Request.Unlisted) == 0 }
-	if info, ok := b.o.Pods.Pod(f.pod.Namespace, f.pod.Name); ok && usable(info) {
-		return info, nil
+	var newest *podinfo.Info
+	consider := func(info *podinfo.Info, ok bool) {
+		usable := ok && info.Ref == f.pod && len(info.Request.Unlisted) == 0
+		if usable && (newest == nil || info.ResourceVersion > newest.ResourceVersion) {
+			newest = info
+		}
 	}
-	if info, ok := b.o.Recent.Get(f.pod.UID); ok && usable(info) {
-		return info, nil
+	consider(b.o.Pods.Pod(f.pod.Namespace, f.pod.Name))
+	consider(b.o.Recent.Get(f.pod.UID))
+	if newest != nil {
+		return newest, nil
 	}
 	pod, err := b.get(f)
 	switch {
@@ -76,6 +83,9 @@ func (b *Binder) find(f *flight) (*podinfo.Info, error) {
 	info, err := podinfo.New(b.o.Ledger.Table(), pod)
 	if err != nil {
 		return nil, f.fail(Failed, err)
+	}
+	if info.Bound() {
+		b.o.Ledger.ObservePod(info.Observation()) // the informer is behind: its room must not be granted until it comes
 	}
 	return info, nil
 }
@@ -252,14 +262,14 @@ func suggested(err error) time.Duration {
 }
 
 func (b *Binder) post(f *flight) error {
-	ctx, cancel := context.WithTimeout(b.ctx, b.o.Timeout/3)
+	ctx, cancel := context.WithTimeout(b.ctx, RequestTimeout(b.o.Timeout))
 	defer cancel()
 	f.posted = true
 	return b.o.Client.Bind(ctx, newBinding(f.pod, f.node, f.annotations))
 }
 
 func (b *Binder) get(f *flight) (*v1.Pod, error) {
-	ctx, cancel := context.WithTimeout(b.ctx, b.o.Timeout/3)
+	ctx, cancel := context.WithTimeout(b.ctx, RequestTimeout(b.o.Timeout))
 	defer cancel()
 	pod, err := b.o.Client.Get(ctx, f.pod.Namespace, f.pod.Name)
 	if err == nil && pod == nil {

@@ -15,32 +15,51 @@ func (noReservations) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }
 func (noReservations) Godel(string, string) bool                 { return false }
 
 // Preemptors remembers the pods that fit a node only if preemptible holds ended,
-// as far as the last filter call could tell. Their binds, and no others, may end
-// such holds.
+// as far as filter calls could tell. The binds of those that were allowed to, and
+// no others, may end such holds.
 type Preemptors struct {
 	size int
 
 	mu   sync.Mutex // guards pods
-	pods map[types.UID]struct{}
+	pods map[types.UID]preemptor
+}
+
+type preemptor struct {
+	looks   int // filter calls in a row that found no other room
+	allowed bool
 }
 
 // NewPreemptors returns a Preemptors for at most size pods.
 func NewPreemptors(size int) *Preemptors {
-	return &Preemptors{size: max(size, 1), pods: map[types.UID]struct{}{}}
+	return &Preemptors{size: max(size, 1), pods: map[types.UID]preemptor{}}
 }
 
-// Allow remembers a pod. Where there are too many, another one is forgotten: it
-// will be refused its bind and filtered again.
+// Looked counts a filter call that found no room for a pod but that of
+// preemptible holds, and returns how many there have been since one found other
+// room. Where there are too many pods, another one is forgotten: it will be
+// filtered again.
+func (p *Preemptors) Looked(pod types.UID) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, ok := p.pods[pod]
+	if !ok && len(p.pods) >= p.size {
+		for other := range p.pods {
+			delete(p.pods, other)
+			break
+		}
+	}
+	known.looks++
+	p.pods[pod] = known
+	return known.looks
+}
+
+// Allow lets the bind of a pod that was looked at end holds.
 func (p *Preemptors) Allow(pod types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for other := range p.pods {
-		if len(p.pods) < p.size {
-			break
-		}
-		delete(p.pods, other)
-	}
-	p.pods[pod] = struct{}{}
+	known := p.pods[pod]
+	known.allowed = true
+	p.pods[pod] = known
 }
 
 // Withdraw forgets a pod: it fits without, or it is being bound, or gone.
@@ -54,6 +73,5 @@ func (p *Preemptors) Withdraw(pod types.UID) {
 func (p *Preemptors) Allowed(pod types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, ok := p.pods[pod]
-	return ok
+	return p.pods[pod].allowed
 }

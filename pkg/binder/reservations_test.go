@@ -104,12 +104,16 @@ func TestBindPreemptsOnlyWhereAllowed(t *testing.T) {
 
 func TestPreemptors(t *testing.T) {
 	p := NewPreemptors(2)
-	for _, pod := range []types.UID{"a", "b", "c"} {
-		p.Allow(pod)
+	for _, pod := range []types.UID{"a", "b", "c", "c"} {
+		p.Looked(pod)
 	}
-	assert.True(t, p.Allowed("c"))
 	assert.Len(t, p.pods, 2)
+	assert.Equal(t, 3, p.Looked("c"))
+	assert.False(t, p.Allowed("c"))
+	p.Allow("c")
+	assert.True(t, p.Allowed("c"))
 	p.Withdraw("c")
 	p.Withdraw("none")
 	assert.False(t, p.Allowed("c"))
+	assert.Equal(t, 1, p.Looked("c"))
 }

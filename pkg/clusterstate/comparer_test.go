@@ -171,7 +171,7 @@ func TestComparer(t *testing.T) {
 		},
 		"the pod is on another node than its claim": {
 			spoil: func(_ *testing.T, w *world) {
-				moved := newPodRecord(w.table, aPod("a", 0, on("n2"))).observation()
+				moved := newPodRecord(w.table, aPod("a", 0, on("n2"))).Observation()
 				w.l().ObservePod(moved)
 			},
 			early:  map[Kind]int{WrongNode: 1},
@@ -179,7 +179,7 @@ func TestComparer(t *testing.T) {
 		},
 		"the claim is of another amount": {
 			spoil: func(_ *testing.T, w *world) {
-				w.l().ObservePod(newPodRecord(w.table, aPod("a", 0, on("n1"), asking("3"))).observation())
+				w.l().ObservePod(newPodRecord(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
 			},
 			early:  map[Kind]int{WrongAmount: 1},
 			claims: map[string]string{"a": "Bound n1"},
@@ -196,7 +196,7 @@ func TestComparer(t *testing.T) {
 			spoil: func(_ *testing.T, w *world) {
 				done := aPod("a", 30, on("n1"), inPhase(v1.PodFailed))
 				w.podEvent(done)
-				w.l().ObservePod(newPodRecord(w.table, aPod("a", 31, on("n1"))).observation())
+				w.l().ObservePod(newPodRecord(w.table, aPod("a", 31, on("n1"))).Observation())
 			},
 			early:  map[Kind]int{StaleClaim: 1},
 			claims: map[string]string{"a": "none"},

@@ -141,7 +141,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 			return nil, change, false
 		}
 		// The API server says it is not: a state without a version is taken for new.
-		o := record.observation()
+		o := record.Observation()
 		o.ResourceVersion = 0
 		change.observed = c.ledger.ObservePod(o)
 	}

@@ -186,7 +186,7 @@ func (c *Cache) tellLedger(r *podRecord) ledger.Observed {
 		c.ledger.RemovePod(r.Ref, r.ResourceVersion)
 		return ledger.ObservedNothing
 	case r.Node != "":
-		return c.ledger.ObservePod(r.observation())
+		return c.ledger.ObservePod(r.Observation())
 	default:
 		c.ledger.ObserveUnbound(r.Ref)
 		return ledger.ObservedNothing

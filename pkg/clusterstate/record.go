@@ -111,11 +111,3 @@ func (r *podRecord) bound() bool { return r != nil && r.Bound() }
 
 // older reports whether version a is known to be of an older state than b.
 func older(a, b uint64) bool { return a != 0 && b != 0 && a < b }
-
-// observation is what the ledger is told of a bound pod.
-func (r *podRecord) observation() ledger.PodObservation {
-	return ledger.PodObservation{
-		Pod: r.Ref, Node: r.Node, Request: r.Request, Scheduler: r.Scheduler,
-		Priority: r.Priority, ResourceVersion: r.ResourceVersion, Hold: r.Matched(),
-	}
-}

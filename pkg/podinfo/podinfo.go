@@ -96,3 +96,11 @@ func (i *Info) Placement(node string) ledger.Placement {
 		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Priority: i.Priority,
 	}
 }
+
+// Observation is what the ledger is told of the pod once it is bound.
+func (i *Info) Observation() ledger.PodObservation {
+	return ledger.PodObservation{
+		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler,
+		Priority: i.Priority, ResourceVersion: i.ResourceVersion, Hold: i.Matched(),
+	}
+}
