@@ -19,6 +19,8 @@ import (
 type World struct {
 	Table *resources.Table
 	Now   time.Time
+	// Calm keeps to two nodes that exist and to pods that are there.
+	Calm bool
 
 	lastNode    ledger.NodeObservation
 	incarnation map[string]int // of the pod of each name, counted up as pods are made anew
@@ -69,6 +71,9 @@ func (w *World) Node(t *rapid.T) string {
 	if pick(t, "unknown node", 31) == 30 {
 		return "nowhere"
 	}
+	if w.Calm {
+		return oneOf(t, "node", nodeNames[:2])
+	}
 	return oneOf(t, "node", nodeNames)
 }
 
@@ -77,7 +82,11 @@ func (w *World) Node(t *rapid.T) string {
 func (w *World) Pod(t *rapid.T) ledger.PodRef {
 	name := oneOf(t, "pod", podNames)
 	ref := ledger.PodRef{Namespace: "ns", Name: name}
-	switch turn := w.incarnation[name]; pick(t, "which", 10) {
+	which := pick(t, "which", 10)
+	if w.Calm && pick(t, "odd", 4) > 0 {
+		which = 0
+	}
+	switch turn := w.incarnation[name]; which {
 	case 8, 9:
 		return ref
 	case 6:

@@ -1,11 +1,16 @@
 package ledgertest
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 var (
@@ -54,6 +59,36 @@ func (w *World) Hold(t *rapid.T, observed bool) ledger.Hold {
 		h.Pod = w.Pod(t)
 	}
 	return h
+}
+
+// NewPod draws a pod that is not gone and has no claim, if need be by making it.
+func (w *World) NewPod(t *rapid.T, l *ledger.Ledger) ledger.PodRef {
+	ref := ledger.PodRef{Namespace: "ns", Name: oneOf(t, "pod", podNames)}
+	for range 3 {
+		ref.UID = types.UID(fmt.Sprintf("%s-%d", ref.Name, w.incarnation[ref.Name]))
+		_, claimed := l.Claim(ref)
+		ask := ledger.Placement{Pod: ref, Request: &resources.Request{}}
+		gone := l.AppendFit(nil, &ask, []string{""})[0].Reason == ledger.PodGone
+		if !claimed && !gone {
+			break
+		}
+		w.Next(ref.Name)
+	}
+	return ref
+}
+
+// RoomyNode draws a node with room for several holds.
+func (w *World) RoomyNode(t *rapid.T, name string) ledger.NodeObservation {
+	o := ledger.NodeObservation{Name: name, UID: "u1"}
+	cpu := w.value(t, "cpu", 12)
+	o.Allocatable = []resources.Amount{
+		{Column: resources.CPU, Value: 8 + min(cpu, math.MaxInt64-8)},
+		{Column: resources.Memory, Value: 8 + int64(pick(t, "memory", 12))},
+		{Column: resources.Pods, Value: 4 + int64(pick(t, "pods", 9))},
+	}
+	slices.SortFunc(o.Allocatable, func(a, b resources.Amount) int { return int(a.Column) - int(b.Column) })
+	w.lastNode = o
+	return o
 }
 
 // Deadline draws when something ends: soon, just now, or never.

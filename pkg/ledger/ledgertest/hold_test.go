@@ -1,12 +1,57 @@
 package ledgertest
 
 import (
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
+
+// TestHoldsAgreeWithModel is TestLedgerAgreesWithModel in a world that is kind to
+// holds: nodes come and go rarely, and most pods are new, so that nearly all that
+// is refused is refused for want of room.
+func TestHoldsAgreeWithModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pair := NewPair(ledger.Options{})
+		w := NewWorld(pair.Ledger.Table())
+		w.Calm = true
+		for _, name := range nodeNames[:2] {
+			pair.ObserveNode(w.RoomyNode(t, name))
+		}
+		steps := holdActions(pair, w)
+		confirm := func(t *rapid.T) { settle(t, pair, w, pair.Confirm) }
+		fail := func(t *rapid.T) { settle(t, pair, w, pair.BindFailed) }
+		remove := func(t *rapid.T) { removeClaim(t, pair, w) }
+		steps = append(steps, holdActions(pair, w)...)
+		steps = append(
+			steps, confirm, confirm, confirm, confirm, fail, fail, remove, remove, remove, remove,
+			func(t *rapid.T) { redeem(t, pair, w) },
+			func(t *rapid.T) { redeem(t, pair, w) },
+			func(t *rapid.T) { renew(t, pair, w) },
+			func(t *rapid.T) { observeClaim(t, pair, w) },
+			func(t *rapid.T) { at := w.Placement(t); pair.StartBind(&at, w.Now) },
+			func(t *rapid.T) {
+				if pick(t, "rare", 4) == 3 {
+					pair.ObserveNode(w.RepeatedNode(t))
+					return
+				}
+				pair.ObserveNode(w.RoomyNode(t, oneOf(t, "node", nodeNames[:2])))
+			},
+			func(t *rapid.T) {
+				if pick(t, "rare", 8) == 7 {
+					pair.RemoveNode(w.Node(t))
+				}
+			},
+		)
+		t.Repeat(map[string]func(*rapid.T){
+			"":     func(t *rapid.T) { require.NoError(t, pair.Check()) },
+			"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },
+		})
+	})
+}
 
 // holdActions lists what can happen to holds.
 func holdActions(p *Pair, w *World) []func(*rapid.T) {
@@ -46,6 +91,9 @@ func user(t *rapid.T, p *Pair, w *World) ledger.Placement {
 	h := drawHold(t, p, w)
 	at := w.Placement(t)
 	at.Node, at.Holds = h.Node, append(at.Holds, h.Ref)
+	if pick(t, "new pod", 4) > 0 {
+		at.Pod = w.NewPod(t, p.Ledger)
+	}
 	if h.Pod.Name != "" {
 		at.Pod = w.ExistingPodNamed(t, h.Pod.Name)
 		if h.Pod.UID != "" && rapid.Bool().Draw(t, "the pod itself") {
@@ -62,8 +110,11 @@ func user(t *rapid.T, p *Pair, w *World) ledger.Placement {
 func useHold(t *rapid.T, p *Pair, w *World) {
 	at := user(t, p, w)
 	switch pick(t, "how", 8) {
-	case 5, 6:
+	case 4, 5, 6:
 		plan := w.Plan(t)
+		if pick(t, "with others", 3) > 0 {
+			plan.Placements, plan.DryRun, plan.Without = nil, false, nil
+		}
 		plan.Placements = append(plan.Placements, at)
 		p.Reserve(plan, w.Now)
 	case 7:
@@ -77,6 +128,7 @@ func useHold(t *rapid.T, p *Pair, w *World) {
 // than any hold and wants the room of one, and at times more.
 func preemptHold(t *rapid.T, p *Pair, w *World) {
 	at := w.Placement(t)
+	at.Pod = w.NewPod(t, p.Ledger)
 	h := drawHold(t, p, w)
 	if pick(t, "there", 4) > 0 {
 		at.Node, at.Priority = h.Node, 3
