@@ -1,0 +1,19 @@
+/*
+Package reservations holds the end-to-end tests of the life of Reservation objects: a real API server
+and etcd, and bin/globalreserve with exactly the rights of manifests/base. No scheduler runs here; the
+tests ask the server what schedulers would ask. There is nothing here to import.
+
+	make build controlplane
+	go test ./test/e2e/reservations -v
+
+What lives where:
+
+  - cluster_test.go  the cluster, and what every test asks of it
+  - life_test.go     phases and conditions, ttl, nodes that go, Events, finished objects
+  - bad_test.go      objects written by hand that make no sense
+  - kill_test.go     a server killed again and again under load
+  - load_test.go     that load, and what it knows must hold
+
+How pods come to use the room is in test/e2e/keeproom.
+*/
+package reservations
