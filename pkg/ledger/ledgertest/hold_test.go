@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -22,14 +23,17 @@ func TestHoldsAgreeWithModel(t *testing.T) {
 			pair.ObserveNode(w.RoomyNode(t, name))
 		}
 		steps := holdActions(pair, w)
-		confirm := func(t *rapid.T) { settle(t, pair, w, pair.Confirm) }
-		fail := func(t *rapid.T) { settle(t, pair, w, pair.BindFailed) }
-		remove := func(t *rapid.T) { removeClaim(t, pair, w) }
-		steps = append(steps, holdActions(pair, w)...)
+		steps = append(steps, steps...)
+		steps = append(steps, slices.Repeat([]func(*rapid.T){
+			func(t *rapid.T) { settle(t, pair, w, pair.Confirm) },
+			func(t *rapid.T) { settle(t, pair, w, pair.Confirm) },
+			func(t *rapid.T) { settle(t, pair, w, pair.BindFailed) },
+			func(t *rapid.T) { removeClaim(t, pair, w) },
+			func(t *rapid.T) { removeClaim(t, pair, w) },
+			func(t *rapid.T) { redeem(t, pair, w) },
+		}, 2)...)
 		steps = append(
-			steps, confirm, confirm, confirm, confirm, fail, fail, remove, remove, remove, remove,
-			func(t *rapid.T) { redeem(t, pair, w) },
-			func(t *rapid.T) { redeem(t, pair, w) },
+			steps,
 			func(t *rapid.T) { renew(t, pair, w) },
 			func(t *rapid.T) { observeClaim(t, pair, w) },
 			func(t *rapid.T) { at := w.Placement(t); pair.StartBind(&at, w.Now) },
