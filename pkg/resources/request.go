@@ -103,7 +103,7 @@ func ForBoundPod(t *Table, pod *v1.Pod) Request {
 		if value <= 0 || name == v1.ResourcePods {
 			continue
 		}
-		if col, ok := internCounted(t, name); ok {
+		if col, ok := internCounted(t.InternUse, t, name); ok {
 			amounts = append(amounts, Amount{Column: col, Value: value})
 		}
 	}
@@ -120,7 +120,7 @@ func Allocatable(t *Table, node *v1.Node) []Amount {
 		if value <= 0 {
 			continue
 		}
-		if col, ok := internCounted(t, name); ok {
+		if col, ok := internCounted(t.Intern, t, name); ok {
 			amounts = append(amounts, Amount{Column: col, Value: value})
 		}
 	}
@@ -128,14 +128,14 @@ func Allocatable(t *Table, node *v1.Node) []Amount {
 	return amounts
 }
 
-func internCounted(t *Table, name v1.ResourceName) (Column, bool) {
+func internCounted(intern func(v1.ResourceName) (Column, bool), t *Table, name v1.ResourceName) (Column, bool) {
 	if col, ok := t.Lookup(name); ok {
 		return col, true
 	}
 	if !isCounted(name) {
 		return 0, false
 	}
-	return t.Intern(name)
+	return intern(name)
 }
 
 func sortAmounts(amounts []Amount) {

@@ -24,7 +24,7 @@ func ForRoom(t *Table, room *Room) (Request, error) { return forRoom(room, t.Loo
 
 // ForGrantedRoom is ForRoom for a room that was granted before, when there was
 // a column for everything it names.
-func ForGrantedRoom(t *Table, room *Room) (Request, error) { return forRoom(room, t.Intern) }
+func ForGrantedRoom(t *Table, room *Room) (Request, error) { return forRoom(room, t.InternUse) }
 
 func forRoom(room *Room, column func(v1.ResourceName) (Column, bool)) (Request, error) {
 	req := Request{Amounts: []Amount{{Column: Pods, Value: 1}}}

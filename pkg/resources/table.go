@@ -19,14 +19,21 @@ const (
 	Pods                           // a count; every pod asks for one
 )
 
-// maxColumns bounds a Table. Columns come from nodes and bound pods only, so a
-// cluster would need this many distinct resource names to reach it.
-const maxColumns = 1 << 15
+// maxColumns bounds a Table: every node has a number for each column. Columns
+// come from what nodes offer, so a cluster would need this many distinct
+// resource names to reach it.
+const maxColumns = 1024
+
+// maxUseColumns bounds the columns of resources that only pods name. Whoever may
+// create a pod can set its node and invent resources; kubelets refuse such pods,
+// but the pods exist.
+const maxUseColumns = 128
 
 // Table maps resource names to columns. A name keeps its column for the life of
 // the Table. It is safe for concurrent use; lookups take no lock.
 type Table struct {
-	mu      sync.Mutex // serializes Intern
+	mu      sync.Mutex // serializes Intern; guards used
+	used    int        // columns given to resources that only pods named
 	current atomic.Pointer[columns]
 }
 
@@ -57,9 +64,16 @@ func (t *Table) Lookup(name v1.ResourceName) (Column, bool) {
 // Intern returns the column of name and gives it one if it has none yet. It
 // returns false only when the table is full.
 //
-// Intern is for observations (nodes, bound pods). Decisions use Lookup, so that
-// requests of clients cannot make the table grow.
-func (t *Table) Intern(name v1.ResourceName) (Column, bool) {
+// Intern is for what nodes offer. Decisions use Lookup, so that requests of
+// clients cannot make the table grow.
+func (t *Table) Intern(name v1.ResourceName) (Column, bool) { return t.intern(name, false) }
+
+// InternUse is Intern for what bound pods use. It also returns false where pods
+// have named too many resources that no node has ever offered: a pod's use of
+// those counts for nothing, as no node could be short of them.
+func (t *Table) InternUse(name v1.ResourceName) (Column, bool) { return t.intern(name, true) }
+
+func (t *Table) intern(name v1.ResourceName, use bool) (Column, bool) {
 	if c, ok := t.Lookup(name); ok {
 		return c, true
 	}
@@ -69,8 +83,11 @@ func (t *Table) Intern(name v1.ResourceName) (Column, bool) {
 	if c, ok := old.byName[name]; ok {
 		return c, true
 	}
-	if len(old.names) >= maxColumns {
+	if len(old.names) >= maxColumns || (use && t.used >= maxUseColumns) {
 		return 0, false
+	}
+	if use {
+		t.used++
 	}
 	next := &columns{
 		names:  append(old.names[:len(old.names):len(old.names)], name),

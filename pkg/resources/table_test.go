@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestTable(t *testing.T) {
@@ -44,6 +45,22 @@ func TestTableIsBounded(t *testing.T) {
 	_, ok = table.Intern("example.com/7")
 	assert.True(t, ok)
 	assert.Equal(t, maxColumns, table.Len())
+}
+
+// Pods that name ever new resources, which anybody may create, use up their own
+// share of the columns and leave those of the nodes alone.
+func TestInventedResourcesAreBounded(t *testing.T) {
+	table := NewTable()
+	pod := &v1.Pod{Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}}}}
+	for i := range 20_000 {
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceName(fmt.Sprintf("invented.example.com/%d", i))] = resource.MustParse("1")
+	}
+	request := ForBoundPod(table, pod)
+	assert.Len(t, request.Amounts, 1+maxUseColumns)
+	assert.Equal(t, 4+maxUseColumns, table.Len())
+
+	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{"example.com/gpu": resource.MustParse("2")}}}
+	assert.Len(t, Allocatable(table, node), 1, "what a node offers still gets a column")
 }
 
 // TestTableConcurrently lets many goroutines name the same resources: each name
