@@ -130,3 +130,4 @@ func (quiet) ObserveRequest(string, int, time.Duration)  {}
 func (quiet) ObserveDecision(string, string, string)     {}
 func (quiet) ObserveConflict(string, string)             {}
 func (quiet) Refused(pod *podinfo.Info, revision uint64) {}
+func (quiet) Wake(*podinfo.Info)                         {}

@@ -43,6 +43,8 @@ type Refusals interface {
 	// Refused records that a pod was refused at least one node. revision is the
 	// ledger's from before that was decided.
 	Refused(pod *podinfo.Info, revision uint64)
+	// Wake has a pod tried again whatever is free.
+	Wake(pod *podinfo.Info)
 }
 
 // Reservations says which reserved room pods may use.
@@ -64,6 +66,9 @@ type Steering interface {
 
 // Preemptors remembers the pods whose binds may end preemptible holds.
 type Preemptors interface {
+	// Looked counts a filter call that found no other room, and returns how many
+	// of them there have been in a row.
+	Looked(pod types.UID) int
 	Allow(pod types.UID)
 	Withdraw(pod types.UID)
 }

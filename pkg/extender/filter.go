@@ -53,10 +53,10 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	s := e.scratch.get()
 	defer e.scratch.put(s)
 	revision := e.o.Ledger.Revision()
-	sent := e.decide(pod, names, s)
+	comesBack := e.decide(pod, names, s)
 	result := filterResult{names: names, items: items, verdicts: s.verdicts}
 	httpjson.Write(w, http.StatusOK, &result)
-	if e.report(pod, &result, revision) && !sent {
+	if e.report(pod, &result, revision) && !comesBack {
 		e.o.Refusals.Refused(pod, revision)
 	}
 	return nil

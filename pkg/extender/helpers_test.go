@@ -41,6 +41,7 @@ type world struct {
 	decisions []string // verb scheduler result
 	conflicts []string // scheduler resource
 	refused   []*podinfo.Info
+	woken     []*podinfo.Info
 	revision  uint64 // of the last refusal
 
 	bindFunc func(pod ledger.PodRef, node string) (*podinfo.Info, error)
@@ -89,6 +90,8 @@ func (w *world) Refused(pod *podinfo.Info, revision uint64) {
 	w.refused = append(w.refused, pod)
 	w.revision = revision
 }
+
+func (w *world) Wake(pod *podinfo.Info) { w.woken = append(w.woken, pod) }
 
 func (w *world) ObserveRequest(verb string, code int, _ time.Duration) {
 	w.requests = append(w.requests, fmt.Sprint(verb, " ", code))

@@ -17,19 +17,18 @@ func (e *Extender) placement(pod *podinfo.Info) ledger.Placement {
 	return placement
 }
 
-// decide fills in s.verdicts for a filter call. sent says that the pod was
-// refused all nodes because it will be sent to another one.
-func (e *Extender) decide(pod *podinfo.Info, names []string, s *scratch) (sent bool) {
+// decide fills in s.verdicts for a filter call. comesBack says that the pod was
+// refused all nodes for now only: something has been done to have it tried again.
+func (e *Extender) decide(pod *podinfo.Info, names []string, s *scratch) (comesBack bool) {
 	placement := e.placement(pod)
 	s.verdicts = e.o.Ledger.AppendFit(s.verdicts[:0], &placement, names)
 	if !e.o.Ledger.HasHolds() {
 		return false
 	}
-	if fitsAny(s.verdicts) {
-		e.o.Preemptors.Withdraw(pod.Ref.UID)
-	} else {
-		e.offerPreemptible(&placement, names, s)
+	if !fitsAny(s.verdicts) {
+		return e.offerPreemptible(pod, &placement, names, s)
 	}
+	e.o.Preemptors.Withdraw(pod.Ref.UID)
 	return e.direct(pod, &placement, names, s.verdicts)
 }
 
@@ -37,22 +36,32 @@ func fitsAny(verdicts []ledger.Verdict) bool {
 	return slices.ContainsFunc(verdicts, func(v ledger.Verdict) bool { return v.Reason == ledger.Fits })
 }
 
+// looksBeforePreempting is how many filter calls in a row must find no room for a
+// pod before preemptible holds are offered, where some node has room: it may be
+// one the pod cannot be on, or one the scheduler has just not looked at.
+const looksBeforePreempting = 3
+
 // offerPreemptible takes a second look for a pod that fits none of the nodes: it
 // may fit once preemptible holds of lower priority end. Its bind may end them
-// then.
-func (e *Extender) offerPreemptible(placement *ledger.Placement, names []string, s *scratch) {
+// then. comesBack is decide's.
+func (e *Extender) offerPreemptible(pod *podinfo.Info, placement *ledger.Placement, names []string, s *scratch) (comesBack bool) {
 	short := func(v ledger.Verdict) bool {
 		return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict
 	}
-	uid := placement.Pod.UID
-	if _, claimed := e.o.Ledger.Claim(placement.Pod); claimed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
+	uid := pod.Ref.UID
+	if _, claimed := e.o.Ledger.Claim(pod.Ref); claimed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
 		e.o.Preemptors.Withdraw(uid)
-		return
+		return false
 	}
 	s.second = e.o.Ledger.AppendPreemptingFit(s.second[:0], placement, names)
 	if !fitsAny(s.second) {
 		e.o.Preemptors.Withdraw(uid)
-		return
+		return false
+	}
+	looks := e.o.Preemptors.Looked(uid)
+	if looks < looksBeforePreempting && e.o.Ledger.CountFits(pod.Request) > 0 {
+		e.o.Refusals.Wake(pod)
+		return true
 	}
 	e.o.Preemptors.Allow(uid)
 	for i, v := range s.second {
@@ -60,6 +69,7 @@ func (e *Extender) offerPreemptible(placement *ledger.Placement, names []string,
 			s.verdicts[i] = v
 		}
 	}
+	return false
 }
 
 // direct keeps a pod that could use reserved room on the node that holds it, if
@@ -108,5 +118,6 @@ func (unreserved) Direct(*podinfo.Info, []ledger.UsableHold, []string) (string, 
 func (unreserved) Plan(*podinfo.Info, []ledger.UsableHold, []string) (string, bool) {
 	return "", false
 }
-func (unreserved) Allow(types.UID)    {}
-func (unreserved) Withdraw(types.UID) {}
+func (unreserved) Looked(types.UID) int { return 0 }
+func (unreserved) Allow(types.UID)      {}
+func (unreserved) Withdraw(types.UID)   {}

@@ -25,6 +25,7 @@ type desk struct {
 	elsewhere bool
 	asked     int // how often Direct was
 	allowed   map[types.UID]bool
+	looks     int
 }
 
 func (d *desk) Candidates(*podinfo.Info) []ledger.HoldRef { return d.holds }
@@ -37,6 +38,11 @@ func (d *desk) Direct(*podinfo.Info, []ledger.UsableHold, []string) (string, boo
 func (d *desk) Plan(*podinfo.Info, []ledger.UsableHold, []string) (string, bool) {
 	return d.node, d.node != ""
 }
+
+func (d *desk) Looked(types.UID) int {
+	d.looks++
+	return d.looks
+}
 func (d *desk) Allow(pod types.UID)    { d.allowed[pod] = true }
 func (d *desk) Withdraw(pod types.UID) { d.allowed[pod] = false }
 
@@ -47,7 +53,7 @@ func reserved(t *testing.T) (*world, *desk) {
 	w := newWorld(t)
 	w.scoring = Scoring{ReservationMatch: 10, Resources: []ResourceWeight{{Name: v1.ResourceCPU, Weight: 1}}}
 	d := &desk{allowed: map[types.UID]bool{}}
-	w.Extender.o.Reservations, w.Extender.o.Steering, w.Extender.o.Preemptors = d, d, d
+	w.o.Reservations, w.o.Steering, w.o.Preemptors = d, d, d
 	for _, node := range []string{"a", "b", "c"} {
 		w.node(node, 2000, 8e9)
 	}
@@ -168,6 +174,23 @@ func TestPrioritizePrefersReservedRoom(t *testing.T) {
 	assert.Equal(t, map[string]int64{"a": 5, "b": 10}, scores(), "the room is meant for other pods")
 }
 
+// There is room on a node that the scheduler has not offered. It may be one the pod
+// cannot be on, so that the wait for it ends.
+func TestPreemptibleRoomAfterSomeLooks(t *testing.T) {
+	w, d := reserved(t)
+	pod := newPod("p")
+	pod.Spec.Priority = ptr.To[int32](5)
+	for look := 1; look <= looksBeforePreempting; look++ {
+		var got extenderv1.ExtenderFilterResult
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{"c"}}, &got)
+		offered := look == looksBeforePreempting
+		assert.Equal(t, offered, len(*got.NodeNames) == 1, "look %d", look)
+		assert.Equal(t, offered, d.allowed[pod.UID])
+		assert.Len(t, w.woken, min(look, looksBeforePreempting-1), "it has to be tried again")
+		assert.Empty(t, w.refused, "or the wake-up would wait for room to be freed")
+	}
+}
+
 // Victims are weighed with what the pod may use of reserved room.
 func TestPreemptCountsHolds(t *testing.T) {
 	w, d := reserved(t)
@@ -191,7 +214,7 @@ func TestPreemptCountsHolds(t *testing.T) {
 func BenchmarkFilterBesideHolds(b *testing.B) {
 	w := newWorld(b)
 	d := &desk{allowed: map[types.UID]bool{}}
-	w.Extender.o.Reservations, w.Extender.o.Steering, w.Extender.o.Preemptors = d, d, d
+	w.o.Reservations, w.o.Steering, w.o.Preemptors = d, d, d
 	names := make([]string, 500)
 	for i := range names {
 		names[i] = fmt.Sprintf("node-%04d", i)

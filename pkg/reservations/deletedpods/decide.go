@@ -1,7 +1,6 @@
 package deletedpods
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -124,5 +123,5 @@ func suffixed(pod *podinfo.Info) string {
 	uid := strings.ToLower(strings.ReplaceAll(string(pod.Ref.UID), "_", "-"))
 	uid = uid[:min(len(uid), uidSuffix)]
 	name := pod.Ref.Name[:min(len(pod.Ref.Name), maxName-uidSuffix-1)]
-	return cmp.Or(name, "pod") + "-" + uid
+	return strings.TrimRight(name, ".-") + "-" + uid
 }

@@ -82,16 +82,14 @@ type task struct {
 
 // New returns a Keeper that is not started.
 func New(o Options) *Keeper {
-	return &Keeper{
-		Options: o, now: time.Now,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryFirst, retryMost)),
-		tasks: map[types.NamespacedName]*task{},
-	}
+	return &Keeper{Options: o, now: time.Now, tasks: map[types.NamespacedName]*task{}}
 }
 
-// Start watches Deployments and creates objects until Stop.
+// Start watches Deployments and creates objects until Stop. Keep must not be
+// called before.
 func (k *Keeper) Start() {
+	k.queue = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryFirst, retryMost))
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel
 	k.done.Go(func() { k.Deployments.run(ctx) })
@@ -165,11 +163,12 @@ func (k *Keeper) remember(t *task) {
 	if err := k.Matcher.Set(t.rsv); err != nil {
 		k.log(t).WithError(err).Warn("no pod can match the room of a deleted pod")
 	}
-	k.mu.Lock()
-	k.tasks[t.key()] = t
-	k.mu.Unlock()
-	k.queue.Add(t.key())
 	k.log(t).WithFields(logrus.Fields{"node": t.hold.Node, "ttl": t.ttl.String()}).Info("the room of a deleted pod is kept")
+	key := t.key()
+	k.mu.Lock()
+	k.tasks[key] = t // a worker's from here on
+	k.mu.Unlock()
+	k.queue.Add(key)
 }
 
 func (t *task) key() types.NamespacedName {

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -17,10 +18,14 @@ const (
 	writers      = 4
 	writeTimeout = 5 * time.Second
 	maxFailures  = 5
+	retryFirst   = 200 * time.Millisecond
+	retryMost    = 5 * time.Second
 )
 
-// Start runs the loops until Stop.
+// Start runs the loops until Stop. No pod may be planned before.
 func (s *Steering) Start() {
+	s.queue = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](retryFirst, retryMost))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	wake, unsubscribe := s.Ledger.Subscribe()
@@ -35,6 +40,9 @@ func (s *Steering) Start() {
 
 // Stop ends the loops and waits for them.
 func (s *Steering) Stop() {
+	if s.cancel == nil {
+		return
+	}
 	s.cancel()
 	s.queue.ShutDown()
 	s.done.Wait()

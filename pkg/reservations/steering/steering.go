@@ -84,13 +84,7 @@ type plan struct {
 
 // New returns Steering that is not started.
 func New(o Options) *Steering {
-	return &Steering{
-		Options: o,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](200*time.Millisecond, 5*time.Second)),
-		plans:  map[types.UID]*plan{},
-		byHold: map[ledger.HoldRef]types.UID{},
-	}
+	return &Steering{Options: o, plans: map[types.UID]*plan{}, byHold: map[ledger.HoldRef]types.UID{}}
 }
 
 // Plan chooses one of the holds a pod could be bound with for it, and returns

@@ -94,7 +94,8 @@ func (c *cluster) in(t *testing.T, namespace string) *cluster {
 	return &inner
 }
 
-// nodes adds n nodes of four CPUs that only the pods of this namespace are for.
+// nodes adds n nodes of four CPUs that only the pods of this namespace are for, and waits until pods may be
+// scheduled there.
 func (c *cluster) nodes(n int) []string {
 	c.t.Helper()
 	names, err := c.CreateNodes(c.t.Context(), n, controlplane.NodeTemplate{
@@ -105,6 +106,14 @@ func (c *cluster) nodes(n int) []string {
 		},
 	})
 	require.NoError(c.t, err)
+	c.eventually(late, func(t *assert.CollectT) {
+		list, err := c.Client().CoreV1().Nodes().List(c.t.Context(), metav1.ListOptions{LabelSelector: "pool=" + c.namespace})
+		require.NoError(t, err)
+		assert.Len(t, list.Items, n)
+		for i := range list.Items {
+			assert.Empty(t, list.Items[i].Spec.Taints, list.Items[i].Name)
+		}
+	})
 	return names
 }
 

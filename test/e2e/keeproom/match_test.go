@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 func (c *cluster) createPriorityClass(name string, value int32) {
@@ -84,8 +85,13 @@ func preemptible(c *cluster) {
 	c.awaitRefused("low")
 	c.awaitReservation("spare", v1alpha1.ReservationAvailable)
 
+	// There is room on a node that the pod cannot be on: the server cannot know that at once.
+	_, err := c.CreateNodes(t.Context(), 1, controlplane.NodeTemplate{Prefix: "of-others-"})
+	require.NoError(t, err)
+	started := time.Now()
 	c.create(high("high-2"))
-	pod, _ = c.awaitBound("high-2")
+	pod, at := c.awaitBound("high-2")
+	t.Logf("preempted after %s", at.Sub(started).Round(time.Millisecond))
 	require.Contains(t, nodes[:2], pod.Spec.NodeName)
 	ended := c.awaitReservation("spare", v1alpha1.ReservationPreempted)
 	for _, slot := range ended.Status.Slots {

@@ -1,0 +1,502 @@
+package deletedpods
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var kind = schema.GroupResource{Group: "globalreserve.io", Resource: "reservations"}
+
+// api keeps Reservations; answer says what becomes of the n-th try to create
+// one, counted from 0: whether it is written, and the answer.
+type api struct {
+	mu      sync.Mutex
+	objects map[string]*v1alpha1.Reservation
+	tries   int
+	answer  func(n int, rsv *v1alpha1.Reservation) (written bool, err error)
+}
+
+func (a *api) Create(_ context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	written, err := true, error(nil)
+	if a.answer != nil {
+		written, err = a.answer(a.tries, rsv)
+	}
+	a.tries++
+	if written && a.objects[rsv.Name] != nil {
+		return nil, apierrors.NewAlreadyExists(kind, rsv.Name)
+	}
+	if written {
+		a.objects[rsv.Name] = rsv.DeepCopy()
+	}
+	return rsv, err
+}
+
+func (a *api) Get(_ context.Context, _, name string) (*v1alpha1.Reservation, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if rsv := a.objects[name]; rsv != nil {
+		return rsv, nil
+	}
+	return nil, apierrors.NewNotFound(kind, name)
+}
+
+func (a *api) names() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names := []string{}
+	for name := range a.objects {
+		names = append(names, name)
+	}
+	return names
+}
+
+// world is a Keeper that runs, with a ledger of one node of four CPUs.
+type world struct {
+	*Keeper
+	t        *testing.T
+	ledger   *ledger.Ledger
+	matcher  *matcher.Matcher
+	api      *api
+	metadata *metadatafake.FakeMetadataClient
+	recorder *events.FakeRecorder
+	taken    map[string]bool
+	enabled  bool
+}
+
+func deployment(name string, annotations map[string]string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: annotations, Labels: map[string]string{"much": "else"}},
+	}
+}
+
+func newWorld(t *testing.T, deployments ...runtime.Object) *world {
+	scheme := metadatafake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	log, _ := logtest.NewNullLogger()
+	w := &world{
+		t: t, ledger: ledger.New(ledger.Options{}), matcher: &matcher.Matcher{}, enabled: true, taken: map[string]bool{},
+		api: &api{objects: map[string]*v1alpha1.Reservation{}}, recorder: events.NewFakeRecorder(10),
+		metadata: metadatafake.NewSimpleMetadataClient(scheme, deployments...),
+	}
+	w.ledger.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{
+		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
+	}})
+	watched, err := NewDeployments(w.metadata, log)
+	require.NoError(t, err)
+	w.Keeper = New(Options{
+		Ledger: w.ledger, Store: w.api, Matcher: w.matcher, Deployments: watched, Recorder: w.recorder, Log: log,
+		Enabled: func() bool { return w.enabled },
+		Taken:   func(_, name string) bool { return w.taken[name] },
+		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
+			if asked == 0 {
+				return time.Minute, nil
+			}
+			return asked, nil
+		},
+	})
+	w.Start()
+	return w
+}
+
+// pod is a pod that asks for its room to be kept, for pods of index i.
+func pod(name string, change func(*podinfo.Info)) *podinfo.Info {
+	p := &podinfo.Info{
+		Ref:  ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name)},
+		Node: "n", Scheduler: "s", Priority: 7, Marks: &podinfo.Marks{Keep: podinfo.KeepYes, Index: "i"},
+		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 2000}, {Column: resources.Pods, Value: 1}}},
+	}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+// ofDeployment makes a pod one of Deployment web that says nothing by itself.
+func ofDeployment(p *podinfo.Info) {
+	p.Marks, p.Controller = nil, podinfo.Controller{Kind: "Deployment", Name: "web"}
+}
+
+// remove is the delete event of a pod that was bound.
+func (w *world) remove(p *podinfo.Info) {
+	w.t.Helper()
+	w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Scheduler: p.Scheduler})
+	hold, kept, keep := w.Keep(p)
+	if !keep {
+		w.ledger.RemovePod(p.Ref, 0)
+		return
+	}
+	require.True(w.t, w.ledger.RemovePodHolding(p.Ref, 0, hold))
+	kept()
+}
+
+// candidates are the holds a pod of index i may use.
+func (w *world) candidates() []string {
+	var names []string
+	for _, ref := range w.matcher.Candidates(&podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i"}}) {
+		names = append(names, ref.String())
+	}
+	return names
+}
+
+func (w *world) holds() []string {
+	views, _ := w.ledger.Holds()
+	names := []string{}
+	for _, v := range views {
+		names = append(names, v.Ref.String())
+	}
+	return names
+}
+
+func (w *world) events() []string {
+	var list []string
+	for {
+		select {
+		case e := <-w.recorder.Events:
+			list = append(list, e)
+		default:
+			return list
+		}
+	}
+}
+
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func run(t *testing.T, test func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) { test(t) })
+}
+
+func TestKept(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		w.api.answer = func(int, *v1alpha1.Reservation) (bool, error) {
+			assert.Equal(t, []string{"ns/p/deleted-pod"}, w.candidates(), "pods know of it before it is written")
+			return true, nil
+		}
+		w.remove(pod("p", func(p *podinfo.Info) { p.Marks.TTL, p.Marks.Godel = "90", true }))
+		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
+		synctest.Wait()
+		rsv := w.api.objects["p"]
+		require.NotNil(t, rsv)
+		assert.Equal(t, convert.MadeByDeletedPod, rsv.Labels[convert.MadeByLabel])
+		assert.Equal(t, map[string]string{PodUIDAnnotation: "uid-of-p", v1alpha1.GodelReservationAnnotation: "true"}, rsv.Annotations)
+		assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, rsv.Spec.Consumers)
+		assert.Equal(t, 90*time.Second, rsv.Spec.TTL.Duration)
+		assert.Equal(t, v1alpha1.AllocateOnce, rsv.Spec.AllocatePolicy)
+		assert.Equal(t, "s", rsv.Spec.SchedulerName)
+		assert.EqualValues(t, 7, *rsv.Spec.Priority)
+		assert.True(t, rsv.CreationTimestamp.IsZero(), "the API server's to say")
+		require.Len(t, rsv.Spec.Slots, 1)
+		assert.Equal(t, "n", rsv.Spec.Slots[0].NodeName)
+		assert.EqualValues(t, 2000, rsv.Spec.Slots[0].Requests.Cpu().MilliValue())
+		back, err := convert.Holds(w.ledger.Table(), rsv)
+		require.NoError(t, err)
+		held, _ := w.ledger.Holds()
+		assert.True(t, back[0].Request.Equal(held[0].Request), "the object says what is held")
+		assert.Equal(t, back[0].Ref, held[0].Ref)
+		assert.True(t, w.matcher.Godel("ns", "p"))
+		assert.WithinDuration(t, time.Now().Add(90*time.Second), held[0].Deadline, time.Second)
+		assert.Empty(t, w.events())
+		assert.Empty(t, w.tasks)
+	})
+}
+
+func TestWithoutIndexAndController(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		w.remove(pod("p", func(p *podinfo.Info) { p.Marks.Index = "" }))
+		synctest.Wait()
+		assert.Equal(t, &v1alpha1.PodReference{Name: "p"}, w.api.objects["p"].Spec.Slots[0].Pod)
+		_, ok := w.ledger.HoldFor(ledger.PodRef{Namespace: "ns", Name: "p", UID: "another"})
+		assert.True(t, ok)
+	})
+}
+
+func TestNotKept(t *testing.T) {
+	tests := map[string]func(w *world) *podinfo.Info{
+		"nobody asks":                 func(*world) *podinfo.Info { return pod("p", func(p *podinfo.Info) { p.Marks = nil }) },
+		"no Reservations can be made": func(w *world) *podinfo.Info { w.enabled = false; return pod("p", nil) },
+		"its Deployment does not ask": func(*world) *podinfo.Info { return pod("p", ofDeployment) },
+		"its StatefulSet cannot ask": func(*world) *podinfo.Info {
+			return pod("p", func(p *podinfo.Info) { ofDeployment(p); p.Controller.Kind = "StatefulSet" })
+		},
+		"it was deleted for another pod": func(*world) *podinfo.Info { return pod("p", func(p *podinfo.Info) { p.Preempted = true }) },
+	}
+	for name, setup := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t, deployment("web", map[string]string{"globalreserve.io/reservation-ttl": "1m"}))
+				defer w.Stop()
+				synctest.Wait()
+				w.remove(setup(w))
+				assert.Empty(t, w.holds())
+				pass(time.Minute)
+				assert.Zero(t, w.api.tries)
+				assert.Empty(t, w.candidates())
+			})
+		})
+	}
+}
+
+// What the Deployment says counts as it is when the pod is gone, read live.
+func TestDeployment(t *testing.T) {
+	asks := map[string]string{"globalreserve.io/reservation": "true", "globalreserve.io/reservation-ttl": "10m"}
+	tests := map[string]struct {
+		live  *metav1.PartialObjectMetadata // nil: as it was watched
+		gone  bool
+		fails int
+		want  time.Duration // of the object; 0: none
+	}{
+		"asks":                      {want: 10 * time.Minute},
+		"asks for another ttl now":  {live: deployment("web", map[string]string{"globalreserve.io/reservation": "true", "globalreserve.io/reservation-ttl": "20m"}), want: 20 * time.Minute},
+		"does not ask any more":     {live: deployment("web", nil)},
+		"says false now":            {live: deployment("web", map[string]string{"globalreserve.io/reservation": "false"})},
+		"is gone":                   {gone: true},
+		"cannot be read for a time": {fails: 3, want: 10 * time.Minute},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t, deployment("web", asks))
+				defer w.Stop()
+				synctest.Wait()
+				w.metadata.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if tt.fails--; tt.fails >= 0 {
+						return true, nil, errors.New("not now")
+					}
+					if tt.gone {
+						return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "web")
+					}
+					return tt.live != nil, tt.live, nil
+				})
+				w.remove(pod("p", ofDeployment))
+				assert.Len(t, w.holds(), 1, "at once, by what was watched")
+				pass(5 * time.Second)
+				if tt.want == 0 {
+					assert.Empty(t, w.holds())
+					assert.Empty(t, w.api.names())
+					return
+				}
+				require.Equal(t, []string{"p"}, w.api.names())
+				rsv := w.api.objects["p"]
+				assert.Equal(t, tt.want, rsv.Spec.TTL.Duration)
+				assert.Equal(t, "web", rsv.Spec.Consumers.Controller.Name)
+				views, _ := w.ledger.Holds()
+				assert.WithinDuration(t, time.Now().Add(tt.want), views[0].Deadline, 10*time.Second)
+			})
+		})
+	}
+}
+
+func TestOnlyMarksAreKeptOfDeployments(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, deployment("web", map[string]string{"godel.bytedance.com/reservation": "true", "kubectl.kubernetes.io/last-applied-configuration": "long"}))
+		defer w.Stop()
+		synctest.Wait()
+		assert.Equal(t, &podinfo.Marks{Keep: podinfo.KeepYes, Godel: true}, w.Deployments.marks("ns", "web"))
+		assert.Nil(t, w.Deployments.marks("other", "web"))
+		obj, _, err := w.Deployments.informer.GetStore().GetByKey("ns/web")
+		require.NoError(t, err)
+		kept := obj.(*metav1.PartialObjectMetadata)
+		assert.Equal(t, map[string]string{"godel.bytedance.com/reservation": "true"}, kept.Annotations)
+		assert.Empty(t, kept.Labels)
+	})
+}
+
+func TestCreating(t *testing.T) {
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	forbidden := apierrors.NewForbidden(kind, "p", errors.New("the namespace is going"))
+	always := func(written bool, err error) func(int, *v1alpha1.Reservation) (bool, error) {
+		return func(int, *v1alpha1.Reservation) (bool, error) { return written, err }
+	}
+	first := func(n int, written bool, err error) func(int, *v1alpha1.Reservation) (bool, error) {
+		return func(k int, _ *v1alpha1.Reservation) (bool, error) {
+			if k < n {
+				return written, err
+			}
+			return true, nil
+		}
+	}
+	tests := map[string]struct {
+		answer  func(int, *v1alpha1.Reservation) (bool, error)
+		objects []string
+		holds   []string
+		events  int
+	}{
+		"at once":                {nil, []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
+		"the API server is away": {first(3, false, apierrors.NewInternalError(errors.New("no"))), []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
+		"the answer is lost":     {first(1, true, reset), []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
+		"the request is lost":    {first(2, false, reset), []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
+		"it is refused for good": {always(false, forbidden), []string{}, []string{}, 1},
+		"it is never known":      {always(false, reset), []string{}, []string{}, 0},
+		"it is refused after a while": {func(n int, _ *v1alpha1.Reservation) (bool, error) {
+			if n < 3 {
+				return false, reset
+			}
+			return false, forbidden
+		}, []string{}, []string{}, 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t)
+				defer w.Stop()
+				w.api.answer = tt.answer
+				w.remove(pod("p", nil))
+				pass(30 * time.Second)
+				if name == "it is never known" {
+					assert.Len(t, w.holds(), 1, "as long as it lasts")
+					w.ledger.Expire(time.Now().Add(time.Hour))
+					pass(time.Minute)
+				}
+				assert.Equal(t, tt.objects, w.api.names())
+				assert.Equal(t, tt.holds, w.holds())
+				assert.Len(t, w.events(), tt.events)
+				assert.Len(t, w.candidates(), len(tt.holds))
+				assert.Empty(t, w.tasks)
+			})
+		})
+	}
+}
+
+// A hold that is used up, or given back by somebody, needs no object.
+func TestUsedUpBeforeItsObject(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		blocked := make(chan struct{})
+		w.api.answer = func(n int, _ *v1alpha1.Reservation) (bool, error) {
+			<-blocked
+			return false, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+		w.remove(pod("p", nil))
+		synctest.Wait()
+		back := pod("back", nil)
+		placement := back.Placement("n")
+		placement.Holds = []ledger.HoldRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
+		grant, rejection := w.ledger.StartBind(&placement, time.Now())
+		require.Nil(t, rejection)
+		require.Equal(t, "ns/p/deleted-pod", grant.Hold.String())
+		require.True(t, w.ledger.Confirm(back.Ref, "n"))
+		close(blocked)
+		pass(time.Minute)
+		assert.Equal(t, 1, w.api.tries)
+		assert.Empty(t, w.candidates())
+		assert.Empty(t, w.tasks)
+	})
+}
+
+func TestNamesThatAreTaken(t *testing.T) {
+	others := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
+	suffix := "p-uid-of-p"
+	tests := map[string]struct {
+		setup   func(w *world)
+		objects []string
+		holds   []string
+		events  int
+	}{
+		"known before": {
+			func(w *world) { w.taken["p"] = true }, []string{suffix}, []string{"ns/" + suffix + "/deleted-pod"}, 0,
+		},
+		"by a hold": {
+			func(w *world) {
+				w.ledger.ObserveHold(ledger.Hold{Ref: ledger.HoldRef{Namespace: "ns", Name: "p", Slot: "x"}, Node: "n", Request: pod("p", nil).Request})
+			}, []string{suffix}, []string{"ns/p/x", "ns/" + suffix + "/deleted-pod"}, 0,
+		},
+		"found when it is created": {
+			func(w *world) { w.api.objects["p"] = others.DeepCopy() },
+			[]string{"p", suffix},
+			[]string{"ns/" + suffix + "/deleted-pod"},
+			0,
+		},
+		"all of them": {
+			func(w *world) { w.api.objects["p"], w.api.objects[suffix] = others.DeepCopy(), others.DeepCopy() },
+			[]string{"p", suffix},
+			[]string{},
+			1,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t)
+				defer w.Stop()
+				tt.setup(w)
+				w.remove(pod("p", nil))
+				pass(10 * time.Second)
+				assert.ElementsMatch(t, tt.objects, w.api.names())
+				assert.ElementsMatch(t, tt.holds, w.holds())
+				assert.Len(t, w.events(), tt.events)
+				require.NoError(t, w.ledger.CheckInvariants())
+				assert.Empty(t, w.tasks)
+			})
+		})
+	}
+}
+
+func TestBadTTL(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		w.remove(pod("p", func(p *podinfo.Info) { p.Marks.TTL = "soon" }))
+		synctest.Wait()
+		assert.Equal(t, time.Minute, w.api.objects["p"].Spec.TTL.Duration)
+		list := w.events()
+		require.Len(t, list, 1)
+		assert.Contains(t, list[0], `Warning InvalidReservationTTL annotation globalreserve.io/reservation-ttl: "soon" is no duration`)
+	})
+}
+
+// Many pods of a StatefulSet go and come back under their names.
+func TestManyAtOnce(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 4_000_000}, {Column: resources.Pods, Value: 1000},
+		}})
+		for i := range 500 {
+			name := "p-" + string(rune('a'+i%26)) + "-" + time.Duration(i).String()
+			w.remove(pod(name, nil))
+		}
+		pass(time.Second)
+		assert.Len(t, w.api.names(), 500)
+		assert.Len(t, w.candidates(), 500)
+		require.NoError(t, w.ledger.CheckInvariants())
+	})
+}
