@@ -1,0 +1,160 @@
+package reservations
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+const (
+	kills     = 30
+	killNodes = 10
+	// lateExpiry is how long after its expiresAt an object may still be Available for us to read.
+	lateExpiry = 3 * time.Second
+)
+
+// TestKilledAgainAndAgain kills the server at random moments of a load of reserves, binds, deletes
+// and expiries. After each start it must hold what the API server says and what it acknowledged, and
+// nothing else; no node may ever have more bound than it offers.
+func TestKilledAgainAndAgain(t *testing.T) {
+	c := newCluster(t, "--finished-reservation-ttl=5s")
+	l := newLoad(c, c.nodes(killNodes))
+	ctx, stop := context.WithCancel(t.Context())
+	finished := make(chan error, 1)
+	go func() { finished <- l.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-finished)
+	})
+	for kill := range kills {
+		<-time.After(time.Duration(100+rand.IntN(600)) * time.Millisecond)
+		require.NoError(t, c.server.Kill())
+		require.NoError(t, c.server.Start(t.Context()))
+		func() {
+			l.running.Lock() // nothing is under way while both sides are compared
+			defer l.running.Unlock()
+			c.eventually(soon, func(t *assert.CollectT) {
+				assert.Empty(t, l.differences(t), "after start %d", kill+1)
+			})
+		}()
+		l.requireKept()
+		require.Empty(t, c.watcher.Violations())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Logf("done beside %d kills: %v", kills, l.done)
+	for deed, count := range l.done {
+		assert.Greater(t, count, kills, "%s: too few to prove anything", deed)
+	}
+}
+
+// differences tells in which the server's ledger differs from what it must be.
+func (l *load) differences(t require.TestingT) []string {
+	pods, err := l.Client().CoreV1().Pods("").List(l.t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	objects, err := l.versioned.GlobalreserveV1alpha1().Reservations("").List(l.t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var held restapi.ReservationsAnswer
+	l.ask(t, "/v1/reservations?limit=1000", &held)
+	require.Empty(t, held.Continue)
+	slots := map[string]restapi.Slot{}
+	rooms := map[string]string{}
+	for _, r := range held.Reservations {
+		for _, slot := range r.Slots {
+			slots[r.Namespace+"/"+r.Name+"/"+slot.Name] = slot
+			if slot.Pod != "" {
+				rooms[slot.Pod] = slot.Node
+			}
+		}
+	}
+	found := l.claimDifferences(t, pods.Items)
+	found = append(found, slotDifferences(objects.Items, slots)...)
+	unbound := map[string]bool{}
+	for i := range pods.Items {
+		unbound[pods.Items[i].Name] = pods.Items[i].Spec.NodeName == ""
+	}
+	for pod, node := range l.promised(unbound) {
+		if rooms[pod] != node {
+			found = append(found, fmt.Sprintf("%s was promised room on %s, it has some on %q", pod, node, rooms[pod]))
+		}
+	}
+	return found
+}
+
+// claimDifferences compares the claims with the bound pods, and looks for nodes that promise too much.
+func (l *load) claimDifferences(t require.TestingT, pods []corev1.Pod) (found []string) {
+	var claims restapi.ClaimsAnswer
+	l.ask(t, "/v1/claims?limit=1000", &claims)
+	require.Empty(t, claims.Continue)
+	var nodes restapi.NodesAnswer
+	l.ask(t, "/v1/nodes?limit=1000", &nodes)
+	on := map[string]string{}
+	for _, claim := range claims.Claims {
+		if claim.State != "Bound" {
+			found = append(found, fmt.Sprintf("a claim nobody asked for since the start: %+v", claim))
+		}
+		on[claim.UID] = claim.Node
+	}
+	for i := range pods {
+		if node := pods[i].Spec.NodeName; on[string(pods[i].UID)] != node {
+			found = append(found, fmt.Sprintf("%s is on %q, its claim on %q", pods[i].Name, node, on[string(pods[i].UID)]))
+		}
+		delete(on, string(pods[i].UID))
+	}
+	for uid, node := range on {
+		found = append(found, fmt.Sprintf("a claim on %s of a pod that is gone: %s", node, uid))
+	}
+	for _, node := range nodes.Nodes {
+		if node.Overcommitted {
+			found = append(found, fmt.Sprintf("more is promised than there is: %+v", node))
+		}
+	}
+	return found
+}
+
+// slotDifferences compares what objects say they hold with what is held.
+func slotDifferences(objects []v1alpha1.Reservation, slots map[string]restapi.Slot) (found []string) {
+	for i := range objects {
+		rsv := &objects[i]
+		status := &rsv.Status
+		if at := status.ExpiresAt; status.Phase == v1alpha1.ReservationAvailable && at != nil && time.Since(at.Time) > lateExpiry {
+			found = append(found, fmt.Sprintf("%s should have expired at %s", rsv.Name, at))
+		}
+		if status.Phase == "" {
+			found = append(found, rsv.Name+" has no status yet")
+		}
+		for k := range status.Slots {
+			slot := &status.Slots[k]
+			shared := rsv.Spec.AllocatePolicy != v1alpha1.AllocateOnce
+			name := rsv.Namespace + "/" + rsv.Name + "/" + slot.Name
+			got, held := slots[name]
+			delete(slots, name)
+			want := status.Phase == v1alpha1.ReservationAvailable &&
+				(slot.State == v1alpha1.SlotReserved || (shared && slot.State == v1alpha1.SlotConsumed))
+			switch {
+			case want != held:
+				found = append(found, fmt.Sprintf("%s is %s %s, and held: %t", name, status.Phase, slot.State, held))
+			case held && got.Node != slot.NodeName:
+				found = append(found, fmt.Sprintf("%s is on %s, and held on %s", name, slot.NodeName, got.Node))
+			case held && (status.ExpiresAt == nil || !status.ExpiresAt.Time.Equal(got.ExpiresAt)):
+				found = append(found, fmt.Sprintf("%s expires at %s, in the ledger at %s", name, status.ExpiresAt, got.ExpiresAt))
+			case held && len(got.Consumers) != len(slot.Pods):
+				found = append(found, fmt.Sprintf("%s is used by %v, in the ledger by %v", name, slot.Pods, got.Consumers))
+			}
+		}
+	}
+	for name := range slots {
+		found = append(found, name+" is held for no object")
+	}
+	return found
+}

@@ -1,0 +1,276 @@
+package reservations
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+// load is what users and schedulers do, all at once, to a server that may be killed at any moment.
+type load struct {
+	*cluster
+	nodes []string
+	// running is held for reading by every deed, so that whoever writes sees none half done.
+	running sync.RWMutex
+
+	mu     sync.Mutex
+	count  int
+	groups map[string]*promise // acknowledged and not given back, by namespace/name of the object
+	bound  []*corev1.Pod
+	broken []string // promises that were not kept
+	done   map[string]int
+}
+
+// promise is a group that /reserve answered for.
+type promise struct {
+	pods    []*corev1.Pod
+	nodes   []string
+	expires time.Time
+}
+
+const (
+	workers = 6
+	// deedTimeout is how long one deed may take: the server may be gone.
+	deedTimeout = 5 * time.Second
+	// mostBound is how many bound pods there are before each deed deletes one instead.
+	mostBound = 60
+)
+
+func newLoad(c *cluster, nodes []string) *load {
+	return &load{cluster: c, nodes: nodes, groups: map[string]*promise{}, done: map[string]int{}}
+}
+
+// run goes on until ctx ends.
+func (l *load) run(ctx context.Context) error {
+	deeds := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"reserve a group", l.reserveGroup}, {"reserve a group", l.reserveGroup},
+		{"bind a group", l.bindGroup}, {"bind a group", l.bindGroup},
+		{"unreserve a group", l.unreserveGroup},
+		{"create an object", l.createObject}, {"delete an object", l.deleteObject},
+		{"bind a consumer", l.bindConsumer}, {"bind a consumer", l.bindConsumer},
+		{"delete a pod", l.deletePod},
+	}
+	var group errgroup.Group
+	for range workers {
+		group.Go(func() error {
+			for ctx.Err() == nil {
+				deed := deeds[rand.IntN(len(deeds))]
+				if l.tooMany() {
+					deed = deeds[len(deeds)-1]
+				}
+				if l.deed(ctx, deed.do) == nil {
+					l.mu.Lock()
+					l.done[deed.name]++
+					l.mu.Unlock()
+				} else if ctx.Err() == nil {
+					<-time.After(10 * time.Millisecond) // the server is gone for a moment
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (l *load) tooMany() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.bound) > mostBound
+}
+
+func (l *load) deed(ctx context.Context, do func(context.Context) error) error {
+	l.running.RLock()
+	defer l.running.RUnlock()
+	ctx, cancel := context.WithTimeout(ctx, deedTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+func (l *load) name(prefix string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count++
+	return fmt.Sprintf("%s-%d", prefix, l.count)
+}
+
+func (l *load) node() string { return l.nodes[rand.IntN(len(l.nodes))] }
+
+// pod creates a pod of a quarter of a CPU to one and a quarter.
+func (l *load) pod(ctx context.Context, prefix, index string) (*corev1.Pod, error) {
+	pod := l.newPod(l.name(prefix), fmt.Sprintf("%dm", 250+rand.IntN(1000)), index)
+	return l.Client().CoreV1().Pods(l.namespace).Create(ctx, pod, metav1.CreateOptions{})
+}
+
+// groupRequest is the body of /reserve and /unreserve.
+type groupRequest struct {
+	SchedulerName string
+	Pods          []*corev1.Pod `json:",omitempty"`
+	Nodes         []string      `json:",omitempty"`
+	TTLSeconds    int64         `json:",omitempty"`
+	RequestID     string        `json:",omitempty"`
+	Reservation   string        `json:",omitempty"`
+}
+
+func (l *load) reserveGroup(ctx context.Context) error {
+	request := groupRequest{
+		SchedulerName: "nobody", RequestID: l.name("request"), TTLSeconds: []int64{2, 4, 60}[rand.IntN(3)],
+	}
+	for range 1 + rand.IntN(3) {
+		pod, err := l.pod(ctx, "group", "")
+		if err != nil {
+			return err
+		}
+		request.Pods, request.Nodes = append(request.Pods, pod), append(request.Nodes, l.node())
+	}
+	var answer restapi.GroupAnswer
+	err := l.post(ctx, "/reserve", request, &answer)
+	if err != nil || answer.Error != "" || len(answer.FailedPods) > 0 {
+		for _, pod := range request.Pods {
+			_ = l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+		}
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.groups[answer.Reservation] = &promise{pods: request.Pods, nodes: request.Nodes, expires: answer.ExpiresAt}
+	return nil
+}
+
+// takeGroup removes one of the promises that are still good, and returns it.
+func (l *load) takeGroup() (name string, p *promise) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, p := range l.groups {
+		delete(l.groups, name)
+		if time.Until(p.expires) > time.Second {
+			return name, p
+		}
+	}
+	return "", nil
+}
+
+// bindGroup redeems a promise: every pod must be bound where it has its room.
+func (l *load) bindGroup(ctx context.Context) error {
+	name, p := l.takeGroup()
+	if p == nil {
+		return nil
+	}
+	for i, pod := range p.pods {
+		refusal, err := l.tryBind(ctx, pod, p.nodes[i])
+		if err != nil {
+			l.mu.Lock()
+			l.groups[name] = &promise{pods: p.pods[i:], nodes: p.nodes[i:], expires: p.expires}
+			l.mu.Unlock()
+			return err
+		}
+		l.mu.Lock()
+		switch {
+		case refusal == "":
+			l.bound = append(l.bound, pod)
+		case strings.Contains(refusal, "too little") && time.Now().Before(p.expires):
+			l.broken = append(l.broken, fmt.Sprintf("%s, promised until %s: %s", name, p.expires, refusal))
+		}
+		l.mu.Unlock()
+	}
+	return nil
+}
+
+func (l *load) unreserveGroup(ctx context.Context) error {
+	name, p := l.takeGroup()
+	if p == nil {
+		return nil
+	}
+	var answer restapi.GroupAnswer
+	return l.post(ctx, "/unreserve", groupRequest{SchedulerName: "nobody", Reservation: name}, &answer)
+}
+
+// createObject makes an object as people do, for pods of an index.
+func (l *load) createObject(ctx context.Context) error {
+	policy := []string{"Once", "Aligned", "Restricted"}[rand.IntN(3)]
+	body := fmt.Sprintf(`{apiVersion: globalreserve.io/v1alpha1, kind: Reservation, metadata: {name: %s}, spec: {
+		ttl: %ds, allocatePolicy: %s, consumers: {index: i%d}, slots: [{name: a, requests: {cpu: %dm}}, {name: b, nodeName: %s, requests: {cpu: %dm}}]}}`,
+		l.name("object"), []int{2, 4, 60}[rand.IntN(3)], policy, rand.IntN(3), 250+rand.IntN(1000), l.node(), 250+rand.IntN(1000))
+	return l.versioned.GlobalreserveV1alpha1().RESTClient().Post().Namespace(l.namespace).Resource("reservations").
+		SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(ctx).Error()
+}
+
+// deleteObject deletes one of the objects that people made.
+func (l *load) deleteObject(ctx context.Context) error {
+	list, err := l.reservations().List(ctx, metav1.ListOptions{LabelSelector: "!globalreserve.io/made-by"})
+	if err != nil || len(list.Items) < 10 {
+		return err
+	}
+	return l.reservations().Delete(ctx, list.Items[rand.IntN(len(list.Items))].Name, metav1.DeleteOptions{})
+}
+
+// bindConsumer binds a pod that may use the room of objects, wherever there is room.
+func (l *load) bindConsumer(ctx context.Context) error {
+	pod, err := l.pod(ctx, "consumer", fmt.Sprintf("i%d", rand.IntN(3)))
+	if err != nil {
+		return err
+	}
+	for range 3 {
+		refusal, err := l.tryBind(ctx, pod, l.node())
+		if err != nil {
+			return err // it may be bound or not; nobody needs to know
+		}
+		if refusal == "" {
+			l.mu.Lock()
+			l.bound = append(l.bound, pod)
+			l.mu.Unlock()
+			return nil
+		}
+	}
+	return l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+}
+
+func (l *load) deletePod(ctx context.Context) error {
+	l.mu.Lock()
+	if len(l.bound) == 0 {
+		l.mu.Unlock()
+		return nil
+	}
+	i := rand.IntN(len(l.bound))
+	pod := l.bound[i]
+	l.bound = append(l.bound[:i], l.bound[i+1:]...)
+	l.mu.Unlock()
+	return l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+}
+
+// promised lists the pods that must have their room now, and where: they are acknowledged, and
+// neither bound nor given back nor about to expire.
+func (l *load) promised(unbound map[string]bool) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rooms := map[string]string{}
+	for _, p := range l.groups {
+		if time.Until(p.expires) < time.Second {
+			continue
+		}
+		for i, pod := range p.pods {
+			if unbound[pod.Name] {
+				rooms[pod.Name] = p.nodes[i]
+			}
+		}
+	}
+	return rooms
+}
+
+func (l *load) requireKept() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.Empty(l.t, l.broken, "acknowledged room was lost")
+}
