@@ -56,6 +56,27 @@ func (r *Request) Equal(o *Request) bool {
 	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) && slices.Equal(r.Ports, o.Ports)
 }
 
+// Relisted returns the request with every resource in its column that has one by
+// now; it is r itself where nothing is new. A request made before any node
+// offered a resource has it unlisted, and whoever keeps the request keeps it so.
+func (r *Request) Relisted(t *Table) *Request {
+	listed := func(u NamedAmount) bool { _, ok := t.Lookup(u.Name); return ok }
+	if !slices.ContainsFunc(r.Unlisted, listed) {
+		return r
+	}
+	fresh := *r
+	fresh.Amounts, fresh.Unlisted = slices.Clone(r.Amounts), nil
+	for _, u := range r.Unlisted {
+		if column, ok := t.Lookup(u.Name); ok {
+			fresh.Amounts = append(fresh.Amounts, Amount{Column: column, Value: u.Value})
+		} else {
+			fresh.Unlisted = append(fresh.Unlisted, u)
+		}
+	}
+	sortAmounts(fresh.Amounts)
+	return &fresh
+}
+
 // ForIncomingPod returns the request of a pod that has no node yet, from its
 // spec alone, the way kube-scheduler's NodeResourcesFit computes it. It returns
 // an error that names the field when a quantity is negative or has no int64.
@@ -77,7 +98,7 @@ func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
 		}
 		if col, ok := t.Lookup(name); ok {
 			amounts = append(amounts, Amount{Column: col, Value: value})
-		} else if isCounted(name) {
+		} else if t.counts(name) {
 			req.Unlisted = append(req.Unlisted, NamedAmount{Name: name, Value: value})
 		}
 	}
@@ -132,7 +153,7 @@ func internCounted(intern func(v1.ResourceName) (Column, bool), t *Table, name v
 	if col, ok := t.Lookup(name); ok {
 		return col, true
 	}
-	if !isCounted(name) {
+	if !t.counts(name) {
 		return 0, false
 	}
 	return intern(name)

@@ -300,3 +300,24 @@ func TestToleratesUnschedulable(t *testing.T) {
 		})
 	}
 }
+
+// A request is kept with its pod, and nodes that offer what it names come later.
+func TestRelisted(t *testing.T) {
+	table := NewTable()
+	req, err := ForIncomingPod(table, &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
+		container("main", list("cpu", "1", "example.com/gpu", "2", "example.com/fpga", "3")),
+	}}})
+	require.NoError(t, err)
+	require.Len(t, req.Unlisted, 2)
+	assert.Same(t, &req, req.Relisted(table), "nothing is new")
+	before := req
+	column, ok := table.Intern("example.com/gpu")
+	require.True(t, ok)
+	fresh := req.Relisted(table)
+	assert.EqualValues(t, 2, fresh.Value(column))
+	assert.Equal(t, []NamedAmount{{Name: "example.com/fpga", Value: 3}}, fresh.Unlisted)
+	assert.Equal(t, before, req, "the request is shared and stays as it was")
+	for i := 1; i < len(fresh.Amounts); i++ {
+		assert.Less(t, fresh.Amounts[i-1].Column, fresh.Amounts[i].Column)
+	}
+}

@@ -24,11 +24,10 @@ func (a *API) explain(w http.ResponseWriter, r *http.Request, _ httprouter.Param
 	if ref.Name == "" {
 		return badRequest("the query parameter \"pod\" is missing: send ?namespace=...&pod=...")
 	}
-	release, err := a.turn(r, a.reads, 1)
-	if err != nil {
-		return err
-	}
-	defer release()
+	return a.answer(w, r, func() (any, error) { return a.explainRef(ref) })
+}
+
+func (a *API) explainRef(ref ledger.PodRef) (any, error) {
 	info, _ := a.pods.Pod(ref.Namespace, ref.Name)
 	if info != nil {
 		ref = info.Ref
@@ -37,16 +36,15 @@ func (a *API) explain(w http.ResponseWriter, r *http.Request, _ httprouter.Param
 	hold, held := a.ledger.HoldFor(ref)
 	switch {
 	case claimed:
-		httpjson.Write(w, http.StatusOK, a.explainClaim(&claim, info))
+		return a.explainClaim(&claim, info), nil
 	case held && (info == nil || !info.Finished && !info.Deleting):
-		httpjson.Write(w, http.StatusOK, a.explainHold(ref, &hold))
+		return a.explainHold(ref, &hold), nil
 	case info != nil:
-		httpjson.Write(w, http.StatusOK, a.explainPod(info))
+		return a.explainPod(info), nil
 	default:
-		return httpjson.Errorf(http.StatusNotFound,
+		return nil, httpjson.Errorf(http.StatusNotFound,
 			"pod \"%s\" is not known: there is no such pod, or the server has not seen it yet", httpjson.Clip(ref.String()))
 	}
-	return nil
 }
 
 // explainClaim says where the room of a pod is.
@@ -99,7 +97,7 @@ func (a *API) explainPod(info *podinfo.Info) *ExplainAnswer {
 		answer.State, answer.Message = "Bound", fmt.Sprintf("the pod is bound to node %q", info.Node)
 	default:
 		placement := info.Placement("")
-		placement.Request = relisted(a.ledger.Table(), info.Request)
+		placement.Request = info.Request.Relisted(a.ledger.Table())
 		a.explainPending(answer, placement)
 	}
 	return answer

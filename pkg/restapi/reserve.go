@@ -119,7 +119,7 @@ func (a *API) resolve(g *group) ([]ledger.Placement, []refusal, error) {
 			}
 			continue
 		}
-		p.Pod, p.Request, p.Priority = info.Ref, relisted(a.ledger.Table(), info.Request), info.Priority
+		p.Pod, p.Request, p.Priority = info.Ref, info.Request.Relisted(a.ledger.Table()), info.Priority
 		if info.Finished || info.Deleting {
 			refusals = append(refusals, newGone(i, p, info))
 		}
