@@ -173,6 +173,29 @@ func (a *API) turn(r *http.Request, pool *semaphore.Weighted, n int64) (release 
 	return func() { pool.Release(n) }, nil
 }
 
+// answer sends what build makes in its turn. The turn is over before anything is
+// sent: a client that does not read must not keep others waiting.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, error)) error {
+	encode := func() (answer httpjson.Answer, err error) {
+		release, err := a.turn(r, a.reads, 1)
+		if err != nil {
+			return answer, err
+		}
+		defer release()
+		v, err := build()
+		if err != nil {
+			return answer, err
+		}
+		return httpjson.Encode(http.StatusOK, v), nil
+	}
+	answer, err := encode()
+	if err != nil {
+		return err
+	}
+	answer.Send(w)
+	return nil
+}
+
 var errBusy = httpjson.Errorf(http.StatusServiceUnavailable,
 	"the server is busy with other large requests: try again in a few seconds")
 

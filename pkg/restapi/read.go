@@ -27,14 +27,14 @@ func (a *API) nodes(w http.ResponseWriter, r *http.Request, _ httprouter.Params)
 	if err != nil {
 		return err
 	}
-	release, err := a.turn(r, a.reads, 1)
-	if err != nil {
-		return err
-	}
-	defer release()
+	return a.answer(w, r, func() (any, error) { return a.listNodes(limit, overcommitted, values.Get("continue")), nil })
+}
+
+// listNodes returns the nodes after a name, all or those that are, or are not,
+// overcommitted.
+func (a *API) listNodes(limit int, overcommitted *bool, after string) *NodesAnswer {
 	views, revision := a.ledger.Nodes()
 	answer := NodesAnswer{Revision: revision, Nodes: []Node{}}
-	after := values.Get("continue")
 	for i := range views {
 		view := &views[i]
 		if view.Name <= after || (overcommitted != nil && view.Overcommitted() != *overcommitted) {
@@ -46,8 +46,7 @@ func (a *API) nodes(w http.ResponseWriter, r *http.Request, _ httprouter.Params)
 		}
 		answer.Nodes = append(answer.Nodes, newNode(view))
 	}
-	httpjson.Write(w, http.StatusOK, &answer)
-	return nil
+	return &answer
 }
 
 // node serves GET /v1/nodes/{name}.
@@ -55,24 +54,21 @@ func (a *API) node(w http.ResponseWriter, r *http.Request, params httprouter.Par
 	if err := noQuery(r); err != nil {
 		return err
 	}
-	name := params.ByName("name")
-	release, err := a.turn(r, a.reads, 1)
-	if err != nil {
-		return err
-	}
-	defer release()
+	return a.answer(w, r, func() (any, error) { return a.oneNode(params.ByName("name")) })
+}
+
+func (a *API) oneNode(name string) (any, error) {
 	revision := a.ledger.Revision() // what follows is at least as new
 	view, claims, ok := a.ledger.Node(name)
 	if !ok {
-		return httpjson.Errorf(http.StatusNotFound,
+		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
 	answer := NodeAnswer{Revision: revision, Node: newNode(&view), Claims: make([]Claim, 0, len(claims)), Slots: a.holdsOn(name)}
 	for i := range claims {
 		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &claims[i]))
 	}
-	httpjson.Write(w, http.StatusOK, &answer)
-	return nil
+	return &answer, nil
 }
 
 // claims serves GET /v1/claims.
@@ -89,12 +85,12 @@ func (a *API) claims(w http.ResponseWriter, r *http.Request, _ httprouter.Params
 	if err != nil {
 		return err
 	}
-	release, err := a.turn(r, a.reads, 1)
-	if err != nil {
-		return err
-	}
-	defer release()
-	views, revision := a.someClaims(values.Get("node"))
+	return a.answer(w, r, func() (any, error) { return a.listClaims(limit, values.Get("node"), match), nil })
+}
+
+// listClaims returns the claims that match, on one node or on all.
+func (a *API) listClaims(limit int, node string, match func(*ledger.ClaimView) bool) *ClaimsAnswer {
+	views, revision := a.someClaims(node)
 	answer := ClaimsAnswer{Revision: revision, Claims: []Claim{}}
 	last := ""
 	for i := range views {
@@ -109,8 +105,7 @@ func (a *API) claims(w http.ResponseWriter, r *http.Request, _ httprouter.Params
 		last = claimKey(view)
 		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), view))
 	}
-	httpjson.Write(w, http.StatusOK, &answer)
-	return nil
+	return &answer
 }
 
 // someClaims returns the claims on one node, or all where node is empty.

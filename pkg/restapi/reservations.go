@@ -8,7 +8,6 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -22,14 +21,14 @@ func (a *API) reservations(w http.ResponseWriter, r *http.Request, _ httprouter.
 	if err != nil {
 		return err
 	}
-	release, err := a.turn(r, a.reads, 1)
-	if err != nil {
-		return err
-	}
-	defer release()
+	return a.answer(w, r, func() (any, error) { return a.listReservations(limit, holdFilter(values)), nil })
+}
+
+// listReservations returns the reservations with holds that match.
+func (a *API) listReservations(limit int, match func(*ledger.HoldView) bool) *ReservationsAnswer {
 	views, revision := a.ledger.Holds()
 	answer := ReservationsAnswer{Revision: revision, Reservations: []Reservation{}}
-	match, list := holdFilter(values), &answer.Reservations
+	list := &answer.Reservations
 	for i := range views {
 		view := &views[i]
 		if !match(view) {
@@ -46,8 +45,7 @@ func (a *API) reservations(w http.ResponseWriter, r *http.Request, _ httprouter.
 		}
 		(*list)[last].add(a.ledger.Table(), view)
 	}
-	httpjson.Write(w, http.StatusOK, &answer)
-	return nil
+	return &answer
 }
 
 // holdFilter returns whether a hold is asked for. pod is the only one that may

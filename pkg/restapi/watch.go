@@ -80,8 +80,8 @@ func (a *API) sendSnapshot(s *stream, r *http.Request) (revision uint64, err err
 	if err != nil {
 		return 0, err
 	}
-	defer release()
 	snapshot := a.ledger.Snapshot()
+	release() // before anything is sent: the client may not read
 	s.begin()
 	nodes, claims, holds := snapshot.Nodes, snapshot.Claims, snapshot.Holds
 	for more := true; more; {

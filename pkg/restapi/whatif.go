@@ -24,17 +24,7 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request, _ httprouter.Params
 		})
 		return nil
 	}
-	release, err := a.turn(r, a.reads, 1)
-	if err != nil {
-		return err
-	}
-	defer release()
-	answer, err := a.tryGroup(g)
-	if err != nil {
-		return err
-	}
-	httpjson.Write(w, http.StatusOK, answer)
-	return nil
+	return a.answer(w, r, func() (any, error) { return a.tryGroup(g) })
 }
 
 func (a *API) tryGroup(g *group) (*WhatIfAnswer, error) {
