@@ -75,7 +75,9 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		policies: policy.NewStore(policy.Default(), o.ReservationTTL),
 		// Revisions grow from the clock, so that one from before a restart is
 		// never taken for one the ledger has reached since.
-		ledger: ledger.New(ledger.Options{FirstRevision: uint64(time.Now().UnixMicro())}),
+		ledger: ledger.New(ledger.Options{
+			FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
+		}),
 	}
 	a.metrics.RegisterLedger(a.ledgerStats)
 	a.events = newEventReporter(client, log)

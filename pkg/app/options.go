@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
 )
 
 // DefaultPort is the port GlobalReserve serves on.
@@ -32,6 +34,10 @@ type Options struct {
 	ReservationTTL time.Duration
 	// FinishedReservationTTL is how long Reservation objects are kept after their end.
 	FinishedReservationTTL time.Duration
+	// IgnoredResources are resources the ledger does not count, like the
+	// ignoredResources of kube-scheduler's NodeResourcesFit: extended resources
+	// that a DeviceClass maps to devices, which dynamic resource allocation counts.
+	IgnoredResources []string
 	// PolicyFile is the path of the policy file; empty means the default policy.
 	PolicyFile string
 	// BindTimeout bounds one bind, re-reads and repeats included.
@@ -71,6 +77,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
 	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
 	fs.DurationVar(&o.FinishedReservationTTL, "finished-reservation-ttl", o.FinishedReservationTTL, "how long Reservation objects are kept after their end; those the server made itself go at once")
+	fs.StringSliceVar(&o.IgnoredResources, "ignored-resources", o.IgnoredResources, "extended resources the ledger does not count, such as those a DeviceClass maps to devices (spec.extendedResourceName)")
 	fs.StringVar(&o.PolicyFile, "policy-file", o.PolicyFile, "path of the policy file; it is read again when it changes")
 	fs.DurationVar(&o.BindTimeout, "bind-timeout", o.BindTimeout, "time limit of one bind; keep it below httpTimeout in the scheduler's configuration")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long a stop waits for binds and other requests under way")
@@ -108,8 +115,21 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %s must be above 0; give a duration such as 60s", d.flag, d.value))
 		}
 	}
+	for _, name := range o.IgnoredResources {
+		if !strings.Contains(name, "/") {
+			errs = append(errs, fmt.Errorf("--ignored-resources %q is not an extended resource; give names with a domain, such as example.com/gpu", name))
+		}
+	}
 	if _, err := newLogger(o.LogLevel, o.LogFormat, nil); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func (o *Options) ignoredResources() []v1.ResourceName {
+	names := make([]v1.ResourceName, 0, len(o.IgnoredResources))
+	for _, name := range o.IgnoredResources {
+		names = append(names, v1.ResourceName(name))
+	}
+	return names
 }

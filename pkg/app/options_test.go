@@ -25,6 +25,8 @@ func TestOptionsValidate(t *testing.T) {
 		"no reservation TTL":    {change: func(o *Options) { o.ReservationTTL = 0 }, want: "--reservation-ttl 0s must be above 0"},
 		"negative bind timeout": {change: func(o *Options) { o.BindTimeout = -time.Second }, want: "--bind-timeout -1s must be above 0"},
 		"unknown level":         {change: func(o *Options) { o.LogLevel = "verbose" }, want: "give debug, info, warn or error"},
+		"ignored resources":     {change: func(o *Options) { o.IgnoredResources = []string{"example.com/gpu"} }},
+		"cpu ignored":           {change: func(o *Options) { o.IgnoredResources = []string{"cpu"} }, want: `--ignored-resources "cpu"`},
 		"unknown format":        {change: func(o *Options) { o.LogFormat = "xml" }, want: "give text or json"},
 	}
 	for name, tc := range cases {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -14,6 +15,8 @@ type Options struct {
 	// it higher than any before (say, from the wall clock) keeps revisions
 	// comparable across restarts.
 	FirstRevision uint64
+	// IgnoredResources are never counted, see resources.NewTable.
+	IgnoredResources []v1.ResourceName
 	// JournalSize is how many changes are kept for EventsSince; 0 means 32768.
 	JournalSize int
 	// TombstoneCount is how many UIDs of gone pods are remembered at least; 0
@@ -74,7 +77,7 @@ func New(o Options) *Ledger {
 		o.TombstoneCount = defaultTombstoneCount
 	}
 	return &Ledger{
-		table:     resources.NewTable(),
+		table:     resources.NewTable(o.IgnoredResources...),
 		revision:  o.FirstRevision,
 		journal:   newJournal(o.JournalSize, o.FirstRevision),
 		nodeIndex: map[string]int32{},

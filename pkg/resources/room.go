@@ -20,16 +20,16 @@ type Room struct {
 // ForRoom returns the request that asks for a room; it counts as one pod. It
 // returns an error that names the resource when an amount is negative or has no
 // int64, or when no node can offer a resource of that name.
-func ForRoom(t *Table, room *Room) (Request, error) { return forRoom(room, t.Lookup) }
+func ForRoom(t *Table, room *Room) (Request, error) { return forRoom(t, room, t.Lookup) }
 
 // ForGrantedRoom is ForRoom for a room that was granted before, when there was
 // a column for everything it names.
-func ForGrantedRoom(t *Table, room *Room) (Request, error) { return forRoom(room, t.InternUse) }
+func ForGrantedRoom(t *Table, room *Room) (Request, error) { return forRoom(t, room, t.InternUse) }
 
-func forRoom(room *Room, column func(v1.ResourceName) (Column, bool)) (Request, error) {
+func forRoom(t *Table, room *Room, column func(v1.ResourceName) (Column, bool)) (Request, error) {
 	req := Request{Amounts: []Amount{{Column: Pods, Value: 1}}}
 	for name, q := range room.Requests {
-		if name == v1.ResourcePods {
+		if name == v1.ResourcePods || t.ignored[name] {
 			continue
 		}
 		value, err := roomAmount(name, q)

@@ -34,6 +34,7 @@ const maxUseColumns = 128
 type Table struct {
 	mu      sync.Mutex // serializes Intern; guards used
 	used    int        // columns given to resources that only pods named
+	ignored map[v1.ResourceName]bool
 	current atomic.Pointer[columns]
 }
 
@@ -44,16 +45,24 @@ type columns struct {
 }
 
 // NewTable returns a Table that knows cpu, memory, ephemeral-storage and pods.
-func NewTable() *Table {
+// The resources named are never counted, whoever offers or asks for them, like
+// the ignoredResources of NodeResourcesFit.
+func NewTable(ignored ...v1.ResourceName) *Table {
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods}
 	c := &columns{names: names, byName: make(map[v1.ResourceName]Column, len(names))}
 	for i, name := range names {
 		c.byName[name] = Column(i)
 	}
-	t := &Table{}
+	t := &Table{ignored: make(map[v1.ResourceName]bool, len(ignored))}
+	for _, name := range ignored {
+		t.ignored[name] = true
+	}
 	t.current.Store(c)
 	return t
 }
+
+// counts reports whether a resource of this name is counted at all.
+func (t *Table) counts(name v1.ResourceName) bool { return !t.ignored[name] && isCounted(name) }
 
 // Lookup returns the column of name, and false for a name never interned.
 func (t *Table) Lookup(name v1.ResourceName) (Column, bool) {

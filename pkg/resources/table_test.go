@@ -63,6 +63,20 @@ func TestInventedResourcesAreBounded(t *testing.T) {
 	assert.Len(t, Allocatable(table, node), 1, "what a node offers still gets a column")
 }
 
+func TestIgnoredResources(t *testing.T) {
+	table := NewTable("example.com/gpu")
+	requests := v1.ResourceList{"example.com/gpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("1")}
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: requests}}}}}
+	incoming, err := ForIncomingPod(table, pod)
+	require.NoError(t, err)
+	assert.Equal(t, []NamedAmount{{"example.com/nic", 1}}, incoming.Unlisted)
+	room, err := ForRoom(table, &Room{Requests: requests})
+	require.NoError(t, err)
+	assert.Equal(t, incoming.Unlisted, room.Unlisted)
+	assert.Len(t, Allocatable(table, &v1.Node{Status: v1.NodeStatus{Allocatable: requests}}), 1)
+	assert.Len(t, ForBoundPod(table, pod).Amounts, 2, "the pod and its nic")
+}
+
 // TestTableConcurrently lets many goroutines name the same resources: each name
 // gets one column, and what has been read stays true.
 func TestTableConcurrently(t *testing.T) {
