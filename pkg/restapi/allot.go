@@ -60,7 +60,7 @@ func (t *allotment) hold(i int) ledger.Hold {
 }
 
 // withoutClaim returns the pods, by their index, that need a hold. One that is
-// bound to its node, or being bound, needs none.
+// bound to its node, or being bound, or reserved in a slot there, needs none.
 func (a *API) withoutClaim(t *allotment) []int {
 	wanted := make([]int, 0, len(t.placements))
 	screened := t.screened
@@ -77,7 +77,7 @@ func (a *API) withoutClaim(t *allotment) []int {
 			wanted = append(wanted, i)
 		case claim.Node != p.Node:
 			t.refuse(i, &ledger.Rejection{Reason: ledger.ClaimedElsewhere, ClaimedOn: claim.Node})
-		case claim.State == ledger.Reserved:
+		case claim.State == ledger.Reserved && claim.Hold.Name == "":
 			t.refuse(i, &ledger.Rejection{Reason: ledger.PodClaimed, ClaimedOn: claim.Node})
 		}
 	}

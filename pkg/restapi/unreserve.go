@@ -113,9 +113,9 @@ func (a *API) unreserveWhole(ctx context.Context, g *group) outcome {
 		out.transient = err.transient
 	} else {
 		out.answer.Reservation = g.reservation.String()
+		out.answer.Revision = a.ledger.Revision()
 		a.report(g, nil, nil, 0, &out)
 	}
-	out.answer.Revision = a.ledger.Revision()
 	return out
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // DefaultTimeout bounds one request.
-const DefaultTimeout = 3 * time.Second
+const DefaultTimeout = 7 * time.Second
 
 // Store is the API server's Reservations. Safe for concurrent use.
 type Store struct {

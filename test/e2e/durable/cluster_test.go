@@ -148,7 +148,7 @@ func (c *cluster) ask(method, path string, body, answer any) {
 	c.t.Helper()
 	status, err := c.send(c.t.Context(), method, path, body, answer)
 	require.NoError(c.t, err)
-	require.Equal(c.t, http.StatusOK, status)
+	require.Equal(c.t, http.StatusOK, status, "%s %s: %+v", method, path, answer)
 }
 
 func (c *cluster) reserve(r *request) (answer restapi.GroupAnswer) {

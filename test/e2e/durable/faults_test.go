@@ -40,7 +40,7 @@ func TestWritesThatFail(t *testing.T) {
 		"every answer is lost":                {onCreates(always, controlplane.Fault{DropAnswer: true}), true, 0},
 		"the request is lost":                 {onCreates(1, controlplane.Fault{DropRequest: true}), true, 0},
 		"slow":                                {onCreates(1, controlplane.Fault{After: time.Second}), true, 0},
-		"so slow that it is sent again":       {onCreates(1, controlplane.Fault{Before: 4 * time.Second, DropAnswer: true}), true, 0},
+		"so slow that it is sent again":       {onCreates(1, controlplane.Fault{Before: 8 * time.Second, DropAnswer: true}), true, 0},
 		"every request is lost":               {onCreates(always, controlplane.Fault{DropRequest: true}), false, 2 * soon},
 		"every request ends with a bad error": {onCreates(always, controlplane.Fault{Refuse: http.StatusServiceUnavailable}), false, 2 * soon},
 	}

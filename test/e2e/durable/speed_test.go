@@ -1,0 +1,161 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+// BenchmarkDurableReserve measures a durable /reserve of 100 pods beside a bare create of the same
+// object through the API server, one after the other. The goal for the medians is at most 3 to 1.
+func BenchmarkDurableReserve(b *testing.B) {
+	const size, rounds, warmUp = 100, 150, 20
+	c, _ := newCluster(b, size, false)
+	api := c.reservations.GlobalreserveV1alpha1().Reservations(namespace)
+	group := c.bigGroup("worker", size, "1")
+	var reserve, create []time.Duration
+	for round := range warmUp + rounds {
+		group.Name = fmt.Sprintf("reserved-%d", round)
+		start := time.Now()
+		answer := c.reserve(group)
+		took := time.Since(start)
+		require.Empty(b, answer.Error)
+		object, err := api.Get(b.Context(), group.Name, metav1.GetOptions{})
+		require.NoError(b, err)
+		require.Empty(b, c.unreserve(&request{SchedulerName: scheduler, Reservation: answer.Reservation}).Error)
+		c.awaitIdle()
+
+		same := object.DeepCopy()
+		same.ObjectMeta = metav1.ObjectMeta{
+			Name: fmt.Sprintf("created-%d", round), Namespace: namespace, Labels: object.Labels, Annotations: object.Annotations,
+		}
+		for i := range same.Spec.Slots { // of as many bytes, but the pods of the next round are free
+			same.Spec.Slots[i].Pod.Name = strings.Replace(same.Spec.Slots[i].Pod.Name, "worker", "others", 1)
+		}
+		same.Status = v1alpha1.ReservationStatus{}
+		start = time.Now()
+		_, err = api.Create(b.Context(), same, metav1.CreateOptions{})
+		bare := time.Since(start)
+		require.NoError(b, err)
+		require.NoError(b, api.Delete(b.Context(), same.Name, metav1.DeleteOptions{}))
+		c.awaitIdle()
+		if round >= warmUp {
+			reserve, create = append(reserve, took), append(create, bare)
+		}
+	}
+	ratio := float64(quantile(reserve, 50)) / float64(quantile(create, 50))
+	b.ReportMetric(float64(quantile(reserve, 50).Microseconds())/1000, "reserve-p50-ms")
+	b.ReportMetric(float64(quantile(create, 50).Microseconds())/1000, "create-p50-ms")
+	b.ReportMetric(ratio, "x-create")
+	fmt.Printf("SUMMARY durable /reserve of %d pods: p50 %s, p99 %s; bare create of the same object: p50 %s, p99 %s; ratio of the medians %.2f (goal: at most 3)\n",
+		size, quantile(reserve, 50), quantile(reserve, 99), quantile(create, 50), quantile(create, 99), ratio)
+}
+
+// awaitIdle waits until no object and no hold is left of what was measured before.
+func (c *cluster) awaitIdle() {
+	c.t.Helper()
+	c.eventually(soon, func(t *assert.CollectT) {
+		assert.Empty(t, c.objects())
+		assert.Empty(t, c.held())
+	})
+}
+
+// quantile returns the p-th percentile.
+func quantile(times []time.Duration, p int) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
+}
+
+// BenchmarkExpiry measures filter calls while 10,000 holds expire at the same moment. The goal for
+// the 99th percentile is 10 ms throughout.
+func BenchmarkExpiry(b *testing.B) {
+	const groups, size, nodes = 10, 1000, 100
+	c, _ := newCluster(b, nodes, false)
+	for i := range groups {
+		group := c.bigGroup(fmt.Sprintf("g%d", i), size, "1m")
+		group.TTLSeconds = 120
+		require.Empty(b, c.reserve(group).Error)
+	}
+	deadline := c.alignDeadlines()
+	require.Len(b, c.held(), groups*size)
+	time.Sleep(time.Until(deadline.Add(-5 * time.Second))) //nolint:forbidigo // a measurement in real time
+	var before, after []time.Duration
+	pod := newPod("waiting", "1")
+	pod.UID = types.UID("waiting")
+	args := &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &c.nodes}
+	var gone time.Duration
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for time.Until(deadline) > 0 {
+			time.Sleep(time.Millisecond) //nolint:forbidigo // a measurement in real time
+		}
+		c.eventually(soon, func(t *assert.CollectT) { assert.Empty(t, c.held()) })
+		gone = time.Since(deadline)
+	})
+	ctx, cancel := context.WithDeadline(b.Context(), deadline.Add(10*time.Second))
+	defer cancel()
+	for ctx.Err() == nil {
+		start := time.Now()
+		var answer extenderv1.ExtenderFilterResult
+		if _, err := c.send(ctx, http.MethodPost, "/filter", args, &answer); err != nil {
+			break // the time is over
+		}
+		took := time.Since(start)
+		if start.Before(deadline) {
+			before = append(before, took)
+		} else {
+			after = append(after, took)
+		}
+	}
+	watching.Wait()
+	objects := len(c.objects())
+	b.ReportMetric(float64(quantile(after, 99).Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(slices.Max(after).Microseconds())/1000, "max-ms")
+	fmt.Printf("SUMMARY filter while %d holds expire at once: %d calls, p50 %s, p99 %s, slowest %s (before: p50 %s, p99 %s, slowest %s); holds gone %s after the deadline, %d objects left after 10 s (goal: p99 at most 10ms)\n",
+		groups*size, len(after), quantile(after, 50), quantile(after, 99), slices.Max(after),
+		quantile(before, 50), quantile(before, 99), slices.Max(before), gone.Round(time.Millisecond), objects)
+}
+
+// alignDeadlines extends the ttl of all reservations so that they expire at the same moment, which it
+// returns.
+func (c *cluster) alignDeadlines() time.Time {
+	c.t.Helper()
+	objects := c.objects()
+	deadline := time.Now()
+	for i := range objects {
+		if at := convert.Deadline(&objects[i]); at.After(deadline) {
+			deadline = at
+		}
+	}
+	deadline = deadline.Add(10 * time.Second)
+	for i := range objects {
+		patch := fmt.Sprintf(`{"spec":{"ttl":%q}}`, deadline.Sub(objects[i].CreationTimestamp.Time))
+		_, err := c.reservations.GlobalreserveV1alpha1().Reservations(namespace).Patch(c.t.Context(), objects[i].Name,
+			types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(c.t, err)
+	}
+	c.eventually(soon, func(t *assert.CollectT) {
+		var answer restapi.ReservationsAnswer
+		c.ask(http.MethodGet, "/v1/reservations", nil, &answer)
+		assert.Len(t, answer.Reservations, len(objects))
+		for _, r := range answer.Reservations {
+			assert.True(t, r.ExpiresAt.Equal(deadline), r.Name)
+		}
+	})
+	return deadline
+}
