@@ -30,6 +30,22 @@
 // the server never says that room is held which is not. A repeat of a granted
 // request whose reservation has ended since is told so.
 //
+// # Durable reservations
+//
+// A durable /reserve writes one Reservation object before it answers:
+//
+//	room in the ledger --> create --> known to be there -----------> 200, granted
+//	       |                 |    \-> known not to be there --------> room given back; 200, Error
+//	       |                 \-> unknown: read back, create again,
+//	     refused                 until StoreTimeout ---------------> 200, Error; then in the
+//	       |                                                         background: delete, give back
+//	       \-> 200, Error and Rejections
+//
+// The object's name makes all of that repeatable (durable_write.go). Holds have no
+// deadline until their object says when it was created. Requests that need what
+// another one is writing wait for it (writes.go). pkg/reservations follows the
+// objects: it ends holds whose objects go, and deletes objects that are used up.
+//
 // # What may be touched
 //
 // A field or route added here must be added to openapi.yaml; a test compares
