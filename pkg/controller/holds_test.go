@@ -115,6 +115,9 @@ func TestWakeWhateverIsFree(t *testing.T) {
 		w.refuse(p)
 		advance(time.Minute)
 		assert.Len(t, w.patcher.names(), 1, "a promise is kept once")
+		w.wakeups.Wake(p)
+		synctest.Wait()
+		assert.Len(t, w.patcher.values, 2, "the same annotation again would wake nobody")
 	})
 }
 

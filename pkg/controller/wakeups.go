@@ -2,15 +2,14 @@ package controller
 
 import (
 	"context"
-	"slices"
-	"strconv"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/time/rate"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -29,19 +28,22 @@ const (
 	wakeupBurst      = 50
 )
 
-// eventBatch is how many events are read at once.
-const eventBatch = 1024
-
 // raceWindow is how much later than a scheduler the ledger may hear of an event
 // both watch. A scheduler that was told of freed room first, asked, and was
-// refused by a ledger that had not heard of it yet would not ask again.
-const raceWindow = 3 * time.Second
+// refused by a ledger that had not heard of it yet would not ask again. It is
+// longer than the longest pause of the reflectors in pkg/clusterstate (7.5 s).
+const raceWindow = 8 * time.Second
 
-// patchTimeout bounds one wake-up, retryDelay spaces the tries of one that failed.
-const (
-	patchTimeout = 5 * time.Second
-	retryDelay   = time.Second
-)
+// announcedDelay is how long a scheduler has to act on freed room that it hears of
+// itself, before its pods are woken for it.
+const announcedDelay = time.Second
+
+// catchUp is how long after a watch was resumed what it brings may be old.
+const catchUp = 3 * time.Second
+
+// restShare is how many times as long as a look at all refusals took the loop rests
+// before the next one.
+const restShare = 4
 
 // PodPatcher changes an annotation of a pod. The patch must apply only to the
 // pod with the given UID.
@@ -55,12 +57,24 @@ type Reservations interface {
 	Candidates(pod *podinfo.Info) []ledger.HoldRef
 }
 
+// Pods is the cluster's pods as the ledger has them.
+type Pods interface {
+	// Pod returns the pod of a name, and false where there is none.
+	Pod(namespace, name string) (*podinfo.Info, bool)
+	// PendingPods yields the pods that have no node and have not finished.
+	PendingPods() iter.Seq[*podinfo.Info]
+}
+
 // WakeupOptions configures Wakeups. All fields are needed that do not say
 // otherwise.
 type WakeupOptions struct {
 	Ledger  *ledger.Ledger
 	Patcher PodPatcher
+	Pods    Pods
 	Log     logrus.FieldLogger
+	// Ready returns nil once the ledger has all pods and reservations. nil means
+	// that it has.
+	Ready func(context.Context) error
 	// Reservations is nil where pods use no holds but those kept for them alone.
 	Reservations Reservations
 	// Steer wakes a pod by sending it to a node that holds room for it. It reports
@@ -72,13 +86,18 @@ type WakeupOptions struct {
 
 // Wakeups wakes pods that filter refused, when room is freed that they may fit
 // in: all of it where only the ledger knows it was freed (a reservation expired,
-// was given back, a bind failed), and, where schedulers hear of it themselves,
-// for pods refused just before (see raceWindow). Pods are woken in order of
-// priority, and only if they fit one of the nodes with freed room at that moment.
-// Room newly held frees nothing, but wakes the pods that may use it.
+// was given back, a bind failed) or heard of it late, and, where schedulers hear
+// of it themselves, for pods refused just before (see raceWindow). Pods are woken
+// in order of priority, and only if they fit one of the nodes with freed room at
+// that moment. Room newly held frees nothing, but wakes the pods that may use it.
+// A pod whose own claim ends is woken whatever is free: the claim kept it from all
+// other nodes.
+//
+// Refusals do not outlive the process, and schedulers do not repeat them: once
+// it is ready, every pending pod counts as refused and every node as freed.
 type Wakeups struct {
 	WakeupOptions
-	refused refusals
+	refused *refusals
 	limiter *rate.Limiter
 
 	// lastFreed is the newest revision at which room was freed. It is set
@@ -86,33 +105,22 @@ type Wakeups struct {
 	// that no pod slips through between the two.
 	lastFreed atomic.Uint64
 
-	lateMu sync.Mutex
-	late   map[types.UID]struct{} // refused with an older view than lastFreed, or to be tried again
-	kick   chan struct{}          // late has become non-empty
+	mu        sync.Mutex
+	late      []*refusal // decided with an older view than lastFreed
+	resumed   bool       // CatchUp was called
+	resumedAt uint64     // with this revision, or a newer one
+	kick      chan struct{}
 
 	// Of the loop alone:
-	history map[string]freedRoom // by node
-	events  []ledger.Event       // empty; memory that is used again for every read
+	history   freed // what refusals on their way here may not know of
+	fresh     freed // what no refusal was looked at for yet
+	lateUntil time.Time
+	nextLook  time.Time
+	events    []ledger.Event // empty; memory that is used again for every read
+	all       []*refusal     // empty; the same for every look
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-}
-
-// freedRoom is the last time room was freed on a node.
-type freedRoom struct {
-	revision uint64
-	// silent is the last revision at which it was freed without an event that
-	// schedulers watch; 0 if there was none.
-	silent uint64
-	// held is the last revision at which a hold was placed there; 0 if there was
-	// none.
-	held uint64
-	at   time.Time
-}
-
-// newsTo reports whether a scheduler that was refused does not know of the room.
-func (f freedRoom) newsTo(r *refusal) bool {
-	return f.silent > r.revision || (f.revision > r.revision && f.at.Sub(r.at) < raceWindow)
 }
 
 // NewWakeups returns Wakeups that are not started.
@@ -123,40 +131,64 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 	if o.Steer == nil {
 		o.Steer = func(*podinfo.Info) bool { return false }
 	}
+	if o.Ready == nil {
+		o.Ready = func(context.Context) error { return nil }
+	}
 	return &Wakeups{
 		WakeupOptions: o,
-		refused:       refusals{byUID: map[types.UID]refusal{}},
+		refused:       newRefusals(),
 		limiter:       rate.NewLimiter(wakeupsPerSecond, wakeupBurst),
-		late:          map[types.UID]struct{}{},
 		kick:          make(chan struct{}, 1),
-		history:       map[string]freedRoom{},
-		events:        make([]ledger.Event, 0, eventBatch),
+		history:       newFreed(), fresh: newFreed(),
+		events: make([]ledger.Event, 0, eventBatch),
 	}
 }
 
-// Refused records that filter refused the pod room on at least one node.
-// revision is the ledger's from before that was decided, so that room freed in
-// between is not missed.
-func (w *Wakeups) Refused(pod *podinfo.Info, revision uint64) {
+// Refused records that filter refused the pod room on at least one of the nodes
+// offered. revision is the ledger's from before that was decided, so that room
+// freed in between is not missed.
+func (w *Wakeups) Refused(pod *podinfo.Info, revision uint64, offered []string) {
 	if pod.Ref.UID == "" {
 		return
 	}
-	w.refused.add(refusal{pod: pod, revision: revision, at: time.Now()})
+	r := &refusal{pod: pod, revision: revision, at: time.Now()}
+	if len(offered) <= maxOffered {
+		r.offered = make([]unique.Handle[string], len(offered))
+		for i, node := range offered {
+			r.offered[i] = unique.Make(node)
+		}
+	}
+	w.refused.add(r)
 	if w.lastFreed.Load() > revision {
-		w.tryLate(pod.Ref.UID)
+		w.mu.Lock()
+		w.late = append(w.late, r)
+		w.mu.Unlock()
+		w.kickLoop()
 	}
 }
 
 // Wake wakes a pod whatever is free: it was promised another attempt.
 func (w *Wakeups) Wake(pod *podinfo.Info) {
-	w.refused.add(refusal{pod: pod, at: time.Now(), promised: true})
-	w.tryLate(pod.Ref.UID)
+	r := &refusal{pod: pod, at: time.Now()}
+	w.refused.add(r)
+	w.refused.tell(r, news{sure: true}, r.at)
 }
 
 // Settled forgets a pod: it is bound, or gone.
 func (w *Wakeups) Settled(uid types.UID) { w.refused.forget(uid) }
 
-// Start runs the loop until Stop.
+// CatchUp says that what the ledger has heard since a revision, and hears in the
+// next moments, schedulers may have known for long: a watch was broken.
+func (w *Wakeups) CatchUp(since uint64) {
+	w.mu.Lock()
+	if !w.resumed || since < w.resumedAt {
+		w.resumed, w.resumedAt = true, since
+	}
+	w.mu.Unlock()
+	w.kickLoop()
+}
+
+// Start runs the loops until Stop.
 func (w *Wakeups) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
@@ -166,236 +198,119 @@ func (w *Wakeups) Start() {
 		defer unsubscribe()
 		w.run(ctx, wake, seen)
 	})
+	w.done.Go(func() { w.dispatch(ctx) })
+	w.done.Go(func() {
+		if w.Ready(ctx) == nil {
+			w.seed()
+		}
+	})
 }
 
-// Stop ends the loop and waits for it.
+// Stop ends the loops and waits for them.
 func (w *Wakeups) Stop() {
 	w.cancel()
 	w.done.Wait()
 }
 
-func (w *Wakeups) tryLate(uid types.UID) {
-	w.markLate(uid)
+// seed takes every pending pod for refused by a server that ran before, and every
+// node for freed since.
+func (w *Wakeups) seed() {
+	for pod := range w.Pods.PendingPods() {
+		if pod.Deleting || pod.Ref.UID == "" {
+			continue
+		}
+		r := &refusal{pod: pod, at: time.Now()}
+		if !w.refused.addFirst(r) {
+			continue
+		}
+		if now, ok := w.Pods.Pod(pod.Ref.Namespace, pod.Ref.Name); !ok || now.Ref.UID != pod.Ref.UID || now.Node != "" || now.Finished {
+			w.refused.forget(pod.Ref.UID) // it was settled before it was added
+			continue
+		}
+		w.refused.tell(r, news{many: true, held: true}, r.at)
+	}
+}
+
+func (w *Wakeups) kickLoop() {
 	select {
 	case w.kick <- struct{}{}:
 	default:
 	}
 }
 
-func (w *Wakeups) markLate(uid types.UID) {
-	w.lateMu.Lock()
-	defer w.lateMu.Unlock()
-	w.late[uid] = struct{}{}
-}
-
-// takeLate empties the set of late refusals and returns them.
-func (w *Wakeups) takeLate() []refusal {
-	w.lateMu.Lock()
-	late := w.late
-	w.late = map[types.UID]struct{}{}
-	w.lateMu.Unlock()
-	refused := make([]refusal, 0, len(late))
-	for uid := range late {
-		if r, ok := w.refused.get(uid); ok {
-			refused = append(refused, r)
-		}
-	}
-	slices.SortFunc(refused, byPriority)
-	return refused
-}
-
+// run looks at the refusals when room was freed.
 func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}, seen uint64) {
-	retry := time.NewTimer(0)
-	defer retry.Stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-wake:
 		case <-w.kick:
-		case <-retry.C:
+		case <-again.C:
 		}
-		var freed map[string]freedRoom
-		seen, freed = w.readEvents(seen)
-		failed := false
-		if len(freed) > 0 {
-			failed = w.wakeAll(ctx, w.refused.all(), freed)
+		// Those late now were added when history had at most what is read next.
+		late := w.takeLate()
+		seen = w.readNew(seen)
+		for _, r := range late {
+			w.look(r, &w.history)
 		}
-		if late := w.takeLate(); len(late) > 0 {
-			failed = w.wakeAll(ctx, late, w.history) || failed
-		}
-		if failed {
-			retry.Reset(retryDelay)
+		if w.fresh.empty() {
 			continue
 		}
-		w.pruneHistory()
+		if wait := time.Until(w.nextLook); wait > 0 {
+			again.Reset(wait)
+			continue
+		}
+		w.lookAtAll()
 	}
 }
 
-// readEvents notes the nodes on which room was freed since a revision. It
-// returns them and the revision it read up to.
-func (w *Wakeups) readEvents(seen uint64) (uint64, map[string]freedRoom) {
-	freed := map[string]freedRoom{}
-	for {
-		events, ok := w.Ledger.EventsSince(w.events[:0], seen, eventBatch)
-		if !ok {
-			// Too much has happened to tell where: treat every node as freed.
-			seen = w.Ledger.Revision()
-			w.Ledger.VisitNodes(func(name string) {
-				freed[name] = freedRoom{revision: seen, silent: seen, held: seen, at: time.Now()}
-			})
-			events = events[:0]
-		}
-		for i := range events {
-			seen = events[i].Revision
-			noteFreed(freed, &events[i])
-		}
-		if len(events) < eventBatch {
-			break
-		}
+func (w *Wakeups) takeLate() []*refusal {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	late := w.late
+	w.late = nil
+	return late
+}
+
+// readNew reads the ledger's changes since a revision and returns the newest.
+func (w *Wakeups) readNew(seen uint64) uint64 {
+	now := time.Now()
+	w.mu.Lock()
+	resumed, since := w.resumed, w.resumedAt
+	w.resumed = false
+	w.mu.Unlock()
+	if resumed {
+		w.lateUntil = now.Add(catchUp)
+		seen = min(seen, since)
 	}
-	for node, f := range freed {
-		f.silent = max(f.silent, w.history[node].silent)
-		f.held = max(f.held, w.history[node].held)
-		w.history[node] = f
-		if newest := max(f.revision, f.held); newest > w.lastFreed.Load() {
+	got := newFreed()
+	seen = w.read(&got, seen, now.Before(w.lateUntil))
+	if !got.empty() {
+		w.fresh.add(&got)
+		w.history.add(&got)
+		if newest := got.newest(); newest > w.lastFreed.Load() {
 			w.lastFreed.Store(newest)
 		}
 	}
-	return seen, freed
+	return seen
 }
 
-func noteFreed(freed map[string]freedRoom, e *ledger.Event) {
-	node, silent := e.Node, false
-	switch e.Type {
-	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed,
-		ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted, ledger.HoldConsumed:
-		silent = true // a consumed hold gives back what its pod did not need
-	case ledger.ClaimRemoved:
-		silent = e.State != ledger.Bound // schedulers hear only of bound pods going
-	case ledger.ClaimMoved:
-		node, silent = e.MovedFrom, true
-	case ledger.ClaimResized, ledger.NodeUpdated, ledger.HoldPlaced:
-	default:
-		return
+// lookAtAll looks at every refusal for what was freed. It costs time that grows
+// with the refusals, so the loop rests afterwards.
+func (w *Wakeups) lookAtAll() {
+	began := time.Now()
+	w.all = w.refused.appendAll(w.all[:0])
+	for _, r := range w.all {
+		w.look(r, &w.fresh)
 	}
-	f := freed[node]
-	f.at = time.Now()
-	switch {
-	case e.Type == ledger.HoldPlaced:
-		f.held = e.Revision
-	case silent:
-		f.silent, f.revision = e.Revision, e.Revision
-	default:
-		f.revision = e.Revision
-	}
-	freed[node] = f
-}
-
-// pruneHistory forgets room freed so long ago that no refusal still on its way
-// here can have been decided before it.
-func (w *Wakeups) pruneHistory() {
-	oldest := time.Now().Add(-2 * raceWindow)
-	for node, f := range w.history {
-		if f.at.Before(oldest) {
-			delete(w.history, node)
-		}
-	}
-}
-
-// wakeAll wakes, in the order given, the refused pods for which there is news
-// and that fit. It reports whether some could not be told; those are late then.
-func (w *Wakeups) wakeAll(ctx context.Context, refused []refusal, freed map[string]freedRoom) (failed bool) {
-	for i := range refused {
-		r := &refused[i]
-		held := w.fitsHeld(r, freed)
-		if !held && !r.promised && !w.fitsFreed(r, freed) {
-			continue
-		}
-		if w.limiter.Wait(ctx) != nil {
-			return false // stopping
-		}
-		if !w.wakePod(ctx, r, held) {
-			w.markLate(r.pod.Ref.UID)
-			failed = true
-		}
-	}
-	return failed
-}
-
-// fitsFreed reports whether the pod fits a node with freed room it has not
-// heard of.
-func (w *Wakeups) fitsFreed(r *refusal, freed map[string]freedRoom) bool {
-	const chunk = 64 // most pods fit the first nodes, if any
-	nodes := make([]string, 0, chunk)
-	verdicts := make([]ledger.Verdict, 0, chunk)
-	placement := w.placement(r.pod)
-	fits := func() bool {
-		verdicts = w.Ledger.AppendFit(verdicts[:0], &placement, nodes)
-		nodes = nodes[:0]
-		return slices.ContainsFunc(verdicts, func(v ledger.Verdict) bool { return v.Reason == ledger.Fits })
-	}
-	for node, f := range freed {
-		if !f.newsTo(r) {
-			continue
-		}
-		if nodes = append(nodes, node); len(nodes) == chunk && fits() {
-			return true
-		}
-	}
-	return len(nodes) > 0 && fits()
-}
-
-func (w *Wakeups) placement(pod *podinfo.Info) ledger.Placement {
-	placement := pod.Placement("")
-	placement.Holds = w.Reservations.Candidates(pod)
-	return placement
-}
-
-// fitsHeld reports whether the pod could use a hold that is new to it.
-func (w *Wakeups) fitsHeld(r *refusal, freed map[string]freedRoom) bool {
-	for _, f := range freed {
-		if f.held > r.revision {
-			placement := w.placement(r.pod)
-			return slices.ContainsFunc(w.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool {
-				return freed[h.Node].held > r.revision
-			})
-		}
-	}
-	return false
-}
-
-// wakePod wakes one pod, by sending it to a node if that is what it waited for,
-// else by a patch. It reports false where it should be tried again.
-func (w *Wakeups) wakePod(ctx context.Context, r *refusal, held bool) bool {
-	log := w.Log.WithFields(logrus.Fields{"pod": r.pod.Ref.String(), "uid": r.pod.Ref.UID})
-	latest, pending := w.refused.get(r.pod.Ref.UID)
-	if !pending || latest.revision != r.revision {
-		return true // settled, or it has been tried again meanwhile
-	}
-	if held && w.Steer(r.pod) {
-		w.refused.forget(r.pod.Ref.UID)
-		w.OnWakeup()
-		log.WithField("priority", r.pod.Priority).Info("sent a pending pod to room that is held for it")
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
-	defer cancel()
-	value := strconv.FormatUint(w.Ledger.Revision(), 10)
-	err := w.Patcher.Annotate(ctx, r.pod.Ref, RetryAnnotation, value)
-	switch {
-	case err == nil:
-		w.refused.forget(r.pod.Ref.UID)
-		w.OnWakeup()
-		log.WithField("priority", r.pod.Priority).Info("woke a pending pod: room was freed for it")
-		return true
-	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		w.refused.forget(r.pod.Ref.UID)
-		return true
-	default:
-		log.WithError(err).Warn("could not wake a pending pod; will try again")
-		return false
-	}
+	clear(w.all)
+	w.fresh.clear()
+	w.history.prune(began.Add(-raceWindow))
+	took := time.Since(began)
+	w.nextLook = time.Now().Add(restShare * took)
 }
 
 type noReservations struct{}

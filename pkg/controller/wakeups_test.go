@@ -30,6 +30,7 @@ import (
 type fakePatcher struct {
 	mu     sync.Mutex
 	woken  []string
+	values map[string]bool // of the annotation, so far
 	answer func(pod ledger.PodRef) error
 }
 
@@ -45,6 +46,10 @@ func (f *fakePatcher) Annotate(_ context.Context, pod ledger.PodRef, key, value 
 		}
 	}
 	f.woken = append(f.woken, pod.Name)
+	if f.values == nil {
+		f.values = map[string]bool{}
+	}
+	f.values[value] = true
 	return nil
 }
 

@@ -54,7 +54,7 @@ func onlyMarks(obj any) (any, error) {
 	kept := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: full.Namespace, Name: full.Name, ResourceVersion: full.ResourceVersion,
 	}}
-	for key, value := range full.Annotations {
+	for key, value := range asking(full) {
 		if strings.Contains(key, "/reservation") {
 			if kept.Annotations == nil {
 				kept.Annotations = map[string]string{}
@@ -63,6 +63,15 @@ func onlyMarks(obj any) (any, error) {
 		}
 	}
 	return kept, nil
+}
+
+// asking returns the annotations that count: those of a Deployment that is being
+// deleted do not, because no pod of it will come back.
+func asking(deployment *metav1.PartialObjectMetadata) map[string]string {
+	if deployment.DeletionTimestamp != nil {
+		return nil
+	}
+	return deployment.Annotations
 }
 
 // run watches until ctx ends.
@@ -91,6 +100,6 @@ func (d *Deployments) live(ctx context.Context, namespace, name string) (*podinf
 	case err != nil:
 		return nil, fmt.Errorf("reading Deployment %s/%s: %w", namespace, name, err)
 	default:
-		return podinfo.ReadMarks(namespace, deployment.Annotations), nil
+		return podinfo.ReadMarks(namespace, asking(deployment)), nil
 	}
 }

@@ -100,6 +100,11 @@ func deployment(name string, annotations map[string]string) *metav1.PartialObjec
 	}
 }
 
+func going(d *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	d.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	return d
+}
+
 func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
@@ -287,6 +292,7 @@ func TestDeployment(t *testing.T) {
 		"does not ask any more":     {live: deployment("web", nil)},
 		"says false now":            {live: deployment("web", map[string]string{"globalreserve.io/reservation": "false"})},
 		"is gone":                   {gone: true},
+		"is going":                  {live: going(deployment("web", asks))},
 		"cannot be read for a time": {fails: 3, want: 10 * time.Minute},
 	}
 	for name, tt := range tests {

@@ -157,7 +157,9 @@ func finishedPods(c *cluster) {
 	t := c.t
 	c.nodes(1)
 	c.create(c.newPod("done", "4", keep))
-	c.awaitBound("done")
+	c.eventually(soon, func(t *assert.CollectT) {
+		assert.Equal(t, corev1.PodRunning, c.get("done").Status.Phase)
+	})
 	_, err := c.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "done", "application/merge-patch+json", []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	c.create(c.newPod("next", "4", nil))

@@ -13,6 +13,7 @@ What lives where:
   - godel_test.go       the workflow of the Gödel scheduler, step by step
   - controllers_test.go controllers whose pods come back: scaling, rolling updates, recurring names
   - ttl_test.go         how long room is kept, and who gets it then
+  - examples_test.go    the walk-throughs of examples/reservations
   - match_test.go       namespaces, preemptible room, and 500 nodes of which a scheduler sees a sample
 
 A cluster costs a few seconds, so tests that do not disturb each other share one as subtests, each in
