@@ -36,6 +36,7 @@ func (a *App) buildReservations(clients Clients) {
 			Ledger: a.ledger, Client: clients.Reservations, Nodes: nodeLookup{a.cache}, Pods: a.cache, Matcher: a.matcher,
 			Served:      served(clients.Reservations),
 			StateSynced: a.cache.WaitForSync,
+			MayDecide:   func(ctx context.Context) error { return a.health.waitOpen(ctx) },
 			TTL:         a.policies.ReservationTTL,
 			FinishedTTL: a.options.FinishedReservationTTL,
 			Recorder:    broadcaster.NewRecorder(scheme.Scheme, "globalreserve"),

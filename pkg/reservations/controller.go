@@ -62,6 +62,9 @@ type Options struct {
 	Served func(ctx context.Context) (bool, error)
 	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
 	StateSynced func(ctx context.Context) error
+	// MayDecide returns when new room may be given, or ctx ends. What was given
+	// before is held without waiting for that.
+	MayDecide func(ctx context.Context) error
 	// TTL returns how long a reservation lasts that asks for so long, 0 asking
 	// for the default; an error says that it asks for too much.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)

@@ -21,7 +21,7 @@ const (
 
 // placeLoop places pending reservations when something may fit that did not.
 func (c *Controller) placeLoop(ctx context.Context) {
-	if waitFor(ctx, c.ready) != nil {
+	if waitFor(ctx, c.ready) != nil || c.MayDecide(ctx) != nil {
 		return
 	}
 	for {

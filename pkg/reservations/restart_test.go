@@ -209,3 +209,25 @@ func TestReadyComesLast(t *testing.T) {
 		require.NoError(t, w.c.WaitForSync(w.ctx()))
 	})
 }
+
+// TestNothingNewBeforeDecisionsMayBeMade checks that what waits goes on waiting
+// until the pods that an earlier server may have bound have been seen.
+func TestNothingNewBeforeDecisionsMayBeMade(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("held", time.Minute, slot("a", "n1", 1000)))
+		w.kill()
+		w.create(newReservation("new", time.Minute, slot("a", "n1", 1000)))
+		w.newServer()
+		open := make(chan struct{})
+		w.c.MayDecide = func(ctx context.Context) error { return waitFor(ctx, open) }
+		w.start()
+		w.settle()
+		assert.True(t, w.c.Synced())
+		assert.Equal(t, []string{"a@n1"}, w.held("held"))
+		assert.Empty(t, w.held("new"))
+		close(open)
+		w.settle()
+		assert.Equal(t, []string{"a@n1"}, w.held("new"))
+	})
+}

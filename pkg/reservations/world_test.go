@@ -83,6 +83,7 @@ func (w *world) newServer() {
 		Ledger: w.ledger, Client: w.client, Nodes: w, Pods: w, Matcher: w.matcher,
 		Served:      func(context.Context) (bool, error) { return w.served.Load(), nil },
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
+		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
 			if asked > maxTTL {
 				return 0, fmt.Errorf("%s is more than %s", asked, maxTTL)

@@ -27,7 +27,8 @@ const (
 // and expiries. After each start it must hold what the API server says and what it acknowledged, and
 // nothing else; no node may ever have more bound than it offers.
 func TestKilledAgainAndAgain(t *testing.T) {
-	c := newCluster(t, "--finished-reservation-ttl=5s")
+	// A server that starts waits for binds of the one before for as long as these may take.
+	c := newCluster(t, "--finished-reservation-ttl=5s", "--bind-timeout=1500ms")
 	l := newLoad(c, c.nodes(killNodes))
 	ctx, stop := context.WithCancel(t.Context())
 	finished := make(chan error, 1)
