@@ -176,6 +176,11 @@ func TestDurableRepeatWithoutRequestID(t *testing.T) {
 		assert.NotEqual(t, first.Reservation, more.Reservation)
 		assert.Len(t, d.store.object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1, "b has room")
 
+		inMemory := groupOf("node-1", a)
+		inMemory.Durable = ptr.To(false)
+		assert.Empty(t, d.reserve(inMemory).Error, "a claim in its slot")
+		assert.Empty(t, d.reserve(groupOf("node-1 node-1", a, b)).Error, "a is reserved in its slot")
+
 		d.bind(a, "node-1")
 		d.bind(b, "node-1")
 		bound := d.reserve(groupOf("node-1 node-1", a, b))
