@@ -50,6 +50,7 @@ func (a *args) nodes() (names []string, items []jsontext.Value, err error) {
 
 // nodeNames is a list of strings that share one copy of the request's text.
 type nodeNames struct {
+	limit int // how many there may be
 	given bool
 	names []string
 }
@@ -62,20 +63,21 @@ func (n *nodeNames) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 	switch raw.Kind() {
 	case 'n':
-		*n = nodeNames{}
+		*n = nodeNames{limit: n.limit}
 		return nil
 	case '[':
 		n.given = true
-		n.names, err = splitNames(string(raw))
+		n.names, err = splitNames(string(raw), n.limit)
 		return err
 	default:
 		return errors.New("want an array of node names")
 	}
 }
 
-// splitNames returns the strings of a JSON array, which must be well-formed.
-func splitNames(text string) ([]string, error) {
-	names := make([]string, 0, strings.Count(text, `"`)/2)
+// splitNames returns the strings of a JSON array, which must be well-formed. More
+// than limit are an error.
+func splitNames(text string, limit int) ([]string, error) {
+	names := make([]string, 0, min(strings.Count(text, `"`)/2, limit))
 	for at := 1; ; at++ {
 		switch text[at] {
 		case ' ', '\t', '\r', '\n', ',':
@@ -85,6 +87,9 @@ func splitNames(text string) ([]string, error) {
 		case '"':
 		default:
 			return nil, fmt.Errorf("entry %d is not a string: want an array of node names", len(names))
+		}
+		if len(names) == limit {
+			return nil, tooManyNodes(limit)
 		}
 		end := at + 1 + strings.IndexByte(text[at+1:], '"')
 		if strings.IndexByte(text[at:end], '\\') < 0 {
@@ -113,20 +118,50 @@ func escaped(text string) bool {
 // nodeList is v1.NodeList with items that are passed on as they came.
 type nodeList struct {
 	given bool
+	limit int // how many there may be
 	items []nodeItem
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (n *nodeList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	var list *struct{ Items []nodeItem }
+	list := &struct{ Items nodeItems }{nodeItems{limit: n.limit}}
 	if err := json.UnmarshalDecode(dec, &list); err != nil {
 		return err
 	}
-	*n = nodeList{given: list != nil}
+	*n = nodeList{given: list != nil, limit: n.limit}
 	if list != nil {
-		n.items = list.Items
+		n.items = list.Items.nodes
 	}
 	return nil
+}
+
+type nodeItems struct {
+	limit int
+	nodes []nodeItem
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeItems) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	n.nodes = nil
+	opening, err := dec.ReadToken()
+	if err != nil || opening.Kind() == 'n' {
+		return err
+	}
+	if opening.Kind() != '[' {
+		return errors.New("want an array of nodes")
+	}
+	for dec.PeekKind() != ']' {
+		if len(n.nodes) == n.limit {
+			return tooManyNodes(n.limit)
+		}
+		var item nodeItem
+		if err := json.UnmarshalDecode(dec, &item); err != nil {
+			return err
+		}
+		n.nodes = append(n.nodes, item)
+	}
+	_, err = dec.ReadToken()
+	return err
 }
 
 type nodeItem struct {
@@ -174,7 +209,7 @@ func (e *Extender) pod(raw jsontext.Value) (*podinfo.Info, error) {
 	}
 	info, err := podinfo.New(e.o.Ledger.Table(), &pod)
 	if err != nil {
-		return nil, uncountable{err}
+		return nil, uncountable{ref, err}
 	}
 	if info.Ref != ref {
 		return nil, badRequest("Pod.metadata is ambiguous: send every field once")

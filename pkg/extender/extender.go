@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -120,23 +121,33 @@ type Options struct {
 	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
 	// enough for a thousand whole nodes.
 	MaxBody int64
+	// BodyBudget bounds the bodies that are worked on at one time, all together, in
+	// bytes; others wait. 0 means 128 MiB.
+	BodyBudget int64
 }
 
 const (
-	defaultMaxBody = 32 << 20
-	maxBindBody    = 64 << 10
+	defaultMaxBody    = 32 << 20
+	defaultBodyBudget = 128 << 20
+	maxBindBody       = freeBody
+	toldPods          = 1024 // whose uncountable requests are not logged again
 )
 
 // Extender serves the verbs. Make one with New.
 type Extender struct {
 	o       Options
 	scratch scratchPool
+	bodies  budget
+	told    *lru.Cache
 }
 
 // New returns an Extender.
 func New(o Options) *Extender {
 	if o.MaxBody <= 0 {
 		o.MaxBody = defaultMaxBody
+	}
+	if o.BodyBudget <= 0 {
+		o.BodyBudget = defaultBodyBudget
 	}
 	if o.Log == nil {
 		o.Log = logrus.New()
@@ -146,7 +157,7 @@ func New(o Options) *Extender {
 	if o.Reservations == nil || o.Steering == nil || o.Preemptors == nil {
 		o.Reservations, o.Steering, o.Preemptors = unreserved{}, unreserved{}, unreserved{}
 	}
-	return &Extender{o: o}
+	return &Extender{o: o, bodies: newBudget(o.BodyBudget), told: lru.New(toldPods)}
 }
 
 // The verbs, as they are called in paths, metrics and log lines.
@@ -171,6 +182,7 @@ func (e *Extender) Register(router *httprouter.Router) {
 	for verb, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
 		verbFilter: e.filter, verbPrioritize: e.prioritize, verbPreempt: e.preempt, verbBind: e.bind,
 	} {
+		handle := e.bodies.within(e.o.MaxBody, handle)
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := handle(w, r); err != nil {
 				httpjson.WriteError(w, err)
@@ -186,7 +198,10 @@ func badRequest(format string, args ...any) error {
 }
 
 // uncountable is the error of a pod that is well-formed but cannot be accounted.
-type uncountable struct{ cause error }
+type uncountable struct {
+	pod   ledger.PodRef
+	cause error
+}
 
 func (u uncountable) Error() string { return "the pod cannot be scheduled: " + u.cause.Error() }
 

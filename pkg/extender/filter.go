@@ -33,8 +33,8 @@ func (p *scratchPool) put(s *scratch) { p.pool.Put(s) }
 
 // filter says on which nodes the ledger has room for the pod.
 func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
-	var a args
-	if err := httpjson.Decode(w, r, e.o.MaxBody, &a); err != nil {
+	a := e.newArgs()
+	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
 		return err
 	}
 	names, items, err := a.nodes()
@@ -45,7 +45,8 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	var u uncountable
 	switch {
 	case errors.As(err, &u):
-		httpjson.Write(w, http.StatusOK, &filterResult{failure: u.Error()})
+		e.reportUncountable(u)
+		httpjson.Write(w, http.StatusOK, &filterResult{names: names, items: items, uncountable: true})
 		return nil
 	case err != nil:
 		return err
@@ -60,6 +61,17 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 		e.o.Refusals.Refused(pod, revision)
 	}
 	return nil
+}
+
+// reportUncountable logs why a pod is refused everywhere, once for each of the
+// latest such pods.
+func (e *Extender) reportUncountable(u uncountable) {
+	if _, told := e.told.Get(u.pod.UID); told {
+		return
+	}
+	e.told.Add(u.pod.UID, nil)
+	e.o.Log.WithFields(logrus.Fields{"pod": u.pod.String(), "uid": u.pod.UID}).WithError(u.cause).
+		Warn("a pod is refused on every node: its request cannot be counted")
 }
 
 // report tells of a filter decision after it was answered. It returns whether the
@@ -98,7 +110,8 @@ type filterResult struct {
 	names    []string
 	items    []jsontext.Value // nil where the request had names only
 	verdicts []ledger.Verdict
-	failure  string
+	// uncountable refuses all nodes; there are no verdicts then.
+	uncountable bool
 }
 
 // MarshalJSONTo implements json.MarshalerTo.
@@ -114,13 +127,13 @@ func (f *filterResult) MarshalJSONTo(enc *jsontext.Encoder) error {
 	w.text("FailedAndUnresolvableNodes")
 	f.writeRefused(&w, true)
 	w.text("Error")
-	w.text(f.failure)
+	w.text("")
 	w.token(jsontext.EndObject)
 	return w.err
 }
 
 func (f *filterResult) writeNodes(w *tokens) {
-	if f.items == nil || f.failure != "" {
+	if f.items == nil {
 		w.token(jsontext.Null)
 		return
 	}
@@ -140,7 +153,7 @@ func (f *filterResult) writeNodes(w *tokens) {
 }
 
 func (f *filterResult) writeNames(w *tokens) {
-	if f.items != nil || f.failure != "" {
+	if f.items != nil {
 		w.token(jsontext.Null)
 		return
 	}
@@ -155,6 +168,12 @@ func (f *filterResult) writeNames(w *tokens) {
 
 func (f *filterResult) writeRefused(w *tokens, unresolvable bool) {
 	w.token(jsontext.BeginObject)
+	if f.uncountable && unresolvable {
+		for _, name := range f.names {
+			w.text(name)
+			w.text(uncountableRefusal)
+		}
+	}
 	for i, v := range f.verdicts {
 		if v.Reason == ledger.Fits {
 			continue

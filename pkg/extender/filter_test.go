@@ -197,10 +197,21 @@ func TestFilterUncountablePod(t *testing.T) {
 	p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
 	args := extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}
 	var got extenderv1.ExtenderFilterResult
-	w.ask("filter", args, &got)
-	assert.Contains(t, got.Error, "spec.containers[0].resources.requests[cpu] is -1")
-	assert.Nil(t, got.NodeNames)
+	for range 2 {
+		// An error would have kube-scheduler try again and again; this waits for a
+		// change of the cluster.
+		w.ask("filter", args, &got)
+		assert.Empty(t, got.Error)
+		assert.Empty(t, *got.NodeNames)
+		assert.Empty(t, got.FailedNodes)
+		assert.Len(t, got.FailedAndUnresolvableNodes, len(allNodes))
+		for _, text := range got.FailedAndUnresolvableNodes {
+			assert.Equal(t, uncountableRefusal, text, "kube-scheduler takes another text for news")
+		}
+	}
 	assert.Empty(t, w.recent)
+	require.Len(t, w.logs.AllEntries(), 1, "one line for a pod, however often it is asked about")
+	assert.ErrorContains(t, w.logs.LastEntry().Data[logrus.ErrorKey].(error), "spec.containers[0].resources.requests[cpu] is -1")
 
 	for _, verb := range []string{"prioritize", "preempt"} {
 		answer := w.post(verb, args)
@@ -232,15 +243,15 @@ func TestSplitNames(t *testing.T) {
 	} {
 		var want []string
 		require.NoError(t, json.Unmarshal([]byte(text), &want))
-		var got nodeNames
+		got := nodeNames{limit: 10}
 		require.NoError(t, unmarshal(text, &got), text)
 		assert.True(t, got.given)
 		assert.Equal(t, want, got.names, text)
 	}
 	for _, text := range []string{`[1]`, `["a",null]`, `[["a"]]`, `{}`, `"a"`, `true`, `["a"`} {
-		assert.Error(t, unmarshal(text, new(nodeNames)), text)
+		assert.Error(t, unmarshal(text, &nodeNames{limit: 10}), text)
 	}
-	var got args
+	got := args{NodeNames: nodeNames{limit: 10}}
 	require.NoError(t, unmarshal(`{"NodeNames":["a"],"nodenames":null}`, &got))
-	assert.Equal(t, nodeNames{}, got.NodeNames, "the last of two wins")
+	assert.Equal(t, nodeNames{limit: 10}, got.NodeNames, "the last of two wins")
 }

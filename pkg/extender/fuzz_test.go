@@ -24,7 +24,7 @@ func FuzzNodeNames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		body := `{"NodeNames":` + text + `}`
-		var got args
+		got := args{NodeNames: nodeNames{limit: len(text)}}
 		if unmarshal(body, &got) != nil {
 			return
 		}

@@ -17,8 +17,8 @@ import (
 // needed.
 type preemptArgs struct {
 	Pod                   jsontext.Value
-	NodeNameToVictims     map[string]*victims
-	NodeNameToMetaVictims map[string]*extenderv1.MetaVictims
+	NodeNameToVictims     byNode[*victims]
+	NodeNameToMetaVictims byNode[*extenderv1.MetaVictims]
 }
 
 // victims is extenderv1.Victims with no more of the pods than their UIDs.
@@ -32,11 +32,11 @@ type victims struct {
 // candidates returns the victims by node. Of both forms the one for schedulers
 // that send names wins, as kube-scheduler only ever sends one.
 func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
-	if a.NodeNameToMetaVictims != nil {
-		return a.NodeNameToMetaVictims
+	if a.NodeNameToMetaVictims.nodes != nil {
+		return a.NodeNameToMetaVictims.nodes
 	}
-	metas := make(map[string]*extenderv1.MetaVictims, len(a.NodeNameToVictims))
-	for node, v := range a.NodeNameToVictims {
+	metas := make(map[string]*extenderv1.MetaVictims, len(a.NodeNameToVictims.nodes))
+	for node, v := range a.NodeNameToVictims.nodes {
 		if v == nil {
 			continue
 		}
@@ -54,8 +54,8 @@ func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 // preempt keeps the nodes on which the ledger has room for the pod once the
 // victims are gone.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
-	var a preemptArgs
-	if err := httpjson.Decode(w, r, e.o.MaxBody, &a); err != nil {
+	a := e.newPreemptArgs()
+	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
 		return err
 	}
 	pod, err := e.pod(a.Pod)

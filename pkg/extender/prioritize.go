@@ -16,8 +16,8 @@ import (
 // prioritize scores the nodes by how much of them is used, and prefers the node
 // that holds the pod's own reservation, or room the pod may use.
 func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
-	var a args
-	if err := httpjson.Decode(w, r, e.o.MaxBody, &a); err != nil {
+	a := e.newArgs()
+	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
 		return err
 	}
 	names, _, err := a.nodes()

@@ -27,3 +27,7 @@ var refusals = [ledger.BindInFlight + 1]refusal{
 	ledger.ClaimedElsewhere:     {text: "GlobalReserve: the pod holds a reservation on another node", unresolvable: true, wakes: true},
 	ledger.PodGone:              {text: "GlobalReserve: the pod was deleted or has finished", unresolvable: true},
 }
+
+// uncountableRefusal is what filter says of every node to a pod whose request
+// cannot be counted. It is constant like the others: the log says what is wrong.
+const uncountableRefusal = "GlobalReserve: the pod's request cannot be counted"

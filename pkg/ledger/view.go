@@ -114,6 +114,14 @@ func (l *Ledger) Snapshot() Snapshot {
 	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Claims: l.claimViews(), Holds: l.holdViews()}
 }
 
+// NodeCount returns the number of nodes, of those too that are gone and still
+// have claims.
+func (l *Ledger) NodeCount() int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.nodeIndex)
+}
+
 // Stats returns the counts behind the metrics.
 func (l *Ledger) Stats() Stats {
 	l.mu.RLock()
