@@ -87,8 +87,8 @@ func checkBinding(binding *v1.Binding, request *admissionv1.AdmissionRequest) *r
 		return wrong("the Binding's target.kind is \"%s\": pods are bound to a Node", httpjson.Clip(binding.Target.Kind))
 	case binding.Target.Name == "":
 		return wrong("the Binding's target.name is missing: send the name of the node")
-	case len(binding.UID) > maxUID:
-		return wrong("the Binding's metadata.uid is longer than %d bytes", maxUID)
+	case len(binding.Target.Name) > maxName || len(binding.UID) > maxName:
+		return wrong("the Binding's target.name or metadata.uid is longer than %d bytes: nothing has such a name", maxName)
 	default:
 		return nil
 	}

@@ -44,8 +44,12 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 		v.patch.set("/metadata/name", pod.Name)
 	}
 	v.ref.Name = pod.Name
-	if len(validation.IsDNS1123Subdomain(pod.Name)) > 0 {
+	switch {
+	case len(validation.IsDNS1123Subdomain(pod.Name)) > 0:
 		v.refusal = invalid("metadata.name is not the name of a pod: " + httpjson.Clip(pod.Name))
+		return v, nil
+	case len(v.node) > maxName:
+		v.refusal = invalid("spec.nodeName is not the name of a node: " + httpjson.Clip(v.node))
 		return v, nil
 	}
 	info, refusal := a.count(incoming(&pod, request.Namespace))

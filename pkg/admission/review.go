@@ -19,8 +19,8 @@ import (
 // which as JSON may be several times as long.
 const maxBody = 16 << 20
 
-// maxUID bounds the UIDs of reviews and objects in bytes.
-const maxUID = 253
+// maxName bounds names and UIDs in bytes, as the API server does.
+const maxName = 253
 
 // The results of decisions in metrics and log lines.
 const (
@@ -98,8 +98,8 @@ func checkReview(review *admissionv1.AdmissionReview) error {
 			httpjson.Clip(review.APIVersion), httpjson.Clip(review.Kind))
 	case request == nil:
 		return httpjson.Errorf(http.StatusBadRequest, "request is missing: send an AdmissionReview with a request")
-	case request.UID == "" || len(request.UID) > maxUID:
-		return httpjson.Errorf(http.StatusBadRequest, "request.uid must have 1 to %d bytes: the answer repeats it", maxUID)
+	case request.UID == "" || len(request.UID) > maxName:
+		return httpjson.Errorf(http.StatusBadRequest, "request.uid must have 1 to %d bytes: the answer repeats it", maxName)
 	case len(validation.IsDNS1123Label(request.Namespace)) > 0:
 		return httpjson.Errorf(http.StatusBadRequest, "request.namespace \"%s\" is not the name of a namespace: bindings and pods are in one",
 			httpjson.Clip(request.Namespace))

@@ -60,7 +60,7 @@ func TestServerAwayWithPolicyIgnore(t *testing.T) {
 
 	require.NoError(t, c.server.Start(ctx))
 	eventually(t, soon, func(t *assert.CollectT) {
-		assert.EqualValues(t, 1, c.metric("globalreserve_overcommitted_nodes"))
+		assert.Equal(t, 1, c.metric("globalreserve_overcommitted_nodes"))
 	})
 	require.ErrorContains(t, c.bind(ctx, "third", "node-0"), "free -2000")
 	c.remove("second")
@@ -89,8 +89,8 @@ func TestOwnBindings(t *testing.T) {
 			}
 			eventually(t, soon, func(t *assert.CollectT) { assert.Len(t, boundPods(c), 16) })
 			skipped := c.metric(`globalreserve_decisions_total{result="skipped",scheduler="default-scheduler",verb="admission"}`)
-			assert.EqualValues(t, map[bool]int{true: 0, false: 16}[change == nil], skipped)
-			assert.EqualValues(t, 16, c.metric(`globalreserve_decisions_total{result="granted",scheduler="default-scheduler",verb="bind"}`))
+			assert.Equal(t, map[bool]int{true: 0, false: 16}[change == nil], skipped)
+			assert.Equal(t, 16, c.metric(`globalreserve_decisions_total{result="granted",scheduler="default-scheduler",verb="bind"}`))
 			c.requireNeverOvercommitted()
 		})
 	}

@@ -122,13 +122,13 @@ func (c *cluster) remove(name string) {
 	require.NoError(c.t, c.naive.CoreV1().Pods(namespace).Delete(c.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 }
 
-// metric returns the value of one line of the server's metrics, 0 where it is not there.
-func (c *cluster) metric(line string) float64 {
+// metric returns one of the server's counts, 0 where it is not there.
+func (c *cluster) metric(line string) int {
 	for text := range strings.Lines(c.get("/metrics")) {
 		if rest, ok := strings.CutPrefix(text, line+" "); ok {
 			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 			require.NoError(c.t, err)
-			return value
+			return int(value)
 		}
 	}
 	return 0
@@ -146,7 +146,7 @@ func (c *cluster) get(path string) string {
 }
 
 // claims returns the number of claims that are on their way to be bound.
-func (c *cluster) claimsBinding() float64 { return c.metric(`globalreserve_claims{state="Binding"}`) }
+func (c *cluster) claimsBinding() int { return c.metric(`globalreserve_claims{state="Binding"}`) }
 
 func eventually(t *testing.T, within time.Duration, condition func(t *assert.CollectT), what ...any) {
 	t.Helper()

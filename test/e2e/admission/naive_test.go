@@ -115,7 +115,7 @@ func TestSchedulersThatKnowNothingAreArbitrated(t *testing.T) {
 		assert.Positive(t, s.refused)
 	}
 	for _, scheduler := range []string{"naive-a", "naive-b", "default-scheduler"} {
-		t.Logf("%s: granted %v, refused %v, withdrawn %v", scheduler,
+		t.Logf("%s: granted %d, refused %d, withdrawn %d", scheduler,
 			c.metric(`globalreserve_decisions_total{result="granted",scheduler="`+scheduler+`",verb="admission"}`),
 			c.metric(`globalreserve_decisions_total{result="refused",scheduler="`+scheduler+`",verb="admission"}`),
 			c.metric(`globalreserve_decisions_total{result="withdrawn",scheduler="`+scheduler+`",verb="admission"}`))

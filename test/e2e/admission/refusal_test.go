@@ -44,8 +44,8 @@ func TestBindings(t *testing.T) {
 	}
 	err := c.bind(ctx, "no-such-pod", "node-0")
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
-	assert.EqualValues(t, 4, c.metric(`globalreserve_decisions_total{result="granted",scheduler="naive",verb="admission"}`))
-	assert.EqualValues(t, 2, c.metric(`globalreserve_conflicts_total{resource="cpu",scheduler="naive"}`))
+	assert.Equal(t, 4, c.metric(`globalreserve_decisions_total{result="granted",scheduler="naive",verb="admission"}`))
+	assert.Equal(t, 2, c.metric(`globalreserve_conflicts_total{resource="cpu",scheduler="naive"}`))
 	assert.Zero(t, c.metric(`globalreserve_bypassed_binds_total{scheduler="naive"}`))
 	assert.Zero(t, c.claimsBinding())
 	c.requireNeverOvercommitted()
@@ -100,7 +100,7 @@ func TestPodsCreatedWithANode(t *testing.T) {
 	created := c.create(generated)
 	assert.Regexp(t, "^generated-[a-z0-9]{10}$", created.Name)
 	eventually(t, soon, func(t *assert.CollectT) {
-		assert.EqualValues(t, 2, c.metric(`globalreserve_claims{state="Bound"}`))
+		assert.Equal(t, 2, c.metric(`globalreserve_claims{state="Bound"}`))
 	})
 	assert.Zero(t, c.claimsBinding())
 
