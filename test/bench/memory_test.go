@@ -2,18 +2,18 @@ package bench
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
 const (
 	memoryPods = 150_000
-	fillSteps  = 10
 	// starts is how often the server is started with everything in place.
 	starts = 3
 )
@@ -33,6 +33,7 @@ func BenchmarkMemoryAndStart(b *testing.B) {
 			require.NoError(b, server.Start(b.Context()))
 			ready = append(ready, time.Since(began))
 			used = append(used, usedBy(b, server.Process))
+			requireClaims(b, server)
 			rest, peak := awaitRest(b, server.PID())
 			peaks, rests = append(peaks, peak), append(rests, rest)
 			say("ready after %s and %s of its processor time, at most %.0f MiB, at rest %.0f MiB",
@@ -44,21 +45,6 @@ func BenchmarkMemoryAndStart(b *testing.B) {
 		b.ReportMetric(median(rests), "MiB-rest")
 		b.Logf("SUMMARY %d nodes, %d pods, medians of %d starts: ready after %.1f s and %.1f s of its processor time, %.0f MiB resident at most, %.0f MiB at rest",
 			nodes, memoryPods, starts, median(ready).Seconds(), median(used).Seconds(), median(peaks), median(rests))
-	}
-}
-
-// fill creates the pods, bound to their nodes from the start: a scheduler would take ten minutes.
-func fill(b *testing.B, c *controlplane.ControlPlane) {
-	b.Helper()
-	began := time.Now()
-	for step := range fillSteps {
-		first := step * memoryPods / fillSteps
-		_, err := createPods(b.Context(), c.Client(), memoryPods/fillSteps, func(i int, pod *corev1.Pod) {
-			pod.Name = fmt.Sprintf("checkout-6b8d7c9f54-%06d", first+i)
-			pod.Spec.NodeName = fmt.Sprintf("node-%d", (first+i)%nodes)
-		})
-		require.NoError(b, err)
-		say("%d of %d pods after %s", first+memoryPods/fillSteps, memoryPods, time.Since(began).Round(time.Second))
 	}
 }
 
@@ -79,4 +65,17 @@ func awaitRest(b *testing.B, pid int) (rest, most float64) {
 		rest = mib(now)
 	}
 	return rest, mib(peak)
+}
+
+// requireClaims checks that the server holds every pod: one that had read less would be small and fast.
+func requireClaims(b *testing.B, server *clusterload.Server) {
+	b.Helper()
+	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, server.URL+"/metrics", http.NoBody)
+	require.NoError(b, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(b, err)
+	defer response.Body.Close()
+	metrics, err := io.ReadAll(response.Body)
+	require.NoError(b, err)
+	require.Contains(b, string(metrics), fmt.Sprintf("globalreserve_claims{state=\"Bound\"} %d\n", memoryPods))
 }

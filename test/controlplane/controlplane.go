@@ -65,6 +65,7 @@ type ControlPlane struct {
 	dir        string
 	ports      *ports
 	apiPort    int
+	etcdURL    string
 	identities *identities
 	client     kubernetes.Interface
 
@@ -214,6 +215,10 @@ func (c *ControlPlane) Dir() string { return c.dir }
 
 // URL is the address of the API server. It stays the same over restarts.
 func (c *ControlPlane) URL() string { return "https://127.0.0.1:" + strconv.Itoa(c.apiPort) }
+
+// EtcdURL is where etcd serves its clients, over plain HTTP and to anybody, the JSON gateway included.
+// What is written there is written behind the API server's back.
+func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
 
 // FreePort returns a TCP port on 127.0.0.1 that no other control plane is given until Stop.
 func (c *ControlPlane) FreePort() (int, error) { return c.ports.take() }

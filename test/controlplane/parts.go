@@ -81,6 +81,7 @@ func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
 		return err
 	}
 	clientURL := "http://127.0.0.1:" + strconv.Itoa(clientPort)
+	c.etcdURL = clientURL
 	peerURL := "http://127.0.0.1:" + strconv.Itoa(peerPort)
 	args := []string{
 		"--name=default", "--data-dir=" + c.path("etcd"),
