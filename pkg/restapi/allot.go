@@ -77,7 +77,9 @@ func (a *API) withoutClaim(t *allotment) []int {
 			wanted = append(wanted, i)
 		case claim.Node != p.Node:
 			t.refuse(i, &ledger.Rejection{Reason: ledger.ClaimedElsewhere, ClaimedOn: claim.Node})
-		case claim.State == ledger.Reserved && claim.Hold.Name == "":
+		case claim.State == ledger.Reserved && claim.Hold.Name != "":
+			t.existing = append(t.existing, claim.Hold)
+		case claim.State == ledger.Reserved:
 			t.refuse(i, &ledger.Rejection{Reason: ledger.PodClaimed, ClaimedOn: claim.Node})
 		}
 	}

@@ -24,6 +24,12 @@ type Pods interface {
 	Pod(namespace, name string) (*podinfo.Info, bool)
 }
 
+// Matcher tells which reservations a pod may use, the one it prefers first.
+// Safe for concurrent use.
+type Matcher interface {
+	Candidates(pod *podinfo.Info) []ledger.HoldRef
+}
+
 // Metrics is told what was decided. Safe for concurrent use.
 type Metrics interface {
 	httpjson.Observer
@@ -57,6 +63,9 @@ type Options struct {
 	// TTL returns how long a reservation lasts; asked is 0 where the scheduler
 	// leaves it to the server. An error is answered with 400.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
+	// Matcher is asked about pending pods; nil: no pod may use any reservation
+	// but those kept for it alone.
+	Matcher Matcher
 	// Store keeps durable reservations; nil keeps all in memory.
 	Store Store
 	// Durable reports whether Store can be used: the cluster knows the kind
@@ -80,6 +89,7 @@ type API struct {
 	done    <-chan struct{}
 	limits  Limits
 	store   Store
+	matcher Matcher
 	durable func() bool
 
 	bodies   *semaphore.Weighted // bytes of bodies being read
@@ -99,7 +109,7 @@ func New(o Options) *API {
 	}
 	limits := o.Limits.withDefaults()
 	return &API{
-		store: o.Store, durable: o.Durable, writes: newWrites(limits.StoreTimeout),
+		store: o.Store, matcher: o.Matcher, durable: o.Durable, writes: newWrites(limits.StoreTimeout),
 		ledger: o.Ledger, pods: o.Pods, metrics: o.Metrics, log: o.Log, ttl: o.TTL, clock: o.Clock,
 		done: o.Done, limits: limits,
 		bodies:  semaphore.NewWeighted(limits.BodyBudget),

@@ -98,16 +98,26 @@ func (a *API) explainPod(info *podinfo.Info) *ExplainAnswer {
 	default:
 		placement := info.Placement("")
 		placement.Request = info.Request.Relisted(a.ledger.Table())
+		if a.matcher != nil {
+			placement.Holds = a.matcher.Candidates(info)
+		}
 		a.explainPending(answer, placement)
 	}
 	return answer
 }
 
 func (a *API) explainPending(answer *ExplainAnswer, pod ledger.Placement) {
-	a.groupVerdicts(answer, pod.Request)
+	kept := a.keptFor(&pod)
+	a.groupVerdicts(answer, pod.Request, kept)
 	switch {
 	case answer.NodeCount == 0:
 		answer.Message = "there are no nodes in the ledger"
+		return
+	case len(kept) > 0:
+		first := kept[0]
+		answer.Reservation = holdName(first.Ref)
+		answer.Message = fmt.Sprintf("reservation %s keeps room that the pod may use on node %q: its scheduler has not tried that node since, "+
+			"or something else keeps it off (node selector, affinity, taints, volumes, a scheduling gate)", first.Ref, first.Node)
 		return
 	case answer.FitCount > 0:
 		answer.Message = fmt.Sprintf("there is room for the pod on %d of %d nodes: its scheduler has not tried them since, "+
@@ -122,12 +132,29 @@ func (a *API) explainPending(answer *ExplainAnswer, pod ledger.Placement) {
 	}
 }
 
-// groupVerdicts counts the nodes by what they say to the request.
-func (a *API) groupVerdicts(answer *ExplainAnswer, request *resources.Request) {
+// keptFor returns the holds that a pod may use and that have room for it.
+func (a *API) keptFor(pod *ledger.Placement) []ledger.Hold {
+	var kept []ledger.Hold
+	for _, ref := range pod.Holds {
+		for _, view := range a.ledger.ReservationHolds(ref.Namespace, ref.Name) {
+			one := *pod
+			one.Holds = []ledger.HoldRef{ref}
+			if view.Ref == ref && a.ledger.AppendFit(nil, &one, []string{view.Node})[0].Reason == ledger.Fits {
+				kept = append(kept, view.Hold)
+			}
+		}
+	}
+	return kept
+}
+
+// groupVerdicts counts the nodes by what they say to the request; kept are holds
+// that the pod fits.
+func (a *API) groupVerdicts(answer *ExplainAnswer, request *resources.Request, kept []ledger.Hold) {
 	groups := map[ledger.Verdict]*RefusalGroup{}
 	a.ledger.FitAll(request, func(node string, v ledger.Verdict) {
 		answer.NodeCount++
-		if v.Reason == ledger.Fits {
+		fits := v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Hold) bool { return h.Node == node })
+		if fits {
 			answer.FitCount++
 			answer.FitExamples = addExample(answer.FitExamples, node)
 			return

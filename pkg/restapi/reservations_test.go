@@ -230,3 +230,36 @@ func TestWatchSlots(t *testing.T) {
 	assert.Equal(t, "HoldExpired", event.Type)
 	assert.Nil(t, event.By)
 }
+
+// matches is a Matcher of one answer.
+type matches []ledger.HoldRef
+
+func (m matches) Candidates(*podinfo.Info) []ledger.HoldRef { return m }
+
+// A pending pod is told of room that is kept for pods like it.
+func TestExplainPodWithAMatch(t *testing.T) {
+	f := newFixture(t, Limits{})
+	for i := 1; i <= 3; i++ {
+		f.hold(fmt.Sprintf("team-a/buffer/s-%d", i), fmt.Sprintf("node-%d", i), 3000, nil)
+	}
+	f.see(aPod("a", "2", "1Gi"))
+	var answer ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Zero(t, answer.FitCount)
+	assert.Empty(t, answer.Reservation)
+
+	f.api.matcher = matches{{Namespace: "team-a", Name: "buffer", Slot: "gone"}, {Namespace: "team-a", Name: "buffer", Slot: "s-2"}}
+	answer = ExplainAnswer{}
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Equal(t, 1, answer.FitCount)
+	assert.Equal(t, []string{"node-2"}, answer.FitExamples)
+	assert.Equal(t, "team-a/buffer/s-2", answer.Reservation)
+	assert.Contains(t, answer.Message, `reservation team-a/buffer/s-2 keeps room that the pod may use on node "node-2"`)
+	assert.Nil(t, answer.Closest)
+
+	f.see(aPod("a", "5", "1Gi")) // more than the node has
+	answer = ExplainAnswer{}
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Zero(t, answer.FitCount)
+	assert.Empty(t, answer.Reservation)
+}

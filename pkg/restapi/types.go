@@ -150,7 +150,7 @@ type ExplainAnswer struct {
 	State     string
 	Node      string    `json:",omitempty"` // where it is, or has its room
 	ExpiresAt time.Time `json:",omitzero"`
-	// Reservation is namespace/name/slot of the room the pod has or uses.
+	// Reservation is namespace/name/slot of the room the pod has, uses or may use.
 	Reservation string `json:",omitempty"`
 	Requests    Amounts
 	Revision    uint64

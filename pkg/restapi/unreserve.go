@@ -29,13 +29,12 @@ func (a *API) unreserveGroup(ctx context.Context, g *group) (outcome, error) {
 			ref = a.claimedRef(ref)
 		}
 		placements[i] = ledger.Placement{Pod: ref, Node: g.node(i), Scheduler: g.scheduler}
-		_, claimed := a.ledger.Claim(ref)
-		if view, ok := a.ledger.HoldFor(ref); ok && !claimed {
+		claim, claimed := a.ledger.Claim(ref)
+		if view, ok := a.ledger.HoldFor(ref); ok && (!claimed || claim.State == ledger.Reserved) {
 			key := types.NamespacedName{Namespace: view.Ref.Namespace, Name: view.Ref.Name}
 			held[key] = append(held[key], heldPod{i, view})
-			continue
 		}
-		inMemory = append(inMemory, placements[i])
+		inMemory = append(inMemory, placements[i]) // without a claim that is a success
 	}
 	result := a.ledger.Unreserve(inMemory)
 	refusals := merge(placements, nil, result.Rejections)
@@ -44,7 +43,8 @@ func (a *API) unreserveGroup(ctx context.Context, g *group) (outcome, error) {
 		more, again := a.unreserveHeld(ctx, g, key, placements, held[key])
 		refusals, transient = append(refusals, more...), transient || again
 	}
-	slices.SortFunc(refusals, func(a, b refusal) int { return cmp.Compare(a.index, b.index) })
+	slices.SortStableFunc(refusals, func(a, b refusal) int { return cmp.Compare(a.index, b.index) })
+	refusals = slices.CompactFunc(refusals, func(a, b refusal) bool { return a.index == b.index })
 	out := outcome{answer: newGroupAnswer(refusals, a.ledger.Revision()), transient: transient}
 	if len(refusals) > 0 {
 		out.answer.Error = fmt.Sprintf("%d of %d pods were not given back: %s",

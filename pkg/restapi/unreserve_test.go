@@ -44,13 +44,19 @@ func TestUnreserveDurable(t *testing.T) {
 		reason  string
 		want    string // part of Error
 	}{
-		"by name":                  {request: whole},
-		"all pods":                 {request: back(a, b, c)},
-		"all pods, by name only":   {request: back(nameOnly(a), nameOnly(b), nameOnly(c))},
-		"one pod":                  {request: back(b), left: []string{"a", "c"}, objects: 1},
-		"one pod on its node":      {request: groupOf("node-2", c), left: []string{"a", "b"}, objects: 1},
-		"a pod without room, too":  {request: back(b, aPod("z", "1", "1Gi")), left: []string{"a", "c"}, objects: 1},
-		"one pod on another node":  {request: groupOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "ClaimedElsewhere", want: "1 of 1 pods were not given back"},
+		"by name":                 {request: whole},
+		"all pods":                {request: back(a, b, c)},
+		"all pods, by name only":  {request: back(nameOnly(a), nameOnly(b), nameOnly(c))},
+		"one pod":                 {request: back(b), left: []string{"a", "c"}, objects: 1},
+		"one pod on its node":     {request: groupOf("node-2", c), left: []string{"a", "b"}, objects: 1},
+		"a pod without room, too": {request: back(b, aPod("z", "1", "1Gi")), left: []string{"a", "c"}, objects: 1},
+		"one pod on another node": {request: groupOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "ClaimedElsewhere", want: "1 of 1 pods were not given back"},
+		"one reserved in its slot, too": {before: func(d *durable) {
+			request := groupOf("node-1", a)
+			request.Durable = ptr.To(false)
+			require.Empty(d.t, d.reserve(request).Error)
+			require.Equal(d.t, ledger.Reserved, d.state(a))
+		}, request: back(a), left: []string{"b", "c"}, objects: 1},
 		"of another scheduler":     {request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler"},
 		"whole, of another one":    {request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: `belongs to scheduler "batch-scheduler"`},
 		"one that is not there":    {request: body{SchedulerName: testScheduler, Reservation: "team-a/ghost"}, left: []string{"a", "b", "c"}, objects: 1},
