@@ -150,7 +150,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
 		TTL: a.policies.ReservationTTL, Done: a.streams,
-		Store: a.reservations.store(), Durable: a.reservations.Serving,
+		Store: a.reservations.store(), Durable: a.reservations.Serving, Matcher: a.matcher,
 	})
 	a.api.Register(router)
 	a.health = &health{
