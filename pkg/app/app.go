@@ -81,13 +81,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a.metrics.RegisterLedger(a.ledgerStats)
 	a.events = newEventReporter(client, log)
-	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Log: log, OnWakeup: a.metrics.ObserveWakeup,
-		Reservations: a.matcher, Steer: a.steer,
-	})
 	a.expirer = controller.NewExpirer(a.ledger, log, a.metrics.ObserveClaimsExpired)
 	a.buildState(client)
 	a.buildReservations(clients)
+	a.buildWakeups(client)
 	if err := a.buildConsumption(clients); err != nil {
 		return nil, err
 	}
@@ -109,7 +106,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
-		Logger: a.log, Rooms: rooms{a},
+		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) },
 		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
 			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
 			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },

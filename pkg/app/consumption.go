@@ -1,7 +1,10 @@
 package app
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/globalreserve/globalreserve/pkg/binder"
@@ -33,6 +36,19 @@ func (a *App) buildConsumption(clients Clients) error {
 		Recorder: a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"), Log: a.log,
 	})
 	return nil
+}
+
+func (a *App) buildWakeups(client kubernetes.Interface) {
+	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
+		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Pods: a.cache, Log: a.log,
+		OnWakeup: a.metrics.ObserveWakeup, Reservations: a.matcher, Steer: a.steer,
+		Ready: func(ctx context.Context) error {
+			if err := a.reservations.WaitForSync(ctx); err != nil {
+				return err
+			}
+			return a.health.waitOpen(ctx)
+		},
+	})
 }
 
 // settled tells those who remember pending pods that one is bound, or gone.

@@ -16,7 +16,7 @@
 //	pod deleted, or Succeeded or Failed        RemovePod
 //	   deleted, and a RoomKeeper wants that    RemovePodHolding
 //	node                                       ObserveNode
-//	node deleted                               RemoveNode
+//	node deleted                               RemoveNode, and Unreserve of what is reserved there
 //	other UID under a known name               the former object is removed first
 //
 // What is found missing after a gap in the watch is removed the same way.

@@ -16,6 +16,7 @@ import (
 // server for maxLookups objects at most; the rest stay suspects, as do those that
 // could not be read, which the error tells of. c.mu is held.
 func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion, maxLookups int) ([]Difference, error) {
+	since := c.ledger.Revision()
 	var differences []Difference
 	var errs []error
 	lookups := 0
@@ -38,6 +39,9 @@ func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion, maxLookup
 		if d != nil {
 			differences = append(differences, *d)
 		}
+	}
+	if len(differences) > 0 {
+		c.cache.options.OnCatchUp(since)
 	}
 	return differences, errors.Join(errs...)
 }

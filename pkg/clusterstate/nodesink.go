@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // nodeSink is the store the nodes' reflector writes to.
@@ -64,6 +66,7 @@ func (s nodeSink) Replace(items []any, _ string) error {
 		records = append(records, r)
 		present[r.Name] = struct{}{}
 	}
+	since := s.ledger.Revision()
 	for _, held := range s.nodes.all() {
 		if _, ok := present[held.Name]; !ok {
 			s.removeNode(held.Name, held.UID)
@@ -71,6 +74,9 @@ func (s nodeSink) Replace(items []any, _ string) error {
 	}
 	for _, r := range records {
 		s.observeNode(r)
+	}
+	if s.nodesSynced.Load() {
+		s.options.OnCatchUp(since)
 	}
 	s.markSynced(&s.nodesSynced)
 	return nil
@@ -118,4 +124,20 @@ func (c *Cache) removeNode(name string, uid types.UID) {
 func (c *Cache) applyRemoveNode(name string) {
 	c.nodes.remove(name)
 	c.ledger.RemoveNode(name)
+	c.unreserve(name)
+}
+
+// unreserve gives back the reservations on a node that is gone: until their
+// deadlines they would keep their pods from every other node.
+func (c *Cache) unreserve(node string) {
+	_, claims, _ := c.ledger.AppendNodeClaims(nil, node)
+	var reserved []ledger.Placement
+	for i := range claims {
+		if claims[i].State == ledger.Reserved {
+			reserved = append(reserved, ledger.Placement{Pod: claims[i].Pod, Node: node})
+		}
+	}
+	if len(reserved) > 0 {
+		c.ledger.Unreserve(reserved)
+	}
 }

@@ -69,6 +69,11 @@ type Options struct {
 	Listeners []Listener
 	// Rooms keeps the rooms of pods that are gone; nil means that all become free.
 	Rooms RoomKeeper
+	// OnCatchUp, if not nil, is told that the ledger's changes after a revision, and
+	// those of the next moments, may be older than what other watchers of the
+	// cluster know: a watch was resumed, or something missed was put right. It must
+	// be quick.
+	OnCatchUp func(since uint64)
 	// Logger gets what the cache has to say; nil means logrus's standard logger.
 	Logger logrus.FieldLogger
 	// PageSize is how many objects are listed at once where the API server does
@@ -84,6 +89,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PageSize <= 0 {
 		o.PageSize = defaultPageSize
+	}
+	if o.OnCatchUp == nil {
+		o.OnCatchUp = func(uint64) {}
 	}
 	return o
 }

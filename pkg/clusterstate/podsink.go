@@ -68,9 +68,13 @@ func (s podSink) Replace(items []any, resourceVersion string) error {
 		}
 		records = append(records, r)
 	}
+	since := s.ledger.Revision()
 	s.removeAbsentPods(records, parseVersion(resourceVersion))
 	for _, r := range records {
 		s.observePod(r)
+	}
+	if s.podsSynced.Load() {
+		s.options.OnCatchUp(since)
 	}
 	s.markSynced(&s.podsSynced)
 	return nil

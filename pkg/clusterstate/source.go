@@ -39,7 +39,7 @@ func (c *Cache) podSource(client kubernetes.Interface) cache.ListerWatcher {
 			return c.compactPods(page), nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, o)
+			return c.resumed(pods.Watch(ctx, o))
 		},
 	}, client)
 }
@@ -56,9 +56,18 @@ func (c *Cache) nodeSource(client kubernetes.Interface) cache.ListerWatcher {
 			return c.compactNodes(page), nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return nodes.Watch(ctx, o)
+			return c.resumed(nodes.Watch(ctx, o))
 		},
 	}, client)
+}
+
+// resumed tells that what a watch brings first may have happened while there was
+// none.
+func (c *Cache) resumed(w watch.Interface, err error) (watch.Interface, error) {
+	if err == nil {
+		c.options.OnCatchUp(c.ledger.Revision())
+	}
+	return w, err
 }
 
 // consistent asks for the newest state instead of what a watch cache holds: the

@@ -80,7 +80,7 @@ func TestHoldPlacedBehindARefusal(t *testing.T) {
 		decidedAt := w.ledger.Revision()
 		w.hold("a", 1000)
 		synctest.Wait()
-		w.wakeups.Refused(w.pod("waiting", "1", 0), decidedAt)
+		w.wakeups.Refused(w.pod("waiting", "1", 0), decidedAt, nil)
 		synctest.Wait()
 		assert.Equal(t, []string{"waiting"}, w.patcher.names())
 	})

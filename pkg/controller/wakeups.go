@@ -104,6 +104,7 @@ type Wakeups struct {
 	// before the refused pods are gone through and read after one was added, so
 	// that no pod slips through between the two.
 	lastFreed atomic.Uint64
+	patches   atomic.Uint64 // so far
 
 	mu        sync.Mutex
 	late      []*refusal // decided with an older view than lastFreed

@@ -14,7 +14,7 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 	w := NewWakeups(WakeupOptions{Ledger: ledger.New(ledger.Options{})})
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
-			w.readEvents(w.Ledger.Revision())
+			w.readNew(w.Ledger.Revision())
 		}
 	})
 	require.Less(t, result.AllocedBytesPerOp(), int64(1024), "bytes for nothing new")

@@ -4,119 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/sirupsen/logrus"
-	logrustest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
-
-// fakePatcher records who was woken, in order; answer decides how a patch ends.
-type fakePatcher struct {
-	mu     sync.Mutex
-	woken  []string
-	values map[string]bool // of the annotation, so far
-	answer func(pod ledger.PodRef) error
-}
-
-func (f *fakePatcher) Annotate(_ context.Context, pod ledger.PodRef, key, value string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if key != RetryAnnotation || value == "" {
-		return fmt.Errorf("unexpected annotation %s=%q", key, value)
-	}
-	if f.answer != nil {
-		if err := f.answer(pod); err != nil {
-			return err
-		}
-	}
-	f.woken = append(f.woken, pod.Name)
-	if f.values == nil {
-		f.values = map[string]bool{}
-	}
-	f.values[value] = true
-	return nil
-}
-
-func (f *fakePatcher) names() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]string{}, f.woken...)
-}
-
-func silentLog() logrus.FieldLogger {
-	log, _ := logrustest.NewNullLogger()
-	return log
-}
-
-// world is a ledger with nodes of 4 CPU each and a started Wakeups.
-type world struct {
-	t       *testing.T
-	ledger  *ledger.Ledger
-	wakeups *Wakeups
-	patcher *fakePatcher
-	count   atomic.Int64
-}
-
-// advance lets time pass in the bubble and waits until everybody has acted.
-func advance(d time.Duration) {
-	<-time.After(d)
-	synctest.Wait()
-}
-
-func newWorld(t *testing.T, nodes ...string) *world {
-	w := &world{t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), patcher: &fakePatcher{}}
-	for _, n := range nodes {
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
-		}})
-	}
-	w.wakeups = NewWakeups(WakeupOptions{
-		Ledger: w.ledger, Patcher: w.patcher, Log: silentLog(), OnWakeup: func() { w.count.Add(1) },
-	})
-	w.wakeups.Start()
-	t.Cleanup(w.wakeups.Stop)
-	return w
-}
-
-func (w *world) pod(name, cpu string, priority int32) *podinfo.Info {
-	info, err := podinfo.New(w.ledger.Table(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
-		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)},
-		}}}},
-	})
-	require.NoError(w.t, err)
-	return info
-}
-
-func (w *world) reserve(p *podinfo.Info, node string, ttl time.Duration) {
-	now := time.Now()
-	result := w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{p.Placement(node)}, Deadline: now.Add(ttl)}, now)
-	require.Equal(w.t, 1, result.Granted)
-}
-
-func (w *world) observeBound(p *podinfo.Info, node string) {
-	w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: node, Request: p.Request})
-}
-
-// refuse does what filter does for a pod that fits nowhere.
-func (w *world) refuse(p *podinfo.Info) { w.wakeups.Refused(p, w.ledger.Revision()) }
 
 func TestWakeupsOnSilentlyFreedRoom(t *testing.T) {
 	cases := map[string]struct {
@@ -174,6 +74,7 @@ func TestWakeupsOnSilentlyFreedRoom(t *testing.T) {
 func TestWakeupsOrderAndFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
+		w.wakeups.limiter.SetBurst(1) // what comes at once has no order
 		holder := w.pod("holder", "3", 0)
 		w.observeBound(w.pod("filler", "1", 0), "a")
 		w.reserve(holder, "a", time.Hour)
@@ -189,7 +90,7 @@ func TestWakeupsOrderAndFit(t *testing.T) {
 		w.wakeups.Settled(settled.Ref.UID)
 
 		w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
-		synctest.Wait()
+		advance(time.Second)
 		assert.Equal(t, []string{"high", "middle-first", "middle-second", "low"}, w.patcher.names())
 	})
 }
@@ -204,10 +105,14 @@ func TestWakeupsOnDeletionOfBoundPod(t *testing.T) {
 		w.refuse(w.pod("long-waiting", "1", 100))
 		advance(raceWindow + time.Second)
 		w.refuse(w.pod("too-early", "1", 0))
+		w.refuse(w.pod("asks-again", "1", 0))
 		advance(raceWindow / 2)
 
 		w.ledger.RemovePod(bound.Ref, 0)
-		synctest.Wait()
+		advance(announcedDelay / 2)
+		assert.Empty(t, w.patcher.names(), "schedulers hear of it themselves and may act first")
+		w.refuse(w.pod("asks-again", "1", 0))
+		advance(time.Minute)
 		assert.Equal(t, []string{"too-early"}, w.patcher.names())
 	})
 }
@@ -222,7 +127,7 @@ func TestWakeupsRefusedWithOldView(t *testing.T) {
 		w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
 		synctest.Wait()
 
-		w.wakeups.Refused(w.pod("waiting", "4", 0), decidedAt)
+		w.wakeups.Refused(w.pod("waiting", "4", 0), decidedAt, nil)
 		synctest.Wait()
 		assert.Equal(t, []string{"waiting"}, w.patcher.names())
 	})
@@ -236,7 +141,7 @@ func TestWakeupsPatchFailures(t *testing.T) {
 		took time.Duration
 	}{
 		"first try":                  {want: 1},
-		"API server away for a time": {errs: []error{errors.New("refused"), errors.New("refused")}, want: 1, took: 2 * retryDelay},
+		"API server away for a time": {errs: []error{errors.New("refused"), errors.New("refused")}, want: 1, took: 3 * firstPause},
 		"pod deleted meanwhile":      {errs: []error{notFound}, want: 0},
 	}
 	for name, tc := range cases {
@@ -244,7 +149,7 @@ func TestWakeupsPatchFailures(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, "a")
 				errs := tc.errs
-				w.patcher.answer = func(ledger.PodRef) error {
+				w.patcher.answer = func(context.Context, ledger.PodRef) error {
 					if len(errs) == 0 {
 						return nil
 					}
@@ -269,25 +174,19 @@ func TestWakeupsPatchFailures(t *testing.T) {
 func TestWakeupsAfterJournalOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
-		holder, churn := w.pod("holder", "4", 0), w.pod("churn", "1", 0)
-		w.reserve(holder, "a", time.Hour)
-		w.observeBound(w.pod("filler", "2", 0), "b")
+		before := w.ledger.Revision()
 		w.refuse(w.pod("waiting", "3", 0))
-		synctest.Wait()
-		blocked := make(chan struct{})
-		w.patcher.answer = func(ledger.PodRef) error { <-blocked; return nil }
-		w.refuse(w.pod("blocks-the-loop", "1", 0))
-		w.reserve(churn, "b", time.Hour)
-		w.ledger.Unreserve([]ledger.Placement{churn.Placement("b")})
-		synctest.Wait() // the loop now waits for the API server
-
-		w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
+		w.refuse(w.pod("elsewhere", "3", 0), "b")
+		w.refuse(w.pod("too-large", "5", 0))
+		w.observeBound(w.pod("filler", "2", 0), "b")
 		for range 40_000 {
 			w.ledger.ObserveNode(ledger.NodeObservation{Name: "c", Unschedulable: w.ledger.Revision()%2 == 0})
 		}
-		close(blocked)
+		advance(time.Minute)
+		require.Empty(t, w.patcher.names())
+		w.wakeups.CatchUp(before)
 		synctest.Wait()
-		assert.Contains(t, w.patcher.names(), "waiting")
+		assert.ElementsMatch(t, []string{"waiting", "elsewhere"}, w.patcher.names())
 	})
 }
 

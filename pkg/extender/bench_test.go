@@ -129,5 +129,5 @@ type quiet struct{}
 func (quiet) ObserveRequest(string, int, time.Duration)  {}
 func (quiet) ObserveDecision(string, string, string)     {}
 func (quiet) ObserveConflict(string, string)             {}
-func (quiet) Refused(pod *podinfo.Info, revision uint64) {}
+func (quiet) Refused(pod *podinfo.Info, revision uint64, offered []string) {}
 func (quiet) Wake(*podinfo.Info)                         {}

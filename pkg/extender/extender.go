@@ -41,9 +41,9 @@ type Recent interface {
 // Refusals is told of pods that were refused a node, so that they can be woken
 // up when there is room.
 type Refusals interface {
-	// Refused records that a pod was refused at least one node. revision is the
-	// ledger's from before that was decided.
-	Refused(pod *podinfo.Info, revision uint64)
+	// Refused records that a pod was refused at least one of the nodes offered.
+	// revision is the ledger's from before that was decided.
+	Refused(pod *podinfo.Info, revision uint64, offered []string)
 	// Wake has a pod tried again whatever is free.
 	Wake(pod *podinfo.Info)
 }

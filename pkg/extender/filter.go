@@ -58,7 +58,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	result := filterResult{names: names, items: items, verdicts: s.verdicts}
 	httpjson.Write(w, http.StatusOK, &result)
 	if e.report(pod, &result, revision) && !comesBack {
-		e.o.Refusals.Refused(pod, revision)
+		e.o.Refusals.Refused(pod, revision, names)
 	}
 	return nil
 }

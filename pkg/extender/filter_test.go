@@ -99,6 +99,7 @@ func TestFilter(t *testing.T) {
 			assert.Equal(t, tt.wakes, len(w.refused) == 1)
 			if tt.wakes {
 				assert.Equal(t, p.UID, w.refused[0].Ref.UID)
+				assert.Equal(t, tt.nodes, w.offered)
 				assert.Equal(t, before, w.revision)
 			}
 			assert.Equal(t, []string{"filter scheduler " + tt.result}, w.decisions)

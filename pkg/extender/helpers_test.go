@@ -41,6 +41,7 @@ type world struct {
 	decisions []string // verb scheduler result
 	conflicts []string // scheduler resource
 	refused   []*podinfo.Info
+	offered   []string // with the last refusal
 	woken     []*podinfo.Info
 	revision  uint64 // of the last refusal
 
@@ -86,9 +87,10 @@ func (w *world) Pod(namespace, name string) (*podinfo.Info, bool) {
 
 func (w *world) Scoring() Scoring { return w.scoring }
 
-func (w *world) Refused(pod *podinfo.Info, revision uint64) {
+func (w *world) Refused(pod *podinfo.Info, revision uint64, offered []string) {
 	w.refused = append(w.refused, pod)
 	w.revision = revision
+	w.offered = offered
 }
 
 func (w *world) Wake(pod *podinfo.Info) { w.woken = append(w.woken, pod) }

@@ -1,0 +1,162 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// eventBatch is how many events are read at once.
+const eventBatch = 1024
+
+// freedRoom is the last time room was freed on a node.
+type freedRoom struct {
+	revision uint64
+	// silent is the last revision at which it was freed without an event that
+	// schedulers watch; 0 if there was none.
+	silent uint64
+	// held is the last revision at which a hold was placed there; 0 if there was
+	// none.
+	held uint64
+	at   time.Time
+}
+
+// newsTo reports whether a scheduler that was refused does not know of the room.
+func (f freedRoom) newsTo(r *refusal) bool {
+	return f.silent > r.revision || (f.revision > r.revision && f.at.Sub(r.at) < raceWindow)
+}
+
+// podName finds a pod whose claim may have been made before the pod existed.
+type podName struct{ namespace, name string }
+
+func nameOf(pod ledger.PodRef) podName { return podName{pod.Namespace, pod.Name} }
+
+// ended is the last time a pod's own claim, or a hold for it alone, ended.
+type ended struct {
+	revision uint64
+	at       time.Time
+}
+
+// freed is where and for whom room was freed.
+type freed struct {
+	nodes map[string]freedRoom
+	pods  map[podName]ended
+	held  uint64 // the newest revision at which a hold was placed anywhere
+}
+
+func newFreed() freed {
+	return freed{nodes: map[string]freedRoom{}, pods: map[podName]ended{}}
+}
+
+func (f *freed) empty() bool { return len(f.nodes) == 0 && len(f.pods) == 0 }
+
+func (f *freed) clear() {
+	clear(f.nodes)
+	clear(f.pods)
+	f.held = 0
+}
+
+// note takes note of an event. late says that schedulers may have known of it for
+// long.
+func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
+	node, silent := e.Node, late
+	switch e.Type {
+	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.HoldReleased, ledger.HoldExpired:
+		silent = true
+		if e.Pod.Name != "" {
+			f.pods[nameOf(e.Pod)] = ended{e.Revision, now}
+		}
+	case ledger.HoldPreempted, ledger.HoldConsumed:
+		silent = true // a consumed hold gives back what its pod did not need
+	case ledger.ClaimRemoved:
+		silent = late || e.State != ledger.Bound // schedulers hear only of bound pods going
+	case ledger.ClaimMoved:
+		node, silent = e.MovedFrom, true
+	case ledger.HoldPlaced:
+		f.noteHeld(node, e.Revision, now)
+		return
+	case ledger.ClaimResized, ledger.NodeUpdated:
+	default:
+		return
+	}
+	room := f.nodes[node]
+	room.at, room.revision = now, e.Revision
+	if silent {
+		room.silent = e.Revision
+	}
+	f.nodes[node] = room
+}
+
+func (f *freed) noteHeld(node string, revision uint64, now time.Time) {
+	room := f.nodes[node]
+	room.at, room.held = now, revision
+	f.nodes[node] = room
+	f.held = max(f.held, revision)
+}
+
+// noteAll treats every node as silently freed.
+func (f *freed) noteAll(l *ledger.Ledger, revision uint64, now time.Time) {
+	f.held = revision
+	l.VisitNodes(func(name string) {
+		f.nodes[name] = freedRoom{revision: revision, silent: revision, held: revision, at: now}
+	})
+}
+
+// prune forgets what was freed before a moment.
+func (f *freed) prune(oldest time.Time) {
+	for node, room := range f.nodes {
+		if room.at.Before(oldest) {
+			delete(f.nodes, node)
+		}
+	}
+	for pod, e := range f.pods {
+		if e.at.Before(oldest) {
+			delete(f.pods, pod)
+		}
+	}
+}
+
+// add takes over what is newer in o.
+func (f *freed) add(o *freed) {
+	for node, room := range o.nodes {
+		known := f.nodes[node]
+		f.nodes[node] = freedRoom{
+			revision: max(room.revision, known.revision), silent: max(room.silent, known.silent),
+			held: max(room.held, known.held), at: room.at,
+		}
+	}
+	for pod, e := range o.pods {
+		f.pods[pod] = e
+	}
+	f.held = max(f.held, o.held)
+}
+
+// newest returns the newest revision noted.
+func (f *freed) newest() uint64 {
+	newest := f.held
+	for _, room := range f.nodes {
+		newest = max(newest, room.revision)
+	}
+	return newest
+}
+
+// read notes what was freed since a revision and returns the revision it read up
+// to. late says that schedulers may have known of all of it for long.
+func (w *Wakeups) read(into *freed, since uint64, late bool) uint64 {
+	for {
+		now := time.Now()
+		events, ok := w.Ledger.EventsSince(w.events[:0], since, eventBatch)
+		if !ok {
+			since = w.Ledger.Revision() // too much has happened to tell where
+			into.noteAll(w.Ledger, since, now)
+			events = events[:0]
+		}
+		for i := range events {
+			since = events[i].Revision
+			into.note(&events[i], late, now)
+		}
+		if len(events) < eventBatch {
+			return since
+		}
+	}
+}

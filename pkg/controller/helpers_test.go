@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logrustest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// fakePatcher records who was woken, in order; answer decides how a patch ends.
+type fakePatcher struct {
+	mu     sync.Mutex
+	woken  []string
+	values map[string]bool // of the annotation, so far
+	answer func(ctx context.Context, pod ledger.PodRef) error
+}
+
+func (f *fakePatcher) Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error {
+	if key != RetryAnnotation || value == "" {
+		return fmt.Errorf("unexpected annotation %s=%q", key, value)
+	}
+	if f.answer != nil {
+		if err := f.answer(ctx, pod); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.woken = append(f.woken, pod.Name)
+	if f.values == nil {
+		f.values = map[string]bool{}
+	}
+	f.values[value] = true
+	return nil
+}
+
+func (f *fakePatcher) names() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string{}, f.woken...)
+}
+
+// fakePods are the pods the cluster has.
+type fakePods struct {
+	mu   sync.Mutex
+	pods []*podinfo.Info
+}
+
+func (f *fakePods) set(pods ...*podinfo.Info) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods = pods
+}
+
+func (f *fakePods) Pod(namespace, name string) (*podinfo.Info, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.pods, func(p *podinfo.Info) bool { return p.Ref.Namespace == namespace && p.Ref.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return f.pods[i], true
+}
+
+func (f *fakePods) PendingPods() iter.Seq[*podinfo.Info] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Values(slices.Clone(f.pods))
+}
+
+func silentLog() logrus.FieldLogger {
+	log, _ := logrustest.NewNullLogger()
+	return log
+}
+
+// world is a ledger with nodes of 4 CPU each and a started Wakeups.
+type world struct {
+	t       *testing.T
+	ledger  *ledger.Ledger
+	wakeups *Wakeups
+	patcher *fakePatcher
+	pods    *fakePods
+	ready   chan struct{} // closed: the server is ready
+	count   atomic.Int64
+}
+
+// advance lets time pass in the bubble and waits until everybody has acted.
+func advance(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func newWorld(t *testing.T, nodes ...string) *world {
+	w := &world{t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), patcher: &fakePatcher{}, pods: &fakePods{}, ready: make(chan struct{})}
+	for _, n := range nodes {
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
+		}})
+	}
+	w.wakeups = NewWakeups(WakeupOptions{
+		Ledger: w.ledger, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), OnWakeup: func() { w.count.Add(1) },
+		Ready: func(ctx context.Context) error {
+			select {
+			case <-w.ready:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	})
+	w.wakeups.Start()
+	t.Cleanup(w.wakeups.Stop)
+	return w
+}
+
+func (w *world) pod(name, cpu string, priority int32) *podinfo.Info {
+	info, err := podinfo.New(w.ledger.Table(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)},
+		}}}},
+	})
+	require.NoError(w.t, err)
+	return info
+}
+
+func (w *world) reserve(p *podinfo.Info, node string, ttl time.Duration) {
+	now := time.Now()
+	result := w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{p.Placement(node)}, Deadline: now.Add(ttl)}, now)
+	require.Equal(w.t, 1, result.Granted)
+}
+
+func (w *world) observeBound(p *podinfo.Info, node string) {
+	w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: node, Request: p.Request})
+}
+
+// refuse does what filter does for a pod that fits none of the nodes offered.
+func (w *world) refuse(p *podinfo.Info, offered ...string) {
+	w.wakeups.Refused(p, w.ledger.Revision(), offered)
+}
+
+func (w *world) unreserve(p *podinfo.Info, node string) {
+	w.ledger.Unreserve([]ledger.Placement{p.Placement(node)})
+}

@@ -1,0 +1,364 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// A server that is new has no refusals, and schedulers do not ask again.
+func TestWakeupsAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.reserve(w.pod("holder", "2", 0), "a", time.Minute)
+		bound := w.pod("bound", "1", 0)
+		bound.Node = "a"
+		deleted := w.pod("deleted", "1", 0)
+		deleted.Deleting = true
+		known := w.pod("refused-again", "1", 0)
+		w.refuse(known)
+		w.pods.set(w.pod("fits", "1", 0), w.pod("fits-later", "4", 0), w.pod("too-large", "5", 0), bound, deleted, known)
+		advance(time.Minute - time.Second)
+		assert.Empty(t, w.patcher.names(), "not ready")
+		close(w.ready)
+		synctest.Wait()
+		assert.Equal(t, []string{"fits"}, w.patcher.names())
+		w.ledger.Expire(time.Now().Add(time.Second))
+		advance(time.Minute)
+		assert.ElementsMatch(t, []string{"fits", "fits-later", "refused-again"}, w.patcher.names())
+	})
+}
+
+func TestWakeupsAfterRestartAreRateLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		var pods []*podinfo.Info
+		for i := range wakeupBurst + 2*wakeupsPerSecond {
+			pods = append(pods, w.pod(fmt.Sprint("p", i), "1m", 0))
+		}
+		w.pods.set(pods...)
+		close(w.ready)
+		advance(time.Second)
+		assert.Len(t, w.patcher.names(), wakeupBurst+wakeupsPerSecond)
+		advance(time.Second)
+		assert.Len(t, w.patcher.names(), len(pods))
+	})
+}
+
+// The scheduler, told by its watch, asks again and is refused before the answer
+// to the patch is back.
+func TestRefusedAgainWhileWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		first, second := w.pod("first", "4", 0), w.pod("second", "4", 0)
+		waiting := w.pod("waiting", "4", 0)
+		w.reserve(first, "a", time.Hour)
+		w.refuse(waiting)
+		again := true
+		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+			if again {
+				again = false
+				w.reserve(second, "a", time.Hour)
+				w.refuse(waiting)
+			}
+			return nil
+		}
+		w.unreserve(first, "a")
+		advance(time.Minute)
+		require.Len(t, w.patcher.names(), 1)
+		w.unreserve(second, "a")
+		synctest.Wait()
+		assert.Len(t, w.patcher.names(), 2)
+	})
+}
+
+// Room that is freed while a pod is being woken must not be forgotten if that
+// fails.
+func TestFreedWhileWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		first, second := w.pod("first", "4", 0), w.pod("second", "4", 0)
+		w.reserve(first, "a", time.Hour)
+		w.reserve(second, "b", time.Hour)
+		w.refuse(w.pod("waiting", "4", 0))
+		failing := true
+		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+			if !failing {
+				return nil
+			}
+			failing = false
+			w.reserve(first, "a", time.Hour) // it is gone again
+			w.unreserve(second, "b")
+			return errors.New("connection lost")
+		}
+		w.unreserve(first, "a")
+		advance(time.Minute)
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+	})
+}
+
+func TestConflictIsNotTheEnd(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "waiting", errors.New("modified"))
+	cases := map[string]struct {
+		known func(w *world, waiting *podinfo.Info) []*podinfo.Info
+		want  []string
+	}{
+		"another writer": {
+			func(_ *world, waiting *podinfo.Info) []*podinfo.Info { return []*podinfo.Info{waiting} }, []string{"waiting"},
+		},
+		"another pod of its name": {func(w *world, _ *podinfo.Info) []*podinfo.Info {
+			other := w.pod("waiting", "4", 0)
+			other.Ref.UID = "another"
+			return []*podinfo.Info{other}
+		}, []string{}},
+		"no such pod": {func(*world, *podinfo.Info) []*podinfo.Info { return nil }, []string{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				holder, waiting := w.pod("holder", "4", 0), w.pod("waiting", "4", 0)
+				w.pods.set(tc.known(w, waiting)...)
+				w.reserve(holder, "a", time.Hour)
+				w.refuse(waiting)
+				tries := 0
+				w.patcher.answer = func(context.Context, ledger.PodRef) error {
+					if tries++; tries == 1 {
+						return conflict
+					}
+					return nil
+				}
+				w.unreserve(holder, "a")
+				advance(time.Minute)
+				assert.Equal(t, tc.want, w.patcher.names())
+			})
+		})
+	}
+}
+
+// What the ledger hears late is news, however long ago the pod was refused.
+func TestWakeupsOnLateNews(t *testing.T) {
+	cases := map[string]struct {
+		wait  time.Duration
+		first bool // the wake-ups are told before the ledger
+	}{
+		"a slow watch":                     {wait: raceWindow - time.Second},
+		"a watch that was broken":          {wait: time.Hour, first: true},
+		"a list that told what was missed": {wait: time.Hour},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				bound := w.pod("bound", "4", 0)
+				w.observeBound(bound, "a")
+				w.refuse(w.pod("waiting", "1", 0), "a")
+				advance(tc.wait)
+				since := w.ledger.Revision()
+				if tc.first {
+					w.wakeups.CatchUp(since)
+					advance(catchUp - time.Second)
+				}
+				w.ledger.RemovePod(bound.Ref, 0)
+				synctest.Wait()
+				if !tc.first && tc.wait > raceWindow {
+					w.wakeups.CatchUp(since)
+				}
+				advance(announcedDelay)
+				assert.Equal(t, []string{"waiting"}, w.patcher.names())
+			})
+		})
+	}
+}
+
+// A pod is refused because nothing offers a resource that it names; then a node
+// does.
+func TestResourceOfferedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		info, err := podinfo.New(w.ledger.Table(), &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu", UID: "uid-gpu"},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{"example.com/gpu": resource.MustParse("1")},
+			}}}},
+		})
+		require.NoError(t, err)
+		w.refuse(info, "b")
+		advance(100 * time.Millisecond)
+		column, ok := w.ledger.Table().Intern("example.com/gpu")
+		require.True(t, ok)
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "b", Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110}, {Column: column, Value: 8},
+		}})
+		advance(announcedDelay)
+		assert.Equal(t, []string{"gpu"}, w.patcher.names())
+	})
+}
+
+// A claim keeps its pod from all other nodes, so its end is news whatever has
+// become of its own.
+func TestOwnClaimEnds(t *testing.T) {
+	cases := map[string]struct {
+		before func(w *world)
+		end    func(w *world, p *podinfo.Info)
+	}{
+		"the node is gone": {
+			func(w *world) { w.ledger.RemoveNode("a") },
+			func(w *world, _ *podinfo.Info) { w.ledger.Expire(time.Now().Add(time.Hour)) },
+		},
+		"the node is full": {
+			func(w *world) { w.observeBound(w.pod("unasked", "4", 0), "a") },
+			func(w *world, p *podinfo.Info) { w.unreserve(p, "a") },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				p, other := w.pod("p", "4", 0), w.pod("other", "4", 0)
+				w.reserve(p, "a", time.Minute)
+				w.observeBound(w.pod("filler", "1", 0), "b")
+				tc.before(w)
+				w.refuse(p, "b")
+				w.refuse(other, "a", "b")
+				advance(time.Minute)
+				assert.Empty(t, w.patcher.names())
+				tc.end(w, p)
+				synctest.Wait()
+				assert.Equal(t, []string{"p"}, w.patcher.names())
+			})
+		})
+	}
+}
+
+// TestFailuresBackOff has patches fail while the ledger changes a hundred times a second.
+func TestFailuresBackOff(t *testing.T) {
+	status := func(code int) error {
+		return fmt.Errorf("annotating: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(code)}})
+	}
+	cases := map[string]struct {
+		err   error
+		tries int64 // within 10 s
+	}{
+		"forbidden":         {status(http.StatusForbidden), 1},
+		"invalid":           {status(http.StatusUnprocessableEntity), 1},
+		"too many requests": {status(http.StatusTooManyRequests), 4}, // at 0, 1, 3 and 7 s
+		"internal error":    {status(http.StatusInternalServerError), 4},
+		"connection lost":   {errors.New("connection lost"), 4},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				holder := w.pod("holder", "3", 0)
+				w.reserve(holder, "a", time.Hour)
+				w.refuse(w.pod("denied", "1", 0), "a")
+				var tries atomic.Int64
+				w.patcher.answer = func(context.Context, ledger.PodRef) error {
+					tries.Add(1)
+					return tc.err
+				}
+				w.unreserve(holder, "a")
+				for i := range 1000 {
+					churn := w.pod(fmt.Sprint("churn", i), "1", 0)
+					w.reserve(churn, "a", time.Hour)
+					w.unreserve(churn, "a")
+					advance(10 * time.Millisecond)
+				}
+				assert.Equal(t, tc.tries, tries.Load())
+			})
+		})
+	}
+}
+
+// Patches that hang do not hold others.
+func TestHangingPatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.patcher.answer = func(ctx context.Context, pod ledger.PodRef) error {
+			if strings.HasPrefix(pod.Name, "hangs") {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		holder := w.pod("holder", "4", 0)
+		w.reserve(holder, "a", time.Hour)
+		for i := range wakers {
+			w.refuse(w.pod(fmt.Sprint("hangs", i), "100m", 100))
+		}
+		w.refuse(w.pod("waiting", "1", 0))
+		w.unreserve(holder, "a")
+		advance(patchTimeout)
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+	})
+}
+
+// A pod that can run on a few nodes is not woken each time room is freed
+// elsewhere, and never overlooks its own.
+func TestRoomOnOtherNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		holder, churn := w.pod("holder", "4", 0), w.pod("churn", "1", 0)
+		w.reserve(holder, "a", 100*time.Hour)
+		bound, anywhere := w.pod("bound-to-a", "1", 0), w.pod("anywhere", "1", 0)
+		w.refuse(bound, "a")
+		w.patcher.answer = func(_ context.Context, pod ledger.PodRef) error {
+			if pod == bound.Ref { // its scheduler tries it and is refused again
+				w.refuse(bound, "a")
+			}
+			return nil
+		}
+		for range 600 {
+			w.reserve(churn, "b", time.Hour)
+			w.unreserve(churn, "b")
+			advance(100 * time.Millisecond)
+		}
+		strays := len(w.patcher.names())
+		assert.LessOrEqual(t, strays, 7, "at 0, 1, 3, 7, 15, 31 and 61 s")
+		assert.GreaterOrEqual(t, strays, 5, "it may have been offered too few")
+		w.refuse(anywhere)
+		w.reserve(churn, "b", time.Hour)
+		w.unreserve(churn, "b")
+		synctest.Wait()
+		assert.Equal(t, "anywhere", w.patcher.names()[strays])
+		w.unreserve(holder, "a")
+		synctest.Wait()
+		assert.Equal(t, "bound-to-a", w.patcher.names()[strays+1])
+	})
+}
+
+// A pause outlives the news that it holds back.
+func TestPausedPodIsWokenInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		churn, waiting := w.pod("churn", "1", 0), w.pod("waiting", "4", 0)
+		for range 3 { // the pod could have run on b all the time
+			w.reserve(churn, "b", time.Hour)
+			w.refuse(waiting, "a")
+			w.unreserve(churn, "b")
+			synctest.Wait()
+		}
+		assert.Len(t, w.patcher.names(), 1)
+		advance(firstPause)
+		assert.Len(t, w.patcher.names(), 2)
+	})
+}
