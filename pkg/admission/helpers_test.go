@@ -62,7 +62,7 @@ type world struct {
 func newWorld(t *testing.T, change func(*admission.Options)) *world {
 	t.Helper()
 	w := &world{
-		t: t, ledger: ledger.New(ledger.Options{}), live: map[string]*v1.Pod{},
+		t: t, ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256}), live: map[string]*v1.Pod{},
 		informer: map[string]*podinfo.Info{}, results: map[string]int{}, version: 100,
 	}
 	w.node("a", "4")
