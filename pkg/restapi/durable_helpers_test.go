@@ -261,15 +261,6 @@ func (d *durable) unreserve(request body) GroupAnswer {
 	return answer
 }
 
-// read fetches a path.
-func (d *durable) read(path string, answer any) {
-	d.t.Helper()
-	w := httptest.NewRecorder()
-	d.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
-	require.Equal(d.t, http.StatusOK, w.Code, w.Body.String())
-	require.NoError(d.t, json.Unmarshal(w.Body.Bytes(), answer))
-}
-
 // holds lists the holds of the ledger as namespace/name/slot@node.
 func (d *durable) holds() []string {
 	views, _ := d.ledger.Holds()

@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -37,7 +38,7 @@ func drawFate(t *rapid.T) fate {
 	f.delay = time.Duration(rapid.IntRange(0, 4_000).Draw(t, "delay")) * time.Millisecond
 	f.err = rapid.SampledFrom([]error{errForbidden, errTooMany, errLost, errLost, errInternal, nil}).Draw(t, "error")
 	switch {
-	case f.err == errForbidden || f.err == errTooMany:
+	case errors.Is(f.err, errForbidden) || errors.Is(f.err, errTooMany):
 		f.never = true // a definite answer is true
 	case f.err != nil:
 		f.never = rapid.Bool().Draw(t, "never")
