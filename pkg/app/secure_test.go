@@ -1,0 +1,267 @@
+package app
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// authority issues certificates for a test.
+type authority struct {
+	t           *testing.T
+	dir         string
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	serial      int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	ca := &authority{t: t, dir: t.TempDir()}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := ca.template("ca")
+	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	ca.certificate, err = x509.ParseCertificate(der)
+	require.NoError(t, err)
+	ca.key = key
+	ca.write("ca.crt", "CERTIFICATE", der)
+	return ca
+}
+
+func (ca *authority) template(name string) *x509.Certificate {
+	ca.serial++
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(ca.serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+}
+
+func (ca *authority) path(name string) string { return filepath.Join(ca.dir, name) }
+
+func (ca *authority) write(name, kind string, der []byte) {
+	content := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	require.NoError(ca.t, os.WriteFile(ca.path(name), content, 0o600))
+}
+
+// issue writes name.crt and name.key for the loopback address.
+func (ca *authority) issue(name string) {
+	ca.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(ca.t, err)
+	template := ca.template(name)
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, key.Public(), ca.key)
+	require.NoError(ca.t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(ca.t, err)
+	ca.write(name+".key", "PRIVATE KEY", keyDER)
+	ca.write(name+".crt", "CERTIFICATE", der)
+}
+
+// client trusts the authority and shows a certificate of that name, none for "".
+func (ca *authority) client(name string) *http.Client {
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.certificate)
+	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if name != "" {
+		certificate, err := tls.LoadX509KeyPair(ca.path(name+".crt"), ca.path(name+".key"))
+		require.NoError(ca.t, err)
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	ca.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func secureOptions(ca *authority) Options {
+	ca.issue("serving")
+	o := testOptions()
+	o.Secure = SecureOptions{CertFile: ca.path("serving.crt"), KeyFile: ca.path("serving.key"), BindAddress: "127.0.0.1"}
+	return o
+}
+
+func ask(t *testing.T, client *http.Client, a *App, method, path string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "https://"+a.SecureAddr()+path, strings.NewReader("{}"))
+	require.NoError(t, err)
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	return read(t, response)
+}
+
+// Who may do what over TLS.
+func TestSecureAccess(t *testing.T) {
+	const malformed = http.StatusBadRequest // reached, and the body is none
+	cases := map[string]struct {
+		clientCA bool
+		names    []string
+		client   string
+		want     map[string]int
+	}{
+		"nobody is known": {want: map[string]int{
+			"POST /admission": malformed, "GET /readyz": http.StatusOK, "GET /v1/nodes": http.StatusForbidden, "POST /bind": http.StatusForbidden,
+			"GET /metrics": http.StatusForbidden,
+		}},
+		"no certificate": {clientCA: true, want: map[string]int{
+			"POST /admission": malformed, "GET /readyz": http.StatusOK, "GET /v1/nodes": http.StatusUnauthorized, "POST /bind": http.StatusUnauthorized,
+		}},
+		"a scheduler": {clientCA: true, client: "scheduler", want: map[string]int{
+			"POST /admission": malformed, "GET /v1/nodes": http.StatusOK, "POST /bind": malformed, "GET /nothing": http.StatusNotFound,
+			"GET /admission": http.StatusMethodNotAllowed,
+		}},
+		"webhook for the API server only, no certificate": {clientCA: true, names: []string{"apiserver"}, want: map[string]int{
+			"POST /admission": http.StatusUnauthorized, "GET /livez": http.StatusOK,
+		}},
+		"webhook for the API server only, a scheduler": {clientCA: true, names: []string{"apiserver"}, client: "scheduler", want: map[string]int{
+			"POST /admission": http.StatusUnauthorized, "GET /v1/nodes": http.StatusOK,
+		}},
+		"webhook for the API server only, itself": {clientCA: true, names: []string{"apiserver"}, client: "apiserver", want: map[string]int{
+			"POST /admission": malformed,
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ca := newAuthority(t)
+			o := secureOptions(ca)
+			if tc.clientCA {
+				o.Secure.ClientCAFile = ca.path("ca.crt")
+			}
+			o.Secure.AdmissionClients = tc.names
+			if tc.client != "" {
+				ca.issue(tc.client)
+			}
+			a, _ := startApp(t, o, fake.NewClientset(testNode("a")))
+			require.NoError(t, a.WaitReady(t.Context()))
+			client := ca.client(tc.client)
+			for request, want := range tc.want {
+				method, path, _ := strings.Cut(request, " ")
+				code, body := ask(t, client, a, method, path)
+				assert.Equal(t, want, code, "%s: %s", request, body)
+			}
+		})
+	}
+}
+
+// A client certificate of another authority is no certificate.
+func TestForeignClientCertificate(t *testing.T) {
+	ca, foreign := newAuthority(t), newAuthority(t)
+	o := secureOptions(ca)
+	o.Secure.ClientCAFile = ca.path("ca.crt")
+	a, _ := startApp(t, o, fake.NewClientset())
+	foreign.issue("scheduler")
+	client := foreign.client("scheduler")
+	client.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(ca.certificate)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+a.SecureAddr()+"/livez", http.NoBody)
+	require.NoError(t, err)
+	response, err := client.Do(request)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	require.ErrorContains(t, err, "tls: ")
+}
+
+// A renewed certificate is served without a restart.
+func TestCertificateIsReadAgain(t *testing.T) {
+	ca := newAuthority(t)
+	a, _ := startApp(t, secureOptions(ca), fake.NewClientset())
+	served := func() string {
+		client := ca.client("") // a new connection
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+a.SecureAddr()+"/livez", http.NoBody)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		return response.TLS.PeerCertificates[0].SerialNumber.String()
+	}
+	before := served()
+	ca.issue("serving")
+	require.Eventually(t, func() bool { return served() != before }, 10*time.Second, 20*time.Millisecond)
+}
+
+// Until the account is complete, the webhook answers with an error: its failurePolicy decides.
+func TestWebhookIsGated(t *testing.T) {
+	ca := newAuthority(t)
+	o := secureOptions(ca)
+	o.BindTimeout = time.Hour // binds before this server may be under way for as long
+	a, _ := startApp(t, o, fake.NewClientset())
+	code, body := ask(t, ca.client(""), a, http.MethodPost, "/admission")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, body, `"Error"`)
+}
+
+func TestWebhookIsNotServedWithoutTLS(t *testing.T) {
+	a, _ := startApp(t, testOptions(), fake.NewClientset())
+	require.NoError(t, a.WaitReady(t.Context()))
+	assert.Empty(t, a.SecureAddr())
+	require.Eventually(t, func() bool {
+		code, _ := post(t, a, "/admission", "{}")
+		return code == http.StatusNotFound
+	}, 10*time.Second, 20*time.Millisecond)
+}
+
+func TestSecureOptions(t *testing.T) {
+	cases := map[string]struct {
+		change func(*SecureOptions)
+		want   string
+	}{
+		"certificate alone":       {change: func(o *SecureOptions) { o.CertFile = "x" }, want: "belong together"},
+		"key alone":               {change: func(o *SecureOptions) { o.KeyFile = "x" }, want: "belong together"},
+		"bad address":             {change: func(o *SecureOptions) { o.BindAddress = "localhost" }, want: "--secure-bind-address"},
+		"bad port":                {change: func(o *SecureOptions) { o.Port = 70000 }, want: "--secure-port"},
+		"client CA without TLS":   {change: func(o *SecureOptions) { o.ClientCAFile = "x" }, want: "--client-ca-file needs TLS"},
+		"names without an issuer": {change: func(o *SecureOptions) { o.AdmissionClients = []string{"x"} }, want: "--admission-client-names needs"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := testOptions()
+			tc.change(&o.Secure)
+			require.ErrorContains(t, o.Validate(), tc.want)
+		})
+	}
+}
+
+func TestSecureStartErrors(t *testing.T) {
+	ca := newAuthority(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = taken.Close() })
+	cases := map[string]struct {
+		change func(*SecureOptions)
+		want   string
+	}{
+		"no certificate": {change: func(o *SecureOptions) { o.CertFile += ".gone" }, want: "--tls-cert-file"},
+		"other key":      {change: func(o *SecureOptions) { ca.issue("other"); o.KeyFile = ca.path("other.key") }, want: "--tls-cert-file"},
+		"no client CA":   {change: func(o *SecureOptions) { o.ClientCAFile = ca.path("gone") }, want: "--client-ca-file"},
+		"port taken":     {change: func(o *SecureOptions) { o.Port = taken.Addr().(*net.TCPAddr).Port }, want: "choose another with --secure-port"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := secureOptions(ca)
+			tc.change(&o.Secure)
+			a, err := New(o, testClients(fake.NewClientset()), &logBuffer{})
+			require.NoError(t, err)
+			require.ErrorContains(t, a.Start(t.Context()), tc.want)
+		})
+	}
+}
