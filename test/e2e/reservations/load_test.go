@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
 )
 
@@ -43,8 +44,13 @@ const (
 	// deedTimeout is how long one deed may take: the server may be gone.
 	deedTimeout = 5 * time.Second
 	// mostBound is how many bound pods there are before each deed deletes one instead.
-	mostBound = 60
+	mostBound = 40
+	// mostObjects is how many objects there are before no more are created.
+	mostObjects = 20
 )
+
+// byPeople selects the objects that the server did not make.
+var byPeople = metav1.ListOptions{LabelSelector: "!" + convert.MadeByLabel}
 
 func newLoad(c *cluster, nodes []string) *load {
 	return &load{cluster: c, nodes: nodes, groups: map[string]*promise{}, done: map[string]int{}}
@@ -52,16 +58,9 @@ func newLoad(c *cluster, nodes []string) *load {
 
 // run goes on until ctx ends.
 func (l *load) run(ctx context.Context) error {
-	deeds := []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"reserve a group", l.reserveGroup}, {"reserve a group", l.reserveGroup},
-		{"bind a group", l.bindGroup}, {"bind a group", l.bindGroup},
-		{"unreserve a group", l.unreserveGroup},
-		{"create an object", l.createObject}, {"delete an object", l.deleteObject},
-		{"bind a consumer", l.bindConsumer}, {"bind a consumer", l.bindConsumer},
-		{"delete a pod", l.deletePod},
+	deeds := []func(context.Context) error{
+		l.reserveGroup, l.reserveGroup, l.bindGroup, l.bindGroup, l.unreserveGroup, l.createObject, l.deleteObject,
+		l.bindConsumer, l.bindConsumer, l.deletePod,
 	}
 	var group errgroup.Group
 	for range workers {
@@ -71,11 +70,7 @@ func (l *load) run(ctx context.Context) error {
 				if l.tooMany() {
 					deed = deeds[len(deeds)-1]
 				}
-				if l.deed(ctx, deed.do) == nil {
-					l.mu.Lock()
-					l.done[deed.name]++
-					l.mu.Unlock()
-				} else if ctx.Err() == nil {
+				if l.deed(ctx, deed) != nil && ctx.Err() == nil {
 					<-time.After(10 * time.Millisecond) // the server is gone for a moment
 				}
 			}
@@ -97,6 +92,16 @@ func (l *load) deed(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, deedTimeout)
 	defer cancel()
 	return do(ctx)
+}
+
+// did counts a deed that was done.
+func (l *load) did(what string, err error) error {
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.done[what]++
+	}
+	return err
 }
 
 func (l *load) name(prefix string) string {
@@ -145,6 +150,7 @@ func (l *load) reserveGroup(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.done["groups acknowledged"]++
 	l.groups[answer.Reservation] = &promise{pods: request.Pods, nodes: request.Nodes, expires: answer.ExpiresAt}
 	return nil
 }
@@ -180,6 +186,7 @@ func (l *load) bindGroup(ctx context.Context) error {
 		switch {
 		case refusal == "":
 			l.bound = append(l.bound, pod)
+			l.done["pods of groups bound"]++
 		case strings.Contains(refusal, "too little") && time.Now().Before(p.expires):
 			l.broken = append(l.broken, fmt.Sprintf("%s, promised until %s: %s", name, p.expires, refusal))
 		}
@@ -194,26 +201,29 @@ func (l *load) unreserveGroup(ctx context.Context) error {
 		return nil
 	}
 	var answer restapi.GroupAnswer
-	return l.post(ctx, "/unreserve", groupRequest{SchedulerName: "nobody", Reservation: name}, &answer)
+	return l.did("groups given back", l.post(ctx, "/unreserve", groupRequest{SchedulerName: "nobody", Reservation: name}, &answer))
 }
 
 // createObject makes an object as people do, for pods of an index.
 func (l *load) createObject(ctx context.Context) error {
+	if list, err := l.reservations().List(ctx, byPeople); err != nil || len(list.Items) > mostObjects {
+		return err
+	}
 	policy := []string{"Once", "Aligned", "Restricted"}[rand.IntN(3)]
 	body := fmt.Sprintf(`{apiVersion: globalreserve.io/v1alpha1, kind: Reservation, metadata: {name: %s}, spec: {
 		ttl: %ds, allocatePolicy: %s, consumers: {index: i%d}, slots: [{name: a, requests: {cpu: %dm}}, {name: b, nodeName: %s, requests: {cpu: %dm}}]}}`,
-		l.name("object"), []int{2, 4, 60}[rand.IntN(3)], policy, rand.IntN(3), 250+rand.IntN(1000), l.node(), 250+rand.IntN(1000))
-	return l.versioned.GlobalreserveV1alpha1().RESTClient().Post().Namespace(l.namespace).Resource("reservations").
-		SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(ctx).Error()
+		l.name("object"), []int{1, 2, 20}[rand.IntN(3)], policy, rand.IntN(3), 250+rand.IntN(1000), l.node(), 250+rand.IntN(1000))
+	return l.did("objects created", l.versioned.GlobalreserveV1alpha1().RESTClient().Post().Namespace(l.namespace).Resource("reservations").
+		SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(ctx).Error())
 }
 
 // deleteObject deletes one of the objects that people made.
 func (l *load) deleteObject(ctx context.Context) error {
-	list, err := l.reservations().List(ctx, metav1.ListOptions{LabelSelector: "!globalreserve.io/made-by"})
-	if err != nil || len(list.Items) < 10 {
+	list, err := l.reservations().List(ctx, byPeople)
+	if err != nil || len(list.Items) < mostObjects/2 {
 		return err
 	}
-	return l.reservations().Delete(ctx, list.Items[rand.IntN(len(list.Items))].Name, metav1.DeleteOptions{})
+	return l.did("objects deleted", l.reservations().Delete(ctx, list.Items[rand.IntN(len(list.Items))].Name, metav1.DeleteOptions{}))
 }
 
 // bindConsumer binds a pod that may use the room of objects, wherever there is room.
@@ -230,6 +240,7 @@ func (l *load) bindConsumer(ctx context.Context) error {
 		if refusal == "" {
 			l.mu.Lock()
 			l.bound = append(l.bound, pod)
+			l.done["consumers bound"]++
 			l.mu.Unlock()
 			return nil
 		}
@@ -247,7 +258,7 @@ func (l *load) deletePod(ctx context.Context) error {
 	pod := l.bound[i]
 	l.bound = append(l.bound[:i], l.bound[i+1:]...)
 	l.mu.Unlock()
-	return l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+	return l.did("pods deleted", l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
 }
 
 // promised lists the pods that must have their room now, and where: they are acknowledged, and
