@@ -303,10 +303,10 @@ func (q *queue) add(n *refusal) {
 }
 
 // leave takes a refusal out of the queue it is in, if any.
-func (n *refusal) leave() {
-	if n.queue != nil {
-		heap.Remove(n.queue, n.index)
-		n.queue = nil
+func (r *refusal) leave() {
+	if r.queue != nil {
+		heap.Remove(r.queue, r.index)
+		r.queue = nil
 	}
 }
 

@@ -33,9 +33,9 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 	if f.held > r.revision {
 		what.held = w.fitsHeld(r, f)
 	}
-	due := time.Now()
 	silent := what.any()
-	var nodes []string
+	var memory [maxLooked + 1]string // of the stack: most refusals find nothing
+	nodes := memory[:0]
 	for node, room := range f.nodes {
 		if !room.newsTo(r) {
 			continue
@@ -49,12 +49,14 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 		placement := w.placement(r.pod)
 		what.nodes = w.fitting(&placement, nodes)
 	}
+	if !what.any() {
+		return
+	}
+	due := time.Now()
 	if !silent {
 		due = due.Add(announcedDelay)
 	}
-	if what.any() {
-		w.refused.tell(r, what, due)
-	}
+	w.refused.tell(r, what, due)
 }
 
 // fitting keeps those of the nodes that a pod fits.
@@ -62,7 +64,8 @@ func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string 
 	if len(nodes) == 0 {
 		return nil
 	}
-	verdicts := w.Ledger.AppendFit(make([]ledger.Verdict, 0, len(nodes)), placement, nodes)
+	var memory [maxLooked + 1]ledger.Verdict
+	verdicts := w.Ledger.AppendFit(memory[:0], placement, nodes)
 	var fitting []string
 	for i, v := range verdicts {
 		if v.Reason == ledger.Fits {

@@ -1,11 +1,16 @@
 package controller
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // TestReadingEventsCostsLittle: events are read after every change of the ledger, several times for
@@ -18,4 +23,25 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 		}
 	})
 	require.Less(t, result.AllocedBytesPerOp(), int64(1024), "bytes for nothing new")
+}
+
+// TestLookingAtRefusalsCostsLittle has the largest number of pods wait while room is freed that none
+// of them fits.
+func TestLookingAtRefusalsCostsLittle(t *testing.T) {
+	l := ledger.New(ledger.Options{})
+	l.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 1}}})
+	w := NewWakeups(WakeupOptions{Ledger: l})
+	request := &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 1}}}
+	for i := range maxRefusals {
+		uid := strconv.Itoa(i)
+		w.Refused(&podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: uid, UID: types.UID(uid)}, Request: request}, 1, []string{"a"})
+	}
+	result := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			w.fresh.nodes["a"] = freedRoom{revision: 2, silent: 2}
+			w.lookAtAll()
+		}
+	})
+	t.Logf("%v and %d bytes for %d pods", time.Duration(result.NsPerOp()), result.AllocedBytesPerOp(), maxRefusals)
+	require.Less(t, result.AllocedBytesPerOp(), int64(200*maxRefusals), "bytes")
 }
