@@ -30,6 +30,7 @@ type rooms struct {
 	all     []*room
 	byName  map[string]*room
 	last    []taken // by the last reservation chosen for
+	search  search
 }
 
 type room struct {
@@ -86,10 +87,9 @@ func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
 			cmp.Compare(holds[b].Request.Value(resources.CPU), holds[a].Request.Value(resources.CPU)),
 			cmp.Compare(holds[b].Request.Value(resources.Memory), holds[a].Request.Value(resources.Memory)))
 	})
-	var search search
 	for _, i := range open {
-		search.prepare(r.account, holds[i].Request)
-		best, why := r.best(&search, &slots[i])
+		r.search.prepare(r.account, holds[i].Request)
+		best, why := r.best(&r.search, &slots[i])
 		if best == nil {
 			return &cause{reasonNoNodeFits, fmt.Sprintf("slot %s: %s", slots[i].Name, why)}
 		}
@@ -100,7 +100,8 @@ func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
 }
 
 // search is the ledger's answer for one request on all nodes. Slots of a group
-// are mostly alike, so the last answer is kept.
+// are mostly alike, and so are the groups that wait: the last answer is kept for
+// as long as the rooms are.
 type search struct {
 	req      *resources.Request
 	verdicts map[string]ledger.Verdict

@@ -3,6 +3,7 @@ package reservations
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -69,16 +70,32 @@ func (c *Controller) note(e *ledger.Event) {
 func (c *Controller) noteEnding(ref ledger.HoldRef, end ending) {
 	key := reservationOf(ref)
 	if r := c.records[key]; r != nil && r.ended(ref.Slot, end) {
-		c.queue.Add(key)
+		c.bringSoon(r)
 		return
 	}
 	c.orphans.add(ref, end)
 }
 
 func (c *Controller) noteConsumer(e *ledger.Event) {
-	if e.Hold.Name != "" {
-		c.queue.Add(reservationOf(e.Hold))
+	if r := c.records[reservationOf(e.Hold)]; e.Hold.Name != "" && r != nil {
+		c.bringSoon(r)
 	}
+}
+
+// The status of a large group is large: changes are collected for a while, in
+// proportion to its slots, so that a thousand binds are not as many writes.
+const (
+	collectPerSlot = 200 * time.Microsecond
+	collectFrom    = 2 * time.Millisecond
+)
+
+// bringSoon has the object brought up to date.
+func (c *Controller) bringSoon(r *record) {
+	if delay := time.Duration(len(r.slots)) * collectPerSlot; delay >= collectFrom {
+		c.queue.AddAfter(r.key(), delay)
+		return
+	}
+	c.queue.Add(r.key())
 }
 
 func reservationOf(ref ledger.HoldRef) types.NamespacedName {
@@ -111,14 +128,8 @@ func (c *Controller) lostTrack() {
 	c.seen = c.Ledger.Revision()
 	c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
 	for key, r := range c.records {
-		views := map[string]bool{}
-		for _, v := range c.Ledger.ReservationHolds(key.Namespace, key.Name) {
-			views[v.Ref.Slot] = true
-		}
-		for i := range r.slots {
-			if r.slots[i].held && r.slots[i].end.how == "" && !views[r.rsv.Spec.Slots[i].Name] {
-				r.slots[i].end = c.likelyEnd(r, i)
-			}
+		for _, i := range r.lost(c.Ledger.ReservationHolds(key.Namespace, key.Name)) {
+			r.slots[i].end = c.likelyEnd(r, i)
 		}
 		c.queue.Add(key)
 	}

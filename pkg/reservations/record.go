@@ -168,9 +168,24 @@ func (r *record) ended(slot string, end ending) bool {
 	return true
 }
 
+// lost lists the slots taken for held that have no hold, although the end of it
+// is not known.
+func (r *record) lost(holds []ledger.HoldView) (slots []int) {
+	there := make(map[string]bool, len(holds))
+	for i := range holds {
+		there[holds[i].Ref.Slot] = true
+	}
+	for i := range r.slots {
+		if r.slots[i].held && r.slots[i].end.how == "" && !there[r.rsv.Spec.Slots[i].Name] {
+			slots = append(slots, i)
+		}
+	}
+	return slots
+}
+
 // project brings the slots up to what the ledger has for them, and ends the
 // reservation when none of them is held any more. A slot without a hold whose
-// end is not known yet stays as it is: the ledger's event is on its way.
+// end is not known stays as it is.
 func (r *record) project(holds []ledger.HoldView, now time.Time) {
 	if r.status.Phase != v1alpha1.ReservationAvailable {
 		return

@@ -22,8 +22,17 @@ type source struct {
 
 func newSource(client versioned.Interface, handler cache.ResourceEventHandler, log logrus.FieldLogger) *source {
 	return &source{
-		informer: informers.NewReservationInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}),
+		informer: informers.NewFilteredReservationInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, consistent),
 		handler:  handler, log: log,
+	}
+}
+
+// consistent asks for the newest state where a reflector would take what some
+// API server has cached: an object acknowledged just before a restart must be in
+// the first list.
+func consistent(o *metav1.ListOptions) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion, o.ResourceVersionMatch = "", ""
 	}
 }
 

@@ -108,7 +108,15 @@ func (c *Controller) project(r *record) {
 	if r.status.Phase != v1alpha1.ReservationAvailable {
 		return
 	}
-	r.project(c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name), c.now())
+	holds := c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name)
+	c.catchUp() // whatever is not among the holds has ended before now
+	if lost := r.lost(holds); len(lost) > 0 {
+		c.Log.WithField("reservation", r.key().String()).Errorf("no event told how the holds of %d slots ended", len(lost))
+		for _, i := range lost {
+			r.slots[i].end = c.likelyEnd(r, i)
+		}
+	}
+	r.project(holds, c.now())
 	if r.final() {
 		c.settled(r)
 		available := r.condition(v1alpha1.ConditionAvailable)
