@@ -107,6 +107,7 @@ func ask(t *testing.T, client *http.Client, a *App, method, path string) (int, s
 	require.NoError(t, err)
 	response, err := client.Do(request)
 	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
 	return read(t, response)
 }
 

@@ -1,0 +1,127 @@
+package manifests_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/admission"
+	"github.com/globalreserve/globalreserve/pkg/app"
+)
+
+// build does what kubectl kustomize does with a folder and returns the objects by kind.
+func build(t *testing.T, folder string) map[string][][]byte {
+	t.Helper()
+	// Names in kustomizations are resolved in the real file system.
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	require.NoError(t, err)
+	objects := map[string][][]byte{}
+	for _, r := range resources.Resources() {
+		content, err := r.AsYAML()
+		require.NoError(t, err)
+		objects[r.GetKind()] = append(objects[r.GetKind()], content)
+	}
+	return objects
+}
+
+// only reads the one object of a kind, strictly.
+func only[T any](t *testing.T, objects map[string][][]byte, kind string) *T {
+	t.Helper()
+	require.Len(t, objects[kind], 1, kind)
+	object := new(T)
+	require.NoError(t, yaml.UnmarshalStrict(objects[kind][0], object))
+	return object
+}
+
+func TestWebhookConfigurations(t *testing.T) {
+	exempt := []string{"kube-system", systemNamespace}
+	cases := map[string]struct {
+		policy      admissionregistrationv1.FailurePolicyType
+		exempt      []string
+		annotations map[string]string
+	}{
+		"base":   {policy: admissionregistrationv1.Fail, exempt: exempt},
+		"ignore": {policy: admissionregistrationv1.Ignore, exempt: exempt},
+		"cert-manager": {
+			policy: admissionregistrationv1.Fail, exempt: append(slices.Clone(exempt), "cert-manager"),
+			annotations: map[string]string{"cert-manager.io/inject-ca-from": systemNamespace + "/globalreserve"},
+		},
+	}
+	for folder, tc := range cases {
+		t.Run(folder, func(t *testing.T) {
+			objects := build(t, filepath.Join("admission", folder))
+			configuration := only[admissionregistrationv1.MutatingWebhookConfiguration](t, objects, "MutatingWebhookConfiguration")
+			assert.Equal(t, tc.annotations, configuration.Annotations)
+			require.Len(t, configuration.Webhooks, 2)
+			service := only[corev1.Service](t, objects, "Service")
+			for _, w := range configuration.Webhooks {
+				assert.Equal(t, tc.policy, *w.FailurePolicy)
+				assert.Equal(t, admissionregistrationv1.SideEffectClassNoneOnDryRun, *w.SideEffects)
+				assert.Equal(t, admissionregistrationv1.IfNeededReinvocationPolicy, *w.ReinvocationPolicy)
+				assert.Equal(t, []string{"v1"}, w.AdmissionReviewVersions)
+				assert.Equal(t, tc.exempt, w.NamespaceSelector.MatchExpressions[0].Values)
+				reference := w.ClientConfig.Service
+				assert.Equal(t, service.Name, reference.Name)
+				assert.Equal(t, service.Namespace, reference.Namespace)
+				assert.Equal(t, admission.Path, *reference.Path)
+				assert.True(t, slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool {
+					return p.Port == *reference.Port && p.TargetPort.StrVal == "https"
+				}))
+			}
+			account := "system:serviceaccount:" + systemNamespace + ":" + only[corev1.ServiceAccount](t, objects, "ServiceAccount").Name
+			assert.Contains(t, configuration.Webhooks[0].MatchConditions[0].Expression, `"`+account+`"`)
+		})
+	}
+}
+
+func TestWebhookServerHasItsCertificate(t *testing.T) {
+	objects := build(t, filepath.Join("admission", "cert-manager"))
+	pod := only[appsv1.Deployment](t, objects, "Deployment").Spec.Template.Spec
+	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	options := app.DefaultOptions()
+	options.AddFlags(flags)
+	require.NoError(t, flags.Parse(pod.Containers[0].Args))
+	require.NoError(t, options.Validate())
+
+	assert.True(t, slices.ContainsFunc(pod.Containers[0].Ports, func(p corev1.ContainerPort) bool {
+		return p.Name == "https" && int(p.ContainerPort) == options.Secure.Port
+	}))
+	volume := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })]
+	mount := pod.Containers[0].VolumeMounts[slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.Name == volume.Name
+	})]
+	for _, file := range []string{options.Secure.CertFile, options.Secure.KeyFile} {
+		assert.Equal(t, mount.MountPath, filepath.Dir(file))
+	}
+	assert.Empty(t, mount.SubPath, "a file mounted alone is never renewed")
+	secrets := 0
+	for _, certificate := range objects["Certificate"] {
+		if strings.Contains(string(certificate), "secretName: "+volume.Secret.SecretName+"\n") {
+			secrets++
+			assert.Contains(t, string(certificate), "- globalreserve."+systemNamespace+".svc\n")
+		}
+	}
+	assert.Equal(t, 1, secrets)
+}
+
+func TestAdmissionReadmeNamesTheFolders(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join("admission", "README.md"))
+	require.NoError(t, err)
+	folders, err := filepath.Glob(filepath.Join("admission", "*", "kustomization.yaml"))
+	require.NoError(t, err)
+	for _, folder := range folders {
+		assert.Contains(t, string(content), "`"+filepath.Base(filepath.Dir(folder))+"/`")
+	}
+}
