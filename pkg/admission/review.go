@@ -184,7 +184,9 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		return // nothing was decided that holds
 	}
 	a.o.Metrics.ObserveDecision(verb, scheduler, result)
-	if v.refusal != nil && v.refusal.rejection != nil && v.refusal.rejection.Resource != "" {
-		a.o.Metrics.ObserveConflict(scheduler, v.refusal.rejection.Resource)
+	if v.refusal != nil && v.refusal.rejection != nil {
+		if name, short := v.refusal.rejection.Shortage(); short {
+			a.o.Metrics.ObserveConflict(scheduler, name)
+		}
 	}
 }

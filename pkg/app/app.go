@@ -81,7 +81,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a.metrics.RegisterLedger(a.ledgerStats)
 	a.events = newEventReporter(client, log)
-	a.expirer = controller.NewExpirer(a.ledger, log, a.metrics.ObserveClaimsExpired)
+	a.expirer = controller.NewExpirer(a.ledger, log)
 	a.buildState(client)
 	a.buildReservations(clients)
 	a.buildWakeups(client)
@@ -169,7 +169,9 @@ func (a *App) ledgerStats() metrics.LedgerStats {
 	for _, s := range []ledger.State{ledger.Reserved, ledger.Binding, ledger.Bound} {
 		claims[s.String()] = stats.Claims[s]
 	}
-	return metrics.LedgerStats{Claims: claims, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes}
+	return metrics.LedgerStats{
+		Claims: claims, ClaimsExpired: stats.ClaimsExpired, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes,
+	}
 }
 
 func (a *App) policyLoaded(p *policy.Policy) {

@@ -14,18 +14,16 @@ import (
 // the ledger expires what is due before it decides. It exists so that room also
 // becomes free, and is announced, while nobody asks.
 type Expirer struct {
-	ledger    *ledger.Ledger
-	log       logrus.FieldLogger
-	onExpired func(count int)
+	ledger *ledger.Ledger
+	log    logrus.FieldLogger
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
 
-// NewExpirer returns an Expirer that is not started. onExpired is told how many
-// claims expired, each time some did.
-func NewExpirer(l *ledger.Ledger, log logrus.FieldLogger, onExpired func(count int)) *Expirer {
-	return &Expirer{ledger: l, log: log, onExpired: onExpired}
+// NewExpirer returns an Expirer that is not started.
+func NewExpirer(l *ledger.Ledger, log logrus.FieldLogger) *Expirer {
+	return &Expirer{ledger: l, log: log}
 }
 
 // Start runs the loop until Stop.
@@ -60,8 +58,8 @@ func (e *Expirer) run(ctx context.Context, wake <-chan struct{}) {
 		case <-wake: // the next deadline may be another one now
 		case <-due:
 			if n := e.ledger.Expire(time.Now()); n > 0 {
-				e.onExpired(n)
-				e.log.WithField("claims", n).Info("reservations expired")
+				// What expired inside a decision is not among them: see ledger.Stats.
+				e.log.WithField("count", n).Info("reservations expired while nobody asked")
 			}
 		}
 	}

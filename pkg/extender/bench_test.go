@@ -126,8 +126,8 @@ func BenchmarkFilterHTTP(b *testing.B) {
 // quiet counts nothing.
 type quiet struct{}
 
-func (quiet) ObserveRequest(string, int, time.Duration)  {}
-func (quiet) ObserveDecision(string, string, string)     {}
-func (quiet) ObserveConflict(string, string)             {}
+func (quiet) ObserveRequest(string, int, time.Duration)                    {}
+func (quiet) ObserveDecision(string, string, string)                       {}
+func (quiet) ObserveConflict(string, string)                               {}
 func (quiet) Refused(pod *podinfo.Info, revision uint64, offered []string) {}
-func (quiet) Wake(*podinfo.Info)                         {}
+func (quiet) Wake(*podinfo.Info)                                           {}

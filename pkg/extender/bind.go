@@ -107,8 +107,10 @@ func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *podinfo.Info,
 func (e *Extender) countRefusal(pod *podinfo.Info, err error) string {
 	var refused interface{ Refusal() *ledger.Rejection }
 	if errors.As(err, &refused) {
-		if r := refused.Refusal(); r != nil && r.Resource != "" {
-			e.o.Metrics.ObserveConflict(pod.Scheduler, r.Resource)
+		if r := refused.Refusal(); r != nil {
+			if name, short := r.Shortage(); short {
+				e.o.Metrics.ObserveConflict(pod.Scheduler, name)
+			}
 		}
 	}
 	var kind interface{ Result() string }

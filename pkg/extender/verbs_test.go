@@ -237,6 +237,12 @@ func TestBind(t *testing.T) {
 			err: &binder.Error{Outcome: binder.Refused, Rejection: rejection}, result: "refused",
 			message: `node "n" has too little cpu for pod ns/p: requested 1000, free 500`, conflicts: []string{"scheduler cpu"},
 		},
+		"refused a port": {
+			err: &binder.Error{Outcome: binder.Refused, Rejection: &ledger.Rejection{
+				Node: "n", Reason: ledger.HostPortConflict, Resource: "hostPort/TCP/8080",
+			}},
+			result: "refused", message: "hostPort/TCP/8080 on node", conflicts: []string{"scheduler hostPort"},
+		},
 		"refused, but not for room": {
 			err:    &binder.Error{Outcome: binder.Refused, Rejection: &ledger.Rejection{Reason: ledger.NodeUnknown, Node: "n"}},
 			result: "refused", message: "is not in the ledger",

@@ -48,6 +48,7 @@ func (l *Ledger) lapse(d *deadline) int {
 	switch h := d.hold; {
 	case h == nil:
 		l.release(d.claim, ClaimExpired)
+		l.claimsExpired++
 	case h.binding():
 		h.overdue = true
 		l.deadlines.remove(d)

@@ -65,7 +65,8 @@ type Ledger struct {
 	deadlines    deadlines
 	gone         tombstones
 
-	stateCount [numStates]int
+	stateCount    [numStates]int
+	claimsExpired uint64
 }
 
 // New returns an empty ledger.

@@ -32,7 +32,7 @@ func (l *Ledger) reject(p *Placement, v Verdict, own *claim) *Rejection {
 
 func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, v Verdict) {
 	if v.Unlisted {
-		r.Resource, r.Requested = string(req.Unlisted[0].Name), req.Unlisted[0].Value
+		r.Resource, r.Requested, r.Unlisted = string(req.Unlisted[0].Name), req.Unlisted[0].Value, true
 		return
 	}
 	col := v.Column
@@ -125,6 +125,22 @@ func (r *Rejection) Message() string {
 		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Hold, r.ClaimedOn)
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
+	}
+}
+
+// Shortage names what was short for those who count refusals, in few words
+// however many ports and resources clients invent: the resource, or "hostPort" or
+// "unlisted". ok is false where the pod was not refused for want of room.
+func (r *Rejection) Shortage() (name string, ok bool) {
+	switch {
+	case r.Reason == HostPortConflict:
+		return "hostPort", true
+	case r.Reason != InsufficientResource:
+		return "", false
+	case r.Unlisted:
+		return "unlisted", true
+	default:
+		return r.Resource, true
 	}
 }
 

@@ -135,6 +135,8 @@ type Rejection struct {
 	// ClaimedOn is the node of the pod's claim or hold (ClaimedElsewhere,
 	// BindInFlight, PodClaimed), or of the other hold (HoldExists).
 	ClaimedOn string
+	// Unlisted is true where nothing in the cluster has ever offered Resource.
+	Unlisted bool
 	// Holders are those who use most of the resource on the node.
 	Holders []Holder
 }
@@ -206,6 +208,7 @@ type Verdict struct {
 // Stats are the counts behind the metrics.
 type Stats struct {
 	Claims             [numStates]int // by State
+	ClaimsExpired      uint64         // ended at their deadline since the ledger was made
 	Holds              int
 	Nodes              int // nodes that exist
 	OvercommittedNodes int // nodes with more used than allocatable

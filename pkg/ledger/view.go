@@ -126,7 +126,7 @@ func (l *Ledger) NodeCount() int {
 func (l *Ledger) Stats() Stats {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	s := Stats{Claims: l.stateCount, Holds: len(l.holds)}
+	s := Stats{Claims: l.stateCount, ClaimsExpired: l.claimsExpired, Holds: len(l.holds)}
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {
 			continue

@@ -10,13 +10,15 @@ import (
 type LedgerStats struct {
 	// Claims is the number of claims in each state; states without claims are listed with 0.
 	Claims map[string]int
+	// ClaimsExpired is how many claims have ended at their deadline so far.
+	ClaimsExpired uint64
 	// Nodes is the number of nodes known.
 	Nodes int
 	// OvercommittedNodes is the number of nodes on which more is used than is allocatable.
 	OvercommittedNodes int
 }
 
-// RegisterLedger makes stats the source of the ledger's gauges. It is called on every scrape, from
+// RegisterLedger makes stats the source of the ledger's metrics. It is called on every scrape, from
 // several goroutines, and has to be quick. A later call replaces the source.
 func (m *Metrics) RegisterLedger(stats func() LedgerStats) {
 	m.ledger.Store(&stats)
@@ -25,6 +27,8 @@ func (m *Metrics) RegisterLedger(stats func() LedgerStats) {
 var (
 	claimsDesc = prometheus.NewDesc(namespace+"_claims",
 		"Claims in the ledger, by state.", []string{"state"}, nil)
+	expiredDesc = prometheus.NewDesc(namespace+"_claims_expired_total",
+		"Claims that ended at their deadline because their pod was never bound.", nil, nil)
 	nodesDesc = prometheus.NewDesc(namespace+"_nodes",
 		"Nodes in the ledger.", nil, nil)
 	overcommittedDesc = prometheus.NewDesc(namespace+"_overcommitted_nodes",
@@ -39,6 +43,7 @@ type ledgerCollector struct {
 // Describe implements prometheus.Collector.
 func (c ledgerCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- claimsDesc
+	ch <- expiredDesc
 	ch <- nodesDesc
 	ch <- overcommittedDesc
 }
@@ -53,6 +58,7 @@ func (c ledgerCollector) Collect(ch chan<- prometheus.Metric) {
 	for state, n := range stats.Claims {
 		ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.GaugeValue, float64(n), state)
 	}
+	ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(stats.ClaimsExpired))
 	ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(stats.Nodes))
 	ch <- prometheus.MustNewConstMetric(overcommittedDesc, prometheus.GaugeValue, float64(stats.OvercommittedNodes))
 }

@@ -48,7 +48,6 @@ type Metrics struct {
 	bindOutcomes  *prometheus.CounterVec
 	drift         *prometheus.GaugeVec
 	wakeups       prometheus.Counter
-	claimsExpired prometheus.Counter
 	reloadFailed  prometheus.Counter
 	reloadedAt    prometheus.Gauge
 
@@ -91,8 +90,6 @@ func New() *Metrics {
 		"Bindings sent to the API server, by outcome.", "outcome")
 	m.wakeups = m.counter("wakeups_total",
 		"Pending pods that were woken up because room became free that no cluster event announces.")
-	m.claimsExpired = m.counter("claims_expired_total",
-		"Claims that ended at their deadline because their pod was never bound.")
 	m.reloadFailed = m.counter("policy_reload_failures_total",
 		"Reloads of the policy file that failed; the policy before stayed in force.")
 	m.reloadedAt = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -126,7 +123,7 @@ func (m *Metrics) addDecisionSeries() {
 	decisions := m.counterVec("decisions_total",
 		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
 	conflicts := m.counterVec("conflicts_total",
-		"Reservations refused because the room was already taken, by scheduler and the resource that was short.",
+		"Reservations refused because the room was already taken, by scheduler and what was short: a resource, hostPort, or unlisted for one that nothing offers.",
 		"scheduler", "resource")
 	m.decisions = newSeries(func(k decisionKey) prometheus.Counter {
 		return decisions.WithLabelValues(k.verb, k.scheduler, k.result)

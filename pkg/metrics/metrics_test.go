@@ -26,7 +26,7 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestScrape(t *testing.T) {
 	m := New()
 	m.RegisterLedger(func() LedgerStats {
-		return LedgerStats{Claims: map[string]int{"Reserved": 2, "Bound": 0}, Nodes: 5, OvercommittedNodes: 1}
+		return LedgerStats{Claims: map[string]int{"Reserved": 2, "Bound": 0}, ClaimsExpired: 3, Nodes: 5, OvercommittedNodes: 1}
 	})
 	m.ObserveRequest("filter", 200, 70*time.Microsecond)
 	m.ObserveDecision("bind", "default-scheduler", "granted")
@@ -34,7 +34,6 @@ func TestScrape(t *testing.T) {
 	m.ObserveBypassedBind("rogue")
 	m.ObserveBindOutcome("bound")
 	m.ObserveWakeup()
-	m.ObserveClaimsExpired(3)
 	m.SetDrift("missing_pod", 4)
 	m.PolicyLoaded(time.Unix(100, 5e8))
 	m.PolicyReloadFailed()

@@ -36,9 +36,6 @@ func (m *Metrics) ObserveBindOutcome(outcome string) {
 // ObserveWakeup counts one pending pod that was woken up.
 func (m *Metrics) ObserveWakeup() { m.wakeups.Inc() }
 
-// ObserveClaimsExpired counts n claims that ended at their deadline; n is not negative.
-func (m *Metrics) ObserveClaimsExpired(n int) { m.claimsExpired.Add(float64(n)) }
-
 // SetDrift records how many differences of one kind the last comparison found. Report 0 too, or
 // the last difference is shown for ever. kind is a fixed word of the caller's.
 func (m *Metrics) SetDrift(kind string, differences int) {

@@ -78,7 +78,7 @@ func (w *world) newServer() {
 	log.SetOutput(io.Discard)
 	w.ledger = ledger.New(ledger.Options{})
 	w.matcher = &matcher.Matcher{}
-	w.expirer = controller.NewExpirer(w.ledger, log, func(int) {})
+	w.expirer = controller.NewExpirer(w.ledger, log)
 	w.c = New(Options{
 		Ledger: w.ledger, Client: w.client, Nodes: w, Pods: w, Matcher: w.matcher,
 		Served:      func(context.Context) (bool, error) { return w.served.Load(), nil },

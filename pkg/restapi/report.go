@@ -19,7 +19,7 @@ func (a *API) report(g *group, placements []ledger.Placement, refusals []refusal
 		label = "dry-run-" + result
 	} else {
 		for i := range refusals {
-			if name, ok := conflictResource(&refusals[i].Rejection); ok && g.verb == verbReserve {
+			if name, ok := refusals[i].Shortage(); ok && g.verb == verbReserve {
 				a.metrics.ObserveConflict(g.scheduler, name)
 			}
 		}
@@ -58,18 +58,6 @@ func resultOf(granted, refused int) string {
 		return "partial"
 	default:
 		return "refused"
-	}
-}
-
-// conflictResource names what was short, as a label of few values.
-func conflictResource(r *ledger.Rejection) (string, bool) {
-	switch r.Reason {
-	case ledger.InsufficientResource:
-		return r.Resource, true
-	case ledger.HostPortConflict:
-		return "hostPort", true
-	default:
-		return "", false
 	}
 }
 

@@ -26,6 +26,8 @@ type Model struct {
 	gone  map[types.UID]uint64
 	// Events is what the ledger has to have told so far, without revisions.
 	Events []ledger.Event
+
+	claimsExpired uint64
 }
 
 type podName struct{ namespace, name string }

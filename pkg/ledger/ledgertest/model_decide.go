@@ -140,7 +140,7 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelClaim) *
 	}
 	switch {
 	case v.Reason == ledger.InsufficientResource && v.Unlisted:
-		r.Resource, r.Requested = string(p.Request.Unlisted[0].Name), p.Request.Unlisted[0].Value
+		r.Resource, r.Requested, r.Unlisted = string(p.Request.Unlisted[0].Name), p.Request.Unlisted[0].Value, true
 	case v.Reason == ledger.InsufficientResource:
 		name := m.table.Name(v.Column)
 		r.Resource = string(name)
@@ -307,7 +307,11 @@ func (m *Model) Expire(now time.Time) int {
 	var due []entry
 	for _, c := range m.claims {
 		if !c.deadline.IsZero() && !c.deadline.After(now) {
-			due = append(due, entry{c.deadline, func() int { m.drop(c, ledger.ClaimExpired); return 1 }})
+			due = append(due, entry{c.deadline, func() int {
+				m.drop(c, ledger.ClaimExpired)
+				m.claimsExpired++
+				return 1
+			}})
 		}
 	}
 	for _, h := range m.holds {

@@ -155,7 +155,7 @@ func (c *modelClaim) view() ledger.ClaimView {
 
 // Stats returns the counts behind the metrics.
 func (m *Model) Stats() ledger.Stats {
-	s := ledger.Stats{Holds: len(m.holds)}
+	s := ledger.Stats{ClaimsExpired: m.claimsExpired, Holds: len(m.holds)}
 	for _, c := range m.claims {
 		s.Claims[c.state]++
 	}
