@@ -71,7 +71,7 @@ func NewModel(table *resources.Table) *Model {
 func (m *Model) clone() *Model {
 	c := &Model{
 		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelClaim{},
-		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events),
+		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), claimsExpired: m.claimsExpired,
 	}
 	for name, n := range m.nodes {
 		copied := *n
