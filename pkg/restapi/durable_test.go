@@ -309,7 +309,7 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 				assert.Equal(t, 1, d.metrics.decisions["reserve batch-scheduler failed"])
 				if !tc.settled {
 					assert.Len(t, d.holds(), 2, "the room stays held until it is known that nobody was promised it")
-					d.store.creates, d.store.gets = nil, nil
+					d.store.heal()
 					time.Sleep(30 * time.Second) //nolint:forbidigo // in a bubble
 					synctest.Wait()
 				}
