@@ -133,7 +133,10 @@ func (s *fakeStore) Get(ctx context.Context, namespace, name string) (*v1alpha1.
 		}
 		return nil
 	})
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 func (s *fakeStore) Delete(ctx context.Context, namespace, name string, uid types.UID) error {
