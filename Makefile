@@ -33,7 +33,7 @@ TEST_MODULES = $(filter-out .,$(CODE_MODULES))
 # What lies under test/ may use the control plane and runs alone; everything else is a unit test.
 UNIT_PKGS = $(shell $(GO) list ./... | grep -v /globalreserve/test/)
 E2E_PKGS  ?= ./test/...
-BENCH_PKGS ?= ./pkg/... ./test/bench/...
+BENCH_PKGS ?= ./pkg/... ./test/bench/... ./test/e2e/durable
 BENCH      ?= .
 
 GOLANGCI_LINT := $(TOOLS)/golangci-lint
