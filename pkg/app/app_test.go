@@ -84,6 +84,7 @@ func get(t *testing.T, a *App, path string) (int, string) {
 	t.Helper()
 	response, err := http.Get("http://" + a.Addr() + path)
 	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
 	return read(t, response)
 }
 
@@ -91,12 +92,12 @@ func post(t *testing.T, a *App, path, body string) (int, string) {
 	t.Helper()
 	response, err := http.Post("http://"+a.Addr()+path, "application/json", strings.NewReader(body))
 	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
 	return read(t, response)
 }
 
 func read(t *testing.T, response *http.Response) (int, string) {
 	t.Helper()
-	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	return response.StatusCode, string(body)

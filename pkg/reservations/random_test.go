@@ -48,7 +48,6 @@ type lives struct {
 	*world
 	t       *rapid.T
 	made    int
-	bound   []string
 	binding map[string]ledger.Placement // binds in flight, by pod
 	ended   map[types.UID]v1alpha1.ReservationPhase
 }
@@ -62,9 +61,17 @@ func (d deed) String() string { return d.name }
 
 func (l *lives) deeds() []deed {
 	return []deed{
-		{"create", l.createAny}, {"create made by server", l.createMade}, {"delete", l.deleteAny},
-		{"extend", l.extendAny}, {"bind", l.bindAny}, {"start bind", l.startBind}, {"end bind", l.endBind},
-		{"preempt", l.preemptAny}, {"delete pod", l.deletePodAny}, {"pass", l.passAny}, {"node", l.changeNode},
+		{"create", l.createAny},
+		{"create made by server", l.createMade},
+		{"delete", l.deleteAny},
+		{"extend", l.extendAny},
+		{"bind", l.bindAny},
+		{"start bind", l.startBind},
+		{"end bind", l.endBind},
+		{"preempt", l.preemptAny},
+		{"delete pod", l.deletePodAny},
+		{"pass", l.passAny},
+		{"node", l.changeNode},
 		{"restart", l.restart},
 	}
 }
