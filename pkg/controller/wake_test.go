@@ -107,6 +107,7 @@ func TestFreedWhileWoken(t *testing.T) {
 			failing = false
 			w.reserve(first, "a", time.Hour) // it is gone again
 			w.unreserve(second, "b")
+			<-time.After(time.Second) // the loop sees it before the patch has failed
 			return errors.New("connection lost")
 		}
 		w.unreserve(first, "a")
@@ -160,7 +161,7 @@ func TestWakeupsOnLateNews(t *testing.T) {
 		wait  time.Duration
 		first bool // the wake-ups are told before the ledger
 	}{
-		"a slow watch":                     {wait: raceWindow - time.Second},
+		"a slow watch":                     {wait: 7500 * time.Millisecond},
 		"a watch that was broken":          {wait: time.Hour, first: true},
 		"a list that told what was missed": {wait: time.Hour},
 	}
@@ -302,7 +303,7 @@ func TestHangingPatches(t *testing.T) {
 		}
 		holder := w.pod("holder", "4", 0)
 		w.reserve(holder, "a", time.Hour)
-		for i := range wakers {
+		for i := range 10 {
 			w.refuse(w.pod(fmt.Sprint("hangs", i), "100m", 100))
 		}
 		w.refuse(w.pod("waiting", "1", 0))

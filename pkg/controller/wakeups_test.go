@@ -178,7 +178,10 @@ func TestWakeupsAfterJournalOverrun(t *testing.T) {
 		w.refuse(w.pod("elsewhere", "3", 0), "b")
 		w.refuse(w.pod("too-large", "5", 0))
 		w.observeBound(w.pod("filler", "2", 0), "b")
-		for range 40_000 {
+		for i := range 40_000 {
+			if i%1000 == 0 {
+				synctest.Wait() // the loop keeps up
+			}
 			w.ledger.ObserveNode(ledger.NodeObservation{Name: "c", Unschedulable: w.ledger.Revision()%2 == 0})
 		}
 		advance(time.Minute)
