@@ -131,6 +131,11 @@ func TestEvents(t *testing.T) {
 			told:    []string{"bound default/p", "bypassed default/p"},
 			pending: false,
 		},
+		"a static pod's mirror": {
+			steps: []step{{watch.Added, aPod("p", 10, on("n1"), mirror)}},
+			want:  "Bound n1",
+			told:  []string{"bound default/p"},
+		},
 		"reserved, then bound there": {
 			before: reserve("p", "n1"),
 			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n1"))}},

@@ -35,7 +35,9 @@ type ComparerOptions struct {
 	// server for; 0 means 200. The rest waits for the next look.
 	MaxLookups int
 	// OnDrift is told after every look how many differences of each kind there
-	// were, 0 included. It must not call the Comparer.
+	// were, those of looks before that could not be repaired and 0 included. After
+	// a look that could not read all it had to, it is told no 0. It must not call
+	// the Comparer.
 	OnDrift func(kind Kind, differences int)
 	// Clock is the clock to wait on; nil means the real one.
 	Clock clock.WithTicker
@@ -173,8 +175,9 @@ func (c *Comparer) look(ctx context.Context, live bool) error {
 	now := c.options.Clock.Now()
 	found, err := c.find(ctx, live)
 	differences, judgeErr := c.judgeAll(ctx, c.ripe(found, now), c.options.MaxLookups)
-	c.report(differences)
-	return errors.Join(err, judgeErr)
+	err = errors.Join(err, judgeErr)
+	c.report(differences, err == nil)
+	return err
 }
 
 // ripe merges what a look found into what is suspected and returns what has been
@@ -229,7 +232,7 @@ func (c *Comparer) CheckNow(ctx context.Context) ([]Difference, error) {
 		}
 	}
 	differences, err := c.judgeAll(ctx, persistent, len(persistent))
-	c.report(differences)
+	c.report(differences, err == nil)
 	return differences, err
 }
 
@@ -258,8 +261,9 @@ func (c *Comparer) find(ctx context.Context, live bool) (map[suspicion]source, e
 	return found, nil
 }
 
-// report counts differences by kind and logs them.
-func (c *Comparer) report(differences []Difference) {
+// report counts differences by kind and logs them. A look that was not complete
+// tells only of what it found.
+func (c *Comparer) report(differences []Difference, complete bool) {
 	counts := map[Kind]int{}
 	for i, d := range differences {
 		counts[d.Kind]++
@@ -282,6 +286,8 @@ func (c *Comparer) report(differences []Difference) {
 		}
 	}
 	for _, kind := range Kinds {
-		c.options.OnDrift(kind, counts[kind])
+		if complete || counts[kind] > 0 {
+			c.options.OnDrift(kind, counts[kind])
+		}
 	}
 }

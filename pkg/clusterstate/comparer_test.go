@@ -375,7 +375,7 @@ func TestADifferenceThatCannotBeRepairedIsReportedEveryTime(t *testing.T) {
 	w.confirmed(t, aPod("w", 12), "n2")
 	w.nextLook(t, false)
 	w.clock.Step(time.Minute)
-	for range 2 {
+	for range 3 {
 		w.nextLook(t, false)
 		assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found())
 		last := w.log.LastEntry()
@@ -383,10 +383,18 @@ func TestADifferenceThatCannotBeRepairedIsReportedEveryTime(t *testing.T) {
 		assert.Equal(t, "default/w", last.Data["pod"])
 		assert.Contains(t, last.Data["ledger"], "state Bound on node n2")
 		assert.Contains(t, last.Data["cluster"], "not bound")
-		w.nextLook(t, false) // a judged suspicion has to come up again first
-		w.clock.Step(time.Minute)
 	}
 	assert.Equal(t, "Bound n2", w.claimIs("w"))
+
+	w.live.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("etcd is down")
+	})
+	require.Error(t, w.look(t.Context(), false))
+	assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found(), "nothing is known to have changed")
+
+	w.l().RemovePod(ledger.PodRef{Namespace: "default", Name: "w", UID: "w-uid"}, 0)
+	w.nextLook(t, false)
+	assert.Empty(t, w.found(), "it is not there any more")
 }
 
 func TestTheCacheOvertakesALiveAnswer(t *testing.T) {

@@ -57,6 +57,9 @@ func asking(cpu string) func(*v1.Pod) {
 
 func terminating(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 
+// mirror stands for a static pod.
+func mirror(p *v1.Pod) { p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"} }
+
 // uncounted asks for more memory than there is a number for.
 func uncounted(p *v1.Pod) {
 	p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("9000P")

@@ -35,7 +35,9 @@ func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion, maxLookup
 			}
 			continue
 		}
-		delete(c.suspects, s)
+		if d == nil || d.Repaired {
+			delete(c.suspects, s) // any other is there at the next look too
+		}
 		if d != nil {
 			differences = append(differences, *d)
 		}

@@ -20,7 +20,8 @@ type Listener interface {
 	PodGone(pod ledger.PodRef)
 	// PodBypassed tells that a pod was bound without a claim, or elsewhere than
 	// claimed: somebody did not ask first. Pods found at the start are not
-	// told of; pods created with a node, static ones among them, are.
+	// told of; nor are mirrors of static pods. Pods created with a node, as by hand,
+	// are.
 	PodBypassed(pod *podinfo.Info)
 }
 

@@ -232,7 +232,7 @@ func (c *Cache) tellGone(pod ledger.PodRef) {
 }
 
 func (c *Cache) tellBound(pod *podinfo.Info, observed ledger.Observed) {
-	unasked := observed == ledger.ObservedNew || observed == ledger.ObservedMoved
+	unasked := (observed == ledger.ObservedNew || observed == ledger.ObservedMoved) && !pod.Mirror
 	for _, l := range c.options.Listeners {
 		l.PodBound(pod)
 		if unasked && c.podsSynced.Load() {

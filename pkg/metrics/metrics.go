@@ -98,7 +98,7 @@ func New() *Metrics {
 	})
 	m.drift = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "ledger_drift",
-		Help: "Differences between the ledger and the cluster found by the last comparison, by kind; all were repaired.",
+		Help: "Differences between the ledger and the cluster found by the last comparison, by kind. One that stays could not be repaired; the log tells of each.",
 	}, []string{"kind"})
 	m.registry.MustRegister(m.reloadedAt, m.drift)
 	return m

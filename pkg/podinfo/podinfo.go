@@ -26,6 +26,9 @@ type Info struct {
 	Priority        int32
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its room until it is gone
+	// Mirror: it only shows what a kubelet runs from a file on its node (a static
+	// pod), which no scheduler is asked about.
+	Mirror bool
 	// Preempted: the scheduler deletes the pod to make room for another one
 	// (condition DisruptionTarget, reason PreemptionByScheduler).
 	Preempted bool
@@ -58,6 +61,7 @@ func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
 		Controller: controllerOf(pod),
 		Marks:      ReadMarks(pod.Namespace, pod.Annotations),
 	}
+	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
 	// Resource versions of built-in resources are decimal numbers that grow;
 	// one that is not tells no order, which 0 stands for.
 	if version, err := strconv.ParseUint(pod.ResourceVersion, 10, 64); err == nil {
