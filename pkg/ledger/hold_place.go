@@ -27,8 +27,9 @@ type HoldResult struct {
 }
 
 // PlaceHolds decides holds as Reserve decides placements. The same hold again on
-// the same node is a success, and so is another one for a pod that has a hold
-// there already.
+// the same node, of the same size and for the same pod, is a success, and so is
+// another one for a pod that has a hold of that size there already; their
+// deadlines stay as they are. An overdue hold is none of these.
 func (l *Ledger) PlaceHolds(plan HoldPlan, now time.Time) HoldResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -62,8 +62,7 @@ type Placement struct {
 	// Priority is the pod's priority.
 	Priority int32
 	// Holds are those the pod may use, the one it prefers first; holds kept for
-	// this pod alone need not be named. The caller has matched them. Reserve does
-	// not look at them.
+	// this pod alone need not be named. The caller has matched them.
 	Holds []HoldRef
 	// Preempt lets StartBind end preemptible holds of lower priority. The caller
 	// has found that the pod fits no node without.
