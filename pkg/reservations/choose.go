@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -88,8 +89,7 @@ func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
 			cmp.Compare(holds[b].Request.Value(resources.Memory), holds[a].Request.Value(resources.Memory)))
 	})
 	for _, i := range open {
-		r.search.prepare(r.account, holds[i].Request)
-		best, why := r.best(&r.search, &slots[i])
+		best, why := r.best(holds[i].Request, &slots[i])
 		if best == nil {
 			return &cause{reasonNoNodeFits, fmt.Sprintf("slot %s: %s", slots[i].Name, why)}
 		}
@@ -99,76 +99,114 @@ func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
 	return nil
 }
 
-// search is the ledger's answer for one request on all nodes. Slots of a group
-// are mostly alike, and so are the groups that wait: the last answer is kept for
-// as long as the rooms are.
+// search is where slots of one kind may be, not counting what was taken since.
+// Slots of a group are mostly alike, and so are the groups that wait: the last
+// search is kept for as long as the rooms are.
 type search struct {
-	req      *resources.Request
-	verdicts map[string]ledger.Verdict
-	table    *resources.Table
+	req     *resources.Request
+	slot    *v1alpha1.Slot
+	found   []*room
+	refused map[string]int // nodes, by why
 }
 
-func (s *search) prepare(a account, req *resources.Request) {
-	same := s.req != nil && s.req.Equal(req) && s.req.ToleratesUnschedulable == req.ToleratesUnschedulable
-	if same {
-		return
+// isFor reports whether the search is for slots like this one.
+func (s *search) isFor(req *resources.Request, slot *v1alpha1.Slot) bool {
+	return s.req != nil && s.req.Equal(req) && maps.Equal(s.slot.NodeSelector, slot.NodeSelector) &&
+		apiequality.Semantic.DeepEqual(s.slot.Tolerations, slot.Tolerations)
+}
+
+// look asks the ledger about all nodes at once.
+func (r *rooms) look(req *resources.Request, slot *v1alpha1.Slot) {
+	verdicts := make(map[string]ledger.Verdict, len(r.all))
+	r.account.FitAll(req, func(node string, v ledger.Verdict) { verdicts[node] = v })
+	r.search = search{req: req, slot: slot, refused: map[string]int{}}
+	for _, room := range r.all {
+		v, known := verdicts[room.Name]
+		if !known {
+			v.Reason = ledger.NodeUnknown
+		}
+		if reason := r.refuses(room, v); reason != "" {
+			r.search.refused[reason]++
+		} else {
+			r.search.found = append(r.search.found, room)
+		}
 	}
-	s.req, s.table, s.verdicts = req, a.Table(), map[string]ledger.Verdict{}
-	a.FitAll(req, func(node string, v ledger.Verdict) { s.verdicts[node] = v })
 }
 
 // best returns the node that a slot fits best, or nil and why there is none.
-func (r *rooms) best(s *search, slot *v1alpha1.Slot) (best *room, why string) {
-	refused := map[string]int{}
+func (r *rooms) best(req *resources.Request, slot *v1alpha1.Slot) (best *room, why string) {
+	if len(r.all) == 0 {
+		return nil, "there are no nodes"
+	}
+	if !r.search.isFor(req, slot) {
+		r.look(req, slot)
+	}
 	bestLeft := 0.0
-	for _, room := range r.all {
-		if reason := s.refuses(room, slot); reason != "" {
-			refused[reason]++
+	for _, room := range r.search.found {
+		if short := room.short(req); short >= 0 || (len(req.Ports) > 0 && room.portTaken(req)) {
 			continue
 		}
-		if left := room.leftAfter(s.req); best == nil || left < bestLeft {
+		if left := room.leftAfter(req); best == nil || left < bestLeft {
 			best, bestLeft = room, left
 		}
 	}
 	if best != nil {
 		return best, ""
 	}
-	if len(r.all) == 0 {
-		return nil, "there are no nodes"
+	refused := maps.Clone(r.search.refused)
+	for _, room := range r.search.found {
+		if short := room.short(req); short >= 0 {
+			refused[r.tooLittle(req.Amounts[short].Column)]++
+		} else {
+			refused[whyPort]++
+		}
 	}
 	return nil, summary(len(r.all), refused)
 }
 
-// refuses tells in a word why a slot cannot be on a node; empty if it can.
-func (s *search) refuses(room *room, slot *v1alpha1.Slot) string {
+const whyPort = "with a host port taken"
+
+func (r *rooms) tooLittle(c resources.Column) string {
+	return "with too little " + string(r.account.Table().Name(c))
+}
+
+// refuses tells in a word why the slots searched for cannot be on a node; empty
+// if they can.
+func (r *rooms) refuses(room *room, v ledger.Verdict) string {
+	req, slot := r.search.req, r.search.slot
 	for key, want := range slot.NodeSelector {
 		if got, ok := room.Labels[key]; !ok || got != want {
 			return "not selected by nodeSelector"
 		}
 	}
-	v, known := s.verdicts[room.Name]
 	switch {
-	case !known || v.Reason == ledger.NodeUnknown:
+	case v.Reason == ledger.NodeUnknown:
 		return "just deleted"
 	case v.Reason == ledger.NodeUnschedulable:
 		return "cordoned"
-	case untolerated(room.Taints, slot.Tolerations, s.req.ToleratesUnschedulable):
+	case untolerated(room.Taints, slot.Tolerations, req.ToleratesUnschedulable):
 		return "with a taint the slot does not tolerate"
-	case v.Reason == ledger.HostPortConflict || room.portTaken(s.req):
-		return "with a host port taken"
+	case v.Reason == ledger.HostPortConflict:
+		return whyPort
 	case v.Reason == ledger.InsufficientResource && v.Unlisted:
-		return "without " + string(s.req.Unlisted[0].Name)
+		return "without " + string(req.Unlisted[0].Name)
 	case v.Reason == ledger.InsufficientResource:
-		return "with too little " + string(s.table.Name(v.Column))
+		return r.tooLittle(v.Column)
 	case v.Reason != ledger.Fits:
 		return v.Reason.String()
+	default:
+		return ""
 	}
-	for _, a := range s.req.Amounts {
-		if int(a.Column) >= len(room.free) || a.Value > room.free[a.Column] {
-			return "with too little " + string(s.table.Name(a.Column))
+}
+
+// short returns the index of an amount the room has too little of, -1 if none.
+func (r *room) short(req *resources.Request) int {
+	for k := range req.Amounts {
+		if a := &req.Amounts[k]; int(a.Column) >= len(r.free) || a.Value > r.free[a.Column] {
+			return k
 		}
 	}
-	return ""
+	return -1
 }
 
 // untolerated reports whether a taint keeps the slot's pod off the node. The
