@@ -37,7 +37,7 @@ func startCluster(b *testing.B) *controlplane.ControlPlane {
 // and the defaults of its flags.
 func startServer(b *testing.B, c *controlplane.ControlPlane) *clusterload.Server {
 	b.Helper()
-	server, err := clusterload.StartServer(b.Context(), c, clusterload.ServerOptions{})
+	server, err := clusterload.StartServer(b.Context(), c, clusterload.ServerOptions{ReadyTimeout: runTimeout})
 	require.NoError(b, err)
 	return server
 }

@@ -13,8 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -43,7 +45,24 @@ func fill(b *testing.B, c *controlplane.ControlPlane) {
 		})
 	}
 	require.NoError(b, group.Wait())
+	awaitCaughtUp(b, c)
 	say("%d pods after %s", memoryPods, time.Since(began).Round(time.Second))
+}
+
+// awaitCaughtUp waits until the API server has taken in what was written behind its back.
+func awaitCaughtUp(b *testing.B, c *controlplane.ControlPlane) {
+	b.Helper()
+	var last string
+	err := wait.PollUntilContextTimeout(b.Context(), time.Second, runTimeout, true, func(ctx context.Context) (bool, error) {
+		page, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil || page.RemainingItemCount == nil {
+			last = fmt.Sprint("no count: ", err)
+			return false, nil
+		}
+		last = fmt.Sprint(*page.RemainingItemCount+1, " pods")
+		return *page.RemainingItemCount+1 == memoryPods, nil
+	})
+	require.NoError(b, err, "the API server has %s", last)
 }
 
 func podName(i int) string  { return fmt.Sprintf("checkout-6b8d7c9f54-%06d", i) }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,6 +49,8 @@ type ServerOptions struct {
 	Port int
 	// Args are added to the command line.
 	Args []string
+	// ReadyTimeout is how long StartServer waits for the server. Default: one minute.
+	ReadyTimeout time.Duration
 }
 
 // Server is a running GlobalReserve server. It ends with its control plane.
@@ -86,7 +89,7 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 	process, err := cp.StartProcess(ctx, controlplane.ProcessOptions{
 		Name: options.Name, Path: options.Binary,
 		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port}, options.Args...),
-		Ready: controlplane.HTTPReady(url+"/readyz", nil),
+		Ready: controlplane.HTTPReady(url+"/readyz", nil), ReadyTimeout: options.ReadyTimeout,
 	})
 	if err != nil {
 		return nil, err
