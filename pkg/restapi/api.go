@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed" // for openapi.yaml
 	"net/http"
 	"sync/atomic"
@@ -92,6 +93,7 @@ type API struct {
 	matcher Matcher
 	durable func() bool
 
+	instance string              // tells this run of the server from others
 	bodies   *semaphore.Weighted // bytes of bodies being read
 	reads    *semaphore.Weighted // large answers being built
 	watchers atomic.Int64
@@ -112,6 +114,8 @@ func New(o Options) *API {
 		store: o.Store, matcher: o.Matcher, durable: o.Durable, writes: newWrites(limits.StoreTimeout),
 		ledger: o.Ledger, pods: o.Pods, metrics: o.Metrics, log: o.Log, ttl: o.TTL, clock: o.Clock,
 		done: o.Done, limits: limits,
+		instance: rand.Text()[:10],
+
 		bodies:  semaphore.NewWeighted(limits.BodyBudget),
 		reads:   semaphore.NewWeighted(limits.MaxReads),
 		replays: newReplays(limits.ReplayAge, limits.ReplayCost),

@@ -305,5 +305,5 @@ func (r *recordedStream) Flush()              {}
 
 func recordStream() (*stream, *http.Request) {
 	w := &recordedStream{header: http.Header{}}
-	return newStream(w, time.Second), httptest.NewRequest(http.MethodGet, "/v1/watch", http.NoBody)
+	return newStream(w, "run", time.Second), httptest.NewRequest(http.MethodGet, "/v1/watch", http.NoBody)
 }

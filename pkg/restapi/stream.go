@@ -15,15 +15,16 @@ const noID = 0
 // stream writes server-sent events. After the first error, which is that the
 // client has gone or is too slow, it writes nothing more.
 type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	timeout time.Duration
-	buf     bytes.Buffer
-	err     error
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	instance string // starts the ids of events
+	timeout  time.Duration
+	buf      bytes.Buffer
+	err      error
 }
 
-func newStream(w http.ResponseWriter, timeout time.Duration) *stream {
-	return &stream{w: w, control: http.NewResponseController(w), timeout: timeout}
+func newStream(w http.ResponseWriter, instance string, timeout time.Duration) *stream {
+	return &stream{w: w, control: http.NewResponseController(w), instance: instance, timeout: timeout}
 }
 
 // begin sends the header.
@@ -36,6 +37,12 @@ func (s *stream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
+// eventID names a revision so that no other run of a server takes it for one of
+// its own.
+func eventID(instance string, revision uint64) string {
+	return instance + "-" + strconv.FormatUint(revision, 10)
+}
+
 // event adds an event whose data is v as one line of JSON.
 func (s *stream) event(name string, id uint64, v any) {
 	if s.err != nil {
@@ -45,7 +52,7 @@ func (s *stream) event(name string, id uint64, v any) {
 	s.buf.WriteString(name)
 	if id != noID {
 		s.buf.WriteString("\nid: ")
-		s.buf.WriteString(strconv.FormatUint(id, 10))
+		s.buf.WriteString(eventID(s.instance, id))
 	}
 	s.buf.WriteString("\ndata: ")
 	if s.err = json.MarshalWrite(&s.buf, v); s.err != nil {

@@ -189,7 +189,11 @@ type MissingAmount struct {
 // WatchSnapshot is the data of the snapshot events a watch starts with. The
 // account may come in several of them; it is complete, and of revision
 // Revision, with the one that has More false.
+//
+// Instance is made up anew whenever a server starts: revisions can be compared
+// only where it is the same.
 type WatchSnapshot struct {
+	Instance string
 	Revision uint64
 	Nodes    []Node
 	Claims   []Claim
@@ -240,6 +244,7 @@ type WatchedNode struct {
 // Revision. It is also the data of an expired event, which ends the stream:
 // changes after Revision were lost, and a new watch has to start anew.
 type WatchBookmark struct {
+	Instance string
 	Revision uint64
 }
 

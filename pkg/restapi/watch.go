@@ -3,6 +3,7 @@ package restapi
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/julienschmidt/httprouter"
 
@@ -19,7 +20,7 @@ const (
 // watch serves GET /v1/watch: every change of the ledger as a server-sent event,
 // from a revision on or from a snapshot on.
 func (a *API) watch(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	revision, resume, err := watchFrom(r)
+	revision, resume, err := a.watchFrom(r)
 	if err != nil {
 		return err
 	}
@@ -31,7 +32,7 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, _ httprouter.Params)
 	defer a.watchers.Add(-1)
 	wake, cancel := a.ledger.Subscribe() // before the first look, so that no change is missed
 	defer cancel()
-	s := newStream(w, a.limits.WriteTimeout)
+	s := newStream(w, a.instance, a.limits.WriteTimeout)
 	if resume {
 		if _, ok := a.ledger.EventsSince(nil, revision, 1); !ok {
 			return expired(revision, a.ledger.Revision())
@@ -46,8 +47,9 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, _ httprouter.Params)
 
 // watchFrom returns the revision to resume after, if the client named one. A
 // browser's EventSource that reconnects sends Last-Event-ID, and the ?revision=
-// it began with, which is older.
-func watchFrom(r *http.Request) (revision uint64, resume bool, err error) {
+// it began with, which is older. Both may be the id of an event; that of another
+// run of the server tells nothing of this one's revisions.
+func (a *API) watchFrom(r *http.Request) (revision uint64, resume bool, err error) {
 	values, err := query(r, "revision")
 	if err != nil {
 		return 0, false, err
@@ -59,9 +61,18 @@ func watchFrom(r *http.Request) (revision uint64, resume bool, err error) {
 	if text == "" {
 		return 0, false, nil
 	}
-	revision, err = strconv.ParseUint(text, 10, 64)
-	if err != nil {
+	instance, digits, isID := strings.Cut(text, "-")
+	if !isID {
+		digits = text
+	}
+	revision, err = strconv.ParseUint(digits, 10, 64)
+	if err != nil || (isID && instance == "") {
 		return 0, false, badRequest("%s \"%s\" is not a revision: send the Revision of an answer, or the id of an event",
+			name, httpjson.Clip(text))
+	}
+	if isID && instance != a.instance {
+		return 0, false, httpjson.Errorf(http.StatusGone,
+			"%s \"%s\" is of another run of the server: watch again without a revision, which starts with a snapshot",
 			name, httpjson.Clip(text))
 	}
 	return revision, true, nil
@@ -87,7 +98,7 @@ func (a *API) sendSnapshot(s *stream, r *http.Request) (revision uint64, err err
 	for more := true; more; {
 		n, c, h := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch), min(len(holds), snapshotBatch)
 		part := WatchSnapshot{
-			Revision: snapshot.Revision, Nodes: make([]Node, 0, n), Claims: make([]Claim, 0, c), Slots: make([]NodeSlot, 0, h),
+			Instance: a.instance, Revision: snapshot.Revision, Nodes: make([]Node, 0, n), Claims: make([]Claim, 0, c), Slots: make([]NodeSlot, 0, h),
 		}
 		for i := range nodes[:n] {
 			part.Nodes = append(part.Nodes, newNode(&nodes[i]))
@@ -121,7 +132,7 @@ func (a *API) follow(s *stream, r *http.Request, revision uint64, wake <-chan st
 	for s.err == nil {
 		var ok bool
 		if events, ok = a.ledger.EventsSince(events[:0], revision, watchBatch); !ok {
-			s.event("expired", noID, &WatchBookmark{Revision: revision})
+			s.event("expired", noID, &WatchBookmark{Instance: a.instance, Revision: revision})
 			s.flush()
 			return
 		}
@@ -135,7 +146,7 @@ func (a *API) follow(s *stream, r *http.Request, revision uint64, wake <-chan st
 		}
 		if !caughtUp {
 			caughtUp = true
-			s.event("bookmark", revision, &WatchBookmark{Revision: revision})
+			s.event("bookmark", revision, &WatchBookmark{Instance: a.instance, Revision: revision})
 			s.flush()
 		}
 		select {

@@ -95,7 +95,8 @@ func TestWatchFromSnapshot(t *testing.T) {
 	var snapshot WatchSnapshot
 	start := f.ledger.Revision()
 	e := w.expect("snapshot", &snapshot)
-	assert.Equal(t, fmt.Sprint(start), e.id)
+	assert.Equal(t, eventID(f.api.instance, start), e.id)
+	assert.Equal(t, f.api.instance, snapshot.Instance)
 	assert.Equal(t, start, snapshot.Revision)
 	assert.False(t, snapshot.More)
 	assert.Len(t, snapshot.Nodes, 3)
@@ -108,7 +109,7 @@ func TestWatchFromSnapshot(t *testing.T) {
 	f.bind(aPod("a", "1", "1Gi"), "node-2")
 	var claim WatchClaim
 	e = w.expect("claim", &claim)
-	assert.Equal(t, fmt.Sprint(start+1), e.id)
+	assert.Equal(t, eventID(f.api.instance, start+1), e.id)
 	assert.Equal(t, "ClaimMoved", claim.Type)
 	assert.Equal(t, "node-1", claim.MovedFrom)
 	assert.Equal(t, "node-2", claim.Claim.Node)
@@ -139,6 +140,8 @@ func TestWatchResumes(t *testing.T) {
 		"by parameter":                    {f.watch(fmt.Sprint("?revision=", start)), start},
 		"by header":                       {f.watch("", "Last-Event-ID", fmt.Sprint(start+3)), start + 3},
 		"by header, older parameter":      {f.watch(fmt.Sprint("?revision=", start), "Last-Event-ID", fmt.Sprint(start+4)), start + 4},
+		"by the id of an event":           {f.watch("", "Last-Event-ID", eventID(f.api.instance, start+2)), start + 2},
+		"by id in the parameter":          {f.watch("?revision=" + eventID(f.api.instance, start+2)), start + 2},
 		"from now":                        {f.watch(fmt.Sprint("?revision=", start+5)), start + 5},
 		"from where the ledger has begun": {f.watch("?revision=1000"), 1000},
 	}
@@ -146,7 +149,7 @@ func TestWatchResumes(t *testing.T) {
 		for revision := tc.after + 1; revision <= start+5; revision++ {
 			e, ok := tc.watcher.next()
 			require.True(t, ok)
-			assert.Equal(t, fmt.Sprint(revision), e.id, name)
+			assert.Equal(t, eventID(f.api.instance, revision), e.id, name)
 		}
 		var mark WatchBookmark
 		tc.watcher.expect("bookmark", &mark)
@@ -284,7 +287,19 @@ func TestWatchFallsBehind(t *testing.T) {
 	s, w := recordStream()
 	wake := make(chan struct{})
 	f.api.follow(s, w, old, wake)
-	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Revision\":"+strconv.FormatUint(old, 10)+"}\n\n")
+	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+"\",\"Revision\":"+strconv.FormatUint(old, 10)+"}\n\n")
+}
+
+// Revisions start from the clock, which may have been set back: one of another run
+// of the server says nothing, even where this one has reached its number.
+func TestWatchOfAnotherRunStartsAnew(t *testing.T) {
+	f := newFixture(t, Limits{})
+	other := newFixture(t, Limits{})
+	assert.NotEqual(t, f.api.instance, other.api.instance)
+	id := eventID(other.api.instance, f.ledger.Revision())
+	status, reply := f.send(http.MethodGet, "/v1/watch?revision="+id, http.NoBody)
+	assert.Equal(t, http.StatusGone, status)
+	assert.Contains(t, string(reply), "watch again without a revision")
 }
 
 // A reader that takes nothing is cut off, and its place is free again.
