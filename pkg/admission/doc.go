@@ -51,8 +51,10 @@
 //
 // Pending bindings are in memory only, at most MaxPending. Stop settles them all,
 // so that nothing is under way when the next server reads the cluster. After a
-// crash, a binding that was allowed before and is carried out after the restart is
-// an observation like any other.
+// crash nobody knows of them. The next server makes no decision in its first
+// seconds (pkg/app), by when nearly all of them have been carried out; one that a
+// slow webhook holds up for longer is an observation like any other, and may
+// overcommit its node.
 //
 // # Answers
 //

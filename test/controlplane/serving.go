@@ -20,21 +20,6 @@ func (c *ControlPlane) ServingCertificate(name string) (certFile, keyFile string
 	return certFile, keyFile, replacePrivate(certFile, pair.certificate)
 }
 
-// ClientCertificate writes the client certificate of a user in some groups and its key, and returns
-// their paths, for servers of which the control plane's CA is the --client-ca-file.
-func (c *ControlPlane) ClientCertificate(user string, groups ...string) (certFile, keyFile string, err error) {
-	pair, err := c.identities.pair(user, groups)
-	if err != nil {
-		return "", "", err
-	}
-	base := kubeconfigName("", user, groups)
-	certFile, keyFile = c.path("pki", base+".crt"), c.path("pki", base+".key")
-	if err := replacePrivate(keyFile, pair.key); err != nil {
-		return "", "", err
-	}
-	return certFile, keyFile, replacePrivate(certFile, pair.certificate)
-}
-
 func replacePrivate(path string, content []byte) error {
 	next := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
 	if err := writePrivate(next, content); err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 const (
@@ -55,6 +56,9 @@ func newBareCluster(t *testing.T, nodes int) *cluster {
 	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
 	_, err := c.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
+	admin, err := c.AdminRESTConfig()
+	require.NoError(t, err)
+	require.NoError(t, crd.Install(t.Context(), admin))
 	c.watcher = clusterload.NewWatcher(c.Client())
 	require.NoError(t, c.watcher.Start(t.Context()))
 	t.Cleanup(c.watcher.Stop)
