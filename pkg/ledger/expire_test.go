@@ -11,15 +11,16 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// backlog returns a ledger of full nodes whose 2,000 holds, and one claim on the
-// last of the nodes, all expire at the moment returned: more than a decision
-// lets expire for others. The last node is what the tests decide about.
+// backlog returns a ledger of full nodes whose 2,000 holds, and after them one
+// claim on the last of the nodes, have all expired at the moment returned: more
+// than a decision lets expire for others. The last node is what the tests decide
+// about.
 func backlog(t *testing.T) (l *ledger.Ledger, now time.Time, last string) {
 	t.Helper()
 	const holds, nodes = 2000, 500
 	l = newLedger(nodes, 5000, 1<<40, 110)
 	now = start.Add(time.Minute)
-	placeMany(t, l, holds, nodes, now)
+	placeMany(t, l, holds, nodes, now.Add(-time.Second))
 	last = nodeName(nodes - 1)
 	at := ledger.Placement{Pod: podRef("reserved"), Node: last, Request: request(1000, 1)}
 	require.Equal(t, 1, l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}, Deadline: now}, start).Granted)
@@ -48,14 +49,19 @@ func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
+		"Reserve of a pod whose claim there is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
+			p := wants("reserved", last)
+			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
+		},
 		"Reserve of a pod whose hold elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
-			p := wants("kept-1998", last)
+			p := wants("kept-998", last)
 			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
 		"PlaceHolds of a slot that is due elsewhere": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
 			h := ledger.Hold{
-				Ref:  ledger.HoldRef{Namespace: "ns", Name: "group-1", Slot: "slot-1998"},
+				Ref:  ledger.HoldRef{Namespace: "ns", Name: "group-0", Slot: "slot-998"},
 				Node: last, Request: request(5000, 1), Policy: ledger.Aligned,
 			}
 			result := l.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, now)

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,4 +58,29 @@ func TestUsableHolds(t *testing.T) {
 	assert.Empty(t, l.UsableHolds(&other), "it has a claim")
 	l.RemovePod(pod.Pod, 1)
 	assert.Empty(t, l.UsableHolds(&pod), "it is gone")
+}
+
+// TestManyCandidates: of however many slots a pod may use, the first that will
+// do on the node is used.
+func TestManyCandidates(t *testing.T) {
+	l := newLedger(3, 100, 100, 110)
+	var plan ledger.HoldPlan
+	var refs []ledger.HoldRef
+	for i := range 30 {
+		ref := ledger.HoldRef{Namespace: "ns", Name: "r", Slot: fmt.Sprintf("s-%02d", i)}
+		refs = append(refs, ref)
+		plan.Holds = append(plan.Holds, ledger.Hold{Ref: ref, Node: nodeName(i % 3), Request: request(10, 10), Policy: ledger.Once})
+	}
+	require.Equal(t, 30, l.PlaceHolds(plan, start).Granted)
+	names := []string{nodeName(0), nodeName(1), nodeName(2)}
+	for i := range 30 {
+		p := ledger.Placement{Pod: podRef(fmt.Sprint(i)), Node: nodeName(i % 3), Request: request(10, 10), Holds: refs}
+		for k, v := range l.AppendFit(nil, &p, names) {
+			left := i + (k-i%3+3)%3 // the next of the pods that goes to that node
+			require.Equal(t, left < 30, v.Reason == ledger.Fits, "pod %d on %s", i, names[k])
+		}
+		grant, rejection := l.StartBind(&p, start)
+		require.Nil(t, rejection)
+		require.Equal(t, refs[i], grant.Hold)
+	}
 }
