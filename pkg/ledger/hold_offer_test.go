@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,9 +76,14 @@ func TestManyCandidates(t *testing.T) {
 	names := []string{nodeName(0), nodeName(1), nodeName(2)}
 	for i := range 30 {
 		p := ledger.Placement{Pod: podRef(fmt.Sprint(i)), Node: nodeName(i % 3), Request: request(10, 10), Holds: refs}
-		for k, v := range l.AppendFit(nil, &p, names) {
-			left := i + (k-i%3+3)%3 // the next of the pods that goes to that node
-			require.Equal(t, left < 30, v.Reason == ledger.Fits, "pod %d on %s", i, names[k])
+		backwards := p
+		backwards.Holds = slices.Clone(refs)
+		slices.Reverse(backwards.Holds)
+		for _, ask := range []*ledger.Placement{&p, &backwards} {
+			for k, v := range l.AppendFit(nil, ask, names) {
+				left := i + (k-i%3+3)%3 // the next of the pods that goes to that node
+				require.Equal(t, left < 30, v.Reason == ledger.Fits, "pod %d on %s", i, names[k])
+			}
 		}
 		grant, rejection := l.StartBind(&p, start)
 		require.Nil(t, rejection)
