@@ -75,7 +75,8 @@ func (x *preemptor) all(i int32) []victim {
 	return victims
 }
 
-// fits checks the pod against a node as if the victims had ended.
+// fits checks the pod against a node as if the victims had ended: one that lacks
+// nothing but room.
 func (x *preemptor) fits(i int32, victims []victim) bool {
 	var gone []*hold
 	for _, v := range victims {
@@ -87,7 +88,7 @@ func (x *preemptor) fits(i int32, victims []victim) bool {
 			return true
 		}
 	}
-	return l.schedulable(i, req) && l.fitsWith(i, req, nil, gone)
+	return l.fitsWith(i, req, nil, gone)
 }
 
 // find returns the reservations that have to end for the pod to fit a node: of
