@@ -237,9 +237,6 @@ func badExtenderCalls() map[string]badRequest {
 			all[path+": "+name] = badRequest{path: path, body: body}
 		}
 	}
-	all["/filter: a pod that asks for less than nothing"] = badRequest{
-		path: "/filter", body: candidates(podAsking("cpu", `"-1"`), okNodes), status: http.StatusOK,
-	}
 	for name, body := range map[string]string{
 		"no pod":                     `{"NodeNameToMetaVictims":{}}`,
 		"a pod without a UID":        `{"Pod":{"metadata":{"namespace":"default","name":"p"}},"NodeNameToMetaVictims":{}}`,
