@@ -1,0 +1,71 @@
+package reserver
+
+import (
+	"fmt"
+	"time"
+)
+
+// RefusedError says that the request was understood and the answer is no.
+type RefusedError struct {
+	// Answer is never nil. Its Rejections say what each pod lacks; they are empty
+	// where the reason is none of the pods', such as a MinRevision not reached.
+	Answer *Answer
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.Answer.Error }
+
+// BadRequestError says that the request makes no sense to the server, and was not carried out.
+type BadRequestError struct {
+	// Status is the HTTP status, 4xx.
+	Status int
+	// Message says what is wrong with it.
+	Message string
+}
+
+// Error implements error.
+func (e *BadRequestError) Error() string { return e.Message }
+
+// UnauthorizedError says that the server does not know the caller, or the caller may not do
+// that. Nothing was done.
+type UnauthorizedError struct {
+	Status  int // 401 or 403
+	Message string
+}
+
+// Error implements error.
+func (e *UnauthorizedError) Error() string { return e.Message }
+
+// UnavailableError says that the server cannot answer now, or cannot be reached. Nothing was
+// done, and nothing will be.
+type UnavailableError struct {
+	// RetryAfter is how long the server asks to wait; 0 where it says nothing.
+	RetryAfter time.Duration
+	Err        error
+}
+
+// Error implements error.
+func (e *UnavailableError) Error() string { return "not available: " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// UnknownOutcomeError says that the request was sent and no answer to it came. It may have
+// been carried out, or may be yet.
+type UnknownOutcomeError struct {
+	// RequestID is what to send again to learn what became of it; empty where the
+	// request has none, as a bind.
+	RequestID string
+	Err       error
+}
+
+// Error implements error.
+func (e *UnknownOutcomeError) Error() string {
+	if e.RequestID == "" {
+		return fmt.Sprintf("it is not known what became of the request: %s", e.Err)
+	}
+	return fmt.Sprintf("it is not known what became of request %q; send it again with that RequestID: %s", e.RequestID, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *UnknownOutcomeError) Unwrap() error { return e.Err }

@@ -1,0 +1,181 @@
+package reserver
+
+import "time"
+
+// Amounts maps resource names to integers: milli-CPU for cpu, bytes for memory,
+// storage and hugepages, a count for the rest.
+type Amounts map[string]int64
+
+// Answer is the answer to /reserve and /unreserve.
+type Answer struct {
+	// FailedPods names the pods that were refused, without their namespaces,
+	// as kube-globalreserve does. Never null.
+	FailedPods []string
+	// Error says why nothing was done; empty where something was.
+	Error string
+	// Revision is the ledger's revision the answer is true for.
+	Revision uint64
+	// ExpiresAt is when the reservation ends unless its pods are bound by then.
+	// A reservation that was there before and lasts longer keeps its own end.
+	ExpiresAt time.Time `json:",omitzero"`
+	// Reservation is namespace/name of the object that the room is written in.
+	// Empty where it is kept in memory only, or in several objects.
+	Reservation string `json:",omitempty"`
+	// Rejections explain FailedPods, in the same order.
+	Rejections []Rejection `json:",omitempty"`
+}
+
+// Rejection is one refused pod.
+type Rejection struct {
+	Namespace, Pod string
+	UID            string `json:",omitempty"`
+	Node           string
+	// Reason is the ledger's kind of refusal, such as InsufficientResource, or
+	// WriteFailed where the Reservation object could not be changed.
+	Reason string
+	// Resource is what there is too little of; "hostPort/TCP/80" for a port.
+	Resource string `json:",omitempty"`
+	// Requested and Free are amounts of Resource. Free is negative where the
+	// node is overcommitted.
+	Requested, Free int64
+	// ClaimedOn is the node where the pod has a claim already.
+	ClaimedOn string `json:",omitempty"`
+	// Holders are those who hold most of Resource on Node, largest first.
+	Holders []Holder `json:",omitempty"`
+	// Message says all of it in words, and what to do.
+	Message string
+}
+
+// Holder is a claim or a reservation that holds some of what a refused pod asked
+// for.
+type Holder struct {
+	Namespace string
+	Pod       string // of a claim
+	UID       string `json:",omitempty"`
+	// Reservation is namespace/name/slot where that is the holder.
+	Reservation string `json:",omitempty"`
+	Scheduler   string
+	State       string
+	Amount      int64
+}
+
+// Assignment is one pod of a what-if answer on the node it was tried on.
+type Assignment struct {
+	Namespace, Pod string
+	UID            string `json:",omitempty"`
+	Node           string
+	// Fits: there is room for it next to the other pods of the request.
+	Fits bool
+}
+
+// WhatIfAnswer is the answer to /v1/whatif.
+type WhatIfAnswer struct {
+	FailedPods []string
+	Error      string
+	Revision   uint64
+	Placements []Assignment
+	Rejections []Rejection `json:",omitempty"`
+}
+
+// NodeAmount is the account of one resource on a node.
+type NodeAmount struct {
+	Allocatable int64
+	Bound       int64 // used by pods that are bound
+	Reserved    int64 // held by claims that are Reserved or Binding
+	Free        int64 // negative where the node is overcommitted
+}
+
+// Node is the account of one node.
+type Node struct {
+	Name          string
+	UID           string `json:",omitempty"`
+	Exists        bool   // false: deleted, but pods are still counted on it
+	Unschedulable bool   // cordoned
+	Overcommitted bool
+	ClaimCount    int
+	Resources     map[string]NodeAmount
+}
+
+// Claim is one pod's share of one node.
+type Claim struct {
+	Namespace, Pod string
+	UID            string `json:",omitempty"`
+	Node           string
+	State          string // Reserved, Binding or Bound
+	Scheduler      string
+	Priority       int32
+	Requests       Amounts
+	HostPorts      []string  `json:",omitempty"` // "TCP/0.0.0.0:80"
+	ExpiresAt      time.Time `json:",omitzero"`
+	// Reservation is namespace/name/slot of what the pod uses; of it and the
+	// pods that use it, the larger counts.
+	Reservation string `json:",omitempty"`
+}
+
+// NodesAnswer is the answer to /v1/nodes.
+type NodesAnswer struct {
+	Revision uint64
+	Nodes    []Node
+	// Continue is to be sent as ?continue= for the next page; empty at the end.
+	Continue string `json:",omitempty"`
+}
+
+// NodeAnswer is the answer to /v1/nodes/{name}.
+type NodeAnswer struct {
+	Revision uint64
+	Node     Node
+	Claims   []Claim
+	Slots    []NodeSlot // the room that reservations keep there
+}
+
+// ClaimsAnswer is the answer to /v1/claims.
+type ClaimsAnswer struct {
+	Revision uint64
+	Claims   []Claim
+	Continue string `json:",omitempty"`
+}
+
+// ExplainAnswer is the answer to /v1/explain.
+type ExplainAnswer struct {
+	Namespace, Pod string
+	UID            string `json:",omitempty"`
+	Scheduler      string
+	// State is Pending, Reserved, Binding, Bound, Deleting or Finished.
+	State     string
+	Node      string    `json:",omitempty"` // where it is, or has its room
+	ExpiresAt time.Time `json:",omitzero"`
+	// Reservation is namespace/name/slot of the room the pod has, uses or may use.
+	Reservation string `json:",omitempty"`
+	Requests    Amounts
+	Revision    uint64
+	// Message sums up the rest.
+	Message string
+	// Of pending pods: how many nodes there are, on how many there is room.
+	NodeCount, FitCount int
+	FitExamples         []string       `json:",omitempty"`
+	Refusals            []RefusalGroup `json:",omitempty"`
+	Closest             *ClosestNode   `json:",omitempty"`
+}
+
+// RefusalGroup is a set of nodes that refuse a pod for the same reason.
+type RefusalGroup struct {
+	Reason   string
+	Resource string `json:",omitempty"`
+	Nodes    int
+	Examples []string
+}
+
+// ClosestNode is the node where a pending pod lacks least.
+type ClosestNode struct {
+	Node    string
+	Missing []MissingAmount
+	// Holders hold most of the first missing resource, largest first.
+	Holders []Holder `json:",omitempty"`
+	Message string
+}
+
+// MissingAmount is how much of one resource a node lacks for a pod.
+type MissingAmount struct {
+	Resource                 string
+	Requested, Free, Missing int64
+}

@@ -1,0 +1,61 @@
+package reserver
+
+import "time"
+
+// ReservationsAnswer is the answer to /v1/reservations.
+type ReservationsAnswer struct {
+	Revision     uint64
+	Reservations []Reservation
+	Continue     string `json:",omitempty"`
+}
+
+// Reservation is the room that one Reservation object keeps now: slots that are
+// used up or given back are not in it.
+type Reservation struct {
+	Namespace, Name string
+	Scheduler       string `json:",omitempty"`
+	Priority        int32
+	Preemptible     bool
+	// Policy is Once, Aligned or Restricted.
+	Policy    string
+	ExpiresAt time.Time `json:",omitzero"` // of the first slot that does
+	Slots     []Slot
+}
+
+// Slot is the room that one slot of a reservation keeps on a node.
+type Slot struct {
+	Name, Node string
+	Requests   Amounts
+	// Free is what is left of Requests beyond what Consumers ask for.
+	Free      Amounts
+	HostPorts []string  `json:",omitempty"`
+	ExpiresAt time.Time `json:",omitzero"`
+	// Pod and UID are of the only pod that may use the slot, if it is for one.
+	Pod string `json:",omitempty"`
+	UID string `json:",omitempty"`
+	// Consumers are the pods that use it now.
+	Consumers []Consumer `json:",omitempty"`
+}
+
+// Consumer is a pod that uses a slot.
+type Consumer struct {
+	Pod   string
+	UID   string `json:",omitempty"`
+	State string // Binding or Bound
+}
+
+// NodeSlot is a slot and whose it is.
+type NodeSlot struct {
+	Namespace, Reservation string
+	Scheduler              string `json:",omitempty"`
+	Priority               int32
+	Preemptible            bool
+	Policy                 string
+	Slot                   Slot
+}
+
+// PodName names a pod.
+type PodName struct {
+	Namespace, Pod string
+	UID            string `json:",omitempty"`
+}

@@ -1,0 +1,63 @@
+package reserver
+
+// WatchOptions say where a watch begins.
+type WatchOptions struct {
+	// After is the ID of an event seen before: the watch goes on with the one after
+	// it, or begins with a snapshot where the server does not have that any more.
+	// Empty: it begins with a snapshot.
+	After string
+}
+
+// Watcher is a stream of changes. It goes on over broken connections and restarts
+// of the server by itself: from the last event where it can, else from a new
+// snapshot.
+type Watcher interface {
+	// Events returns the channel the changes come on, in their order. It is closed
+	// when the watcher has ended. Whoever does not read it is cut off by the server
+	// after a while, and gets a new snapshot then.
+	Events() <-chan Event
+	// Stop ends the watcher and waits until it has. It may be called often.
+	Stop()
+}
+
+// EventType tells what an Event has.
+type EventType string
+
+// The types of events.
+const (
+	// SnapshotEvent: Snapshot is the whole account, or a part of it. The first part
+	// of each makes void all that was told before.
+	SnapshotEvent EventType = "snapshot"
+	ClaimEvent    EventType = "claim"
+	SlotEvent     EventType = "slot"
+	NodeEvent     EventType = "node"
+	// BookmarkEvent: all changes up to Bookmark.Revision have been told.
+	BookmarkEvent EventType = "bookmark"
+	// HeartbeatEvent: nothing has changed for a while, and the server is there.
+	HeartbeatEvent EventType = "heartbeat"
+	// DisconnectedEvent: the connection is lost, for the reason in Err, and the
+	// watcher is trying to get it back. What happens meanwhile is told later.
+	DisconnectedEvent EventType = "disconnected"
+)
+
+// Event is one thing a Watcher tells. Only the field that Type names is set.
+type Event struct {
+	Type EventType
+	// ID is what to give as WatchOptions.After to go on after this event; empty where
+	// that cannot be done.
+	ID string
+	// Instance tells runs of the server apart.
+	Instance string
+	// Revision is the ledger's after this event; 0 of heartbeats, disconnections, and
+	// of a snapshot that is not complete.
+	Revision uint64
+
+	// First: Snapshot is the first part of one.
+	First    bool
+	Snapshot *WatchSnapshot
+	Claim    *WatchClaim
+	Slot     *WatchSlot
+	Node     *WatchNode
+	Bookmark *WatchBookmark
+	Err      error
+}
