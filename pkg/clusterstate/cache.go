@@ -37,6 +37,8 @@ type Cache struct {
 	// nodesChanged, if any, is told of changes of labels and taints.
 	nodesChanged func()
 
+	seen seenVersion // of pods
+
 	podsSynced  atomic.Bool
 	nodesSynced atomic.Bool
 	synced      chan struct{} // closed once both are

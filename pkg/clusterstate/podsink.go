@@ -15,7 +15,10 @@ import (
 // podSink is the store the pods' reflector writes to.
 type podSink struct{ *Cache }
 
-var _ cache.TransformingStore = podSink{}
+var (
+	_ cache.TransformingStore      = podSink{}
+	_ cache.ReflectorBookmarkStore = podSink{}
+)
 
 // Transformer makes pods compact before the reflector collects them.
 func (s podSink) Transformer() cache.TransformFunc {
@@ -43,6 +46,7 @@ func (s podSink) Update(obj any) error {
 		return err
 	}
 	s.observePod(r)
+	s.seen.raise(r.ResourceVersion)
 	return nil
 }
 
@@ -54,6 +58,7 @@ func (s podSink) Delete(obj any) error {
 		return err
 	}
 	s.removePod(r.Ref, r, r.ResourceVersion)
+	s.seen.raise(r.ResourceVersion)
 	return nil
 }
 
@@ -76,7 +81,15 @@ func (s podSink) Replace(items []any, resourceVersion string) error {
 	if s.podsSynced.Load() {
 		s.options.OnCatchUp(since)
 	}
+	s.seen.raise(parseVersion(resourceVersion))
 	s.markSynced(&s.podsSynced)
+	return nil
+}
+
+// Bookmark implements cache.ReflectorBookmarkStore: there has been no change of a
+// pod up to that resource version which was not reported.
+func (s podSink) Bookmark(resourceVersion string) error {
+	s.seen.raise(parseVersion(resourceVersion))
 	return nil
 }
 

@@ -29,6 +29,10 @@ type Binder interface {
 type Pods interface {
 	// Pod returns the pod of that name, and false where the informer has none.
 	Pod(namespace, name string) (*podinfo.Info, bool)
+	// WaitForPods returns nil once the informer, and the ledger with it, knows all
+	// changes of pods up to a resource version, or the error of ctx if that ends
+	// first.
+	WaitForPods(ctx context.Context, resourceVersion uint64) error
 }
 
 // Recent remembers the pods that requests were about, for binds that overtake
@@ -138,6 +142,7 @@ type Extender struct {
 	o       Options
 	scratch scratchPool
 	bodies  budget
+	lag     lag
 	told    *lru.Cache
 }
 

@@ -51,6 +51,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
+	e.lag.await(r.Context(), e.o.Pods, pod)
 	s := e.scratch.get()
 	defer e.scratch.put(s)
 	revision := e.o.Ledger.Revision()

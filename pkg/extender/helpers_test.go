@@ -45,6 +45,8 @@ type world struct {
 	woken     []*podinfo.Info
 	revision  uint64 // of the last refusal
 
+	waitForPods func(ctx context.Context, version uint64) error // nil: the informer is never behind
+
 	bindFunc func(pod ledger.PodRef, node string) (*podinfo.Info, error)
 	binds    int
 }
@@ -83,6 +85,13 @@ func (w *world) Pod(namespace, name string) (*podinfo.Info, bool) {
 		}
 	}
 	return nil, false
+}
+
+func (w *world) WaitForPods(ctx context.Context, version uint64) error {
+	if w.waitForPods == nil {
+		return nil
+	}
+	return w.waitForPods(ctx, version)
 }
 
 func (w *world) Scoring() Scoring { return w.scoring }
