@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 func TestHumanAmount(t *testing.T) {
@@ -70,23 +70,23 @@ func TestCompareResources(t *testing.T) {
 
 func TestBar(t *testing.T) {
 	for _, tt := range []struct {
-		account restapi.NodeAmount
+		account reserver.NodeAmount
 		want    string
 	}{
-		{restapi.NodeAmount{}, "[....................] 0%"},
-		{restapi.NodeAmount{Allocatable: 100, Free: 100}, "[....................] 0%"},
-		{restapi.NodeAmount{Allocatable: 1000, Bound: 1, Free: 999}, "[#...................] 0%"},
-		{restapi.NodeAmount{Allocatable: 1000, Reserved: 1, Free: 999}, "[=...................] 0%"},
-		{restapi.NodeAmount{Allocatable: 1000, Bound: 100, Reserved: 1, Free: 899}, "[#=..................] 10%"},
-		{restapi.NodeAmount{Allocatable: 100, Bound: 50, Free: 50}, "[##########..........] 50%"},
-		{restapi.NodeAmount{Allocatable: 100, Bound: 25, Reserved: 25, Free: 50}, "[#####=====..........] 50%"},
-		{restapi.NodeAmount{Allocatable: 1000, Bound: 999, Free: 1}, "[###################.] 100%"},
-		{restapi.NodeAmount{Allocatable: 100, Bound: 100}, "[####################] 100%"},
-		{restapi.NodeAmount{Allocatable: 100, Reserved: 100}, "[====================] 100%"},
-		{restapi.NodeAmount{Allocatable: 100, Bound: 101, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] 101%"},
-		{restapi.NodeAmount{Bound: 1, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
-		{restapi.NodeAmount{Allocatable: 1, Bound: math.MaxInt64, Free: 1 - math.MaxInt64}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
-		{restapi.NodeAmount{Allocatable: math.MaxInt64, Bound: math.MaxInt64 / 2, Free: math.MaxInt64 / 2}, "[##########..........] 50%"},
+		{reserver.NodeAmount{}, "[....................] 0%"},
+		{reserver.NodeAmount{Allocatable: 100, Free: 100}, "[....................] 0%"},
+		{reserver.NodeAmount{Allocatable: 1000, Bound: 1, Free: 999}, "[#...................] 0%"},
+		{reserver.NodeAmount{Allocatable: 1000, Reserved: 1, Free: 999}, "[=...................] 0%"},
+		{reserver.NodeAmount{Allocatable: 1000, Bound: 100, Reserved: 1, Free: 899}, "[#=..................] 10%"},
+		{reserver.NodeAmount{Allocatable: 100, Bound: 50, Free: 50}, "[##########..........] 50%"},
+		{reserver.NodeAmount{Allocatable: 100, Bound: 25, Reserved: 25, Free: 50}, "[#####=====..........] 50%"},
+		{reserver.NodeAmount{Allocatable: 1000, Bound: 999, Free: 1}, "[###################.] 100%"},
+		{reserver.NodeAmount{Allocatable: 100, Bound: 100}, "[####################] 100%"},
+		{reserver.NodeAmount{Allocatable: 100, Reserved: 100}, "[====================] 100%"},
+		{reserver.NodeAmount{Allocatable: 100, Bound: 101, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] 101%"},
+		{reserver.NodeAmount{Bound: 1, Free: -1}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
+		{reserver.NodeAmount{Allocatable: 1, Bound: math.MaxInt64, Free: 1 - math.MaxInt64}, "[!!!!!!!!!!!!!!!!!!!!] >999%"},
+		{reserver.NodeAmount{Allocatable: math.MaxInt64, Bound: math.MaxInt64 / 2, Free: math.MaxInt64 / 2}, "[##########..........] 50%"},
 	} {
 		assert.Equal(t, tt.want, bar(tt.account), "%+v", tt.account)
 	}
@@ -95,7 +95,7 @@ func TestBar(t *testing.T) {
 // TestBarIsAlwaysAsLong checks any account that adds up.
 func TestBarIsAlwaysAsLong(t *testing.T) {
 	require.NoError(t, quick.Check(func(allocatable, bound, reserved uint32) bool {
-		a := restapi.NodeAmount{Allocatable: int64(allocatable), Bound: int64(bound), Reserved: int64(reserved)}
+		a := reserver.NodeAmount{Allocatable: int64(allocatable), Bound: int64(bound), Reserved: int64(reserved)}
 		a.Free = a.Allocatable - a.Bound - a.Reserved
 		drawn, _, _ := strings.Cut(bar(a), " ")
 		return len(drawn) == barWidth+2

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 type explainOptions struct {
@@ -55,7 +55,7 @@ func (o *explainOptions) run(ctx context.Context, pod string) error {
 		return err
 	}
 	defer s.Close()
-	var answer restapi.ExplainAnswer
+	var answer reserver.ExplainAnswer
 	if err := s.get(ctx, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}}, &answer); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (o *explainOptions) run(ctx context.Context, pod string) error {
 	return o.print(&answer)
 }
 
-func (o *explainOptions) print(a *restapi.ExplainAnswer) error {
+func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
 	w := tabwriter.NewWriter(o.env.Out, 0, 8, 2, ' ', 0)
 	line := func(name, value string) { fmt.Fprintf(w, "%s:\t%s\n", name, value) }
 	line("Pod", a.Namespace+"/"+a.Pod)
@@ -94,7 +94,7 @@ func (o *explainOptions) print(a *restapi.ExplainAnswer) error {
 	return nil
 }
 
-func (o *explainOptions) printRefusals(a *restapi.ExplainAnswer) {
+func (o *explainOptions) printRefusals(a *reserver.ExplainAnswer) {
 	if len(a.Refusals) == 0 {
 		return
 	}
@@ -105,7 +105,7 @@ func (o *explainOptions) printRefusals(a *restapi.ExplainAnswer) {
 	printSection(o.env.Out, "Refused by", table)
 }
 
-func (o *explainOptions) printClosest(c *restapi.ClosestNode) {
+func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
 	if c == nil {
 		return
 	}
@@ -128,7 +128,7 @@ func (o *explainOptions) printClosest(c *restapi.ClosestNode) {
 }
 
 // holderName tells whether a pod or a reservation holds room.
-func holderName(h *restapi.Holder) string {
+func holderName(h *reserver.Holder) string {
 	if h.Reservation != "" {
 		return "reservation/" + h.Reservation
 	}

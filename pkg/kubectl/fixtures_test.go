@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 const gi = 1 << 30
@@ -111,11 +111,11 @@ func forever() *v1alpha1.Reservation {
 	return r
 }
 
-func nodeAccounts() []restapi.Node {
-	return []restapi.Node{
+func nodeAccounts() []reserver.Node {
+	return []reserver.Node{
 		{
 			Name: "gpu-1", Exists: true, Overcommitted: true, ClaimCount: 3,
-			Resources: map[string]restapi.NodeAmount{
+			Resources: map[string]reserver.NodeAmount{
 				"cpu":               {Allocatable: 4000, Bound: 4500, Free: -500},
 				"memory":            {Allocatable: 16 * gi, Bound: 4 * gi, Reserved: 4 * gi, Free: 8 * gi},
 				"nvidia.com/gpu":    {Allocatable: 8, Reserved: 8},
@@ -127,7 +127,7 @@ func nodeAccounts() []restapi.Node {
 		},
 		{
 			Name: "node-1", Exists: true, Unschedulable: true, Overcommitted: true, ClaimCount: 2,
-			Resources: map[string]restapi.NodeAmount{
+			Resources: map[string]reserver.NodeAmount{
 				"cpu":    {Allocatable: 8000, Bound: 10, Reserved: 3990, Free: 4000},
 				"memory": {Allocatable: 33567899648, Bound: 33567899647, Free: 1},
 				"pods":   {Allocatable: 1, Bound: 2, Free: -1},
@@ -135,59 +135,59 @@ func nodeAccounts() []restapi.Node {
 		},
 		{
 			Name: "node-2", Overcommitted: true, ClaimCount: 1,
-			Resources: map[string]restapi.NodeAmount{
+			Resources: map[string]reserver.NodeAmount{
 				"cpu": {Bound: 250, Free: -250}, "memory": {},
 			},
 		},
 	}
 }
 
-func claims() []restapi.Claim {
-	return []restapi.Claim{
+func claims() []reserver.Claim {
+	return []reserver.Claim{
 		{
 			Namespace: "default", Pod: "web-0", UID: "u0", Node: "node-1", State: "Bound", Scheduler: "default-scheduler",
-			Requests: restapi.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"}, Reservation: "default/web-room/web-room-0",
+			Requests: reserver.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"}, Reservation: "default/web-room/web-room-0",
 		},
 		{
 			Namespace: "default", Pod: "worker-0", UID: "u1", Node: "gpu-1", State: "Reserved", Scheduler: "batch-scheduler", Priority: 7,
-			Requests: restapi.Amounts{"cpu": 2000, "memory": 4 * gi, "nvidia.com/gpu": 8, "pods": 1}, ExpiresAt: now.Add(45 * time.Second),
+			Requests: reserver.Amounts{"cpu": 2000, "memory": 4 * gi, "nvidia.com/gpu": 8, "pods": 1}, ExpiresAt: now.Add(45 * time.Second),
 		},
 		{
 			Namespace: "default", Pod: "worker-1", UID: "u2", Node: "node-1", State: "Binding", Scheduler: "batch-scheduler",
-			Requests: restapi.Amounts{"cpu": 2000, "memory": 4 * gi, "pods": 1},
+			Requests: reserver.Amounts{"cpu": 2000, "memory": 4 * gi, "pods": 1},
 		},
-		{Namespace: "default", Pod: "by-hand", UID: "u3", Node: "node-1", State: "Bound", Requests: restapi.Amounts{"pods": 1}},
+		{Namespace: "default", Pod: "by-hand", UID: "u3", Node: "node-1", State: "Bound", Requests: reserver.Amounts{"pods": 1}},
 	}
 }
 
-func slots() []restapi.NodeSlot {
-	return []restapi.NodeSlot{
+func slots() []reserver.NodeSlot {
+	return []reserver.NodeSlot{
 		{
-			Namespace: "default", Reservation: "web-room", Priority: 100, Preemptible: true, Policy: "Aligned", Slot: restapi.Slot{
-				Name: "web-room-0", Node: "node-1", Requests: restapi.Amounts{"cpu": 1500, "memory": 2 * gi, "pods": 1},
-				Free: restapi.Amounts{"cpu": 1250, "memory": 2*gi - 64<<20}, HostPorts: []string{"TCP/0.0.0.0:80"}, ExpiresAt: now.Add(9 * time.Minute),
-				Consumers: []restapi.Consumer{{Pod: "web-0", State: "Bound"}, {Pod: "web-1", State: "Binding"}},
+			Namespace: "default", Reservation: "web-room", Priority: 100, Preemptible: true, Policy: "Aligned", Slot: reserver.Slot{
+				Name: "web-room-0", Node: "node-1", Requests: reserver.Amounts{"cpu": 1500, "memory": 2 * gi, "pods": 1},
+				Free: reserver.Amounts{"cpu": 1250, "memory": 2*gi - 64<<20}, HostPorts: []string{"TCP/0.0.0.0:80"}, ExpiresAt: now.Add(9 * time.Minute),
+				Consumers: []reserver.Consumer{{Pod: "web-0", State: "Bound"}, {Pod: "web-1", State: "Binding"}},
 			},
 		},
-		{Namespace: "batch", Reservation: "train", Policy: "Once", Slot: restapi.Slot{
-			Name: "chief", Node: "node-1", Requests: restapi.Amounts{"cpu": 2490}, Free: restapi.Amounts{"cpu": 2490},
+		{Namespace: "batch", Reservation: "train", Policy: "Once", Slot: reserver.Slot{
+			Name: "chief", Node: "node-1", Requests: reserver.Amounts{"cpu": 2490}, Free: reserver.Amounts{"cpu": 2490},
 		}},
 	}
 }
 
 // pendingPod is the answer to explain of a pod that fits nowhere.
-func pendingPod() restapi.ExplainAnswer {
-	return restapi.ExplainAnswer{
+func pendingPod() reserver.ExplainAnswer {
+	return reserver.ExplainAnswer{
 		Namespace: "default", Pod: "web-1", UID: "u9", Scheduler: "default-scheduler", State: "Pending",
-		Requests: restapi.Amounts{"cpu": 2500, "memory": gi, "pods": 1}, Revision: 77, NodeCount: 12,
+		Requests: reserver.Amounts{"cpu": 2500, "memory": gi, "pods": 1}, Revision: 77, NodeCount: 12,
 		Message: "there is no room for the pod on any of 12 nodes; on the closest, too little cpu",
-		Refusals: []restapi.RefusalGroup{
+		Refusals: []reserver.RefusalGroup{
 			{Reason: "InsufficientResource", Resource: "cpu", Nodes: 10, Examples: []string{"node-1", "node-2", "node-3"}},
 			{Reason: "NodeGone", Nodes: 2, Examples: []string{"node-8", "node-9"}},
 		},
-		Closest: &restapi.ClosestNode{
-			Node: "node-3", Missing: []restapi.MissingAmount{{Resource: "cpu", Requested: 2500, Free: 2000, Missing: 500}},
-			Holders: []restapi.Holder{
+		Closest: &reserver.ClosestNode{
+			Node: "node-3", Missing: []reserver.MissingAmount{{Resource: "cpu", Requested: 2500, Free: 2000, Missing: 500}},
+			Holders: []reserver.Holder{
 				{Namespace: "batch", Pod: "worker-7", Scheduler: "batch-scheduler", State: "Reserved", Amount: 1500},
 				{Namespace: "default", Reservation: "default/web-room/web-room-1", State: "Reserved", Amount: 1000},
 				{Namespace: "default", Pod: "by-hand", State: "Bound", Amount: 500},

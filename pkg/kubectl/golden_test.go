@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // reservationsInTests are in the fake cluster of the golden tests.
@@ -139,33 +139,33 @@ func (r *rig) routesInTests() {
 	found := claims()
 	missing, err := json.Marshal(map[string]any{"Error": `pod "default/web-9" is not known: there is no such pod`, "Status": 404})
 	require.NoError(r.t, err)
-	reserved := restapi.ExplainAnswer{
+	reserved := reserver.ExplainAnswer{
 		Namespace: "default", Pod: "worker-0", Scheduler: "batch-scheduler", State: "Reserved", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second), Reservation: "batch/train/worker",
-		Requests: restapi.Amounts{"cpu": 2000}, Message: `room for the pod is reserved on node "gpu-1"`,
+		Requests: reserver.Amounts{"cpu": 2000}, Message: `room for the pod is reserved on node "gpu-1"`,
 	}
-	withRoom := restapi.ExplainAnswer{
-		Namespace: "default", Pod: "web-2", Scheduler: "default-scheduler", State: "Pending", Requests: restapi.Amounts{},
+	withRoom := reserver.ExplainAnswer{
+		Namespace: "default", Pod: "web-2", Scheduler: "default-scheduler", State: "Pending", Requests: reserver.Amounts{},
 		NodeCount: 12, FitCount: 5, FitExamples: []string{"node-1", "node-2"}, Message: "there is room for the pod on 5 of 12 nodes",
-		Refusals: []restapi.RefusalGroup{{Reason: "HostPort", Nodes: 7, Examples: []string{"node-3"}}},
+		Refusals: []reserver.RefusalGroup{{Reason: "HostPort", Nodes: 7, Examples: []string{"node-3"}}},
 	}
 	r.routes = map[string]any{
 		// Two pages.
-		"/v1/nodes?limit=1000":                    restapi.NodesAnswer{Revision: 76, Nodes: all[:2], Continue: "node-1"},
-		"/v1/nodes?continue=node-1&limit=1000":    restapi.NodesAnswer{Revision: 77, Nodes: all[2:]},
-		"/v1/nodes?limit=1000&overcommitted=true": restapi.NodesAnswer{Revision: 77},
-		"/v1/nodes/node-1":                        restapi.NodeAnswer{Revision: 77, Node: all[1], Claims: []restapi.Claim{found[0], found[2]}, Slots: slots()},
+		"/v1/nodes?limit=1000":                    reserver.NodesAnswer{Revision: 76, Nodes: all[:2], Continue: "node-1"},
+		"/v1/nodes?continue=node-1&limit=1000":    reserver.NodesAnswer{Revision: 77, Nodes: all[2:]},
+		"/v1/nodes?limit=1000&overcommitted=true": reserver.NodesAnswer{Revision: 77},
+		"/v1/nodes/node-1":                        reserver.NodeAnswer{Revision: 77, Node: all[1], Claims: []reserver.Claim{found[0], found[2]}, Slots: slots()},
 		"/v1/nodes/node-77":                       refusal{http.StatusNotFound, `{"Error":"node \"node-77\" is not in the ledger","Status":404}`},
 		"/v1/explain?namespace=default&pod=web-1": pendingPod(),
 		"/v1/explain?namespace=default&pod=web-2": withRoom,
-		"/v1/explain?namespace=default&pod=web-3": restapi.ExplainAnswer{
+		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
 		},
 		"/v1/explain?namespace=default&pod=web-9":                             refusal{http.StatusNotFound, string(missing)},
 		"/v1/explain?namespace=default&pod=worker-0":                          reserved,
-		"/v1/claims?limit=1000&namespace=default":                             restapi.ClaimsAnswer{Revision: 77, Claims: found},
-		"/v1/claims?limit=1000":                                               restapi.ClaimsAnswer{Revision: 77, Claims: found},
-		"/v1/claims?limit=1000&namespace=default&state=Reserved":              restapi.ClaimsAnswer{Revision: 77, Claims: found[1:2]},
-		"/v1/claims?limit=1000&namespace=default&node=node-1&scheduler=other": restapi.ClaimsAnswer{Revision: 77},
+		"/v1/claims?limit=1000&namespace=default":                             reserver.ClaimsAnswer{Revision: 77, Claims: found},
+		"/v1/claims?limit=1000":                                               reserver.ClaimsAnswer{Revision: 77, Claims: found},
+		"/v1/claims?limit=1000&namespace=default&state=Reserved":              reserver.ClaimsAnswer{Revision: 77, Claims: found[1:2]},
+		"/v1/claims?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.ClaimsAnswer{Revision: 77},
 	}
 }
 

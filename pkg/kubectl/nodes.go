@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // barWidth is the number of characters of a bar between its brackets.
@@ -88,14 +88,14 @@ func (o *nodesOptions) run(ctx context.Context, args []string) error {
 	return o.output.printTable(o.env.Out, o.table(answer.Nodes))
 }
 
-func (o *nodesOptions) all(ctx context.Context, s *server) (*restapi.NodesAnswer, error) {
+func (o *nodesOptions) all(ctx context.Context, s *server) (*reserver.NodesAnswer, error) {
 	query := url.Values{}
 	if o.overcommitted {
 		query.Set("overcommitted", "true")
 	}
-	whole := &restapi.NodesAnswer{Nodes: []restapi.Node{}}
+	whole := &reserver.NodesAnswer{Nodes: []reserver.Node{}}
 	err := s.getPages(ctx, "/v1/nodes", query, func() (any, func() string) {
-		page := &restapi.NodesAnswer{}
+		page := &reserver.NodesAnswer{}
 		return page, func() string {
 			whole.Revision = page.Revision
 			whole.Nodes = append(whole.Nodes, page.Nodes...)
@@ -107,14 +107,14 @@ func (o *nodesOptions) all(ctx context.Context, s *server) (*restapi.NodesAnswer
 
 // one shows a node, the pods on it and what reservations keep there.
 func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
-	var answer restapi.NodeAnswer
+	var answer reserver.NodeAnswer
 	if err := s.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &answer); err != nil {
 		return err
 	}
 	if !o.output.table() {
-		return o.output.printAnswer(o.env.Out, &answer, func() []string { return nodeNames([]restapi.Node{answer.Node}) })
+		return o.output.printAnswer(o.env.Out, &answer, func() []string { return nodeNames([]reserver.Node{answer.Node}) })
 	}
-	if err := o.output.printTable(o.env.Out, o.table([]restapi.Node{answer.Node})); err != nil {
+	if err := o.output.printTable(o.env.Out, o.table([]reserver.Node{answer.Node})); err != nil {
 		return err
 	}
 	if len(answer.Claims) > 0 {
@@ -135,7 +135,7 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 }
 
 // slotTable tells what reservations keep on a node, and how much of it no pod uses yet.
-func (o *nodesOptions) slotTable(slots []restapi.NodeSlot) *metav1.Table {
+func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 	table := newTable(column{name: "Reservation"}, column{name: "Slot"}, column{name: "Keeps"}, column{name: "Unused"},
 		column{name: "Used by"}, column{name: "Expires"}, column{name: "Policy", wide: true}, column{name: "Priority", wide: true},
 		column{name: "Preemptible", wide: true}, column{name: "Host ports", wide: true})
@@ -157,7 +157,7 @@ func (o *nodesOptions) slotTable(slots []restapi.NodeSlot) *metav1.Table {
 }
 
 // table has one row per node and resource; a node is named in its first row.
-func (o *nodesOptions) table(nodes []restapi.Node) *metav1.Table {
+func (o *nodesOptions) table(nodes []reserver.Node) *metav1.Table {
 	table := newTable(column{name: "Node"}, column{name: "Status"}, column{name: "Pods", wide: true}, column{name: "Resource"},
 		column{name: "Allocatable"}, column{name: "Bound"}, column{name: "Reserved"}, column{name: "Free"}, column{name: "Use"})
 	for i := range nodes {
@@ -174,7 +174,7 @@ func (o *nodesOptions) table(nodes []restapi.Node) *metav1.Table {
 }
 
 // nodeStatus says what is out of the ordinary with a node.
-func nodeStatus(n *restapi.Node) string {
+func nodeStatus(n *reserver.Node) string {
 	var states []string
 	if !n.Exists {
 		states = append(states, "Gone")
@@ -193,7 +193,7 @@ func nodeStatus(n *restapi.Node) string {
 
 // shownResources chooses the resources of a node to show: cpu, memory and what else it has or what is
 // used of it. Storage and the pod count are left to wide tables unless there is too little.
-func shownResources(n *restapi.Node, all bool) []string {
+func shownResources(n *reserver.Node, all bool) []string {
 	names := slices.SortedFunc(maps.Keys(n.Resources), compareResources)
 	if all {
 		return names
@@ -206,13 +206,13 @@ func shownResources(n *restapi.Node, all bool) []string {
 		case corev1.ResourcePods, corev1.ResourceEphemeralStorage:
 			return a.Free >= 0
 		default:
-			return a == restapi.NodeAmount{}
+			return a == reserver.NodeAmount{}
 		}
 	})
 }
 
 // bar draws how much of a resource is bound and reserved, and tells the percentage of both.
-func bar(a restapi.NodeAmount) string {
+func bar(a reserver.NodeAmount) string {
 	used := a.Allocatable - a.Free
 	switch {
 	case a.Allocatable <= 0 && used <= 0:
@@ -249,7 +249,7 @@ func share(part, whole, steps int64) int64 {
 	return int64(float64(part)/float64(whole)*float64(steps) + 0.5)
 }
 
-func nodeNames(nodes []restapi.Node) []string {
+func nodeNames(nodes []reserver.Node) []string {
 	names := make([]string, len(nodes))
 	for i := range nodes {
 		names[i] = "node/" + nodes[i].Name

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 type podsOptions struct {
@@ -70,9 +70,9 @@ func (o *podsOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	whole := &restapi.ClaimsAnswer{Claims: []restapi.Claim{}}
+	whole := &reserver.ClaimsAnswer{Claims: []reserver.Claim{}}
 	err = s.getPages(ctx, "/v1/claims", query, func() (any, func() string) {
-		page := &restapi.ClaimsAnswer{}
+		page := &reserver.ClaimsAnswer{}
 		return page, func() string {
 			whole.Revision = page.Revision
 			whole.Claims = append(whole.Claims, page.Claims...)
@@ -82,7 +82,7 @@ func (o *podsOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(whole.Claims, func(a, b restapi.Claim) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
+	slices.SortStableFunc(whole.Claims, func(a, b reserver.Claim) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
 	switch {
 	case !o.output.table():
 		return o.output.printAnswer(o.env.Out, whole, func() []string { return podAnswerNames(whole.Claims) })
@@ -141,7 +141,7 @@ func newClaimTable(withNamespace bool) *metav1.Table {
 		column{name: "Reservation", wide: true}, column{name: "Priority", wide: true}, column{name: "Host ports", wide: true}, column{name: "UID", wide: true})...)
 }
 
-func addClaim(table *metav1.Table, c *restapi.Claim, withNamespace, raw bool, now time.Time) {
+func addClaim(table *metav1.Table, c *reserver.Claim, withNamespace, raw bool, now time.Time) {
 	cells := []any{orNone(c.Scheduler)}
 	if withNamespace {
 		cells = append(cells, c.Namespace)
@@ -155,12 +155,12 @@ func addClaim(table *metav1.Table, c *restapi.Claim, withNamespace, raw bool, no
 		orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))...)
 }
 
-func requested(amounts restapi.Amounts, name corev1.ResourceName, raw bool) string {
+func requested(amounts reserver.Amounts, name corev1.ResourceName, raw bool) string {
 	return amount(string(name), amounts[string(name)], raw)
 }
 
 // otherRequests are those that have no column of their own. The pod count is one of every pod.
-func otherRequests(amounts restapi.Amounts, raw bool) string {
+func otherRequests(amounts reserver.Amounts, raw bool) string {
 	others := maps.Clone(amounts)
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		delete(others, string(name))
@@ -169,17 +169,17 @@ func otherRequests(amounts restapi.Amounts, raw bool) string {
 }
 
 // summaryTable adds claims up by scheduler and state.
-func summaryTable(claims []restapi.Claim, raw bool) *metav1.Table {
+func summaryTable(claims []reserver.Claim, raw bool) *metav1.Table {
 	type key struct{ scheduler, state string }
 	type sum struct {
 		pods    int
-		amounts restapi.Amounts
+		amounts reserver.Amounts
 	}
 	sums := map[key]*sum{}
 	for i := range claims {
 		k := key{claims[i].Scheduler, claims[i].State}
 		if sums[k] == nil {
-			sums[k] = &sum{amounts: restapi.Amounts{}}
+			sums[k] = &sum{amounts: reserver.Amounts{}}
 		}
 		sums[k].pods++
 		for name, value := range claims[i].Requests {
@@ -200,7 +200,7 @@ func summaryTable(claims []restapi.Claim, raw bool) *metav1.Table {
 	return table
 }
 
-func podAnswerNames(claims []restapi.Claim) []string {
+func podAnswerNames(claims []reserver.Claim) []string {
 	names := make([]string, len(claims))
 	for i := range claims {
 		names[i] = "pod/" + claims[i].Pod

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 const system = "globalreserve-system"
@@ -130,7 +130,7 @@ func TestCommandsForwardAPort(t *testing.T) {
 	r := newRig(t)
 	require.NoError(t, r.kube.Tracker().Add(service()))
 	require.NoError(t, r.kube.Tracker().Add(serverPod("b")))
-	r.routes["/v1/nodes?limit=1000"] = restapi.NodesAnswer{Nodes: nodeAccounts()}
+	r.routes["/v1/nodes?limit=1000"] = reserver.NodesAnswer{Nodes: nodeAccounts()}
 	got := r.run("nodes", "-o", "name")
 	assert.Equal(t, ExitOK, got.code, got.err)
 	assert.Equal(t, "node/gpu-1\nnode/node-1\nnode/node-2\n", got.out)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // forwardingAPI is an API server that forwards ports, as one does with a kubelet behind it: by SPDY,
@@ -78,7 +78,7 @@ var somePort = podPort{namespace: "globalreserve-system", pod: "b", port: 23456,
 // TestTunnel sends requests through a forwarded port.
 func TestTunnel(t *testing.T) {
 	r := newRig(t)
-	r.routes["/v1/nodes"] = restapi.NodesAnswer{Revision: 42}
+	r.routes["/v1/nodes"] = reserver.NodesAnswer{Revision: 42}
 	handler := &forwardingAPI{t: t, backend: r.server.Listener.Addr().String()}
 	api := httptest.NewServer(handler)
 	defer api.Close()
@@ -86,7 +86,7 @@ func TestTunnel(t *testing.T) {
 	require.NoError(t, err)
 	s := &server{url: opened.url, client: &http.Client{}, timeout: defaultTimeout, tunnel: opened}
 	for range 3 {
-		var answer restapi.NodesAnswer
+		var answer reserver.NodesAnswer
 		require.NoError(t, s.get(t.Context(), "/v1/nodes", nil, &answer))
 		assert.EqualValues(t, 42, answer.Revision)
 	}
@@ -94,7 +94,7 @@ func TestTunnel(t *testing.T) {
 	s.Close()
 	_, err = net.Dial("tcp", opened.url[len("http://"):])
 	require.Error(t, err, "the port is closed")
-	err = s.get(t.Context(), "/v1/nodes", nil, new(restapi.NodesAnswer))
+	err = s.get(t.Context(), "/v1/nodes", nil, new(reserver.NodesAnswer))
 	assert.Equal(t, ExitUnreachable, exitCode(err))
 	assert.ErrorContains(t, err, "does not answer through the forwarded port")
 }

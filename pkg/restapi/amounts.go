@@ -3,12 +3,13 @@ package restapi
 import (
 	"strconv"
 
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // requestAmounts names the amounts of a request.
-func requestAmounts(t *resources.Table, r *resources.Request) Amounts {
-	amounts := make(Amounts, len(r.Amounts)+len(r.Unlisted))
+func requestAmounts(t *resources.Table, r *resources.Request) reserver.Amounts {
+	amounts := make(reserver.Amounts, len(r.Amounts)+len(r.Unlisted))
 	for _, a := range r.Amounts {
 		amounts[string(t.Name(a.Column))] = a.Value
 	}

@@ -11,7 +11,7 @@
 //
 // # The wire format
 //
-// JSON field names are the Go field names of the types in types.go; requests may
+// JSON field names are the Go field names of the types in pkg/reserver; requests may
 // spell them in any case. The fields SchedulerName, Pods and Nodes, and the
 // answer's FailedPods and Error, are those of kube-globalreserve, whose clients
 // work unchanged; everything else is optional. A top-level field that the server

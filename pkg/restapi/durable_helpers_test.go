@@ -23,6 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 var (
@@ -246,25 +247,25 @@ func (d *durable) forget() {
 }
 
 // ask sends a request and returns the status and what was answered.
-func (d *durable) ask(path string, request any) (int, GroupAnswer) {
+func (d *durable) ask(path string, request any) (int, reserver.Answer) {
 	data, err := json.Marshal(request)
 	require.NoError(d.t, err)
 	w := httptest.NewRecorder()
 	d.handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, bytes.NewReader(data)))
-	var answer GroupAnswer
+	var answer reserver.Answer
 	require.NoError(d.t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
 	return w.Code, answer
 }
 
 // reserve sends a /reserve that is answered with 200.
-func (d *durable) reserve(request body) GroupAnswer {
+func (d *durable) reserve(request body) reserver.Answer {
 	d.t.Helper()
 	code, answer := d.ask("/reserve", request)
 	require.Equal(d.t, http.StatusOK, code, answer.Error)
 	return answer
 }
 
-func (d *durable) unreserve(request body) GroupAnswer {
+func (d *durable) unreserve(request body) reserver.Answer {
 	d.t.Helper()
 	code, answer := d.ask("/unreserve", request)
 	require.Equal(d.t, http.StatusOK, code, answer.Error)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // request is one step of a scenario: after pause, by one of several clients.
@@ -115,7 +117,7 @@ func (s *randomScenario) play(d *durable) error {
 	return d.agrees(promised)
 }
 
-func (r *randomRequest) send(d *durable) GroupAnswer {
+func (r *randomRequest) send(d *durable) reserver.Answer {
 	request := body{SchedulerName: testScheduler, RequestID: r.requestID}
 	if !r.reserve && r.whole != "" {
 		request.Reservation = r.whole

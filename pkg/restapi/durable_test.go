@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // bubble runs a test of a durable API with a clock of its own.
@@ -349,7 +350,7 @@ func TestOthersWaitForAWrite(t *testing.T) {
 				d.store.creates = tc.fates
 				first := groupOf("node-1", aPod("a", "1", "1Gi"))
 				first.Name = "first"
-				done := make(chan GroupAnswer)
+				done := make(chan reserver.Answer)
 				go func() { done <- d.reserve(first) }()
 				synctest.Wait() // for the write
 				request := first

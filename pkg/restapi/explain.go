@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -48,8 +49,8 @@ func (a *API) explainRef(ref ledger.PodRef) (any, error) {
 }
 
 // explainClaim says where the room of a pod is.
-func (a *API) explainClaim(view *ledger.ClaimView, info *podinfo.Info) *ExplainAnswer {
-	answer := &ExplainAnswer{
+func (a *API) explainClaim(view *ledger.ClaimView, info *podinfo.Info) *reserver.ExplainAnswer {
+	answer := &reserver.ExplainAnswer{
 		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Scheduler: view.Scheduler,
 		State: view.State.String(), Node: view.Node, ExpiresAt: utc(view.Deadline),
 		Requests: requestAmounts(a.ledger.Table(), view.Request), Revision: a.ledger.Revision(),
@@ -72,8 +73,8 @@ func (a *API) explainClaim(view *ledger.ClaimView, info *podinfo.Info) *ExplainA
 }
 
 // explainHold says where room is kept for a pod that has not taken it yet.
-func (a *API) explainHold(pod ledger.PodRef, view *ledger.HoldView) *ExplainAnswer {
-	return &ExplainAnswer{
+func (a *API) explainHold(pod ledger.PodRef, view *ledger.HoldView) *reserver.ExplainAnswer {
+	return &reserver.ExplainAnswer{
 		Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Scheduler: view.Scheduler,
 		State: ledger.Reserved.String(), Node: view.Node, ExpiresAt: utc(view.Deadline), Reservation: holdName(view.Ref),
 		Requests: requestAmounts(a.ledger.Table(), view.Request), Revision: a.ledger.Revision(),
@@ -82,8 +83,8 @@ func (a *API) explainHold(pod ledger.PodRef, view *ledger.HoldView) *ExplainAnsw
 }
 
 // explainPod says why a pod without a claim has no node.
-func (a *API) explainPod(info *podinfo.Info) *ExplainAnswer {
-	answer := &ExplainAnswer{
+func (a *API) explainPod(info *podinfo.Info) *reserver.ExplainAnswer {
+	answer := &reserver.ExplainAnswer{
 		Namespace: info.Ref.Namespace, Pod: info.Ref.Name, UID: string(info.Ref.UID), Scheduler: info.Scheduler,
 		State: "Pending", Node: info.Node, Requests: requestAmounts(a.ledger.Table(), info.Request),
 		Revision: a.ledger.Revision(),
@@ -106,7 +107,7 @@ func (a *API) explainPod(info *podinfo.Info) *ExplainAnswer {
 	return answer
 }
 
-func (a *API) explainPending(answer *ExplainAnswer, pod ledger.Placement) {
+func (a *API) explainPending(answer *reserver.ExplainAnswer, pod ledger.Placement) {
 	kept := a.keptFor(&pod)
 	a.groupVerdicts(answer, pod.Request, kept)
 	switch {
@@ -149,8 +150,8 @@ func (a *API) keptFor(pod *ledger.Placement) []ledger.Hold {
 
 // groupVerdicts counts the nodes by what they say to the request; kept are holds
 // that the pod fits.
-func (a *API) groupVerdicts(answer *ExplainAnswer, request *resources.Request, kept []ledger.Hold) {
-	groups := map[ledger.Verdict]*RefusalGroup{}
+func (a *API) groupVerdicts(answer *reserver.ExplainAnswer, request *resources.Request, kept []ledger.Hold) {
+	groups := map[ledger.Verdict]*reserver.RefusalGroup{}
 	a.ledger.FitAll(request, func(node string, v ledger.Verdict) {
 		answer.NodeCount++
 		fits := v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Hold) bool { return h.Node == node })
@@ -161,7 +162,7 @@ func (a *API) groupVerdicts(answer *ExplainAnswer, request *resources.Request, k
 		}
 		g := groups[v]
 		if g == nil {
-			g = &RefusalGroup{Reason: v.Reason.String()}
+			g = &reserver.RefusalGroup{Reason: v.Reason.String()}
 			groups[v] = g
 		}
 		g.Nodes++
@@ -173,7 +174,7 @@ func (a *API) groupVerdicts(answer *ExplainAnswer, request *resources.Request, k
 		}
 		answer.Refusals = append(answer.Refusals, *g)
 	}
-	slices.SortFunc(answer.Refusals, func(a, b RefusalGroup) int {
+	slices.SortFunc(answer.Refusals, func(a, b reserver.RefusalGroup) int {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Resource, b.Resource))
 	})
 }
@@ -197,20 +198,20 @@ func addExample(examples []string, name string) []string {
 }
 
 // closestNode says what the pod lacks on the node where it lacks least.
-func (a *API) closestNode(pod ledger.Placement) *ClosestNode {
+func (a *API) closestNode(pod ledger.Placement) *reserver.ClosestNode {
 	n := newSurvey(a.ledger, nil).closest(pod.Request)
 	if n == nil {
 		return nil
 	}
-	c := &ClosestNode{Node: n.name, Missing: []MissingAmount{}}
+	c := &reserver.ClosestNode{Node: n.name, Missing: []reserver.MissingAmount{}}
 	for _, m := range n.missing(pod.Request) {
-		c.Missing = append(c.Missing, MissingAmount{
+		c.Missing = append(c.Missing, reserver.MissingAmount{
 			Resource: string(a.ledger.Table().Name(m.column)), Requested: pod.Request.Value(m.column),
 			Free: valueAt(n.free, m.column), Missing: m.value,
 		})
 	}
 	for _, u := range pod.Request.Unlisted {
-		c.Missing = append(c.Missing, MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
+		c.Missing = append(c.Missing, reserver.MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
 	}
 	// The holders and the words come from the ledger, asked for that node alone.
 	pod.Node = n.name

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // seeds adds every hostile body, and a good one, to the corpus.
@@ -49,7 +51,7 @@ func FuzzReserve(f *testing.F) {
 		start := time.Now()
 		w := serve(server, http.MethodPost, "/reserve", body)
 		assert.Less(t, time.Since(start), 2*time.Second)
-		var answer GroupAnswer
+		var answer reserver.Answer
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
 		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
 		if w.Code != http.StatusOK {
@@ -69,7 +71,7 @@ func FuzzWhatIf(f *testing.F) {
 	before := server.ledger.Revision()
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := serve(server, http.MethodPost, "/v1/whatif", body)
-		var answer WhatIfAnswer
+		var answer reserver.WhatIfAnswer
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
 		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
 		require.Equal(t, before, server.ledger.Revision())

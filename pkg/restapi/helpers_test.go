@@ -28,6 +28,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -256,16 +257,16 @@ func (f *fixture) get(path string, answer any) {
 	require.NoError(f.t, json.Unmarshal(reply, answer), string(reply))
 }
 
-func (f *fixture) reserve(request body) GroupAnswer {
+func (f *fixture) reserve(request body) reserver.Answer {
 	f.t.Helper()
-	var answer GroupAnswer
+	var answer reserver.Answer
 	f.post("/reserve", request, &answer)
 	return answer
 }
 
-func (f *fixture) unreserve(request body) GroupAnswer {
+func (f *fixture) unreserve(request body) reserver.Answer {
 	f.t.Helper()
-	var answer GroupAnswer
+	var answer reserver.Answer
 	f.post("/unreserve", request, &answer)
 	return answer
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // document is what the tests need of an OpenAPI document.
@@ -63,18 +65,19 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 func TestSchemasMatchTypes(t *testing.T) {
 	doc := readDocument(t)
 	for name, value := range map[string]any{
-		"GroupAnswer": GroupAnswer{}, "Rejection": Rejection{}, "Holder": Holder{}, "Assignment": Assignment{},
-		"WhatIfAnswer": WhatIfAnswer{}, "NodeAmount": NodeAmount{}, "Node": Node{}, "Claim": Claim{},
-		"NodesAnswer": NodesAnswer{}, "NodeAnswer": NodeAnswer{}, "ClaimsAnswer": ClaimsAnswer{},
-		"ExplainAnswer": ExplainAnswer{}, "RefusalGroup": RefusalGroup{}, "ClosestNode": ClosestNode{},
-		"ReservationsAnswer": ReservationsAnswer{}, "Reservation": Reservation{}, "Slot": Slot{}, "Consumer": Consumer{},
-		"NodeSlot": NodeSlot{}, "PodName": PodName{}, "WatchSlot": WatchSlot{},
-		"MissingAmount": MissingAmount{}, "WatchSnapshot": WatchSnapshot{}, "WatchClaim": WatchClaim{},
-		"WatchNode": WatchNode{}, "WatchedNode": WatchedNode{}, "WatchBookmark": WatchBookmark{},
+		"GroupAnswer": reserver.Answer{}, "Rejection": reserver.Rejection{}, "Holder": reserver.Holder{}, "Assignment": reserver.Assignment{},
+		"WhatIfAnswer": reserver.WhatIfAnswer{}, "NodeAmount": reserver.NodeAmount{}, "Node": reserver.Node{}, "Claim": reserver.Claim{},
+		"NodesAnswer": reserver.NodesAnswer{}, "NodeAnswer": reserver.NodeAnswer{}, "ClaimsAnswer": reserver.ClaimsAnswer{},
+		"ExplainAnswer": reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{}, "ClosestNode": reserver.ClosestNode{},
+		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
+		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
+		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchClaim": reserver.WatchClaim{},
+		"WatchNode": reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{}, "WatchBookmark": reserver.WatchBookmark{},
 	} {
 		assert.ElementsMatch(t, fieldNames(value), keys(doc.Components.Schemas[name].Properties), name)
 	}
 	known := fieldNames(groupRequest{})
+	assert.ElementsMatch(t, known, append(fieldNames(reserver.Request{}), "Without"), "of the Go API")
 	for _, name := range []string{"ReserveRequest", "UnreserveRequest", "WhatIfRequest"} {
 		properties := keys(doc.Components.Schemas[name].Properties)
 		require.NotEmpty(t, properties)

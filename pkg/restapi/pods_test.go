@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -103,7 +104,7 @@ func TestDefaultsOfUnbornPods(t *testing.T) {
 				pod := fmt.Sprintf(`{"metadata":{"name":"p%d"},"spec":%s}`, i, tc.spec)
 				status, reply := f.send(http.MethodPost, "/reserve", strings.NewReader(withPod(pod)))
 				require.Equal(t, http.StatusOK, status, string(reply))
-				var answer GroupAnswer
+				var answer reserver.Answer
 				require.NoError(t, json.Unmarshal(reply, &answer))
 				assert.Equal(t, want != "", answer.Error != "", answer.Error)
 				if want != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // nodes serves GET /v1/nodes.
@@ -32,9 +33,9 @@ func (a *API) nodes(w http.ResponseWriter, r *http.Request, _ httprouter.Params)
 
 // listNodes returns the nodes after a name, all or those that are, or are not,
 // overcommitted.
-func (a *API) listNodes(limit int, overcommitted *bool, after string) *NodesAnswer {
+func (a *API) listNodes(limit int, overcommitted *bool, after string) *reserver.NodesAnswer {
 	views, revision := a.ledger.Nodes()
-	answer := NodesAnswer{Revision: revision, Nodes: []Node{}}
+	answer := reserver.NodesAnswer{Revision: revision, Nodes: []reserver.Node{}}
 	for i := range views {
 		view := &views[i]
 		if view.Name <= after || (overcommitted != nil && view.Overcommitted() != *overcommitted) {
@@ -64,7 +65,7 @@ func (a *API) oneNode(name string) (any, error) {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
-	answer := NodeAnswer{Revision: revision, Node: newNode(&view), Claims: make([]Claim, 0, len(claims)), Slots: a.holdsOn(name)}
+	answer := reserver.NodeAnswer{Revision: revision, Node: newNode(&view), Claims: make([]reserver.Claim, 0, len(claims)), Slots: a.holdsOn(name)}
 	for i := range claims {
 		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &claims[i]))
 	}
@@ -89,9 +90,9 @@ func (a *API) claims(w http.ResponseWriter, r *http.Request, _ httprouter.Params
 }
 
 // listClaims returns the claims that match, on one node or on all.
-func (a *API) listClaims(limit int, node string, match func(*ledger.ClaimView) bool) *ClaimsAnswer {
+func (a *API) listClaims(limit int, node string, match func(*ledger.ClaimView) bool) *reserver.ClaimsAnswer {
 	views, revision := a.someClaims(node)
-	answer := ClaimsAnswer{Revision: revision, Claims: []Claim{}}
+	answer := reserver.ClaimsAnswer{Revision: revision, Claims: []reserver.Claim{}}
 	last := ""
 	for i := range views {
 		view := &views[i]

@@ -16,19 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 func TestNodes(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.bind(aPod("a", "5", "1Gi"), "node-2")
 	f.reserve(group1(aPod("b", "500m", "2Gi"), "node-1"))
-	var all NodesAnswer
+	var all reserver.NodesAnswer
 	f.get("/v1/nodes", &all)
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
 	require.Len(t, all.Nodes, 3)
-	assert.Equal(t, Node{
+	assert.Equal(t, reserver.Node{
 		Name: "node-1", UID: "uid-node-1", Exists: true, ClaimCount: 1,
-		Resources: map[string]NodeAmount{
+		Resources: map[string]reserver.NodeAmount{
 			"cpu":    {Allocatable: 4000, Reserved: 500, Free: 3500},
 			"memory": {Allocatable: 8 * gib, Reserved: 2 * gib, Free: 6 * gib},
 			"pods":   {Allocatable: 110, Reserved: 1, Free: 109},
@@ -36,7 +37,7 @@ func TestNodes(t *testing.T) {
 	}, all.Nodes[0])
 
 	names := func(path string) (list []string) {
-		var answer NodesAnswer
+		var answer reserver.NodesAnswer
 		f.get(path, &answer)
 		for _, n := range answer.Nodes {
 			list = append(list, n.Name)
@@ -49,7 +50,7 @@ func TestNodes(t *testing.T) {
 	assert.Equal(t, []string{"node-3", ""}, names("/v1/nodes?limit=2&continue=node-2"))
 	assert.Equal(t, []string{"node-1", "node-2", "node-3", ""}, names("/v1/nodes?limit=3"))
 
-	var one NodeAnswer
+	var one reserver.NodeAnswer
 	f.get("/v1/nodes/node-2", &one)
 	assert.True(t, one.Node.Overcommitted)
 	assert.Equal(t, int64(-1000), one.Node.Resources["cpu"].Free)
@@ -66,12 +67,12 @@ func TestClaims(t *testing.T) {
 	bound := aPod("a.c", "1", "1Gi")
 	bound.Namespace = "team-b"
 	f.bind(bound, "node-2")
-	var all ClaimsAnswer
+	var all reserver.ClaimsAnswer
 	f.get("/v1/claims", &all)
 	require.Len(t, all.Claims, 3)
-	assert.Equal(t, Claim{
+	assert.Equal(t, reserver.Claim{
 		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1", State: "Reserved", Scheduler: testScheduler,
-		Requests:  Amounts{"cpu": 500, "memory": gib, "pods": 1},
+		Requests:  reserver.Amounts{"cpu": 500, "memory": gib, "pods": 1},
 		HostPorts: []string{"TCP/0.0.0.0:80"}, ExpiresAt: startTime.Add(testTTL),
 	}, all.Claims[0])
 
@@ -87,7 +88,7 @@ func TestClaims(t *testing.T) {
 		"namespace=team-b&node=node-1": nil,
 	}
 	for filter, want := range tests {
-		var answer ClaimsAnswer
+		var answer reserver.ClaimsAnswer
 		f.get("/v1/claims?"+filter, &answer)
 		var got []string
 		for _, c := range answer.Claims {
@@ -112,7 +113,7 @@ func TestPagesOfClaims(t *testing.T) {
 		var got []string
 		path := fmt.Sprint("/v1/claims?limit=", limit)
 		for next := path; next != ""; {
-			var answer ClaimsAnswer
+			var answer reserver.ClaimsAnswer
 			f.get(next, &answer)
 			require.LessOrEqual(t, len(answer.Claims), limit)
 			for _, c := range answer.Claims {
@@ -135,21 +136,21 @@ func TestExplainPending(t *testing.T) {
 	f.ledger.ObserveNode(ledger.NodeObservation{Name: "node-3", UID: "uid-node-3", Unschedulable: true})
 	f.see(aPod("a", "2", "4Gi"))
 	before := f.ledger.Revision()
-	var answer ExplainAnswer
+	var answer reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 	assert.Equal(t, before, f.ledger.Revision())
 	assert.Equal(t, "Pending", answer.State)
-	assert.Equal(t, Amounts{"cpu": 2000, "memory": 4 * gib, "pods": 1}, answer.Requests)
+	assert.Equal(t, reserver.Amounts{"cpu": 2000, "memory": 4 * gib, "pods": 1}, answer.Requests)
 	assert.Equal(t, 4, answer.NodeCount)
 	assert.Zero(t, answer.FitCount)
-	assert.Equal(t, []RefusalGroup{
+	assert.Equal(t, []reserver.RefusalGroup{
 		{Reason: "InsufficientResource", Resource: "cpu", Nodes: 2, Examples: []string{"node-1", "node-2"}},
 		{Reason: "InsufficientResource", Resource: "memory", Nodes: 1, Examples: []string{"node-4"}},
 		{Reason: "NodeUnschedulable", Nodes: 1, Examples: []string{"node-3"}},
 	}, answer.Refusals)
 	require.NotNil(t, answer.Closest)
 	assert.Equal(t, "node-1", answer.Closest.Node)
-	assert.Equal(t, []MissingAmount{{Resource: "cpu", Requested: 2000, Free: 1000, Missing: 1000}}, answer.Closest.Missing)
+	assert.Equal(t, []reserver.MissingAmount{{Resource: "cpu", Requested: 2000, Free: 1000, Missing: 1000}}, answer.Closest.Missing)
 	require.Len(t, answer.Closest.Holders, 1)
 	assert.Equal(t, "big", answer.Closest.Holders[0].Pod)
 	assert.Contains(t, answer.Message, "no room for the pod on any of 4 nodes")
@@ -191,7 +192,7 @@ func TestExplainStates(t *testing.T) {
 		"gpu":      {"Pending", "", "example.com/gpu"},
 	}
 	for pod, tc := range tests {
-		var answer ExplainAnswer
+		var answer reserver.ExplainAnswer
 		f.get("/v1/explain?namespace=team-a&pod="+pod, &answer)
 		assert.Equal(t, tc.state, answer.State, pod)
 		assert.Equal(t, tc.node, answer.Node, pod)
@@ -232,7 +233,7 @@ func TestWhatIf(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := f.ledger.Snapshot()
-			var answer WhatIfAnswer
+			var answer reserver.WhatIfAnswer
 			f.post("/v1/whatif", tc.request, &answer)
 			assert.Equal(t, before, f.ledger.Snapshot(), "nothing has changed")
 			var nodes []string
@@ -251,9 +252,9 @@ func TestWhatIf(t *testing.T) {
 func TestWhatIfWaitsForItsRevision(t *testing.T) {
 	f := newFixture(t, Limits{})
 	request := body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, MinRevision: f.ledger.Revision() + 1}
-	answers := make(chan WhatIfAnswer)
+	answers := make(chan reserver.WhatIfAnswer)
 	go func() {
-		var answer WhatIfAnswer
+		var answer reserver.WhatIfAnswer
 		f.post("/v1/whatif", request, &answer)
 		answers <- answer
 	}()
@@ -271,17 +272,17 @@ func TestExplainLacks(t *testing.T) {
 	gpu := aPod("gpu", "5", "1Gi")
 	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("2")
 	f.see(gpu)
-	var answer ExplainAnswer
+	var answer reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=gpu", &answer)
 	require.NotNil(t, answer.Closest)
-	assert.Equal(t, []MissingAmount{
+	assert.Equal(t, []reserver.MissingAmount{
 		{Resource: "cpu", Requested: 5000, Free: 4000, Missing: 1000},
 		{Resource: "example.com/gpu", Requested: 2, Missing: 2},
 	}, answer.Closest.Missing)
 	for i := 1; i <= 3; i++ {
 		f.ledger.RemoveNode(fmt.Sprint("node-", i))
 	}
-	var empty ExplainAnswer
+	var empty reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=gpu", &empty)
 	assert.Contains(t, empty.Message, "no nodes")
 }
@@ -299,7 +300,7 @@ func TestWhatIfWithoutNodesInTheCluster(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		f.ledger.RemoveNode(fmt.Sprint("node-", i))
 	}
-	var answer WhatIfAnswer
+	var answer reserver.WhatIfAnswer
 	f.post("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}}, &answer)
 	assert.Equal(t, []string{"a"}, answer.FailedPods)
 	require.Len(t, answer.Rejections, 1)

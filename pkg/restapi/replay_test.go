@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 func withID(pod *v1.Pod, node, id string) body {
@@ -118,7 +119,7 @@ func TestRepeatAfterTheRoomWasGivenUp(t *testing.T) {
 func TestConcurrentRepeats(t *testing.T) {
 	f := newFixture(t, Limits{})
 	const repeats = 50
-	answers := make([]GroupAnswer, repeats)
+	answers := make([]reserver.Answer, repeats)
 	before := f.ledger.Revision()
 	var wg sync.WaitGroup
 	for i := range repeats {
@@ -139,7 +140,7 @@ func TestRepeatWhileWaiting(t *testing.T) {
 	f := newFixture(t, Limits{})
 	request := withID(aPod("a", "1", "1Gi"), "node-1", "job")
 	request.MinRevision = f.ledger.Revision() + 1
-	first, second := make(chan GroupAnswer, 1), make(chan GroupAnswer, 1)
+	first, second := make(chan reserver.Answer, 1), make(chan reserver.Answer, 1)
 	go func() { first <- f.reserve(request) }()
 	require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
 	repeat := withID(aPod("a", "1", "1Gi"), "node-1", "job") // of any revision

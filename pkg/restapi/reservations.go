@@ -9,6 +9,7 @@ import (
 	"github.com/julienschmidt/httprouter"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // reservations serves GET /v1/reservations.
@@ -25,9 +26,9 @@ func (a *API) reservations(w http.ResponseWriter, r *http.Request, _ httprouter.
 }
 
 // listReservations returns the reservations with holds that match.
-func (a *API) listReservations(limit int, match func(*ledger.HoldView) bool) *ReservationsAnswer {
+func (a *API) listReservations(limit int, match func(*ledger.HoldView) bool) *reserver.ReservationsAnswer {
 	views, revision := a.ledger.Holds()
-	answer := ReservationsAnswer{Revision: revision, Reservations: []Reservation{}}
+	answer := reserver.ReservationsAnswer{Revision: revision, Reservations: []reserver.Reservation{}}
 	list := &answer.Reservations
 	for i := range views {
 		view := &views[i]
@@ -43,7 +44,7 @@ func (a *API) listReservations(limit int, match func(*ledger.HoldView) bool) *Re
 			*list = append(*list, newReservation(view))
 			last++
 		}
-		(*list)[last].add(a.ledger.Table(), view)
+		addSlot(&(*list)[last], a.ledger.Table(), view)
 	}
 	return &answer
 }
@@ -74,8 +75,8 @@ func isOf(view *ledger.HoldView, pod string) bool {
 }
 
 // holdsOn returns the holds on a node.
-func (a *API) holdsOn(node string) []NodeSlot {
-	slots := []NodeSlot{}
+func (a *API) holdsOn(node string) []reserver.NodeSlot {
+	slots := []reserver.NodeSlot{}
 	if a.ledger.Stats().Holds == 0 {
 		return slots
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -59,22 +60,22 @@ func TestReservations(t *testing.T) {
 	})
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
 
-	var all ReservationsAnswer
+	var all reserver.ReservationsAnswer
 	f.get("/v1/reservations", &all)
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
 	require.Len(t, all.Reservations, 2)
 	shared := all.Reservations[0]
 	require.Len(t, shared.Slots, 2)
-	assert.Equal(t, Slot{
-		Name: "s0", Node: "node-1", Requests: Amounts{"cpu": 2000, "pods": 1}, Free: Amounts{"cpu": 1500}, ExpiresAt: deadline,
-		Consumers: []Consumer{{Pod: "c", UID: "uid-c", State: "Bound"}},
+	assert.Equal(t, reserver.Slot{
+		Name: "s0", Node: "node-1", Requests: reserver.Amounts{"cpu": 2000, "pods": 1}, Free: reserver.Amounts{"cpu": 1500}, ExpiresAt: deadline,
+		Consumers: []reserver.Consumer{{Pod: "c", UID: "uid-c", State: "Bound"}},
 	}, shared.Slots[0])
 	shared.Slots = nil
-	assert.Equal(t, Reservation{
+	assert.Equal(t, reserver.Reservation{
 		Namespace: "team-a", Name: "shared", Scheduler: testScheduler, Priority: 7, Preemptible: true, Policy: "Aligned", ExpiresAt: deadline,
 	}, shared)
-	assert.Equal(t, Reservation{Namespace: "team-b", Name: "own", Policy: "Once", Slots: []Slot{{
-		Name: "p", Node: "node-1", Requests: Amounts{"cpu": 500, "pods": 1}, Free: Amounts{"cpu": 500, "pods": 1},
+	assert.Equal(t, reserver.Reservation{Namespace: "team-b", Name: "own", Policy: "Once", Slots: []reserver.Slot{{
+		Name: "p", Node: "node-1", Requests: reserver.Amounts{"cpu": 500, "pods": 1}, Free: reserver.Amounts{"cpu": 500, "pods": 1},
 		HostPorts: []string{"TCP/0.0.0.0:80"}, Pod: "p", UID: "u",
 	}}}, all.Reservations[1])
 
@@ -90,7 +91,7 @@ func TestReservations(t *testing.T) {
 		"limit=1&continue=team-a%2Fshared": {"own/p"},
 	}
 	for query, want := range filters {
-		var some ReservationsAnswer
+		var some reserver.ReservationsAnswer
 		f.get("/v1/reservations?"+query, &some)
 		var got []string
 		for _, r := range some.Reservations {
@@ -108,9 +109,9 @@ func TestNodesWithReservations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.hold("team-a/shared/s0", "node-1", 2000, func(h *ledger.Hold) { h.Policy = ledger.Aligned })
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
-	var answer NodeAnswer
+	var answer reserver.NodeAnswer
 	f.get("/v1/nodes/node-1", &answer)
-	assert.Equal(t, NodeAmount{Allocatable: 4000, Bound: 500, Reserved: 1500, Free: 2000}, answer.Node.Resources["cpu"])
+	assert.Equal(t, reserver.NodeAmount{Allocatable: 4000, Bound: 500, Reserved: 1500, Free: 2000}, answer.Node.Resources["cpu"])
 	require.Len(t, answer.Slots, 1)
 	assert.Equal(t, "shared", answer.Slots[0].Reservation)
 	assert.Equal(t, "s0", answer.Slots[0].Slot.Name)
@@ -129,12 +130,12 @@ func TestReservationsAsHolders(t *testing.T) {
 	}
 	refused := f.reserve(group1(aPod("a", "2", "1Gi"), "node-1"))
 	require.Len(t, refused.Rejections, 1)
-	want := []Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
+	want := []reserver.Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
 	assert.Equal(t, want, refused.Rejections[0].Holders)
 	assert.Contains(t, refused.Error, "largest holder reservation team-b/job/w-1 (3000, Reserved by theirs)")
 
 	f.see(aPod("a", "2", "1Gi"))
-	var pending ExplainAnswer
+	var pending reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &pending)
 	require.NotNil(t, pending.Closest)
 	assert.Equal(t, want, pending.Closest.Holders)
@@ -151,7 +152,7 @@ func TestExplainReservedPod(t *testing.T) {
 		if known {
 			f.see(aPod("a", "1", "1Gi"))
 		}
-		var answer ExplainAnswer
+		var answer reserver.ExplainAnswer
 		f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 		assert.Equal(t, "Reserved", answer.State)
 		assert.Equal(t, "node-2", answer.Node)
@@ -162,7 +163,7 @@ func TestExplainReservedPod(t *testing.T) {
 	deleting := aPod("a", "1", "1Gi")
 	deleting.Status.Phase = v1.PodSucceeded
 	f.see(deleting)
-	var finished ExplainAnswer
+	var finished reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &finished)
 	assert.Equal(t, "Finished", finished.State)
 }
@@ -176,7 +177,7 @@ func TestWhatIfWithReservations(t *testing.T) {
 		})
 	}
 	before := f.ledger.Revision()
-	ask := func(nodes []string, pods ...*v1.Pod) (answer WhatIfAnswer) {
+	ask := func(nodes []string, pods ...*v1.Pod) (answer reserver.WhatIfAnswer) {
 		f.post("/v1/whatif", body{SchedulerName: testScheduler, Pods: pods, Nodes: nodes}, &answer)
 		return answer
 	}
@@ -194,38 +195,38 @@ func TestWatchSlots(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.hold("team-a/old/s", "node-1", 500, nil)
 	w := f.watch("")
-	var snapshot WatchSnapshot
+	var snapshot reserver.WatchSnapshot
 	w.expect("snapshot", &snapshot)
 	require.Len(t, snapshot.Slots, 1)
 	assert.Equal(t, "old", snapshot.Slots[0].Reservation)
-	w.expect("bookmark", &WatchBookmark{})
+	w.expect("bookmark", &reserver.WatchBookmark{})
 
 	deadline := startTime.Add(time.Hour)
 	f.hold("team-a/new/s", "node-2", 1000, func(h *ledger.Hold) {
 		h.Deadline, h.Priority, h.Pod = deadline, 3, ledger.PodRef{Namespace: "team-a", Name: "p"}
 	})
-	var event WatchSlot
+	var event reserver.WatchSlot
 	w.expect("slot", &event)
-	assert.Equal(t, WatchSlot{
+	assert.Equal(t, reserver.WatchSlot{
 		Revision: f.ledger.Revision(), Type: "HoldPlaced",
-		Slot: NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: Slot{
-			Name: "s", Node: "node-2", Requests: Amounts{"cpu": 1000, "pods": 1}, Free: Amounts{"cpu": 1000, "pods": 1},
+		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
+			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1}, Free: reserver.Amounts{"cpu": 1000, "pods": 1},
 			ExpiresAt: deadline, Pod: "p",
 		}},
 	}, event)
 
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/old/s")
-	var claim WatchClaim
+	var claim reserver.WatchClaim
 	w.expect("claim", &claim)
 	assert.Equal(t, "ClaimBinding", claim.Type)
 	assert.Equal(t, "team-a/old/s", claim.Claim.Reservation)
 	w.expect("claim", &claim)
-	event = WatchSlot{}
+	event = reserver.WatchSlot{}
 	w.expect("slot", &event)
 	assert.Equal(t, "HoldConsumed", event.Type)
-	assert.Equal(t, &PodName{Namespace: "team-a", Pod: "c", UID: "uid-c"}, event.By)
+	assert.Equal(t, &reserver.PodName{Namespace: "team-a", Pod: "c", UID: "uid-c"}, event.By)
 	f.ledger.Expire(deadline)
-	event = WatchSlot{}
+	event = reserver.WatchSlot{}
 	w.expect("slot", &event)
 	assert.Equal(t, "HoldExpired", event.Type)
 	assert.Nil(t, event.By)
@@ -243,13 +244,13 @@ func TestExplainPodWithAMatch(t *testing.T) {
 		f.hold(fmt.Sprintf("team-a/buffer/s-%d", i), fmt.Sprintf("node-%d", i), 3000, nil)
 	}
 	f.see(aPod("a", "2", "1Gi"))
-	var answer ExplainAnswer
+	var answer reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 	assert.Zero(t, answer.FitCount)
 	assert.Empty(t, answer.Reservation)
 
 	f.api.matcher = matches{{Namespace: "team-a", Name: "buffer", Slot: "gone"}, {Namespace: "team-a", Name: "buffer", Slot: "s-2"}}
-	answer = ExplainAnswer{}
+	answer = reserver.ExplainAnswer{}
 	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 	assert.Equal(t, 1, answer.FitCount)
 	assert.Equal(t, []string{"node-2"}, answer.FitExamples)
@@ -258,7 +259,7 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	assert.Nil(t, answer.Closest)
 
 	f.see(aPod("a", "5", "1Gi")) // more than the node has
-	answer = ExplainAnswer{}
+	answer = reserver.ExplainAnswer{}
 	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 	assert.Zero(t, answer.FitCount)
 	assert.Empty(t, answer.Reservation)

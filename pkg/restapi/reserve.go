@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // reserve serves POST /reserve.
@@ -25,7 +26,7 @@ func (a *API) unreserve(w http.ResponseWriter, r *http.Request, _ httprouter.Par
 
 // outcome is a decision: the answer, and what it granted.
 type outcome struct {
-	answer GroupAnswer
+	answer reserver.Answer
 	// held is what the answer says is reserved.
 	held []ledger.Placement
 	// deadline is when that ends; zero where nothing was reserved.
@@ -199,8 +200,8 @@ func granted(placements []ledger.Placement, refusals []refusal) []ledger.Placeme
 	return held
 }
 
-func newGroupAnswer(refusals []refusal, revision uint64) GroupAnswer {
-	answer := GroupAnswer{FailedPods: make([]string, 0, len(refusals)), Revision: revision}
+func newGroupAnswer(refusals []refusal, revision uint64) reserver.Answer {
+	answer := reserver.Answer{FailedPods: make([]string, 0, len(refusals)), Revision: revision}
 	for i := range refusals {
 		r := &refusals[i]
 		answer.FailedPods = append(answer.FailedPods, r.Pod.Name)
@@ -215,8 +216,8 @@ func groupError(what string, refusals []refusal, pods int) string {
 }
 
 // failAll refuses every pod of a group for a reason that is none of the pods'.
-func (a *API) failAll(g *group, why string) GroupAnswer {
-	answer := GroupAnswer{FailedPods: make([]string, len(g.pods)), Error: why, Revision: a.ledger.Revision()}
+func (a *API) failAll(g *group, why string) reserver.Answer {
+	answer := reserver.Answer{FailedPods: make([]string, len(g.pods)), Error: why, Revision: a.ledger.Revision()}
 	for i := range g.pods {
 		answer.FailedPods[i] = g.pods[i].ref.Name
 	}
@@ -225,7 +226,7 @@ func (a *API) failAll(g *group, why string) GroupAnswer {
 
 // repeat returns the answer to a repeated request. It is the first one, unless
 // that would say that room is held which is not.
-func (a *API) repeat(g *group, first *outcome) GroupAnswer {
+func (a *API) repeat(g *group, first *outcome) reserver.Answer {
 	var lost []string
 	for i := range first.held {
 		h := &first.held[i]
@@ -236,7 +237,7 @@ func (a *API) repeat(g *group, first *outcome) GroupAnswer {
 	if len(lost) == 0 {
 		return first.answer
 	}
-	return GroupAnswer{
+	return reserver.Answer{
 		FailedPods: lost,
 		Error: fmt.Sprintf("this repeats RequestID \"%s\", granted at revision %d, but the room of %d of its pods has been "+
 			"given up since (TTL, /unreserve, or the pod is gone): reserve again with a new RequestID",

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // A client of kube-globalreserve knows two fields of the answer, and takes any
@@ -66,10 +67,10 @@ func TestReserveAnswer(t *testing.T) {
 	r := refused.Rejections[0]
 	assert.Contains(t, r.Message, `node "node-1" has too little cpu`)
 	r.Message = ""
-	assert.Equal(t, Rejection{
+	assert.Equal(t, reserver.Rejection{
 		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1",
 		Reason: "InsufficientResource", Resource: "cpu", Requested: 2000, Free: 1000,
-		Holders: []Holder{{Namespace: "team-a", Pod: "old", UID: "uid-old", Scheduler: testScheduler, State: "Bound", Amount: 3000}},
+		Holders: []reserver.Holder{{Namespace: "team-a", Pod: "old", UID: "uid-old", Scheduler: testScheduler, State: "Bound", Amount: 3000}},
 	}, r)
 
 	granted := f.reserve(group1(aPod("a", "1", "1Gi"), "node-1"))
@@ -200,7 +201,7 @@ func TestReservedPodsAreBound(t *testing.T) {
 	f.reserve(body{SchedulerName: testScheduler, Pods: []*v1.Pod{a, b}, Nodes: []string{"node-1", "node-2"}})
 	f.bind(a, "node-1")
 	f.bind(b, "node-3")
-	var nodes NodesAnswer
+	var nodes reserver.NodesAnswer
 	f.get("/v1/nodes", &nodes)
 	used := map[string][2]int64{}
 	for _, n := range nodes.Nodes {
@@ -213,7 +214,7 @@ func TestMinRevision(t *testing.T) {
 	f := newFixture(t, Limits{})
 	request := group1(aPod("a", "1", "1Gi"), "node-9")
 	request.MinRevision = f.ledger.Revision() + 1
-	answers := make(chan GroupAnswer)
+	answers := make(chan reserver.Answer)
 	go func() { answers <- f.reserve(request) }()
 	require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
 	f.addNode("node-9", "4", "8Gi") // what the request waits for
@@ -233,7 +234,7 @@ func TestMinRevision(t *testing.T) {
 func TestConcurrentGroups(t *testing.T) {
 	f := newFixture(t, Limits{})
 	const groups, size = 60, 5
-	answers := make([]GroupAnswer, groups)
+	answers := make([]reserver.Answer, groups)
 	pods := make([][]*v1.Pod, groups)
 	var wg sync.WaitGroup
 	for g := range groups {

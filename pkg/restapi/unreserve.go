@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // unreserveGroup decides an /unreserve. Pods with a claim are given back in the
@@ -107,7 +108,7 @@ func (a *API) unreserveHeld(
 
 // unreserveWhole gives back a reservation named by the request.
 func (a *API) unreserveWhole(ctx context.Context, g *group) outcome {
-	out := outcome{answer: GroupAnswer{FailedPods: []string{}}}
+	out := outcome{answer: reserver.Answer{FailedPods: []string{}}}
 	if err := a.giveBack(ctx, g.reservation, g.scheduler, nil); err != nil {
 		out = a.failed(g, "nothing was given back: "+err.message)
 		out.transient = err.transient

@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // aGroup reserves a and b on node-1 and c on node-2 as team-a/job.
@@ -196,7 +197,7 @@ func TestClientGone(t *testing.T) {
 }
 
 func TestRequestIDAfterARestart(t *testing.T) {
-	again := func(d *durable, request body) (int, GroupAnswer) {
+	again := func(d *durable, request body) (int, reserver.Answer) {
 		d.restart()
 		d.forget()
 		return d.ask("/reserve", request)
@@ -207,7 +208,7 @@ func TestRequestIDAfterARestart(t *testing.T) {
 		return b
 	}
 	tests := map[string]struct {
-		before func(d *durable, first GroupAnswer)
+		before func(d *durable, first reserver.Answer)
 		change func(*body)
 		code   int
 		same   bool
@@ -217,19 +218,19 @@ func TestRequestIDAfterARestart(t *testing.T) {
 		"the same":          {code: http.StatusOK, same: true},
 		"another pod":       {change: func(b *body) { b.Pods[0] = aPod("z", "1", "1Gi") }, code: http.StatusConflict, want: "was used before for another request"},
 		"fewer pods":        {change: func(b *body) { b.Pods, b.Nodes = b.Pods[:1], b.Nodes[:1] }, code: http.StatusConflict, want: "was used before for another request"},
-		"one pod was bound": {before: func(d *durable, _ GroupAnswer) { d.bind(aPod("a", "1", "1Gi"), "node-1") }, code: http.StatusOK, same: true},
+		"one pod was bound": {before: func(d *durable, _ reserver.Answer) { d.bind(aPod("a", "1", "1Gi"), "node-1") }, code: http.StatusOK, same: true},
 		"one was given back": {
-			before: func(d *durable, _ GroupAnswer) { d.unreserve(back(aPod("a", "1", "1Gi"))) },
+			before: func(d *durable, _ reserver.Answer) { d.unreserve(back(aPod("a", "1", "1Gi"))) },
 			code:   http.StatusOK, want: "has no room for 1 of the pods: it was given up since", failed: []string{"a"},
 		},
 		"all were given back": {
-			before: func(d *durable, first GroupAnswer) {
+			before: func(d *durable, first reserver.Answer) {
 				d.unreserve(body{SchedulerName: testScheduler, Reservation: first.Reservation})
 			},
 			code: http.StatusOK, // and so it is a new request
 		},
 		"it expired": {
-			before: func(d *durable, _ GroupAnswer) {
+			before: func(d *durable, _ reserver.Answer) {
 				<-time.After(2 * testTTL)
 				d.ledger.Expire(time.Now())
 			},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -97,8 +98,8 @@ func (a *API) sendSnapshot(s *stream, r *http.Request) (revision uint64, err err
 	nodes, claims, holds := snapshot.Nodes, snapshot.Claims, snapshot.Holds
 	for more := true; more; {
 		n, c, h := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch), min(len(holds), snapshotBatch)
-		part := WatchSnapshot{
-			Instance: a.instance, Revision: snapshot.Revision, Nodes: make([]Node, 0, n), Claims: make([]Claim, 0, c), Slots: make([]NodeSlot, 0, h),
+		part := reserver.WatchSnapshot{
+			Instance: a.instance, Revision: snapshot.Revision, Nodes: make([]reserver.Node, 0, n), Claims: make([]reserver.Claim, 0, c), Slots: make([]reserver.NodeSlot, 0, h),
 		}
 		for i := range nodes[:n] {
 			part.Nodes = append(part.Nodes, newNode(&nodes[i]))
@@ -132,7 +133,7 @@ func (a *API) follow(s *stream, r *http.Request, revision uint64, wake <-chan st
 	for s.err == nil {
 		var ok bool
 		if events, ok = a.ledger.EventsSince(events[:0], revision, watchBatch); !ok {
-			s.event("expired", noID, &WatchBookmark{Instance: a.instance, Revision: revision})
+			s.event("expired", noID, &reserver.WatchBookmark{Instance: a.instance, Revision: revision})
 			s.flush()
 			return
 		}
@@ -146,7 +147,7 @@ func (a *API) follow(s *stream, r *http.Request, revision uint64, wake <-chan st
 		}
 		if !caughtUp {
 			caughtUp = true
-			s.event("bookmark", revision, &WatchBookmark{Instance: a.instance, Revision: revision})
+			s.event("bookmark", revision, &reserver.WatchBookmark{Instance: a.instance, Revision: revision})
 			s.flush()
 		}
 		select {
@@ -169,9 +170,9 @@ func (a *API) sendEvent(s *stream, e *ledger.Event) {
 		a.sendSlotEvent(s, e)
 		return
 	case ledger.NodeUpdated, ledger.NodeRemoved:
-		s.event("node", e.Revision, &WatchNode{
+		s.event("node", e.Revision, &reserver.WatchNode{
 			Revision: e.Revision, Type: string(e.Type),
-			Node: WatchedNode{
+			Node: reserver.WatchedNode{
 				Name: e.Node, UID: string(e.NodeUID), Unschedulable: e.Unschedulable,
 				Allocatable: requestAmounts(table, &resources.Request{Amounts: e.Allocatable}),
 			},
@@ -182,7 +183,7 @@ func (a *API) sendEvent(s *stream, e *ledger.Event) {
 		Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
 		Request: e.Request, Deadline: e.Deadline, Hold: e.Hold,
 	}
-	s.event("claim", e.Revision, &WatchClaim{
+	s.event("claim", e.Revision, &reserver.WatchClaim{
 		Revision: e.Revision, Type: string(e.Type), Claim: newClaim(table, &view), MovedFrom: e.MovedFrom,
 	})
 }
@@ -197,10 +198,10 @@ func (a *API) sendSlotEvent(s *stream, e *ledger.Event) {
 		},
 		Rest: e.Request,
 	}
-	event := &WatchSlot{Revision: e.Revision, Type: string(e.Type)}
+	event := &reserver.WatchSlot{Revision: e.Revision, Type: string(e.Type)}
 	switch e.Type {
 	case ledger.HoldConsumed, ledger.HoldPreempted:
-		event.By = &PodName{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID)}
+		event.By = &reserver.PodName{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID)}
 	default:
 		view.Pod = e.Pod
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // sseEvent is a server-sent event as a client reads it; a comment has only that.
@@ -92,7 +93,7 @@ func TestWatchFromSnapshot(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.reserve(group1(aPod("a", "1", "1Gi"), "node-1"))
 	w := f.watch("")
-	var snapshot WatchSnapshot
+	var snapshot reserver.WatchSnapshot
 	start := f.ledger.Revision()
 	e := w.expect("snapshot", &snapshot)
 	assert.Equal(t, eventID(f.api.instance, start), e.id)
@@ -101,13 +102,13 @@ func TestWatchFromSnapshot(t *testing.T) {
 	assert.False(t, snapshot.More)
 	assert.Len(t, snapshot.Nodes, 3)
 	require.Len(t, snapshot.Claims, 1)
-	assert.Equal(t, Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Claims[0].Requests)
-	var mark WatchBookmark
+	assert.Equal(t, reserver.Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Claims[0].Requests)
+	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
 	assert.Equal(t, start, mark.Revision)
 
 	f.bind(aPod("a", "1", "1Gi"), "node-2")
-	var claim WatchClaim
+	var claim reserver.WatchClaim
 	e = w.expect("claim", &claim)
 	assert.Equal(t, eventID(f.api.instance, start+1), e.id)
 	assert.Equal(t, "ClaimMoved", claim.Type)
@@ -116,11 +117,11 @@ func TestWatchFromSnapshot(t *testing.T) {
 	assert.Equal(t, "Bound", claim.Claim.State)
 
 	f.addNode("node-4", "4", "8Gi")
-	var node WatchNode
+	var node reserver.WatchNode
 	w.expect("node", &node)
-	assert.Equal(t, WatchNode{
+	assert.Equal(t, reserver.WatchNode{
 		Revision: start + 2, Type: "NodeUpdated",
-		Node: WatchedNode{Name: "node-4", UID: "uid-node-4", Allocatable: Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}},
+		Node: reserver.WatchedNode{Name: "node-4", UID: "uid-node-4", Allocatable: reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}},
 	}, node)
 	f.ledger.RemoveNode("node-4")
 	w.expect("node", &node)
@@ -151,7 +152,7 @@ func TestWatchResumes(t *testing.T) {
 			require.True(t, ok)
 			assert.Equal(t, eventID(f.api.instance, revision), e.id, name)
 		}
-		var mark WatchBookmark
+		var mark reserver.WatchBookmark
 		tc.watcher.expect("bookmark", &mark)
 		assert.Equal(t, start+5, mark.Revision, name)
 	}
@@ -169,7 +170,7 @@ func TestWatchSnapshotInParts(t *testing.T) {
 	w := f.watch("")
 	seen, parts := map[string]bool{}, 0
 	for more := true; more; parts++ {
-		var snapshot WatchSnapshot
+		var snapshot reserver.WatchSnapshot
 		e := w.expect("snapshot", &snapshot)
 		more = snapshot.More
 		assert.Equal(t, more, e.id == "")
@@ -186,8 +187,8 @@ func TestWatchSnapshotInParts(t *testing.T) {
 func TestMirror(t *testing.T) {
 	f := newFixture(t, Limits{})
 	w := f.watch("")
-	var snapshot WatchSnapshot
-	var mark WatchBookmark
+	var snapshot reserver.WatchSnapshot
+	var mark reserver.WatchBookmark
 	w.expect("snapshot", &snapshot)
 	w.expect("bookmark", &mark)
 	for i := range 30 {
@@ -203,7 +204,7 @@ func TestMirror(t *testing.T) {
 	}
 	mirror := map[string]string{}
 	for snapshot.Revision < f.ledger.Revision() {
-		var e WatchClaim
+		var e reserver.WatchClaim
 		w.expect("claim", &e)
 		assert.Equal(t, snapshot.Revision+1, e.Revision)
 		snapshot.Revision = e.Revision
@@ -226,7 +227,7 @@ func TestMirror(t *testing.T) {
 func TestWatchHeartbeat(t *testing.T) {
 	f := newFixture(t, Limits{})
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
-	var mark WatchBookmark
+	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
 	for range 3 {
 		require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
@@ -241,7 +242,7 @@ func TestWatchHeartbeat(t *testing.T) {
 func TestWatchOutlivesReadTimeout(t *testing.T) {
 	f := newFixture(t, Limits{})
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
-	var mark WatchBookmark
+	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
 	ended := func() bool { return f.api.watchers.Load() == 0 }
 	require.Never(t, ended, f.server.Config.ReadTimeout*3/2, 10*time.Millisecond)
@@ -250,7 +251,7 @@ func TestWatchOutlivesReadTimeout(t *testing.T) {
 func TestWatchEndsWithTheServer(t *testing.T) {
 	f := newFixture(t, Limits{})
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
-	var mark WatchBookmark
+	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
 	close(f.done)
 	_, ok := w.next()

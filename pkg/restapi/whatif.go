@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // whatIf serves POST /v1/whatif: what /reserve would answer, now or if some pods
@@ -19,15 +20,15 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request, _ httprouter.Params
 	}
 	if late := a.awaitRevision(r.Context(), g.minRevision); late != "" {
 		failed := a.failAll(g, late)
-		httpjson.Write(w, http.StatusOK, &WhatIfAnswer{
-			FailedPods: failed.FailedPods, Error: failed.Error, Revision: failed.Revision, Placements: []Assignment{},
+		httpjson.Write(w, http.StatusOK, &reserver.WhatIfAnswer{
+			FailedPods: failed.FailedPods, Error: failed.Error, Revision: failed.Revision, Placements: []reserver.Assignment{},
 		})
 		return nil
 	}
 	return a.answer(w, r, func() (any, error) { return a.tryGroup(g) })
 }
 
-func (a *API) tryGroup(g *group) (*WhatIfAnswer, error) {
+func (a *API) tryGroup(g *group) (*reserver.WhatIfAnswer, error) {
 	without, err := a.absent(g.without)
 	if err != nil {
 		return nil, err
@@ -44,13 +45,13 @@ func (a *API) tryGroup(g *group) (*WhatIfAnswer, error) {
 	}, a.clock.Now())
 	refusals := merge(placements, screened, result.Rejections)
 	group := newGroupAnswer(refusals, result.Revision)
-	answer := &WhatIfAnswer{
+	answer := &reserver.WhatIfAnswer{
 		FailedPods: group.FailedPods, Revision: group.Revision, Rejections: group.Rejections,
-		Placements: make([]Assignment, len(placements)),
+		Placements: make([]reserver.Assignment, len(placements)),
 	}
 	for i := range placements {
 		p := &placements[i]
-		answer.Placements[i] = Assignment{
+		answer.Placements[i] = reserver.Assignment{
 			Namespace: p.Pod.Namespace, Pod: p.Pod.Name, UID: string(p.Pod.UID), Node: p.Node, Fits: true,
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
 )
 
 // requireAgreement waits until the server says of every pod and node what the API server says, and
@@ -48,7 +48,7 @@ func isCounted(pod *corev1.Pod) bool {
 
 // claimDifferences compares the claims with the pods that are bound.
 func (c *cluster) claimDifferences(t require.TestingT, pods []corev1.Pod) []string {
-	claims := map[string]restapi.Claim{}
+	claims := map[string]reserver.Claim{}
 	for _, claim := range c.claims(t).Claims {
 		claims[claim.UID] = claim
 	}
@@ -88,7 +88,7 @@ func (c *cluster) nodeDifferences(t require.TestingT, pods []corev1.Pod) []strin
 	}
 	list, err := c.Client().CoreV1().Nodes().List(c.t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	accounts := map[string]restapi.Node{}
+	accounts := map[string]reserver.Node{}
 	for _, node := range c.nodes(t).Nodes {
 		accounts[node.Name] = node
 	}
@@ -117,7 +117,7 @@ func offers(table *resources.Table, node *corev1.Node) map[string]int64 {
 	return amounts
 }
 
-func compareNode(account *restapi.Node, offered, used map[string]int64) []string {
+func compareNode(account *reserver.Node, offered, used map[string]int64) []string {
 	names := slices.Sorted(maps.Keys(offered))
 	for name := range used {
 		if _, known := offered[name]; !known {
@@ -127,7 +127,7 @@ func compareNode(account *restapi.Node, offered, used map[string]int64) []string
 	var differences []string
 	for _, name := range names {
 		got := account.Resources[name]
-		want := restapi.NodeAmount{Allocatable: offered[name], Bound: used[name], Free: offered[name] - used[name]}
+		want := reserver.NodeAmount{Allocatable: offered[name], Bound: used[name], Free: offered[name] - used[name]}
 		if got != want {
 			differences = append(differences, fmt.Sprintf("%s of %s: %+v, by the API server %+v", name, account.Name, got, want))
 		}

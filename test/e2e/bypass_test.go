@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // TestBypassedBinds binds pods past the server until a node is overcommitted. The server cannot
@@ -48,7 +48,7 @@ func TestBypassedBinds(t *testing.T) {
 // overcommitted returns the nodes that the server calls overcommitted.
 func (c *cluster) overcommitted() []string {
 	c.t.Helper()
-	var answer restapi.NodesAnswer
+	var answer reserver.NodesAnswer
 	c.call(c.t, http.MethodGet, "/v1/nodes?overcommitted=true", nil, &answer)
 	var names []string
 	for _, node := range answer.Nodes {

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 const (
@@ -111,7 +111,7 @@ func (c *cluster) readClaimsAllTheTime(groups [][]*corev1.Pod) (stop func() int)
 				return
 			default:
 			}
-			var answer restapi.ClaimsAnswer
+			var answer reserver.ClaimsAnswer
 			if !assert.NoError(c.t, c.ask(http.MethodGet, "/v1/claims", nil, &answer)) {
 				return
 			}
@@ -171,28 +171,28 @@ func TestReservedPods(t *testing.T) {
 	tests := map[string]func(*cluster, *corev1.Pod){
 		"bound by its scheduler, it is counted once": func(c *cluster, pod *corev1.Pod) {
 			c.bindDirectly(pod, "node-0")
-			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
+			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
 		},
 		"bound by the server, it is counted once": func(c *cluster, pod *corev1.Pod) {
 			require.Empty(c.t, c.bind(c.t, pod, "node-0"))
-			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
+			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
 		},
 		"bound elsewhere, it gives its reservation back": func(c *cluster, pod *corev1.Pod) {
 			c.bindDirectly(pod, "node-1")
-			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Free: 4000})
-			c.requireUsed("node-1", restapi.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
+			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Free: 4000})
+			c.requireUsed("node-1", reserver.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
 		},
 		"deleted before it is bound, it gives its reservation back": func(c *cluster, pod *corev1.Pod) {
 			c.delete(pod)
-			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Free: 4000})
+			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Free: 4000})
 		},
 		"given back, it can be reserved elsewhere": func(c *cluster, pod *corev1.Pod) {
 			there := groupOf([]*corev1.Pod{pod}, "node-1")
 			require.NotEmpty(c.t, c.reserve(c.t, there).Error, "it holds room on node-0")
 			require.True(c.t, granted(c.unreserve(c.t, groupOf([]*corev1.Pod{pod}, "node-0"))))
 			require.True(c.t, granted(c.reserve(c.t, there)))
-			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Free: 4000})
-			c.requireUsed("node-1", restapi.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
+			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Free: 4000})
+			c.requireUsed("node-1", reserver.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
 			require.True(c.t, granted(c.unreserve(c.t, there)))
 		},
 		"the server does not bind it elsewhere": func(c *cluster, pod *corev1.Pod) {
@@ -207,7 +207,7 @@ func TestReservedPods(t *testing.T) {
 			c.clear()
 			pod := c.create(newPod("worker", nobody, "3"))[0]
 			require.True(t, granted(c.reserve(t, groupOf([]*corev1.Pod{pod}, "node-0"))))
-			c.requireUsed("node-0", restapi.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
+			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
 			rival := c.create(newPod("rival", nobody, "2"))[0]
 			refused := c.reserve(t, groupOf([]*corev1.Pod{rival}, "node-0"))
 			require.Equal(t, []string{"rival"}, refused.FailedPods)
@@ -256,11 +256,11 @@ func groupOf(pods []*corev1.Pod, nodes ...string) *groupsched.GroupRequest {
 func granted(answer groupsched.GroupAnswer) bool { return answer.Granted() }
 
 // requireUsed waits until the server has this account of a node's CPU.
-func (c *cluster) requireUsed(node string, cpu restapi.NodeAmount) {
+func (c *cluster) requireUsed(node string, cpu reserver.NodeAmount) {
 	c.t.Helper()
 	eventually(c.t, soon, func(t *assert.CollectT) {
 		nodes := c.nodes(t).Nodes
-		i := slices.IndexFunc(nodes, func(n restapi.Node) bool { return n.Name == node })
+		i := slices.IndexFunc(nodes, func(n reserver.Node) bool { return n.Name == node })
 		if assert.GreaterOrEqual(t, i, 0) {
 			assert.Equal(t, cpu, nodes[i].Resources["cpu"])
 		}

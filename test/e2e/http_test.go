@@ -15,7 +15,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 var httpClient = &http.Client{
@@ -116,20 +116,20 @@ func (c *cluster) filter(t require.TestingT, args *extenderv1.ExtenderArgs) exte
 	return answer
 }
 
-func (c *cluster) claims(t require.TestingT) restapi.ClaimsAnswer {
-	var answer restapi.ClaimsAnswer
+func (c *cluster) claims(t require.TestingT) reserver.ClaimsAnswer {
+	var answer reserver.ClaimsAnswer
 	c.call(t, http.MethodGet, "/v1/claims", nil, &answer)
 	return answer
 }
 
-func (c *cluster) nodes(t require.TestingT) restapi.NodesAnswer {
-	var answer restapi.NodesAnswer
+func (c *cluster) nodes(t require.TestingT) reserver.NodesAnswer {
+	var answer reserver.NodesAnswer
 	c.call(t, http.MethodGet, "/v1/nodes", nil, &answer)
 	return answer
 }
 
 // claimOf returns the claim of a pod, or nil.
-func (c *cluster) claimOf(t require.TestingT, pod *corev1.Pod) *restapi.Claim {
+func (c *cluster) claimOf(t require.TestingT, pod *corev1.Pod) *reserver.Claim {
 	claims := c.claims(t).Claims
 	for i := range claims {
 		if claims[i].UID == string(pod.UID) {

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
@@ -151,13 +151,13 @@ reservations: {defaultTTL: 5m, maxTTL: 2h}
 				require.Empty(t, c.claims(t).Claims)
 				return
 			}
-			var answer restapi.GroupAnswer
+			var answer reserver.Answer
 			c.call(t, http.MethodPost, "/reserve", asked, &answer)
 			require.Empty(t, answer.Error)
 			require.WithinDuration(t, time.Now().Add(test.lasts), answer.ExpiresAt, 5*time.Second)
 			require.WithinDuration(t, answer.ExpiresAt, c.claims(t).Claims[0].ExpiresAt, time.Second)
 			asked.TTLSeconds = 0
-			var givenBack restapi.GroupAnswer
+			var givenBack reserver.Answer
 			c.call(t, http.MethodPost, "/unreserve", asked, &givenBack)
 			require.Empty(t, givenBack.Error)
 		})

@@ -21,7 +21,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
@@ -151,13 +151,13 @@ func (c *cluster) ask(method, path string, body, answer any) {
 	require.Equal(c.t, http.StatusOK, status, "%s %s: %+v", method, path, answer)
 }
 
-func (c *cluster) reserve(r *request) (answer restapi.GroupAnswer) {
+func (c *cluster) reserve(r *request) (answer reserver.Answer) {
 	c.t.Helper()
 	c.ask(http.MethodPost, "/reserve", r, &answer)
 	return answer
 }
 
-func (c *cluster) unreserve(r *request) (answer restapi.GroupAnswer) {
+func (c *cluster) unreserve(r *request) (answer reserver.Answer) {
 	c.t.Helper()
 	c.ask(http.MethodPost, "/unreserve", r, &answer)
 	return answer
@@ -166,7 +166,7 @@ func (c *cluster) unreserve(r *request) (answer restapi.GroupAnswer) {
 // held lists what the server holds, as namespace/name/slot@node.
 func (c *cluster) held() []string {
 	c.t.Helper()
-	var answer restapi.ReservationsAnswer
+	var answer reserver.ReservationsAnswer
 	c.ask(http.MethodGet, "/v1/reservations", nil, &answer)
 	held := []string{}
 	for _, r := range answer.Reservations {
@@ -178,9 +178,9 @@ func (c *cluster) held() []string {
 }
 
 // cpu is the account of one node's CPU.
-func (c *cluster) cpu(node string) restapi.NodeAmount {
+func (c *cluster) cpu(node string) reserver.NodeAmount {
 	c.t.Helper()
-	var answer restapi.NodeAnswer
+	var answer reserver.NodeAnswer
 	c.ask(http.MethodGet, "/v1/nodes/"+node, nil, &answer)
 	return answer.Node.Resources["cpu"]
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
@@ -61,7 +61,7 @@ func TestLargestGroup(t *testing.T) {
 		})
 	}
 	proxy.SetFault(nil)
-	var refused restapi.GroupAnswer
+	var refused reserver.Answer
 	status, err := c.send(t.Context(), http.MethodPost, "/reserve", c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m"), &refused)
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusBadRequest, status)

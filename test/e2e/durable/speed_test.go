@@ -18,7 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // BenchmarkDurableReserve measures a durable /reserve of 100 pods beside a bare create of the same
@@ -154,7 +154,7 @@ func (c *cluster) alignDeadlines() time.Time {
 		require.NoError(c.t, err)
 	}
 	c.eventually(soon, func(t *assert.CollectT) {
-		var answer restapi.ReservationsAnswer
+		var answer reserver.ReservationsAnswer
 		c.ask(http.MethodGet, "/v1/reservations", nil, &answer)
 		assert.Len(t, answer.Reservations, len(objects))
 		for _, r := range answer.Reservations {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 const (
@@ -67,10 +67,10 @@ func (l *load) differences(t require.TestingT) []string {
 	require.NoError(t, err)
 	objects, err := l.versioned.GlobalreserveV1alpha1().Reservations("").List(l.t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	var held restapi.ReservationsAnswer
+	var held reserver.ReservationsAnswer
 	l.ask(t, "/v1/reservations?limit=1000", &held)
 	require.Empty(t, held.Continue)
-	slots := map[string]restapi.Slot{}
+	slots := map[string]reserver.Slot{}
 	rooms := map[string]string{}
 	for _, r := range held.Reservations {
 		for _, slot := range r.Slots {
@@ -96,10 +96,10 @@ func (l *load) differences(t require.TestingT) []string {
 
 // claimDifferences compares the claims with the bound pods, and looks for nodes that promise too much.
 func (l *load) claimDifferences(t require.TestingT, pods []corev1.Pod) (found []string) {
-	var claims restapi.ClaimsAnswer
+	var claims reserver.ClaimsAnswer
 	l.ask(t, "/v1/claims?limit=1000", &claims)
 	require.Empty(t, claims.Continue)
-	var nodes restapi.NodesAnswer
+	var nodes reserver.NodesAnswer
 	l.ask(t, "/v1/nodes?limit=1000", &nodes)
 	on := map[string]string{}
 	for _, claim := range claims.Claims {
@@ -126,7 +126,7 @@ func (l *load) claimDifferences(t require.TestingT, pods []corev1.Pod) (found []
 }
 
 // slotDifferences compares what objects say they hold with what is held.
-func slotDifferences(objects []v1alpha1.Reservation, slots map[string]restapi.Slot) (found []string) {
+func slotDifferences(objects []v1alpha1.Reservation, slots map[string]reserver.Slot) (found []string) {
 	for i := range objects {
 		rsv := &objects[i]
 		status := &rsv.Status

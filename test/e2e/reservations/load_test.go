@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // load is what users and schedulers do, all at once, to a server that may be killed at any moment.
@@ -140,7 +140,7 @@ func (l *load) reserveGroup(ctx context.Context) error {
 		}
 		request.Pods, request.Nodes = append(request.Pods, pod), append(request.Nodes, l.node())
 	}
-	var answer restapi.GroupAnswer
+	var answer reserver.Answer
 	err := l.post(ctx, "/reserve", request, &answer)
 	if err != nil || answer.Error != "" || len(answer.FailedPods) > 0 {
 		for _, pod := range request.Pods {
@@ -200,7 +200,7 @@ func (l *load) unreserveGroup(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	var answer restapi.GroupAnswer
+	var answer reserver.Answer
 	return l.did("groups given back", l.post(ctx, "/unreserve", groupRequest{SchedulerName: "nobody", Reservation: name}, &answer))
 }
 

@@ -1,0 +1,110 @@
+package restapi
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// writeFailed is the Reason of a refusal that is none of the ledger's.
+const writeFailed = "WriteFailed"
+
+func newRejection(r *ledger.Rejection, message string) reserver.Rejection {
+	reason := r.Reason.String()
+	if r.Reason == ledger.Fits {
+		reason = writeFailed
+	}
+	return reserver.Rejection{
+		Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
+		Reason: reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
+		ClaimedOn: r.ClaimedOn, Holders: newHolders(r.Holders), Message: message,
+	}
+}
+
+func newHolders(holders []ledger.Holder) []reserver.Holder {
+	list := make([]reserver.Holder, 0, len(holders))
+	for i := range holders {
+		h := &holders[i]
+		list = append(list, reserver.Holder{
+			Namespace: cmp.Or(h.Pod.Namespace, h.Hold.Namespace), Pod: h.Pod.Name, UID: string(h.Pod.UID),
+			Reservation: holdName(h.Hold), Scheduler: h.Scheduler, State: h.State.String(), Amount: h.Amount,
+		})
+	}
+	return list
+}
+
+func newNode(view *ledger.NodeView) reserver.Node {
+	n := reserver.Node{
+		Name: view.Name, UID: string(view.UID), Exists: view.Exists, Unschedulable: view.Unschedulable,
+		Overcommitted: view.Overcommitted(), ClaimCount: view.Claims,
+		Resources: make(map[string]reserver.NodeAmount, len(view.Amounts)),
+	}
+	for _, a := range view.Amounts {
+		n.Resources[string(a.Resource)] = reserver.NodeAmount{
+			Allocatable: a.Allocatable, Bound: a.Bound, Reserved: a.Reserved, Free: a.Free,
+		}
+	}
+	return n
+}
+
+func newClaim(t *resources.Table, view *ledger.ClaimView) reserver.Claim {
+	return reserver.Claim{
+		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Node: view.Node,
+		State: view.State.String(), Scheduler: view.Scheduler, Priority: view.Priority,
+		Requests: requestAmounts(t, view.Request), HostPorts: hostPortNames(view.Request),
+		ExpiresAt: utc(view.Deadline), Reservation: holdName(view.Hold),
+	}
+}
+
+// utc keeps the zero time zero.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC()
+}
+
+// holdName is namespace/name/slot, or nothing.
+func holdName(ref ledger.HoldRef) string {
+	if ref.Name == "" {
+		return ""
+	}
+	return ref.String()
+}
+
+func newSlot(t *resources.Table, view *ledger.HoldView) reserver.Slot {
+	s := reserver.Slot{
+		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
+		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Pod: view.Pod.Name, UID: string(view.Pod.UID),
+	}
+	for _, c := range view.Consumers {
+		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.String()})
+	}
+	return s
+}
+
+func newNodeSlot(t *resources.Table, view *ledger.HoldView) reserver.NodeSlot {
+	return reserver.NodeSlot{
+		Namespace: view.Ref.Namespace, Reservation: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
+		Preemptible: view.Preemptible, Policy: string(view.Policy), Slot: newSlot(t, view),
+	}
+}
+
+// newReservation is a reservation of which view is the first slot.
+func newReservation(view *ledger.HoldView) reserver.Reservation {
+	return reserver.Reservation{
+		Namespace: view.Ref.Namespace, Name: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
+		Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(view.Deadline), Slots: []reserver.Slot{},
+	}
+}
+
+// addSlot adds a slot to a reservation.
+func addSlot(r *reserver.Reservation, t *resources.Table, view *ledger.HoldView) {
+	r.Slots = append(r.Slots, newSlot(t, view))
+	if at := utc(view.Deadline); !at.IsZero() && (r.ExpiresAt.IsZero() || at.Before(r.ExpiresAt)) {
+		r.ExpiresAt = at
+	}
+}
