@@ -60,7 +60,8 @@ func (t *allotment) hold(i int) ledger.Hold {
 }
 
 // withoutClaim returns the pods, by their index, that need a hold. One that is
-// bound to its node, or being bound, or reserved in a slot there, needs none.
+// bound to its node, or being bound, needs none, and neither does one whose claim
+// in memory uses a slot there that is kept for it alone, for as much as it asks.
 func (a *API) withoutClaim(t *allotment) []int {
 	wanted := make([]int, 0, len(t.placements))
 	screened := t.screened
@@ -77,13 +78,29 @@ func (a *API) withoutClaim(t *allotment) []int {
 			wanted = append(wanted, i)
 		case claim.Node != p.Node:
 			t.refuse(i, &ledger.Rejection{Reason: ledger.ClaimedElsewhere, ClaimedOn: claim.Node})
-		case claim.State == ledger.Reserved && claim.Hold.Name != "":
-			t.existing = append(t.existing, claim.Hold)
 		case claim.State == ledger.Reserved:
-			t.refuse(i, &ledger.Rejection{Reason: ledger.PodClaimed, ClaimedOn: claim.Node})
+			a.slotOf(t, i, &claim)
 		}
 	}
 	return wanted
+}
+
+// slotOf finds the room that a pod keeps when its claim in memory ends. A slot
+// that others may use too, or that is smaller, is none: the answer would promise
+// what a restart takes away.
+func (a *API) slotOf(t *allotment, i int, claim *ledger.ClaimView) {
+	p := &t.placements[i]
+	hold, ok := a.ledger.HoldFor(p.Pod)
+	switch {
+	case !ok || hold.Ref != claim.Hold:
+		t.refuse(i, &ledger.Rejection{Reason: ledger.PodClaimed, ClaimedOn: claim.Node})
+	case !hold.Request.Equal(p.Request):
+		t.refuse(i, &ledger.Rejection{
+			Reason: ledger.HoldExists, ClaimedOn: claim.Node, Holders: []ledger.Holder{{Hold: hold.Ref, State: ledger.Reserved}},
+		})
+	default:
+		t.existing = append(t.existing, hold.Ref)
+	}
 }
 
 // place asks the ledger for holds for the wanted pods; in mode Partial, for

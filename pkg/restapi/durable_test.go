@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // bubble runs a test of a durable API with a clock of its own.
@@ -215,6 +216,30 @@ func TestDurableRefusals(t *testing.T) {
 				request := groupOf("node-1", aPod("a", "1", "1Gi"))
 				request.Durable = ptr.To(false)
 				d.reserve(request)
+			},
+			groupOf("node-1", aPod("a", "1", "1Gi")), "PodClaimed", "in memory",
+		},
+		"reserved in memory in its slot, for another amount": {
+			func(d *durable) {
+				a := aPod("a", "1", "1Gi")
+				d.reserve(groupOf("node-1", a))
+				request := groupOf("node-1", a)
+				request.Durable = ptr.To(false)
+				d.reserve(request)
+			},
+			groupOf("node-1", aPod("a", "2", "1Gi")), "HoldExists", "for another request of resources",
+		},
+		"reserved in memory in a slot for others, too": {
+			func(d *durable) {
+				shared := ledger.Hold{
+					Ref: ledger.HoldRef{Namespace: "team-a", Name: "shared", Slot: "s"}, Node: "node-1", Policy: ledger.Aligned,
+					Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
+				}
+				d.ledger.ObserveHold(shared)
+				pod := ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}
+				d.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{{
+					Pod: pod, Node: "node-1", Request: shared.Request, Scheduler: testScheduler, Holds: []ledger.HoldRef{shared.Ref},
+				}}, Deadline: time.Now().Add(time.Minute)}, time.Now())
 			},
 			groupOf("node-1", aPod("a", "1", "1Gi")), "PodClaimed", "in memory",
 		},
