@@ -44,6 +44,7 @@ type App struct {
 	matcher  *matcher.Matcher
 	comparer *clusterstate.Comparer
 	binder   *binder.Binder
+	recent   *binder.Recent
 	expirer  *controller.Expirer
 	wakeups  *controller.Wakeups
 	// reservations starts and stops the cache, too: see there.
@@ -125,10 +126,10 @@ func (a *App) buildState(client kubernetes.Interface) {
 }
 
 func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
-	recent := binder.NewRecent(recentPods)
+	a.recent = binder.NewRecent(recentPods)
 	var err error
 	a.binder, err = binder.New(binder.Options{
-		Ledger: a.ledger, Client: binder.NewClient(client), Pods: a.cache, Recent: recent,
+		Ledger: a.ledger, Client: binder.NewClient(client), Pods: a.cache, Recent: a.recent,
 		Timeout: a.options.BindTimeout, Log: a.log, Reservations: a.matcher, Preemptors: a.preemptors,
 		OnOutcome: func(o binder.Outcome) { a.metrics.ObserveBindOutcome(string(o)) },
 	})
@@ -140,7 +141,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	router.MethodNotAllowed = httpjson.MethodNotAllowed()
 	router.HandleOPTIONS = false
 	extender.New(extender.Options{
-		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: recent, Metrics: a.metrics,
+		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: a.recent, Metrics: a.metrics,
 		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
 		Reservations: a.matcher, Steering: a.steering, Preemptors: a.preemptors,
 	}).Register(router)
@@ -286,7 +287,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		return err
 	}
 	routeKlog(log)
-	clients, err := newClients(o.Kubeconfig)
+	clients, err := clientsOf(o.Kubeconfig)
 	if err != nil {
 		return err
 	}

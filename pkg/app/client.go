@@ -24,14 +24,23 @@ type Clients struct {
 	Metadata metadata.Interface
 }
 
-// newClients returns clients without a rate limit of their own: binds would
-// queue behind it, and the API server has its own fairness.
-func newClients(kubeconfig string) (Clients, error) {
+// clientsOf returns the clients for a kubeconfig file, or without one for the
+// service account of the pod.
+func clientsOf(kubeconfig string) (Clients, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
 		return Clients{}, err
 	}
+	return NewClients(config)
+}
+
+// NewClients returns clients without a rate limit of their own: binds would
+// queue behind it, and the API server has its own fairness. The configuration is
+// not changed.
+func NewClients(config *rest.Config) (Clients, error) {
+	config = rest.CopyConfig(config)
 	config.QPS = -1
+	config.RateLimiter = nil
 	config.UserAgent = "globalreserve/" + version.Get().GitVersion
 	core, err := kubernetes.NewForConfig(config)
 	if err != nil {

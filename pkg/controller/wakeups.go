@@ -26,6 +26,9 @@ const RetryAnnotation = "globalreserve.io/retry"
 const (
 	wakeupsPerSecond = 100
 	wakeupBurst      = 50
+	// The same in the scheduler's own process, where it is only an attempt.
+	wakeupsPerSecondInProcess = 2000
+	wakeupBurstInProcess      = 500
 )
 
 // raceWindow is how much later than a scheduler the ledger may hear of an event
@@ -82,6 +85,9 @@ type WakeupOptions struct {
 	Steer func(pod *podinfo.Info) bool
 	// OnWakeup is called after each pod that was woken.
 	OnWakeup func()
+	// InProcess says that waking a pod costs no write to the API server, and that the
+	// scheduler counts on it alone: pods are woken at once, and for all room.
+	InProcess bool
 }
 
 // Wakeups wakes pods that filter refused, when room is freed that they may fit
@@ -135,10 +141,14 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }
 	}
+	limiter := rate.NewLimiter(wakeupsPerSecond, wakeupBurst)
+	if o.InProcess {
+		limiter = rate.NewLimiter(wakeupsPerSecondInProcess, wakeupBurstInProcess)
+	}
 	return &Wakeups{
 		WakeupOptions: o,
 		refused:       newRefusals(),
-		limiter:       rate.NewLimiter(wakeupsPerSecond, wakeupBurst),
+		limiter:       limiter,
 		kick:          make(chan struct{}, 1),
 		history:       newFreed(), fresh: newFreed(),
 		events: make([]ledger.Event, 0, eventBatch),
@@ -288,7 +298,7 @@ func (w *Wakeups) readNew(seen uint64) uint64 {
 		seen = min(seen, since)
 	}
 	got := newFreed()
-	seen = w.read(&got, seen, now.Before(w.lateUntil))
+	seen = w.read(&got, seen, w.InProcess || now.Before(w.lateUntil))
 	if !got.empty() {
 		w.fresh.add(&got)
 		w.history.add(&got)

@@ -1,0 +1,29 @@
+package app
+
+import (
+	"context"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// What follows is for a scheduler that has the server in its own process and is
+// asked by nobody over HTTP; see pkg/schedulerplugin/local.
+
+// Deciding reports whether the account can be decided on: it is complete, and the
+// server is not stopping.
+func (a *App) Deciding() bool { return a.health.ready() == "" }
+
+// Failed receives an error if the server cannot serve any more.
+func (a *App) Failed() <-chan error { return a.server.failed }
+
+// Candidates returns the holds a pod may use, the preferred ones first.
+func (a *App) Candidates(pod *podinfo.Info) []ledger.HoldRef { return a.matcher.Candidates(pod) }
+
+// Bind binds a pod to a node as /bind does. What the caller knows of the pod counts
+// where the informers have not heard of it yet. An error is a *binder.Error.
+func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
+	a.recent.Add(pod)
+	_, err := a.binder.Bind(ctx, pod.Ref, node)
+	return err
+}

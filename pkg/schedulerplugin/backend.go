@@ -1,0 +1,84 @@
+package schedulerplugin
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Backend is the account that the plugin decides on. One backend serves all
+// profiles of a scheduler. It is safe for concurrent use.
+type Backend interface {
+	// Ledger is what Filter reads: the ledger itself or a mirror of it.
+	Ledger() *ledger.Ledger
+	// Candidates returns the holds a pod may use, the preferred ones first.
+	Candidates(pod *podinfo.Info) []ledger.HoldRef
+	// Ready returns nil where decisions can be made now, else an *UnavailableError.
+	Ready() error
+	// NotifyReady has f called whenever Ready comes to return nil. f must not block.
+	NotifyReady(f func())
+	// Reserve takes room for a pod on the placement's node. made says that the pod
+	// had no claim before, so that Unreserve may end it. The error is a
+	// *RefusedError, an *UnavailableError, or one that says what went wrong.
+	Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error)
+	// Unreserve gives back what Reserve has made. Where that fails, the claim ends at
+	// its deadline.
+	Unreserve(ctx context.Context, p *ledger.Placement)
+	// Bind binds a pod, and reserves its room where that was not done or has ended.
+	// It returns an *UnavailableError only where nothing was done.
+	Bind(ctx context.Context, pod *podinfo.Info, node string) error
+	// Caught waits until Ledger has what the account had at a revision of a
+	// *RefusedError, or ctx ends.
+	Caught(ctx context.Context, revision uint64)
+}
+
+// RefusedError: the account has no room for the pod on the node.
+type RefusedError struct {
+	Reason ledger.Reason
+	// Message tells all of it, for logs.
+	Message string
+	// Revision is the account's at that moment.
+	Revision uint64
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.Message }
+
+// Unavailability is why no decision can be made.
+type Unavailability uint8
+
+// The kinds of unavailability.
+const (
+	Starting Unavailability = iota // the account is not complete yet
+	Away                           // the server cannot be reached
+	Behind                         // the mirror is too far behind the server
+)
+
+// UnavailableError: no decision can be made now, and nothing was done.
+type UnavailableError struct {
+	Kind  Unavailability
+	Cause error // nil where there is nothing more to say
+}
+
+// Error implements error.
+func (e *UnavailableError) Error() string {
+	if e.Cause != nil {
+		return unavailable[e.Kind] + ": " + e.Cause.Error()
+	}
+	return unavailable[e.Kind]
+}
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Cause }
+
+// asUnavailable finds an *UnavailableError in an error, nil where there is none.
+func asUnavailable(err error) *UnavailableError {
+	if u := (*UnavailableError)(nil); errors.As(err, &u) {
+		return u
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+// Package schedulerplugin is GlobalReserve inside a kube-scheduler: a plugin of its
+// scheduling framework, named GlobalReserve. It knows the framework by the
+// interfaces of k8s.io/kube-scheduler alone; cmd/globalreserve-scheduler compiles it
+// into a kube-scheduler.
+//
+// # Where the ledger is
+//
+// The plugin decides on a Backend. There are two of them:
+//
+//   - schedulerplugin/local: the ledger is in this process, with the whole server
+//     around it, which serves everybody else.
+//   - schedulerplugin/remote: the ledger is in a server elsewhere. What Filter reads is
+//     a mirror of it, kept from the server's watch.
+//
+// # One pod
+//
+//	PreFilter  reads the pod once, and which reservations it may use
+//	Filter     asks the ledger, or the mirror, whether the pod fits the node; reasons
+//	           are constant texts
+//	Score      prefers the nodes that keep room for the pod
+//	Reserve    takes the room. This is where a decision becomes true.
+//	Unreserve  gives it back, where a later step of the cycle has failed
+//	Bind       binds with the same care as the server does for everybody: the
+//	           annotation of the reservation that was used, answers that got lost
+//	PostBind   forgets the pod
+//
+// The claim a Reserve makes has a deadline, so that a scheduler that dies leaves
+// nothing behind. A pod that waits longer than that in Permit, or for its volumes,
+// is reserved anew when it is bound, or refused then.
+//
+// # Simulations
+//
+// kube-scheduler tries out what would be: preemption takes victims off a node and
+// asks Filter again, nominated pods are added to one, and a pod group is placed as a
+// whole, through Reserve, before any of it is real. None of that touches the ledger.
+// What is added and taken away is kept in the cycle's state (whatif.go) and comes on
+// top of the ledger's account when Filter asks.
+//
+// # Waking pods up
+//
+// A refused pod is tried again when room is freed that it fits (wake.go): at the
+// ledger's word, because much of what frees room is no event of the cluster, and
+// the highest priority first. The hints for cluster events (enqueue.go) are there
+// besides, for pods the ledger was not the only one to refuse.
+//
+// What may be touched: the extension points know a backend only by the interface;
+// texts that get into a pod's condition are in reasons.go and never change with the
+// cluster's state.
+package schedulerplugin

@@ -1,0 +1,55 @@
+package schedulerplugin
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// EventsToRegister implements fwk.EnqueueExtensions. The waker hears of freed room
+// from the ledger; a pod that other plugins have refused besides may need the event,
+// and the ledger may hear of it later than the scheduler. So a hint says whether an
+// event could help, and leaves it to Filter whether it does.
+func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	pods := fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete | fwk.UpdatePodScaleDown}
+	// A node that is uncordoned loses a taint.
+	nodes := fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeTaint}
+	// The pod's labels choose the reservations it may use.
+	pod := fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.UpdatePodScaleDown | fwk.UpdatePodToleration | fwk.UpdatePodLabel}
+	return []fwk.ClusterEventWithHint{
+		{Event: pods, QueueingHintFn: afterPod},
+		{Event: nodes, QueueingHintFn: p.afterNode},
+		{Event: pod},
+	}, nil
+}
+
+// afterPod says whether a pod may fit after another one has ended or asks for less.
+func afterPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
+	if gone, ok := before.(cache.DeletedFinalStateUnknown); ok {
+		before = gone.Obj
+	}
+	if other, ok := before.(*v1.Pod); ok && other.Spec.NodeName == "" {
+		return fwk.QueueSkip, nil // it had no room to give back
+	}
+	return fwk.Queue, nil
+}
+
+// afterNode says whether a pod may fit after a node has changed: not where the node
+// could not take it if it were empty.
+func (p *Plugin) afterNode(_ klog.Logger, pod *v1.Pod, _, after any) (fwk.QueueingHint, error) {
+	node, ok := after.(*v1.Node)
+	if !ok {
+		return fwk.Queue, nil
+	}
+	info, err := p.read(pod)
+	if err != nil {
+		return fwk.QueueSkip, nil //nolint:nilerr // no node takes a pod that cannot be counted
+	}
+	if node.Spec.Unschedulable && !info.Request.ToleratesUnschedulable {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}

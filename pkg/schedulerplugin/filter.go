@@ -1,0 +1,181 @@
+package schedulerplugin
+
+import (
+	"context"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// PreFilter implements fwk.PreFilterPlugin. A pod that has room on a node already is
+// kept to that node: among many nodes the scheduler might not look at it else.
+func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	l := p.backend.Ledger()
+	// Before anything is decided, so that room freed meanwhile is not missed.
+	c := &cycle{revision: l.Revision(), refused: &atomic.Bool{}, group: groupOf(state)}
+	info, err := p.read(pod)
+	if err != nil {
+		p.log.WithError(err).WithField("pod", klog.KObj(pod).String()).Warn("A pod is refused on every node: its request cannot be counted")
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, uncountable)
+	}
+	c.pod = info
+	if why := p.notReady(c); why != nil {
+		p.waker.await(info)
+		return nil, notNow(why)
+	}
+	c.placement = info.Placement("")
+	c.placement.Holds = p.backend.Candidates(info)
+	state.Write(stateKey, c)
+	if c.bypass {
+		return nil, nil
+	}
+	home, ok := homeOf(l, info.Ref)
+	if !ok {
+		return nil, nil
+	}
+	p.refused(c) // it cannot be anywhere else, of which Filter is not asked
+	return &fwk.PreFilterResult{NodeNames: sets.New(home)}, nil
+}
+
+// PreFilterExtensions implements fwk.PreFilterPlugin.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+
+// notReady returns why no decision can be made for the pod now, or nil. Where the
+// policy is to go on regardless, it marks the cycle.
+func (p *Plugin) notReady(c *cycle) *UnavailableError {
+	err := p.backend.Ready()
+	if err == nil {
+		return nil
+	}
+	if p.args.FailurePolicy == Ignore {
+		c.bypass = true
+		return nil
+	}
+	if u := asUnavailable(err); u != nil {
+		return u
+	}
+	return &UnavailableError{Kind: Starting, Cause: err}
+}
+
+// homeOf returns the node where a pod has room already: its claim, or a hold for it
+// alone.
+func homeOf(l *ledger.Ledger, pod ledger.PodRef) (node string, ok bool) {
+	if claim, claimed := l.Claim(pod); claimed {
+		return claim.Node, true
+	}
+	if !l.HasHolds() {
+		return "", false
+	}
+	hold, held := l.HoldFor(pod)
+	return hold.Node, held
+}
+
+// Filter implements fwk.FilterPlugin.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	c := cycleOf(state)
+	if c == nil {
+		return fwk.NewStatus(fwk.Error, "GlobalReserve: Filter without PreFilter; enable the plugin for both, or under multiPoint")
+	}
+	if c.bypass {
+		return nil
+	}
+	var reason ledger.Reason
+	if name := node.Node().Name; c.whatif.empty() && c.group.empty() {
+		reason = fits(p.backend.Ledger(), &c.placement, name)
+	} else {
+		reason = p.fitsImagined(c, name)
+	}
+	if reason == ledger.Fits {
+		return nil
+	}
+	p.refused(c)
+	return refuse(reason)
+}
+
+// fits asks the ledger about one node.
+func fits(l *ledger.Ledger, placement *ledger.Placement, node string) ledger.Reason {
+	nodes, verdicts := [1]string{node}, [1]ledger.Verdict{}
+	return l.AppendFit(verdicts[:0], placement, nodes[:])[0].Reason
+}
+
+// refused has the pod woken when there is room for it that there was not at the
+// cycle's revision. Whether all nodes refuse the pod is not known yet; if one does
+// not, Reserve forgets it again.
+func (p *Plugin) refused(c *cycle) {
+	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
+		p.waker.refused(c.pod, c.revision)
+	}
+}
+
+// preferredScore is what the pod's best node scores, and preferredStep what each one
+// after it scores less, down to half of it.
+const (
+	preferredScore = fwk.MaxScore
+	preferredStep  = 5
+)
+
+// PreScore implements fwk.PreScorePlugin: it finds the nodes that keep room the pod
+// may use. For most pods there are none, and nothing to score.
+func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+	c := cycleOf(state)
+	if c == nil || c.bypass {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	c.preferred = c.preferred[:0]
+	if l := p.backend.Ledger(); len(c.placement.Holds) > 0 || l.HasHolds() {
+		for _, hold := range l.UsableHolds(&c.placement) {
+			c.preferred = append(c.preferred, hold.Node)
+		}
+	}
+	if len(c.preferred) == 0 {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return nil
+}
+
+// Score implements fwk.ScorePlugin.
+func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	c := cycleOf(state)
+	if c == nil {
+		return fwk.MinScore, nil
+	}
+	name := node.Node().Name
+	for i, preferred := range c.preferred {
+		if preferred == name {
+			return max(preferredScore-int64(i)*preferredStep, preferredScore/2), nil
+		}
+	}
+	return fwk.MinScore, nil
+}
+
+// ScoreExtensions implements fwk.ScorePlugin: the scores are in the framework's range
+// as they are.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
+
+// SignPod implements fwk.SignPlugin. What Filter says depends on what the pod asks
+// for and on the ledger. Pods that room is kept for are looked at one by one: of two
+// that are alike only one may get it.
+func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	info, err := p.read(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, uncountable)
+	}
+	if _, home := homeOf(p.backend.Ledger(), info.Ref); home || len(p.backend.Candidates(info)) > 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: room is kept for the pod")
+	}
+	return []fwk.SignFragment{{Key: "GlobalReserve.Request()", Value: signature{
+		Request: info.Request, Ready: p.backend.Ready() == nil,
+	}}}, nil
+}
+
+// signature is what the plugin's answers for a pod depend on. A column stands for the
+// same resource as long as the scheduler runs.
+type signature struct {
+	Request any
+	Ready   bool
+}

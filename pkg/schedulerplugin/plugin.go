@@ -1,0 +1,145 @@
+package schedulerplugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Name is the plugin's name in the scheduler's configuration.
+const Name = "GlobalReserve"
+
+// Plugin is the plugin of one profile. Plugins.New makes it.
+type Plugin struct {
+	args    *Args
+	backend Backend
+	handle  fwk.Handle
+	log     logrus.FieldLogger
+	waker   *waker
+	last    atomic.Pointer[read]
+}
+
+// read is a pod as it was read last.
+type read struct {
+	from *v1.Pod
+	pod  *podinfo.Info
+}
+
+// What the plugin is to the framework.
+var (
+	_ fwk.PreFilterPlugin     = &Plugin{}
+	_ fwk.PreFilterExtensions = &Plugin{}
+	_ fwk.FilterPlugin        = &Plugin{}
+	_ fwk.PreScorePlugin      = &Plugin{}
+	_ fwk.ScorePlugin         = &Plugin{}
+	_ fwk.ReservePlugin       = &Plugin{}
+	_ fwk.BindPlugin          = &Plugin{}
+	_ fwk.PostBindPlugin      = &Plugin{}
+	_ fwk.EnqueueExtensions   = &Plugin{}
+	_ fwk.SignPlugin          = &Plugin{}
+)
+
+// NewBackend makes and starts a backend; it stops when ctx ends. The handle is that
+// of the first profile.
+type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle) (Backend, error)
+
+// Plugins makes the plugins of one scheduler. All profiles share one backend.
+type Plugins struct {
+	backends map[Mode]NewBackend
+	log      logrus.FieldLogger
+
+	mu      sync.Mutex // guards what follows
+	backend Backend
+	args    string // of the first profile, as JSON
+	stopped sync.WaitGroup
+}
+
+// NewPlugins returns the factory of a scheduler's plugins, which knows these modes.
+func NewPlugins(backends map[Mode]NewBackend, log logrus.FieldLogger) *Plugins {
+	return &Plugins{backends: backends, log: log}
+}
+
+// New makes the plugin of a profile. It is the framework's PluginFactory.
+func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	args, err := ReadArgs(section)
+	if err != nil {
+		return nil, err
+	}
+	backend, err := f.share(ctx, args, handle)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugin{args: args, backend: backend, handle: handle, log: f.log}
+	p.waker = newWaker(ctx, p, klog.FromContext(ctx))
+	p.waker.start()
+	f.stopped.Go(func() {
+		<-ctx.Done()
+		p.waker.stop()
+	})
+	return p, nil
+}
+
+// share returns the backend of the scheduler, and makes it for the first profile.
+func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Backend, error) {
+	text, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.backend != nil {
+		if string(text) != f.args {
+			return nil, fmt.Errorf("profile %q has other args for plugin %s than the profiles before it: give all of them the same, because they share one ledger", handle.ProfileName(), Name)
+		}
+		return f.backend, nil
+	}
+	newBackend, ok := f.backends[args.Mode]
+	if !ok {
+		return nil, fmt.Errorf("this scheduler was built without mode %q of plugin %s", args.Mode, Name)
+	}
+	backend, err := newBackend(ctx, args, handle)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %s, mode %s: %w", Name, args.Mode, err)
+	}
+	f.backend, f.args = backend, string(text)
+	return backend, nil
+}
+
+// Wait returns when what the plugins had running has stopped, after the context they
+// were made with has ended. It reports what the backend says of its end.
+func (f *Plugins) Wait() error {
+	f.stopped.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b, ok := f.backend.(interface{ Wait() error }); ok {
+		return b.Wait()
+	}
+	return nil
+}
+
+// Name implements fwk.Plugin.
+func (p *Plugin) Name() string { return Name }
+
+// read returns the plugin's view of a pod that has no node yet. The framework asks
+// more than once for the same one.
+func (p *Plugin) read(pod *v1.Pod) (*podinfo.Info, error) {
+	if last := p.last.Load(); last != nil && last.from == pod && len(last.pod.Request.Unlisted) == 0 {
+		return last.pod, nil
+	}
+	info, err := podinfo.New(p.backend.Ledger().Table(), pod)
+	if err != nil {
+		return nil, err
+	}
+	p.last.Store(&read{pod, info})
+	return info, nil
+}

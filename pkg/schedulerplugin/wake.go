@@ -1,0 +1,139 @@
+package schedulerplugin
+
+import (
+	"context"
+	"iter"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// maxAwaiting bounds the pods remembered that wait for the account. Those beyond it
+// wait for the scheduler's own retry.
+const maxAwaiting = 100_000
+
+// waker has pods tried again that the plugin refused. What room was freed, and who
+// fits it, is found out as for the pods of schedulers elsewhere, by
+// controller.Wakeups; here the pods only have to be taken to the head of the
+// scheduler's queue.
+type waker struct {
+	wakeups *controller.Wakeups
+	backend Backend
+	ctx     context.Context // ends with stop
+	cancel  context.CancelFunc
+	done    sync.WaitGroup // of again
+
+	mu       sync.Mutex // guards what follows
+	awaiting map[types.UID]*podinfo.Info
+	stopped  bool
+}
+
+func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
+	w := &waker{backend: p.backend, awaiting: map[types.UID]*podinfo.Info{}}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	pods := p.handle.SharedInformerFactory().Core().V1().Pods().Lister()
+	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
+		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, pods, log}, Pods: noPods{}, Log: p.log,
+		Reservations: p.backend, InProcess: true, OnWakeup: func() {},
+	})
+	return w
+}
+
+func (w *waker) start() {
+	w.wakeups.Start()
+	w.backend.NotifyReady(w.ready)
+}
+
+func (w *waker) stop() {
+	w.mu.Lock()
+	w.stopped = true
+	w.mu.Unlock()
+	w.cancel()
+	w.done.Wait()
+	w.wakeups.Stop()
+}
+
+// refused has a pod woken when there is room for it that there was not at a revision.
+func (w *waker) refused(pod *podinfo.Info, revision uint64) {
+	w.wakeups.Refused(pod, revision, nil)
+}
+
+// settled forgets a pod: it has room.
+func (w *waker) settled(pod types.UID) { w.wakeups.Settled(pod) }
+
+// await has a pod woken when decisions can be made again.
+func (w *waker) await(pod *podinfo.Info) {
+	w.mu.Lock()
+	if len(w.awaiting) < maxAwaiting {
+		w.awaiting[pod.Ref.UID] = pod
+	}
+	w.mu.Unlock()
+	if w.backend.Ready() == nil {
+		w.ready() // it came back before the pod was added
+	}
+}
+
+// ready wakes the pods that have waited for it.
+func (w *waker) ready() {
+	w.mu.Lock()
+	awaiting := w.awaiting
+	w.awaiting = map[types.UID]*podinfo.Info{}
+	w.mu.Unlock()
+	for _, pod := range awaiting {
+		w.wakeups.Wake(pod)
+	}
+}
+
+// again wakes a pod that was refused at a revision, as soon as Filter knows why.
+func (w *waker) again(pod *podinfo.Info, revision uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return
+	}
+	w.done.Go(func() {
+		w.backend.Caught(w.ctx, revision)
+		w.wakeups.Wake(pod)
+	})
+}
+
+// activator wakes pods in the scheduler's own queue. It is a controller.PodPatcher:
+// an annotation is how the pods of other schedulers are woken.
+type activator struct {
+	handle fwk.Handle
+	pods   corelisters.PodLister
+	log    klog.Logger
+}
+
+// Annotate implements controller.PodPatcher.
+func (a activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) error {
+	pod, err := a.pods.Pods(ref.Namespace).Get(ref.Name)
+	if err != nil {
+		return err
+	}
+	if pod.UID != ref.UID || pod.Spec.NodeName != "" {
+		return apierrors.NewNotFound(v1.Resource("pods"), ref.Name)
+	}
+	// A pod that is being looked at right now is tried once more after that.
+	a.handle.Activate(a.log, map[string]*v1.Pod{ref.String(): pod})
+	return nil
+}
+
+// noPods says that no pod waits since before the scheduler started: it looks at all
+// of them then.
+type noPods struct{}
+
+// Pod implements controller.Pods.
+func (noPods) Pod(string, string) (*podinfo.Info, bool) { return nil, false }
+
+// PendingPods implements controller.Pods.
+func (noPods) PendingPods() iter.Seq[*podinfo.Info] { return func(func(*podinfo.Info) bool) {} }

@@ -1,0 +1,142 @@
+package schedulerplugin
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// whatif is how the cluster that a cycle imagines differs from the ledger's account.
+type whatif struct {
+	removed []types.UID        // pods taken to be gone
+	added   []ledger.Placement // pods taken to be on their nodes
+}
+
+func (w *whatif) empty() bool { return len(w.removed) == 0 && len(w.added) == 0 }
+
+// AddPod implements fwk.PreFilterExtensions: a nominated pod is taken to be on its
+// node, or a victim is spared.
+func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAdd fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	c := cycleOf(state)
+	if c == nil || c.bypass {
+		return nil
+	}
+	pod := toAdd.GetPod()
+	if at := slices.Index(c.whatif.removed, pod.UID); at >= 0 {
+		c.whatif.removed = slices.Delete(c.whatif.removed, at, at+1)
+		return nil
+	}
+	info, err := podinfo.New(p.backend.Ledger().Table(), pod)
+	if err != nil {
+		return nil // it asks for more than can be counted, so it can be bound nowhere
+	}
+	c.whatif.added = append(c.whatif.added, info.Placement(node.Node().Name))
+	return nil
+}
+
+// RemovePod implements fwk.PreFilterExtensions: a victim is taken to be gone.
+func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toRemove fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	c := cycleOf(state)
+	if c == nil || c.bypass {
+		return nil
+	}
+	uid := toRemove.GetPod().UID
+	is := func(a ledger.Placement) bool { return a.Pod.UID == uid }
+	if at := slices.IndexFunc(c.whatif.added, is); at >= 0 {
+		c.whatif.added = slices.Delete(c.whatif.added, at, at+1)
+		return nil
+	}
+	c.whatif.removed = append(c.whatif.removed, uid)
+	return nil
+}
+
+// fitsImagined asks whether the pod would fit a node of the imagined cluster. Pods
+// that were imagined there and do not fit themselves are left out.
+func (p *Plugin) fitsImagined(c *cycle, node string) ledger.Reason {
+	plan := ledger.Plan{Mode: ledger.Partial, DryRun: true, Without: c.whatif.removed}
+	for i := range c.whatif.added {
+		if c.whatif.added[i].Node == node {
+			plan.Placements = append(plan.Placements, c.whatif.added[i])
+		}
+	}
+	plan.Placements = append(c.group.on(node, plan.Placements), *c.on(node))
+	for _, rejection := range p.backend.Ledger().Reserve(plan, time.Now()).Rejections {
+		if rejection.Pod == c.pod.Ref {
+			return rejection.Reason
+		}
+	}
+	return ledger.Fits
+}
+
+// groupKey is where the pods placed so far of a pod group that is tried out are kept.
+const groupKey fwk.StateKey = "GlobalReserve/group"
+
+// group is the pods of a pod group that have been given a node in a cycle that tries
+// the group out. A nil group is empty.
+type group struct {
+	mu   sync.RWMutex // guards pods
+	pods []ledger.Placement
+}
+
+// Clone implements fwk.StateData.
+func (g *group) Clone() fwk.StateData { return g }
+
+// groupOf returns the group a pod is tried out in, nil where it is none.
+func groupOf(state fwk.CycleState) *group {
+	if !state.IsPodGroupSchedulingCycle() {
+		return nil
+	}
+	shared := state.GetPodGroupSchedulingCycle()
+	if data, err := shared.Read(groupKey); err == nil {
+		g, _ := data.(*group)
+		return g
+	}
+	g := &group{}
+	shared.Write(groupKey, g)
+	return g
+}
+
+// empty reports whether no pod was given a node yet.
+func (g *group) empty() bool {
+	if g == nil {
+		return true
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.pods) == 0
+}
+
+// on appends the pods on a node to a list.
+func (g *group) on(node string, list []ledger.Placement) []ledger.Placement {
+	if g == nil {
+		return list
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for i := range g.pods {
+		if g.pods[i].Node == node {
+			list = append(list, g.pods[i])
+		}
+	}
+	return list
+}
+
+func (g *group) add(p *ledger.Placement) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pods = append(g.pods, *p)
+}
+
+func (g *group) remove(pod types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pods = slices.DeleteFunc(g.pods, func(p ledger.Placement) bool { return p.Pod.UID == pod })
+}
