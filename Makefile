@@ -65,6 +65,20 @@ build: ## Build the server into bin/globalreserve and the kubectl plugin into bi
 	@# kubectl runs this one to complete what is typed after `kubectl reserve`.
 	@install -m 755 cmd/kubectl-reserve/kubectl_complete-reserve $(BIN)/kubectl_complete-reserve
 
+# The Kubernetes release of the scheduler. Its version is stamped as Kubernetes' own build does it:
+# feature gates and the metric kubernetes_build_info go by it.
+KUBERNETES_VERSION = $(shell cd cmd/globalreserve-scheduler && $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
+
+.PHONY: scheduler
+scheduler: ## Build kube-scheduler with the plugin into bin/globalreserve-scheduler (minutes when cold)
+	@# The flags of test/binaries/build.sh: what both build is compiled once.
+	@version='$(KUBERNETES_VERSION)'; minor=$${version#v*.}; stamp=; \
+	for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do \
+	  for value in gitVersion=$$version gitMajor=1 gitMinor=$${minor%%.*} gitTreeState=clean \
+	    buildDate='$(BUILD_DATE)'; do stamp="$$stamp -X $$package.$$value"; done; done; \
+	set -x; cd cmd/globalreserve-scheduler && CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false \
+	  -ldflags "-s -w $(LDFLAGS) $$stamp" -o '$(CURDIR)/$(BIN)/globalreserve-scheduler' .
+
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver, kube-scheduler and friends into bin/controlplane (minutes when cold)
 	@bash test/binaries/build.sh $(BIN)/controlplane
@@ -103,7 +117,7 @@ unit: $(GOTESTSUM) ## Run the unit tests only; they need no control plane
 	  -timeout 15m $(TEST_ARGS) $(UNIT_PKGS)
 
 .PHONY: e2e
-e2e: build controlplane $(GOTESTSUM) ## Run the tests on the real control plane
+e2e: build scheduler controlplane $(GOTESTSUM) ## Run the tests on the real control plane
 	@mkdir -p $(RESULTS)
 	@$(GOTESTSUM) --format testname --format-hide-empty-pkg --jsonfile $(RESULTS)/e2e.json -- \
 	  -p 1 -count 1 -timeout 20m $(TEST_ARGS) $(E2E_PKGS)
@@ -123,7 +137,7 @@ race: $(GOTESTSUM) ## Run the unit tests under the race detector
 	  -race -timeout 20m $(TEST_ARGS) ./cmd/... ./pkg/... ./examples/...
 
 .PHONY: bench
-bench: build controlplane ## Run the benchmarks (BENCH=regexp, BENCH_PKGS=packages)
+bench: build scheduler controlplane ## Run the benchmarks (BENCH=regexp, BENCH_PKGS=packages)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(TEST_ARGS) $(BENCH_PKGS)
 
 ##@ Check

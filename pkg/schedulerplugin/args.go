@@ -72,6 +72,9 @@ type ServerArgs struct {
 	IgnoredResources  []string        `json:"ignoredResources,omitempty"`
 	LogLevel          string          `json:"logLevel,omitempty"`
 	LogFormat         string          `json:"logFormat,omitempty"`
+	// LeaseNamespace is where the Lease "globalreserve" is, which the process with the
+	// ledger holds. Default kube-system.
+	LeaseNamespace string `json:"leaseNamespace,omitempty"`
 
 	TLSCertFile          string   `json:"tlsCertFile,omitempty"`
 	TLSPrivateKeyFile    string   `json:"tlsPrivateKeyFile,omitempty"`

@@ -1,0 +1,42 @@
+// Command globalreserve-scheduler is kube-scheduler with the plugin GlobalReserve of
+// pkg/schedulerplugin compiled in. It takes the place of the kube-scheduler binary:
+// it has the same flags and reads the same configuration, in which the plugin has a
+// section of its own; see scheduler-config/README.md.
+//
+// It is a module of its own because k8s.io/kubernetes needs all its staging modules
+// replaced.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"          // the JSON log format, as kube-scheduler has it
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's metrics, as kube-scheduler has them
+	_ "k8s.io/component-base/metrics/prometheus/version"  // the metric kubernetes_build_info
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
+	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/local"
+)
+
+func main() {
+	log := logrus.New()
+	log.SetOutput(os.Stderr)
+	log.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true})
+	plugins := schedulerplugin.NewPlugins(map[schedulerplugin.Mode]schedulerplugin.NewBackend{
+		schedulerplugin.Local: local.Options{Log: log, Out: os.Stderr, Exit: func(err error) {
+			log.WithError(err).Error("The scheduler ends")
+			os.Exit(1)
+		}}.Backend(),
+	}, log)
+	command := app.NewSchedulerCommand(app.WithPlugin(schedulerplugin.Name, plugins.New))
+	command.Use = "globalreserve-scheduler"
+	code := cli.Run(command)
+	if err := plugins.Wait(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,170 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
+)
+
+// Options configures the backend.
+type Options struct {
+	// Log is the plugin's; Out is where the server's goes.
+	Log logrus.FieldLogger
+	Out io.Writer
+	// Exit ends the process: the server cannot serve any more, or may no longer.
+	Exit func(error)
+}
+
+// Backend returns how the plugin makes its backend.
+func (o Options) Backend() schedulerplugin.NewBackend {
+	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle) (schedulerplugin.Backend, error) {
+		clients, err := app.NewClients(handle.KubeConfig())
+		if err != nil {
+			return nil, err
+		}
+		options := serverOptions(&args.Server)
+		server, err := app.New(options, clients, o.Out)
+		if err != nil {
+			return nil, fmt.Errorf("server: %w", err)
+		}
+		b := &backend{Options: o, app: server, ttl: args.ReservationTTL.Duration, stopTimeout: options.ShutdownTimeout, stopped: make(chan struct{})}
+		lock, err := newLock(clients.Core, &args.Server)
+		if err != nil {
+			return nil, err
+		}
+		go b.run(ctx, lock)
+		return b, nil
+	}
+}
+
+// backend implements schedulerplugin.Backend.
+type backend struct {
+	Options
+	app         *app.App
+	ttl         time.Duration
+	stopTimeout time.Duration
+	serving     atomic.Bool // Start has returned
+	stopped     chan struct{}
+	err         error // of stopping; to be read after stopped
+
+	mu     sync.Mutex // guards notify
+	notify []func()
+}
+
+// run serves while this process is the one to decide, until ctx ends.
+func (b *backend) run(ctx context.Context, lock *lock) {
+	defer close(b.stopped)
+	lost := lock.run(ctx, b.serve)
+	if lost {
+		b.Exit(errors.New("the lease of the ledger is lost: another scheduler may be deciding now"))
+	}
+}
+
+// serve starts the server and stops it when ctx ends.
+func (b *backend) serve(ctx context.Context) {
+	// What runs in the background must outlive ctx: a stop still needs it.
+	if err := b.app.Start(context.WithoutCancel(ctx)); err != nil {
+		b.Exit(fmt.Errorf("starting the server in the scheduler: %w", err))
+		return
+	}
+	b.serving.Store(true)
+	waiting, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() {
+		if b.app.WaitReady(waiting) == nil {
+			b.tellReady()
+		}
+	})
+	select {
+	case <-ctx.Done():
+	case err := <-b.app.Failed():
+		b.Exit(fmt.Errorf("the server in the scheduler cannot serve any more: %w", err))
+	}
+	cancel()
+	background.Wait()
+	stopping, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), b.stopTimeout)
+	defer cancelStop()
+	b.err = b.app.Stop(stopping)
+}
+
+// Wait returns when the server has stopped, after the backend's context has ended.
+func (b *backend) Wait() error {
+	<-b.stopped
+	return b.err
+}
+
+// Ledger implements schedulerplugin.Backend.
+func (b *backend) Ledger() *ledger.Ledger { return b.app.Ledger() }
+
+// Candidates implements schedulerplugin.Backend.
+func (b *backend) Candidates(pod *podinfo.Info) []ledger.HoldRef { return b.app.Candidates(pod) }
+
+// Ready implements schedulerplugin.Backend.
+func (b *backend) Ready() error {
+	if b.serving.Load() && b.app.Deciding() {
+		return nil
+	}
+	return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting}
+}
+
+// NotifyReady implements schedulerplugin.Backend.
+func (b *backend) NotifyReady(f func()) {
+	b.mu.Lock()
+	b.notify = append(b.notify, f)
+	b.mu.Unlock()
+	if b.Ready() == nil {
+		f()
+	}
+}
+
+func (b *backend) tellReady() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.notify {
+		f()
+	}
+}
+
+// Reserve implements schedulerplugin.Backend.
+func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (made bool, err error) {
+	if err := b.Ready(); err != nil {
+		return false, err
+	}
+	l, now := b.app.Ledger(), time.Now()
+	_, had := l.Claim(p.Pod)
+	result := l.Reserve(ledger.Plan{
+		Placements: []ledger.Placement{*p}, Mode: ledger.AllOrNothing, Deadline: now.Add(b.ttl),
+	}, now)
+	if len(result.Rejections) > 0 {
+		r := &result.Rejections[0]
+		return false, &schedulerplugin.RefusedError{Reason: r.Reason, Message: r.Message(), Revision: result.Revision}
+	}
+	return !had, nil
+}
+
+// Unreserve implements schedulerplugin.Backend. A claim that is being bound by then
+// stays: whoever binds it settles it.
+func (b *backend) Unreserve(_ context.Context, p *ledger.Placement) {
+	b.app.Ledger().Unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
+}
+
+// Bind implements schedulerplugin.Backend.
+func (b *backend) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
+	return b.app.Bind(ctx, pod, node)
+}
+
+// Caught implements schedulerplugin.Backend: Filter sees what Reserve sees.
+func (b *backend) Caught(context.Context, uint64) {}
