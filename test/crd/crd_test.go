@@ -18,15 +18,16 @@ import (
 
 const namespace = "default"
 
-// suite is a control plane with the definition installed and clients for it.
+// suite is a control plane with the definitions installed and clients for it.
 type suite struct {
 	typed versioned.Interface
 	// raw sends objects as they are written, as kubectl does.
-	raw dynamic.ResourceInterface
+	raw     dynamic.ResourceInterface
+	dynamic dynamic.Interface
 }
 
-// TestReservations runs everything on one control plane: each test uses names of its own.
-func TestReservations(t *testing.T) {
+// TestDefinitions runs everything on one control plane: each test uses names of its own.
+func TestDefinitions(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	config, err := cp.AdminRESTConfig()
 	require.NoError(t, err)
@@ -39,8 +40,9 @@ func TestReservations(t *testing.T) {
 	raw, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
 	s := &suite{
-		typed: typed,
-		raw:   raw.Resource(v1alpha1.SchemeGroupVersion.WithResource("reservations")).Namespace(namespace),
+		typed:   typed,
+		dynamic: raw,
+		raw:     raw.Resource(v1alpha1.SchemeGroupVersion.WithResource("reservations")).Namespace(namespace),
 	}
 	for name, test := range map[string]func(*testing.T){
 		"definition":  s.testDefinition,
@@ -53,6 +55,15 @@ func TestReservations(t *testing.T) {
 		"largest":     s.testLargest,
 		"columns":     s.testColumns,
 		"informer":    s.testInformer,
+
+		"devices: definitions": s.testDeviceDefinitions,
+		"devices: create":      s.testCreateDevices,
+		"devices: change":      s.testChangeDevices,
+		"devices: columns":     s.testDeviceColumns,
+		"devices: informers":   s.testDeviceInformers,
+		"claims: create":       s.testCreateClaims,
+		"claims: change":       s.testChangeClaims,
+		"claims: finalizer":    s.testClaimFinalizer,
 	} {
 		t.Run(name, test)
 	}

@@ -1,7 +1,7 @@
 /*
-Package crd installs the CustomResourceDefinition of manifests/crd on a test control plane, for every
-test that needs Reservations, and its own tests show on a real API server what the definition admits,
-refuses and prints.
+Package crd installs the CustomResourceDefinitions of manifests/crd on a test control plane, for every
+test that needs Reservations or devices, and its own tests show on a real API server what the
+definitions admit, refuse and print.
 
 	cp := controlplane.StartT(t, controlplane.Options{})
 	config, err := cp.AdminRESTConfig()

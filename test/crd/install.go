@@ -28,13 +28,16 @@ var definitions = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// Manifest reads the definition of Reservation from manifests/crd.
-func Manifest() (*unstructured.Unstructured, error) {
+// kinds are the plural names of the kinds that manifests/crd defines.
+var kinds = []string{"reservations", "extendedresources", "extendedresourceclaims"}
+
+// manifest reads the definition of one kind from manifests/crd.
+func manifest(kind string) (*unstructured.Unstructured, error) {
 	root, err := controlplane.RepositoryRoot()
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(root, "manifests", "crd", "globalreserve.io_reservations.yaml")
+	file := filepath.Join(root, "manifests", "crd", "globalreserve.io_"+kind+".yaml")
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -46,27 +49,35 @@ func Manifest() (*unstructured.Unstructured, error) {
 	return definition, nil
 }
 
-// Install creates the definition of Reservation and waits until the API server has established it.
+// Install creates the definitions of all kinds and waits until the API server has established them.
 func Install(ctx context.Context, config *rest.Config) error {
-	definition, err := Manifest()
-	if err != nil {
-		return err
-	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
 	}
 	resource := client.Resource(definitions)
-	_, err = resource.Create(ctx, definition, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		return fmt.Errorf("create the definition %s: %w", definition.GetName(), err)
+	for _, kind := range kinds {
+		definition, err := manifest(kind)
+		if err != nil {
+			return err
+		}
+		_, err = resource.Create(ctx, definition, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		if err != nil {
+			return fmt.Errorf("create the definition %s: %w", definition.GetName(), err)
+		}
 	}
 	return wait.PollUntilContextTimeout(ctx, pollInterval, installTimeout, true, func(ctx context.Context) (bool, error) {
-		current, err := resource.Get(ctx, definition.GetName(), metav1.GetOptions{})
+		list, err := resource.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
 		}
-		return hasCondition(current, "Established"), nil
+		established := 0
+		for i := range list.Items {
+			if hasCondition(&list.Items[i], "Established") {
+				established++
+			}
+		}
+		return established == len(kinds), nil
 	})
 }
 

@@ -19,7 +19,18 @@ const (
 	MatchedReservationAnnotation = "globalreserve.io/matched-reservation"
 )
 
-// The same annotations under the prefix of the Gödel scheduler, whose workflow works unchanged.
+// The annotations of pods that claim devices.
+const (
+	// ExtendedResourceClaimsAnnotation on a pod names the ExtendedResourceClaims of its namespace that
+	// it needs, separated by commas, at most MaxPodClaims.
+	ExtendedResourceClaimsAnnotation = "globalreserve.io/extended-resource-claims"
+
+	// ExtendedResourcesAnnotation is written to such a pod with its binding: the IDs of the devices it
+	// was given, separated by commas, in the order of its claims and within a claim by object name.
+	ExtendedResourcesAnnotation = "globalreserve.io/extended-resources"
+)
+
+// The annotations of reservations under the prefix of the Gödel scheduler, whose workflow works unchanged.
 const (
 	// GodelReservationAnnotation means what ReservationAnnotation means.
 	GodelReservationAnnotation = "godel.bytedance.com/reservation"

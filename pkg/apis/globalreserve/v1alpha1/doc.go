@@ -1,15 +1,18 @@
 /*
-Package v1alpha1 holds the types of the API group globalreserve.io: the Reservation, an object that
-keeps room on nodes for pods that are not there yet.
+Package v1alpha1 holds the types of the API group globalreserve.io: the Reservation, which keeps room
+on nodes for pods that are not there yet; the ExtendedResource, which is one device of a node; and the
+ExtendedResourceClaim, by which a pod asks for devices.
 
 What lives where:
 
-  - reservation.go  the object and its spec: what a user writes
+  - reservation.go  the Reservation and its spec: what a user writes
   - status.go       its status: what the server writes, and the names of phases and conditions
-  - annotations.go  the annotations on pods, Deployments and bindings that belong to reservations
+  - device.go       the ExtendedResource
+  - deviceclaim.go  the ExtendedResourceClaim, and the selector of devices
+  - annotations.go  the annotations on pods, Deployments and bindings
   - register.go     how the types get into a runtime.Scheme
 
-The validation markers become the CustomResourceDefinition in manifests/crd, and zz_generated files
+The validation markers become the CustomResourceDefinitions in manifests/crd, and zz_generated files
 come from the same sources: run `make generate` after every change here. pkg/generated holds the
 typed client, informers and listers.
 

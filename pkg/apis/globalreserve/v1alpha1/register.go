@@ -30,7 +30,11 @@ func Resource(resource string) schema.GroupResource {
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion, &Reservation{}, &ReservationList{})
+	scheme.AddKnownTypes(SchemeGroupVersion,
+		&Reservation{}, &ReservationList{},
+		&ExtendedResource{}, &ExtendedResourceList{},
+		&ExtendedResourceClaim{}, &ExtendedResourceClaimList{},
+	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

@@ -125,7 +125,11 @@ func TestDeepCopySharesNothing(t *testing.T) {
 func TestScheme(t *testing.T) {
 	scheme := runtime.NewScheme()
 	require.NoError(t, AddToScheme(scheme))
-	for kind, object := range map[string]runtime.Object{"Reservation": &Reservation{}, "ReservationList": &ReservationList{}} {
+	for kind, object := range map[string]runtime.Object{
+		"Reservation": &Reservation{}, "ReservationList": &ReservationList{},
+		"ExtendedResource": &ExtendedResource{}, "ExtendedResourceList": &ExtendedResourceList{},
+		"ExtendedResourceClaim": &ExtendedResourceClaim{}, "ExtendedResourceClaimList": &ExtendedResourceClaimList{},
+	} {
 		kinds, _, err := scheme.ObjectKinds(object)
 		require.NoError(t, err)
 		require.Len(t, kinds, 1)
@@ -144,11 +148,17 @@ func TestFinalPhases(t *testing.T) {
 	}
 }
 
-// schemaAt returns one field of the schema in manifests/crd; a path goes through properties, items and
-// additionalProperties.
+// schemaAt returns one field of Reservation's schema in manifests/crd; a path goes through properties,
+// items and additionalProperties.
 func schemaAt(t *testing.T, path ...string) map[string]any {
 	t.Helper()
-	content, err := os.ReadFile("../../../../manifests/crd/globalreserve.io_reservations.yaml")
+	return schemaOf(t, "reservations", path...)
+}
+
+// schemaOf returns one field of the schema of a kind, which is given by its plural name.
+func schemaOf(t *testing.T, kind string, path ...string) map[string]any {
+	t.Helper()
+	content, err := os.ReadFile("../../../../manifests/crd/globalreserve.io_" + kind + ".yaml")
 	require.NoError(t, err)
 	definition := map[string]any{}
 	require.NoError(t, yaml.Unmarshal(content, &definition))

@@ -37,6 +37,10 @@ func (f *genericInformer) Lister() cache.GenericLister {
 func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource) (GenericInformer, error) {
 	switch resource {
 	// Group=globalreserve.io, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("extendedresources"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Globalreserve().V1alpha1().ExtendedResources().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("extendedresourceclaims"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Globalreserve().V1alpha1().ExtendedResourceClaims().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("reservations"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Globalreserve().V1alpha1().Reservations().Informer()}, nil
 

@@ -2,6 +2,18 @@
 
 package v1alpha1
 
+// ExtendedResourceListerExpansion allows custom methods to be added to
+// ExtendedResourceLister.
+type ExtendedResourceListerExpansion interface{}
+
+// ExtendedResourceClaimListerExpansion allows custom methods to be added to
+// ExtendedResourceClaimLister.
+type ExtendedResourceClaimListerExpansion interface{}
+
+// ExtendedResourceClaimNamespaceListerExpansion allows custom methods to be added to
+// ExtendedResourceClaimNamespaceLister.
+type ExtendedResourceClaimNamespaceListerExpansion interface{}
+
 // ReservationListerExpansion allows custom methods to be added to
 // ReservationLister.
 type ReservationListerExpansion interface{}

@@ -8,6 +8,10 @@ import (
 
 // Interface provides access to all the informers in this group version.
 type Interface interface {
+	// ExtendedResources returns a ExtendedResourceInformer.
+	ExtendedResources() TypedExtendedResourceInformer
+	// ExtendedResourceClaims returns a ExtendedResourceClaimInformer.
+	ExtendedResourceClaims() TypedExtendedResourceClaimInformer
 	// Reservations returns a ReservationInformer.
 	Reservations() TypedReservationInformer
 }
@@ -21,6 +25,16 @@ type version struct {
 // New returns a new Interface.
 func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakListOptions internalinterfaces.TweakListOptionsFunc) Interface {
 	return &version{factory: f, namespace: namespace, tweakListOptions: tweakListOptions}
+}
+
+// ExtendedResources returns a TypedExtendedResourceInformer.
+func (v *version) ExtendedResources() TypedExtendedResourceInformer {
+	return &extendedResourceInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// ExtendedResourceClaims returns a TypedExtendedResourceClaimInformer.
+func (v *version) ExtendedResourceClaims() TypedExtendedResourceClaimInformer {
+	return &extendedResourceClaimInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // Reservations returns a TypedReservationInformer.

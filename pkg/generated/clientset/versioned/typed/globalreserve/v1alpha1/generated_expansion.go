@@ -2,4 +2,8 @@
 
 package v1alpha1
 
+type ExtendedResourceExpansion interface{}
+
+type ExtendedResourceClaimExpansion interface{}
+
 type ReservationExpansion interface{}

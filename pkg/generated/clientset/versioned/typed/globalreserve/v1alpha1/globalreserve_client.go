@@ -12,12 +12,22 @@ import (
 
 type GlobalreserveV1alpha1Interface interface {
 	RESTClient() rest.Interface
+	ExtendedResourcesGetter
+	ExtendedResourceClaimsGetter
 	ReservationsGetter
 }
 
 // GlobalreserveV1alpha1Client is used to interact with features provided by the globalreserve.io group.
 type GlobalreserveV1alpha1Client struct {
 	restClient rest.Interface
+}
+
+func (c *GlobalreserveV1alpha1Client) ExtendedResources() ExtendedResourceInterface {
+	return newExtendedResources(c)
+}
+
+func (c *GlobalreserveV1alpha1Client) ExtendedResourceClaims(namespace string) ExtendedResourceClaimInterface {
+	return newExtendedResourceClaims(c, namespace)
 }
 
 func (c *GlobalreserveV1alpha1Client) Reservations(namespace string) ReservationInterface {

@@ -12,6 +12,14 @@ type FakeGlobalreserveV1alpha1 struct {
 	*testing.Fake
 }
 
+func (c *FakeGlobalreserveV1alpha1) ExtendedResources() v1alpha1.ExtendedResourceInterface {
+	return newFakeExtendedResources(c)
+}
+
+func (c *FakeGlobalreserveV1alpha1) ExtendedResourceClaims(namespace string) v1alpha1.ExtendedResourceClaimInterface {
+	return newFakeExtendedResourceClaims(c, namespace)
+}
+
 func (c *FakeGlobalreserveV1alpha1) Reservations(namespace string) v1alpha1.ReservationInterface {
 	return newFakeReservations(c, namespace)
 }

@@ -1,0 +1,62 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDeviceSchemaAgreesWithConstants(t *testing.T) {
+	device := func(field string) map[string]any {
+		return schemaOf(t, "extendedresources", "properties", "spec", "properties", field)
+	}
+	claim := func(path ...string) map[string]any {
+		return schemaOf(t, "extendedresourceclaims", append([]string{"properties"}, path...)...)
+	}
+	assert.EqualValues(t, MaxProperties, device("properties")["maxProperties"])
+	count := claim("spec", "properties", "count")
+	assert.EqualValues(t, MaxClaimedDevices, count["maximum"])
+	assert.EqualValues(t, 1, count["default"])
+	assert.EqualValues(t, MaxClaimedDevices, claim("spec", "properties", "extendedResourceNames")["maxItems"])
+	assert.EqualValues(t, MaxClaimedDevices, claim("status", "properties", "extendedResources")["maxItems"])
+	assert.Equal(t, device("resourceName")["pattern"], claim("spec", "properties", "resourceName")["pattern"],
+		"a claim names a resource as a device does")
+}
+
+func TestDevicesLeaveOutWhatIsAbsent(t *testing.T) {
+	for want, object := range map[string]any{
+		`{"nodeName":"n","resourceName":"a/b","deviceID":"d"}`: ExtendedResourceSpec{NodeName: "n", ResourceName: "a/b", DeviceID: "d"},
+		`{"resourceName":"a/b"}`:                               ExtendedResourceClaimSpec{ResourceName: "a/b"},
+		`{"key":"k","operator":"Exists"}`:                      PropertyRequirement{Key: "k", Operator: PropertyExists},
+		`{}`:                                                   ExtendedResourceClaimStatus{},
+	} {
+		content, err := json.Marshal(object)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(content))
+	}
+}
+
+func TestDeepCopyOfDevicesSharesNothing(t *testing.T) {
+	claim := func() *ExtendedResourceClaim {
+		return &ExtendedResourceClaim{
+			Spec: ExtendedResourceClaimSpec{
+				Selector: &DeviceSelector{
+					MatchProperties:  map[string]string{"model": "K80"},
+					MatchExpressions: []PropertyRequirement{{Key: "memory", Operator: PropertyGt, Values: []string{"8Gi"}}},
+				},
+				ExtendedResourceNames: []string{"gpu-0"},
+			},
+			Status: ExtendedResourceClaimStatus{ExtendedResources: []string{"gpu-0"}, PodRef: &PodReference{Name: "p"}},
+		}
+	}
+	original := claim()
+	clone := original.DeepCopy()
+	clone.Spec.Selector.MatchProperties["model"] = "T4"
+	clone.Spec.Selector.MatchExpressions[0].Values[0] = "16Gi"
+	clone.Spec.ExtendedResourceNames[0] = "gpu-1"
+	clone.Status.ExtendedResources[0] = "gpu-1"
+	clone.Status.PodRef.Name = "q"
+	assert.Equal(t, claim(), original)
+}

@@ -1,0 +1,368 @@
+package crd
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/generated/informers/externalversions"
+)
+
+func (s *suite) devices() dynamic.ResourceInterface {
+	return s.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource("extendedresources"))
+}
+
+func (s *suite) claims() dynamic.ResourceInterface {
+	return s.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource("extendedresourceclaims")).Namespace(namespace)
+}
+
+// write creates an object of a spec in YAML as kubectl does.
+func write(t *testing.T, client dynamic.ResourceInterface, kind, name, spec string) error {
+	t.Helper()
+	content, err := yaml.YAMLToJSON([]byte("apiVersion: globalreserve.io/v1alpha1\nkind: " + kind +
+		"\nmetadata: {name: " + name + "}\n" + spec))
+	require.NoError(t, err)
+	object := &unstructured.Unstructured{}
+	require.NoError(t, object.UnmarshalJSON(content))
+	_, err = client.Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	return err
+}
+
+func assertRefused(t *testing.T, err error, spec, message string) {
+	t.Helper()
+	require.Error(t, err, "%s", spec)
+	assert.True(t, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%v", err)
+	assert.ErrorContains(t, err, message)
+}
+
+// device is a good device but for what is added.
+func device(more string) string {
+	return "spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: GPU-0, " + more + "}"
+}
+
+func manyProperties(count int) string {
+	var properties strings.Builder
+	for i := range count {
+		fmt.Fprintf(&properties, "example.com/property-%d: v, ", i)
+	}
+	return "properties: {" + properties.String() + "}"
+}
+
+var refusedDevices = map[string]struct{ spec, message string }{
+	"empty object":           {``, `spec: Required value`},
+	"no node":                {`spec: {resourceName: nvidia.com/gpu, deviceID: d}`, `spec.nodeName: Required value`},
+	"no resource":            {`spec: {nodeName: node-1, deviceID: d}`, `spec.resourceName: Required value`},
+	"no ID":                  {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu}`, `spec.deviceID: Required value`},
+	"empty node":             {`spec: {nodeName: "", resourceName: nvidia.com/gpu, deviceID: d}`, `spec.nodeName: Invalid value: ""`},
+	"bad node":               {`spec: {nodeName: a/b, resourceName: nvidia.com/gpu, deviceID: d}`, `spec.nodeName: Invalid value: "a/b"`},
+	"resource without slash": {`spec: {nodeName: node-1, resourceName: gpu, deviceID: d}`, `spec.resourceName: Invalid value: "gpu"`},
+	"empty ID":               {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: ""}`, `spec.deviceID: Invalid value: ""`},
+	"ID with a comma":        {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a,b"}`, `spec.deviceID: Invalid value: "a,b"`},
+	"ID with a line break":   {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: "a\nb"}`, `spec.deviceID: Invalid value`},
+	"long ID":                {`spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: ` + strings.Repeat("a", 254) + `}`, `spec.deviceID: Too long`},
+	"too many properties":    {device(manyProperties(v1alpha1.MaxProperties + 1)), `spec.properties: Too many`},
+	"number as a value":      {device(`properties: {memory: 12}`), `spec.properties.memory: Invalid value: "integer"`},
+	"property with a space":  {device(`properties: {"a b": c}`), `a property's name is written as a label's`},
+	"property without name":  {device(`properties: {"": c}`), `a property's name is written as a label's`},
+	"long property":          {device(`properties: {` + strings.Repeat("a", 318) + `: c}`), `a property's name is written as a label's`},
+	"long value":             {device(`properties: {a: ` + strings.Repeat("a", 254) + `}`), `a property's value has at most 253 characters`},
+	"unknown field":          {device(`count: 2`), `unknown field "spec.count"`},
+}
+
+var acceptedDevices = map[string]string{
+	"bare":            device(``),
+	"gpu":             device(`properties: {model: K80, memory: 12Gi, nvidia.com/cuda-cores: "4992"}`),
+	"uuid":            `spec: {nodeName: node-1, resourceName: nvidia.com/gpu, deviceID: GPU-4b1e7b0e-6c1f-4b57-9a39-2f6c6a3f5a11}`,
+	"path":            `spec: {nodeName: node-1.example, resourceName: example.com/disk, deviceID: /dev/nvme0n1}`,
+	"pci-address":     `spec: {nodeName: node-1, resourceName: intel.com/sriov, deviceID: "0000:3b:00.1"}`,
+	"unschedulable":   device(`unschedulable: true`),
+	"null-value":      device(`properties: {a: null}`),
+	"no-properties":   device(`properties: {}`),
+	"any-value":       device(`properties: {a: "", b: "any text, even this"}`),
+	"many-properties": device(manyProperties(v1alpha1.MaxProperties)),
+}
+
+func (s *suite) testCreateDevices(t *testing.T) {
+	for name, test := range refusedDevices {
+		t.Run("refused/"+name, func(t *testing.T) {
+			assertRefused(t, write(t, s.devices(), "ExtendedResource", "refused", test.spec), test.spec, test.message)
+		})
+	}
+	for name, spec := range acceptedDevices {
+		t.Run("accepted/"+name, func(t *testing.T) {
+			require.NoError(t, write(t, s.devices(), "ExtendedResource", name, spec))
+		})
+	}
+	list, err := s.typed.GlobalreserveV1alpha1().ExtendedResources().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, len(list.Items), len(acceptedDevices))
+}
+
+func (s *suite) testChangeDevices(t *testing.T) {
+	client := s.typed.GlobalreserveV1alpha1().ExtendedResources()
+	require.NoError(t, write(t, s.devices(), "ExtendedResource", "changed", device(`properties: {model: K80}`)+"\nstatus: {phase: Bound}"))
+	got, err := client.Get(t.Context(), "changed", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, got.Status, "nobody creates a device that is bound already")
+	for name, test := range map[string]struct{ patch, refusal string }{
+		"property":      {patch: `{"spec": {"properties": {"model": "K80-2", "memory": "12Gi"}}}`},
+		"no properties": {patch: `{"spec": {"properties": null}}`},
+		"unschedulable": {patch: `{"spec": {"unschedulable": true}}`},
+		"labels":        {patch: `{"metadata": {"labels": {"a": "b"}}}`},
+		"node":          {`{"spec": {"nodeName": "node-2"}}`, "nodeName is immutable: delete the device and create another"},
+		"resource":      {`{"spec": {"resourceName": "amd.com/gpu"}}`, "resourceName is immutable: delete the device and create another"},
+		"ID":            {`{"spec": {"deviceID": "GPU-1"}}`, "deviceID is immutable: delete the device and create another"},
+		"no ID":         {`{"spec": {"deviceID": null}}`, "spec.deviceID: Required value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := client.Patch(t.Context(), "changed", types.MergePatchType, []byte(test.patch), metav1.PatchOptions{})
+			if test.refusal == "" {
+				require.NoError(t, err)
+			} else {
+				assertRefused(t, err, test.patch, test.refusal)
+			}
+		})
+	}
+}
+
+// claim is a good claim but for what is added.
+func claim(more string) string { return "spec: {resourceName: nvidia.com/gpu, " + more + "}" }
+
+// requirement is a claim whose selector has one requirement.
+func requirement(fields string) string {
+	return claim("selector: {matchExpressions: [{" + fields + "}]}")
+}
+
+var refusedClaims = map[string]struct{ spec, message string }{
+	"empty object":         {``, `spec: Required value`},
+	"no resource":          {`spec: {count: 1}`, `spec.resourceName: Required value`},
+	"bad resource":         {`spec: {resourceName: gpu}`, `spec.resourceName: Invalid value: "gpu"`},
+	"count 0":              {claim(`count: 0`), `spec.count in body should be greater than or equal to 1`},
+	"negative count":       {claim(`count: -1`), `spec.count in body should be greater than or equal to 1`},
+	"huge count":           {claim(`count: 65`), `spec.count in body should be less than or equal to 64`},
+	"fractional count":     {claim(`count: 1.5`), `spec.count`},
+	"more names than one":  {claim(`extendedResourceNames: [a, b]`), `extendedResourceNames names more devices than count asks for`},
+	"more names than two":  {claim(`count: 2, extendedResourceNames: [a, b, c]`), `extendedResourceNames names more devices than count asks for`},
+	"a name twice":         {claim(`count: 2, extendedResourceNames: [a, a]`), `spec.extendedResourceNames[1]: Duplicate value: "a"`},
+	"bad name":             {claim(`extendedResourceNames: [A/b]`), `spec.extendedResourceNames[0]`},
+	"empty name":           {claim(`extendedResourceNames: [""]`), `spec.extendedResourceNames[0]`},
+	"labels":               {claim(`selector: {matchLabels: {model: K80}}`), `unknown field "spec.selector.matchLabels"`},
+	"number as a value":    {claim(`selector: {matchProperties: {memory: 12}}`), `spec.selector.matchProperties.memory`},
+	"bad property":         {claim(`selector: {matchProperties: {"a b": c}}`), `a property's name is written as a label's`},
+	"long value":           {claim(`selector: {matchProperties: {a: ` + strings.Repeat("a", 254) + `}}`), `a property's value has at most 253 characters`},
+	"no key":               {requirement(`operator: Exists`), `spec.selector.matchExpressions[0].key: Required value`},
+	"bad key":              {requirement(`key: "a b", operator: Exists`), `spec.selector.matchExpressions[0].key`},
+	"no operator":          {requirement(`key: a`), `spec.selector.matchExpressions[0].operator: Required value`},
+	"unknown operator":     {requirement(`key: a, operator: Ge, values: ["1"]`), `spec.selector.matchExpressions[0].operator: Unsupported value: "Ge"`},
+	"In without values":    {requirement(`key: a, operator: In`), `In and NotIn need values`},
+	"NotIn without values": {requirement(`key: a, operator: NotIn, values: []`), `In and NotIn need values`},
+	"Exists with values":   {requirement(`key: a, operator: Exists, values: [b]`), `Exists and DoesNotExist take no values`},
+	"Gt without values":    {requirement(`key: a, operator: Gt`), `Gt and Lt need one value that is a number or a quantity`},
+	"Gt with two":          {requirement(`key: a, operator: Gt, values: ["1", "2"]`), `Gt and Lt need one value that is a number or a quantity`},
+	"Lt with a word":       {requirement(`key: a, operator: Lt, values: [large]`), `Gt and Lt need one value that is a number or a quantity`},
+	"Gt with GiB":          {requirement(`key: a, operator: Gt, values: [12GiB]`), `Gt and Lt need one value that is a number or a quantity`},
+	"Gt with exponent":     {requirement(`key: a, operator: Gt, values: ["1e999999999"]`), `Gt and Lt need one value that is a number or a quantity`},
+	"too many expressions": {claim(`selector: {matchExpressions: [` + strings.Repeat(`{key: a, operator: Exists}, `, 33) + `]}`), `spec.selector.matchExpressions: Too many`},
+	"too many values":      {requirement(`key: a, operator: In, values: [` + strings.Repeat(`a, `, 65) + `]`), `spec.selector.matchExpressions[0].values: Too many`},
+}
+
+var acceptedClaims = map[string]string{
+	"any":              claim(``),
+	"two":              claim(`count: 2`),
+	"most":             claim(`count: 64`),
+	"k80":              claim(`count: 2, selector: {matchProperties: {model: K80}}`),
+	"empty-selector":   claim(`selector: {}`),
+	"every-operator":   claim(`selector: {matchExpressions: [{key: a, operator: In, values: [b]}, {key: a, operator: NotIn, values: [c]}, {key: d, operator: Exists}, {key: e, operator: DoesNotExist}, {key: example.com/memory, operator: Gt, values: [8Gi]}, {key: f, operator: Lt, values: ["-1.5"]}]}`),
+	"exponent":         requirement(`key: a, operator: Gt, values: ["1e3"]`),
+	"named":            claim(`extendedResourceNames: [gpu-0]`),
+	"named-and-others": claim(`count: 3, extendedResourceNames: [gpu-0, gpu-1.b]`),
+}
+
+func (s *suite) testCreateClaims(t *testing.T) {
+	for name, test := range refusedClaims {
+		t.Run("refused/"+name, func(t *testing.T) {
+			assertRefused(t, write(t, s.claims(), "ExtendedResourceClaim", "refused", test.spec), test.spec, test.message)
+		})
+	}
+	for name, spec := range acceptedClaims {
+		t.Run("accepted/"+name, func(t *testing.T) {
+			require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", name, spec))
+		})
+	}
+	client := s.typed.GlobalreserveV1alpha1().ExtendedResourceClaims(namespace)
+	got, err := client.Get(t.Context(), "any", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, got.Spec.Count, "one device is what a claim means that does not say")
+	list, err := client.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, len(list.Items), len(acceptedClaims))
+}
+
+func (s *suite) testChangeClaims(t *testing.T) {
+	const fixed = "a claim's spec is immutable: delete the claim and create another"
+	client := s.typed.GlobalreserveV1alpha1().ExtendedResourceClaims(namespace)
+	require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", "changed",
+		claim(`count: 2, selector: {matchProperties: {model: K80}}, extendedResourceNames: [a]`)))
+	for name, test := range map[string]struct{ patch, refusal string }{
+		"labels":      {patch: `{"metadata": {"labels": {"a": "b"}}}`},
+		"resource":    {`{"spec": {"resourceName": "amd.com/gpu"}}`, fixed},
+		"count":       {`{"spec": {"count": 3}}`, fixed},
+		"selector":    {`{"spec": {"selector": {"matchProperties": {"model": "T4"}}}}`, fixed},
+		"no selector": {`{"spec": {"selector": null}}`, fixed},
+		"names":       {`{"spec": {"extendedResourceNames": ["b"]}}`, fixed},
+		"no names":    {`{"spec": {"extendedResourceNames": null}}`, fixed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := client.Patch(t.Context(), "changed", types.MergePatchType, []byte(test.patch), metav1.PatchOptions{})
+			if test.refusal == "" {
+				require.NoError(t, err)
+			} else {
+				assertRefused(t, err, test.patch, test.refusal)
+			}
+		})
+	}
+	got, err := client.Get(t.Context(), "changed", metav1.GetOptions{})
+	require.NoError(t, err)
+	got.Labels = map[string]string{"by": "update"}
+	_, err = client.Update(t.Context(), got, metav1.UpdateOptions{})
+	require.NoError(t, err, "an update of the whole object that leaves the spec is no change of it")
+}
+
+// A claim that a pod uses outlives its deletion until whoever put the finalizer there takes it away.
+func (s *suite) testClaimFinalizer(t *testing.T) {
+	client := s.typed.GlobalreserveV1alpha1().ExtendedResourceClaims(namespace)
+	_, err := client.Create(t.Context(), &v1alpha1.ExtendedResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "in-use", Finalizers: []string{v1alpha1.ExtendedResourceClaimFinalizer}},
+		Spec:       v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err, "the finalizer's name is one the API server takes")
+	require.NoError(t, client.Delete(t.Context(), "in-use", metav1.DeleteOptions{}))
+	got, err := client.Get(t.Context(), "in-use", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.NotNil(t, got.DeletionTimestamp)
+	got.Finalizers = nil
+	_, err = client.Update(t.Context(), got, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = client.Get(t.Context(), "in-use", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+func (s *suite) testDeviceDefinitions(t *testing.T) {
+	resources, err := s.typed.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	require.NoError(t, err)
+	names := map[string]metav1.APIResource{}
+	for _, r := range resources.APIResources {
+		names[r.Name] = r
+	}
+	require.Contains(t, names, "extendedresources/status")
+	require.Contains(t, names, "extendedresourceclaims/status")
+	assert.Equal(t, []string{"er"}, names["extendedresources"].ShortNames)
+	assert.False(t, names["extendedresources"].Namespaced)
+	assert.Equal(t, []string{"erc"}, names["extendedresourceclaims"].ShortNames)
+	assert.True(t, names["extendedresourceclaims"].Namespaced)
+}
+
+// table asks for an object as kubectl prints it and returns the columns, the wide ones in brackets,
+// with the cells.
+func table(t *testing.T, request *rest.Request) ([]string, []any) {
+	t.Helper()
+	content, err := request.SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
+	require.NoError(t, err)
+	var table metav1.Table
+	require.NoError(t, json.Unmarshal(content, &table))
+	var columns []string
+	for _, column := range table.ColumnDefinitions {
+		name := strings.ToUpper(column.Name)
+		if column.Priority > 0 {
+			name = "[" + name + "]"
+		}
+		columns = append(columns, name)
+	}
+	require.Len(t, table.Rows, 1)
+	return columns, table.Rows[0].Cells
+}
+
+func condition(kind, reason string) []metav1.Condition {
+	return []metav1.Condition{{
+		Type: kind, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Time{Time: expiry},
+	}}
+}
+
+func (s *suite) testDeviceColumns(t *testing.T) {
+	const name = "columns"
+	api := s.typed.GlobalreserveV1alpha1()
+	require.NoError(t, write(t, s.devices(), "ExtendedResource", name, device(`unschedulable: true`)))
+	gpu, err := api.ExtendedResources().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	gpu.Status = v1alpha1.ExtendedResourceStatus{
+		Phase:      v1alpha1.ExtendedResourceBound,
+		ClaimRef:   &v1alpha1.ExtendedResourceClaimReference{Namespace: "ml", Name: "k80-erc", UID: "u"},
+		Conditions: condition(v1alpha1.ConditionOnline, "NodeExists"),
+	}
+	_, err = api.ExtendedResources().UpdateStatus(t.Context(), gpu, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	columns, cells := table(t, api.RESTClient().Get().Resource("extendedresources").Name(name))
+	assert.Equal(t, []string{
+		"NAME", "NODE", "RESOURCE", "DEVICE", "STATUS", "CLAIM", "AGE", "[CLAIM-NAMESPACE]", "[UNSCHEDULABLE]", "[REASON]",
+	}, columns)
+	assert.Equal(t, []any{name, "node-1", "nvidia.com/gpu", "GPU-0", "Bound", "k80-erc"}, cells[:6])
+	assert.Equal(t, []any{"ml", true, "NodeExists"}, cells[7:])
+
+	require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", name, claim(`count: 2`)))
+	erc, err := api.ExtendedResourceClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	erc.Status = v1alpha1.ExtendedResourceClaimStatus{
+		Phase: v1alpha1.ExtendedResourceClaimBound, NodeName: "node-1", ExtendedResources: []string{"gpu-0", "gpu-1"},
+		PodRef:     &v1alpha1.PodReference{Name: "train-0", UID: "p"},
+		Conditions: condition(v1alpha1.ConditionBound, "PodBound"),
+	}
+	erc, err = api.ExtendedResourceClaims(namespace).UpdateStatus(t.Context(), erc, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	columns, cells = table(t, api.RESTClient().Get().Namespace(namespace).Resource("extendedresourceclaims").Name(name))
+	assert.Equal(t, []string{
+		"NAME", "RESOURCE", "COUNT", "STATUS", "NODE", "POD", "AGE", "[DEVICES]", "[REASON]",
+	}, columns)
+	assert.Equal(t, []any{name, "nvidia.com/gpu", float64(2), "Bound", "node-1", "train-0"}, cells[:6])
+	assert.Equal(t, []any{`["gpu-0","gpu-1"]`, "PodBound"}, cells[7:])
+
+	erc.Status.Phase = "Reserved"
+	_, err = api.ExtendedResourceClaims(namespace).UpdateStatus(t.Context(), erc, metav1.UpdateOptions{})
+	assert.ErrorContains(t, err, `status.phase: Unsupported value: "Reserved"`)
+}
+
+// The generated informers tell of both kinds, the one that has no namespace included.
+func (s *suite) testDeviceInformers(t *testing.T) {
+	factory := externalversions.NewSharedInformerFactory(s.typed, 0)
+	devices := factory.Globalreserve().V1alpha1().ExtendedResources()
+	claims := factory.Globalreserve().V1alpha1().ExtendedResourceClaims()
+	deviceSynced, claimSynced := devices.Informer().HasSynced, claims.Informer().HasSynced
+	stop := make(chan struct{})
+	defer factory.Shutdown()
+	defer close(stop)
+	factory.Start(stop)
+	require.True(t, cache.WaitForCacheSync(t.Context().Done(), deviceSynced, claimSynced))
+	require.NoError(t, write(t, s.devices(), "ExtendedResource", "informed", device(``)))
+	require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", "informed", claim(``)))
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		device, err := devices.Lister().Get("informed")
+		require.NoError(c, err)
+		assert.Equal(c, "GPU-0", device.Spec.DeviceID)
+		claim, err := claims.Lister().ExtendedResourceClaims(namespace).Get("informed")
+		require.NoError(c, err)
+		assert.EqualValues(c, 1, claim.Spec.Count)
+	}, serverWait, 20*time.Millisecond)
+}
