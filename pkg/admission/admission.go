@@ -33,9 +33,8 @@ type Pods interface {
 type Reservations interface {
 	// Candidates returns the holds a pod may use, the preferred ones first.
 	Candidates(pod *podinfo.Info) []ledger.HoldRef
-	// Godel reports whether the users of a reservation expect the annotation of
-	// the Gödel scheduler on its consumers.
-	Godel(namespace, name string) bool
+	// Origin is what pods bound with a reservation are told of it.
+	Origin(namespace, name string) podinfo.Origin
 }
 
 // Preemptors remembers the pods that may end preemptible holds, because the last
@@ -114,7 +113,7 @@ func (o *Options) setDefaults() error {
 type noReservations struct{}
 
 func (noReservations) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }
-func (noReservations) Godel(string, string) bool                 { return false }
+func (noReservations) Origin(string, string) podinfo.Origin      { return podinfo.Origin{} }
 
 type noPreemptors struct{}
 

@@ -46,7 +46,7 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 	case asked.inFlight:
 		v.skipped = true
 	default:
-		v.patch = bindingPatch(&binding, &found, found.pod.Matching(asked.hold, a.o.Reservations.Godel))
+		v.patch = bindingPatch(&binding, &found, found.pod.Matching(asked.hold, a.o.Reservations.Origin))
 	}
 	return v, nil
 }

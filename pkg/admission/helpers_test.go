@@ -244,7 +244,7 @@ func (w *world) Pod(_, name string) (*podinfo.Info, bool) {
 
 // Candidates and Godel implement admission.Reservations.
 func (w *world) Candidates(*podinfo.Info) []ledger.HoldRef { return w.holds }
-func (w *world) Godel(string, string) bool                 { return true }
+func (w *world) Origin(string, string) podinfo.Origin      { return podinfo.Origin{Godel: true} }
 
 // The rest implements admission.Metrics.
 func (w *world) ObserveRequest(string, int, time.Duration) {}

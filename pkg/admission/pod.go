@@ -66,7 +66,7 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 	} else {
 		asked.hold, v.refusal = a.claim(ctx, &asked)
 	}
-	v.patch.annotate(pod.Annotations, info.Matching(asked.hold, a.o.Reservations.Godel))
+	v.patch.annotate(pod.Annotations, info.Matching(asked.hold, a.o.Reservations.Origin))
 	return v, nil
 }
 

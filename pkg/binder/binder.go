@@ -24,9 +24,8 @@ type Pods interface {
 type Reservations interface {
 	// Candidates returns the holds a pod may use, the preferred ones first.
 	Candidates(pod *podinfo.Info) []ledger.HoldRef
-	// Godel reports whether the users of a reservation expect the annotation of
-	// the Gödel scheduler on its consumers.
-	Godel(namespace, name string) bool
+	// Origin is what pods bound with a reservation are told of it.
+	Origin(namespace, name string) podinfo.Origin
 }
 
 // Options configures a Binder.

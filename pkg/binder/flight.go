@@ -48,7 +48,7 @@ func (b *Binder) bind(f *flight) error {
 		return f.fail(InFlight, nil)
 	default:
 		b.o.Preemptors.Withdraw(f.pod.UID)
-		f.annotations = info.Matching(grant.Hold, b.o.Reservations.Godel)
+		f.annotations = info.Matching(grant.Hold, b.o.Reservations.Origin)
 		return b.send(f)
 	}
 }

@@ -12,7 +12,7 @@ import (
 type noReservations struct{}
 
 func (noReservations) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }
-func (noReservations) Godel(string, string) bool                 { return false }
+func (noReservations) Origin(string, string) podinfo.Origin      { return podinfo.Origin{} }
 
 // Preemptors remembers the pods that fit a node only if preemptible holds ended,
 // as far as filter calls could tell. The binds of those that were allowed to, and

@@ -18,10 +18,13 @@ import (
 type offers struct {
 	holds []ledger.HoldRef
 	godel bool
+	uid   types.UID
 }
 
 func (o offers) Candidates(*podinfo.Info) []ledger.HoldRef { return o.holds }
-func (o offers) Godel(_, name string) bool                 { return o.godel && name == "r" }
+func (o offers) Origin(_, name string) podinfo.Origin {
+	return podinfo.Origin{Godel: o.godel && name == "r", UID: o.uid}
+}
 
 var roomRef = ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}
 
@@ -51,6 +54,7 @@ func TestBindWithHolds(t *testing.T) {
 		"not on its node":   {"b", offers{holds: []ledger.HoldRef{roomRef}}, nil, honest, Bound, nil, 1},
 		"the bind fails":    {"a", offers{holds: []ledger.HoldRef{roomRef}}, nil, reply{err: errForbidden}, Failed, map[string]string{ours: "ns/r/s"}, 1},
 		"a Gödel pod":       {"a", offers{holds: []ledger.HoldRef{roomRef}}, annotated("godel.bytedance.com/reservation-index", "i"), honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
+		"an object":         {"a", offers{holds: []ledger.HoldRef{roomRef}, uid: "7"}, nil, honest, Bound, map[string]string{ours: "ns/r/s", ours + "-uid": "7"}, 0},
 		"Gödel reservation": {"a", offers{holds: []ledger.HoldRef{roomRef}, godel: true}, nil, honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
 		"a copied pod":      {"b", offers{}, annotated(ours, "ns/old/s"), honest, Bound, map[string]string{ours: ""}, 1},
 	}

@@ -103,8 +103,7 @@ func (l *Ledger) bound(c *claim) {
 func (l *Ledger) endHoldsOfBound(c *claim) {
 	used := c.hold
 	if used != nil {
-		ref := used.Ref
-		c.boundBy = &ref
+		c.boundBy = &bond{used.Ref, used.UID}
 		l.settle(used, c)
 	}
 	if len(l.holdsByPod) == 0 {

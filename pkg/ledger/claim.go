@@ -18,10 +18,17 @@ type claim struct {
 	scheduler string
 	expiry    deadline // in deadlines only while Reserved
 	hold      *hold    // what the pod uses, or nil
-	boundBy   *HoldRef // what the pod was bound with, even where that is gone or not seen yet
+	boundBy   *bond    // what the pod was bound with, even where that is gone or not seen yet
 	version   uint64   // newest resourceVersion observed of the pod, 0 if none
 
 	prev, next *claim // the node's claims
+}
+
+// bond is what a pod was bound with: a hold, and the UID of its reservation,
+// empty where it is not known.
+type bond struct {
+	ref HoldRef
+	uid types.UID
 }
 
 // lookup finds the claim of a pod: by UID, else by name where the claim was made

@@ -108,8 +108,8 @@
 //     kubelet would reject the pod. Cordoning the node does not matter.
 //   - A renewal only ever puts a deadline off; no deadline is the latest of all.
 //   - A claim that uses a hold outlives the hold's end: it has a deadline of its own.
-//   - The name of a hold is its identity: a reservation made anew under an old name
-//     must not be observed before the pods bound with the old one are gone.
+//   - A pod that was bound with a reservation does not use another one of that
+//     name. Where one of the two does not tell its UID, the name is the identity.
 //   - Binding never expires: only the API server knows how it ended.
 //   - A Bound claim goes only by an observation.
 //   - A short memory of deleted UIDs refuses decisions for pods that are gone.

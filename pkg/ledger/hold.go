@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -40,7 +42,11 @@ const (
 // use, of every resource, the larger of what the hold keeps and what its pods
 // ask for.
 type Hold struct {
-	Ref  HoldRef
+	Ref HoldRef
+	// UID is that of the reservation's object; empty where there was none yet. It
+	// tells the hold from one of an earlier reservation of the name. Views and
+	// events do not have it.
+	UID  types.UID
 	Node string
 	// Request is the room kept. The ledger keeps the pointer, so it must not be
 	// changed afterwards.
@@ -74,6 +80,10 @@ func (h *hold) isFor(pod PodRef) bool {
 	return h.Pod.Name == pod.Name && h.Pod.Namespace == pod.Namespace && h.Ref.Namespace == pod.Namespace &&
 		(h.Pod.UID == "" || pod.UID == "" || h.Pod.UID == pod.UID)
 }
+
+// isOf reports whether the hold can be one of the reservation of a UID: it is
+// not only where both are known and differ.
+func (h *hold) isOf(uid types.UID) bool { return h.UID == "" || uid == "" || h.UID == uid }
 
 // binding reports whether a bind is in flight that uses the hold.
 func (h *hold) binding() bool {

@@ -160,7 +160,7 @@ func (l *Ledger) linkEarlier(h *hold) {
 	}
 	var users []*claim
 	for c := l.nodes[h.node].claims; c != nil; c = c.next {
-		named := c.boundBy != nil && *c.boundBy == h.Ref
+		named := c.boundBy != nil && c.boundBy.ref == h.Ref && h.isOf(c.boundBy.uid)
 		if c.hold == nil && (named || c == own) && l.mayHaveUsed(h, c.pod) {
 			users = append(users, c)
 		}

@@ -64,6 +64,7 @@ func (l *Ledger) holdViews() []HoldView {
 
 func (h *hold) view() HoldView {
 	view := HoldView{Hold: h.Hold, Rest: h.rest}
+	view.UID = ""
 	for _, c := range h.consumers {
 		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})
 	}

@@ -105,8 +105,7 @@ func (l *Ledger) observeNew(o *PodObservation) {
 func (l *Ledger) link(c *claim, i int32, o *PodObservation) {
 	c.hold, c.boundBy = nil, nil
 	if o.Hold != (HoldRef{}) {
-		ref := o.Hold
-		c.boundBy = &ref
+		c.boundBy = &bond{o.Hold, o.HoldUID}
 	}
 	if len(l.holds) > 0 {
 		c.hold = l.usedHold(i, o)
@@ -115,7 +114,7 @@ func (l *Ledger) link(c *claim, i int32, o *PodObservation) {
 
 // usedHold finds the hold a pod observed bound on a node was bound with: the one
 // it names, or the first kept for it alone. Whether it fits is not asked any
-// more.
+// more. A reservation made anew under the name was not what the pod used.
 func (l *Ledger) usedHold(i int32, o *PodObservation) *hold {
 	var own *hold
 	for _, h := range l.holdsByPod[o.Pod.key()] {
@@ -124,7 +123,11 @@ func (l *Ledger) usedHold(i int32, o *PodObservation) *hold {
 			break
 		}
 	}
-	for _, h := range []*hold{l.holds[o.Hold], own} {
+	named := l.holds[o.Hold]
+	if named != nil && !named.isOf(o.HoldUID) {
+		named = nil
+	}
+	for _, h := range []*hold{named, own} {
 		if h != nil && h.node == i && l.mayHaveUsed(h, o.Pod) {
 			return h
 		}

@@ -172,6 +172,8 @@ type PodObservation struct {
 	Priority  int32
 	// Hold is what the pod says it was bound with, or empty.
 	Hold HoldRef
+	// HoldUID is the UID of the reservation that hold was of, or empty.
+	HoldUID types.UID
 	// ResourceVersion orders observations of the same pod; 0 means unknown.
 	ResourceVersion uint64
 }

@@ -106,5 +106,6 @@ func (i *Info) Observation() ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler,
 		Priority: i.Priority, ResourceVersion: i.ResourceVersion, Hold: i.Matched(),
+		HoldUID: i.MatchedUID(),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -38,6 +39,8 @@ type Marks struct {
 	Godel bool
 	// Matched is the hold the pod was bound with, of the pod's own namespace.
 	Matched ledger.HoldRef
+	// MatchedUID is the UID of the reservation that hold was of, or empty.
+	MatchedUID types.UID
 }
 
 // ReadMarks reads the annotations of an object of the namespace; nil means that
@@ -65,7 +68,7 @@ func ReadMarks(namespace string, annotations map[string]string) *Marks {
 		}
 	}
 	if ref, ok := ParseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
-		m.Matched = ref
+		m.Matched, m.MatchedUID = ref, types.UID(annotations[v1alpha1.MatchedReservationUIDAnnotation])
 	}
 	if m == (Marks{}) {
 		return nil
@@ -128,12 +131,28 @@ func (i *Info) Matched() ledger.HoldRef {
 	return i.Marks.Matched
 }
 
+// MatchedUID returns the UID of the reservation of that hold, or "".
+func (i *Info) MatchedUID() types.UID {
+	if i.Marks == nil {
+		return ""
+	}
+	return i.Marks.MatchedUID
+}
+
+// Origin is what pods are told of the reservation they are bound with.
+type Origin struct {
+	// UID is that of its object; empty where there is none yet, or it is not known.
+	UID types.UID
+	// Godel: its users expect the annotation of the Gödel scheduler.
+	Godel bool
+}
+
 // Matching returns the annotations that tell which hold the pod is bound with; an
 // empty hold means none. They are written with the binding. A pod that was
 // created with such an annotation, as a copy of another one, and uses no hold
-// loses its value: after a restart it would be taken for true. godel reports
-// whether the users of a reservation expect the annotation of the Gödel scheduler.
-func (i *Info) Matching(hold ledger.HoldRef, godel func(namespace, name string) bool) map[string]string {
+// loses its value: after a restart it would be taken for true. origin tells of
+// the reservation of a name.
+func (i *Info) Matching(hold ledger.HoldRef, origin func(namespace, name string) Origin) map[string]string {
 	if hold == (ledger.HoldRef{}) {
 		if i.Matched() == (ledger.HoldRef{}) {
 			return nil
@@ -141,7 +160,11 @@ func (i *Info) Matching(hold ledger.HoldRef, godel func(namespace, name string) 
 		return map[string]string{v1alpha1.MatchedReservationAnnotation: ""}
 	}
 	annotations := map[string]string{v1alpha1.MatchedReservationAnnotation: hold.String()}
-	if (i.Marks != nil && i.Marks.Godel) || godel(hold.Namespace, hold.Name) {
+	from := origin(hold.Namespace, hold.Name)
+	if from.UID != "" || i.MatchedUID() != "" {
+		annotations[v1alpha1.MatchedReservationUIDAnnotation] = string(from.UID)
+	}
+	if (i.Marks != nil && i.Marks.Godel) || from.Godel {
 		annotations[v1alpha1.GodelMatchedReservationAnnotation] = hold.Namespace + "/" + hold.Name + "-placeholder"
 	}
 	return annotations

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -31,7 +32,11 @@ func TestMarks(t *testing.T) {
 			map[string]string{"globalreserve.io/reservation-ttl": "1m", "godel.bytedance.com/reservation-ttl": "90"},
 			&podinfo.Marks{TTL: "1m", Godel: true},
 		},
-		"matched":                      {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}}},
+		"matched": {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}}},
+		"matched with an object": {
+			map[string]string{"globalreserve.io/matched-reservation": "ns/r/s", "globalreserve.io/matched-reservation-uid": "7"},
+			&podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}, MatchedUID: "7"},
+		},
 		"matched in another namespace": {map[string]string{"globalreserve.io/matched-reservation": "other/r/s"}, nil},
 		"matched with nothing":         {map[string]string{"globalreserve.io/matched-reservation": ""}, nil},
 		"matched with two parts":       {map[string]string{"globalreserve.io/matched-reservation": "ns/r"}, nil},
@@ -49,6 +54,8 @@ func TestMarks(t *testing.T) {
 			}
 			assert.Equal(t, tt.want.Index, info.Index())
 			assert.Equal(t, tt.want.Matched, info.Matched())
+			assert.Equal(t, tt.want.MatchedUID, info.MatchedUID())
+			assert.Equal(t, tt.want.MatchedUID, info.Observation().HoldUID)
 		})
 	}
 }
@@ -127,12 +134,21 @@ func TestMatching(t *testing.T) {
 		marks *podinfo.Marks
 		hold  ledger.HoldRef
 		godel bool
+		uid   types.UID
 		want  map[string]string
 	}{
 		"nothing":             {},
 		"copied from a pod":   {marks: copied, want: map[string]string{v1alpha1.MatchedReservationAnnotation: ""}},
 		"hold":                {hold: hold, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
 		"hold, copied before": {marks: copied, hold: hold, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
+		"hold of an object": {hold: hold, uid: "7", want: map[string]string{
+			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "7",
+		}},
+		"hold without an object, copied before": {
+			hold: hold, marks: &podinfo.Marks{Matched: copied.Matched, MatchedUID: "6"}, want: map[string]string{
+				v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "",
+			},
+		},
 		"hold, users of Gödel": {hold: hold, godel: true, want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
 		}},
@@ -143,7 +159,9 @@ func TestMatching(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			info := &podinfo.Info{Marks: tc.marks}
-			assert.Equal(t, tc.want, info.Matching(tc.hold, func(string, string) bool { return tc.godel }))
+			assert.Equal(t, tc.want, info.Matching(tc.hold, func(string, string) podinfo.Origin {
+				return podinfo.Origin{UID: tc.uid, Godel: tc.godel}
+			}))
 		})
 	}
 }

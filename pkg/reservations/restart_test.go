@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -32,6 +34,12 @@ func TestRestart(t *testing.T) {
 		rsv := madeBy(group(time.Minute), convert.MadeByReserve)
 		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
 		rsv.Spec.Slots[1] = slot("b", "n2", 2000)
+		return rsv
+	}
+	forAll := func(uid types.UID, policy v1alpha1.AllocatePolicy) *v1alpha1.Reservation {
+		rsv := newReservation("r", time.Minute, slot("a", "n1", 1000))
+		rsv.UID, rsv.Spec.AllocatePolicy = uid, policy
+		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 		return rsv
 	}
 	cases := map[string]struct {
@@ -62,6 +70,32 @@ func TestRestart(t *testing.T) {
 				bound(w, "q", "n1", 500, slotRef("r", "a"))
 			},
 			want: "Succeeded Succeeded n1 2/2 a@n1=Consumed:q b@n1=Consumed:p",
+		},
+		"made anew while a pod of the first one runs": {
+			before: func(w *world) {
+				w.create(forAll("1", v1alpha1.AllocateOnce))
+				w.bind("p", "n1", 1000, slotRef("r", "a"))
+				require.Equal(w.t, "Succeeded Succeeded n1 1/1 a@n1=Consumed:p", w.shown("r"))
+				w.delete("r")
+				w.create(forAll("2", v1alpha1.AllocateOnce))
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"made anew while a pod shares the first one": {
+			before: func(w *world) {
+				w.create(forAll("1", v1alpha1.AllocateAligned))
+				w.bind("p", "n1", 500, slotRef("r", "a"))
+				w.delete("r")
+				w.create(forAll("2", v1alpha1.AllocateAligned))
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+		},
+		"shared by a pod": {
+			before: func(w *world) {
+				w.create(forAll("1", v1alpha1.AllocateAligned))
+				w.bind("p", "n1", 500, slotRef("r", "a"))
+			},
+			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p", held: []string{"a@n1"},
 		},
 		"a pod that is on another node used nothing": {
 			before:  func(w *world) { w.create(group(time.Minute)) },

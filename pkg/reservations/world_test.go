@@ -126,7 +126,9 @@ func (w *world) tellLedger() {
 	}
 	for _, p := range w.pods {
 		if p.Node != "" {
-			w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Hold: p.Matched(), ResourceVersion: 1})
+			o := p.Observation()
+			o.ResourceVersion = 1
+			w.ledger.ObservePod(o)
 		}
 	}
 }
@@ -210,7 +212,8 @@ func (w *world) bindPod(p ledger.Placement) bool {
 	}
 	info := &podinfo.Info{Ref: p.Pod, Node: p.Node, Request: p.Request, Priority: p.Priority}
 	if grant.Hold.Name != "" {
-		info.Marks = &podinfo.Marks{Matched: grant.Hold}
+		origin := w.matcher.Origin(grant.Hold.Namespace, grant.Hold.Name)
+		info.Marks = &podinfo.Marks{Matched: grant.Hold, MatchedUID: origin.UID}
 	}
 	w.mu.Lock()
 	w.pods[p.Pod.String()] = info

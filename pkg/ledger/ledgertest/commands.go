@@ -134,12 +134,13 @@ func (r *transcript) bindFailed(c *words, _ []*words) []string {
 	return yesNo(r.ledger.BindFailed(podRef(c.word(1)), c.word(2)), "given back", "no such bind")
 }
 
-// observe pod node cpu=1000 version=3 by=scheduler hold=r/x
+// observe pod node cpu=1000 version=3 by=scheduler hold=r/x hold-uid=1
 func (r *transcript) observe(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
 	outcome := r.ledger.ObservePod(ledger.PodObservation{
 		Pod: p.Pod, Node: p.Node, Request: c.request(r.ledger.Table(), true), Scheduler: p.Scheduler,
 		Priority: p.Priority, ResourceVersion: uint64(c.number("version")), Hold: holdRef(c.value("hold")),
+		HoldUID: types.UID(c.value("hold-uid")),
 	})
 	names := map[ledger.Observed]string{
 		ledger.ObservedNothing: "nothing new", ledger.ObservedNew: "new", ledger.ObservedConfirmed: "confirmed",

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -54,10 +56,10 @@ func (r *transcript) removePodHolding(c *words, _ []*words) []string {
 }
 
 // hold reads "r/x node cpu=1 policy=Aligned priority=1 preemptible pod=a@1 ttl=10s
-// by=scheduler"; the policy is Once unless given.
+// by=scheduler uid=1"; the policy is Once unless given.
 func (w *words) hold(r *transcript, first int, observed bool) ledger.Hold {
 	h := ledger.Hold{
-		Ref: holdRef(w.word(first)), Node: w.word(first + 1), Request: w.request(r.ledger.Table(), observed),
+		Ref: holdRef(w.word(first)), UID: types.UID(w.value("uid")), Node: w.word(first + 1), Request: w.request(r.ledger.Table(), observed),
 		Policy: ledger.Once, Scheduler: w.value("by"), Priority: int32(w.number("priority")),
 		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r),
 	}

@@ -222,7 +222,7 @@ func (w *World) PodObservation(t *rapid.T) ledger.PodObservation {
 		ResourceVersion: w.Version(t),
 	}
 	if pick(t, "bound with a hold", 4) == 3 {
-		o.Hold = w.HoldRef(t)
+		o.Hold, o.HoldUID = w.HoldRef(t), oneOf(t, "reservation", reservationUIDs)
 	}
 	return o
 }

@@ -17,6 +17,8 @@ var (
 	reservationNames = []string{"r1", "r2", "r3"}
 	slotNames        = []string{"x", "y", "z"}
 	policies         = []ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}
+	// reservationUIDs are of reservations that may have the same name.
+	reservationUIDs = []types.UID{"", "1", "1", "2"}
 )
 
 // HoldRef draws the name of a hold; now and then in a namespace without pods.
@@ -52,6 +54,7 @@ func (w *World) Hold(t *rapid.T, observed bool) ledger.Hold {
 		Scheduler: oneOf(t, "scheduler", schedulers),
 		Priority:  int32(pick(t, "priority", 3)),
 		Deadline:  w.Deadline(t),
+		UID:       oneOf(t, "reservation", reservationUIDs),
 	}
 	// The slots of a reservation are mostly alike in this.
 	h.Preemptible = (h.Ref.Name != "r1") != (pick(t, "odd", 16) == 15)

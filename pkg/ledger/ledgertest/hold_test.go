@@ -180,6 +180,7 @@ func observeUser(t *rapid.T, p *Pair, w *World) {
 	at := user(t, p, w)
 	o := w.PodObservation(t)
 	o.Pod, o.Node, o.Hold = at.Pod, at.Node, at.Holds[len(at.Holds)-1]
+	o.HoldUID = oneOf(t, "reservation", reservationUIDs)
 	if o.Pod.UID == "" {
 		o.Pod = w.ExistingPodNamed(t, o.Pod.Name)
 	}

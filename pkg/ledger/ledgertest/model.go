@@ -50,6 +50,7 @@ type modelClaim struct {
 	version   uint64
 	uses      ledger.HoldRef // as long as there is such a hold
 	boundWith ledger.HoldRef // what the pod was bound with, should that hold be found later
+	boundUID  types.UID      // of the reservation that was of, if known
 }
 
 type modelHold struct {

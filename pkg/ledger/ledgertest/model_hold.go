@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -132,7 +134,7 @@ func (m *Model) waited(ref ledger.HoldRef) {
 func (m *Model) bound(c *modelClaim) {
 	used := m.hold(c.uses)
 	if used != nil {
-		c.boundWith = used.Ref
+		c.boundWith, c.boundUID = used.Ref, used.UID
 		if used.Policy == ledger.Once {
 			m.end(used, ledger.HoldConsumed, c.pod)
 		} else {
@@ -236,7 +238,8 @@ func (m *Model) ObserveHold(spec ledger.Hold) bool {
 	}
 	for _, c := range m.claims {
 		allowed := h.Ref.Namespace == c.pod.Namespace && (h.Pod.Name == "" || h.isFor(c.pod))
-		if c.node == h.Node && c.uses == (ledger.HoldRef{}) && allowed && (c.boundWith == h.Ref || c == own) {
+		named := c.boundWith == h.Ref && !another(h.UID, c.boundUID)
+		if c.node == h.Node && c.uses == (ledger.HoldRef{}) && allowed && (named || c == own) {
 			claims = append(claims, c)
 		}
 	}
@@ -262,6 +265,9 @@ func (m *Model) ObserveHold(spec ledger.Hold) bool {
 	}
 	return true
 }
+
+// another reports whether two reservations are known not to be the same.
+func another(a, b types.UID) bool { return a != "" && b != "" && a != b }
 
 func (m *Model) setDeadline(h *modelHold, at time.Time) {
 	if h.Deadline.Equal(at) {
@@ -379,11 +385,18 @@ func (m *Model) AppendPreemptingFit(dst []ledger.Verdict, p *ledger.Placement, n
 	return dst
 }
 
+// shown is a hold without what is for the ledger alone.
+func (h *modelHold) shown() ledger.Hold {
+	shown := h.Hold
+	shown.UID = ""
+	return shown
+}
+
 // HoldViews returns all holds as readers of the ledger see them.
 func (m *Model) HoldViews() []ledger.HoldView {
 	views := []ledger.HoldView{}
 	for _, h := range m.holds {
-		view := ledger.HoldView{Hold: h.Hold, Rest: h.Request}
+		view := ledger.HoldView{Hold: h.shown(), Rest: h.Request}
 		for _, c := range m.users(h.Ref) {
 			view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.pod, State: c.state})
 			view.Rest = &resources.Request{}

@@ -51,7 +51,7 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 		c = m.add(modelClaim{
 			pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler,
 			priority: o.Priority, request: o.Request, version: o.ResourceVersion,
-			boundWith: o.Hold,
+			boundWith: o.Hold, boundUID: o.HoldUID,
 		}, false)
 		m.link(c, &o)
 		m.tell(ledger.ClaimBound, c)
@@ -68,7 +68,7 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	c.setState(ledger.Bound)
 	switch {
 	case from != o.Node:
-		c.boundWith = o.Hold
+		c.boundWith, c.boundUID = o.Hold, o.HoldUID
 		m.link(c, &o)
 		m.tell(ledger.ClaimMoved, c)
 		m.Events[len(m.Events)-1].MovedFrom = from
@@ -91,6 +91,9 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 func (m *Model) link(c *modelClaim, o *ledger.PodObservation) {
 	c.uses = ledger.HoldRef{}
 	named, own := m.hold(o.Hold), (*modelHold)(nil)
+	if named != nil && another(named.UID, o.HoldUID) {
+		named = nil
+	}
 	for _, h := range m.holds {
 		if own == nil && h.isFor(o.Pod) {
 			own = h

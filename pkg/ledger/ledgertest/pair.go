@@ -232,7 +232,7 @@ func (p *Pair) askHolds(at *ledger.Placement) {
 	own := p.Model.holdFor(at.Pod)
 	p.differ("has a hold of its own", ok, own != nil)
 	if own != nil {
-		p.differ("hold of its own", got.Hold, own.Hold)
+		p.differ("hold of its own", got.Hold, own.shown())
 	}
 	var usable []ledger.UsableHold
 	for _, h := range p.Model.usable(at) {

@@ -126,8 +126,8 @@ func holds(t *resources.Table, rsv *v1alpha1.Reservation, count countRoom) ([]le
 			return nil, fmt.Errorf("slot %s: %w", slot.Name, err)
 		}
 		h := ledger.Hold{
-			Ref:  ledger.HoldRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: slot.Name},
-			Node: slot.NodeName, Request: &req,
+			Ref: ledger.HoldRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: slot.Name},
+			UID: rsv.UID, Node: slot.NodeName, Request: &req,
 			Policy:    ledger.AllocatePolicy(cmp.Or(rsv.Spec.AllocatePolicy, v1alpha1.AllocateOnce)),
 			Scheduler: rsv.Spec.SchedulerName, Priority: priority, Preemptible: rsv.Spec.Preemptible,
 			Deadline: deadline,

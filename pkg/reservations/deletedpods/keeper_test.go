@@ -233,7 +233,7 @@ func TestKept(t *testing.T) {
 		held, _ := w.ledger.Holds()
 		assert.True(t, back[0].Request.Equal(held[0].Request), "the object says what is held")
 		assert.Equal(t, back[0].Ref, held[0].Ref)
-		assert.True(t, w.matcher.Godel("ns", "p"))
+		assert.True(t, w.matcher.Origin("ns", "p").Godel)
 		assert.WithinDuration(t, time.Now().Add(90*time.Second), held[0].Deadline, time.Second)
 		assert.Empty(t, w.events())
 		assert.Empty(t, w.tasks)

@@ -18,6 +18,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -46,6 +47,7 @@ type namespace struct {
 // entry is one reservation that pods may match. It is not changed once made.
 type entry struct {
 	name       string
+	uid        types.UID
 	created    metav1.Time
 	index      string
 	controller podinfo.Controller
@@ -104,16 +106,21 @@ func (m *Matcher) Candidates(pod *podinfo.Info) []ledger.HoldRef {
 	return found.holds
 }
 
-// Godel reports whether a reservation was asked for in the words of the Gödel
-// scheduler, whose users expect its annotation on the consumers.
-func (m *Matcher) Godel(namespace, name string) bool {
+// Origin tells of a reservation that pods may match: which object it is, and
+// whether it was asked for in the words of the Gödel scheduler, whose users
+// expect its annotation on the consumers.
+func (m *Matcher) Origin(namespace, name string) podinfo.Origin {
 	if m.count.Load() == 0 {
-		return false
+		return podinfo.Origin{}
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	ns := m.namespaces[namespace]
-	return ns != nil && ns.byName[name] != nil && ns.byName[name].godel
+	if ns == nil || ns.byName[name] == nil {
+		return podinfo.Origin{}
+	}
+	e := ns.byName[name]
+	return podinfo.Origin{UID: e.uid, Godel: e.godel}
 }
 
 // candidates collects holds, and shares those of an only reservation.
@@ -141,7 +148,7 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 	if consumers == nil || rsv.Status.Phase.IsFinal() || rsv.DeletionTimestamp != nil {
 		return nil, nil
 	}
-	e := &entry{name: rsv.Name, created: rsv.CreationTimestamp, index: consumers.Index}
+	e := &entry{name: rsv.Name, uid: rsv.UID, created: rsv.CreationTimestamp, index: consumers.Index}
 	if marks := podinfo.ReadMarks(rsv.Namespace, rsv.Annotations); marks != nil {
 		e.godel = marks.Godel
 	}

@@ -171,16 +171,17 @@ func TestSelectorThatIsNone(t *testing.T) {
 	assert.Empty(t, m.Candidates(pod))
 }
 
-func TestGodel(t *testing.T) {
+func TestOrigin(t *testing.T) {
 	var m matcher.Matcher
 	annotated := func(r *v1alpha1.Reservation) {
 		r.Annotations = map[string]string{v1alpha1.GodelReservationAnnotation: "true"}
+		r.UID = "7"
 	}
 	require.NoError(t, m.Set(newReservation("plain", byIndex("i"))))
 	require.NoError(t, m.Set(newReservation("godel", both(byIndex("i"), annotated))))
-	assert.True(t, m.Godel("ns", "godel"))
-	assert.False(t, m.Godel("ns", "plain"))
-	assert.False(t, m.Godel("other", "godel"))
+	assert.Equal(t, podinfo.Origin{UID: "7", Godel: true}, m.Origin("ns", "godel"))
+	assert.Equal(t, podinfo.Origin{}, m.Origin("ns", "plain"))
+	assert.Equal(t, podinfo.Origin{}, m.Origin("other", "godel"))
 }
 
 func BenchmarkCandidates(b *testing.B) {

@@ -17,6 +17,10 @@ const (
 	// MatchedReservationAnnotation is written to a pod that was given reserved room, with its
 	// binding: namespace/name/slot.
 	MatchedReservationAnnotation = "globalreserve.io/matched-reservation"
+
+	// MatchedReservationUIDAnnotation is written beside it where the Reservation had an object then:
+	// its metadata.uid, which tells it from a later one of the same name.
+	MatchedReservationUIDAnnotation = "globalreserve.io/matched-reservation-uid"
 )
 
 // The annotations of pods that claim devices.
