@@ -158,6 +158,11 @@ func (w *Wakeups) dispatch(ctx context.Context) {
 		if r == nil || w.limiter.Wait(ctx) != nil {
 			return // stopping
 		}
+		if w.InProcess {
+			w.wake(ctx, r, what, why) // in order; it takes no time
+			<-slots
+			continue
+		}
 		w.done.Go(func() {
 			defer func() { <-slots }()
 			w.wake(ctx, r, what, why)
@@ -171,7 +176,9 @@ func (w *Wakeups) next(ctx context.Context) (*refusal, news, reason) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
+		w.looking.Lock()
 		r, what, due := w.refused.take(time.Now())
+		w.looking.Unlock()
 		if r == nil {
 			var timeout <-chan time.Time
 			if !due.IsZero() {

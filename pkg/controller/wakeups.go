@@ -118,6 +118,10 @@ type Wakeups struct {
 	resumedAt uint64     // with this revision, or a newer one
 	kick      chan struct{}
 
+	// looking is held during a look at all refusals, so that of those it finds news
+	// for the one of the highest priority is taken first.
+	looking sync.Mutex
+
 	// Of the loop alone:
 	history   freed // what refusals on their way here may not know of
 	fresh     freed // what no refusal was looked at for yet
@@ -313,10 +317,12 @@ func (w *Wakeups) readNew(seen uint64) uint64 {
 // with the refusals, so the loop rests afterwards.
 func (w *Wakeups) lookAtAll() {
 	began := time.Now()
+	w.looking.Lock()
 	w.all = w.refused.appendAll(w.all[:0])
 	for _, r := range w.all {
 		w.look(r, &w.fresh)
 	}
+	w.looking.Unlock()
 	clear(w.all)
 	w.fresh.clear()
 	w.history.prune(began.Add(-raceWindow))

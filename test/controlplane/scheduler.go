@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -22,10 +23,28 @@ const (
 // belongs to it: the kubeconfig and the client limits unless the configuration gives them, and
 // leader election off.
 func (c *ControlPlane) StartScheduler(ctx context.Context, name string, config []byte) error {
+	return c.RunScheduler(ctx, SchedulerOptions{Name: name, Config: config})
+}
+
+// SchedulerOptions says how to run a scheduler with kube-scheduler's command line.
+type SchedulerOptions struct {
+	// Name is the name of the part.
+	Name string
+	// Config is as for StartScheduler.
+	Config []byte
+	// Path is the binary. Default: the kube-scheduler of the control plane.
+	Path string
+	// Kubeconfig says who the scheduler is. Default: kube-scheduler's own user.
+	Kubeconfig string
+}
+
+// RunScheduler starts a scheduler; see StartScheduler.
+func (c *ControlPlane) RunScheduler(ctx context.Context, o SchedulerOptions) error {
+	name := o.Name
 	if err := c.usable(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	completed, err := c.schedulerConfig(name, config)
+	completed, err := c.schedulerConfig(&o)
 	if err != nil {
 		return fmt.Errorf("configuration of scheduler %q: %w", name, err)
 	}
@@ -39,25 +58,28 @@ func (c *ControlPlane) StartScheduler(ctx context.Context, name string, config [
 	}
 	args = append(append(args, "--config="+path), c.commonArgs()...)
 	_, err = c.startPart(ctx, ProcessOptions{
-		Name: name, Path: filepath.Join(c.bin, "kube-scheduler"), Args: args,
+		Name: name, Path: cmp.Or(o.Path, filepath.Join(c.bin, "kube-scheduler")), Args: args,
 		Ready: c.secureReady(url + "/readyz"),
 	}, url)
 	return err
 }
 
-func (c *ControlPlane) schedulerConfig(name string, given []byte) ([]byte, error) {
+func (c *ControlPlane) schedulerConfig(o *SchedulerOptions) ([]byte, error) {
 	config := map[string]any{}
-	if err := yaml.Unmarshal(given, &config); err != nil {
+	if err := yaml.Unmarshal(o.Config, &config); err != nil {
 		return nil, err
 	}
 	if len(config) == 0 {
 		config["apiVersion"] = "kubescheduler.config.k8s.io/v1"
 		config["kind"] = "KubeSchedulerConfiguration"
-		config["profiles"] = []any{map[string]any{"schedulerName": name}}
+		config["profiles"] = []any{map[string]any{"schedulerName": o.Name}}
 	}
-	kubeconfig, err := c.Kubeconfig(schedulerUser)
-	if err != nil {
-		return nil, err
+	kubeconfig := o.Kubeconfig
+	if kubeconfig == "" {
+		var err error
+		if kubeconfig, err = c.Kubeconfig(schedulerUser); err != nil {
+			return nil, err
+		}
 	}
 	connection, err := section(config, "clientConnection")
 	if err != nil {

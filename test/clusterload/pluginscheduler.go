@@ -1,0 +1,121 @@
+package clusterload
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// PluginSchedulerOptions says how to run bin/globalreserve-scheduler with a configuration of
+// scheduler-config/plugin, as kube-scheduler's own user with the rights of
+// manifests/scheduler/default.
+type PluginSchedulerOptions struct {
+	// Name is the name of the part and the scheduler's own. Default: globalreserve-scheduler.
+	Name string
+	// RemoteURL is the server to reserve from. Empty: the ledger is in the scheduler.
+	RemoteURL string
+	// Args are put into the plugin's args.
+	Args map[string]any
+	// Path is the binary. Default: bin/globalreserve-scheduler.
+	Path string
+	// Kubeconfig says who the scheduler is, and through what it reaches the API server.
+	Kubeconfig string
+	// Change changes the configuration before it is used; nil leaves it.
+	Change func(config map[string]any)
+}
+
+// PluginScheduler is a running globalreserve-scheduler. It ends with its control plane.
+type PluginScheduler struct {
+	*controlplane.Process
+	// URL is where it serves GlobalReserve, in mode local.
+	URL string
+}
+
+// StartPluginScheduler starts a globalreserve-scheduler, and in mode local returns when its ledger
+// is ready to decide.
+func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o PluginSchedulerOptions) (*PluginScheduler, error) {
+	o.Name = cmp.Or(o.Name, "globalreserve-scheduler")
+	root, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	o.Path = cmp.Or(o.Path, filepath.Join(root, "bin", "globalreserve-scheduler"))
+	if _, err := os.Stat(o.Path); err != nil {
+		return nil, fmt.Errorf("there is no globalreserve-scheduler: %w; build it with 'make scheduler'", err)
+	}
+	file, rights := "local.yaml", []string{"base/rbac.yaml", "scheduler/default/rbac-local.yaml"}
+	if o.RemoteURL != "" {
+		file, rights = "remote.yaml", []string{"scheduler/default/rbac-remote.yaml"}
+	}
+	for _, right := range rights {
+		if err := grant(ctx, cp, filepath.Join(root, "manifests", right)); err != nil {
+			return nil, err
+		}
+	}
+	s := &PluginScheduler{}
+	args := map[string]any{"remoteURL": o.RemoteURL}
+	if o.RemoteURL == "" {
+		port, err := cp.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		s.URL = "http://127.0.0.1:" + strconv.Itoa(port)
+		args = map[string]any{"server": map[string]any{"port": port}}
+	}
+	maps.Copy(args, o.Args)
+	config, err := pluginConfig(filepath.Join(root, "scheduler-config", "plugin", file), o.Name, args, o.Change)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of %s: %w", o.Name, err)
+	}
+	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{Name: o.Name, Config: config, Path: o.Path, Kubeconfig: o.Kubeconfig})
+	if err != nil {
+		return nil, err
+	}
+	if s.Process, err = cp.Process(o.Name); err != nil || s.URL == "" {
+		return s, err
+	}
+	return s, s.AwaitReady(ctx)
+}
+
+// AwaitReady returns when the ledger in the scheduler can decide.
+func (s *PluginScheduler) AwaitReady(ctx context.Context) error {
+	ready := controlplane.HTTPReady(s.URL+"/readyz", nil)
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return ready(ctx) == nil, nil
+	})
+}
+
+// pluginConfig returns a file of scheduler-config/plugin for a scheduler of another name, with the
+// given args besides those of the file.
+func pluginConfig(file, name string, args map[string]any, change func(map[string]any)) ([]byte, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	config := map[string]any{}
+	if err := yaml.Unmarshal(content, &config); err != nil {
+		return nil, err
+	}
+	delete(config["clientConnection"].(map[string]any), "kubeconfig")
+	for _, p := range config["profiles"].([]any) {
+		profile := p.(map[string]any)
+		profile["schedulerName"] = name
+		for _, c := range profile["pluginConfig"].([]any) {
+			maps.Copy(c.(map[string]any)["args"].(map[string]any), args)
+		}
+	}
+	if change != nil {
+		change(config)
+	}
+	return yaml.Marshal(config)
+}

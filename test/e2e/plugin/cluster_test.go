@@ -1,0 +1,260 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+)
+
+const (
+	namespace = "default"
+	// scheduler is the name of the scheduler under test.
+	scheduler = "globalreserve-scheduler"
+	// poll is how often a condition is looked at; soon is how long it may take to come true, far
+	// above what it takes on an idle machine.
+	poll = 20 * time.Millisecond
+	soon = 30 * time.Second
+)
+
+// cluster is a control plane with a globalreserve-scheduler, and in mode remote a server.
+type cluster struct {
+	*controlplane.ControlPlane
+	t            *testing.T
+	reservations versioned.Interface
+	watcher      *clusterload.Watcher
+	server       *clusterload.Server // nil in mode local
+	scheduler    *clusterload.PluginScheduler
+	// url is where the ledger is served.
+	url   string
+	nodes []string
+}
+
+// setup says what a cluster is like.
+type setup struct {
+	remote       bool
+	nodes        int
+	cpu          string // of a node
+	scheduler    clusterload.PluginSchedulerOptions
+	controlplane controlplane.Options
+	// proxied puts a FaultProxy between the scheduler and the API server.
+	proxied bool
+}
+
+// eachMode runs a test with the ledger in the scheduler and in a server.
+func eachMode(t *testing.T, s setup, test func(t *testing.T, c *cluster)) {
+	for mode, remote := range map[string]bool{"local": false, "remote": true} {
+		t.Run(mode, func(t *testing.T) {
+			s.remote = remote
+			c, _ := newCluster(t, s)
+			test(t, c)
+		})
+	}
+}
+
+func newCluster(t *testing.T, s setup) (*cluster, *controlplane.FaultProxy) {
+	t.Helper()
+	ctx := t.Context()
+	c := &cluster{ControlPlane: controlplane.StartT(t, s.controlplane), t: t}
+	config, err := c.AdminRESTConfig()
+	require.NoError(t, err)
+	require.NoError(t, crd.Install(ctx, config))
+	config.ContentType, config.QPS = "application/json", -1
+	c.reservations, err = versioned.NewForConfig(config)
+	require.NoError(t, err)
+	c.nodes, err = c.CreateNodes(ctx, s.nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(s.cpu), corev1.ResourceMemory: resource.MustParse("64Gi"),
+		corev1.ResourcePods: resource.MustParse("250"),
+	}})
+	require.NoError(t, err)
+	c.watcher = clusterload.NewWatcher(c.Client())
+	require.NoError(t, c.watcher.Start(ctx))
+	t.Cleanup(c.watcher.Stop)
+	o := s.scheduler
+	o.Name = scheduler
+	if s.remote {
+		c.server, err = clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{})
+		require.NoError(t, err)
+		o.RemoteURL, c.url = c.server.URL, c.server.URL
+	}
+	var proxy *controlplane.FaultProxy
+	if s.proxied {
+		proxy, err = c.StartFaultProxy()
+		require.NoError(t, err)
+		o.Kubeconfig, err = proxy.Kubeconfig("system:kube-scheduler")
+		require.NoError(t, err)
+	}
+	c.scheduler, err = clusterload.StartPluginScheduler(ctx, c.ControlPlane, o)
+	require.NoError(t, err)
+	if !s.remote {
+		c.url = c.scheduler.URL
+	}
+	return c, proxy
+}
+
+// newPod asks for CPU.
+func newPod(name, cpu string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			SchedulerName: scheduler, TerminationGracePeriodSeconds: ptr.To[int64](0),
+			Containers: []corev1.Container{{
+				Name: "c", Image: "registry.invalid/none",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+			}},
+		},
+	}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+func (c *cluster) create(pod *corev1.Pod) *corev1.Pod {
+	c.t.Helper()
+	created, err := c.Client().CoreV1().Pods(namespace).Create(c.t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(c.t, err)
+	return created
+}
+
+func (c *cluster) pod(name string) *corev1.Pod {
+	c.t.Helper()
+	pod, err := c.Client().CoreV1().Pods(namespace).Get(c.t.Context(), name, metav1.GetOptions{})
+	require.NoError(c.t, err)
+	return pod
+}
+
+func (c *cluster) delete(name string) {
+	c.t.Helper()
+	err := c.Client().CoreV1().Pods(namespace).Delete(c.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	if !apierrors.IsNotFound(err) {
+		require.NoError(c.t, err)
+	}
+}
+
+// bound waits until a pod is bound and returns its node.
+func (c *cluster) bound(name string) string {
+	c.t.Helper()
+	var node string
+	require.Eventually(c.t, func() bool {
+		node = c.pod(name).Spec.NodeName
+		return node != ""
+	}, soon, poll, "pod %s is not bound", name)
+	return node
+}
+
+// refused waits until the scheduler has refused a pod for what GlobalReserve said, and returns the
+// message.
+func (c *cluster) refused(name string) string {
+	c.t.Helper()
+	var message string
+	require.Eventually(c.t, func() bool {
+		for _, condition := range c.pod(name).Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+				message = condition.Message
+				return true
+			}
+		}
+		return false
+	}, soon, poll, "pod %s is not refused", name)
+	return message
+}
+
+// send makes one request of the ledger's server and reads the answer.
+func (c *cluster) send(method, path string, body, answer any) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	defer cancel()
+	var reader io.Reader = http.NoBody
+	if body != nil {
+		data, err := json.Marshal(body)
+		require.NoError(c.t, err)
+		reader = bytes.NewReader(data)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, reader)
+	require.NoError(c.t, err)
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(c.t, err)
+	defer response.Body.Close()
+	require.Equal(c.t, http.StatusOK, response.StatusCode, path)
+	require.NoError(c.t, json.NewDecoder(response.Body).Decode(answer))
+}
+
+// reserve has somebody else reserve CPU on a node, for a pod that does not exist.
+func (c *cluster) reserve(name, cpu, node string, ttl time.Duration) *reserver.Request {
+	c.t.Helper()
+	r := &reserver.Request{
+		SchedulerName: "somebody-else", Pods: []*corev1.Pod{newPod(name, cpu)}, Nodes: []string{node},
+		TTLSeconds: int64(ttl / time.Second), Durable: ptr.To(false),
+	}
+	var answer reserver.Answer
+	c.send(http.MethodPost, "/reserve", r, &answer)
+	require.Empty(c.t, answer.Error)
+	return r
+}
+
+func (c *cluster) unreserve(r *reserver.Request) {
+	c.t.Helper()
+	var answer reserver.Answer
+	c.send(http.MethodPost, "/unreserve", &reserver.Request{SchedulerName: r.SchedulerName, Pods: r.Pods}, &answer)
+	require.Empty(c.t, answer.Error)
+}
+
+// claims lists the claims that are not those of bound pods, as namespace/name@node.
+func (c *cluster) claims() []string {
+	c.t.Helper()
+	var answer reserver.ClaimsAnswer
+	c.send(http.MethodGet, "/v1/claims", nil, &answer)
+	claims := []string{}
+	for _, claim := range answer.Claims {
+		if claim.State != "Bound" {
+			claims = append(claims, fmt.Sprintf("%s/%s@%s", claim.Namespace, claim.Pod, claim.Node))
+		}
+	}
+	return claims
+}
+
+// in returns the same cluster for a subtest.
+func (c *cluster) in(t *testing.T) *cluster {
+	inner := *c
+	inner.t = t
+	return &inner
+}
+
+// awaitEmpty waits until nothing is held on a node.
+func (c *cluster) awaitEmpty(node string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		var answer reserver.NodeAnswer
+		c.send(http.MethodGet, "/v1/nodes/"+node, nil, &answer)
+		return len(answer.Claims) == 0
+	}, soon, poll)
+}
+
+func (c *cluster) createPriorities(classes map[string]int32) {
+	c.t.Helper()
+	for name, value := range classes {
+		_, err := c.Client().SchedulingV1().PriorityClasses().Create(c.t.Context(), &schedulingv1.PriorityClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, PreemptionPolicy: ptr.To(corev1.PreemptNever),
+		}, metav1.CreateOptions{})
+		require.NoError(c.t, err)
+	}
+}
