@@ -26,6 +26,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -149,6 +150,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
 		TTL: a.policies.ReservationTTL, Done: a.streams,
 		Store: a.reservations.store(), Durable: a.reservations.Serving, Matcher: a.matcher,
+		Ready: func() string { return a.health.undecided() },
 	})
 	a.api.Register(router)
 	a.health = &health{
@@ -245,6 +247,11 @@ func (a *App) Addr() string { return a.server.listener.Addr().String() }
 // Ledger returns the account, for programs that run the server in their own process.
 func (a *App) Ledger() *ledger.Ledger { return a.ledger }
 
+// Reserver returns the server as a scheduler in the same process uses it, without
+// HTTP. Before the server is ready, and after Stop, its calls fail with a
+// *reserver.UnavailableError; Stop ends its watchers and waits for its other calls.
+func (a *App) Reserver() reserver.Reserver { return a.api }
+
 // WaitReady returns when all nodes, pods and reservations have been read, or ctx ends.
 func (a *App) WaitReady(ctx context.Context) error {
 	if err := a.reservations.WaitForSync(ctx); err != nil {
@@ -255,6 +262,19 @@ func (a *App) WaitReady(ctx context.Context) error {
 	}
 	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods and reservations are in the ledger")
 	return nil
+}
+
+// Wait returns nil when ctx ends, or why the server cannot go on serving, which it
+// does not recover from: stop it then.
+func (a *App) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-a.server.failed:
+		return err
+	case err := <-a.secureFailed():
+		return err
+	}
 }
 
 // Stop ends the server: no new request is taken, binds and other requests under
@@ -303,15 +323,10 @@ func (a *App) run(ctx context.Context) error {
 	if err := a.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	var failure error
 	waiting, stopWaiting := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { _ = a.WaitReady(waiting) }) // an error is the stop itself
-	select {
-	case <-ctx.Done():
-	case failure = <-a.server.failed:
-	case failure = <-a.secureFailed():
-	}
+	failure := a.Wait(ctx)
 	stopWaiting()
 	background.Wait()
 	a.log.Info("stopping: finishing binds under way")

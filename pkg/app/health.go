@@ -53,11 +53,18 @@ func (h *health) waitOpen(ctx context.Context) error {
 	}
 }
 
-// ready returns "" once decisions can be made, else why not.
+// ready returns "" once requests should be sent here, else why not.
 func (h *health) ready() string {
-	switch {
-	case h.stopping.Load():
+	if h.stopping.Load() {
 		return "the server is stopping; ask again in a moment"
+	}
+	return h.undecided()
+}
+
+// undecided returns "" once the account can be decided on, else why not. A
+// stopping server goes on: those who ask have been routed to it already.
+func (h *health) undecided() string {
+	switch {
 	case !h.synced():
 		return "the server has not read all nodes and pods yet; ask again in a moment"
 	case !h.open():
@@ -66,10 +73,6 @@ func (h *health) ready() string {
 		return ""
 	}
 }
-
-// deciding reports whether the account can be decided on. A stopping server goes
-// on: those who ask have been routed to it already.
-func (h *health) deciding() bool { return h.synced() && h.open() }
 
 func (h *health) register(router *httprouter.Router) {
 	alive := func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
@@ -97,22 +100,26 @@ func writeText(w http.ResponseWriter, status int, text string) {
 // and group schedulers read it only from an answer with status 200.
 var errorInBody = map[string]bool{"/filter": true, "/bind": true, "/reserve": true, "/unreserve": true}
 
+// retryAfter is when to ask a server again that is not ready, in seconds.
+const retryAfter = "1"
+
 // gate refuses what needs the account until it is complete.
 func (h *health) gate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.deciding() || exempt(r.URL.Path) {
+		why := h.undecided()
+		if why == "" || exempt(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		why := h.ready()
 		if errorInBody[r.URL.Path] {
 			h.observer.ObserveRequest(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
-			// Empty lists, for clients that read FailedPods before Error.
+			w.Header().Set("Retry-After", retryAfter)
+			// Without a Revision: no ledger has decided. Empty lists, for clients that read FailedPods before Error.
 			httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "FailedPods": []string{}, "Rejections": []string{}})
 			return
 		}
 		h.observer.ObserveRequest("not-ready", http.StatusServiceUnavailable, 0)
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", retryAfter)
 		httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
 	})
 }

@@ -112,6 +112,11 @@ type Claim struct {
 	Reservation string `json:",omitempty"`
 }
 
+// RevisionAnswer is the answer to /v1/revision.
+type RevisionAnswer struct {
+	Revision uint64
+}
+
 // NodesAnswer is the answer to /v1/nodes.
 type NodesAnswer struct {
 	Revision uint64

@@ -18,8 +18,9 @@ type WatchSnapshot struct {
 // WatchClaim is the data of a claim event.
 type WatchClaim struct {
 	Revision uint64
-	// Type is ClaimReserved, ClaimBinding, ClaimBound, ClaimMoved, ClaimResized
-	// or ClaimLinked: Claim is what holds now. After ClaimExpired,
+	// Type is ClaimReserved, ClaimBinding, ClaimBound, ClaimMoved, ClaimResized or
+	// ClaimLinked: Claim is what holds now. So it is after ClaimIdentified, where it
+	// stands for the claim of the same name that had no UID. After ClaimExpired,
 	// ClaimUnreserved, ClaimBindFailed and ClaimRemoved the pod has no claim;
 	// Claim is what it was.
 	Type      string

@@ -1,5 +1,12 @@
 package reserver
 
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
 // WatchOptions say where a watch begins.
 type WatchOptions struct {
 	// After is the ID of an event seen before: the watch goes on with the one after
@@ -60,4 +67,26 @@ type Event struct {
 	Node     *WatchNode
 	Bookmark *WatchBookmark
 	Err      error
+}
+
+// ParseEventID takes the ID of an event apart; both parts are zero of an empty one.
+// The error is a *BadRequestError.
+func ParseEventID(id string) (instance string, revision uint64, err error) {
+	if id == "" {
+		return "", 0, nil
+	}
+	instance, digits, ok := strings.Cut(id, "-")
+	if revision, err = strconv.ParseUint(digits, 10, 64); err != nil || !ok || instance == "" {
+		return "", 0, &BadRequestError{
+			Status:  http.StatusBadRequest,
+			Message: fmt.Sprintf("%.100q is not the ID of an event: give one as a watch told it, or none", id),
+		}
+	}
+	return instance, revision, nil
+}
+
+// EventID is the ID of the event of a revision; no other run of a server takes it
+// for one of its own.
+func EventID(instance string, revision uint64) string {
+	return instance + "-" + strconv.FormatUint(revision, 10)
 }

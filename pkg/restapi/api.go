@@ -74,12 +74,16 @@ type Options struct {
 	Durable func() bool
 	// Clock is what reservations expire by; default is the system's.
 	Clock clock.WithTicker
+	// Ready returns why nothing can be decided yet, or nothing. It is asked for
+	// calls of this process; those by HTTP are kept back before they come here.
+	// nil means always ready.
+	Ready func() string
 	// Done ends all streams when it is closed, as the server stops.
 	Done   <-chan struct{}
 	Limits Limits
 }
 
-// API serves the routes. Make one with New.
+// API serves the routes, and is a reserver.Reserver. Make one with New.
 type API struct {
 	ledger  *ledger.Ledger
 	pods    Pods
@@ -92,6 +96,7 @@ type API struct {
 	store   Store
 	matcher Matcher
 	durable func() bool
+	ready   func() string
 
 	instance string              // tells this run of the server from others
 	bodies   *semaphore.Weighted // bytes of bodies being read
@@ -99,6 +104,7 @@ type API struct {
 	watchers atomic.Int64
 	replays  *replays
 	writes   *writes
+	calls    *calls // of this process
 }
 
 // New returns an API. Ledger, Pods, Metrics, Log and TTL must be set.
@@ -109,12 +115,16 @@ func New(o Options) *API {
 	if o.Durable == nil {
 		o.Durable = func() bool { return true }
 	}
+	if o.Ready == nil {
+		o.Ready = func() string { return "" }
+	}
 	limits := o.Limits.withDefaults()
 	return &API{
-		store: o.Store, matcher: o.Matcher, durable: o.Durable, writes: newWrites(limits.StoreTimeout),
+		store: o.Store, matcher: o.Matcher, durable: o.Durable, ready: o.Ready, writes: newWrites(limits.StoreTimeout),
 		ledger: o.Ledger, pods: o.Pods, metrics: o.Metrics, log: o.Log, ttl: o.TTL, clock: o.Clock,
 		done: o.Done, limits: limits,
 		instance: rand.Text()[:10],
+		calls:    newCalls(),
 
 		bodies:  semaphore.NewWeighted(limits.BodyBudget),
 		reads:   semaphore.NewWeighted(limits.MaxReads),
@@ -122,10 +132,13 @@ func New(o Options) *API {
 	}
 }
 
-// Stop ends what goes on behind the requests: durable writes whose outcome is
-// not known yet. What they leave behind expires. Call it when no request is
-// under way any more.
-func (a *API) Stop() { a.writes.stop() }
+// Stop ends the watches of this process, waits for its other calls, and ends what
+// goes on behind the requests: durable writes whose outcome is not known yet. What
+// they leave behind expires. Call it when no HTTP request is under way any more.
+func (a *API) Stop() {
+	a.calls.stop()
+	a.writes.stop()
+}
 
 // route is one thing the API serves. verb is its name in the metrics.
 type route struct {
@@ -138,6 +151,7 @@ func (a *API) routes() []route {
 		{http.MethodPost, "/reserve", "reserve", a.reserve},
 		{http.MethodPost, "/unreserve", "unreserve", a.unreserve},
 		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
+		{http.MethodGet, "/v1/revision", "revision", a.revision},
 		{http.MethodGet, "/v1/nodes", "nodes", a.nodes},
 		{http.MethodGet, "/v1/nodes/:name", "node", a.node},
 		{http.MethodGet, "/v1/claims", "claims", a.claims},
@@ -175,11 +189,11 @@ func serveOpenAPI(w http.ResponseWriter, r *http.Request, _ httprouter.Params) e
 }
 
 // turn waits until pool has n to spare, but not long. release gives it back.
-func (a *API) turn(r *http.Request, pool *semaphore.Weighted, n int64) (release func(), err error) {
+func (a *API) turn(ctx context.Context, pool *semaphore.Weighted, n int64) (release func(), err error) {
 	if pool.TryAcquire(n) {
 		return func() { pool.Release(n) }, nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), a.limits.MinRevisionWait)
+	ctx, cancel := context.WithTimeout(ctx, a.limits.MinRevisionWait)
 	defer cancel()
 	if err := pool.Acquire(ctx, n); err != nil {
 		return nil, errBusy
@@ -191,7 +205,7 @@ func (a *API) turn(r *http.Request, pool *semaphore.Weighted, n int64) (release 
 // sent: a client that does not read must not keep others waiting.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, error)) error {
 	encode := func() (answer httpjson.Answer, err error) {
-		release, err := a.turn(r, a.reads, 1)
+		release, err := a.turn(r.Context(), a.reads, 1)
 		if err != nil {
 			return answer, err
 		}

@@ -304,7 +304,6 @@ func (r *recordedStream) Header() http.Header { return r.header }
 func (r *recordedStream) WriteHeader(int)     {}
 func (r *recordedStream) Flush()              {}
 
-func recordStream() (*stream, *http.Request) {
-	w := &recordedStream{header: http.Header{}}
-	return newStream(w, "run", time.Second), httptest.NewRequest(http.MethodGet, "/v1/watch", http.NoBody)
+func recordStream(t *testing.T) *stream {
+	return newStream(t.Context(), &recordedStream{header: http.Header{}}, time.Second)
 }

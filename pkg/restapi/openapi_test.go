@@ -71,7 +71,8 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"ExplainAnswer": reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{}, "ClosestNode": reserver.ClosestNode{},
 		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
 		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
-		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchClaim": reserver.WatchClaim{},
+		"RevisionAnswer": reserver.RevisionAnswer{},
+		"MissingAmount":  reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchClaim": reserver.WatchClaim{},
 		"WatchNode": reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{}, "WatchBookmark": reserver.WatchBookmark{},
 	} {
 		assert.ElementsMatch(t, fieldNames(value), keys(doc.Components.Schemas[name].Properties), name)

@@ -14,6 +14,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
+// revision serves GET /v1/revision.
+func (a *API) revision(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	httpjson.Write(w, http.StatusOK, &reserver.RevisionAnswer{Revision: a.ledger.Revision()})
+	return nil
+}
+
 // nodes serves GET /v1/nodes.
 func (a *API) nodes(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
 	values, err := query(r, "overcommitted", "limit", "continue")

@@ -116,7 +116,7 @@ func (a *API) bodyTurn(r *http.Request) (release func(), err error) {
 		size = a.limits.MaxBody
 	}
 	size = min(size, a.limits.BodyBudget)
-	return a.turn(r, a.bodies, size)
+	return a.turn(r.Context(), a.bodies, size)
 }
 
 // firstName returns the name of the first member of a JSON object.

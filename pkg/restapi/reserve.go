@@ -41,28 +41,38 @@ func (a *API) decide(w http.ResponseWriter, r *http.Request, v verb, act func(co
 	if err != nil {
 		return err
 	}
-	fresh := func() (outcome, bool, error) {
-		if late := a.awaitRevision(r.Context(), g.minRevision); late != "" {
-			return outcome{answer: a.failAll(g, late)}, false, nil
-		}
-		out, err := act(r.Context(), g)
-		return out, err == nil && !out.transient, err
-	}
-	var out outcome
-	repeated := false
-	if g.requestID == "" {
-		out, _, err = fresh()
-	} else {
-		out, repeated, err = a.replays.do(r.Context(), g, a.ledger.Table(), a.clock.Now, fresh)
-	}
+	answer, err := a.decideGroup(r.Context(), g, act)
 	if err != nil {
 		return err
 	}
-	if repeated {
+	httpjson.Write(w, http.StatusOK, answer)
+	return nil
+}
+
+// decideGroup has a group decided once, and answers repeats.
+func (a *API) decideGroup(
+	ctx context.Context, g *group, act func(context.Context, *group) (outcome, error),
+) (*reserver.Answer, error) {
+	fresh := func() (outcome, bool, error) {
+		late, err := a.awaitRevision(ctx, g.minRevision)
+		switch {
+		case err != nil:
+			return outcome{}, false, err
+		case late != "":
+			return outcome{answer: a.failAll(g, late)}, false, nil
+		}
+		out, err := act(ctx, g)
+		return out, err == nil && !out.transient, err
+	}
+	if g.requestID == "" {
+		out, _, err := fresh()
+		return &out.answer, err
+	}
+	out, repeated, err := a.replays.do(ctx, g, a.ledger.Table(), a.clock.Now, fresh)
+	if err == nil && repeated {
 		out.answer = a.repeat(g, &out)
 	}
-	httpjson.Write(w, http.StatusOK, &out.answer)
-	return nil
+	return &out.answer, err
 }
 
 // reserveGroup decides a /reserve.
@@ -255,11 +265,11 @@ func (a *API) hasRoom(p *ledger.Placement) bool {
 	return ok && hold.Node == p.Node
 }
 
-// awaitRevision waits, not long, until the ledger is at revision or beyond. It
-// returns why that did not happen, or nothing.
-func (a *API) awaitRevision(ctx context.Context, revision uint64) string {
+// awaitRevision waits, not long, until the ledger is at revision or beyond. late
+// is why that did not happen. The error is errClientGone.
+func (a *API) awaitRevision(ctx context.Context, revision uint64) (late string, err error) {
 	if a.ledger.Revision() >= revision {
-		return ""
+		return "", nil
 	}
 	wake, cancel := a.ledger.Subscribe()
 	defer cancel()
@@ -269,14 +279,14 @@ func (a *API) awaitRevision(ctx context.Context, revision uint64) string {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return errClientGone.Error()
+			return "", errClientGone
 		case <-a.done:
-			return "the server is stopping: send the request again"
+			return "the server is stopping: send the request again", nil
 		case <-timer.C():
 			return fmt.Sprintf("nothing was done: MinRevision is %d and the ledger is at revision %d still after %s; "+
 				"try again, or send the Revision of an answer of this server",
-				revision, a.ledger.Revision(), a.limits.MinRevisionWait)
+				revision, a.ledger.Revision(), a.limits.MinRevisionWait), nil
 		}
 	}
-	return ""
+	return "", nil
 }

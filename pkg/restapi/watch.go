@@ -1,6 +1,7 @@
 package restapi
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -33,17 +34,32 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, _ httprouter.Params)
 	defer a.watchers.Add(-1)
 	wake, cancel := a.ledger.Subscribe() // before the first look, so that no change is missed
 	defer cancel()
-	s := newStream(w, a.instance, a.limits.WriteTimeout)
+	s := newStream(r.Context(), w, a.limits.WriteTimeout)
+	defer s.fail()
 	if resume {
 		if _, ok := a.ledger.EventsSince(nil, revision, 1); !ok {
 			return expired(revision, a.ledger.Revision())
 		}
 		s.begin()
-	} else if revision, err = a.sendSnapshot(s, r); err != nil {
-		return err
+	} else {
+		snapshot, err := a.snapshot(r.Context())
+		if err != nil {
+			return err
+		}
+		s.begin()
+		revision = a.sendSnapshot(s, snapshot)
 	}
-	a.follow(s, r, revision, wake)
+	a.followStream(s, revision, wake)
 	return nil
+}
+
+// followStream sends the changes after revision, and tells the client at the end
+// if it has to start anew.
+func (a *API) followStream(s *stream, revision uint64, wake <-chan struct{}) {
+	if last, expired := a.follow(s, revision, wake); expired {
+		s.event("expired", "", &reserver.WatchBookmark{Instance: a.instance, Revision: last})
+		s.flush()
+	}
 }
 
 // watchFrom returns the revision to resume after, if the client named one. A
@@ -85,21 +101,36 @@ func expired(asked, current uint64) error {
 		asked, current)
 }
 
-// sendSnapshot sends the whole account, in parts. Only the last part has an id:
-// a client that was cut off before it has nothing to resume from.
-func (a *API) sendSnapshot(s *stream, r *http.Request) (revision uint64, err error) {
-	release, err := a.turn(r, a.reads, 1)
+// sink takes what a watch tells. Once its reader has gone it takes no notice.
+type sink interface {
+	// send adds an event; it may wait for the reader.
+	send(e *reserver.Event)
+	// flush makes sure that what was added is on its way.
+	flush()
+	// gone is closed when the reader has gone.
+	gone() <-chan struct{}
+}
+
+// snapshot returns the whole account, in its turn.
+func (a *API) snapshot(ctx context.Context) (*ledger.Snapshot, error) {
+	release, err := a.turn(ctx, a.reads, 1)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	defer release() // before anything is sent: the reader may not read
 	snapshot := a.ledger.Snapshot()
-	release() // before anything is sent: the client may not read
-	s.begin()
+	return &snapshot, nil
+}
+
+// sendSnapshot sends the whole account, in parts. Only the last part has an ID:
+// a reader that was cut off before it has nothing to resume from.
+func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) {
 	nodes, claims, holds := snapshot.Nodes, snapshot.Claims, snapshot.Holds
-	for more := true; more; {
+	for first, more := true, true; more; first = false {
 		n, c, h := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch), min(len(holds), snapshotBatch)
 		part := reserver.WatchSnapshot{
-			Instance: a.instance, Revision: snapshot.Revision, Nodes: make([]reserver.Node, 0, n), Claims: make([]reserver.Claim, 0, c), Slots: make([]reserver.NodeSlot, 0, h),
+			Instance: a.instance, Revision: snapshot.Revision,
+			Nodes: make([]reserver.Node, 0, n), Claims: make([]reserver.Claim, 0, c), Slots: make([]reserver.NodeSlot, 0, h),
 		}
 		for i := range nodes[:n] {
 			part.Nodes = append(part.Nodes, newNode(&nodes[i]))
@@ -113,33 +144,39 @@ func (a *API) sendSnapshot(s *stream, r *http.Request) (revision uint64, err err
 		nodes, claims, holds = nodes[n:], claims[c:], holds[h:]
 		more = len(nodes)+len(claims)+len(holds) > 0
 		part.More = more
-		if more {
-			s.event("snapshot", noID, &part)
-		} else {
-			s.event("snapshot", snapshot.Revision, &part)
+		event := reserver.Event{Type: reserver.SnapshotEvent, Instance: a.instance, First: first, Snapshot: &part}
+		if !more {
+			event.ID, event.Revision = reserver.EventID(a.instance, snapshot.Revision), snapshot.Revision
 		}
+		s.send(&event)
 		s.flush()
 	}
-	return snapshot.Revision, nil
+	return snapshot.Revision
 }
 
-// follow sends the changes after revision until the client, the server or the
-// journal ends it.
-func (a *API) follow(s *stream, r *http.Request, revision uint64, wake <-chan struct{}) {
+// follow sends the changes after revision until the reader or the server ends it.
+// expired tells that the journal does: the reader was too slow, and has been told
+// no more than the changes up to last.
+func (a *API) follow(s sink, revision uint64, wake <-chan struct{}) (last uint64, expired bool) {
 	heartbeat := a.clock.NewTicker(a.limits.Heartbeat)
 	defer heartbeat.Stop()
 	events := make([]ledger.Event, 0, watchBatch)
 	caughtUp := false
-	for s.err == nil {
+	for {
+		select {
+		case <-s.gone():
+			return revision, false
+		case <-a.done:
+			return revision, false
+		default:
+		}
 		var ok bool
 		if events, ok = a.ledger.EventsSince(events[:0], revision, watchBatch); !ok {
-			s.event("expired", noID, &reserver.WatchBookmark{Instance: a.instance, Revision: revision})
-			s.flush()
-			return
+			return revision, true
 		}
 		if len(events) > 0 {
 			for i := range events {
-				a.sendEvent(s, &events[i])
+				s.send(a.newEvent(&events[i]))
 			}
 			revision = events[len(events)-1].Revision
 			s.flush()
@@ -147,50 +184,55 @@ func (a *API) follow(s *stream, r *http.Request, revision uint64, wake <-chan st
 		}
 		if !caughtUp {
 			caughtUp = true
-			s.event("bookmark", revision, &reserver.WatchBookmark{Instance: a.instance, Revision: revision})
+			s.send(&reserver.Event{
+				Type: reserver.BookmarkEvent, ID: reserver.EventID(a.instance, revision), Instance: a.instance,
+				Revision: revision, Bookmark: &reserver.WatchBookmark{Instance: a.instance, Revision: revision},
+			})
 			s.flush()
 		}
 		select {
 		case <-wake:
 		case <-heartbeat.C():
-			s.comment("heartbeat")
+			s.send(&reserver.Event{Type: reserver.HeartbeatEvent, Instance: a.instance})
 			s.flush()
-		case <-r.Context().Done():
-			return
+		case <-s.gone():
 		case <-a.done:
-			return
 		}
 	}
 }
 
-func (a *API) sendEvent(s *stream, e *ledger.Event) {
+// newEvent tells a change of the ledger.
+func (a *API) newEvent(e *ledger.Event) *reserver.Event {
+	event := &reserver.Event{ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision}
 	table := a.ledger.Table()
 	switch e.Type {
 	case ledger.HoldPlaced, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
-		a.sendSlotEvent(s, e)
-		return
+		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, e)
 	case ledger.NodeUpdated, ledger.NodeRemoved:
-		s.event("node", e.Revision, &reserver.WatchNode{
+		event.Type = reserver.NodeEvent
+		event.Node = &reserver.WatchNode{
 			Revision: e.Revision, Type: string(e.Type),
 			Node: reserver.WatchedNode{
 				Name: e.Node, UID: string(e.NodeUID), Unschedulable: e.Unschedulable,
 				Allocatable: requestAmounts(table, &resources.Request{Amounts: e.Allocatable}),
 			},
-		})
-		return
+		}
+	default:
+		view := ledger.ClaimView{
+			Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
+			Request: e.Request, Deadline: e.Deadline, Hold: e.Hold,
+		}
+		event.Type = reserver.ClaimEvent
+		event.Claim = &reserver.WatchClaim{
+			Revision: e.Revision, Type: string(e.Type), Claim: newClaim(table, &view), MovedFrom: e.MovedFrom,
+		}
 	}
-	view := ledger.ClaimView{
-		Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
-		Request: e.Request, Deadline: e.Deadline, Hold: e.Hold,
-	}
-	s.event("claim", e.Revision, &reserver.WatchClaim{
-		Revision: e.Revision, Type: string(e.Type), Claim: newClaim(table, &view), MovedFrom: e.MovedFrom,
-	})
+	return event
 }
 
-// sendSlotEvent sends a change of a hold. Its consumers are not told: their
+// newWatchSlot tells a change of a hold. Its consumers are not told: their
 // claims name it.
-func (a *API) sendSlotEvent(s *stream, e *ledger.Event) {
+func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
 	view := ledger.HoldView{
 		Hold: ledger.Hold{
 			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
@@ -205,6 +247,6 @@ func (a *API) sendSlotEvent(s *stream, e *ledger.Event) {
 	default:
 		view.Pod = e.Pod
 	}
-	event.Slot = newNodeSlot(a.ledger.Table(), &view)
-	s.event("slot", e.Revision, event)
+	event.Slot = newNodeSlot(table, &view)
+	return event
 }

@@ -96,7 +96,7 @@ func TestWatchFromSnapshot(t *testing.T) {
 	var snapshot reserver.WatchSnapshot
 	start := f.ledger.Revision()
 	e := w.expect("snapshot", &snapshot)
-	assert.Equal(t, eventID(f.api.instance, start), e.id)
+	assert.Equal(t, reserver.EventID(f.api.instance, start), e.id)
 	assert.Equal(t, f.api.instance, snapshot.Instance)
 	assert.Equal(t, start, snapshot.Revision)
 	assert.False(t, snapshot.More)
@@ -110,7 +110,7 @@ func TestWatchFromSnapshot(t *testing.T) {
 	f.bind(aPod("a", "1", "1Gi"), "node-2")
 	var claim reserver.WatchClaim
 	e = w.expect("claim", &claim)
-	assert.Equal(t, eventID(f.api.instance, start+1), e.id)
+	assert.Equal(t, reserver.EventID(f.api.instance, start+1), e.id)
 	assert.Equal(t, "ClaimMoved", claim.Type)
 	assert.Equal(t, "node-1", claim.MovedFrom)
 	assert.Equal(t, "node-2", claim.Claim.Node)
@@ -141,8 +141,8 @@ func TestWatchResumes(t *testing.T) {
 		"by parameter":                    {f.watch(fmt.Sprint("?revision=", start)), start},
 		"by header":                       {f.watch("", "Last-Event-ID", fmt.Sprint(start+3)), start + 3},
 		"by header, older parameter":      {f.watch(fmt.Sprint("?revision=", start), "Last-Event-ID", fmt.Sprint(start+4)), start + 4},
-		"by the id of an event":           {f.watch("", "Last-Event-ID", eventID(f.api.instance, start+2)), start + 2},
-		"by id in the parameter":          {f.watch("?revision=" + eventID(f.api.instance, start+2)), start + 2},
+		"by the id of an event":           {f.watch("", "Last-Event-ID", reserver.EventID(f.api.instance, start+2)), start + 2},
+		"by id in the parameter":          {f.watch("?revision=" + reserver.EventID(f.api.instance, start+2)), start + 2},
 		"from now":                        {f.watch(fmt.Sprint("?revision=", start+5)), start + 5},
 		"from where the ledger has begun": {f.watch("?revision=1000"), 1000},
 	}
@@ -150,7 +150,7 @@ func TestWatchResumes(t *testing.T) {
 		for revision := tc.after + 1; revision <= start+5; revision++ {
 			e, ok := tc.watcher.next()
 			require.True(t, ok)
-			assert.Equal(t, eventID(f.api.instance, revision), e.id, name)
+			assert.Equal(t, reserver.EventID(f.api.instance, revision), e.id, name)
 		}
 		var mark reserver.WatchBookmark
 		tc.watcher.expect("bookmark", &mark)
@@ -285,9 +285,9 @@ func TestWatchFallsBehind(t *testing.T) {
 	assert.Contains(t, string(reply), "without a revision")
 
 	// Mid-stream: the changes come while the stream is not being served.
-	s, w := recordStream()
+	s := recordStream(t)
 	wake := make(chan struct{})
-	f.api.follow(s, w, old, wake)
+	f.api.followStream(s, old, wake)
 	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+"\",\"Revision\":"+strconv.FormatUint(old, 10)+"}\n\n")
 }
 
@@ -297,7 +297,7 @@ func TestWatchOfAnotherRunStartsAnew(t *testing.T) {
 	f := newFixture(t, Limits{})
 	other := newFixture(t, Limits{})
 	assert.NotEqual(t, f.api.instance, other.api.instance)
-	id := eventID(other.api.instance, f.ledger.Revision())
+	id := reserver.EventID(other.api.instance, f.ledger.Revision())
 	status, reply := f.send(http.MethodGet, "/v1/watch?revision="+id, http.NoBody)
 	assert.Equal(t, http.StatusGone, status)
 	assert.Contains(t, string(reply), "watch again without a revision")

@@ -18,7 +18,11 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request, _ httprouter.Params
 	if err != nil {
 		return err
 	}
-	if late := a.awaitRevision(r.Context(), g.minRevision); late != "" {
+	late, err := a.awaitRevision(r.Context(), g.minRevision)
+	if err != nil {
+		return err
+	}
+	if late != "" {
 		failed := a.failAll(g, late)
 		httpjson.Write(w, http.StatusOK, &reserver.WhatIfAnswer{
 			FailedPods: failed.FailedPods, Error: failed.Error, Revision: failed.Revision, Placements: []reserver.Assignment{},
