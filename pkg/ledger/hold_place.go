@@ -211,6 +211,21 @@ func (l *Ledger) SetHoldDeadline(namespace, name string, at time.Time) int {
 	return len(holds)
 }
 
+// SetHoldPriority changes how important the holds of a reservation are to pods
+// that may preempt them. It returns how many there are.
+func (l *Ledger) SetHoldPriority(namespace, name string, priority int32) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	holds := l.reservation(nameKey{namespace, name})
+	for _, h := range holds {
+		if h.Priority != priority {
+			h.Priority = priority
+			l.recordHold(HoldPlaced, h, h.Pod)
+		}
+	}
+	return len(holds)
+}
+
 // ReleaseHolds ends the holds of a reservation, or only those of the slots
 // named, and returns how many it ended. Pods that use them keep their claims.
 func (l *Ledger) ReleaseHolds(namespace, name string, slots ...string) int {

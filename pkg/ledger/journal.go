@@ -31,7 +31,7 @@ const (
 	ClaimBindFailed EventType = "ClaimBindFailed" // the API server refused the binding
 	ClaimRemoved    EventType = "ClaimRemoved"    // the pod was deleted or has finished
 
-	// HoldPlaced: there is a hold now, or its deadline has changed.
+	// HoldPlaced: there is a hold now, or its deadline or priority has changed.
 	HoldPlaced EventType = "HoldPlaced"
 	// After these there is no such hold any more; pods that used it keep their claims.
 	HoldConsumed  EventType = "HoldConsumed"  // the pod of a Once hold was bound

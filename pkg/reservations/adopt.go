@@ -98,9 +98,6 @@ func (c *Controller) adopt(r *record) {
 			continue
 		}
 		holds[k].Deadline = deadline
-		if r.rsv.Spec.Priority == nil {
-			holds[k].Priority = c.priority(r.rsv)
-		}
 		c.Ledger.ObserveHold(holds[k])
 	}
 	if len(holds) == 0 {
@@ -260,10 +257,19 @@ func (c *Controller) settleStart() {
 	for key, r := range c.records {
 		if r.status.Phase == v1alpha1.ReservationAvailable {
 			c.releaseOfGonePods(r)
+			c.setPriority(r)
 		}
 		c.queue.Add(key)
 	}
 	c.catchUp()
+}
+
+// setPriority gives holds adopted before any pod was known the priority of the
+// pods they are for. c.mu is held.
+func (c *Controller) setPriority(r *record) {
+	if r.rsv.Spec.Priority == nil {
+		c.Ledger.SetHoldPriority(r.rsv.Namespace, r.rsv.Name, c.priority(r.rsv))
+	}
 }
 
 // releaseOfGonePods releases the slots for pods that were deleted, or have

@@ -221,6 +221,29 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestPriorityAfterRestart checks that a reservation without a priority has that
+// of its pods again, which the server reads after the reservations.
+func TestPriorityAfterRestart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		pod := podInfo("p")
+		pod.Priority = 10
+		w.pods[pod.Ref.String()] = pod
+		rsv := newReservation("r", time.Minute, slot("a", "n1", 3000))
+		rsv.Spec.Preemptible = true
+		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: pod.Ref.UID}
+		w.create(rsv)
+		w.kill()
+		w.comeBack()
+		other := ledger.Placement{Pod: podRef("other"), Node: "n1", Request: request(3000), Priority: 5, Preempt: true}
+		assert.False(t, w.bindPod(other), "the pod of the reservation is more important")
+		other.Priority = 11
+		assert.True(t, w.bindPod(other))
+		w.settle()
+		assert.Equal(t, "Preempted Preempted n1 0/1 a@n1=Released", w.shown("r"))
+	})
+}
+
 // TestReadyComesLast checks that nobody decides before objects, pods and nodes
 // are matched.
 func TestReadyComesLast(t *testing.T) {

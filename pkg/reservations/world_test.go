@@ -60,6 +60,7 @@ type world struct {
 	mu    sync.Mutex
 	nodes map[string]Node
 	pods  map[string]*podinfo.Info
+	read  bool // the server knows them
 }
 
 func newWorld(t testingT, client *fake.Clientset) *world {
@@ -76,6 +77,9 @@ func newWorld(t testingT, client *fake.Clientset) *world {
 func (w *world) newServer() {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
+	w.mu.Lock()
+	w.read = false
+	w.mu.Unlock()
 	w.ledger = ledger.New(ledger.Options{})
 	w.matcher = &matcher.Matcher{}
 	w.expirer = controller.NewExpirer(w.ledger, log)
@@ -121,6 +125,7 @@ func (w *world) comeBack() {
 func (w *world) tellLedger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.read = true
 	for _, n := range w.nodes {
 		w.observeNode(n)
 	}
@@ -165,7 +170,7 @@ func (w *world) Node(name string) (Node, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, ok := w.nodes[name]
-	return n, ok
+	return n, ok && w.read
 }
 
 func (w *world) Nodes() []Node {
@@ -182,7 +187,7 @@ func (w *world) Pod(namespace, name string) (*podinfo.Info, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, ok := w.pods[namespace+"/"+name]
-	return p, ok
+	return p, ok && w.read
 }
 
 func request(milliCPU int64) *resources.Request {
