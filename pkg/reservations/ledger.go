@@ -55,9 +55,9 @@ func (c *Controller) note(e *ledger.Event) {
 	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		c.noteEnding(e.Hold, ending{e.Type, e.Pod})
 		c.retry() // a used up hold frees what its pod does not need
-	case ledger.ClaimBound, ledger.ClaimMoved, ledger.ClaimLinked:
+	case ledger.ClaimBound:
 		c.noteConsumer(e)
-	case ledger.ClaimRemoved, ledger.ClaimResized:
+	case ledger.ClaimRemoved, ledger.ClaimResized, ledger.ClaimMoved, ledger.ClaimLinked:
 		c.noteConsumer(e)
 		c.retry()
 	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.NodeUpdated:

@@ -642,3 +642,37 @@ func TestWithoutDefinition(t *testing.T) {
 		assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
 	})
 }
+
+// TestPendingIsTriedAgain checks each way a pod that takes the room of a pending
+// reservation may give it up.
+func TestPendingIsTriedAgain(t *testing.T) {
+	cases := map[string]func(w *world, pod ledger.PodRef){
+		"gone":        func(w *world, pod ledger.PodRef) { w.ledger.RemovePod(pod, 1) },
+		"bind failed": func(w *world, pod ledger.PodRef) { w.ledger.BindFailed(pod, "n1") },
+		"bound elsewhere": func(w *world, pod ledger.PodRef) {
+			w.ledger.ObservePod(ledger.PodObservation{Pod: pod, Node: "n2", Request: request(3500)})
+		},
+		"smaller than thought": func(w *world, pod ledger.PodRef) {
+			w.ledger.ObservePod(ledger.PodObservation{Pod: pod, Node: "n1", Request: request(500)})
+		},
+	}
+	for name, giveUp := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				w.addNode("n2")
+				pod := podRef("p")
+				_, refused := w.ledger.StartBind(&ledger.Placement{Pod: pod, Node: "n1", Request: request(3500)}, time.Now())
+				require.Nil(t, refused)
+				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
+				require.Equal(t, "Pending InsufficientResource  0/1", w.shown("r"))
+				giveUp(w, pod)
+				w.settle()
+				if name == "smaller than thought" {
+					w.pass(placeAgain) // no event tells
+				}
+				assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
+			})
+		})
+	}
+}

@@ -17,6 +17,9 @@ import (
 const (
 	placePause = 100 * time.Millisecond
 	placeRest  = 4
+	// placeAgain is after how long they are gone through if nothing says that
+	// room was freed: a claim may get smaller without an event of that.
+	placeAgain = 10 * time.Second
 )
 
 // placeLoop places pending reservations when something may fit that did not.
@@ -29,6 +32,7 @@ func (c *Controller) placeLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.kick:
+		case <-time.After(placeAgain):
 		}
 		begun := c.now()
 		c.placeAll(ctx)
