@@ -25,6 +25,7 @@ func TestLife(t *testing.T) {
 		"phases":      phases,
 		"groups":      groups,
 		"shared":      shared,
+		"made-anew":   madeAnew,
 		"expiry":      expiry,
 		"node-gone":   nodeGone,
 		"node-again":  nodeMadeAgain,
@@ -73,6 +74,7 @@ func phases(c *cluster) {
 	pod, err := c.Client().CoreV1().Pods(c.namespace).Get(c.t.Context(), "back", metav1.GetOptions{})
 	require.NoError(c.t, err)
 	assert.Equal(c.t, "phases/r/a", pod.Annotations[v1alpha1.MatchedReservationAnnotation])
+	assert.Equal(c.t, string(rsv.UID), pod.Annotations[v1alpha1.MatchedReservationUIDAnnotation])
 	c.waitFor("r", v1alpha1.ConditionFinished, metav1.ConditionTrue)
 	assert.Empty(c.t, c.bind(other, node), "the remainder is free")
 
@@ -130,6 +132,30 @@ func shared(c *cluster) {
 		rsv := c.get("r")
 		assert.Empty(t, rsv.Status.Slots[0].Pods)
 		assert.Equal(t, v1alpha1.SlotReserved, rsv.Status.Slots[0].State)
+	})
+}
+
+// madeAnew: the pods of a reservation that was deleted do not use the next one of its name, not even
+// for a server that reads all of them anew.
+func madeAnew(c *cluster) {
+	node := c.nodes(1)[0]
+	const spec = `{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: made-anew-0, requests: {cpu: 2}}]}`
+	c.reserve("r", spec)
+	c.await("r", v1alpha1.ReservationAvailable)
+	require.Empty(c.t, c.bind(c.createPod("first", "1", ""), node))
+	c.eventually(soon, func(t *assert.CollectT) { assert.Equal(t, "made-anew-0|Available|1/1", c.columns("r")) })
+	require.NoError(c.t, c.versioned.GlobalreserveV1alpha1().Reservations(c.namespace).Delete(c.t.Context(), "r", metav1.DeleteOptions{}))
+	c.reserve("r", spec)
+	c.await("r", v1alpha1.ReservationAvailable)
+	require.NoError(c.t, c.server.Kill())
+	require.NoError(c.t, c.server.Start(c.t.Context()))
+	assert.Empty(c.t, c.bind(c.createPod("second", "2", ""), node), "all of the room is there")
+	assert.NotEmpty(c.t, c.bind(c.createPod("third", "2", ""), node), "1 of 4 is free")
+	c.eventually(soon, func(t *assert.CollectT) {
+		pods := c.get("r").Status.Slots[0].Pods
+		if assert.Len(t, pods, 1) {
+			assert.Equal(t, "second", pods[0].Name)
+		}
 	})
 }
 
