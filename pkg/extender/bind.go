@@ -29,13 +29,30 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	start := time.Now()
 	ref := ledger.PodRef{Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID}
 	pod, err := e.o.Binder.Bind(r.Context(), ref, a.Node)
-	var answer extenderv1.ExtenderBindingResult
+	var answer bindAnswer
 	if err != nil {
-		answer.Error = err.Error()
+		answer.Error, answer.Outcome = err.Error(), outcomeOf(err)
 	}
 	httpjson.Write(w, http.StatusOK, &answer)
 	e.reportBind(ref, a.Node, pod, err, time.Since(start))
 	return nil
+}
+
+// bindAnswer is an ExtenderBindingResult that tells programs apart what its text
+// tells people. kube-scheduler takes no notice of more fields.
+type bindAnswer struct {
+	extenderv1.ExtenderBindingResult
+	// Outcome is a word for Error, such as refused or unknown.
+	Outcome string `json:",omitempty"`
+}
+
+// outcomeOf names the kind of a bind's error.
+func outcomeOf(err error) string {
+	var kind interface{ Result() string }
+	if errors.As(err, &kind) {
+		return kind.Result()
+	}
+	return resultFailed
 }
 
 // checkBinding refuses what cannot be the name of anything: the names go into
@@ -113,9 +130,5 @@ func (e *Extender) countRefusal(pod *podinfo.Info, err error) string {
 			}
 		}
 	}
-	var kind interface{ Result() string }
-	if errors.As(err, &kind) {
-		return kind.Result()
-	}
-	return resultFailed
+	return outcomeOf(err)
 }

@@ -69,3 +69,14 @@ func (e *UnknownOutcomeError) Error() string {
 
 // Unwrap returns the reason.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// BindError says that a pod was not bound.
+type BindError struct {
+	// Outcome is a word for the reason: refused (by the ledger), pod_gone,
+	// uid_mismatch, bound_elsewhere, in_flight (somebody else is binding it) or failed.
+	Outcome string
+	Message string
+}
+
+// Error implements error.
+func (e *BindError) Error() string { return e.Message }

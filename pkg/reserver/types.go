@@ -184,3 +184,11 @@ type MissingAmount struct {
 	Resource                 string
 	Requested, Free, Missing int64
 }
+
+// BindAnswer is the answer to /bind.
+type BindAnswer struct {
+	// Error says why the pod was not bound, or is not known to be; empty where it was.
+	Error string
+	// Outcome is a word for Error; see BindError. Also unknown, busy and stopping.
+	Outcome string `json:",omitempty"`
+}

@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// Client asks a server. Make one with New; safe for concurrent use.
+type Client struct {
+	options Options
+	base    *url.URL
+	http    *http.Client
+}
+
+var _ reserver.Reserver = (*Client)(nil)
+
+// New returns a client, and connects to nothing yet.
+func New(o Options) (*Client, error) {
+	base, err := o.validate()
+	if err != nil {
+		return nil, err
+	}
+	o.setDefaults()
+	transport, err := o.transport()
+	if err != nil {
+		return nil, err
+	}
+	return &Client{options: o, base: base, http: &http.Client{
+		Transport: transport,
+		// A server that sends requests elsewhere is none of ours: a token must not follow.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Close closes connections that are kept for the next request. The client can
+// still be used.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Reserve implements reserver.Reserver.
+func (c *Client) Reserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
+	return c.decide(ctx, "/reserve", r)
+}
+
+// Unreserve implements reserver.Reserver.
+func (c *Client) Unreserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
+	return c.decide(ctx, "/unreserve", r)
+}
+
+func (c *Client) decide(ctx context.Context, path string, r *reserver.Request) (*reserver.Answer, error) {
+	sent := *r
+	sent.Pods = withoutBallast(r.Pods)
+	if sent.RequestID == "" {
+		sent.RequestID = rand.Text()
+	}
+	answer, err := call(ctx, c, &request{method: http.MethodPost, path: path, body: &sent, id: sent.RequestID, writes: true},
+		func(answer *reserver.Answer) error { return notReady(answer.Error, answer.Revision) })
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Error != "":
+		return answer, &reserver.RefusedError{Answer: answer}
+	default:
+		return answer, nil
+	}
+}
+
+// notReady tells an answer of a server whose ledger has not decided anything, which
+// has no revision.
+func notReady(text string, revision uint64) error {
+	if text == "" || revision != 0 {
+		return nil
+	}
+	return &reserver.UnavailableError{Err: errors.New(text)}
+}
+
+// withoutBallast leaves out of the pods what is long and never asked for.
+func withoutBallast(pods []*v1.Pod) []*v1.Pod {
+	light := slices.Clone(pods)
+	for i, pod := range light {
+		if pod != nil {
+			slim := *pod // the caller's own stays as it is
+			slim.ManagedFields, slim.Annotations, slim.Status = nil, nil, v1.PodStatus{}
+			light[i] = &slim
+		}
+	}
+	return light
+}
+
+// Revision implements reserver.Reserver.
+func (c *Client) Revision(ctx context.Context) (uint64, error) {
+	answer, err := get[reserver.RevisionAnswer](ctx, c, "/v1/revision", nil)
+	if err != nil {
+		return 0, err
+	}
+	return answer.Revision, nil
+}
+
+// Bind has the server bind a pod: it makes sure of the room, which the pod may have
+// from a Reserve or not, and binds. A repeat of a bind that succeeded succeeds. Where
+// the pod was not bound the error is a *reserver.BindError.
+func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
+	_, err := call(ctx, c, &request{method: http.MethodPost, path: "/bind", body: args, writes: true}, bindError)
+	return err
+}
+
+// bindError is the error of a bind's answer, if it has one.
+func bindError(answer *reserver.BindAnswer) error {
+	switch {
+	case answer.Error == "":
+		return nil
+	case answer.Outcome == "unknown":
+		return &reserver.UnknownOutcomeError{Err: errors.New(answer.Error)}
+	case answer.Outcome == "", answer.Outcome == "busy", answer.Outcome == "stopping":
+		return &reserver.UnavailableError{Err: errors.New(answer.Error)} // no bind was tried
+	default:
+		return &reserver.BindError{Outcome: answer.Outcome, Message: answer.Error}
+	}
+}
+
+// Explain tells why a pod is pending, or where it is. A pod that is not known is a
+// *reserver.BadRequestError with status 404.
+func (c *Client) Explain(ctx context.Context, namespace, pod string) (*reserver.ExplainAnswer, error) {
+	return get[reserver.ExplainAnswer](ctx, c, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}})
+}
+
+// Nodes returns the account of all nodes.
+func (c *Client) Nodes(ctx context.Context) (*reserver.NodesAnswer, error) {
+	return get[reserver.NodesAnswer](ctx, c, "/v1/nodes", nil)
+}
+
+// WhatIf tells what Reserve would answer, and proposes nodes where the request has
+// none. It changes nothing; an answer that is no is not an error here.
+func (c *Client) WhatIf(ctx context.Context, r *reserver.WhatIfRequest) (*reserver.WhatIfAnswer, error) {
+	sent := *r
+	sent.Pods = withoutBallast(r.Pods)
+	return call[reserver.WhatIfAnswer](ctx, c, &request{method: http.MethodPost, path: "/v1/whatif", body: &sent}, nil)
+}
+
+func get[A any](ctx context.Context, c *Client, path string, query url.Values) (*A, error) {
+	return call[A](ctx, c, &request{method: http.MethodGet, path: path, query: query}, nil)
+}

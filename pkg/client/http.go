@@ -1,0 +1,124 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+const (
+	// quotedAnswer bounds, in bytes, what an error repeats of an answer it cannot read.
+	quotedAnswer = 300
+	// longestRetryAfter bounds what a server may ask to wait.
+	longestRetryAfter = time.Hour
+)
+
+// try sends a request once and reads its answer. Its errors are those of package
+// reserver.
+func (c *Client) try(ctx context.Context, r *request, body []byte, answer any) error {
+	if err := ctx.Err(); err != nil {
+		return &reserver.UnavailableError{Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
+	post, err := c.newRequest(ctx, r, body)
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(post)
+	if err != nil {
+		// Without a connection not a byte of it can have been sent.
+		return r.failed(fmt.Errorf("asking GlobalReserve: %w", err), connected.Load())
+	}
+	defer response.Body.Close()
+	// Read to its end, also where it is of no use: the connection is used again.
+	content, err := io.ReadAll(io.LimitReader(response.Body, c.options.MaxAnswer+1))
+	switch {
+	case err != nil:
+		return r.failed(fmt.Errorf("reading the answer to %s: %w", r.path, err), true)
+	case int64(len(content)) > c.options.MaxAnswer:
+		return r.failed(fmt.Errorf("the answer to %s is longer than %d bytes", r.path, c.options.MaxAnswer), true)
+	case response.StatusCode != http.StatusOK:
+		return r.refused(response, content)
+	}
+	if err := json.Unmarshal(content, answer); err != nil {
+		return r.failed(fmt.Errorf("the answer to %s is not one of GlobalReserve: %w: %s", r.path, err, quote(content)), true)
+	}
+	return nil
+}
+
+func (c *Client) newRequest(ctx context.Context, r *request, body []byte) (*http.Request, error) {
+	target := *c.base
+	target.Path += r.path
+	target.RawQuery = r.query.Encode()
+	post, err := http.NewRequestWithContext(ctx, r.method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, &reserver.BadRequestError{Message: err.Error()}
+	}
+	if r.body != nil {
+		post.Header.Set("Content-Type", "application/json")
+	}
+	post.Header.Set("User-Agent", userAgent())
+	token, err := c.options.token()
+	if err != nil {
+		return nil, &reserver.UnavailableError{Err: err}
+	}
+	if token != "" {
+		post.Header.Set("Authorization", "Bearer "+token)
+	}
+	return post, nil
+}
+
+// failed is the error of a try that got no answer.
+func (r *request) failed(err error, sent bool) error {
+	if sent && r.writes {
+		return &reserver.UnknownOutcomeError{RequestID: r.id, Err: err}
+	}
+	return &reserver.UnavailableError{Err: err}
+}
+
+// refused is the error that an answer of another status than 200 stands for.
+func (r *request) refused(response *http.Response, content []byte) error {
+	var said struct{ Error string }
+	if json.Unmarshal(content, &said) != nil || said.Error == "" {
+		said.Error = fmt.Sprintf("the answer to %s has status %s: %s", r.path, response.Status, quote(content))
+	}
+	switch status := response.StatusCode; {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return &reserver.UnauthorizedError{Status: status, Message: said.Error}
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		return &reserver.UnavailableError{RetryAfter: retryAfter(response), Err: errors.New(said.Error)}
+	case status >= 400 && status < 500:
+		return &reserver.BadRequestError{Status: status, Message: said.Error}
+	default: // of something on the way, or of a server that failed half-way
+		return r.failed(errors.New(said.Error), true)
+	}
+}
+
+// retryAfter is how long a server asks to wait; 0 where it does not say so in
+// seconds.
+func retryAfter(response *http.Response) time.Duration {
+	seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, longestRetryAfter)
+}
+
+func quote(content []byte) string {
+	return fmt.Sprintf("%q", content[:min(len(content), quotedAnswer)])
+}

@@ -1,0 +1,140 @@
+package client
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/globalreserve/globalreserve/pkg/version"
+)
+
+// Options say where the server is and how to talk to it.
+type Options struct {
+	// URL is the server's, such as http://127.0.0.1:23456.
+	URL string
+	// CAFile has the authorities the server's certificate must come from, in PEM;
+	// empty: those of the system. It is read once.
+	CAFile string
+	// CertFile and KeyFile are the client's own certificate, in PEM. They are read
+	// for every new connection, so that they may be renewed.
+	CertFile, KeyFile string
+	// Token is sent as bearer token; TokenFile is a file that has it, read for every
+	// request, as those of service accounts change. Give one of them or none.
+	Token, TokenFile string
+	// Timeout bounds one try of a request; default 15 s. A durable Reserve may take
+	// the server 8 s, and one with a MinRevision 5 s more.
+	Timeout time.Duration
+	// RetryFor bounds all tries of a request together, besides its context; default
+	// 30 s. The first try is made in any case.
+	RetryFor time.Duration
+	// WatchIdle is after how long without any sign of life a watch takes its
+	// connection for dead; default 45 s. The server gives one every 15 s.
+	WatchIdle time.Duration
+	// MaxAnswer is the longest answer, or event of a watch, in bytes; default 64 MiB.
+	MaxAnswer int64
+	// Clock is for tests; default is the system's.
+	Clock clock.WithDelayedExecution
+}
+
+func (o *Options) setDefaults() {
+	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
+	o.RetryFor = cmp.Or(o.RetryFor, 30*time.Second)
+	o.WatchIdle = cmp.Or(o.WatchIdle, 45*time.Second)
+	o.MaxAnswer = cmp.Or(o.MaxAnswer, 64<<20)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+}
+
+// validate returns the parsed URL, or what is wrong with the options and what to
+// give instead.
+func (o *Options) validate() (*url.URL, error) {
+	base, err := url.Parse(o.URL)
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
+		return nil, fmt.Errorf("%q is not the URL of a server: give one such as http://127.0.0.1:23456", o.URL)
+	}
+	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+		return nil, fmt.Errorf("the URL of the server, %s, has more than scheme, host, port and path: leave the rest out", base.Redacted())
+	}
+	secure := base.Scheme == "https"
+	switch {
+	case (o.CertFile == "") != (o.KeyFile == ""):
+		return nil, errors.New("CertFile and KeyFile belong together: give both or none")
+	case !secure && o.CAFile+o.CertFile != "":
+		return nil, fmt.Errorf("CAFile and CertFile are for https, and the URL is %s: change one of them", o.URL)
+	case o.Token != "" && o.TokenFile != "":
+		return nil, errors.New("both Token and TokenFile are given: give one of them")
+	case !secure && o.Token+o.TokenFile != "" && !isLoopback(base.Hostname()):
+		return nil, fmt.Errorf("the token would be sent in the clear to %s: use https", base.Host)
+	case o.Timeout < 0 || o.RetryFor < 0 || o.WatchIdle < 0 || o.MaxAnswer < 0:
+		return nil, errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle and MaxAnswer")
+	}
+	base.Path = strings.TrimSuffix(base.Path, "/")
+	return base, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// transport keeps connections open for the next request.
+func (o *Options) transport() (*http.Transport, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the authorities of the server's certificate: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate: give the authorities of the server's certificate, in PEM", o.CAFile)
+		}
+	}
+	if o.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+			return nil, fmt.Errorf("reading the client's certificate: %w", err)
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+			return &pair, err
+		}
+	}
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:     config,
+		TLSHandshakeTimeout: 5 * time.Second,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 32,
+		IdleConnTimeout:     90 * time.Second, // less than the server's, which must not close one in use
+	}, nil
+}
+
+// token returns the bearer token to send now; empty: none.
+func (o *Options) token() (string, error) {
+	if o.TokenFile == "" {
+		return o.Token, nil
+	}
+	content, err := os.ReadFile(o.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("reading the bearer token: %w", err)
+	}
+	token := strings.TrimSpace(string(content))
+	if token == "" {
+		return "", fmt.Errorf("the file of the bearer token, %s, is empty", o.TokenFile)
+	}
+	return token, nil
+}
+
+func userAgent() string { return "globalreserve-client/" + version.Get().GitVersion }

@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// request is one thing to ask, in as many tries as it takes.
+type request struct {
+	method, path string
+	query        url.Values
+	body         any    // nil for none
+	id           string // its RequestID, where it has one
+	// writes: it may change something, so that one that is not answered is of unknown
+	// outcome.
+	writes bool
+}
+
+// call asks until there is an answer, or an error that no repeat will change.
+// check, which may be nil, tells an answer that is none.
+func call[A any](ctx context.Context, c *Client, r *request, check func(*A) error) (*A, error) {
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return nil, &reserver.BadRequestError{Message: fmt.Sprintf("the request cannot be written as JSON: %s", err)}
+		}
+	}
+	deadline := c.options.Clock.Now().Add(c.options.RetryFor)
+	lost := false // a try before may have been carried out
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		answer := new(A)
+		err := c.try(ctx, r, body, answer)
+		if err == nil && check != nil {
+			err = check(answer)
+		}
+		if err == nil {
+			return answer, nil
+		}
+		again, unknown, after := judge(err)
+		lost = lost || unknown
+		if again {
+			wait := max(time.Duration(float64(pause)*(0.5+rand.Float64())), after)
+			stopped := c.sleep(ctx, wait, deadline)
+			if stopped == nil {
+				continue
+			}
+			err = fmt.Errorf("%w (%w)", err, stopped)
+		}
+		var told *reserver.UnknownOutcomeError
+		if lost && !errors.As(err, &told) {
+			err = &reserver.UnknownOutcomeError{RequestID: r.id, Err: err}
+		}
+		return nil, err
+	}
+}
+
+// judge tells of the error of a try whether to try again, and after what time at
+// the earliest, and whether the request may have been carried out.
+func judge(err error) (again, unknown bool, after time.Duration) {
+	var lost *reserver.UnknownOutcomeError
+	var away *reserver.UnavailableError
+	switch {
+	case errors.As(err, &lost):
+		return true, true, 0
+	case errors.As(err, &away):
+		return true, false, away.RetryAfter
+	default:
+		return false, false, 0
+	}
+}
+
+var errOutOfTime = errors.New("no time is left for another try")
+
+// sleep waits, unless ctx ends or that would take beyond deadline: then it returns
+// why not.
+func (c *Client) sleep(ctx context.Context, d time.Duration, deadline time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if c.options.Clock.Now().Add(d).After(deadline) {
+		return errOutOfTime
+	}
+	timer := c.options.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return nil
+	}
+}
