@@ -1,0 +1,204 @@
+package mirror
+
+import (
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/restapi"
+)
+
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.steps": "80", "rapid.checks": "100", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+type noPods struct{}
+
+func (noPods) Pod(string, string) (*podinfo.Info, bool) { return nil, false }
+
+type noMetrics struct{}
+
+func (noMetrics) ObserveRequest(string, int, time.Duration) {}
+func (noMetrics) ObserveDecision(string, string, string)    {}
+func (noMetrics) ObserveConflict(string, string)            {}
+
+// follow starts a mirror of a ledger that a server serves.
+func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
+	log, hook := logtest.NewNullLogger()
+	done := make(chan struct{})
+	api := restapi.New(restapi.Options{
+		Ledger: l, Pods: noPods{}, Metrics: noMetrics{}, Log: log, Done: done,
+		TTL: func(_ string, asked time.Duration) (time.Duration, error) { return asked, nil },
+	})
+	watcher, err := api.Watch(t.Context(), reserver.WatchOptions{})
+	require.NoError(t, err)
+	m = New(Options{Log: log})
+	m.Start(watcher)
+	return m, func() {
+		m.Stop()
+		close(done)
+		api.Stop()
+		for _, e := range hook.AllEntries() {
+			require.Greater(t, e.Level, logrus.WarnLevel, e.Message)
+		}
+	}
+}
+
+// Whatever happens to the ledger, the mirror has the same nodes, claims and holds, and finds
+// the same room.
+func TestMirrorFollowsTheLedger(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		// A short journal now and then lets the watch start anew, with a snapshot.
+		l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: rapid.SampledFrom([]int{4, 4096}).Draw(rt, "journal")})
+		w := ledgertest.NewWorld(l.Table())
+		for range 3 {
+			l.ObserveNode(w.NodeObservation(rt))
+		}
+		m, stop := follow(t, l)
+		defer stop()
+		steps := operations(l, w)
+		rt.Repeat(map[string]func(*rapid.T){
+			"": func(rt *rapid.T) {
+				require.NoError(rt, m.WaitFor(t.Context(), l.Revision()))
+				compare(rt, l, m)
+				compareFit(rt, l, m, w)
+			},
+			"burst": func(rt *rapid.T) {
+				for range rapid.IntRange(1, 12).Draw(rt, "length") {
+					rapid.SampledFrom(steps).Draw(rt, "step")(rt)
+				}
+			},
+		})
+	})
+}
+
+func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
+	reserve := func(t *rapid.T) { l.Reserve(w.Plan(t), w.Now) }
+	bind := func(t *rapid.T) { at := w.Placement(t); _, _ = l.StartBind(&at, w.Now) }
+	return []func(*rapid.T){
+		reserve, reserve, bind, bind,
+		func(t *rapid.T) { l.Confirm(w.Pod(t), w.Node(t)) },
+		func(t *rapid.T) { l.BindFailed(w.Pod(t), w.Node(t)) },
+		func(t *rapid.T) { l.Unreserve(w.Placements(t)) },
+		func(t *rapid.T) { w.Pass(t); l.Expire(w.Now) },
+		func(t *rapid.T) { l.ObserveNode(w.NodeObservation(t)) },
+		func(t *rapid.T) { l.RemoveNode(w.Node(t)) },
+		func(t *rapid.T) { l.ObservePod(w.PodObservation(t)) },
+		func(t *rapid.T) { l.ObserveUnbound(w.Pod(t)) },
+		func(t *rapid.T) { l.RemovePod(w.Pod(t), w.Version(t)) },
+		func(t *rapid.T) { w.Recreate(t) },
+		func(t *rapid.T) { l.PlaceHolds(w.HoldPlan(t), w.Now) },
+		func(t *rapid.T) { l.ObserveHold(w.Hold(t, true)) },
+		func(t *rapid.T) { l.ReleaseHolds("ns", w.HoldRef(t).Name) },
+	}
+}
+
+// seen is a snapshot in words that mean the same in both ledgers.
+type seen struct {
+	Nodes  map[string]node
+	Claims map[ledger.PodRef]claimed
+	Holds  map[ledger.HoldRef]held
+}
+
+type node struct {
+	Exists, Unschedulable bool
+	Amounts               map[string]ledger.AmountView
+}
+
+type claimed struct {
+	Node, Scheduler string
+	State           ledger.State
+	Priority        int32
+	Hold            ledger.HoldRef
+	Amounts         map[string]int64
+	Ports           int
+}
+
+type held struct {
+	Node      string
+	Policy    ledger.AllocatePolicy
+	Pod       string // without the namespace: a pod of another one may not use the hold anyhow
+	Amounts   map[string]int64
+	Rest      map[string]int64
+	Consumers int
+}
+
+func words(l *ledger.Ledger) seen {
+	s := seen{map[string]node{}, map[ledger.PodRef]claimed{}, map[ledger.HoldRef]held{}}
+	snapshot := l.Snapshot()
+	for i := range snapshot.Nodes {
+		n := &snapshot.Nodes[i]
+		amounts := map[string]ledger.AmountView{}
+		for _, a := range n.Amounts {
+			if a.Allocatable != 0 || a.Bound != 0 || a.Reserved != 0 {
+				amounts[string(a.Resource)] = a
+			}
+		}
+		s.Nodes[n.Name] = node{n.Exists, n.Unschedulable, amounts}
+	}
+	for i := range snapshot.Claims {
+		c := &snapshot.Claims[i]
+		s.Claims[c.Pod] = claimed{c.Node, c.Scheduler, c.State, c.Priority, c.Hold, named(l, c.Request), len(c.Request.Ports)}
+	}
+	for i := range snapshot.Holds {
+		h := &snapshot.Holds[i]
+		s.Holds[h.Ref] = held{h.Node, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers)}
+	}
+	return s
+}
+
+func named(l *ledger.Ledger, r *resources.Request) map[string]int64 {
+	amounts := map[string]int64{}
+	for _, a := range r.Amounts {
+		amounts[string(l.Table().Name(a.Column))] = a.Value
+	}
+	return amounts
+}
+
+func compare(t *rapid.T, l *ledger.Ledger, m *Mirror) {
+	require.Equal(t, words(l), words(m.Ledger()))
+	require.NoError(t, m.Ledger().CheckInvariants())
+}
+
+// compareFit asks both whether a pod fits. The mirror's table has other columns, so the request is
+// made anew from its names.
+func compareFit(t *rapid.T, l *ledger.Ledger, m *Mirror, w *ledgertest.World) {
+	p := w.Placement(t)
+	// A scheduler asks for pods that exist. Which claims of those a pod without a UID could be is not
+	// told.
+	if len(p.Request.Unlisted) > 0 || p.Pod.UID == "" {
+		return
+	}
+	translated := p
+	translated.Request = &resources.Request{Ports: p.Request.Ports, ToleratesUnschedulable: p.Request.ToleratesUnschedulable}
+	wire := reserver.Amounts{}
+	for name, value := range named(l, p.Request) {
+		wire[name] = value
+	}
+	translated.Request.Amounts = amounts(wire, m.Ledger().Table().InternUse)
+	nodes := []string{"n1", "n2", "n3", "nowhere"}
+	want := l.AppendFit(nil, &p, nodes)
+	got := m.Ledger().AppendFit(nil, &translated, nodes)
+	for i := range nodes {
+		if want[i].Reason == ledger.PodGone {
+			continue // no event tells of a pod that has gone without a claim
+		}
+		require.Equal(t, want[i].Reason == ledger.Fits, got[i].Reason == ledger.Fits, "%s: %+v, mirror %+v", nodes[i], want[i], got[i])
+	}
+}
