@@ -20,6 +20,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/local"
+	"github.com/globalreserve/globalreserve/pkg/schedulerplugin/remote"
 )
 
 func main() {
@@ -31,6 +32,7 @@ func main() {
 			log.WithError(err).Error("The scheduler ends")
 			os.Exit(1)
 		}}.Backend(),
+		schedulerplugin.Remote: remote.Options{Log: log}.Backend(),
 	}, log)
 	command := app.NewSchedulerCommand(app.WithPlugin(schedulerplugin.Name, plugins.New))
 	command.Use = "globalreserve-scheduler"

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/json"
@@ -44,6 +45,10 @@ type Args struct {
 	// the scheduler dies. Default 60s.
 	ReservationTTL metav1.Duration `json:"reservationTTL"`
 
+	// IgnoredResources are extended resources the ledger does not count, as the server's
+	// --ignored-resources. In mode remote they have to be the server's.
+	IgnoredResources []v1.ResourceName `json:"ignoredResources"`
+
 	// RemoteURL is the server's address in mode remote, such as
 	// https://globalreserve.globalreserve.svc:23457.
 	RemoteURL string `json:"remoteURL"`
@@ -69,7 +74,6 @@ type ServerArgs struct {
 	ReservationTTL    metav1.Duration `json:"reservationTTL,omitzero"`
 	BindTimeout       metav1.Duration `json:"bindTimeout,omitzero"`
 	PolicyFile        string          `json:"policyFile,omitempty"`
-	IgnoredResources  []string        `json:"ignoredResources,omitempty"`
 	LogLevel          string          `json:"logLevel,omitempty"`
 	LogFormat         string          `json:"logFormat,omitempty"`
 	// LeaseNamespace is where the Lease "globalreserve" is, which the process with the

@@ -27,8 +27,8 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil
 	}
 	made, err := p.backend.Reserve(ctx, pod, c.on(node))
+	c.reserved = made
 	if err == nil {
-		c.reserved = made
 		p.waker.settled(c.pod.Ref.UID)
 		return nil
 	}

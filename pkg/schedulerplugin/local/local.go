@@ -35,7 +35,7 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		if err != nil {
 			return nil, err
 		}
-		options := serverOptions(&args.Server)
+		options := serverOptions(args)
 		server, err := app.New(options, clients, o.Out)
 		if err != nil {
 			return nil, fmt.Errorf("server: %w", err)

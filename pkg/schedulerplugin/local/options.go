@@ -10,14 +10,17 @@ import (
 
 // serverOptions returns the options of the server; what the args leave out is as for
 // the globalreserve binary.
-func serverOptions(s *schedulerplugin.ServerArgs) app.Options {
+func serverOptions(args *schedulerplugin.Args) app.Options {
+	s := &args.Server
 	o := app.DefaultOptions()
 	o.BindAddress = cmp.Or(s.BindAddress, o.BindAddress)
 	o.AllowInsecureHTTP = s.AllowInsecureHTTP
 	o.ReservationTTL = orDefault(s.ReservationTTL.Duration, o.ReservationTTL)
 	o.BindTimeout = orDefault(s.BindTimeout.Duration, o.BindTimeout)
 	o.PolicyFile = s.PolicyFile
-	o.IgnoredResources = s.IgnoredResources
+	for _, name := range args.IgnoredResources {
+		o.IgnoredResources = append(o.IgnoredResources, string(name))
+	}
 	o.LogLevel = cmp.Or(s.LogLevel, o.LogLevel)
 	o.LogFormat = cmp.Or(s.LogFormat, o.LogFormat)
 	if s.Port != nil {

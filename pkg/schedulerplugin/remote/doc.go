@@ -1,0 +1,14 @@
+// Package remote is the plugin's backend with the ledger in a server elsewhere.
+//
+// Filter reads a mirror of the ledger (pkg/mirror) and costs no request. Reserve is one
+// small request, for a claim in memory: it does not survive the server, so the pod is
+// bound through the server's /bind, which reserves again if it must. Which
+// reservations a pod may use is read from the Reservation objects themselves.
+//
+// # When the server is away
+//
+// Decisions stop when the mirror says that its connection is lost or that it is
+// behind, or when a request finds nobody (health.go). What becomes of pods then is
+// the plugin's policy; here it is told, once in the log for each time, and everybody
+// is notified when the server is back.
+package remote

@@ -1,0 +1,233 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/mirror"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
+)
+
+// Time limits. All pods of a scheduler wait while one is reserved, so that gives up
+// soon; a bind may wait for the API server, and runs beside others.
+const (
+	reserveTry   = 2 * time.Second
+	reserveFor   = 2 * time.Second
+	bindTry      = 15 * time.Second
+	bindFor      = 10 * time.Second
+	unreserveFor = 3 * time.Second
+	catchUpFor   = 2 * time.Second
+)
+
+// Options configures the backend.
+type Options struct {
+	Log logrus.FieldLogger
+}
+
+// Backend returns how the plugin makes its backend.
+func (o Options) Backend() schedulerplugin.NewBackend {
+	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle) (schedulerplugin.Backend, error) {
+		reserving, err := newClient(args, reserveTry, reserveFor)
+		if err != nil {
+			return nil, err
+		}
+		binding, err := newClient(args, bindTry, bindFor)
+		if err != nil {
+			return nil, err
+		}
+		matching := &matcher.Matcher{}
+		reservations, err := newReservations(handle.KubeConfig(), matching, o.Log)
+		if err != nil {
+			return nil, err
+		}
+		watcher, err := binding.Watch(ctx, reserver.WatchOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("watching the ledger: %w", err)
+		}
+		b := &backend{
+			mirror: mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}), matcher: matching,
+			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
+		}
+		b.health = &health{mirror: b.mirror, log: o.Log.WithField("server", args.RemoteURL)}
+		b.mirror.Start(watcher)
+		go func() {
+			defer close(b.stopped)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				reservations.run(ctx)
+			}()
+			b.health.run(ctx)
+			<-done
+			b.mirror.Stop()
+			reserving.Close()
+			binding.Close()
+		}()
+		return b, nil
+	}
+}
+
+func newClient(args *schedulerplugin.Args, try, all time.Duration) (*client.Client, error) {
+	return client.New(client.Options{
+		URL: args.RemoteURL, CAFile: args.CAFile, CertFile: args.CertFile, KeyFile: args.KeyFile,
+		TokenFile: args.TokenFile, Timeout: try, RetryFor: all,
+	})
+}
+
+// backend implements schedulerplugin.Backend.
+type backend struct {
+	mirror    *mirror.Mirror
+	matcher   *matcher.Matcher
+	reserving *client.Client
+	binding   *client.Client
+	health    *health
+	ttl       time.Duration
+	log       logrus.FieldLogger
+	stopped   chan struct{}
+}
+
+// Wait returns when the backend has stopped, after its context has ended.
+func (b *backend) Wait() error {
+	<-b.stopped
+	return nil
+}
+
+// Ledger implements schedulerplugin.Backend.
+func (b *backend) Ledger() *ledger.Ledger { return b.mirror.Ledger() }
+
+// Candidates implements schedulerplugin.Backend.
+func (b *backend) Candidates(pod *podinfo.Info) []ledger.HoldRef { return b.matcher.Candidates(pod) }
+
+// Ready implements schedulerplugin.Backend.
+func (b *backend) Ready() error { return b.health.ready() }
+
+// NotifyReady implements schedulerplugin.Backend.
+func (b *backend) NotifyReady(f func()) { b.health.notifyReady(f) }
+
+// Reserve implements schedulerplugin.Backend.
+func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error) {
+	if err := b.health.ready(); err != nil {
+		return false, err
+	}
+	_, had := b.mirror.Ledger().Claim(p.Pod)
+	answer, err := b.reserving.Reserve(ctx, &reserver.Request{
+		SchedulerName: p.Scheduler, Pods: []*v1.Pod{slim(pod)}, Nodes: []string{p.Node},
+		TTLSeconds: int64((b.ttl + time.Second - 1) / time.Second), Durable: ptr.To(false),
+	})
+	if answer != nil {
+		b.mirror.Seen(answer.Revision)
+	}
+	if err == nil {
+		return !had, nil
+	}
+	// It may have been done: Unreserve gives it back then.
+	unknown := (*reserver.UnknownOutcomeError)(nil)
+	return errors.As(err, &unknown), b.explain(err)
+}
+
+// explain says in the plugin's own words what a request has met.
+func (b *backend) explain(err error) error {
+	var refused *reserver.RefusedError
+	var away *reserver.UnavailableError
+	switch {
+	case errors.As(err, &refused):
+		e := &schedulerplugin.RefusedError{Message: refused.Error(), Revision: refused.Answer.Revision}
+		if len(refused.Answer.Rejections) > 0 {
+			e.Reason = reasons[refused.Answer.Rejections[0].Reason]
+			e.Message = refused.Answer.Rejections[0].Message
+		}
+		return e
+	case errors.As(err, &away):
+		b.health.failed(err)
+		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Away, Cause: err}
+	default:
+		return err
+	}
+}
+
+// reasons are the ledger's by their names on the wire.
+var reasons = func() map[string]ledger.Reason {
+	known := map[string]ledger.Reason{}
+	for _, r := range []ledger.Reason{
+		ledger.NodeUnknown, ledger.NodeUnschedulable, ledger.InsufficientResource, ledger.HostPortConflict,
+		ledger.ClaimedElsewhere, ledger.PodGone, ledger.NotOwner, ledger.BindInFlight, ledger.PodClaimed, ledger.HoldExists,
+	} {
+		known[r.String()] = r
+	}
+	return known
+}()
+
+// slim is a pod without what a reservation does not ask for: the node that the
+// scheduler assumes, volumes, environments.
+func slim(pod *v1.Pod) *v1.Pod {
+	light := &v1.Pod{}
+	light.Namespace, light.Name, light.UID, light.ResourceVersion = pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion
+	light.Labels, light.Annotations, light.OwnerReferences = pod.Labels, pod.Annotations, pod.OwnerReferences
+	light.Spec = v1.PodSpec{
+		SchedulerName: pod.Spec.SchedulerName, Priority: pod.Spec.Priority, Tolerations: pod.Spec.Tolerations,
+		Overhead: pod.Spec.Overhead, Resources: pod.Spec.Resources,
+		Containers: containers(pod.Spec.Containers), InitContainers: containers(pod.Spec.InitContainers),
+		HostNetwork: pod.Spec.HostNetwork,
+	}
+	return light
+}
+
+func containers(all []v1.Container) []v1.Container {
+	light := make([]v1.Container, len(all))
+	for i := range all {
+		light[i] = v1.Container{
+			Name: all[i].Name, Ports: all[i].Ports, Resources: all[i].Resources, RestartPolicy: all[i].RestartPolicy,
+		}
+	}
+	return light
+}
+
+// Unreserve implements schedulerplugin.Backend. It waits for the answer: the pod may
+// be reserved on another node next.
+func (b *backend) Unreserve(ctx context.Context, p *ledger.Placement) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unreserveFor)
+	defer cancel()
+	pod := &v1.Pod{}
+	pod.Namespace, pod.Name, pod.UID = p.Pod.Namespace, p.Pod.Name, p.Pod.UID
+	answer, err := b.reserving.Unreserve(ctx, &reserver.Request{
+		SchedulerName: p.Scheduler, Pods: []*v1.Pod{pod}, Nodes: []string{p.Node},
+	})
+	if answer != nil {
+		b.mirror.Seen(answer.Revision)
+	}
+	if err != nil {
+		b.log.WithError(err).WithFields(logrus.Fields{"pod": p.Pod.String(), "node": p.Node}).
+			Warn("The room of a pod could not be given back; it ends at its deadline")
+	}
+}
+
+// Bind implements schedulerplugin.Backend.
+func (b *backend) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
+	err := b.binding.Bind(ctx, &extenderv1.ExtenderBindingArgs{
+		PodNamespace: pod.Ref.Namespace, PodName: pod.Ref.Name, PodUID: pod.Ref.UID, Node: node,
+	})
+	if err == nil {
+		return nil
+	}
+	return b.explain(err)
+}
+
+// Caught implements schedulerplugin.Backend.
+func (b *backend) Caught(ctx context.Context, revision uint64) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpFor)
+	defer cancel()
+	_ = b.mirror.WaitFor(ctx, revision) // the pod is tried again in any case
+}
