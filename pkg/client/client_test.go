@@ -1,0 +1,392 @@
+package client_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// serve runs a server of h until the test ends.
+func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	return server
+}
+
+// requestIDs are those of the tries a server has got.
+type requestIDs struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (r *requestIDs) add(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, id)
+}
+
+func (r *requestIDs) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
+
+// loseAnswers carries requests out and cuts the connection before the first n
+// answers.
+func loseAnswers(t *testing.T, s *system, n int64, ids *requestIDs) *httptest.Server {
+	var tries atomic.Int64
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		content, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		var sent struct{ RequestID string }
+		assert.NoError(t, json.Unmarshal(content, &sent))
+		ids.add(sent.RequestID)
+		r.Body = io.NopCloser(strings.NewReader(string(content)))
+		recorder := httptest.NewRecorder()
+		s.handler.ServeHTTP(recorder, r)
+		if tries.Add(1) <= n {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = w.Write(recorder.Body.Bytes())
+	})
+}
+
+func TestLostAnswer(t *testing.T) {
+	s := newSystem(t)
+	var ids requestIDs
+	c := newClient(t, client.Options{URL: loseAnswers(t, s, 2, &ids).URL})
+	answer, err := c.Reserve(t.Context(), ask(aPod("a", "3"))) // twice would not fit
+	require.NoError(t, err)
+	claim, ok := s.ledger.Claim(claimOf("a"))
+	require.True(t, ok)
+	assert.Equal(t, "node-1", claim.Node)
+	assert.Equal(t, answer.Revision, s.ledger.Revision(), "carried out once")
+	tries := ids.all()
+	require.Len(t, tries, 3)
+	assert.NotEmpty(t, tries[0])
+	assert.Equal(t, []string{tries[0], tries[0], tries[0]}, tries)
+}
+
+func TestAnswerThatIsAlwaysLost(t *testing.T) {
+	s := newSystem(t)
+	var ids requestIDs
+	c := newClient(t, client.Options{URL: loseAnswers(t, s, 1<<40, &ids).URL, RetryFor: 200 * time.Millisecond})
+	_, err := c.Reserve(t.Context(), ask(aPod("a", "3")))
+	var unknown *reserver.UnknownOutcomeError
+	require.ErrorAs(t, err, &unknown)
+	assert.Equal(t, ids.all()[0], unknown.RequestID)
+
+	again := ask(aPod("a", "3"))
+	again.RequestID = unknown.RequestID
+	_, err = s.api.Reserve(t.Context(), again)
+	require.NoError(t, err, "the caller learns what became of it")
+	assert.Equal(t, 1, s.claims())
+}
+
+// A refusal to answer after a lost answer does not say that nothing was done.
+func TestUnknownStaysUnknown(t *testing.T) {
+	for name, status := range map[string]int{"away": 503, "unauthorized": 401, "bad": 400} {
+		t.Run(name, func(t *testing.T) {
+			var tries atomic.Int64
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if tries.Add(1) == 1 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(status)
+			})
+			c := newClient(t, client.Options{URL: server.URL, RetryFor: 300 * time.Millisecond})
+			_, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
+			var unknown *reserver.UnknownOutcomeError
+			require.ErrorAs(t, err, &unknown)
+			assert.NotEmpty(t, unknown.RequestID)
+		})
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	c := newClient(t, client.Options{URL: "http://" + listener.Addr().String(), RetryFor: 200 * time.Millisecond})
+	_, err = c.Reserve(t.Context(), ask(aPod("a", "1")))
+	var away *reserver.UnavailableError
+	require.ErrorAs(t, err, &away)
+	var unknown *reserver.UnknownOutcomeError
+	require.NotErrorAs(t, err, &unknown, "nothing was sent")
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	type want int
+	const (
+		away want = iota
+		unknown
+		unauthorized
+		bad
+	)
+	answer := func(status int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	cases := map[string]struct {
+		handler http.HandlerFunc
+		want    want
+		text    string
+	}{
+		"not ready":          {answer(200, `{"Error":"not read yet","FailedPods":[]}`), away, "not read yet"},
+		"busy":               {answer(503, `{"Error":"busy","Status":503}`), away, "busy"},
+		"too many":           {answer(429, ""), away, "429"},
+		"body came too late": {answer(408, ""), away, "408"},
+		"panic":              {answer(500, `{"Error":"panic"}`), unknown, "panic"},
+		"bad gateway":        {answer(502, "<html>"), unknown, "<html>"},
+		"gateway timeout":    {answer(504, ""), unknown, "504"},
+		"redirect":           {answer(302, ""), unknown, "302"},
+		"no JSON":            {answer(200, "<html>"), unknown, "not one of GlobalReserve"},
+		"too long":           {answer(200, strings.Repeat(" ", 2000)), unknown, "longer than 1000 bytes"},
+		"unauthorized":       {answer(401, `{"Error":"who are you"}`), unauthorized, "who are you"},
+		"forbidden":          {answer(403, ""), unauthorized, "403"},
+		"bad":                {answer(400, `{"Error":"send a pod"}`), bad, "send a pod"},
+		"not found":          {answer(404, ""), bad, "404"},
+		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "{")
+		}, unknown, "reading the answer"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t, client.Options{URL: serve(t, tc.handler).URL, RetryFor: time.Millisecond, MaxAnswer: 1000})
+			_, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
+			require.ErrorContains(t, err, tc.text)
+			switch tc.want {
+			case away:
+				require.ErrorAs(t, err, new(*reserver.UnavailableError))
+			case unknown:
+				require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
+			case unauthorized:
+				require.ErrorAs(t, err, new(*reserver.UnauthorizedError))
+			case bad:
+				require.ErrorAs(t, err, new(*reserver.BadRequestError))
+			}
+			if tc.want != unknown {
+				require.NotErrorAs(t, err, new(*reserver.UnknownOutcomeError))
+			}
+			_, err = c.Revision(t.Context())
+			require.NotErrorAs(t, err, new(*reserver.UnknownOutcomeError), "a read changes nothing")
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	var tries atomic.Int64
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if tries.Add(1) == 1 {
+			w.Header().Set("Retry-After", "5")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, `{"Revision":7}`)
+	})
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	c := newClient(t, client.Options{URL: server.URL, Clock: clock})
+	var revision uint64
+	var done sync.WaitGroup
+	done.Go(func() {
+		var err error
+		revision, err = c.Revision(t.Context())
+		assert.NoError(t, err)
+	})
+	require.Eventually(t, clock.HasWaiters, eventually, time.Millisecond)
+	clock.Step(4 * time.Second)
+	assert.True(t, clock.HasWaiters(), "it waits for as long as it was asked to")
+	clock.Step(time.Second)
+	done.Wait()
+	assert.EqualValues(t, 7, revision)
+	assert.EqualValues(t, 2, tries.Load())
+}
+
+func TestContextEndsBeforeTheAnswer(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	server := serve(t, func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-release
+	})
+	defer close(release)
+	c := newClient(t, client.Options{URL: server.URL})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	_, err := c.Reserve(ctx, ask(aPod("a", "1")))
+	require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// One connection serves all requests that come one after the other, also after
+// answers of no use.
+func TestConnectionIsReused(t *testing.T) {
+	s := newSystem(t)
+	server := httptest.NewUnstartedServer(s.handler)
+	var opened atomic.Int64
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	c := newClient(t, client.Options{URL: server.URL})
+	for range 10 {
+		_, err := c.Reserve(t.Context(), ask(aPod("a", "100")))
+		require.ErrorAs(t, err, new(*reserver.RefusedError))
+		_, err = c.Reserve(t.Context(), ask())
+		require.ErrorAs(t, err, new(*reserver.BadRequestError))
+		_, err = c.Revision(t.Context())
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 1, opened.Load())
+}
+
+func TestBind(t *testing.T) {
+	cases := map[string]struct {
+		answer string
+		want   any // nil: no error
+	}{
+		"bound":     {`{"Error":""}`, nil},
+		"refused":   {`{"Error":"no room","Outcome":"refused"}`, new(*reserver.BindError)},
+		"gone":      {`{"Error":"gone","Outcome":"pod_gone"}`, new(*reserver.BindError)},
+		"unknown":   {`{"Error":"not known","Outcome":"unknown"}`, new(*reserver.UnknownOutcomeError)},
+		"busy":      {`{"Error":"busy","Outcome":"busy"}`, new(*reserver.UnavailableError)},
+		"not ready": {`{"Error":"not yet"}`, new(*reserver.UnavailableError)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got extenderv1.ExtenderBindingArgs
+			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, "/prefix/bind", r.URL.Path)
+				assert.NoError(t, json.NewDecoder(r.Body).Decode(&got))
+				_, _ = io.WriteString(w, tc.answer)
+			})
+			c := newClient(t, client.Options{URL: server.URL + "/prefix/", RetryFor: time.Millisecond})
+			args := extenderv1.ExtenderBindingArgs{PodNamespace: "n", PodName: "p", PodUID: "u", Node: "node-1"}
+			err := c.Bind(t.Context(), &args)
+			assert.Equal(t, args, got)
+			if tc.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorAs(t, err, tc.want)
+		})
+	}
+}
+
+func TestReads(t *testing.T) {
+	s := newSystem(t)
+	c := newClient(t, client.Options{URL: serve(t, s.handler.ServeHTTP).URL})
+	nodes, err := c.Nodes(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 4000, nodes.Nodes[0].Resources["cpu"].Allocatable)
+
+	whatIf := &reserver.WhatIfRequest{Request: *ask(aPod("a", "3"))}
+	whatIf.Nodes = nil
+	answer, err := c.WhatIf(t.Context(), whatIf)
+	require.NoError(t, err)
+	assert.Equal(t, "node-1", answer.Placements[0].Node)
+	assert.Zero(t, s.claims())
+
+	_, err = c.Explain(t.Context(), "default", "a")
+	var bad *reserver.BadRequestError
+	require.ErrorAs(t, err, &bad)
+	assert.Equal(t, http.StatusNotFound, bad.Status)
+	_, err = c.Reserve(t.Context(), ask(aPod("a", "3")))
+	require.NoError(t, err)
+	explained, err := c.Explain(t.Context(), "default", "a")
+	require.NoError(t, err)
+	assert.Equal(t, "Reserved", explained.State)
+}
+
+// writePEM writes a file and returns its path.
+func writePEM(t *testing.T, kind string, der []byte) string {
+	path := filepath.Join(t.TempDir(), "file.pem")
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	return path
+}
+
+func TestTLSAndToken(t *testing.T) {
+	var authorization atomic.Value
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorization.Store(r.Header.Get("Authorization"))
+		assert.Len(t, r.TLS.PeerCertificates, 1)
+		_, _ = io.WriteString(w, `{"Revision":7}`)
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
+	require.NoError(t, err)
+	certificate := writePEM(t, "CERTIFICATE", server.Certificate().Raw)
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("first\n"), 0o600))
+	c := newClient(t, client.Options{
+		URL: server.URL, CAFile: certificate, CertFile: certificate, KeyFile: writePEM(t, "PRIVATE KEY", key), TokenFile: token,
+	})
+	_, err = c.Revision(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "Bearer first", authorization.Load())
+	require.NoError(t, os.WriteFile(token, []byte("second"), 0o600))
+	_, err = c.Revision(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "Bearer second", authorization.Load())
+
+	stranger := newClient(t, client.Options{URL: server.URL, RetryFor: time.Millisecond})
+	_, err = stranger.Revision(t.Context())
+	require.ErrorContains(t, err, "certificate", "the server's certificate is of nobody it knows")
+}
+
+func TestOptions(t *testing.T) {
+	cases := map[string]struct {
+		options client.Options
+		want    string
+	}{
+		"no URL":              {client.Options{}, "is not the URL of a server"},
+		"no scheme":           {client.Options{URL: "127.0.0.1:23456"}, "is not the URL of a server"},
+		"query":               {client.Options{URL: "http://a/?x=1"}, "leave the rest out"},
+		"key alone":           {client.Options{URL: "https://a", KeyFile: "k"}, "belong together"},
+		"CA without TLS":      {client.Options{URL: "http://a", CAFile: "c"}, "are for https"},
+		"two tokens":          {client.Options{URL: "https://a", Token: "t", TokenFile: "f"}, "give one of them"},
+		"token in the clear":  {client.Options{URL: "http://a", Token: "t"}, "use https"},
+		"negative":            {client.Options{URL: "http://a", Timeout: -1}, "negative"},
+		"no such authorities": {client.Options{URL: "https://a", CAFile: "/does/not/exist"}, "no such file"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := client.New(tc.options)
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+	newClient(t, client.Options{URL: "http://127.0.0.1:1", Token: "t"})
+}
