@@ -145,6 +145,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: a.recent, Metrics: a.metrics,
 		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
 		Reservations: a.matcher, Steering: a.steering, Preemptors: a.preemptors,
+		OnRefused: a.newBlame().Refused,
 	}).Register(router)
 	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,

@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/blame"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
 )
@@ -56,6 +57,12 @@ func (a *App) settled(pod types.UID) {
 	a.wakeups.Settled(pod)
 	a.steering.Settled(pod)
 	a.preemptors.Withdraw(pod)
+}
+
+// newBlame makes what tells waiting pods, by Events, which reservation keeps the
+// room they lack.
+func (a *App) newBlame() *blame.Blame {
+	return blame.New(a.ledger, a.matcher.Candidates, a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"))
 }
 
 func (a *App) steer(pod *podinfo.Info) bool { return a.steering.Wake(pod) }

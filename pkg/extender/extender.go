@@ -121,7 +121,10 @@ type Options struct {
 	Reservations Reservations
 	Steering     Steering
 	Preemptors   Preemptors
-	Log          *logrus.Logger // nil means none
+	// OnRefused is told of pods that were refused all nodes offered, after the
+	// answer; nil means nobody is.
+	OnRefused func(pod *podinfo.Info, offered []string)
+	Log       *logrus.Logger // nil means none
 	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
 	// enough for a thousand whole nodes.
 	MaxBody int64
@@ -158,6 +161,9 @@ func New(o Options) *Extender {
 		o.Log = logrus.New()
 		o.Log.SetOutput(io.Discard)
 		o.Log.SetLevel(logrus.PanicLevel)
+	}
+	if o.OnRefused == nil {
+		o.OnRefused = func(*podinfo.Info, []string) {}
 	}
 	if o.Reservations == nil || o.Steering == nil || o.Preemptors == nil {
 		o.Reservations, o.Steering, o.Preemptors = unreserved{}, unreserved{}, unreserved{}

@@ -89,6 +89,7 @@ func (e *Extender) report(pod *podinfo.Info, result *filterResult, revision uint
 	outcome := resultGranted
 	if fit == 0 {
 		outcome = resultRefused
+		e.o.OnRefused(pod, result.names)
 	}
 	e.o.Metrics.ObserveDecision(verbFilter, pod.Scheduler, outcome)
 	if log, ok := e.debug(pod); ok {

@@ -85,9 +85,19 @@ func TestFilter(t *testing.T) {
 				tt.setup(w, p)
 			}
 			before := w.ledger.Revision()
+			var everywhere [][]string
+			w.o.OnRefused = func(pod *podinfo.Info, offered []string) {
+				assert.Equal(t, p.UID, pod.Ref.UID)
+				everywhere = append(everywhere, offered)
+			}
 
 			var got extenderv1.ExtenderFilterResult
 			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &tt.nodes}, &got)
+			if len(*got.NodeNames) > 0 {
+				assert.Empty(t, everywhere)
+			} else {
+				assert.Equal(t, [][]string{tt.nodes}, everywhere)
+			}
 			require.NotNil(t, got.NodeNames, "kube-scheduler takes no list for an answer without names")
 			assert.Equal(t, tt.kept, *got.NodeNames)
 			assert.Nil(t, got.Nodes)

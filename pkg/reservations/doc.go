@@ -16,8 +16,9 @@ held; status is a projection of the ledger. What lives where:
   - release.go     giving back single slots
   - events.go      Events on the objects
 
-The packages below it: convert (objects to holds and back), matcher (which pods may use which hold)
-and deletedpods (the room of deleted pods).
+The packages below it: convert (objects to holds and back), matcher (which pods may use which hold),
+deletedpods (the room of deleted pods), steering (pods to the nodes that hold room for them), store
+(writes whose outcome must be known) and blame (Events on the pods that wait for room held for others).
 
 # The life of a Reservation
 

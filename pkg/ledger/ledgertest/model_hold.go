@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"cmp"
+	"math/big"
 	"slices"
 	"time"
 
@@ -402,6 +403,47 @@ func (h *modelHold) shown() ledger.Hold {
 	shown := h.Hold
 	shown.UID = ""
 	return shown
+}
+
+// HeldBack returns the first node on which a pod that fits none would fit without
+// the holds there, and those holds that keep most of what it lacks.
+func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keepers []ledger.HoldRef) {
+	_, gone := m.gone[p.Pod.UID]
+	if m.find(p.Pod) != nil || (gone && p.Pod.UID != "") {
+		return "", nil
+	}
+	for _, node := range nodes {
+		_, v := m.choose(p, node)
+		if v.Reason == ledger.Fits {
+			return "", nil
+		}
+		without := m.only(anyClaim, func(h *modelHold) bool { return h.Node != node })
+		if on != "" || without.verdict(node, p.Request, false, nil).Reason != ledger.Fits {
+			continue
+		}
+		on = node
+		if v.Reason == ledger.HostPortConflict {
+			for _, port := range p.Request.Ports {
+				for _, user := range m.portUsers(node, port, nil) {
+					keepers = append(keepers, user.Hold)
+				}
+			}
+			continue
+		}
+		most, name := new(big.Int), m.table.Name(v.Column)
+		for _, h := range m.holds {
+			if h.Node != node {
+				continue
+			}
+			rest := new(big.Int).Sub(larger(m.kept(h, name), m.asked(h, name)), m.asked(h, name))
+			if order := rest.Cmp(most); order > 0 {
+				most, keepers = rest, []ledger.HoldRef{h.Ref}
+			} else if order == 0 && rest.Sign() > 0 {
+				keepers = append(keepers, h.Ref)
+			}
+		}
+	}
+	return on, keepers
 }
 
 // HoldViews returns all holds as readers of the ledger see them.

@@ -213,6 +213,11 @@ func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
 		p.node(node)
 	}
 	p.askHolds(at)
+	ref, on, ok := p.Ledger.HeldBack(at, nodes)
+	wantOn, keepers := p.Model.HeldBack(at, nodes)
+	p.differ("held back", ok, len(keepers) > 0)
+	p.differ("held back on", on, wantOn)
+	p.differ(fmt.Sprintf("held back by %s, one of %v", ref, keepers), slices.Contains(keepers, ref), ok)
 	all, fits := map[string]ledger.Verdict{}, 0
 	p.Ledger.FitAll(r, func(node string, v ledger.Verdict) { all[node] = v })
 	want := p.Model.FitAll(r)

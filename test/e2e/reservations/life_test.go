@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -65,6 +66,11 @@ func phases(c *cluster) {
 
 	other := c.createPod("other", "2", "")
 	assert.Contains(c.t, c.bind(other, node), "phases/r/a", "a refusal names who holds the room")
+	var filtered extenderv1.ExtenderFilterResult
+	require.NoError(c.t, c.post(c.t.Context(), "/filter", extenderv1.ExtenderArgs{Pod: other, NodeNames: &[]string{node}}, &filtered))
+	assert.Empty(c.t, *filtered.NodeNames)
+	assert.Equal(c.t, []string{"node phases-0 would have room for this pod, but reservation phases/r/a keeps it for others"},
+		c.notes("other", "RoomReserved"))
 
 	back := c.createPod("back", "2", "web")
 	assert.Empty(c.t, c.bind(back, node))
@@ -91,6 +97,25 @@ func phases(c *cluster) {
 		}
 		assert.ElementsMatch(t, []string{"Available", "Succeeded"}, told)
 	})
+}
+
+// notes waits for Events about a pod and returns what they say.
+func (c *cluster) notes(pod, reason string) (notes []string) {
+	c.t.Helper()
+	c.eventually(soon, func(t *assert.CollectT) {
+		list, err := c.Client().EventsV1().Events(c.namespace).List(c.t.Context(), metav1.ListOptions{})
+		if !assert.NoError(t, err) {
+			return
+		}
+		notes = nil
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Regarding.Kind == "Pod" && e.Regarding.Name == pod && e.Reason == reason {
+				notes = append(notes, e.Note)
+			}
+		}
+		assert.NotEmpty(t, notes)
+	})
+	return notes
 }
 
 // groups: all slots or none, on several nodes.
