@@ -1,0 +1,286 @@
+package devices
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// question is one random node and one random pod, as they are written and not compiled.
+type question struct {
+	devices   []Device
+	free      map[string]bool
+	preferred map[string]bool
+	specs     []v1alpha1.ExtendedResourceClaimSpec
+}
+
+// someValues has what properties may be, in devices and in claims: few, so that much matches, and of
+// the amounts some that are equal and some that are none.
+var someValues = map[string][]string{
+	"model":  {"K80", "T4"},
+	"memory": {"8Gi", "12Gi", "12884901888", "16Gi", "80Gi", "lots"},
+	"cores":  {"1k", "1000", "2500", ""},
+	"nvlink": {"yes"},
+}
+
+var (
+	someKeys      = slices.Sorted(maps.Keys(someValues))
+	someResources = []string{gpu, gpu, gpu, gpu, gpu, gpu, gpu, "intel.com/nic"}
+)
+
+func drawProperties(t *rapid.T, keys int) map[string]string {
+	properties := map[string]string{}
+	for range keys {
+		key := rapid.SampledFrom(someKeys).Draw(t, "key")
+		properties[key] = rapid.SampledFrom(someValues[key]).Draw(t, "value")
+	}
+	return properties
+}
+
+func drawQuestion(t *rapid.T) *question {
+	q := &question{free: map[string]bool{}, preferred: map[string]bool{}}
+	for i := range rapid.IntRange(0, 7).Draw(t, "devices") {
+		d := Device{
+			Name: fmt.Sprintf("d%d", i), ID: fmt.Sprint(i),
+			Resource:   rapid.SampledFrom(someResources).Draw(t, "resource"),
+			Properties: drawProperties(t, rapid.IntRange(0, 6).Draw(t, "properties")),
+		}
+		q.devices = append(q.devices, d)
+		q.free[d.Name] = rapid.IntRange(0, 4).Draw(t, "free") > 0
+		q.preferred[d.Name] = rapid.Bool().Draw(t, "preferred")
+	}
+	for range rapid.IntRange(0, 4).Draw(t, "claims") {
+		q.specs = append(q.specs, drawSpec(t, q.devices))
+	}
+	return q
+}
+
+func drawSpec(t *rapid.T, devices []Device) v1alpha1.ExtendedResourceClaimSpec {
+	spec := v1alpha1.ExtendedResourceClaimSpec{
+		ResourceName: rapid.SampledFrom(someResources).Draw(t, "resource"),
+		Count:        rapid.SampledFrom([]int32{1, 1, 1, 2, 2, 3}).Draw(t, "count"),
+		Selector:     &v1alpha1.DeviceSelector{},
+	}
+	if rapid.IntRange(0, 3).Draw(t, "properties") == 0 {
+		spec.Selector.MatchProperties = drawProperties(t, 1)
+	}
+	for range rapid.SampledFrom([]int{0, 0, 1, 1, 2}).Draw(t, "expressions") {
+		r := v1alpha1.PropertyRequirement{
+			Key: rapid.SampledFrom(someKeys).Draw(t, "key"),
+			Operator: rapid.SampledFrom([]v1alpha1.PropertyOperator{
+				v1alpha1.PropertyIn, v1alpha1.PropertyNotIn, v1alpha1.PropertyExists,
+				v1alpha1.PropertyDoesNotExist, v1alpha1.PropertyGt, v1alpha1.PropertyLt,
+				v1alpha1.PropertyGt, v1alpha1.PropertyLt,
+			}).Draw(t, "operator"),
+		}
+		switch r.Operator {
+		case v1alpha1.PropertyIn, v1alpha1.PropertyNotIn:
+			r.Values = rapid.SliceOfN(rapid.SampledFrom(someValues[r.Key]), 1, 3).Draw(t, "values")
+		case v1alpha1.PropertyGt, v1alpha1.PropertyLt:
+			if r.Key != "cores" {
+				r.Key = "memory"
+			}
+			bounds := map[v1alpha1.PropertyOperator][]string{v1alpha1.PropertyGt: {"-1", "0", "1e3", "8Gi"}, v1alpha1.PropertyLt: {"100Gi", "80Gi", "2k"}}
+			r.Values = []string{rapid.SampledFrom(bounds[r.Operator]).Draw(t, "bound")}
+		}
+		spec.Selector.MatchExpressions = append(spec.Selector.MatchExpressions, r)
+	}
+	if len(devices) > 0 && rapid.IntRange(0, 4).Draw(t, "named") == 0 {
+		spec.ExtendedResourceNames = []string{rapid.SampledFrom(devices).Draw(t, "name").Name}
+	}
+	return spec
+}
+
+func isAmount(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
+
+// selects is what the documentation of the fields says, word by word.
+func selects(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) bool {
+	if d.Resource != spec.ResourceName {
+		return false
+	}
+	for key, value := range spec.Selector.MatchProperties {
+		if has, ok := d.Properties[key]; !ok || has != value {
+			return false
+		}
+	}
+	for _, r := range spec.Selector.MatchExpressions {
+		value, has := d.Properties[r.Key]
+		ok := false
+		switch r.Operator {
+		case v1alpha1.PropertyIn:
+			ok = has && slices.Contains(r.Values, value)
+		case v1alpha1.PropertyNotIn:
+			ok = !has || !slices.Contains(r.Values, value)
+		case v1alpha1.PropertyExists:
+			ok = has
+		case v1alpha1.PropertyDoesNotExist:
+			ok = !has
+		case v1alpha1.PropertyGt, v1alpha1.PropertyLt:
+			ok = isAmount(value) && compareAmounts(value, r.Values[0]) == map[v1alpha1.PropertyOperator]int{
+				v1alpha1.PropertyGt: 1, v1alpha1.PropertyLt: -1,
+			}[r.Operator]
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func compareAmounts(a, b string) int {
+	x, y := resource.MustParse(a), resource.MustParse(b)
+	return x.Cmp(y)
+}
+
+func wasted(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
+	for key := range d.Properties {
+		_, asked := spec.Selector.MatchProperties[key]
+		asked = asked || slices.ContainsFunc(spec.Selector.MatchExpressions, func(r v1alpha1.PropertyRequirement) bool { return r.Key == key })
+		if !asked {
+			n++
+		}
+	}
+	return n
+}
+
+func (q *question) excess(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
+	for _, r := range spec.Selector.MatchExpressions {
+		if r.Operator != v1alpha1.PropertyGt && r.Operator != v1alpha1.PropertyLt {
+			continue
+		}
+		own := d.Properties[r.Key]
+		var between []string
+		for i := range q.devices {
+			if !selects(spec, &q.devices[i]) {
+				continue
+			}
+			other := q.devices[i].Properties[r.Key]
+			closer := compareAmounts(other, own) == -1
+			if r.Operator == v1alpha1.PropertyLt {
+				closer = compareAmounts(other, own) == 1
+			}
+			known := slices.ContainsFunc(between, func(o string) bool { return compareAmounts(o, other) == 0 })
+			if closer && !known {
+				between = append(between, other)
+			}
+		}
+		n += len(between)
+	}
+	return n
+}
+
+// answer is a way to serve all claims, with what tells which way is best.
+type answer struct {
+	outside, wasted, excess int
+	names                   [][]string
+}
+
+func compareAnswers(a, b *answer) int {
+	return cmp.Or(cmp.Compare(a.outside, b.outside), cmp.Compare(a.wasted, b.wasted), cmp.Compare(a.excess, b.excess),
+		slices.CompareFunc(a.names, b.names, slices.Compare))
+}
+
+// best tries everything.
+func (q *question) best() *answer {
+	var best *answer
+	taken := map[string]bool{}
+	current := &answer{}
+	var serve func(claim, from int, chosen []string)
+	serve = func(claim, from int, chosen []string) {
+		if claim == len(q.specs) {
+			if best == nil || compareAnswers(current, best) < 0 {
+				copied := *current
+				copied.names = slices.Clone(current.names)
+				best = &copied
+			}
+			return
+		}
+		spec := &q.specs[claim]
+		if len(chosen) == int(spec.Count) {
+			for _, name := range spec.ExtendedResourceNames {
+				if !slices.Contains(chosen, name) {
+					return
+				}
+			}
+			current.names = append(current.names, slices.Clone(chosen))
+			serve(claim+1, 0, nil)
+			current.names = current.names[:claim]
+			return
+		}
+		for i := from; i < len(q.devices); i++ {
+			d := &q.devices[i]
+			if taken[d.Name] || !q.free[d.Name] || !selects(spec, d) {
+				continue
+			}
+			before := *current
+			if !q.preferred[d.Name] {
+				current.outside++
+			}
+			current.wasted += wasted(spec, d)
+			current.excess += q.excess(spec, d)
+			taken[d.Name] = true
+			serve(claim, i+1, append(chosen, d.Name))
+			taken[d.Name] = false
+			current.outside, current.wasted, current.excess = before.outside, before.wasted, before.excess
+		}
+	}
+	serve(0, 0, nil)
+	return best
+}
+
+// Fits refuses nothing that trying everything finds a way for, and Choose finds the very same way.
+func TestAgreesWithTryingEverything(t *testing.T) {
+	verdicts := map[Reason]int{}
+	exchanged := 0
+	rapid.Check(t, func(t *rapid.T) {
+		q := drawQuestion(t)
+		p := NewPool(q.devices)
+		free, preferred := p.NewSet(), p.NewSet()
+		for i := range p.Len() {
+			if q.free[p.Device(i).Name] {
+				free.Add(i)
+			}
+			if q.preferred[p.Device(i).Name] {
+				preferred.Add(i)
+			}
+		}
+		var requests []*Request
+		for i := range q.specs {
+			r, err := Compile(field.NewPath("spec"), &q.specs[i])
+			require.NoError(t, err)
+			requests = append(requests, r)
+		}
+		want := q.best()
+		verdict := p.Fits(free, requests)
+		verdicts[verdict.Reason]++
+		require.Equal(t, want != nil, verdict.Reason == Fits, "%+v", verdict)
+		choice, again := p.Choose(free, preferred, requests)
+		require.Equal(t, verdict, again)
+		if want == nil {
+			require.Nil(t, choice)
+			require.NotEmpty(t, verdict.Explain(requests))
+			return
+		}
+		got := namesOf(p, choice)
+		if want.names == nil {
+			want.names = [][]string{}
+		}
+		require.Equal(t, want.names, got, "%+v", want)
+		if len(got) > 1 {
+			exchanged++
+		}
+	})
+	for reason := range numReasons {
+		require.NotZero(t, verdicts[reason], "no question was answered with %s: %v", reason, verdicts)
+	}
+	require.NotZero(t, exchanged)
+}

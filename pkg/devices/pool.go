@@ -1,0 +1,174 @@
+package devices
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// Device is one device of a node.
+type Device struct {
+	Name       string // of the ExtendedResource object
+	Resource   string // such as nvidia.com/gpu
+	ID         string // what containers call it by; with Resource it tells the devices of a node apart
+	Properties map[string]string
+	// Unschedulable keeps the device from being given out.
+	Unschedulable bool
+}
+
+func (d *Device) identity() identity { return identity{d.Resource, d.ID} }
+
+type identity struct{ resource, id string }
+
+// Pool is the devices of one node, numbered from 0 in order of their names. Make one with NewPool; it
+// is never changed, and several goroutines may use it at a time.
+type Pool struct {
+	devices []Device
+	index   map[string]int   // by name, other names included
+	byID    map[identity]int // by what tells devices apart
+	// matches is what is known of how requests match the devices. Writers replace the map, so that
+	// readers need no lock; one of two that write at once is forgotten and asks again.
+	matches atomic.Pointer[map[unique.Handle[string]]*match]
+}
+
+// match is how one shape of request matches the devices of a pool.
+type match struct {
+	set Set
+	// costs says how badly each device of the set suits the request, see cost.
+	costs []int64
+}
+
+// NewPool returns the pool of a node's devices. Objects that are the same device, by resource and ID,
+// are one device of the pool: that with the first name. It can be found by their names, too.
+func NewPool(devices []Device) *Pool {
+	byName := slices.SortedFunc(slices.Values(devices), func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
+	p := &Pool{index: make(map[string]int, len(devices)), byID: make(map[identity]int, len(devices))}
+	for _, d := range byName {
+		i, same := p.byID[d.identity()]
+		if !same {
+			i = len(p.devices)
+			p.byID[d.identity()] = i
+			p.devices = append(p.devices, d)
+		}
+		p.index[d.Name] = i
+	}
+	p.matches.Store(&map[unique.Handle[string]]*match{})
+	return p
+}
+
+// Len returns how many devices the pool has.
+func (p *Pool) Len() int { return len(p.devices) }
+
+// Device returns device i. Its properties must not be changed.
+func (p *Pool) Device(i int) *Device { return &p.devices[i] }
+
+// Index returns the number of the device with an object's name. Objects that are the same device have
+// the same number, and Device tells which of them stands for it.
+func (p *Pool) Index(name string) (i int, ok bool) {
+	i, ok = p.index[name]
+	return i, ok
+}
+
+// Find returns the number of the device with a resource and an ID.
+func (p *Pool) Find(resource, id string) (i int, ok bool) {
+	i, ok = p.byID[identity{resource, id}]
+	return i, ok
+}
+
+// NewSet returns an empty set of the pool's devices.
+func (p *Pool) NewSet() Set { return make(Set, p.words()) }
+
+func (p *Pool) words() int { return (len(p.devices) + 63) / 64 }
+
+// Schedulable returns a new set of the devices that may be given out.
+func (p *Pool) Schedulable() Set {
+	set := p.NewSet()
+	for i := range p.devices {
+		if !p.devices[i].Unschedulable {
+			set.Add(i)
+		}
+	}
+	return set
+}
+
+// maxMatches bounds what a pool remembers. There are rarely more shapes of requests than kinds of
+// devices; whoever makes up new ones makes the pool forget, no more.
+const maxMatches = 256
+
+// match returns how a request matches the devices.
+func (p *Pool) match(r *Request) *match {
+	known := *p.matches.Load()
+	if m, ok := known[r.shape]; ok {
+		return m
+	}
+	m := p.newMatch(r)
+	more := map[unique.Handle[string]]*match{r.shape: m}
+	if len(known) < maxMatches {
+		maps.Copy(more, known)
+	}
+	p.matches.Store(&more)
+	return m
+}
+
+// The terms of a cost, the one that counts less in the lower bits. Each is limited so that the sum
+// over all devices a pod can be given, 16 claims of 64 devices, stays within its bits.
+const (
+	wasteShift   = 28
+	outsideShift = wasteShift + 20
+	maxExcess    = 1<<17 - 1
+	maxWaste     = 1<<9 - 1
+)
+
+func (p *Pool) newMatch(r *Request) *match {
+	m := &match{set: p.NewSet(), costs: make([]int64, len(p.devices))}
+	for i := range p.devices {
+		d := &p.devices[i]
+		if d.Resource == r.resource && r.selector.selects(d.Properties) {
+			m.set.Add(i)
+			m.costs[i] = int64(min(r.selector.wasted(d.Properties), maxWaste)) << wasteShift
+		}
+	}
+	excess := make([]int, len(p.devices))
+	for i := range r.selector.requirements {
+		p.addExcess(excess, &r.selector.requirements[i], m.set)
+	}
+	for i, n := range excess {
+		m.costs[i] += int64(min(n, maxExcess))
+	}
+	return m
+}
+
+// addExcess adds, for each device of the set, how many different amounts of other devices of the set
+// lie between a requirement's bound and the device's own.
+func (p *Pool) addExcess(excess []int, r *requirement, set Set) {
+	if r.operator != v1alpha1.PropertyGt && r.operator != v1alpha1.PropertyLt {
+		return
+	}
+	amounts := make([]resource.Quantity, len(p.devices))
+	order := make([]int, 0, len(p.devices))
+	for i := range p.devices {
+		if set.Has(i) {
+			amounts[i], _ = parseAmount(p.devices[i].Properties[r.key])
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		if r.operator == v1alpha1.PropertyLt {
+			a, b = b, a
+		}
+		return amounts[a].Cmp(amounts[b])
+	})
+	steps := 0
+	for k, i := range order {
+		if k > 0 && amounts[i].Cmp(amounts[order[k-1]]) != 0 {
+			steps++
+		}
+		excess[i] += steps
+	}
+}

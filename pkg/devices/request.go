@@ -1,0 +1,72 @@
+package devices
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// Request is what one claim asks for. Make one with Compile; it is never changed and may be used by
+// several goroutines at a time.
+type Request struct {
+	resource string
+	count    int
+	names    []string // sorted
+	selector selector
+	// shape is the same for requests of the same resource and selector: what pools remember goes by it.
+	shape unique.Handle[string]
+}
+
+// Compile makes a Request of a claim's spec. The API server admits nothing that Compile refuses, as
+// long as it has the schema of this release. An error names every bad field, below path, and what to
+// write there.
+func Compile(path *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Request, error) {
+	var errs field.ErrorList
+	if spec.ResourceName == "" {
+		errs = append(errs, field.Required(path.Child("resourceName"), "name a resource, such as nvidia.com/gpu"))
+	}
+	if spec.Count < 1 || spec.Count > v1alpha1.MaxClaimedDevices {
+		errs = append(errs, field.Invalid(path.Child("count"), spec.Count,
+			fmt.Sprintf("write a number from 1 to %d", v1alpha1.MaxClaimedDevices)))
+	}
+	names := slices.Sorted(slices.Values(spec.ExtendedResourceNames))
+	if len(names) > int(max(spec.Count, 0)) {
+		errs = append(errs, field.Invalid(path.Child("extendedResourceNames"), spec.ExtendedResourceNames,
+			"names more devices than count asks for"))
+	}
+	if len(slices.Compact(slices.Clone(names))) < len(names) {
+		errs = append(errs, field.Invalid(path.Child("extendedResourceNames"), spec.ExtendedResourceNames,
+			"names a device twice"))
+	}
+	selector, bad := compileSelector(path.Child("selector"), spec.Selector)
+	if errs = append(errs, bad...); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	return &Request{
+		resource: spec.ResourceName, count: int(spec.Count), names: names, selector: selector,
+		shape: unique.Make(quoteIfNeeded(spec.ResourceName) + " " + selector.String()),
+	}, nil
+}
+
+// Resource returns the resource the devices are of.
+func (r *Request) Resource() string { return r.resource }
+
+// Count returns how many devices are wanted.
+func (r *Request) Count() int { return r.count }
+
+// String tells what is wanted, for people: "2 nvidia.com/gpu (memory Gt 8Gi; model In K80) with gpu-0".
+func (r *Request) String() string {
+	text := fmt.Sprintf("%d %s", r.count, r.resource)
+	if s := r.selector.String(); s != "" {
+		text += " (" + s + ")"
+	}
+	if len(r.names) > 0 {
+		text += " with " + strings.Join(r.names, ", ")
+	}
+	return text
+}
