@@ -84,14 +84,14 @@ func TestHowOften(t *testing.T) {
 			b.Refused(newPod("p", 2000), []string{"held"})
 		}
 		assert.Equal(t, 1, told())
-		time.Sleep(repeatAfter)
+		<-time.After(repeatAfter)
 		b.Refused(newPod("p", 2000), []string{"held"})
 		assert.Equal(t, 1, told())
 		for i := range 10 * eventBurst {
 			b.Refused(newPod(fmt.Sprint("p-", i), 2000), []string{"held"})
 		}
 		assert.Equal(t, eventBurst-1, told(), "all pods together, right after one")
-		time.Sleep(lookAfter)
+		<-time.After(lookAfter)
 		b.Refused(newPod(fmt.Sprint("p-", 10*eventBurst-1), 2000), []string{"held"})
 		assert.Equal(t, 1, told(), "one that was left out")
 	})
