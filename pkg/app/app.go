@@ -26,7 +26,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -247,11 +246,6 @@ func (a *App) Addr() string { return a.server.listener.Addr().String() }
 
 // Ledger returns the account, for programs that run the server in their own process.
 func (a *App) Ledger() *ledger.Ledger { return a.ledger }
-
-// Reserver returns the server as a scheduler in the same process uses it, without
-// HTTP. Before the server is ready, and after Stop, its calls fail with a
-// *reserver.UnavailableError; Stop ends its watchers and waits for its other calls.
-func (a *App) Reserver() reserver.Reserver { return a.api }
 
 // WaitReady returns when all nodes, pods and reservations have been read, or ctx ends.
 func (a *App) WaitReady(ctx context.Context) error {

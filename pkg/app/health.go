@@ -115,7 +115,9 @@ func (h *health) gate(next http.Handler) http.Handler {
 			h.observer.ObserveRequest(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
 			w.Header().Set("Retry-After", retryAfter)
 			// Without a Revision: no ledger has decided. Empty lists, for clients that read FailedPods before Error.
-			httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "FailedPods": []string{}, "Rejections": []string{}})
+			httpjson.Write(w, http.StatusOK, map[string]any{
+				"Error": why, "FailedPods": []string{}, "Rejections": []string{}, "Outcome": "not_ready",
+			})
 			return
 		}
 		h.observer.ObserveRequest("not-ready", http.StatusServiceUnavailable, 0)

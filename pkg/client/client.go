@@ -114,16 +114,10 @@ func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs)
 
 // bindError is the error of a bind's answer, if it has one.
 func bindError(answer *reserver.BindAnswer) error {
-	switch {
-	case answer.Error == "":
+	if answer.Error == "" {
 		return nil
-	case answer.Outcome == "unknown":
-		return &reserver.UnknownOutcomeError{Err: errors.New(answer.Error)}
-	case answer.Outcome == "", answer.Outcome == "busy", answer.Outcome == "stopping":
-		return &reserver.UnavailableError{Err: errors.New(answer.Error)} // no bind was tried
-	default:
-		return &reserver.BindError{Outcome: answer.Outcome, Message: answer.Error}
 	}
+	return reserver.NewBindError(answer)
 }
 
 // Explain tells why a pod is pending, or where it is. A pod that is not known is a

@@ -281,7 +281,7 @@ func TestBind(t *testing.T) {
 		"gone":      {`{"Error":"gone","Outcome":"pod_gone"}`, new(*reserver.BindError)},
 		"unknown":   {`{"Error":"not known","Outcome":"unknown"}`, new(*reserver.UnknownOutcomeError)},
 		"busy":      {`{"Error":"busy","Outcome":"busy"}`, new(*reserver.UnavailableError)},
-		"not ready": {`{"Error":"not yet"}`, new(*reserver.UnavailableError)},
+		"not ready": {`{"Error":"not yet","Outcome":"not_ready"}`, new(*reserver.UnavailableError)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package reserver
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -80,3 +81,16 @@ type BindError struct {
 
 // Error implements error.
 func (e *BindError) Error() string { return e.Message }
+
+// NewBindError returns the error that an answer to /bind with an Error stands for:
+// a *BindError, *UnavailableError or *UnknownOutcomeError.
+func NewBindError(answer *BindAnswer) error {
+	switch answer.Outcome {
+	case "unknown":
+		return &UnknownOutcomeError{Err: errors.New(answer.Error)}
+	case "busy", "stopping", "not_ready":
+		return &UnavailableError{Err: errors.New(answer.Error)}
+	default:
+		return &BindError{Outcome: answer.Outcome, Message: answer.Error}
+	}
+}

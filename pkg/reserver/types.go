@@ -189,6 +189,7 @@ type MissingAmount struct {
 type BindAnswer struct {
 	// Error says why the pod was not bound, or is not known to be; empty where it was.
 	Error string
-	// Outcome is a word for Error; see BindError. Also unknown, busy and stopping.
+	// Outcome is a word for Error; see BindError. Also unknown, busy, stopping
+	// and not_ready.
 	Outcome string `json:",omitempty"`
 }

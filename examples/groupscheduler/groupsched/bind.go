@@ -7,6 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // giveBackTimeout bounds the giving back of room, which is tried even when the scheduler stops.
@@ -34,8 +37,10 @@ func (s *Scheduler) bind(ctx context.Context, p *placement) error {
 	// Before the call: the informer may show the bound pod before the call returns.
 	s.assume(p.pod.UID, p.node)
 	var err error
-	if s.reserver != nil {
-		err = s.reserver.bind(ctx, p.pod, p.node)
+	if s.server != nil {
+		err = s.server.Bind(ctx, &extenderv1.ExtenderBindingArgs{
+			PodNamespace: p.pod.Namespace, PodName: p.pod.Name, PodUID: p.pod.UID, Node: p.node,
+		})
 	} else {
 		// The UID is a precondition: a new pod of the same name is not bound in its place.
 		err = s.client.CoreV1().Pods(p.pod.Namespace).Bind(ctx, &corev1.Binding{
@@ -52,19 +57,19 @@ func (s *Scheduler) bind(ctx context.Context, p *placement) error {
 // giveBack returns reserved room that will not be used. Where that fails it comes back by itself when
 // the reservation's time is over.
 func (s *Scheduler) giveBack(ctx context.Context, plan []placement) {
-	if s.reserver == nil || len(plan) == 0 {
+	if s.server == nil || len(plan) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	if err := s.reserver.unreserve(ctx, s.request(plan)); err != nil {
+	if _, err := s.server.Unreserve(ctx, s.request(plan)); err != nil {
 		s.log.WithError(err).Warn("room stays reserved until its time is over")
 	}
 }
 
 // request is the wire form of a plan.
-func (s *Scheduler) request(plan []placement) *GroupRequest {
-	request := &GroupRequest{SchedulerName: s.name}
+func (s *Scheduler) request(plan []placement) *reserver.Request {
+	request := &reserver.Request{SchedulerName: s.name}
 	for i := range plan {
 		request.Pods = append(request.Pods, plan[i].pod)
 		request.Nodes = append(request.Nodes, plan[i].node)

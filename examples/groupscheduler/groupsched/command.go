@@ -17,7 +17,7 @@ const (
 
 // NewCommand returns the command line of the scheduler. It runs until the command's context ends.
 func NewCommand() *cobra.Command {
-	var kubeconfig, logLevel string
+	var kubeconfig, logLevel, url string
 	options := Options{}
 	command := &cobra.Command{
 		Use:   "groupscheduler",
@@ -44,6 +44,14 @@ func NewCommand() *cobra.Command {
 			if options.Client, err = kubernetes.NewForConfig(config); err != nil {
 				return err
 			}
+			if url != "" {
+				server, err := NewClient(url)
+				if err != nil {
+					return fmt.Errorf("--globalreserve-url: %w", err)
+				}
+				defer server.Close()
+				options.GlobalReserve = server
+			}
 			scheduler, err := New(options)
 			if err != nil {
 				return err
@@ -54,7 +62,7 @@ func NewCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: $KUBECONFIG, ~/.kube/config, or the pod's service account")
 	flags.StringVar(&options.SchedulerName, "scheduler-name", defaultName, "place the pods that have this as their schedulerName")
-	flags.StringVar(&options.GlobalReserveURL, "globalreserve-url", "", "where GlobalReserve serves, such as http://127.0.0.1:23456; without it, pods are bound on this scheduler's own view")
+	flags.StringVar(&url, "globalreserve-url", "", "where GlobalReserve serves, such as http://127.0.0.1:23456; without it, pods are bound on this scheduler's own view")
 	flags.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return command
 }

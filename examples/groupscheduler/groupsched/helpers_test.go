@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 const (
@@ -95,10 +97,16 @@ func (c *cluster) run(globalReserveURL string) {
 	watching := c.watchReactor()
 	log, _ := logrustest.NewNullLogger()
 	var err error
-	c.scheduler, err = New(Options{
-		Client: c.client, SchedulerName: testScheduler, GlobalReserveURL: globalReserveURL, Log: log,
-		Recheck: 50 * time.Millisecond,
-	})
+	options := Options{
+		Client: c.client, SchedulerName: testScheduler, Log: log, Recheck: 50 * time.Millisecond,
+	}
+	if globalReserveURL != "" {
+		server, err := NewClient(globalReserveURL)
+		require.NoError(c.t, err)
+		c.t.Cleanup(server.Close)
+		options.GlobalReserve = server
+	}
+	c.scheduler, err = New(options)
 	require.NoError(c.t, err)
 	ctx, cancel := context.WithCancel(c.t.Context())
 	ended := make(chan error, 1)
@@ -186,12 +194,12 @@ type server struct {
 	url string
 	// onReserve and onBind answer the try-th request. No onReserve grants; a nil answer of it cuts
 	// the connection.
-	onReserve func(try int, request *GroupRequest) *GroupAnswer
+	onReserve func(try int, request *reserver.Request) *reserver.Answer
 	onBind    func(try int, request *extenderv1.ExtenderBindingArgs) error
 
 	mu         sync.Mutex // guards what follows
-	reserves   []*GroupRequest
-	unreserves []*GroupRequest
+	reserves   []*reserver.Request
+	unreserves []*reserver.Request
 	binds      []*extenderv1.ExtenderBindingArgs
 }
 
@@ -200,7 +208,7 @@ func runServer(t *testing.T, s *server) *server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reserve", func(w http.ResponseWriter, r *http.Request) {
 		request, try := record(t, r, &s.mu, &s.reserves)
-		answer := &GroupAnswer{}
+		answer := &reserver.Answer{}
 		if s.onReserve != nil {
 			answer = s.onReserve(try, request)
 		}
@@ -211,7 +219,7 @@ func runServer(t *testing.T, s *server) *server {
 	})
 	mux.HandleFunc("POST /unreserve", func(w http.ResponseWriter, r *http.Request) {
 		record(t, r, &s.mu, &s.unreserves)
-		write(t, w, &GroupAnswer{})
+		write(t, w, &reserver.Answer{})
 	})
 	mux.HandleFunc("POST /bind", func(w http.ResponseWriter, r *http.Request) {
 		request, try := record(t, r, &s.mu, &s.binds)
@@ -243,8 +251,8 @@ func write(t *testing.T, w http.ResponseWriter, answer any) {
 }
 
 // refusal is the answer to a group of which pods have no room.
-func refusal(rejections ...Rejection) *GroupAnswer {
-	answer := &GroupAnswer{Error: "no room", Rejections: rejections}
+func refusal(rejections ...reserver.Rejection) *reserver.Answer {
+	answer := &reserver.Answer{Error: "no room", Revision: 1, Rejections: rejections}
 	for _, r := range rejections {
 		answer.FailedPods = append(answer.FailedPods, r.Pod)
 	}
@@ -252,7 +260,7 @@ func refusal(rejections ...Rejection) *GroupAnswer {
 }
 
 // asked returns every request so far.
-func (s *server) asked() (reserves, unreserves []*GroupRequest, binds []*extenderv1.ExtenderBindingArgs) {
+func (s *server) asked() (reserves, unreserves []*reserver.Request, binds []*extenderv1.ExtenderBindingArgs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append(reserves, s.reserves...), append(unreserves, s.unreserves...), append(binds, s.binds...)

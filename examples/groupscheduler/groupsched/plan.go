@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -74,7 +75,7 @@ func (n *viewNode) hasLessThan(other *viewNode) bool {
 // placedBefore returns how much of a resource the plan had taken on the node of a refused pod when the
 // pod's turn came. Pods that were refused before it took nothing.
 func placedBefore(
-	plan []placement, r Rejection, column resources.Column, refused map[types.NamespacedName]bool,
+	plan []placement, r reserver.Rejection, column resources.Column, refused map[types.NamespacedName]bool,
 ) int64 {
 	var sum int64
 	for i := range plan {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"sync"
 	"time"
 
@@ -18,6 +17,16 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// The reasons of a Rejection that this scheduler tells apart.
+const (
+	reasonInsufficientResource = "InsufficientResource"
+	reasonClaimedElsewhere     = "ClaimedElsewhere"
 )
 
 const (
@@ -31,7 +40,9 @@ const (
 	// reservationTTL bounds how long the room of a group stays reserved if this scheduler dies
 	// between its reserve and its binds.
 	reservationTTL = 30 * time.Second
-	groupIndex     = "group"
+	// retryFor bounds the tries of one request.
+	retryFor   = 5 * time.Second
+	groupIndex = "group"
 )
 
 // Options configures a Scheduler.
@@ -40,20 +51,34 @@ type Options struct {
 	Client kubernetes.Interface
 	// SchedulerName selects the pods: those with it as their schedulerName and with a GroupLabel.
 	SchedulerName string
-	// GlobalReserveURL is where the server is, such as http://127.0.0.1:23456. Empty: bind on
-	// this scheduler's own view.
-	GlobalReserveURL string
+	// GlobalReserve reserves and binds: a client of the server (NewClient), or the server itself
+	// where it is in this process. Nil: bind on this scheduler's own view.
+	GlobalReserve GlobalReserve
 	// Recheck is how often a group without room is looked at again. Default: 5 s.
 	Recheck time.Duration
 	// Log receives what the scheduler does. Default: logrus's standard logger.
 	Log logrus.FieldLogger
 }
 
+// GlobalReserve is what a Scheduler needs of the server: of one elsewhere it is a *client.Client;
+// examples/embedded shows one in the scheduler's own process.
+type GlobalReserve interface {
+	Reserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error)
+	Unreserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error)
+	Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error
+}
+
+// NewClient returns a client for a server elsewhere, such as http://127.0.0.1:23456. It gives up
+// sooner than by default, because one goroutine places all groups.
+func NewClient(url string) (*client.Client, error) {
+	return client.New(client.Options{URL: url, RetryFor: retryFor})
+}
+
 // Scheduler places groups of pods. One goroutine decides, one group at a time.
 type Scheduler struct {
 	client   kubernetes.Interface
 	name     string
-	reserver *reserver // nil without GlobalReserve
+	server   GlobalReserve // may be nil
 	recheck  time.Duration
 	log      logrus.FieldLogger
 	factory  informers.SharedInformerFactory
@@ -74,15 +99,8 @@ func New(o Options) (*Scheduler, error) {
 		return nil, errors.New("the scheduler's name is empty; give the schedulerName of the pods to place")
 	}
 	s := &Scheduler{
-		client: o.Client, name: o.SchedulerName, recheck: o.Recheck, log: o.Log,
+		client: o.Client, server: o.GlobalReserve, name: o.SchedulerName, recheck: o.Recheck, log: o.Log,
 		ready: make(chan struct{}), assumed: map[types.UID]string{}, waiting: map[string]bool{},
-	}
-	if o.GlobalReserveURL != "" {
-		u, err := url.Parse(o.GlobalReserveURL)
-		if err != nil || u.Scheme == "" || u.Host == "" {
-			return nil, fmt.Errorf("%q is no URL of a server; give one such as http://127.0.0.1:23456", o.GlobalReserveURL)
-		}
-		s.reserver = newReserver(o.GlobalReserveURL)
 	}
 	if s.recheck <= 0 {
 		s.recheck = defaultRecheck
@@ -136,7 +154,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.queue.ShutDown)
 	defer stop()
 	close(s.ready)
-	s.log.WithFields(logrus.Fields{"scheduler": s.name, "globalreserve": s.reserver != nil}).Info(ReadyMessage)
+	s.log.WithFields(logrus.Fields{"scheduler": s.name, "globalreserve": s.server != nil}).Info(ReadyMessage)
 	for {
 		key, shutdown := s.queue.Get()
 		if shutdown {
@@ -213,30 +231,30 @@ func (s *Scheduler) attempt(ctx context.Context, key string) (outcome, error) {
 
 // reserve asks for the room of a plan. A refusal corrects the view.
 func (s *Scheduler) reserve(ctx context.Context, v *view, plan []placement) (bool, error) {
-	if s.reserver == nil {
+	if s.server == nil {
 		return true, nil
 	}
 	request := s.request(plan)
 	request.TTLSeconds = int64(reservationTTL / time.Second)
+	// One ID per plan: it makes all tries of the request one to the server.
 	request.RequestID = uuid.NewString()
-	answer, err := s.reserver.reserve(ctx, request)
-	if err != nil {
-		// Whether the room is held is not known.
-		s.giveBack(ctx, plan)
-		return false, err
-	}
-	if answer.Granted() {
+	_, err := s.server.Reserve(ctx, request)
+	var refused *reserver.RefusedError
+	var unknown *reserver.UnknownOutcomeError
+	switch {
+	case err == nil:
 		return true, nil
+	case errors.As(err, &refused) && len(refused.Answer.Rejections) > 0:
+		s.learn(ctx, v, plan, refused.Answer)
+		return false, nil
+	case errors.As(err, &unknown):
+		s.giveBack(ctx, plan) // the room may be held
 	}
-	if len(answer.Rejections) == 0 {
-		return false, fmt.Errorf("refused without a reason to plan by: %s", answer.Error)
-	}
-	s.learn(ctx, v, plan, answer)
-	return false, nil
+	return false, err
 }
 
 // learn brings what a refusal says into the view, for the next plan.
-func (s *Scheduler) learn(ctx context.Context, v *view, plan []placement, answer *GroupAnswer) {
+func (s *Scheduler) learn(ctx context.Context, v *view, plan []placement, answer *reserver.Answer) {
 	refused := map[types.NamespacedName]bool{}
 	for _, r := range answer.Rejections {
 		s.log.WithFields(logrus.Fields{"node": r.Node, "reason": r.Reason}).Debug(r.Message)
@@ -252,7 +270,7 @@ func (s *Scheduler) learn(ctx context.Context, v *view, plan []placement, answer
 }
 
 // giveBackClaim returns the room a pod of the plan holds on another node.
-func (s *Scheduler) giveBackClaim(ctx context.Context, plan []placement, r Rejection) {
+func (s *Scheduler) giveBackClaim(ctx context.Context, plan []placement, r reserver.Rejection) {
 	for i := range plan {
 		if plan[i].pod.Namespace == r.Namespace && plan[i].pod.Name == r.Pod {
 			s.giveBack(ctx, []placement{{pod: plan[i].pod, node: r.ClaimedOn}})

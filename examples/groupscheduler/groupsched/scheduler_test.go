@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 func oneNode(cpu string) []*corev1.Node { return []*corev1.Node{testNode("n", cpu)} }
@@ -56,32 +58,32 @@ func TestWithoutServerItBindsItself(t *testing.T) {
 }
 
 func TestRefusalLeadsToAnotherPlan(t *testing.T) {
-	rejected := func(pod, reason, resource string, free int64) Rejection {
-		return Rejection{Namespace: "default", Pod: pod, Node: "a", Reason: reason, Resource: resource, Free: free}
+	rejected := func(pod, reason, resource string, free int64) reserver.Rejection {
+		return reserver.Rejection{Namespace: "default", Pod: pod, Node: "a", Reason: reason, Resource: resource, Free: free}
 	}
 	cases := map[string]struct {
-		rejections []Rejection
+		rejections []reserver.Rejection
 		want       map[string]string
 	}{
 		// What the answer calls free was left after the plan's own first pod, which therefore
 		// still fits on a.
 		"too little for the second pod": {
-			rejections: []Rejection{rejected("g-1", "InsufficientResource", "cpu", 1000)},
+			rejections: []reserver.Rejection{rejected("g-1", "InsufficientResource", "cpu", 1000)},
 			want:       map[string]string{"g-0": "a", "g-1": "b"},
 		},
 		"too little for both": {
-			rejections: []Rejection{
+			rejections: []reserver.Rejection{
 				rejected("g-0", "InsufficientResource", "cpu", 1000),
 				rejected("g-1", "InsufficientResource", "cpu", 1000),
 			},
 			want: map[string]string{"g-0": "b", "g-1": "b"},
 		},
 		"a reason that is no amount": {
-			rejections: []Rejection{rejected("g-0", "NodeUnknown", "", 0)},
+			rejections: []reserver.Rejection{rejected("g-0", "NodeUnknown", "", 0)},
 			want:       map[string]string{"g-0": "b", "g-1": "b"},
 		},
 		"a resource the scheduler has never seen": {
-			rejections: []Rejection{rejected("g-1", "InsufficientResource", "example.com/gpu", 0)},
+			rejections: []reserver.Rejection{rejected("g-1", "InsufficientResource", "example.com/gpu", 0)},
 			want:       map[string]string{"g-0": "b", "g-1": "b"},
 		},
 	}
@@ -91,11 +93,11 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 			c := newCluster(t, []*corev1.Node{testNode("a", "4"), testNode("b", "8")}, testGroup("g", 2, "2")...)
 			s := runServer(t, &server{
 				onBind: c.bindAsked,
-				onReserve: func(try int, _ *GroupRequest) *GroupAnswer {
+				onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
 					if try == 1 {
 						return refusal(test.rejections...)
 					}
-					return &GroupAnswer{}
+					return &reserver.Answer{}
 				},
 			})
 			c.run(s.url)
@@ -110,8 +112,8 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 
 func TestRefusedGroupIsNotBoundInParts(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGroup("g", 2, "1")...)
-	s := runServer(t, &server{onReserve: func(int, *GroupRequest) *GroupAnswer {
-		return refusal(Rejection{
+	s := runServer(t, &server{onReserve: func(int, *reserver.Request) *reserver.Answer {
+		return refusal(reserver.Rejection{
 			Namespace: "default", Pod: "g-1", Node: "n", Reason: "InsufficientResource", Resource: "cpu",
 		})
 	}})
@@ -125,11 +127,11 @@ func TestClaimLeftElsewhereIsGivenBack(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGroup("g", 1, "1")...)
 	s := runServer(t, &server{
 		onBind: c.bindAsked,
-		onReserve: func(try int, _ *GroupRequest) *GroupAnswer {
+		onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
 			if try > 1 {
-				return &GroupAnswer{}
+				return &reserver.Answer{}
 			}
-			return refusal(Rejection{
+			return refusal(reserver.Rejection{
 				Namespace: "default", Pod: "g-0", Node: "n", Reason: "ClaimedElsewhere", ClaimedOn: "old",
 			})
 		},
@@ -143,7 +145,7 @@ func TestClaimLeftElsewhereIsGivenBack(t *testing.T) {
 
 func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGroup("g", 2, "1")...)
-	s := runServer(t, &server{onReserve: func(try int, _ *GroupRequest) *GroupAnswer {
+	s := runServer(t, &server{onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
 		if try == 1 { // a slow answer is asked for again
 			err := c.client.CoreV1().Pods("default").Delete(context.Background(), "g-1", metav1.DeleteOptions{})
 			assert.NoError(t, err)
@@ -152,7 +154,7 @@ func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 			_, err := c.scheduler.pods.Pods("default").Get("g-1")
 			return err != nil
 		}, eventually, tick)
-		return &GroupAnswer{}
+		return &reserver.Answer{}
 	}})
 	c.run(s.url)
 	require.Eventually(t, func() bool { _, unreserves, _ := s.asked(); return len(unreserves) > 0 }, eventually, tick)
@@ -185,11 +187,11 @@ func TestLostAnswerIsAskedForAgain(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGroup("g", 1, "1")...)
 	s := runServer(t, &server{
 		onBind: c.bindAsked,
-		onReserve: func(try int, _ *GroupRequest) *GroupAnswer {
+		onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
 			if try == 1 {
 				return nil
 			}
-			return &GroupAnswer{}
+			return &reserver.Answer{}
 		},
 	})
 	c.run(s.url)
@@ -211,18 +213,9 @@ func TestGroupWithoutRoomWaitsForIt(t *testing.T) {
 	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
 }
 
-func TestNewRefuses(t *testing.T) {
-	cases := map[string]struct {
-		options Options
-		want    string
-	}{
-		"no name":        {Options{}, "give the schedulerName"},
-		"URL of no host": {Options{SchedulerName: "s", GlobalReserveURL: "127.0.0.1:23456"}, "give one such as http://"},
-	}
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			_, err := New(test.options)
-			assert.ErrorContains(t, err, test.want)
-		})
-	}
+func TestMistakesAreExplained(t *testing.T) {
+	_, err := New(Options{})
+	require.ErrorContains(t, err, "give the schedulerName")
+	_, err = NewClient("127.0.0.1:23456")
+	require.ErrorContains(t, err, "give one such as http://")
 }

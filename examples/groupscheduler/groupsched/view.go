@@ -8,6 +8,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -99,7 +100,7 @@ func (n *viewNode) takes(pod *corev1.Pod) bool {
 // correct takes over what GlobalReserve knows better. It tells what is free next to all that others
 // were promised, which no informer shows. Placed is how much of that resource the refused plan itself
 // had put on the node before the refused pod: the answer's Free is what was left after it.
-func (v *view) correct(r Rejection, placed int64) {
+func (v *view) correct(r reserver.Rejection, placed int64) {
 	n := v.nodes[r.Node]
 	if n == nil {
 		return
