@@ -50,11 +50,11 @@ func (v Verdict) Explain(requests []*Request) string {
 	case NamedTaken:
 		return fmt.Sprintf("%s: device %s is not free", wanted, v.Name)
 	case TooFew:
-		return fmt.Sprintf("%s: the node has %d such devices", wanted, v.Have)
+		return fmt.Sprintf("%s: the node has %d of these", wanted, v.Have)
 	case TooFewFree:
-		return fmt.Sprintf("%s: %d such devices are free on the node", wanted, v.Have)
+		return fmt.Sprintf("%s: %d of these are free on the node", wanted, v.Have)
 	default:
-		return fmt.Sprintf("%s: %d such devices are left on the node beside the pod's other claims", wanted, v.Have)
+		return fmt.Sprintf("%s: %d of these are left on the node beside the pod's other claims", wanted, v.Have)
 	}
 }
 

@@ -56,29 +56,31 @@ func Install(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	resource := client.Resource(definitions)
+	var names []string
 	for _, kind := range kinds {
 		definition, err := manifest(kind)
 		if err != nil {
 			return err
 		}
+		names = append(names, definition.GetName())
 		_, err = resource.Create(ctx, definition, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 		if err != nil {
 			return fmt.Errorf("create the definition %s: %w", definition.GetName(), err)
 		}
 	}
-	return wait.PollUntilContextTimeout(ctx, pollInterval, installTimeout, true, func(ctx context.Context) (bool, error) {
-		list, err := resource.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		established := 0
-		for i := range list.Items {
-			if hasCondition(&list.Items[i], "Established") {
-				established++
+	for _, name := range names {
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, installTimeout, true, func(ctx context.Context) (bool, error) {
+			current, err := resource.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, err
 			}
+			return hasCondition(current, "Established"), nil
+		})
+		if err != nil {
+			return fmt.Errorf("wait for the definition %s to be established: %w", name, err)
 		}
-		return established == len(kinds), nil
-	})
+	}
+	return nil
 }
 
 func hasCondition(definition *unstructured.Unstructured, conditionType string) bool {
