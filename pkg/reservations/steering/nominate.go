@@ -156,7 +156,8 @@ func (s *Steering) written(uid types.UID, wanted string, err error) bool {
 		s.mu.Unlock()
 		return true
 	}
-	log := s.Log.WithFields(map[string]any{"pod": p.pod.Ref.String(), "uid": uid, "node": p.hold.Node, "reservation": p.hold.Ref.String()})
+	pod, again := p.pod, p.again // of this moment: both change under the lock
+	log := s.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.hold.Node, "reservation": p.hold.Ref.String()})
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 	final := apierrors.IsForbidden(err) || s.queue.NumRequeues(uid) >= maxFailures
 	switch {
@@ -164,7 +165,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error) bool {
 		s.drop(p)
 		s.mu.Unlock()
 		if p.nominated == "" {
-			s.OnGivenUp(p.pod) // nothing was written that would wake it
+			s.OnGivenUp(pod) // nothing was written that would wake it
 		}
 	case err == nil:
 		p.nominated = wanted
@@ -172,6 +173,9 @@ func (s *Steering) written(uid types.UID, wanted string, err error) bool {
 			p.wanted = ""
 		}
 		s.mu.Unlock()
+		if again {
+			s.OnGivenUp(pod)
+		}
 		log.Info("a pod is steered to the node that holds room for it")
 		return true
 	case gone:
@@ -181,7 +185,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error) bool {
 		p.givenUp, p.wanted = true, ""
 		s.mu.Unlock()
 		log.WithError(err).Warn("a pod could not be steered to the node that holds room for it; it may be scheduled elsewhere")
-		s.OnGivenUp(p.pod)
+		s.OnGivenUp(pod)
 	default:
 		s.mu.Unlock()
 		return false

@@ -52,8 +52,8 @@ type Options struct {
 	Reservations Reservations
 	Nominator    Nominator
 	Log          logrus.FieldLogger
-	// OnGivenUp is told of a pod that waits for a nomination that does not come:
-	// it has to be woken some other way.
+	// OnGivenUp is told of a pod that waits for a nomination that does not come, or
+	// may be no change: it has to be woken some other way.
 	OnGivenUp func(pod *podinfo.Info)
 }
 
@@ -79,7 +79,16 @@ type plan struct {
 	// wanted is the node to nominate, nominated the one that has been; "" means
 	// none.
 	wanted, nominated string
-	givenUp           bool // nominating has failed for good
+	// again: the node had been nominated before. The pod may have it still, and to
+	// write what is there already wakes nobody.
+	again   bool
+	givenUp bool // nominating has failed for good
+}
+
+// nominate has the plan's node nominated.
+func (p *plan) nominate() {
+	p.again = p.nominated == p.hold.Node
+	p.wanted, p.nominated = p.hold.Node, ""
 }
 
 // New returns Steering that is not started.
@@ -121,7 +130,7 @@ func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered
 		return p.hold.Node, false
 	}
 	p.effort += elsewhereEffort
-	p.wanted, p.nominated = p.hold.Node, ""
+	p.nominate()
 	s.queue.AddAfter(pod.Ref.UID, settle)
 	return "", true
 }
@@ -139,7 +148,8 @@ func (s *Steering) Wake(pod *podinfo.Info) bool {
 	if p == nil || p.givenUp {
 		return false
 	}
-	p.effort, p.wanted, p.nominated = 0, p.hold.Node, ""
+	p.effort = 0
+	p.nominate()
 	s.queue.Add(pod.Ref.UID)
 	return true
 }

@@ -147,6 +147,26 @@ func run(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) { test(t) })
 }
 
+// A pod that comes back without its node after it was nominated may still have
+// the nomination: writing it again is no change then, and wakes nobody.
+func TestNominatedAgain(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		defer w.Stop()
+		w.hold("r", "a", ledger.Once)
+		p := pod("p")
+		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		pass(settle)
+		w.expect([]string{"p -> a"})
+		assert.Empty(t, w.givenUp, "the nomination wakes it")
+		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		pass(settle)
+		w.expect([]string{"p -> a", "p -> a"})
+		assert.Equal(t, []string{"p"}, w.givenUp, "it is woken some other way")
+		assert.Empty(t, w.direct(p, sample()...), "it has its choice")
+	})
+}
+
 // Five pods come back at once to three holds: each hold is one pod's.
 func TestOneHoldForOnePod(t *testing.T) {
 	run(t, func(t *testing.T) {
