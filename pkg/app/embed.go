@@ -14,9 +14,6 @@ import (
 // server is not stopping.
 func (a *App) Deciding() bool { return a.health.ready() == "" }
 
-// Failed receives an error if the server cannot serve any more.
-func (a *App) Failed() <-chan error { return a.server.failed }
-
 // Candidates returns the holds a pod may use, the preferred ones first.
 func (a *App) Candidates(pod *podinfo.Info) []ledger.HoldRef { return a.matcher.Candidates(pod) }
 

@@ -26,6 +26,8 @@ type PluginSchedulerOptions struct {
 	RemoteURL string
 	// Args are put into the plugin's args.
 	Args map[string]any
+	// ServerArgs are put into the args of the server, in mode local.
+	ServerArgs map[string]any
 	// Path is the binary. Default: bin/globalreserve-scheduler.
 	Path string
 	// Kubeconfig says who the scheduler is, and through what it reaches the API server.
@@ -70,7 +72,9 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 			return nil, err
 		}
 		s.URL = "http://127.0.0.1:" + strconv.Itoa(port)
-		args = map[string]any{"server": map[string]any{"port": port}}
+		server := map[string]any{"port": port}
+		maps.Copy(server, o.ServerArgs)
+		args = map[string]any{"server": server}
 	}
 	maps.Copy(args, o.Args)
 	config, err := pluginConfig(filepath.Join(root, "scheduler-config", "plugin", file), o.Name, args, o.Change)

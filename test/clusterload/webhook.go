@@ -25,8 +25,10 @@ type Webhook struct {
 	URL string
 	// CA is the authority of the server's certificate, in PEM.
 	CA []byte
-	// Args are those with which the server serves it.
-	Args []string
+	// Args are those with which the server serves it, and PluginArgs those in the configuration of
+	// a globalreserve-scheduler in mode local.
+	Args       []string
+	PluginArgs map[string]any
 }
 
 // NewWebhook chooses a port and makes a certificate for a server's webhook. Start the server with
@@ -49,6 +51,9 @@ func NewWebhook(cp *controlplane.ControlPlane) (*Webhook, error) {
 		Args: []string{
 			"--tls-cert-file=" + certFile, "--tls-private-key-file=" + keyFile,
 			"--secure-bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
+		},
+		PluginArgs: map[string]any{
+			"tlsCertFile": certFile, "tlsPrivateKeyFile": keyFile, "secureBindAddress": "127.0.0.1", "securePort": port,
 		},
 	}, nil
 }

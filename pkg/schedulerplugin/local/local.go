@@ -88,9 +88,7 @@ func (b *backend) serve(ctx context.Context) {
 			b.tellReady()
 		}
 	})
-	select {
-	case <-ctx.Done():
-	case err := <-b.app.Failed():
+	if err := b.app.Wait(ctx); err != nil {
 		b.Exit(fmt.Errorf("the server in the scheduler cannot serve any more: %w", err))
 	}
 	cancel()

@@ -3,75 +3,16 @@ package admission
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 )
-
-// naiveScheduler binds the pods of its name to any node, looks at nothing, and tries again where that
-// failed.
-type naiveScheduler struct {
-	client kubernetes.Interface
-	name   string
-	nodes  []string
-
-	mu      sync.Mutex
-	refused int // bindings refused for want of room
-	changed int // bindings that came too late, because the pod had changed
-}
-
-func (s *naiveScheduler) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		pods, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
-			FieldSelector: "spec.nodeName=,spec.schedulerName=" + s.name,
-		})
-		if err != nil {
-			continue
-		}
-		for i := range pods.Items {
-			s.schedule(ctx, &pods.Items[i])
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-func (s *naiveScheduler) schedule(ctx context.Context, p *corev1.Pod) {
-	for _, i := range rand.Perm(len(s.nodes)) {
-		err := s.client.CoreV1().Pods(namespace).Bind(ctx, binding(p.Name, s.nodes[i]), metav1.CreateOptions{})
-		s.note(err)
-		if err == nil || !apierrors.IsConflict(err) {
-			return
-		}
-	}
-}
-
-func (s *naiveScheduler) note(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case err == nil || !apierrors.IsConflict(err):
-	case isRefusal(err):
-		s.refused++
-	default:
-		s.changed++
-	}
-}
-
-func isRefusal(err error) bool { return strings.Contains(err.Error(), "denied the request") }
 
 // Two schedulers that just bind, and a kube-scheduler that has never heard of GlobalReserve, fill the
 // same nodes with more than they have: nothing is ever overcommitted, and all that fits is bound.
@@ -89,11 +30,11 @@ func TestSchedulersThatKnowNothingAreArbitrated(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	var naive []*naiveScheduler
+	var naive []*clusterload.NaiveScheduler
 	for _, name := range []string{"naive-a", "naive-b"} {
-		s := &naiveScheduler{client: c.naive, name: name, nodes: nodeNames}
+		s := &clusterload.NaiveScheduler{Client: c.naive, Name: name, Namespace: namespace, Nodes: nodeNames}
 		naive = append(naive, s)
-		running.Go(func() { s.run(ctx) })
+		running.Go(func() { s.Run(ctx) })
 	}
 	for round := range rounds {
 		var pods []*corev1.Pod
@@ -111,8 +52,9 @@ func TestSchedulersThatKnowNothingAreArbitrated(t *testing.T) {
 		})
 	}
 	for _, s := range naive {
-		t.Logf("%s: %d bindings refused for want of room, %d because the pod had changed", s.name, s.refused, s.changed)
-		assert.Positive(t, s.refused)
+		refused, tooLate := s.Refused()
+		t.Logf("%s: %d bindings refused for want of room, %d because the pod had changed", s.Name, refused, tooLate)
+		assert.Positive(t, refused)
 	}
 	for _, scheduler := range []string{"naive-a", "naive-b", "default-scheduler"} {
 		t.Logf("%s: granted %d, refused %d, withdrawn %d", scheduler,
