@@ -90,3 +90,7 @@ type GonePod struct {
 	Name      string `json:",omitempty"`
 	UID       string `json:",omitempty"`
 }
+
+// Granted reports whether all that was asked for was done. It is false for a Partial
+// request of which some pods were left out.
+func (a *Answer) Granted() bool { return a.Error == "" && len(a.FailedPods) == 0 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
@@ -87,7 +87,7 @@ func BenchmarkReserveOverHTTP(b *testing.B) {
 	server := startServer(b, c)
 	pods, err := createPods(b.Context(), c.Client(), groupPods, nil)
 	require.NoError(b, err)
-	request := groupsched.GroupRequest{SchedulerName: schedulerName, Pods: pods}
+	request := reserver.Request{SchedulerName: schedulerName, Pods: pods}
 	for i, pod := range pods {
 		pod.ManagedFields = nil
 		request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", i*nodes/groupPods))
@@ -97,7 +97,7 @@ func BenchmarkReserveOverHTTP(b *testing.B) {
 	for b.Loop() {
 		times := make([]time.Duration, groupCalls)
 		for i := range times {
-			var answer groupsched.GroupAnswer
+			var answer reserver.Answer
 			began := time.Now()
 			post(b, server, "/reserve", body, &answer)
 			times[i] = time.Since(began)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 const (
@@ -26,7 +26,7 @@ func TestWaitingPodsWakeUp(t *testing.T) {
 	c := newServedCluster(t, 1)
 	c.startScheduler("default-scheduler", "default-scheduler.yaml")
 	const ttl = 2 * time.Second
-	reservation := func(seconds time.Duration) *groupsched.GroupRequest {
+	reservation := func(seconds time.Duration) *reserver.Request {
 		request := groupOf([]*corev1.Pod{newPod("never-comes", nobody, "4")}, "node-0")
 		request.TTLSeconds = int64(seconds / time.Second)
 		return request

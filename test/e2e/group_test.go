@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -66,11 +65,11 @@ func (c *cluster) reserveSomehow(pods []*corev1.Pod, seed uint64) ([]string, err
 	random := rand.New(rand.NewPCG(seed, 1))
 	regret := seed%3 == 0
 	for range groupTries {
-		request := &groupsched.GroupRequest{SchedulerName: nobody, Pods: pods, TTLSeconds: 600}
+		request := &reserver.Request{SchedulerName: nobody, Pods: pods, TTLSeconds: 600}
 		for range pods {
 			request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", random.IntN(groupNodes)))
 		}
-		var answer groupsched.GroupAnswer
+		var answer reserver.Answer
 		if err := c.ask(http.MethodPost, "/reserve", request, &answer); err != nil {
 			return nil, err
 		}
@@ -81,7 +80,7 @@ func (c *cluster) reserveSomehow(pods []*corev1.Pod, seed uint64) ([]string, err
 			continue
 		}
 		regret = false
-		var back groupsched.GroupAnswer
+		var back reserver.Answer
 		if err := c.ask(http.MethodPost, "/unreserve", groupOf(pods, request.Nodes...), &back); err != nil {
 			return nil, err
 		}
@@ -249,11 +248,11 @@ func TestCompatibleReserve(t *testing.T) {
 	require.Empty(t, c.claims(t).Claims)
 }
 
-func groupOf(pods []*corev1.Pod, nodes ...string) *groupsched.GroupRequest {
-	return &groupsched.GroupRequest{SchedulerName: nobody, Pods: pods, Nodes: nodes}
+func groupOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
+	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes}
 }
 
-func granted(answer groupsched.GroupAnswer) bool { return answer.Granted() }
+func granted(answer reserver.Answer) bool { return answer.Granted() }
 
 // requireUsed waits until the server has this account of a node's CPU.
 func (c *cluster) requireUsed(node string, cpu reserver.NodeAmount) {

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -87,14 +86,14 @@ func (c *cluster) call(t require.TestingT, method, path string, body, answer any
 	require.NoError(t, c.ask(method, path, body, answer))
 }
 
-func (c *cluster) reserve(t require.TestingT, request *groupsched.GroupRequest) groupsched.GroupAnswer {
-	var answer groupsched.GroupAnswer
+func (c *cluster) reserve(t require.TestingT, request *reserver.Request) reserver.Answer {
+	var answer reserver.Answer
 	c.call(t, http.MethodPost, "/reserve", request, &answer)
 	return answer
 }
 
-func (c *cluster) unreserve(t require.TestingT, request *groupsched.GroupRequest) groupsched.GroupAnswer {
-	var answer groupsched.GroupAnswer
+func (c *cluster) unreserve(t require.TestingT, request *reserver.Request) reserver.Answer {
+	var answer reserver.Answer
 	c.call(t, http.MethodPost, "/unreserve", request, &answer)
 	return answer
 }
