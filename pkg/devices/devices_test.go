@@ -89,33 +89,41 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func assertRefused(t *testing.T, text, want string) {
+	t.Helper()
+	spec := specOf(t, text)
+	request, err := Compile(field.NewPath("spec"), &spec)
+	require.Error(t, err, text)
+	assert.Nil(t, request)
+	assert.ErrorContains(t, err, want, text)
+}
+
 func TestCompileRefuses(t *testing.T) {
-	long := `selector: {matchExpressions: [{key: a, operator: Exists}, {key: memory, operator: `
 	for text, want := range map[string]string{
 		`resourceName: ""`:              `spec.resourceName: Required value: name a resource`,
 		`count: 0`:                      `spec.count: Invalid value: 0: write a number from 1 to 64`,
 		`count: -1`:                     `spec.count: Invalid value: -1`,
 		`count: 65`:                     `spec.count: Invalid value: 65`,
 		`extendedResourceNames: [a, b]`: `spec.extendedResourceNames: Invalid value: ["a","b"]: names more devices than count asks for`,
-		`{count: 2, extendedResourceNames: [a, a]}`:          `spec.extendedResourceNames: Invalid value: ["a","a"]: names a device twice`,
-		`selector: {matchProperties: {"": a}}`:               `spec.selector.matchProperties: Required value`,
-		`selector: {matchExpressions: [{operator: Exists}]}`: `spec.selector.matchExpressions[0].key: Required value`,
-		long + `In}]}`:                          `spec.selector.matchExpressions[1].values: Required value: In needs at least one value`,
-		long + `NotIn, values: []}]}`:           `spec.selector.matchExpressions[1].values: Required value: NotIn needs at least one value`,
-		long + `Exists, values: [b]}]}`:         `spec.selector.matchExpressions[1].values: Invalid value: ["b"]: Exists takes no values`,
-		long + `DoesNotExist, values: [b]}]}`:   `DoesNotExist takes no values`,
-		long + `Gt}]}`:                          `spec.selector.matchExpressions[1].values: Invalid value: null: Gt needs exactly one value`,
-		long + `Lt, values: ["1", "2"]}]}`:      `Lt needs exactly one value`,
-		long + `Gt, values: [12GiB]}]}`:         `spec.selector.matchExpressions[1].values[0]: Invalid value: "12GiB": write a number or a quantity, such as 12 or 12Gi`,
-		long + `Gt, values: ["1e999999999"]}]}`: `write a number or a quantity`,
-		long + `Ge, values: ["1"]}]}`:           `spec.selector.matchExpressions[1].operator: Unsupported value: "Ge": supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"`,
+		`{count: 2, extendedResourceNames: [a, a]}`:                          `spec.extendedResourceNames: Invalid value: ["a","a"]: names a device twice`,
+		`selector: {matchProperties: {"": a}}`:                               `spec.selector.matchProperties: Required value`,
+		`selector: {matchExpressions: [{operator: Exists}]}`:                 `spec.selector.matchExpressions[0].key: Required value`,
 		`{count: 0, selector: {matchExpressions: [{key: a, operator: In}]}}`: `spec.selector.matchExpressions[0].values: Required value`,
 	} {
-		spec := specOf(t, text)
-		request, err := Compile(field.NewPath("spec"), &spec)
-		require.Error(t, err, text)
-		assert.Nil(t, request)
-		assert.ErrorContains(t, err, want, text)
+		assertRefused(t, text, want)
+	}
+	for end, want := range map[string]string{
+		`In}]}`:                          `spec.selector.matchExpressions[1].values: Required value: In needs at least one value`,
+		`NotIn, values: []}]}`:           `spec.selector.matchExpressions[1].values: Required value: NotIn needs at least one value`,
+		`Exists, values: [b]}]}`:         `spec.selector.matchExpressions[1].values: Invalid value: ["b"]: Exists takes no values`,
+		`DoesNotExist, values: [b]}]}`:   `DoesNotExist takes no values`,
+		`Gt}]}`:                          `spec.selector.matchExpressions[1].values: Invalid value: null: Gt needs exactly one value`,
+		`Lt, values: ["1", "2"]}]}`:      `Lt needs exactly one value`,
+		`Gt, values: [12GiB]}]}`:         `spec.selector.matchExpressions[1].values[0]: Invalid value: "12GiB": write a number or a quantity, such as 12 or 12Gi`,
+		`Gt, values: ["1e999999999"]}]}`: `write a number or a quantity`,
+		`Ge, values: ["1"]}]}`:           `spec.selector.matchExpressions[1].operator: Unsupported value: "Ge": supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"`,
+	} {
+		assertRefused(t, `selector: {matchExpressions: [{key: a, operator: Exists}, {key: memory, operator: `+end, want)
 	}
 	spec := specOf(t, `count: 0`)
 	_, err := Compile(field.NewPath("spec", "slots").Index(2).Child("devices").Index(0), &spec)

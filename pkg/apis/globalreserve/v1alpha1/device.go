@@ -79,12 +79,12 @@ type ExtendedResourceSpec struct {
 	DeviceID string `json:"deviceID"`
 
 	// Properties tell the device from others of its resource: model: K80, memory: 12Gi. Claims select
-	// by them. Names are written as those of labels, values are any text; a value that claims compare
-	// by Gt or Lt is a number or a quantity.
+	// by them. Write names as those of labels; values are any text, and those that claims compare by
+	// Gt or Lt are numbers or quantities.
 	// +optional
 	// +mapType=granular
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317 && key.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a property's name is written as a label's, with 1 to 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317)",message="a property's name has 1 to 317 characters"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(self[key]) <= 253)",message="a property's value has at most 253 characters"
 	Properties map[string]string `json:"properties,omitempty"`
 

@@ -19,7 +19,8 @@ typed client, informers and listers.
 Two rules for whoever changes a field. Every value the schema admits must decode into its Go type,
 because one object that does not decode stops every informer of the kind; durations and quantities
 are therefore limited to what Go can parse. And every list, map and string that a CEL rule walks has
-an upper limit, or the API server refuses the definition as too costly.
+an upper limit, or the API server refuses the definition as too costly; the keys of a map cannot have
+one, so that rules ask for no more than their size.
 
 The package imports the API machinery and k8s.io/api, never client-go, so that anybody can use the
 types.
