@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -143,7 +145,8 @@ func (l *Ledger) CountFits(req *resources.Request) int {
 }
 
 // FitWithout checks whether the pod would fit the node once the victims were
-// gone. Victims that have no claim on the node free nothing.
+// gone, or could redeem its reservation there. Victims that have no claim on the
+// node free nothing.
 func (l *Ledger) FitWithout(p *Placement, victims []types.UID) Verdict {
 	l.mu.Lock() // the victims' claims are set aside for the length of the check
 	defer l.mu.Unlock()
@@ -151,13 +154,18 @@ func (l *Ledger) FitWithout(p *Placement, victims []types.UID) Verdict {
 	if !ok || l.flags[i]&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
 	}
-	if own := l.lookup(p.Pod); own != nil && own.node != i {
+	own := l.lookup(p.Pod)
+	if own != nil && own.node != i {
 		return Verdict{Reason: ClaimedElsewhere}
-	} else if own != nil {
-		return Verdict{Reason: Fits}
+	}
+	if own != nil && slices.Contains(victims, own.pod.UID) { // nobody makes room for itself
+		victims = slices.DeleteFunc(slices.Clone(victims), func(uid types.UID) bool { return uid == own.pod.UID })
 	}
 	absent := l.setAside(victims)
 	defer l.putBack(absent)
+	if own != nil {
+		return l.fitsInPlace(own, p.Request)
+	}
 	_, v := l.fitsAny(i, p, l.candidates(p))
 	return v
 }

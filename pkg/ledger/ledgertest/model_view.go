@@ -53,12 +53,14 @@ func (m *Model) FitWithout(p *ledger.Placement, victims []types.UID) ledger.Verd
 	own := m.find(p.Pod)
 	if own != nil && own.node != p.Node {
 		return ledger.Verdict{Reason: ledger.ClaimedElsewhere}
-	} else if own != nil {
-		return ledger.Verdict{}
 	}
-	_, v := m.only(func(c *modelClaim) bool {
-		return c.pod.UID == "" || !slices.Contains(victims, c.pod.UID)
-	}, anyHold).choose(p, p.Node)
+	rest := m.only(func(c *modelClaim) bool {
+		return c == own || c.pod.UID == "" || !slices.Contains(victims, c.pod.UID)
+	}, anyHold)
+	if own != nil {
+		return rest.verdictInPlace(own, p.Request)
+	}
+	_, v := rest.choose(p, p.Node)
 	return v
 }
 
