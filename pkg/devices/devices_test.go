@@ -281,6 +281,30 @@ func TestIDsFollowTheClaims(t *testing.T) {
 	assert.Equal(t, "GPU-b,GPU-a,GPU-c", p.IDs(choice))
 }
 
+func TestGiven(t *testing.T) {
+	nic := func(name, id string) Device { return Device{Name: name, Resource: "intel.com/nic", ID: id} }
+	p := NewPool([]Device{nic("nic-0", "0"), nic("nic-1", "1"), {Name: "gpu-0", Resource: gpu, ID: "0"}, {Name: "gpu-1", Resource: gpu, ID: "1"}})
+	requests := []*Request{requestOf(t, `count: 2`), requestOf(t, `resourceName: intel.com/nic`)}
+	choice, missing, err := p.Given("1,0,1", requests)
+	require.NoError(t, err)
+	assert.Empty(t, missing)
+	assert.Equal(t, [][]string{{"gpu-0", "gpu-1"}, {"nic-1"}}, namesOf(p, choice), "an ID is one of the claim's resource")
+
+	choice, missing, err = p.Given("7,0,1", requests)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"7"}, missing)
+	assert.Equal(t, [][]string{{"gpu-0"}, {"nic-1"}}, namesOf(p, choice))
+
+	for _, annotation := range []string{"", "0", "0,1", "0,1,0,1"} {
+		_, _, err = p.Given(annotation, requests)
+		assert.ErrorContains(t, err, "but the pod's claims are for 3", annotation)
+	}
+	choice, missing, err = p.Given("", nil)
+	require.NoError(t, err)
+	assert.Empty(t, choice)
+	assert.Empty(t, missing)
+}
+
 // The schema admits as bounds of Gt and Lt what this package reads, and all of it can be read.
 func TestAmounts(t *testing.T) {
 	content, err := os.ReadFile("../../manifests/crd/globalreserve.io_extendedresourceclaims.yaml")

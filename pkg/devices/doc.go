@@ -10,7 +10,7 @@ What lives where:
   - set.go       Set: some of a pool's devices
   - fits.go      Fits: can the free devices serve all requests together?
   - choose.go    Choose: which devices are given
-  - names.go     what the annotations of pods say
+  - names.go     what the annotations of pods say: which claims, and which devices were given
 
 Everything is made once and never changed: a Request when its claim is seen, a Pool when the devices
 of a node change. A pool remembers how requests match its devices, so that asking again, for the same

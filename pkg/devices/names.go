@@ -45,3 +45,35 @@ func (p *Pool) IDs(choice [][]int) string {
 	}
 	return strings.Join(ids, ",")
 }
+
+// Given reads what IDs wrote, for a pod found bound: for each request the numbers of its devices, in
+// order. Missing are the IDs of devices that the pool has no more. It fails where the annotation has
+// not as many IDs as the requests have devices: then they are not the requests it was written for.
+func (p *Pool) Given(annotation string, requests []*Request) (choice [][]int, missing []string, err error) {
+	var ids []string
+	if annotation != "" {
+		ids = strings.Split(annotation, ",")
+	}
+	wanted := 0
+	for _, r := range requests {
+		wanted += r.count
+	}
+	if len(ids) != wanted {
+		return nil, nil, fmt.Errorf("annotation %s has %d devices, but the pod's claims are for %d",
+			v1alpha1.ExtendedResourcesAnnotation, len(ids), wanted)
+	}
+	for _, r := range requests {
+		chosen := make([]int, 0, r.count)
+		for _, id := range ids[:r.count] {
+			if i, ok := p.Find(r.resource, id); ok {
+				chosen = append(chosen, i)
+			} else {
+				missing = append(missing, id)
+			}
+		}
+		ids = ids[r.count:]
+		slices.Sort(chosen)
+		choice = append(choice, chosen)
+	}
+	return choice, missing, nil
+}
