@@ -40,6 +40,9 @@ type Options struct {
 	// WatchIdle is after how long without any sign of life a watch takes its
 	// connection for dead; default 45 s. The server gives one every 15 s.
 	WatchIdle time.Duration
+	// MaxReconnect bounds the pause between two tries of a watch to get its connection
+	// back; default 5 s.
+	MaxReconnect time.Duration
 	// MaxAnswer is the longest answer, or event of a watch, in bytes; default 64 MiB.
 	MaxAnswer int64
 	// Clock is for tests; default is the system's.
@@ -50,6 +53,7 @@ func (o *Options) setDefaults() {
 	o.Timeout = cmp.Or(o.Timeout, 15*time.Second)
 	o.RetryFor = cmp.Or(o.RetryFor, 30*time.Second)
 	o.WatchIdle = cmp.Or(o.WatchIdle, 45*time.Second)
+	o.MaxReconnect = cmp.Or(o.MaxReconnect, longestReconnect)
 	o.MaxAnswer = cmp.Or(o.MaxAnswer, 64<<20)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -76,8 +80,8 @@ func (o *Options) validate() (*url.URL, error) {
 		return nil, errors.New("both Token and TokenFile are given: give one of them")
 	case !secure && o.Token+o.TokenFile != "" && !isLoopback(base.Hostname()):
 		return nil, fmt.Errorf("the token would be sent in the clear to %s: use https", base.Host)
-	case o.Timeout < 0 || o.RetryFor < 0 || o.WatchIdle < 0 || o.MaxAnswer < 0:
-		return nil, errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle and MaxAnswer")
+	case o.Timeout < 0 || o.RetryFor < 0 || o.WatchIdle < 0 || o.MaxReconnect < 0 || o.MaxAnswer < 0:
+		return nil, errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle, MaxReconnect and MaxAnswer")
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
 	return base, nil

@@ -18,7 +18,7 @@ import (
 const (
 	// eventBuffer is how many events a reader may be late by before no more are read.
 	eventBuffer = 256
-	// longestReconnect bounds the pause between two tries to connect.
+	// longestReconnect is the default of Options.MaxReconnect.
 	longestReconnect = 10 * time.Second
 	// errorAnswer bounds, in bytes, what is read of an answer that is no stream.
 	errorAnswer = 64 << 10
@@ -68,7 +68,7 @@ func (w *watcher) run() {
 	defer close(w.done)
 	defer close(w.events)
 	defer w.cancel()
-	for pause := firstPause; w.ctx.Err() == nil; pause = min(2*pause, longestReconnect) {
+	for pause := firstPause; w.ctx.Err() == nil; pause = min(2*pause, w.client.options.MaxReconnect) {
 		w.received = false
 		err := w.connect()
 		if w.partial || errors.Is(err, errExpired) {
@@ -83,7 +83,7 @@ func (w *watcher) run() {
 		var away *reserver.UnavailableError
 		wait := time.Duration(float64(pause) * (0.5 + rand.Float64()))
 		if errors.As(err, &away) {
-			wait = max(wait, min(away.RetryAfter, longestReconnect))
+			wait = max(wait, min(away.RetryAfter, w.client.options.MaxReconnect))
 		}
 		w.sleep(wait)
 	}

@@ -30,6 +30,8 @@ const (
 	bindFor      = 10 * time.Second
 	unreserveFor = 3 * time.Second
 	catchUpFor   = 2 * time.Second
+	// reconnectAfter is how soon it is tried again to get the watch back: pods wait.
+	reconnectAfter = 500 * time.Millisecond
 )
 
 // Options configures the backend.
@@ -83,7 +85,7 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 func newClient(args *schedulerplugin.Args, try, all time.Duration) (*client.Client, error) {
 	return client.New(client.Options{
 		URL: args.RemoteURL, CAFile: args.CAFile, CertFile: args.CertFile, KeyFile: args.KeyFile,
-		TokenFile: args.TokenFile, Timeout: try, RetryFor: all,
+		TokenFile: args.TokenFile, Timeout: try, RetryFor: all, MaxReconnect: reconnectAfter,
 	})
 }
 
