@@ -53,6 +53,22 @@ func (e *environment) completeReservations(cmd *cobra.Command, args []string, ty
 	return offer(names, args, typed)
 }
 
+func (e *environment) completeDevices(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	cluster, _ := e.completionCluster()
+	if cluster == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := cluster.reservations.GlobalreserveV1alpha1().ExtendedResources().List(cmd.Context(), metav1.ListOptions{Limit: maxOffered})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return offer(names, args, typed)
+}
+
 func (e *environment) completeNodes(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	cluster, _ := e.completionCluster()
 	if cluster == nil || (cmd.Name() == "nodes" && len(args) > 0) {

@@ -36,11 +36,12 @@ func TestCompletion(t *testing.T) {
 		line string
 		want []string
 	}{
-		"commands":                  {"de", []string{"delete", "describe"}},
+		"commands":                  {"de", []string{"delete", "describe", "devices"}},
 		"reservations":              {"describe ", []string{"ended", "forever", "fresh", "web-room"}},
 		"reservations by letters":   {"describe f", []string{"forever", "fresh"}},
 		"reservations once":         {"delete fresh f", []string{"forever"}},
 		"reservations elsewhere":    {"delete -n batch ", []string{"train"}},
+		"devices":                   {"devices gpu-", []string{"gpu-a", "gpu-b", "gpu-c", "gpu-d"}},
 		"nodes":                     {"nodes ", []string{"gpu-1", "node-1", "node-2"}},
 		"one node only":             {"nodes gpu-1 ", nil},
 		"node of a slot":            {"create x --node n", []string{"node-1", "node-2"}},

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -191,6 +193,46 @@ func pendingPod() reserver.ExplainAnswer {
 				{Namespace: "batch", Pod: "worker-7", Scheduler: "batch-scheduler", State: "Reserved", Amount: 1500},
 				{Namespace: "default", Reservation: "default/web-room/web-room-1", State: "Reserved", Amount: 1000},
 				{Namespace: "default", Pod: "by-hand", State: "Bound", Amount: 500},
+			},
+		},
+	}
+}
+
+// device is one GPU, or what else its resource says.
+func device(name, node, id string, change func(*v1alpha1.ExtendedResource)) *v1alpha1.ExtendedResource {
+	d := &v1alpha1.ExtendedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-" + types.UID(name), CreationTimestamp: ago(2 * time.Hour)},
+		Spec:       v1alpha1.ExtendedResourceSpec{NodeName: node, ResourceName: "nvidia.com/gpu", DeviceID: id},
+		Status: v1alpha1.ExtendedResourceStatus{
+			Phase:      v1alpha1.ExtendedResourceAvailable,
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionOnline, Status: metav1.ConditionTrue, Reason: "NodeExists"}},
+		},
+	}
+	if change != nil {
+		change(d)
+	}
+	return d
+}
+
+// devicesInTests are four devices and the claim that has one of them.
+func devicesInTests() []runtime.Object {
+	return []runtime.Object{
+		device("gpu-b", "node-1", "GPU-b", func(d *v1alpha1.ExtendedResource) { d.Spec.Unschedulable = true }),
+		device("gpu-a", "node-1", "GPU-a", func(d *v1alpha1.ExtendedResource) {
+			d.Spec.Properties = map[string]string{"model": "K80", "memory": "12Gi"}
+			d.Status.Phase = v1alpha1.ExtendedResourceBound
+			d.Status.ClaimRef = &v1alpha1.ExtendedResourceClaimReference{Namespace: "default", Name: "k80-erc"}
+		}),
+		device("nic-a", "node-2", "0000:3b:00.0", func(d *v1alpha1.ExtendedResource) { d.Spec.ResourceName = "intel.com/nic" }),
+		device("gpu-c", "node-3", "GPU-c", func(d *v1alpha1.ExtendedResource) {
+			d.Status.Phase = v1alpha1.ExtendedResourceOffline
+			d.Status.Conditions[0].Status, d.Status.Conditions[0].Reason = metav1.ConditionFalse, "NodeGone"
+		}),
+		device("gpu-d", "node-3", "GPU-d", func(d *v1alpha1.ExtendedResource) { d.Status = v1alpha1.ExtendedResourceStatus{} }),
+		&v1alpha1.ExtendedResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "k80-erc"},
+			Status: v1alpha1.ExtendedResourceClaimStatus{
+				Phase: v1alpha1.ExtendedResourceClaimBound, PodRef: &v1alpha1.PodReference{Name: "trainer"},
 			},
 		},
 	}

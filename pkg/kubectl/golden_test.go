@@ -22,7 +22,7 @@ import (
 
 // reservationsInTests are in the fake cluster of the golden tests.
 func reservationsInTests() []runtime.Object {
-	return []runtime.Object{webRoom(), train(), fresh(), ended(), forever()}
+	return append([]runtime.Object{webRoom(), train(), fresh(), ended(), forever()}, devicesInTests()...)
 }
 
 // TestGoldenObjects compares what the commands for Reservation objects print.
@@ -36,6 +36,14 @@ func TestGoldenObjects(t *testing.T) {
 		"list name":                {"list", "-A", "-o", "name"},
 		"list empty":               {"list", "-n", "nowhere"},
 		"list of a context":        {"list", "--context", "two"},
+		"devices":                  {"devices"},
+		"devices wide":             {"devices", "-o", "wide"},
+		"devices yaml":             {"devices", "gpu-a", "-o", "yaml"},
+		"devices json":             {"devices", "--node", "node-2", "-o", "json"},
+		"devices name":             {"devices", "--resource", "nvidia.com/gpu", "-o", "name"},
+		"devices free":             {"devices", "--free", "--no-headers"},
+		"devices none":             {"devices", "--node", "node-9"},
+		"devices missing":          {"devices", "gpu-a", "gpu-z"},
 		"describe":                 {"describe", "web-room"},
 		"describe pending":         {"describe", "train", "-n", "batch"},
 		"describe several":         {"describe", "fresh", "nobody", "ended", "forever"},

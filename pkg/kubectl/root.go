@@ -15,6 +15,7 @@ const rootLong = `kubectl reserve shows and changes what GlobalReserve, the ledg
 of a cluster, keeps.
 
   create, list, describe, delete   Reservation objects, through the Kubernetes API
+  devices                          ExtendedResource objects and who has them, through the Kubernetes API
   nodes, explain, pods             what the ledger has, from the GlobalReserve server
 
 The server is reached at --server URL or, without it, by forwarding a port to a ready pod of its Service
@@ -77,7 +78,7 @@ func newCommand(env *environment) *cobra.Command {
 	env.completeGlobalFlags(cmd)
 	cmd.AddCommand(
 		newCreateCommand(env), newListCommand(env), newDescribeCommand(env), newDeleteCommand(env),
-		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newVersionCommand(env),
+		newNodesCommand(env), newExplainCommand(env), newPodsCommand(env), newDevicesCommand(env), newVersionCommand(env),
 	)
 	return cmd
 }

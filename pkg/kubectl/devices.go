@@ -1,0 +1,185 @@
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+type devicesOptions struct {
+	env            *environment
+	output         output
+	node, resource string
+	free           bool
+}
+
+func newDevicesCommand(env *environment) *cobra.Command {
+	o := &devicesOptions{env: env}
+	cmd := &cobra.Command{
+		Use:     "devices [NAME...]",
+		Aliases: []string{"device", "er"},
+		Short:   "Show the devices of the nodes, and which claims and pods have them",
+		Long: `Show the ExtendedResource objects of the cluster: on which node each device is, what containers call it (ID),
+and which claim and pod have it.
+
+Claims are shown as namespace/name; the pod is of the same namespace. -o wide adds the properties that claims select
+by, and why a device is offline.`,
+		Example: `  kubectl reserve devices
+
+  # Which GPUs are free?
+  kubectl reserve devices --resource nvidia.com/gpu --free
+
+  # The devices of one node, with their properties
+  kubectl reserve devices --node node-7 -o wide`,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		ValidArgsFunction: env.completeDevices,
+	}
+	cmd.Flags().StringVar(&o.node, "node", "", "only devices of this node")
+	cmd.Flags().StringVar(&o.resource, "resource", "", "only devices of this resource, such as nvidia.com/gpu")
+	cmd.Flags().BoolVar(&o.free, "free", false, "only devices that a claim could be given now")
+	completeBy(cmd, "node", env.completeNodes)
+	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	return cmd
+}
+
+// deviceAnswer is what is shown of one device.
+type deviceAnswer struct {
+	Name          string            `json:"name"`
+	Node          string            `json:"node"`
+	Resource      string            `json:"resource"`
+	ID            string            `json:"id"`
+	Phase         string            `json:"phase,omitempty"`
+	Claim         string            `json:"claim,omitempty"`
+	Pod           string            `json:"pod,omitempty"`
+	Unschedulable bool              `json:"unschedulable,omitempty"`
+	Properties    map[string]string `json:"properties,omitempty"`
+	Reason        string            `json:"reason,omitempty"`
+	created       metav1.Time
+}
+
+type devicesAnswer struct {
+	Devices []deviceAnswer `json:"devices"`
+}
+
+func (o *devicesOptions) run(ctx context.Context, names []string) error {
+	if err := o.output.validate(); err != nil {
+		return err
+	}
+	cluster, err := o.env.connector.cluster()
+	if err != nil {
+		return err
+	}
+	answer, err := o.read(ctx, cluster, names)
+	if err != nil {
+		return err
+	}
+	if !o.output.table() {
+		return o.output.printAnswer(o.env.Out, answer, func() []string {
+			all := make([]string, len(answer.Devices))
+			for i := range answer.Devices {
+				all[i] = "extendedresource." + v1alpha1.GroupName + "/" + answer.Devices[i].Name
+			}
+			return all
+		})
+	}
+	if len(answer.Devices) == 0 {
+		fmt.Fprintln(o.env.ErrOut, "There are no such devices.")
+		return nil
+	}
+	return o.output.printTable(o.env.Out, o.table(answer.Devices))
+}
+
+// read returns the devices that are asked for, by node, resource and ID. A name that is not there is an error.
+func (o *devicesOptions) read(ctx context.Context, cluster *cluster, names []string) (*devicesAnswer, error) {
+	client := cluster.reservations.GlobalreserveV1alpha1()
+	list, err := client.ExtendedResources().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, explainAPIError("list devices", err)
+	}
+	claims, err := client.ExtendedResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, explainAPIError("list claims of devices", err)
+	}
+	pods := map[types.NamespacedName]string{}
+	for i := range claims.Items {
+		if claim := &claims.Items[i]; claim.Status.PodRef != nil {
+			pods[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.Status.PodRef.Name
+		}
+	}
+	answer := &devicesAnswer{Devices: []deviceAnswer{}}
+	missing := map[string]bool{}
+	for _, name := range names {
+		missing[name] = true
+	}
+	for i := range list.Items {
+		d := &list.Items[i]
+		delete(missing, d.Name)
+		if o.wants(d, names) {
+			answer.Devices = append(answer.Devices, answerOf(d, pods))
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("there is no device %s: kubectl reserve devices lists all", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+	}
+	slices.SortFunc(answer.Devices, func(a, b deviceAnswer) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Name, b.Name))
+	})
+	return answer, nil
+}
+
+func (o *devicesOptions) wants(d *v1alpha1.ExtendedResource, names []string) bool {
+	free := d.Status.Phase == v1alpha1.ExtendedResourceAvailable && !d.Spec.Unschedulable
+	return (len(names) == 0 || slices.Contains(names, d.Name)) && (o.node == "" || o.node == d.Spec.NodeName) &&
+		(o.resource == "" || o.resource == d.Spec.ResourceName) && (!o.free || free)
+}
+
+func answerOf(d *v1alpha1.ExtendedResource, pods map[types.NamespacedName]string) deviceAnswer {
+	answer := deviceAnswer{
+		Name: d.Name, Node: d.Spec.NodeName, Resource: d.Spec.ResourceName, ID: d.Spec.DeviceID,
+		Phase: string(d.Status.Phase), Unschedulable: d.Spec.Unschedulable, Properties: d.Spec.Properties,
+		created: d.CreationTimestamp,
+	}
+	if ref := d.Status.ClaimRef; ref != nil {
+		answer.Claim = ref.Namespace + "/" + ref.Name
+		answer.Pod = pods[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+	}
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionOnline); c != nil {
+		answer.Reason = c.Reason
+	}
+	return answer
+}
+
+func (o *devicesOptions) table(all []deviceAnswer) *metav1.Table {
+	table := newTable(column{name: "Node"}, column{name: "Resource"}, column{name: "ID"}, column{name: "Status"}, column{name: "Claim"},
+		column{name: "Pod"}, column{name: "Name", wide: true}, column{name: "Properties", wide: true}, column{name: "Reason", wide: true},
+		column{name: "Age", wide: true})
+	for i := range all {
+		d := &all[i]
+		status := cmp.Or(d.Phase, none)
+		if d.Unschedulable {
+			status += ",Unschedulable"
+		}
+		addRow(table, d.Node, d.Resource, d.ID, status, orNone(d.Claim), orNone(d.Pod), d.Name, orNone(propertyList(d.Properties)),
+			orNone(d.Reason), age(d.created.Time, o.env.clock.Now()))
+	}
+	return table
+}
+
+// propertyList writes properties as a person would.
+func propertyList(properties map[string]string) string {
+	all := make([]string, 0, len(properties))
+	for _, key := range slices.Sorted(maps.Keys(properties)) {
+		all = append(all, key+"="+properties[key])
+	}
+	return strings.Join(all, ",")
+}
