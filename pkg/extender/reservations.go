@@ -59,7 +59,7 @@ func (e *Extender) offerPreemptible(pod *podinfo.Info, placement *ledger.Placeme
 		return false
 	}
 	looks := e.o.Preemptors.Looked(uid)
-	if looks < looksBeforePreempting && e.o.Ledger.CountFits(pod.Request) > 0 {
+	if looks < looksBeforePreempting && e.o.Ledger.CountFits(placement) > 0 {
 		e.o.Refusals.Wake(pod)
 		return true
 	}

@@ -88,7 +88,7 @@ func BenchmarkFit(b *testing.B) {
 	b.Run("CountFits/5000nodes", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if n := l.CountFits(req); n != benchNodes {
+			if n := l.CountFits(&ledger.Placement{Request: req}); n != benchNodes {
 				b.Fatal(n)
 			}
 		}
@@ -97,7 +97,7 @@ func BenchmarkFit(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			n := 0
-			l.FitAll(req, func(_ string, v ledger.Verdict) {
+			l.FitAll(&ledger.Placement{Request: req}, func(_ string, v ledger.Verdict) {
 				if v.Reason == ledger.Fits {
 					n++
 				}

@@ -12,6 +12,10 @@ type Grant struct {
 	Before State
 	// Hold is the hold the pod uses, or empty. The binding has to say so.
 	Hold HoldRef
+	// Devices are the IDs of the devices the pod was given, claim by claim: separated
+	// by commas they are the value of the annotation extended-resources, which the
+	// binding has to carry. The same for every repeat.
+	Devices []string
 }
 
 // StartBind reserves room for a pod, unless it is reserved already, and marks it
@@ -35,27 +39,29 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 		}
 		c = l.newClaim(p)
 		c.hold = h
+		c.devices = l.allot(i, p.Devices, &except{hold: h})
 		l.index(c, false)
 		l.place(c, i)
 		l.setState(c, Binding)
 		l.record(ClaimBinding, c)
-		return Grant{Hold: c.holdRef()}, nil
+		return Grant{Hold: c.holdRef(), Devices: idsOf(c.given())}, nil
 	}
 	grant := Grant{Before: c.state, Hold: c.holdRef()}
 	if l.nodes[c.node].name != p.Node {
 		return grant, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
 	}
-	if v := l.fitsInPlace(c, p.Request); v.Reason != Fits {
+	if v := l.fitsInPlace(c, p); v.Reason != Fits {
 		return grant, l.reject(p, v, c)
 	}
 	l.adopt(c, p.Pod.UID)
 	if grant.Before == Reserved {
-		if !c.request.Equal(p.Request) {
-			l.swapRequest(c, p.Request)
+		if a, same := l.reallot(c, p); !same || !c.request.Equal(p.Request) {
+			l.swapRequest(c, p.Request, a)
 		}
 		l.setState(c, Binding)
 		l.record(ClaimBinding, c)
 	}
+	grant.Devices = idsOf(c.given())
 	return grant, nil
 }
 
@@ -66,7 +72,7 @@ func (l *Ledger) admitBind(p *Placement) (int32, *hold, *Rejection) {
 	if rejection == nil || !p.Preempt || len(l.holds) == 0 {
 		return i, h, rejection
 	}
-	if rejection.Reason != InsufficientResource && rejection.Reason != HostPortConflict {
+	if v := (Verdict{Reason: rejection.Reason}); !v.shortOfRoom() {
 		return i, h, rejection
 	}
 	if !l.preempt(l.nodeIndex[p.Node], p) {

@@ -19,7 +19,8 @@ type claim struct {
 	expiry    deadline // in deadlines only while Reserved
 	hold      *hold    // what the pod uses, or nil
 	boundBy   *bond    // what the pod was bound with, even where that is gone or not seen yet
-	version   uint64   // newest resourceVersion observed of the pod, 0 if none
+	devices   *allotment
+	version   uint64 // newest resourceVersion observed of the pod, 0 if none
 
 	prev, next *claim // the node's claims
 }

@@ -34,14 +34,32 @@ func (l *Ledger) fits(i int32, req *resources.Request) Verdict {
 	return Verdict{Reason: Fits}
 }
 
-// fitsInPlace checks whether a reservation can be used by its pod for a request
-// now. That fails where the node has vanished or lost room since it was made:
+// fitsFree checks a pod against a node's free room and devices.
+func (l *Ledger) fitsFree(i int32, p *Placement) Verdict {
+	if p.Devices == nil {
+		return l.fits(i, p.Request)
+	}
+	if v := l.claimsUsable(p, &except{}); v.Reason != Fits {
+		return v
+	}
+	if v := l.fits(i, p.Request); v.Reason != Fits {
+		return v
+	}
+	return l.fitsDevices(i, p, &except{})
+}
+
+// fitsInPlace checks whether a reservation can be used by its pod for what that asks
+// for now. That fails where the node has vanished or lost room since it was made:
 // the kubelet would reject the pod. A node cordoned since does not matter.
 // Claims in other states are in use already.
-func (l *Ledger) fitsInPlace(c *claim, req *resources.Request) Verdict {
+func (l *Ledger) fitsInPlace(c *claim, p *Placement) Verdict {
 	if c.state != Reserved {
 		return Verdict{Reason: Fits}
 	}
+	if p.Devices != nil && p.Devices.Err != "" {
+		return Verdict{Reason: DeviceClaimUnusable}
+	}
+	req := p.Request
 	if l.flags[c.node]&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
 	}
@@ -62,7 +80,7 @@ func (l *Ledger) fitsInPlace(c *claim, req *resources.Request) Verdict {
 	if len(req.Ports) > 0 && l.portTaken(c.node, req, c.uses) != nil {
 		return Verdict{Reason: HostPortConflict}
 	}
-	return Verdict{Reason: Fits}
+	return l.devicesInPlace(c, p)
 }
 
 // uses reports whether the use of a host port is the claim's, or of the hold the
@@ -107,7 +125,7 @@ func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdic
 		case !known:
 			dst = append(dst, Verdict{Reason: NodeUnknown})
 		case own != nil && own.node == i:
-			dst = append(dst, l.fitsInPlace(own, p.Request))
+			dst = append(dst, l.fitsInPlace(own, p))
 		case own != nil:
 			dst = append(dst, Verdict{Reason: ClaimedElsewhere})
 		default:
@@ -119,25 +137,25 @@ func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdic
 }
 
 // FitAll calls visit for every node that exists, in no particular order, with
-// whether the request fits there. It does not look at a claim the pod may have.
-// visit must not call the ledger.
-func (l *Ledger) FitAll(req *resources.Request, visit func(node string, v Verdict)) {
+// whether the pod fits its free room. It does not look at a claim the pod may have,
+// nor at holds it may use, and p.Node is not looked at. visit must not call the ledger.
+func (l *Ledger) FitAll(p *Placement, visit func(node string, v Verdict)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for i, flags := range l.flags {
 		if flags&nodeKnown != 0 {
-			visit(l.nodes[i].name, l.fits(int32(i), req))
+			visit(l.nodes[i].name, l.fitsFree(int32(i), p))
 		}
 	}
 }
 
-// CountFits returns on how many nodes the request fits.
-func (l *Ledger) CountFits(req *resources.Request) int {
+// CountFits returns on how many nodes the pod fits, as FitAll does.
+func (l *Ledger) CountFits(p *Placement) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	count := 0
 	for i := range l.flags {
-		if l.flags[i]&nodeKnown != 0 && l.fits(int32(i), req).Reason == Fits {
+		if l.flags[i]&nodeKnown != 0 && l.fitsFree(int32(i), p).Reason == Fits {
 			count++
 		}
 	}
@@ -164,7 +182,7 @@ func (l *Ledger) FitWithout(p *Placement, victims []types.UID) Verdict {
 	absent := l.setAside(victims)
 	defer l.putBack(absent)
 	if own != nil {
-		return l.fitsInPlace(own, p.Request)
+		return l.fitsInPlace(own, p)
 	}
 	_, v := l.fitsAny(i, p, l.candidates(p))
 	return v

@@ -22,7 +22,7 @@ func (l *Ledger) HeldBack(p *Placement, nodes []string) (ref HoldRef, node strin
 		if v.Reason == Fits {
 			return HoldRef{}, "", false
 		}
-		if !ok && (v.Reason == InsufficientResource || v.Reason == HostPortConflict) {
+		if !ok && v.shortOfRoom() {
 			if h := l.inTheWay(i, p, v); h != nil {
 				ref, node, ok = h.Ref, name, true
 			}
@@ -35,12 +35,15 @@ func (l *Ledger) HeldBack(p *Placement, nodes []string) (ref HoldRef, node strin
 // where the pod would not fit without any hold either.
 func (l *Ledger) inTheWay(i int32, p *Placement, v Verdict) *hold {
 	holds := l.nodes[i].holds
-	if len(holds) == 0 || v.Unlisted || !l.fitsWith(i, p.Request, nil, holds) {
+	if len(holds) == 0 || v.Unlisted || !l.fitsWith(i, p, nil, holds) {
 		return nil
 	}
 	keeps := func(h *hold) int64 {
 		if v.Reason == InsufficientResource {
 			return h.rest.Value(v.Column)
+		}
+		if v.Reason == InsufficientDevices {
+			return h.keepsDevicesFor(p.Devices)
 		}
 		for k := range p.Request.Ports {
 			if slices.ContainsFunc(h.Request.Ports, p.Request.Ports[k].CollidesWith) {

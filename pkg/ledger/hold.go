@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -57,6 +58,10 @@ type Hold struct {
 	Preemptible bool
 	// Pod, if it has a name, is the only pod that may use the hold.
 	Pod PodRef
+	// Devices are what the hold keeps of the node's devices, or nil. They are its own:
+	// its pods are given these first. Of the resources it names a Restricted hold's
+	// pods are given no others.
+	Devices *DeviceRequest
 	// Deadline is when the hold expires; zero means never. A hold does not
 	// expire while a pod is being bound that uses it.
 	Deadline time.Time
@@ -71,6 +76,7 @@ type hold struct {
 	// rest is what the hold keeps beyond what its consumers ask for: the
 	// consumers' own claims and the rest add up to the larger of both.
 	rest    *resources.Request
+	given   []GivenDevices // the devices it keeps
 	expiry  deadline
 	overdue bool // its deadline passed while a bind was in flight
 }
@@ -112,6 +118,16 @@ func (h *hold) computeRest() *resources.Request {
 	return rest
 }
 
+// keepsDevicesFor returns how many devices of the resources asked for a hold keeps.
+func (h *hold) keepsDevicesFor(r *DeviceRequest) (count int64) {
+	for _, g := range h.given {
+		if slices.ContainsFunc(r.Requests, func(o *devices.Request) bool { return o.Resource() == g.Resource }) {
+			count += int64(len(g.IDs))
+		}
+	}
+	return count
+}
+
 // nothing is the rest of a hold that keeps nothing; it is never changed.
 var nothing = &resources.Request{}
 
@@ -138,10 +154,10 @@ func (l *Ledger) leave(c *claim) {
 	l.setRest(h, h.computeRest())
 }
 
-// addHold puts a hold on its node's account.
-func (l *Ledger) addHold(spec *Hold) *hold {
+// addHold puts a hold on its node's account, and the devices it was given.
+func (l *Ledger) addHold(spec *Hold, given []GivenDevices) *hold {
 	i := l.ensureNode(spec.Node)
-	h := &hold{Hold: *spec, node: i, rest: nothing}
+	h := &hold{Hold: *spec, node: i, rest: nothing, given: given}
 	h.expiry = deadline{index: -1, hold: h}
 	n := l.nodes[i]
 	n.holds = append(n.holds, h)
@@ -155,6 +171,9 @@ func (l *Ledger) addHold(spec *Hold) *hold {
 	l.setRest(h, h.Request)
 	if len(h.Request.Ports) > 0 {
 		l.occupy(i, h.Request, portUse{hold: h})
+	}
+	if given != nil {
+		l.own(i, given, deviceOwner{hold: h})
 	}
 	if !h.Deadline.IsZero() {
 		l.deadlines.set(&h.expiry, nanos(h.Deadline))
@@ -175,6 +194,9 @@ func (l *Ledger) dropHold(h *hold) {
 	}
 	n := l.nodes[h.node]
 	n.holds = without(n.holds, h)
+	if h.given != nil {
+		l.disown(h.node, h.given, deviceOwner{hold: h})
+	}
 	delete(l.holds, h.Ref)
 	l.unlist(h)
 	if key := h.Pod.key(); h.Pod.Name != "" {

@@ -20,7 +20,7 @@ func (l *Ledger) UsableHolds(p *Placement) []UsableHold {
 	}
 	usable := make([]UsableHold, 0, len(candidates))
 	for _, h := range candidates {
-		if l.fitsHold(h, p.Request) {
+		if l.fitsHold(h, p) {
 			usable = append(usable, UsableHold{Ref: h.Ref, Node: h.Node, Shared: h.Policy != Once})
 		}
 	}

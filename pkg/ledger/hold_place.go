@@ -74,7 +74,10 @@ func (l *Ledger) PlaceHolds(plan HoldPlan, now time.Time) HoldResult {
 // tryHold places one hold without telling anybody, or finds the one that is
 // there already.
 func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection) {
-	p := &Placement{Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Priority: spec.Priority}
+	p := &Placement{
+		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Priority: spec.Priority,
+		Devices: spec.Devices,
+	}
 	refuse := func(v Verdict, on string) (*hold, *hold, *Rejection) {
 		r := l.reject(p, v, nil)
 		r.Hold, r.ClaimedOn = spec.Ref, on
@@ -109,16 +112,20 @@ func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection
 	if !ok {
 		return refuse(Verdict{Reason: NodeUnknown}, "")
 	}
-	if v := l.fits(i, spec.Request); v.Reason != Fits {
+	if v := l.fitsFree(i, p); v.Reason != Fits {
 		return refuse(v, "")
 	}
-	return l.addHold(spec), nil, nil
+	var given []GivenDevices
+	if a := l.allot(i, spec.Devices, &except{}); a != nil {
+		given = a.given
+	}
+	return l.addHold(spec, given), nil, nil
 }
 
 // keepsFor reports whether a hold keeps the same room for the same pods.
 func (h *hold) keepsFor(spec *Hold) bool {
 	samePod := spec.Pod.Name == h.Pod.Name && (h.Pod.Name == "" || h.isFor(spec.Pod))
-	return samePod && h.Node == spec.Node && h.Request.Equal(spec.Request)
+	return samePod && h.Node == spec.Node && h.Request.Equal(spec.Request) && spec.Devices.Same(h.Devices)
 }
 
 // holdFor returns a hold kept for one pod alone that has not run out, or nil.
@@ -145,7 +152,7 @@ func (l *Ledger) ObserveHold(spec Hold) bool {
 		l.setHoldDeadline(h, spec.Deadline)
 		return false
 	}
-	h := l.addHold(&spec)
+	h := l.addHold(&spec, l.observedGiven(&spec))
 	l.recordHold(HoldPlaced, h, h.Pod)
 	l.linkEarlier(h)
 	return true
@@ -243,7 +250,7 @@ func (l *Ledger) ReleaseHolds(namespace, name string, slots ...string) int {
 
 // RemovePodHolding records that a bound pod is gone and keeps its room by a hold,
 // in one step: nobody else can take the room in between. The hold keeps what the
-// pod used, on its node: spec.Node and spec.Request are not looked at. It reports
+// pod used, on its node: spec.Node, spec.Request and spec.Devices are not looked at. It reports
 // whether the hold was made. It was not where the pod was not Bound, the node
 // does not exist, another hold has that name, or the pod used a hold that is
 // still there: that one keeps the room again.
@@ -262,8 +269,10 @@ func (l *Ledger) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Hold)
 		return false
 	}
 	spec.Node, spec.Request = l.nodes[c.node].name, c.request
+	var given []GivenDevices
+	spec.Devices, given = c.leftDevices()
 	l.removeClaim(c, resourceVersion)
-	h := l.addHold(&spec)
+	h := l.addHold(&spec, given)
 	l.recordHold(HoldPlaced, h, h.Pod)
 	return true
 }

@@ -59,17 +59,17 @@ func (o *offers) on(i int32) []*hold {
 // holds there that will do, else in the node's free room.
 func (l *Ledger) fitsAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {
 	for _, h := range candidates {
-		if h.node == i && l.fitsHold(h, p.Request) {
+		if h.node == i && l.fitsHold(h, p) {
 			return h, Verdict{Reason: Fits}
 		}
 	}
-	return nil, l.fits(i, p.Request)
+	return nil, l.fitsFree(i, p)
 }
 
 // fitsHold checks whether a pod may use a hold now: the hold is free for it, and
 // what it asks for beyond the hold's rest is free on the node.
-func (l *Ledger) fitsHold(h *hold, req *resources.Request) bool {
-	return l.open(h, req) && l.fitsWith(h.node, req, h, nil)
+func (l *Ledger) fitsHold(h *hold, p *Placement) bool {
+	return l.open(h, p.Request) && l.fitsWith(h.node, p, h, nil)
 }
 
 // open reports whether a hold can be used at all by a pod that asks for req.
@@ -84,9 +84,13 @@ func (l *Ledger) schedulable(i int32, req *resources.Request) bool {
 	return flags&nodeKnown != 0 && (flags&nodeCordoned == 0 || req.ToleratesUnschedulable)
 }
 
-// fitsWith checks the amounts and host ports of a request against a node: by use
-// of a hold, if h is not nil, and as if the holds in gone had ended.
-func (l *Ledger) fitsWith(i int32, req *resources.Request, h *hold, gone []*hold) bool {
+// fitsWith checks the amounts, host ports and devices a pod asks for against a node:
+// by use of a hold, if h is not nil, and as if the holds in gone had ended.
+func (l *Ledger) fitsWith(i int32, p *Placement, h *hold, gone []*hold) bool {
+	req := p.Request
+	if p.Devices != nil && l.fitsDevices(i, p, &except{hold: h, gone: gone}).Reason != Fits {
+		return false
+	}
 	for _, a := range req.Amounts {
 		var rest int64
 		if h != nil {

@@ -14,6 +14,8 @@ type HoldView struct {
 	Consumers []Consumer
 	// Rest is what the hold keeps beyond what its consumers ask for.
 	Rest *resources.Request
+	// Given are the devices the hold keeps, those its consumers have included.
+	Given []GivenDevices
 }
 
 // Consumer is a pod that uses a hold.
@@ -63,7 +65,7 @@ func (l *Ledger) holdViews() []HoldView {
 }
 
 func (h *hold) view() HoldView {
-	view := HoldView{Hold: h.Hold, Rest: h.rest}
+	view := HoldView{Hold: h.Hold, Rest: h.rest, Given: h.given}
 	view.UID = ""
 	for _, c := range h.consumers {
 		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -23,7 +24,7 @@ const (
 	ClaimBinding  EventType = "ClaimBinding"
 	ClaimBound    EventType = "ClaimBound"
 	ClaimMoved    EventType = "ClaimMoved"   // observed bound to another node than claimed
-	ClaimResized  EventType = "ClaimResized" // the pod counts for another amount
+	ClaimResized  EventType = "ClaimResized" // the pod counts for another amount, or other devices
 	ClaimLinked   EventType = "ClaimLinked"  // was bound with a hold that was found later
 
 	ClaimExpired    EventType = "ClaimExpired"    // its deadline passed
@@ -41,6 +42,9 @@ const (
 
 	NodeUpdated EventType = "NodeUpdated"
 	NodeRemoved EventType = "NodeRemoved"
+
+	// DevicesUpdated: the node has other devices now.
+	DevicesUpdated EventType = "DevicesUpdated"
 )
 
 // Event is one change of the ledger.
@@ -62,6 +66,9 @@ type Event struct {
 	Hold        HoldRef
 	Policy      AllocatePolicy // of holds
 	Preemptible bool           // of holds
+	// Given are the devices of a claim or a hold; Devices what a hold was asked to keep.
+	Given   []GivenDevices
+	Devices *DeviceRequest
 	// MovedFrom is the node the claim was on before (ClaimMoved).
 	MovedFrom string
 
@@ -69,6 +76,7 @@ type Event struct {
 	NodeUID       types.UID
 	Allocatable   []resources.Amount
 	Unschedulable bool
+	NodeDevices   []devices.Device // of DevicesUpdated
 }
 
 // journal keeps the last changes in a ring: the change that made revision r is
@@ -95,7 +103,7 @@ type change struct {
 }
 
 // rareChange is the part of an Event that only nodes, holds, claims that use a
-// hold and moved claims have.
+// hold or have devices, and moved claims have.
 type rareChange struct {
 	hold          HoldRef
 	policy        AllocatePolicy
@@ -104,6 +112,9 @@ type rareChange struct {
 	nodeUID       types.UID
 	allocatable   []resources.Amount
 	unschedulable bool
+	given         []GivenDevices
+	devices       *DeviceRequest
+	nodeDevices   []devices.Device
 }
 
 func newJournal(size int, first uint64) journal {
@@ -127,11 +138,11 @@ func (l *Ledger) next() *change {
 func (l *Ledger) record(kind EventType, c *claim) { l.recordMove(kind, c, nil) }
 
 func (l *Ledger) recordMove(kind EventType, c *claim, rare *rareChange) {
-	if c.hold != nil {
+	if c.hold != nil || c.devices != nil {
 		if rare == nil {
 			rare = &rareChange{}
 		}
-		rare.hold = c.hold.Ref
+		rare.hold, rare.given = c.holdRef(), c.given()
 	}
 	*l.next() = change{
 		kind: kind, node: l.nodes[c.node].name, pod: c.pod, scheduler: c.scheduler, request: c.request,
@@ -145,7 +156,9 @@ func (l *Ledger) recordHold(kind EventType, h *hold, pod PodRef) {
 	*l.next() = change{
 		kind: kind, node: h.Node, pod: pod, scheduler: h.Scheduler, request: h.Request,
 		deadline: h.expiry.at, expires: !h.Deadline.IsZero(), priority: h.Priority,
-		rare: &rareChange{hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible},
+		rare: &rareChange{
+			hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible, given: h.given, devices: h.Devices,
+		},
 	}
 }
 
@@ -167,6 +180,7 @@ func (j *journal) event(revision uint64) Event {
 	if r := c.rare; r != nil {
 		e.MovedFrom, e.NodeUID, e.Allocatable, e.Unschedulable = r.movedFrom, r.nodeUID, r.allocatable, r.unschedulable
 		e.Hold, e.Policy, e.Preemptible = r.hold, r.policy, r.preemptible
+		e.Given, e.Devices, e.NodeDevices = r.given, r.devices, r.nodeDevices
 	}
 	return e
 }

@@ -61,6 +61,8 @@ type Ledger struct {
 	// for one pod only, by its name.
 	reservations map[nameKey][]*hold
 	holdsByPod   map[nameKey][]*hold
+	// deviceOwners has who has each claim of devices, by its name.
+	deviceOwners map[nameKey][]deviceOwner
 	pool         *claim // released claims, linked by next
 	deadlines    deadlines
 	gone         tombstones
@@ -89,6 +91,7 @@ func New(o Options) *Ledger {
 		holds:        map[HoldRef]*hold{},
 		reservations: map[nameKey][]*hold{},
 		holdsByPod:   map[nameKey][]*hold{},
+		deviceOwners: map[nameKey][]deviceOwner{},
 
 		gone: newTombstones(o.TombstoneCount),
 	}

@@ -24,6 +24,7 @@ type node struct {
 	uid         types.UID
 	allocatable []int64 // by column; shorter than the table where the rest is 0
 	holds       []*hold
+	devices     *nodeDevices
 }
 
 // portUse is a claim's, or a hold's, use of a host port.
@@ -72,10 +73,10 @@ func (l *Ledger) ensureNode(name string) int32 {
 	return i
 }
 
-// dropIfEmpty forgets a node that does not exist and has no claims or holds left.
+// dropIfEmpty forgets a node that does not exist and has no claims, holds or devices left.
 func (l *Ledger) dropIfEmpty(i int32) {
 	n := l.nodes[i]
-	if n == nil || l.flags[i]&nodeKnown != 0 || n.claimCount > 0 || len(n.holds) > 0 {
+	if n == nil || l.flags[i]&nodeKnown != 0 || n.claimCount > 0 || len(n.holds) > 0 || n.devices != nil {
 		return
 	}
 	delete(l.nodeIndex, n.name)
@@ -179,6 +180,9 @@ func (l *Ledger) place(c *claim, i int32) {
 	if c.hold != nil {
 		l.join(c, c.hold)
 	}
+	if c.devices != nil {
+		l.own(i, c.devices.given, deviceOwner{claim: c})
+	}
 }
 
 // retract takes a claim off its node's account. It leaves its hold, if it uses
@@ -202,6 +206,9 @@ func (l *Ledger) retract(c *claim) {
 		l.vacate(c.node, c.request, func(u portUse) bool { return u.claim == c })
 	}
 	l.unuse(c.node, c.request)
+	if c.devices != nil {
+		l.disown(c.node, c.devices.given, deviceOwner{claim: c})
+	}
 }
 
 // recount sums a node's use anew: a sum that saturated cannot be taken back.

@@ -94,6 +94,7 @@ func (l *Ledger) observeNew(o *PodObservation) {
 		Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority,
 	})
 	c.version = o.ResourceVersion
+	c.devices = observedDevices(c, o.Devices)
 	l.index(c, false)
 	i := l.ensureNode(o.Node)
 	l.link(c, i, o)
@@ -144,7 +145,7 @@ func (l *Ledger) mayHaveUsed(h *hold, pod PodRef) bool {
 func (l *Ledger) move(c *claim, o *PodObservation) {
 	from, left := c.node, c.hold
 	l.retract(c)
-	c.request = o.Request
+	c.request, c.devices = o.Request, observedDevices(c, o.Devices)
 	i := l.ensureNode(o.Node)
 	l.link(c, i, o)
 	l.place(c, i)
@@ -158,11 +159,15 @@ func (l *Ledger) move(c *claim, o *PodObservation) {
 }
 
 func (l *Ledger) observeInPlace(c *claim, o *PodObservation) Observed {
-	resized := !c.request.Equal(o.Request)
+	a := c.devices
+	if a != nil || o.Devices != nil {
+		a = observedDevices(c, o.Devices)
+	}
+	resized := !c.request.Equal(o.Request) || !a.same(c.devices)
 	if resized {
 		i := c.node
 		l.retract(c)
-		c.request = o.Request
+		c.request, c.devices = o.Request, a
 		l.place(c, i)
 	} else {
 		c.request = o.Request // equal; keeps one copy in memory instead of two

@@ -82,13 +82,13 @@ func (x *preemptor) fits(i int32, victims []victim) bool {
 	for _, v := range victims {
 		gone = append(gone, v.holds...)
 	}
-	l, req := x.ledger, x.placement.Request
+	l, p := x.ledger, x.placement
 	for _, h := range x.offers.on(i) {
-		if h.node == i && !slices.Contains(gone, h) && l.open(h, req) && l.fitsWith(i, req, h, gone) {
+		if h.node == i && !slices.Contains(gone, h) && l.open(h, p.Request) && l.fitsWith(i, p, h, gone) {
 			return true
 		}
 	}
-	return l.fitsWith(i, req, nil, gone)
+	return l.fitsWith(i, p, nil, gone)
 }
 
 // find returns the reservations that have to end for the pod to fit a node: of
@@ -139,7 +139,7 @@ func (l *Ledger) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string
 			continue
 		}
 		_, v := l.fitsAny(i, p, x.offers.on(i))
-		if v.Reason == InsufficientResource || v.Reason == HostPortConflict {
+		if v.shortOfRoom() {
 			if victims := x.all(i); len(victims) > 0 && x.fits(i, victims) {
 				v = Verdict{Reason: Fits}
 			}

@@ -183,9 +183,9 @@ func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) 
 		case <-wake:
 		}
 		fits := 0
-		l.FitAll(req, func(string, ledger.Verdict) { fits++ })
+		l.FitAll(&ledger.Placement{Request: req}, func(string, ledger.Verdict) { fits++ })
 		assert.Equal(t, nodes, fits)
-		l.CountFits(req)
+		l.CountFits(&ledger.Placement{Request: req})
 		l.FitWithout(&ledger.Placement{Pod: podRef("reader"), Request: req, Node: nodeName(0)}, []types.UID{"uid-0-0", "uid-1-1"})
 		for _, n := range l.Snapshot().Nodes {
 			assert.False(t, n.Overcommitted(), "%+v", n)

@@ -26,6 +26,8 @@ func (l *Ledger) reject(p *Placement, v Verdict, own *claim) *Rejection {
 		l.explainShortage(r, i, p.Request, v)
 	case HostPortConflict:
 		l.explainPort(r, i, p.Request, own)
+	case InsufficientDevices, DeviceClaimInUse, DeviceClaimUnusable:
+		l.explainDevices(r, i, p, own)
 	}
 	return r
 }
@@ -123,18 +125,26 @@ func (r *Rejection) Message() string {
 			return fmt.Sprintf("pod %s already has %s on node %q, of another size; release that first", r.Pod, r.Holders[0].Name(), r.ClaimedOn)
 		}
 		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Hold, r.ClaimedOn)
+	case InsufficientDevices:
+		return fmt.Sprintf("node %q has too few free devices for %s: %s", r.Node, r.subject(), r.Detail)
+	case DeviceClaimInUse:
+		return fmt.Sprintf("claim %s of %s is in use%s; a claim serves one pod at a time", r.DeviceClaim, r.subject(), r.userText())
+	case DeviceClaimUnusable:
+		return fmt.Sprintf("the device claims of %s cannot be used: %s", r.subject(), r.Detail)
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
 	}
 }
 
 // Shortage names what was short for those who count refusals, in few words
-// however many ports and resources clients invent: the resource, or "hostPort" or
-// "unlisted". ok is false where the pod was not refused for want of room.
+// however many ports and resources clients invent: the resource, or "hostPort",
+// "devices" or "unlisted". ok is false where the pod was not refused for want of room.
 func (r *Rejection) Shortage() (name string, ok bool) {
 	switch {
 	case r.Reason == HostPortConflict:
 		return "hostPort", true
+	case r.Reason == InsufficientDevices:
+		return "devices", true
 	case r.Reason != InsufficientResource:
 		return "", false
 	case r.Unlisted:
@@ -158,6 +168,14 @@ func (r *Rejection) subject() string {
 		return "slot " + r.Hold.String()
 	}
 	return "pod " + r.Pod.String()
+}
+
+// userText names who has the claim of devices.
+func (r *Rejection) userText() string {
+	if len(r.Holders) == 0 {
+		return ""
+	}
+	return " by " + r.Holders[0].Name()
 }
 
 // holdersText names the largest holder only: the full list is in Holders.

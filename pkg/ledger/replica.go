@@ -1,6 +1,9 @@
 package ledger
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // What follows keeps a replica: a second Ledger that follows another one by what its
 // journal says (pkg/mirror). Nothing is decided in a replica but dry runs and
@@ -31,6 +34,9 @@ func (l *Ledger) CopyClaim(v *ClaimView) {
 		defer l.dropIfEmpty(from)
 	}
 	c.request, c.scheduler, c.priority = v.Request, v.Scheduler, v.Priority
+	if c.devices = nil; v.Given != nil {
+		c.devices = &allotment{given: v.Given}
+	}
 	i := l.ensureNode(v.Node)
 	if c.hold = l.holds[v.Hold]; c.hold != nil && c.hold.node != i {
 		c.hold = nil
@@ -82,20 +88,22 @@ func (l *Ledger) EndClaim(pod PodRef, why EventType) bool {
 	return true
 }
 
-// CopyHold makes a replica's hold what another ledger says it is.
-func (l *Ledger) CopyHold(spec Hold) {
+// CopyHold makes a replica's hold what another ledger says it is, with the devices it
+// was given there.
+func (l *Ledger) CopyHold(spec Hold, given []GivenDevices) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
 	spec.Deadline = time.Time{}
 	if h := l.holds[spec.Ref]; h != nil {
-		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) {
+		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) &&
+			slices.EqualFunc(h.given, given, sameGiven) {
 			h.Preemptible, h.Priority, h.Scheduler = spec.Preemptible, spec.Priority, spec.Scheduler
 			return
 		}
 		l.endHold(h, HoldReleased, PodRef{})
 	}
-	h := l.addHold(&spec)
+	h := l.addHold(&spec, given)
 	l.recordHold(HoldPlaced, h, h.Pod)
 }
 

@@ -61,6 +61,7 @@ type step struct {
 	fresh      bool               // the claim was made by this plan
 	identified bool               // the claim got its pod's UID
 	was        *resources.Request // what an older claim asked for; nil if unchanged
+	wasGiven   *allotment         // the devices it had then
 	earlier    *claim             // what a fresh claim's name stood for
 }
 
@@ -80,6 +81,7 @@ func (l *Ledger) tryReserve(p *Placement) (step, *Rejection) {
 	}
 	c := l.newClaim(p)
 	c.hold = h
+	c.devices = l.allot(i, p.Devices, &except{hold: h})
 	earlier := l.index(c, true)
 	l.place(c, i)
 	l.setState(c, Reserved)
@@ -93,21 +95,22 @@ func (l *Ledger) tryRenew(c *claim, p *Placement) (step, *Rejection) {
 		return step{}, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
 	}
 	s := step{claim: c}
-	if c.state == Reserved && !c.request.Equal(p.Request) {
-		if v := l.fitsInPlace(c, p.Request); v.Reason != Fits {
+	if c.state == Reserved && (!c.request.Equal(p.Request) || !c.asksSameDevices(p.Devices)) {
+		if v := l.fitsInPlace(c, p); v.Reason != Fits {
 			return step{}, l.reject(p, v, c)
 		}
-		s.was = c.request
-		l.swapRequest(c, p.Request)
+		s.was, s.wasGiven = c.request, c.devices
+		a, _ := l.reallot(c, p)
+		l.swapRequest(c, p.Request, a)
 	}
 	s.identified = l.identify(c, p.Pod.UID)
 	return s, nil
 }
 
 // swapRequest makes a claim ask for something else.
-func (l *Ledger) swapRequest(c *claim, req *resources.Request) {
+func (l *Ledger) swapRequest(c *claim, req *resources.Request, a *allotment) {
 	l.retract(c)
-	c.request = req
+	c.request, c.devices = req, a
 	l.place(c, c.node)
 }
 
@@ -132,7 +135,7 @@ func (l *Ledger) admit(p *Placement) (int32, *hold, *Rejection) {
 func (l *Ledger) undo(s *step) {
 	c := s.claim
 	if s.was != nil {
-		l.swapRequest(c, s.was)
+		l.swapRequest(c, s.was, s.wasGiven)
 	}
 	if s.identified {
 		delete(l.byUID, c.pod.UID)

@@ -64,6 +64,8 @@ type Placement struct {
 	// Holds are those the pod may use, the one it prefers first; holds kept for
 	// this pod alone need not be named. The caller has matched them.
 	Holds []HoldRef
+	// Devices are what the pod's claims ask for; nil for a pod without claims.
+	Devices *DeviceRequest
 	// Preempt lets StartBind end preemptible holds of lower priority. The caller
 	// has found that the pod fits no node without.
 	Preempt bool
@@ -109,12 +111,16 @@ const (
 	BindInFlight                // the claim is being bound, or bound, and cannot be given back
 	PodClaimed                  // the pod has a claim already, so no hold is needed
 	HoldExists                  // there is another hold of that name
+	InsufficientDevices         // the free devices do not meet the pod's claims
+	DeviceClaimInUse            // another pod has one of the pod's claims
+	DeviceClaimUnusable         // a claim does not exist, or cannot be understood
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict",
 	"ClaimedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodClaimed", "HoldExists",
+	"InsufficientDevices", "DeviceClaimInUse", "DeviceClaimUnusable",
 }
 
 // String returns the reason's name as the API shows it.
@@ -131,6 +137,11 @@ type Rejection struct {
 	// Requested and Free are in milli-CPU for cpu, else in the resource's own
 	// unit. Free is negative where the node is overcommitted.
 	Requested, Free int64
+	// DeviceClaim is the claim of devices that could not be met (InsufficientDevices),
+	// or is in use (DeviceClaimInUse).
+	DeviceClaim DeviceClaimRef
+	// Detail says in words what is wrong with the pod's claims of devices.
+	Detail string
 	// ClaimedOn is the node of the pod's claim or hold (ClaimedElsewhere,
 	// BindInFlight, PodClaimed), or of the other hold (HoldExists).
 	ClaimedOn string
@@ -174,6 +185,8 @@ type PodObservation struct {
 	Hold HoldRef
 	// HoldUID is the UID of the reservation that hold was of, or empty.
 	HoldUID types.UID
+	// Devices are the pod's claims, and what it was given; nil for a pod without.
+	Devices *DeviceRequest
 	// ResourceVersion orders observations of the same pod; 0 means unknown.
 	ResourceVersion uint64
 }
@@ -191,7 +204,7 @@ const (
 	ObservedConfirmed
 	// ObservedMoved: the claim was on another node and has followed the pod.
 	ObservedMoved
-	// ObservedResized: the pod counts for another amount than before.
+	// ObservedResized: the pod counts for another amount, or other devices, than before.
 	ObservedResized
 )
 
@@ -204,6 +217,11 @@ type Verdict struct {
 	// Unlisted is true when Reason is InsufficientResource and the resource is
 	// one that nothing in the cluster has ever named; Column means nothing then.
 	Unlisted bool
+}
+
+// shortOfRoom reports whether the pod would fit if others on the node were gone.
+func (v Verdict) shortOfRoom() bool {
+	return v.Reason == InsufficientResource || v.Reason == HostPortConflict || v.Reason == InsufficientDevices
 }
 
 // Stats are the counts behind the metrics.

@@ -21,6 +21,8 @@ type NodeView struct {
 	// Amounts has an entry for every resource the node offers or its claims use,
 	// ordered by name.
 	Amounts []AmountView
+	// Devices are the node's devices, ordered by name.
+	Devices []DeviceView
 }
 
 // AmountView is one resource of a node: milli-CPU for cpu, else its own unit.
@@ -47,6 +49,7 @@ type ClaimView struct {
 	Request   *resources.Request // must not be changed
 	Deadline  time.Time          // zero unless it expires
 	Hold      HoldRef            // what the pod uses, or empty
+	Given     []GivenDevices     // must not be changed; nil for a pod without claims
 }
 
 // Snapshot is the whole account at one revision, from which a mirror starts.
@@ -153,6 +156,7 @@ func (l *Ledger) nodeView(i int32) NodeView {
 	view := NodeView{
 		Name: n.name, UID: n.uid, Claims: n.claimCount,
 		Exists: l.flags[i]&nodeKnown != 0, Unschedulable: l.flags[i]&nodeCordoned != 0,
+		Devices: n.deviceViews(),
 	}
 	bound, reserved := make([]int64, l.stride), make([]int64, l.stride)
 	for c := n.claims; c != nil; c = c.next {
@@ -202,6 +206,7 @@ func (l *Ledger) claimView(c *claim) ClaimView {
 	return ClaimView{
 		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
 		Priority: c.priority, Request: c.request, Deadline: c.expiry.time(), Hold: c.holdRef(),
+		Given: c.given(),
 	}
 }
 

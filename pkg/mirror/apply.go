@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -62,9 +63,11 @@ func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 	m.prune(nodes, holds, claims)
 	for _, part := range parts {
 		for i := range part.Nodes {
-			if n := &part.Nodes[i]; n.Exists {
+			n := &part.Nodes[i]
+			if n.Exists {
 				m.ledger.ObserveNode(m.nodeOf(n))
 			}
+			m.ledger.ObserveDevices(n.Name, devicesOf(n))
 		}
 	}
 	for _, part := range parts {
@@ -95,8 +98,13 @@ func (m *Mirror) prune(nodes map[string]bool, holds map[ledger.HoldRef]bool, cla
 		}
 	}
 	for i := range now.Nodes {
-		if name := now.Nodes[i].Name; !nodes[name] {
+		name := now.Nodes[i].Name
+		exists, listed := nodes[name]
+		if !exists {
 			m.ledger.RemoveNode(name)
+		}
+		if !listed {
+			m.ledger.ObserveDevices(name, nil)
 		}
 	}
 }
@@ -113,8 +121,16 @@ func (m *Mirror) nodeOf(n *reserver.Node) ledger.NodeObservation {
 }
 
 func (m *Mirror) applyNode(e *reserver.WatchNode) {
-	if e.Type == string(ledger.NodeRemoved) {
+	switch ledger.EventType(e.Type) {
+	case ledger.NodeRemoved:
 		m.ledger.RemoveNode(e.Node.Name)
+		return
+	case ledger.DevicesUpdated:
+		list := make([]devices.Device, len(e.Node.Devices))
+		for i := range list {
+			list[i] = device(&e.Node.Devices[i])
+		}
+		m.ledger.ObserveDevices(e.Node.Name, list)
 		return
 	}
 	m.ledger.ObserveNode(ledger.NodeObservation{
@@ -162,6 +178,6 @@ func (m *Mirror) copyHold(s *reserver.NodeSlot) error {
 	if err != nil {
 		return err
 	}
-	m.ledger.CopyHold(h)
+	m.ledger.CopyHold(h, given(s.Slot.Devices))
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -86,6 +87,7 @@ func claim(t *resources.Table, c *reserver.Claim) (*ledger.ClaimView, error) {
 	}
 	return &ledger.ClaimView{
 		Pod: podOf(c), Node: c.Node, State: state, Scheduler: c.Scheduler, Priority: c.Priority, Request: r, Hold: hold,
+		Given: given(c.Devices),
 	}, nil
 }
 
@@ -119,4 +121,32 @@ func hold(t *resources.Table, s *reserver.NodeSlot) (ledger.Hold, error) {
 
 func refOf(s *reserver.NodeSlot) ledger.HoldRef {
 	return ledger.HoldRef{Namespace: s.Namespace, Name: s.Reservation, Slot: s.Slot.Name}
+}
+
+// given turns the devices of a claim or a slot into the ledger's.
+func given(wire []reserver.GivenDevices) []ledger.GivenDevices {
+	if len(wire) == 0 {
+		return nil
+	}
+	list := make([]ledger.GivenDevices, len(wire))
+	for i := range wire {
+		w := &wire[i]
+		list[i] = ledger.GivenDevices{
+			Claim:    ledger.DeviceClaimRef{Namespace: w.Namespace, Name: w.Claim, UID: types.UID(w.UID)},
+			Resource: w.Resource, IDs: w.IDs,
+		}
+	}
+	return list
+}
+
+func device(d *reserver.Device) devices.Device {
+	return devices.Device{Name: d.Name, Resource: d.Resource, ID: d.ID, Properties: d.Properties, Unschedulable: d.Unschedulable}
+}
+
+func devicesOf(n *reserver.Node) []devices.Device {
+	list := make([]devices.Device, len(n.Devices))
+	for i := range list {
+		list[i] = device(&n.Devices[i].Device)
+	}
+	return list
 }

@@ -40,6 +40,8 @@ type Info struct {
 	Controller Controller
 	// Marks are the pod's annotations of reservations; nil for nearly all pods.
 	Marks *Marks
+	// Devices are the pod's annotations of devices; nil for nearly all pods.
+	Devices *DeviceMarks
 	// Labels are the pod's labels as long as it has no node: they choose the
 	// reservations it may use.
 	Labels map[string]string
@@ -60,6 +62,7 @@ func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
 		Preempted:  preempted(pod),
 		Controller: controllerOf(pod),
 		Marks:      ReadMarks(pod.Namespace, pod.Annotations),
+		Devices:    ReadDeviceMarks(pod.Annotations),
 	}
 	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
 	// Resource versions of built-in resources are decimal numbers that grow;

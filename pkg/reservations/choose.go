@@ -21,7 +21,7 @@ import (
 type account interface {
 	Table() *resources.Table
 	AppendUsage(dst []ledger.Usage, nodes []string, columns []resources.Column) []ledger.Usage
-	FitAll(req *resources.Request, visit func(node string, v ledger.Verdict))
+	FitAll(p *ledger.Placement, visit func(node string, v ledger.Verdict))
 }
 
 // rooms is what is free on all nodes, less what slots chosen before take. It is
@@ -89,7 +89,7 @@ func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
 			cmp.Compare(holds[b].Request.Value(resources.Memory), holds[a].Request.Value(resources.Memory)))
 	})
 	for _, i := range open {
-		best, why := r.best(holds[i].Request, &slots[i])
+		best, why := r.best(&holds[i], &slots[i])
 		if best == nil {
 			return &cause{reasonNoNodeFits, fmt.Sprintf("slot %s: %s", slots[i].Name, why)}
 		}
@@ -104,22 +104,24 @@ func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
 // search is kept for as long as the rooms are.
 type search struct {
 	req     *resources.Request
+	devices *ledger.DeviceRequest
 	slot    *v1alpha1.Slot
 	found   []*room
 	refused map[string]int // nodes, by why
 }
 
 // isFor reports whether the search is for slots like this one.
-func (s *search) isFor(req *resources.Request, slot *v1alpha1.Slot) bool {
-	return s.req != nil && s.req.Equal(req) && maps.Equal(s.slot.NodeSelector, slot.NodeSelector) &&
+func (s *search) isFor(h *ledger.Hold, slot *v1alpha1.Slot) bool {
+	return s.req != nil && s.req.Equal(h.Request) && s.devices.Same(h.Devices) && maps.Equal(s.slot.NodeSelector, slot.NodeSelector) &&
 		apiequality.Semantic.DeepEqual(s.slot.Tolerations, slot.Tolerations)
 }
 
 // look asks the ledger about all nodes at once.
-func (r *rooms) look(req *resources.Request, slot *v1alpha1.Slot) {
+func (r *rooms) look(h *ledger.Hold, slot *v1alpha1.Slot) {
 	verdicts := make(map[string]ledger.Verdict, len(r.all))
-	r.account.FitAll(req, func(node string, v ledger.Verdict) { verdicts[node] = v })
-	r.search = search{req: req, slot: slot, refused: map[string]int{}}
+	asked := ledger.Placement{Pod: h.Pod, Request: h.Request, Devices: h.Devices}
+	r.account.FitAll(&asked, func(node string, v ledger.Verdict) { verdicts[node] = v })
+	r.search = search{req: h.Request, devices: h.Devices, slot: slot, refused: map[string]int{}}
 	for _, room := range r.all {
 		v, known := verdicts[room.Name]
 		if !known {
@@ -134,13 +136,14 @@ func (r *rooms) look(req *resources.Request, slot *v1alpha1.Slot) {
 }
 
 // best returns the node that a slot fits best, or nil and why there is none.
-func (r *rooms) best(req *resources.Request, slot *v1alpha1.Slot) (best *room, why string) {
+func (r *rooms) best(h *ledger.Hold, slot *v1alpha1.Slot) (best *room, why string) {
 	if len(r.all) == 0 {
 		return nil, "there are no nodes"
 	}
-	if !r.search.isFor(req, slot) {
-		r.look(req, slot)
+	if !r.search.isFor(h, slot) {
+		r.look(h, slot)
 	}
+	req := h.Request
 	bestLeft := 0.0
 	for _, room := range r.search.found {
 		if short := room.short(req); short >= 0 || (len(req.Ports) > 0 && room.portTaken(req)) {
@@ -192,6 +195,8 @@ func (r *rooms) refuses(room *room, v ledger.Verdict) string {
 		return "without " + string(req.Unlisted[0].Name)
 	case v.Reason == ledger.InsufficientResource:
 		return r.tooLittle(v.Column)
+	case v.Reason == ledger.InsufficientDevices:
+		return "with too few free devices"
 	case v.Reason != ledger.Fits:
 		return v.Reason.String()
 	default:

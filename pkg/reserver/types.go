@@ -38,6 +38,8 @@ type Rejection struct {
 	// Requested and Free are amounts of Resource. Free is negative where the
 	// node is overcommitted.
 	Requested, Free int64
+	// DeviceClaim is namespace/name of the claim of devices that is in the way.
+	DeviceClaim string `json:",omitempty"`
 	// ClaimedOn is the node where the pod has a claim already.
 	ClaimedOn string `json:",omitempty"`
 	// Holders are those who hold most of Resource on Node, largest first.
@@ -94,6 +96,40 @@ type Node struct {
 	Overcommitted bool
 	ClaimCount    int
 	Resources     map[string]NodeAmount
+	// Devices are the node's devices, ordered by name.
+	Devices []NodeDevice `json:",omitempty"`
+}
+
+// Device is one device of a node.
+type Device struct {
+	Name       string // of the ExtendedResource object
+	Resource   string
+	ID         string
+	Properties map[string]string `json:",omitempty"`
+	// Unschedulable: it is not given out.
+	Unschedulable bool `json:",omitempty"`
+}
+
+// NodeDevice is a device and who has it.
+type NodeDevice struct {
+	Device
+	// Free: it can be given out.
+	Free bool
+	Pods []PodName `json:",omitempty"` // that have it
+	// Reservation is namespace/name/slot of what keeps it.
+	Reservation string `json:",omitempty"`
+}
+
+// GivenDevices are the devices that one claim of devices was given.
+type GivenDevices struct {
+	// Namespace, Claim and UID name the ExtendedResourceClaim; all are empty where a slot
+	// keeps devices for none in particular.
+	Namespace string `json:",omitempty"`
+	Claim     string `json:",omitempty"`
+	UID       string `json:",omitempty"`
+	// Resource is empty where it is not known any more.
+	Resource string   `json:",omitempty"`
+	IDs      []string `json:",omitempty"`
 }
 
 // Claim is one pod's share of one node.
@@ -110,6 +146,8 @@ type Claim struct {
 	// Reservation is namespace/name/slot of what the pod uses; of it and the
 	// pods that use it, the larger counts.
 	Reservation string `json:",omitempty"`
+	// Devices are what the pod was given, claim by claim.
+	Devices []GivenDevices `json:",omitempty"`
 }
 
 // RevisionAnswer is the answer to /v1/revision.

@@ -28,8 +28,10 @@ type Slot struct {
 	Requests   Amounts
 	// Free is what is left of Requests beyond what Consumers ask for.
 	Free      Amounts
-	HostPorts []string  `json:",omitempty"`
-	ExpiresAt time.Time `json:",omitzero"`
+	HostPorts []string `json:",omitempty"`
+	// Devices are those the slot keeps, also while its consumers have them.
+	Devices   []GivenDevices `json:",omitempty"`
+	ExpiresAt time.Time      `json:",omitzero"`
 	// Pod and UID are of the only pod that may use the slot, if it is for one.
 	Pod string `json:",omitempty"`
 	UID string `json:",omitempty"`

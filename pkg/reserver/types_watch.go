@@ -43,7 +43,7 @@ type WatchSlot struct {
 // WatchNode is the data of a node event.
 type WatchNode struct {
 	Revision uint64
-	Type     string // NodeUpdated or NodeRemoved
+	Type     string // NodeUpdated, NodeRemoved, or DevicesUpdated, which tells Name and Devices only
 	Node     WatchedNode
 }
 
@@ -53,6 +53,7 @@ type WatchedNode struct {
 	UID           string `json:",omitempty"`
 	Unschedulable bool
 	Allocatable   Amounts
+	Devices       []Device `json:",omitempty"`
 }
 
 // WatchBookmark is the data of a bookmark event: the stream has caught up with

@@ -109,7 +109,7 @@ func (a *API) explainPod(info *podinfo.Info) *reserver.ExplainAnswer {
 
 func (a *API) explainPending(answer *reserver.ExplainAnswer, pod ledger.Placement) {
 	kept := a.keptFor(&pod)
-	a.groupVerdicts(answer, pod.Request, kept)
+	a.groupVerdicts(answer, &pod, kept)
 	switch {
 	case answer.NodeCount == 0:
 		answer.Message = "there are no nodes in the ledger"
@@ -148,11 +148,11 @@ func (a *API) keptFor(pod *ledger.Placement) []ledger.Hold {
 	return kept
 }
 
-// groupVerdicts counts the nodes by what they say to the request; kept are holds
+// groupVerdicts counts the nodes by what they say to the pod; kept are holds
 // that the pod fits.
-func (a *API) groupVerdicts(answer *reserver.ExplainAnswer, request *resources.Request, kept []ledger.Hold) {
+func (a *API) groupVerdicts(answer *reserver.ExplainAnswer, pod *ledger.Placement, kept []ledger.Hold) {
 	groups := map[ledger.Verdict]*reserver.RefusalGroup{}
-	a.ledger.FitAll(request, func(node string, v ledger.Verdict) {
+	a.ledger.FitAll(pod, func(node string, v ledger.Verdict) {
 		answer.NodeCount++
 		fits := v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Hold) bool { return h.Node == node })
 		if fits {
@@ -170,7 +170,7 @@ func (a *API) groupVerdicts(answer *reserver.ExplainAnswer, request *resources.R
 	})
 	for v, g := range groups {
 		if v.Reason == ledger.InsufficientResource {
-			g.Resource = a.shortResource(v, request)
+			g.Resource = a.shortResource(v, pod.Request)
 		}
 		answer.Refusals = append(answer.Refusals, *g)
 	}

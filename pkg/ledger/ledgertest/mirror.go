@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -18,6 +19,8 @@ type Mirror struct {
 	table    *resources.Table
 	revision uint64
 	nodes    map[string]ledger.Event // the last NodeUpdated of each node that exists
+	devices  map[string][]devices.Device
+	given    map[ledger.HoldRef][]ledger.GivenDevices
 	claims   map[ledger.PodRef]ledger.ClaimView
 	holds    map[ledger.HoldRef]ledger.Hold
 }
@@ -27,7 +30,8 @@ func NewMirror(table *resources.Table, revision uint64) *Mirror {
 	return &Mirror{
 		table: table, revision: revision,
 		nodes: map[string]ledger.Event{}, claims: map[ledger.PodRef]ledger.ClaimView{},
-		holds: map[ledger.HoldRef]ledger.Hold{},
+		holds: map[ledger.HoldRef]ledger.Hold{}, devices: map[string][]devices.Device{},
+		given: map[ledger.HoldRef][]ledger.GivenDevices{},
 	}
 }
 
@@ -47,6 +51,10 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		m.nodes[e.Node] = *e
 	case ledger.NodeRemoved:
 		delete(m.nodes, e.Node)
+	case ledger.DevicesUpdated:
+		if m.devices[e.Node] = e.NodeDevices; len(e.NodeDevices) == 0 {
+			delete(m.devices, e.Node)
+		}
 	case ledger.ClaimIdentified:
 		delete(m.claims, ledger.PodRef{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
 		m.put(e)
@@ -66,9 +74,12 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		m.holds[e.Hold] = ledger.Hold{
 			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Pod: e.Pod, Deadline: e.Deadline,
+			Devices: e.Devices,
 		}
+		m.given[e.Hold] = e.Given
 	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		delete(m.holds, e.Hold)
+		delete(m.given, e.Hold)
 		for pod, c := range m.claims {
 			if c.Hold == e.Hold {
 				c.Hold = ledger.HoldRef{}
@@ -84,14 +95,14 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 func (m *Mirror) put(e *ledger.Event) {
 	m.claims[e.Pod] = ledger.ClaimView{
 		Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler,
-		Priority: e.Priority, Request: e.Request, Deadline: e.Deadline, Hold: e.Hold,
+		Priority: e.Priority, Request: e.Request, Deadline: e.Deadline, Hold: e.Hold, Given: e.Given,
 	}
 }
 
 // Snapshot returns what the mirror holds in the form of the ledger's own.
 func (m *Mirror) Snapshot() ledger.Snapshot {
 	s := ledger.Snapshot{Revision: m.revision, Claims: []ledger.ClaimView{}, Nodes: []ledger.NodeView{}, Holds: []ledger.HoldView{}}
-	names := slices.Collect(maps.Keys(m.nodes))
+	names := slices.Concat(slices.Collect(maps.Keys(m.nodes)), slices.Collect(maps.Keys(m.devices)))
 	for _, c := range m.claims {
 		s.Claims = append(s.Claims, c)
 		names = append(names, c.Node)
@@ -113,7 +124,7 @@ func (m *Mirror) Snapshot() ledger.Snapshot {
 
 // hold returns a hold with the pods that use it.
 func (m *Mirror) hold(h ledger.Hold) ledger.HoldView {
-	view := ledger.HoldView{Hold: h, Rest: h.Request}
+	view := ledger.HoldView{Hold: h, Rest: h.Request, Given: m.given[h.Ref]}
 	asked := map[resources.Column]int64{}
 	for _, c := range m.claims {
 		if c.Hold != h.Ref {
@@ -183,6 +194,7 @@ func (m *Mirror) node(name string) ledger.NodeView {
 		a.Free = resources.Sub(a.Allocatable, used)
 		view.Amounts = append(view.Amounts, *a)
 	}
+	view.Devices = m.deviceViews(name)
 	return view
 }
 
@@ -221,4 +233,17 @@ func (m *Mirror) CheckRoom(name string) error {
 		}
 	}
 	return nil
+}
+
+// deviceViews returns a node's devices and who has them.
+func (m *Mirror) deviceViews(node string) []ledger.DeviceView {
+	model := NewModel(m.table)
+	model.devices = m.devices
+	for _, c := range m.claims {
+		model.claims = append(model.claims, &modelClaim{pod: c.Pod, node: c.Node, request: c.Request, given: c.Given})
+	}
+	for _, h := range m.holds {
+		model.holds = append(model.holds, &modelHold{Hold: h, given: m.given[h.Ref]})
+	}
+	return model.deviceViews(node)
 }

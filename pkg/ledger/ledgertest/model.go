@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -20,7 +21,9 @@ type Model struct {
 	table  *resources.Table
 	nodes  map[string]*modelNode
 	claims []*modelClaim
-	holds  []*modelHold // in the order they were made
+	// devices are those of each node that has some, by name.
+	devices map[string][]devices.Device
+	holds   []*modelHold // in the order they were made
 	// names holds the newest claim reserved under a name that still exists.
 	names map[podName]*modelClaim
 	gone  map[types.UID]uint64
@@ -51,10 +54,13 @@ type modelClaim struct {
 	uses      ledger.HoldRef // as long as there is such a hold
 	boundWith ledger.HoldRef // what the pod was bound with, should that hold be found later
 	boundUID  types.UID      // of the reservation that was of, if known
+	devices   *ledger.DeviceRequest
+	given     []ledger.GivenDevices
 }
 
 type modelHold struct {
 	ledger.Hold
+	given   []ledger.GivenDevices
 	overdue bool // its deadline has passed, and it waits for a bind
 }
 
@@ -65,6 +71,8 @@ func NewModel(table *resources.Table) *Model {
 		nodes: map[string]*modelNode{},
 		names: map[podName]*modelClaim{},
 		gone:  map[types.UID]uint64{},
+
+		devices: map[string][]devices.Device{},
 	}
 }
 
@@ -73,6 +81,7 @@ func (m *Model) clone() *Model {
 	c := &Model{
 		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelClaim{},
 		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), claimsExpired: m.claimsExpired,
+		devices: maps.Clone(m.devices),
 	}
 	for name, n := range m.nodes {
 		copied := *n
@@ -254,12 +263,18 @@ func (m *Model) portUsers(node string, port resources.HostPort, but *modelHold) 
 // verdictInPlace decides whether a reservation may (still) be redeemed for a
 // request, as if it had not been made yet. Room promised on a node that was
 // cordoned since stays promised.
-func (m *Model) verdictInPlace(c *modelClaim, r *resources.Request) ledger.Verdict {
+func (m *Model) verdictInPlace(c *modelClaim, p *ledger.Placement) ledger.Verdict {
 	if c.state != ledger.Reserved {
 		return ledger.Verdict{}
 	}
+	if p.Devices != nil && p.Devices.Err != "" {
+		return ledger.Verdict{Reason: ledger.DeviceClaimUnusable}
+	}
 	others := m.only(func(o *modelClaim) bool { return o != c }, anyHold)
-	return others.verdict(c.node, r, true, m.hold(c.uses))
+	if v := others.verdict(c.node, p.Request, true, m.hold(c.uses)); v.Reason != ledger.Fits {
+		return v
+	}
+	return others.devicesInPlace(c, p, m.hold(c.uses))
 }
 
 func anyClaim(*modelClaim) bool { return true }
@@ -273,7 +288,7 @@ func sameRequest(a, b *resources.Request) bool {
 func (m *Model) tell(t ledger.EventType, c *modelClaim) {
 	m.Events = append(m.Events, ledger.Event{
 		Type: t, Node: c.node, Pod: c.pod, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses,
+		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses, Given: c.given,
 	})
 }
 

@@ -76,11 +76,12 @@ func (m *Model) try(p *ledger.Placement) (*grant, *ledger.Rejection) {
 		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
 	}
 	g := &grant{claim: own}
-	if own.state == ledger.Reserved && !sameRequest(own.request, p.Request) {
-		if v := m.verdictInPlace(own, p.Request); v.Reason != ledger.Fits {
+	if own.state == ledger.Reserved && (!sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices)) {
+		if v := m.verdictInPlace(own, p); v.Reason != ledger.Fits {
 			return nil, m.refuse(p, v, own)
 		}
 		own.request, g.resized = p.Request, true
+		m.setDevices(own, p.Devices)
 	}
 	if own.pod.UID == "" {
 		own.pod.UID, g.named = p.Pod.UID, p.Pod.UID
@@ -101,6 +102,7 @@ func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelClaim, *le
 	if h != nil {
 		c.uses = h.Ref
 	}
+	m.setDevices(&c, p.Devices)
 	return &c, nil
 }
 
@@ -150,6 +152,10 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelClaim) *
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })
 	case v.Reason == ledger.HostPortConflict:
 		m.refusePort(r, p.Request, own)
+	case v.Reason == ledger.InsufficientDevices, v.Reason == ledger.DeviceClaimInUse, v.Reason == ledger.DeviceClaimUnusable:
+		if m.has(p.Node) {
+			m.refuseDevices(r, p, own)
+		}
 	}
 	return r
 }
@@ -203,20 +209,20 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 	own := m.find(p.Pod)
 	if own == nil {
 		c, rejection := m.admit(p, ledger.Binding)
-		if rejection != nil && p.Preempt && m.preempt(p) {
+		if rejection != nil && p.Preempt && rejection.Reason != ledger.DeviceClaimInUse && m.preempt(p) {
 			c, rejection = m.admit(p, ledger.Binding)
 		}
 		if rejection != nil {
 			return ledger.Grant{}, rejection
 		}
 		m.tell(ledger.ClaimBinding, m.add(*c, false))
-		return ledger.Grant{Hold: c.uses}, nil
+		return ledger.Grant{Hold: c.uses, Devices: c.ids()}, nil
 	}
 	before := ledger.Grant{Before: own.state, Hold: own.uses}
 	if own.node != p.Node {
 		return before, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
 	}
-	if v := m.verdictInPlace(own, p.Request); v.Reason != ledger.Fits {
+	if v := m.verdictInPlace(own, p); v.Reason != ledger.Fits {
 		return before, m.refuse(p, v, own)
 	}
 	m.identify(own, p.Pod.UID)
@@ -225,8 +231,10 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 		if !sameRequest(own.request, p.Request) {
 			own.request = p.Request
 		}
+		m.setDevices(own, p.Devices)
 		m.tell(ledger.ClaimBinding, own)
 	}
+	before.Devices = own.ids()
 	return before, nil
 }
 

@@ -86,16 +86,16 @@ func (m *Model) candidates(p *ledger.Placement) []*modelHold {
 // uses there: the first that will do, or none.
 func (m *Model) choose(p *ledger.Placement, node string) (*modelHold, ledger.Verdict) {
 	for _, h := range m.candidates(p) {
-		if h.Node == node && m.canUse(h, p.Request) {
+		if h.Node == node && m.canUse(h, p) {
 			return h, ledger.Verdict{}
 		}
 	}
-	return nil, m.verdict(node, p.Request, false, nil)
+	return nil, m.fits(node, p, nil)
 }
 
-func (m *Model) canUse(h *modelHold, r *resources.Request) bool {
+func (m *Model) canUse(h *modelHold, p *ledger.Placement) bool {
 	taken := h.Policy == ledger.Once && len(m.users(h.Ref)) > 0
-	return !h.overdue && !taken && m.verdict(h.Node, r, false, h).Reason == ledger.Fits
+	return !h.overdue && !taken && m.fits(h.Node, p, h).Reason == ledger.Fits
 }
 
 // usable returns the holds a pod could be bound with, on any node.
@@ -103,7 +103,7 @@ func (m *Model) usable(p *ledger.Placement) []*modelHold {
 	if _, gone := m.gone[p.Pod.UID]; m.find(p.Pod) != nil || (gone && p.Pod.UID != "") {
 		return nil
 	}
-	return slices.DeleteFunc(m.candidates(p), func(h *modelHold) bool { return !m.canUse(h, p.Request) })
+	return slices.DeleteFunc(m.candidates(p), func(h *modelHold) bool { return !m.canUse(h, p) })
 }
 
 // tellHold records what the ledger has to announce about a hold.
@@ -111,6 +111,7 @@ func (m *Model) tellHold(t ledger.EventType, h *modelHold, pod ledger.PodRef) {
 	m.Events = append(m.Events, ledger.Event{
 		Type: t, Node: h.Node, Pod: pod, Scheduler: h.Scheduler, Priority: h.Priority, Request: h.Request,
 		Deadline: h.Deadline, Hold: h.Ref, Policy: h.Policy, Preemptible: h.Preemptible,
+		Given: h.given, Devices: h.Devices,
 	})
 }
 
@@ -167,6 +168,9 @@ func (m *Model) PlaceHolds(plan ledger.HoldPlan, now time.Time) ledger.HoldResul
 			result.Existing[k] = existing.Ref
 		default:
 			h := &modelHold{Hold: *spec}
+			if spec.Devices != nil {
+				h.given, _ = trial.give(spec.Node, spec.Devices, nil)
+			}
 			trial.holds = append(trial.holds, h)
 			trial.tellHold(ledger.HoldPlaced, h, h.Pod)
 		}
@@ -216,7 +220,7 @@ func (m *Model) allow(spec *ledger.Hold) (existing *modelHold, rejection *ledger
 			return nil, refuse(ledger.ClaimedElsewhere, h.Node)
 		}
 	}
-	if v := m.verdict(spec.Node, spec.Request, false, nil); v.Reason != ledger.Fits {
+	if v := m.fits(spec.Node, p, nil); v.Reason != ledger.Fits {
 		return nil, m.refuse(p, v, nil)
 	}
 	return nil, nil
@@ -229,7 +233,7 @@ func (m *Model) ObserveHold(spec ledger.Hold) bool {
 		m.setDeadline(h, spec.Deadline)
 		return false
 	}
-	h := &modelHold{Hold: spec}
+	h := &modelHold{Hold: spec, given: m.observedGiven(&spec)}
 	m.holds = append(m.holds, h)
 	m.tellHold(ledger.HoldPlaced, h, h.Pod)
 	var claims []*modelClaim
@@ -324,7 +328,13 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.
 	m.drop(c, ledger.ClaimRemoved)
 	if keep {
 		h := &modelHold{Hold: spec}
-		h.Node, h.Request = c.node, c.request
+		h.Node, h.Request, h.Devices = c.node, c.request, nil
+		if c.devices != nil && c.devices.Err == "" && len(c.given) == len(c.devices.Requests) {
+			h.Devices = &ledger.DeviceRequest{Requests: c.devices.Requests}
+			for _, g := range c.given {
+				h.given = append(h.given, ledger.GivenDevices{Resource: g.Resource, IDs: g.IDs})
+			}
+		}
 		m.holds = append(m.holds, h)
 		m.tellHold(ledger.HoldPlaced, h, h.Pod)
 	}
@@ -385,7 +395,7 @@ func (m *Model) AppendPreemptingFit(dst []ledger.Verdict, p *ledger.Placement, n
 	_, gone := m.gone[p.Pod.UID]
 	for _, node := range nodes {
 		_, v := m.choose(p, node)
-		if v.Reason != ledger.Fits {
+		if v.Reason != ledger.Fits && v.Reason != ledger.DeviceClaimInUse {
 			if _, ok := m.preemption(p, node); ok {
 				v = ledger.Verdict{}
 			}
@@ -418,7 +428,7 @@ func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keeper
 			return "", nil
 		}
 		without := m.only(anyClaim, func(h *modelHold) bool { return h.Node != node })
-		if on != "" || without.verdict(node, p.Request, false, nil).Reason != ledger.Fits {
+		if on != "" || v.Reason == ledger.DeviceClaimInUse || without.fits(node, p, nil).Reason != ledger.Fits {
 			continue
 		}
 		on = node
@@ -435,7 +445,10 @@ func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keeper
 			if h.Node != node {
 				continue
 			}
-			rest := new(big.Int).Sub(larger(m.kept(h, name), m.asked(h, name)), m.asked(h, name))
+			rest := m.keptDevices(h, p)
+			if v.Reason != ledger.InsufficientDevices {
+				rest = new(big.Int).Sub(larger(m.kept(h, name), m.asked(h, name)), m.asked(h, name))
+			}
 			if order := rest.Cmp(most); order > 0 {
 				most, keepers = rest, []ledger.HoldRef{h.Ref}
 			} else if order == 0 && rest.Sign() > 0 {
@@ -450,7 +463,7 @@ func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keeper
 func (m *Model) HoldViews() []ledger.HoldView {
 	views := []ledger.HoldView{}
 	for _, h := range m.holds {
-		view := ledger.HoldView{Hold: h.shown(), Rest: h.Request}
+		view := ledger.HoldView{Hold: h.shown(), Rest: h.Request, Given: h.given}
 		for _, c := range m.users(h.Ref) {
 			view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.pod, State: c.state})
 			view.Rest = &resources.Request{}

@@ -53,6 +53,7 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 			priority: o.Priority, request: o.Request, version: o.ResourceVersion,
 			boundWith: o.Hold, boundUID: o.HoldUID,
 		}, false)
+		c.observeDevices(o.Devices)
 		m.link(c, &o)
 		m.tell(ledger.ClaimBound, c)
 		m.bound(c)
@@ -65,6 +66,7 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	m.identify(c, o.Pod.UID)
 	from, state, left, resized := c.node, c.state, c.uses, !sameRequest(c.request, o.Request)
 	c.node, c.request = o.Node, o.Request
+	resized = c.observeDevices(o.Devices) || resized
 	c.setState(ledger.Bound)
 	switch {
 	case from != o.Node:

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
@@ -29,7 +28,7 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 			_, v := m.choose(p, node)
 			dst = append(dst, v)
 		case own.node == node:
-			dst = append(dst, m.verdictInPlace(own, p.Request))
+			dst = append(dst, m.verdictInPlace(own, p))
 		case !m.has(node):
 			dst = append(dst, ledger.Verdict{Reason: ledger.NodeUnknown})
 		default:
@@ -41,7 +40,7 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 
 // has reports whether there is an account of a node: it exists, or is used.
 func (m *Model) has(node string) bool {
-	return m.nodes[node] != nil || slices.ContainsFunc(m.claims, func(c *modelClaim) bool { return c.node == node }) ||
+	return m.nodes[node] != nil || len(m.devices[node]) > 0 || slices.ContainsFunc(m.claims, func(c *modelClaim) bool { return c.node == node }) ||
 		slices.ContainsFunc(m.holds, func(h *modelHold) bool { return h.Node == node })
 }
 
@@ -58,17 +57,17 @@ func (m *Model) FitWithout(p *ledger.Placement, victims []types.UID) ledger.Verd
 		return c == own || c.pod.UID == "" || !slices.Contains(victims, c.pod.UID)
 	}, anyHold)
 	if own != nil {
-		return rest.verdictInPlace(own, p.Request)
+		return rest.verdictInPlace(own, p)
 	}
 	_, v := rest.choose(p, p.Node)
 	return v
 }
 
 // FitAll answers for every node that exists.
-func (m *Model) FitAll(r *resources.Request) map[string]ledger.Verdict {
+func (m *Model) FitAll(p *ledger.Placement) map[string]ledger.Verdict {
 	all := map[string]ledger.Verdict{}
 	for name := range m.nodes {
-		all[name] = m.verdict(name, r, false, nil)
+		all[name] = m.fits(name, p, nil)
 	}
 	return all
 }
@@ -76,6 +75,7 @@ func (m *Model) FitAll(r *resources.Request) map[string]ledger.Verdict {
 // NodeViews returns all nodes as readers of the ledger see them.
 func (m *Model) NodeViews() []ledger.NodeView {
 	names := slices.Collect(maps.Keys(m.nodes))
+	names = append(names, slices.Collect(maps.Keys(m.devices))...)
 	for _, c := range m.claims {
 		names = append(names, c.node)
 	}
@@ -91,7 +91,7 @@ func (m *Model) NodeViews() []ledger.NodeView {
 }
 
 func (m *Model) nodeView(name string) ledger.NodeView {
-	view := ledger.NodeView{Name: name}
+	view := ledger.NodeView{Name: name, Devices: m.deviceViews(name)}
 	offered := map[v1.ResourceName]int64{}
 	if n := m.nodes[name]; n != nil {
 		view.Exists, view.Unschedulable, view.UID = true, n.cordoned, n.uid
@@ -151,7 +151,7 @@ func (m *Model) ClaimViews() []ledger.ClaimView {
 func (c *modelClaim) view() ledger.ClaimView {
 	return ledger.ClaimView{
 		Pod: c.pod, Node: c.node, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses,
+		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses, Given: c.given,
 	}
 }
 

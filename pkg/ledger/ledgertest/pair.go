@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -70,7 +71,11 @@ func (p *Pair) rejection(what string, got, want *ledger.Rejection) {
 		return
 	}
 	holders := slices.Clone(want.Holders)
-	p.differ(what+": number of holders", len(got.Holders), min(len(holders), 5))
+	listed := min(len(holders), 5)
+	if want.Reason == ledger.DeviceClaimInUse {
+		listed = 1
+	}
+	p.differ(what+": number of holders", len(got.Holders), listed)
 	for k, h := range got.Holders {
 		at := slices.Index(holders, h)
 		if p.Err == nil && (at < 0 || h.Amount != want.Holders[k].Amount) {
@@ -179,6 +184,11 @@ func (p *Pair) ObserveNode(o ledger.NodeObservation) {
 	p.differ("observe node", p.Ledger.ObserveNode(o), p.Model.ObserveNode(o))
 }
 
+// ObserveDevices compares the record of a node's devices.
+func (p *Pair) ObserveDevices(node string, list []devices.Device) {
+	p.differ("observe devices", p.Ledger.ObserveDevices(node, list), p.Model.ObserveDevices(node, list))
+}
+
 // RemoveNode compares the record of a node that is gone.
 func (p *Pair) RemoveNode(name string) {
 	p.differ("remove node", p.Ledger.RemoveNode(name), p.Model.RemoveNode(name))
@@ -202,7 +212,7 @@ func (p *Pair) RemovePod(pod ledger.PodRef, version uint64) {
 
 // Ask compares every question about a pod that could be placed.
 func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
-	pod, r := at.Pod, at.Request
+	pod := at.Pod
 	p.differ("fit", p.Ledger.AppendFit(nil, at, nodes), p.Model.AppendFit(nil, at, nodes))
 	p.differ("preempting fit", p.Ledger.AppendPreemptingFit(nil, at, nodes), p.Model.AppendPreemptingFit(nil, at, nodes))
 	for _, node := range nodes {
@@ -219,15 +229,15 @@ func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
 	p.differ("held back on", on, wantOn)
 	p.differ(fmt.Sprintf("held back by %s, one of %v", ref, keepers), slices.Contains(keepers, ref), ok)
 	all, fits := map[string]ledger.Verdict{}, 0
-	p.Ledger.FitAll(r, func(node string, v ledger.Verdict) { all[node] = v })
-	want := p.Model.FitAll(r)
+	p.Ledger.FitAll(at, func(node string, v ledger.Verdict) { all[node] = v })
+	want := p.Model.FitAll(at)
 	for _, v := range want {
 		if v.Reason == ledger.Fits {
 			fits++
 		}
 	}
 	p.differ("fit of all nodes", all, want)
-	p.differ("count of nodes that fit", p.Ledger.CountFits(r), fits)
+	p.differ("count of nodes that fit", p.Ledger.CountFits(at), fits)
 	got, ok := p.Ledger.Claim(pod)
 	claim := p.Model.find(pod)
 	p.differ("has a claim", ok, claim != nil)
@@ -280,7 +290,8 @@ func (p *Pair) node(name string) {
 	p.differ("what was there before the claims", unsorted[:1], before)
 	p.differ("number of claims of node "+name, len(unsorted), len(want)+1)
 	for _, c := range want {
-		p.differ("claim listed", slices.Contains(unsorted, c), true)
+		listed := slices.ContainsFunc(unsorted, func(o ledger.ClaimView) bool { return reflect.DeepEqual(o, c) })
+		p.differ("claim listed", listed, true)
 	}
 }
 

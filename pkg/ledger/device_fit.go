@@ -1,0 +1,265 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/globalreserve/globalreserve/pkg/devices"
+)
+
+// claimsUsable checks what does not depend on the node: the pod's claims of devices
+// exist, and no other pod has one of them. The pod has claims.
+func (l *Ledger) claimsUsable(p *Placement, x *except) Verdict {
+	if p.Devices.Err != "" {
+		return Verdict{Reason: DeviceClaimUnusable}
+	}
+	if len(l.deviceOwners) > 0 {
+		if _, owner := l.ownerOf(p, x); owner != nil {
+			return Verdict{Reason: DeviceClaimInUse}
+		}
+	}
+	return Verdict{Reason: Fits}
+}
+
+// fitsDevices checks a pod's claims of devices against a node.
+func (l *Ledger) fitsDevices(i int32, p *Placement, x *except) Verdict {
+	if v := l.claimsUsable(p, x); v.Reason != Fits {
+		return v
+	}
+	requests := p.Devices.Requests
+	if len(requests) == 0 {
+		return Verdict{Reason: Fits}
+	}
+	n := l.nodes[i]
+	if n.devices == nil || n.devices.pool.Fits(n.freeDevices(x), requests).Reason != devices.Fits {
+		return Verdict{Reason: InsufficientDevices}
+	}
+	return Verdict{Reason: Fits}
+}
+
+// keepsDevices checks whether a claim's devices are all there still, and nobody else
+// has one of them.
+func (l *Ledger) keepsDevices(c *claim, p *Placement) Verdict {
+	x := &except{claim: c, hold: c.hold}
+	if v := l.claimsUsable(p, x); v.Reason != Fits {
+		return v
+	}
+	n := l.nodes[c.node]
+	var others devices.Set
+	if n.devices != nil {
+		others = n.devices.pool.NewSet()
+		for k := range n.devices.pool.Len() {
+			others.Add(k)
+		}
+		n.takeUsed(others, x)
+	}
+	for _, g := range c.devices.given {
+		for _, id := range g.IDs {
+			found := false
+			if n.devices != nil {
+				n.devices.visit([]GivenDevices{{Resource: g.Resource, IDs: []string{id}}}, func(k int) { found = others.Has(k) })
+			}
+			if !found {
+				return Verdict{Reason: InsufficientDevices}
+			}
+		}
+	}
+	return Verdict{Reason: Fits}
+}
+
+// devicesInPlace checks whether a reservation can be used by its pod for its claims of
+// devices now: what it was given, as long as it asks for the same.
+func (l *Ledger) devicesInPlace(c *claim, p *Placement) Verdict {
+	switch {
+	case p.Devices == nil:
+		return Verdict{Reason: Fits}
+	case c.devices != nil && p.Devices.Same(c.devices.request):
+		return l.keepsDevices(c, p)
+	default:
+		return l.fitsDevices(c.node, p, &except{claim: c, hold: c.hold})
+	}
+}
+
+// asksSameDevices reports whether a pod asks for the devices its claim was made for.
+func (c *claim) asksSameDevices(r *DeviceRequest) bool {
+	if c.devices == nil || r == nil {
+		return c.devices == nil && r == nil
+	}
+	return r.Same(c.devices.request)
+}
+
+// allot gives a pod devices of a node, where it was found to fit.
+func (l *Ledger) allot(i int32, r *DeviceRequest, x *except) *allotment {
+	if r == nil {
+		return nil
+	}
+	a := &allotment{request: r}
+	var choice [][]int
+	n := l.nodes[i]
+	if n.devices != nil && len(r.Requests) > 0 {
+		var preferred devices.Set
+		if x.hold != nil {
+			preferred = n.devices.setOf(x.hold.given)
+		}
+		choice, _ = n.devices.pool.Choose(n.freeDevices(x), preferred, r.Requests)
+	}
+	a.given = n.chosen(r, choice)
+	return a
+}
+
+// reallot returns what a claim has once its pod, which fits, asks for devices: what it
+// has, as long as that asks for the same.
+func (l *Ledger) reallot(c *claim, p *Placement) (a *allotment, same bool) {
+	if c.asksSameDevices(p.Devices) {
+		return c.devices, true
+	}
+	return l.allot(c.node, p.Devices, &except{claim: c, hold: c.hold}), false
+}
+
+// chosen tells by resource and ID what was chosen.
+func (n *node) chosen(r *DeviceRequest, choice [][]int) []GivenDevices {
+	given := make([]GivenDevices, len(r.Requests))
+	for k, request := range r.Requests {
+		given[k].Resource = request.Resource()
+		if k < len(r.Claims) {
+			given[k].Claim = r.Claims[k]
+		}
+		if k < len(choice) {
+			for _, d := range choice[k] {
+				given[k].IDs = append(given[k].IDs, n.devices.pool.Device(d).ID)
+			}
+		}
+	}
+	return given
+}
+
+// giveEach gives what it can to each request by itself that has nothing in so far,
+// which may be nil. It is for holds that are there whether they fit or not.
+func (l *Ledger) giveEach(i int32, r *DeviceRequest, free devices.Set, soFar []GivenDevices) []GivenDevices {
+	n := l.nodes[i]
+	given := n.chosen(r, nil)
+	for k, request := range r.Requests {
+		if k < len(soFar) && len(soFar[k].IDs) > 0 {
+			given[k] = soFar[k]
+		} else if n.devices != nil {
+			choice, _ := n.devices.pool.Choose(free, nil, []*devices.Request{request})
+			one := n.chosen(&DeviceRequest{Requests: []*devices.Request{request}}, choice)
+			given[k].IDs = one[0].IDs
+		}
+		if n.devices != nil {
+			n.devices.visit(given[k:k+1], free.Remove)
+		}
+	}
+	return given
+}
+
+// observedGiven returns the devices a hold that is observed is taken to keep: those its
+// pods have, and else such as are free.
+func (l *Ledger) observedGiven(spec *Hold) []GivenDevices {
+	r := spec.Devices
+	if r == nil {
+		return nil
+	}
+	i := l.ensureNode(spec.Node)
+	n := l.nodes[i]
+	if n.devices == nil || len(r.Requests) == 0 {
+		return n.chosen(r, nil)
+	}
+	free, preferred := slices.Clone(n.devices.free), n.devices.pool.NewSet()
+	for c := n.claims; c != nil; c = c.next {
+		if c.devices != nil && c.boundBy != nil && c.boundBy.ref == spec.Ref {
+			n.devices.visit(c.devices.given, func(k int) { free.Add(k); preferred.Add(k) })
+		}
+	}
+	choice, v := n.devices.pool.Choose(free, preferred, r.Requests)
+	if v.Reason != devices.Fits {
+		return l.giveEach(i, r, free, nil)
+	}
+	return n.chosen(r, choice)
+}
+
+// leftDevices is what a hold keeps of the devices of a pod that is gone: the same
+// devices, for no claim in particular.
+func (c *claim) leftDevices() (*DeviceRequest, []GivenDevices) {
+	if c.devices == nil || c.devices.request == nil || c.devices.request.Err != "" {
+		return nil, nil
+	}
+	given := slices.Clone(c.devices.given)
+	if len(given) != len(c.devices.request.Requests) {
+		return nil, nil // what it was given was not for these claims
+	}
+	for k := range given {
+		given[k].Claim = DeviceClaimRef{}
+	}
+	return &DeviceRequest{Requests: c.devices.request.Requests}, given
+}
+
+// given returns what a pod that is bound was given by what it says itself. Where its
+// claims are not known any more, nobody knows of which resource a device is, or which
+// claim it was for.
+func (r *DeviceRequest) given() []GivenDevices {
+	var ids []string
+	if r.Given != "" {
+		ids = strings.Split(r.Given, ",")
+	}
+	wanted := 0
+	for _, request := range r.Requests {
+		wanted += request.Count()
+	}
+	given := make([]GivenDevices, len(r.Claims), len(r.Claims)+1)
+	known := len(ids) == wanted && len(r.Requests) == len(r.Claims)
+	for k, ref := range r.Claims {
+		given[k].Claim = ref
+		if k < len(r.Requests) {
+			given[k].Resource = r.Requests[k].Resource()
+		}
+		if known && len(ids) > 0 {
+			count := r.Requests[k].Count()
+			given[k].IDs, ids = slices.Clone(ids[:count]), ids[count:]
+		}
+	}
+	if len(ids) > 0 {
+		given = append(given, GivenDevices{IDs: ids})
+	}
+	return given
+}
+
+// observedDevices is what a claim has by what its pod, which is bound, says. Who
+// cannot tell any more what the devices were for tells nothing new.
+func observedDevices(c *claim, r *DeviceRequest) *allotment {
+	if r == nil {
+		return nil
+	}
+	if c.devices != nil && r.Err != "" && strings.Join(idsOf(c.devices.given), ",") == r.Given {
+		return c.devices
+	}
+	return &allotment{request: r, given: r.given()}
+}
+
+func (a *allotment) same(b *allotment) bool {
+	if a == b || a == nil || b == nil {
+		return a == b
+	}
+	return slices.EqualFunc(a.given, b.given, sameGiven)
+}
+
+func sameGiven(a, b GivenDevices) bool {
+	return a.Claim == b.Claim && a.Resource == b.Resource && slices.Equal(a.IDs, b.IDs)
+}
+
+// idsOf lists the IDs of devices in the order of their claims.
+func idsOf(given []GivenDevices) []string {
+	var ids []string
+	for _, g := range given {
+		ids = append(ids, g.IDs...)
+	}
+	return ids
+}
+
+// given returns what a claim was given, nil for pods without claims of devices.
+func (c *claim) given() []GivenDevices {
+	if c.devices == nil {
+		return nil
+	}
+	return c.devices.given
+}

@@ -1,0 +1,80 @@
+package ledger
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/devices"
+)
+
+// DeviceClaimRef names a claim of devices: an ExtendedResourceClaim.
+type DeviceClaimRef struct {
+	Namespace string
+	Name      string
+	// UID is empty where the claim's object was not found. A claim of the same name
+	// and another UID is another claim.
+	UID types.UID
+}
+
+// String returns namespace/name.
+func (r DeviceClaimRef) String() string { return r.Namespace + "/" + r.Name }
+
+func (r DeviceClaimRef) key() nameKey { return nameKey{r.Namespace, r.Name} }
+
+// DeviceRequest is which devices a pod, or a hold, asks for. A pod without claims has
+// none (nil). It must not be changed once the ledger has it.
+type DeviceRequest struct {
+	// Claims are the pod's claims in the order its annotation names them. A hold has
+	// one for each request, those of no claim without a name, or none at all.
+	Claims []DeviceClaimRef
+	// Requests are what the claims ask for, one for each; nil where Err is set.
+	Requests []*devices.Request
+	// Err says why the claims cannot be used: one does not exist, say. Such a pod is
+	// refused everywhere, always for the same reason; the text is for people.
+	Err string
+	// Given is, of a pod that is bound, the devices it was bound with, as its
+	// annotation extended-resources has them.
+	Given string
+}
+
+// GivenDevices are the devices that one claim was given.
+type GivenDevices struct {
+	// Claim has no name where a hold keeps devices for no claim in particular.
+	Claim DeviceClaimRef
+	// Resource is empty where the claim is not known any more: any device of the node
+	// with one of the IDs is meant then.
+	Resource string
+	IDs      []string
+}
+
+// DeviceView is one device of a node as readers see it.
+type DeviceView struct {
+	devices.Device
+
+	Pods []PodRef // who has it: one pod at most, unless somebody bound around the ledger
+	Hold HoldRef  // what keeps it, or empty
+	Free bool     // it can be given out
+}
+
+// ObserveDevices records which devices a node has now and reports whether that was
+// news. What a pod has of devices that are gone is kept: should a device with the same
+// resource and ID come back, the pod has it still.
+func (l *Ledger) ObserveDevices(node string, list []devices.Device) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.observeDevices(node, list)
+}
+
+// Same reports whether two requests ask for the same devices by the same claims.
+func (r *DeviceRequest) Same(o *DeviceRequest) bool {
+	if r == o {
+		return true
+	}
+	if r == nil || o == nil || r.Err != o.Err || !slices.Equal(r.Claims, o.Claims) {
+		return false
+	}
+	return slices.EqualFunc(r.Requests, o.Requests, func(a, b *devices.Request) bool {
+		return a == b || a.String() == b.String()
+	})
+}

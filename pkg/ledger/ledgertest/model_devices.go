@@ -1,0 +1,371 @@
+package ledgertest
+
+import (
+	"cmp"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// ObserveDevices records the devices of a node. Holds that lacked some take what there
+// is.
+func (m *Model) ObserveDevices(node string, list []devices.Device) bool {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b devices.Device) int { return cmp.Compare(a.Name, b.Name) })
+	if len(list) == len(m.devices[node]) && (len(list) == 0 || reflect.DeepEqual(list, m.devices[node])) {
+		return false
+	}
+	delete(m.devices, node)
+	if len(list) > 0 {
+		m.devices[node] = list
+	}
+	m.Events = append(m.Events, ledger.Event{Type: ledger.DevicesUpdated, Node: node, NodeDevices: list})
+	for _, h := range m.holds {
+		if h.Node != node || h.Devices == nil || h.Devices.Err != "" || len(list) == 0 {
+			continue
+		}
+		p := devices.NewPool(list)
+		free := p.NewSet()
+		for k := range p.Len() {
+			if !p.Device(k).Unschedulable && m.unused(node, p.Device(k), h) {
+				free.Add(k)
+			}
+		}
+		given := giveEach(p, free, h.Devices, h.given)
+		if !reflect.DeepEqual(given, h.given) {
+			h.given = given
+			m.tellHold(ledger.HoldPlaced, h, h.Pod)
+		}
+	}
+	return true
+}
+
+// has reports whether a device is one of those given.
+func has(given []ledger.GivenDevices, d *devices.Device) bool {
+	return slices.ContainsFunc(given, func(g ledger.GivenDevices) bool {
+		return (g.Resource == d.Resource || g.Resource == "") && slices.Contains(g.IDs, d.ID)
+	})
+}
+
+// unused reports whether no pod of the node has a device and no hold but one keeps it.
+func (m *Model) unused(node string, d *devices.Device, but *modelHold) bool {
+	for _, c := range m.claims {
+		if c.node == node && has(c.given, d) {
+			return false
+		}
+	}
+	for _, h := range m.holds {
+		if h.Node == node && h != but && has(h.given, d) {
+			return false
+		}
+	}
+	return true
+}
+
+// pool returns the devices of a node, those of them that can be given out, and those
+// that are a hold's.
+func (m *Model) pool(node string, by *modelHold) (p *devices.Pool, free, preferred devices.Set) {
+	p = devices.NewPool(m.devices[node])
+	free, preferred = p.NewSet(), p.NewSet()
+	for k := range p.Len() {
+		d := p.Device(k)
+		held := by != nil && has(by.given, d)
+		closed := by != nil && by.Policy == ledger.Restricted && !held &&
+			slices.ContainsFunc(by.given, func(g ledger.GivenDevices) bool { return g.Resource == d.Resource })
+		if !d.Unschedulable && !closed && m.unused(node, d, by) {
+			free.Add(k)
+		}
+		if held {
+			preferred.Add(k)
+		}
+	}
+	return p, free, preferred
+}
+
+// give chooses devices for requests; ok is false where they do not fit.
+func (m *Model) give(node string, r *ledger.DeviceRequest, by *modelHold) (given []ledger.GivenDevices, ok bool) {
+	p, free, preferred := m.pool(node, by)
+	choice, v := p.Choose(free, preferred, r.Requests)
+	return named(p, r, choice), v.Reason == devices.Fits
+}
+
+func named(p *devices.Pool, r *ledger.DeviceRequest, choice [][]int) []ledger.GivenDevices {
+	given := []ledger.GivenDevices{}
+	for k, request := range r.Requests {
+		g := ledger.GivenDevices{Resource: request.Resource()}
+		if len(r.Claims) > k {
+			g.Claim = r.Claims[k]
+		}
+		if choice != nil {
+			for _, d := range choice[k] {
+				g.IDs = append(g.IDs, p.Device(d).ID)
+			}
+		}
+		given = append(given, g)
+	}
+	return given
+}
+
+// giveEach gives each request by itself what it can be given, unless it has some.
+func giveEach(p *devices.Pool, free devices.Set, r *ledger.DeviceRequest, soFar []ledger.GivenDevices) []ledger.GivenDevices {
+	given := named(p, r, nil)
+	for k, request := range r.Requests {
+		if k < len(soFar) && len(soFar[k].IDs) > 0 {
+			given[k] = soFar[k]
+		} else if choice, v := p.Choose(free, nil, []*devices.Request{request}); v.Reason == devices.Fits {
+			for _, d := range choice[0] {
+				given[k].IDs = append(given[k].IDs, p.Device(d).ID)
+			}
+		}
+		for d := range p.Len() {
+			if has(given[k:k+1], p.Device(d)) {
+				free.Remove(d)
+			}
+		}
+	}
+	return given
+}
+
+// owners returns who has the first claim of a pod's that somebody else has.
+func (m *Model) owners(p *ledger.Placement, by *modelHold) (ref ledger.DeviceClaimRef, owners []ledger.Holder) {
+	for _, ref := range p.Devices.Claims {
+		is := func(g ledger.GivenDevices) bool {
+			sameUID := g.Claim.UID == ref.UID || g.Claim.UID == "" || ref.UID == ""
+			return g.Claim.Namespace == ref.Namespace && g.Claim.Name == ref.Name && sameUID
+		}
+		for _, c := range m.claims {
+			if slices.ContainsFunc(c.given, is) {
+				owners = append(owners, holderOf(c, 1))
+			}
+		}
+		for _, h := range m.holds {
+			if h != by && !h.isFor(p.Pod) && slices.ContainsFunc(h.given, is) {
+				owners = append(owners, keeperOf(h, 1))
+			}
+		}
+		if len(owners) > 0 {
+			return ref, owners
+		}
+	}
+	return ledger.DeviceClaimRef{}, nil
+}
+
+// claimsUsable checks what holds of a pod's claims wherever it goes.
+func (m *Model) claimsUsable(p *ledger.Placement, by *modelHold) ledger.Verdict {
+	if p.Devices == nil {
+		return ledger.Verdict{}
+	}
+	if p.Devices.Err != "" {
+		return ledger.Verdict{Reason: ledger.DeviceClaimUnusable}
+	}
+	if _, owners := m.owners(p, by); len(owners) > 0 {
+		return ledger.Verdict{Reason: ledger.DeviceClaimInUse}
+	}
+	return ledger.Verdict{}
+}
+
+// fits decides whether a pod that has no claim fits a node, its devices included.
+func (m *Model) fits(node string, p *ledger.Placement, by *modelHold) ledger.Verdict {
+	if v := m.claimsUsable(p, by); v.Reason != ledger.Fits {
+		return v
+	}
+	v := m.verdict(node, p.Request, false, by)
+	if v.Reason == ledger.Fits && p.Devices != nil {
+		if _, ok := m.give(node, p.Devices, by); !ok {
+			v.Reason = ledger.InsufficientDevices
+		}
+	}
+	return v
+}
+
+// sameAsked reports whether a pod asks for what its claim was given devices for.
+func (c *modelClaim) sameAsked(r *ledger.DeviceRequest) bool {
+	if c.devices == nil || r == nil {
+		return c.devices == nil && r == nil
+	}
+	texts := func(r *ledger.DeviceRequest) (texts []string) {
+		for _, request := range r.Requests {
+			texts = append(texts, request.String())
+		}
+		return texts
+	}
+	return c.devices.Err == r.Err && slices.Equal(c.devices.Claims, r.Claims) && slices.Equal(texts(c.devices), texts(r))
+}
+
+// devicesInPlace decides whether a pod with a claim can have its devices: m does not
+// have the claim.
+func (m *Model) devicesInPlace(c *modelClaim, p *ledger.Placement, by *modelHold) ledger.Verdict {
+	if v := m.claimsUsable(p, by); p.Devices == nil || v.Reason != ledger.Fits {
+		return v
+	}
+	ok := true
+	if c.sameAsked(p.Devices) {
+		pool, _, _ := m.pool(c.node, by)
+		for _, g := range c.given {
+			for _, id := range g.IDs {
+				k, exists := pool.Find(g.Resource, id)
+				ok = ok && exists && m.unused(c.node, pool.Device(k), by)
+			}
+		}
+	} else {
+		_, ok = m.give(c.node, p.Devices, by)
+	}
+	if !ok {
+		return ledger.Verdict{Reason: ledger.InsufficientDevices}
+	}
+	return ledger.Verdict{}
+}
+
+// setDevices gives a claim, which m need not have, what its pod asks for.
+func (m *Model) setDevices(c *modelClaim, r *ledger.DeviceRequest) {
+	if c.sameAsked(r) && r != nil {
+		return
+	}
+	c.devices, c.given = r, nil
+	if r != nil {
+		others := m.only(func(o *modelClaim) bool { return o != c }, anyHold)
+		c.given, _ = others.give(c.node, r, others.hold(c.uses))
+	}
+}
+
+// observeDevices makes a claim have what its pod says that it has, and reports whether
+// that is something else than before.
+func (c *modelClaim) observeDevices(r *ledger.DeviceRequest) bool {
+	was, had := c.given, c.devices != nil
+	var all []string
+	for _, g := range c.given {
+		all = append(all, g.IDs...)
+	}
+	switch {
+	case r == nil:
+		c.devices, c.given = nil, nil
+	case had && r.Err != "" && strings.Join(all, ",") == r.Given:
+	default:
+		c.devices, c.given = r, readGiven(r)
+	}
+	return had != (c.devices != nil) || !reflect.DeepEqual(was, c.given)
+}
+
+func readGiven(r *ledger.DeviceRequest) []ledger.GivenDevices {
+	given, wanted := []ledger.GivenDevices{}, 0
+	ids := slices.DeleteFunc(strings.Split(r.Given, ","), func(id string) bool { return id == "" })
+	for k, ref := range r.Claims {
+		g := ledger.GivenDevices{Claim: ref}
+		if r.Requests != nil {
+			g.Resource = r.Requests[k].Resource()
+			wanted += r.Requests[k].Count()
+		}
+		given = append(given, g)
+	}
+	if len(ids) != wanted {
+		return append(given, ledger.GivenDevices{IDs: ids})[:len(given)+min(len(ids), 1)]
+	}
+	for k := range given {
+		if wanted > 0 {
+			count := r.Requests[k].Count()
+			given[k].IDs, ids = ids[:count:count], ids[count:]
+		}
+	}
+	return given
+}
+
+// observedGiven is what a hold that is observed is taken to keep: its pods' devices
+// first.
+func (m *Model) observedGiven(spec *ledger.Hold) []ledger.GivenDevices {
+	r := spec.Devices
+	if r == nil {
+		return nil
+	}
+	p, free, _ := m.pool(spec.Node, nil)
+	preferred := p.NewSet()
+	for _, c := range m.claims {
+		for k := range p.Len() {
+			if c.node == spec.Node && c.boundWith == spec.Ref && has(c.given, p.Device(k)) {
+				free.Add(k)
+				preferred.Add(k)
+			}
+		}
+	}
+	if choice, v := p.Choose(free, preferred, r.Requests); v.Reason == devices.Fits {
+		return named(p, r, choice)
+	}
+	return giveEach(p, free, r, nil)
+}
+
+// refuseDevices explains what is the matter with a pod's claims. m does not have the
+// pod's own claim.
+func (m *Model) refuseDevices(r *ledger.Rejection, p *ledger.Placement, own *modelClaim) {
+	others, by := m, (*modelHold)(nil)
+	if own != nil {
+		others, by = m.only(func(c *modelClaim) bool { return c != own }, anyHold), m.hold(own.uses)
+	}
+	switch r.Reason {
+	case ledger.DeviceClaimUnusable:
+		r.Detail = p.Devices.Err
+		return
+	case ledger.DeviceClaimInUse:
+		r.DeviceClaim, r.Holders = others.owners(p, by)
+		return
+	}
+	pool, free, _ := others.pool(r.Node, by)
+	v := pool.Fits(free, p.Devices.Requests)
+	r.Detail = v.Explain(p.Devices.Requests)
+	switch {
+	case pool.Len() == 0:
+		v.Have = 0
+		r.Detail = p.Devices.Requests[0].String() + ": the node has no devices"
+		v.Request = 0
+	case v.Reason == devices.Fits:
+		r.Detail = "one of the devices it was given is gone, or in use"
+	}
+	request := p.Devices.Requests[v.Request]
+	r.Resource, r.Requested, r.Free = request.Resource(), int64(request.Count()), int64(v.Have)
+	if len(p.Devices.Claims) > v.Request {
+		r.DeviceClaim = p.Devices.Claims[v.Request]
+	}
+}
+
+// deviceViews returns a node's devices as readers of the ledger see them.
+func (m *Model) deviceViews(node string) []ledger.DeviceView {
+	p, free, _ := m.pool(node, nil)
+	var views []ledger.DeviceView
+	for k := range p.Len() {
+		d := p.Device(k)
+		view := ledger.DeviceView{Device: *d, Free: free.Has(k)}
+		for _, c := range m.ClaimViews() {
+			if c.Node == node && has(c.Given, d) {
+				view.Pods = append(view.Pods, c.Pod)
+			}
+		}
+		for _, h := range m.HoldViews() {
+			if h.Node == node && has(h.Given, d) && view.Hold.Name == "" {
+				view.Hold = h.Ref
+			}
+		}
+		views = append(views, view)
+	}
+	return views
+}
+
+// keptDevices returns how many devices a hold keeps of the resources a pod claims.
+func (m *Model) keptDevices(h *modelHold, p *ledger.Placement) *big.Int {
+	kept := int64(0)
+	for _, g := range h.given {
+		if p.Devices != nil && slices.ContainsFunc(p.Devices.Requests, func(r *devices.Request) bool { return r.Resource() == g.Resource }) {
+			kept += int64(len(g.IDs))
+		}
+	}
+	return big.NewInt(kept)
+}
+
+// ids lists the IDs of a claim's devices.
+func (c *modelClaim) ids() (ids []string) {
+	for _, g := range c.given {
+		ids = append(ids, g.IDs...)
+	}
+	return ids
+}

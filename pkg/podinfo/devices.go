@@ -1,0 +1,35 @@
+package podinfo
+
+import (
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+)
+
+// DeviceMarks are what a pod's annotations say of devices.
+type DeviceMarks struct {
+	// Claims are the names of the pod's claims, in the order they are written.
+	Claims []string
+	// Err says what is wrong with the annotation where it cannot be read; Claims is nil
+	// then.
+	Err string
+	// Given is what the pod was bound with: the annotation extended-resources as it was
+	// written. It counts once the pod has a node.
+	Given string
+}
+
+// ReadDeviceMarks reads the annotations of a pod; nil means that it claims no devices,
+// as nearly all pods do not.
+func ReadDeviceMarks(annotations map[string]string) *DeviceMarks {
+	text := annotations[v1alpha1.ExtendedResourceClaimsAnnotation]
+	if text == "" {
+		return nil
+	}
+	names, err := devices.ClaimNames(text)
+	switch {
+	case err != nil:
+		return &DeviceMarks{Err: err.Error(), Given: annotations[v1alpha1.ExtendedResourcesAnnotation]}
+	case len(names) == 0:
+		return nil
+	}
+	return &DeviceMarks{Claims: names, Given: annotations[v1alpha1.ExtendedResourcesAnnotation]}
+}
