@@ -143,8 +143,13 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"apps/deployments":                     {"get", "list", "watch"},
 		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "delete"},
 		"globalreserve.io/reservations/status": {"update"},
-		"events":                               {"create", "patch"},
-		"events.k8s.io/events":                 {"create", "patch"},
+
+		"globalreserve.io/extendedresources":             {"get", "list", "watch"},
+		"globalreserve.io/extendedresources/status":      {"update"},
+		"globalreserve.io/extendedresourceclaims":        {"get", "list", "watch", "patch"},
+		"globalreserve.io/extendedresourceclaims/status": {"update"},
+		"events":               {"create", "patch"},
+		"events.k8s.io/events": {"create", "patch"},
 	}, granted)
 
 	binding := one[*rbacv1.ClusterRoleBinding](t, objects)
