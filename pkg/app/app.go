@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/binder"
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/extender"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -49,6 +50,7 @@ type App struct {
 	wakeups  *controller.Wakeups
 	// reservations starts and stops the cache, too: see there.
 	reservations *reservationObjects
+	devices      *deviceclaims.Controller
 	steering     *steering.Steering
 	preemptors   *binder.Preemptors
 	keeper       *deletedpods.Keeper
@@ -85,6 +87,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.expirer = controller.NewExpirer(a.ledger, log)
 	a.buildState(client)
 	a.buildReservations(clients)
+	a.buildDevices(clients)
 	a.buildWakeups(client)
 	if err := a.buildConsumption(clients); err != nil {
 		return nil, err
@@ -107,7 +110,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
-		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) },
+		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) }, Devices: a.deviceRequest,
 		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
 			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
 			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },
@@ -144,7 +147,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: a.recent, Metrics: a.metrics,
 		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
 		Reservations: a.matcher, Steering: a.steering, Preemptors: a.preemptors,
-		OnRefused: a.newBlame().Refused,
+		OnRefused: a.newOnRefused(),
 	}).Register(router)
 	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
@@ -154,7 +157,8 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	})
 	a.api.Register(router)
 	a.health = &health{
-		synced: func() bool { return a.cache.Synced() && a.reservations.Synced() }, observer: a.metrics,
+		synced:   func() bool { return a.cache.Synced() && a.reservations.Synced() && a.devices.Synced() },
+		observer: a.metrics,
 	}
 	a.health.register(router)
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
@@ -247,15 +251,15 @@ func (a *App) Addr() string { return a.server.listener.Addr().String() }
 // Ledger returns the account, for programs that run the server in their own process.
 func (a *App) Ledger() *ledger.Ledger { return a.ledger }
 
-// WaitReady returns when all nodes, pods and reservations have been read, or ctx ends.
+// WaitReady returns when all nodes, pods, reservations and devices have been read, or ctx ends.
 func (a *App) WaitReady(ctx context.Context) error {
-	if err := a.reservations.WaitForSync(ctx); err != nil {
+	if err := a.waitForObjects(ctx); err != nil {
 		return err
 	}
 	if err := a.health.waitOpen(ctx); err != nil {
 		return err
 	}
-	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods and reservations are in the ledger")
+	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods, reservations and devices are in the ledger")
 	return nil
 }
 

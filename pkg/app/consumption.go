@@ -43,8 +43,9 @@ func (a *App) buildWakeups(client kubernetes.Interface) {
 	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Pods: a.cache, Log: a.log,
 		OnWakeup: a.metrics.ObserveWakeup, Reservations: a.matcher, Steer: a.steer,
+		Devices: a.devices,
 		Ready: func(ctx context.Context) error {
-			if err := a.reservations.WaitForSync(ctx); err != nil {
+			if err := a.waitForObjects(ctx); err != nil {
 				return err
 			}
 			return a.health.waitOpen(ctx)
@@ -63,6 +64,24 @@ func (a *App) settled(pod types.UID) {
 // room they lack.
 func (a *App) newBlame() *blame.Blame {
 	return blame.New(a.ledger, a.matcher.Candidates, a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"))
+}
+
+// newOnRefused makes what tells pods that were refused all nodes what keeps them waiting.
+func (a *App) newOnRefused() func(pod *podinfo.Info, offered []string) {
+	blamed := a.newBlame()
+	return func(pod *podinfo.Info, offered []string) {
+		blamed.Refused(pod, offered)
+		a.devices.Refused(pod)
+	}
+}
+
+// waitForObjects returns when reservations and devices are in the ledger, and pods and nodes with them, or
+// ctx ends.
+func (a *App) waitForObjects(ctx context.Context) error {
+	if err := a.devices.WaitForSync(ctx); err != nil {
+		return err
+	}
+	return a.reservations.WaitForSync(ctx)
 }
 
 func (a *App) steer(pod *podinfo.Info) bool { return a.steering.Wake(pod) }

@@ -2,15 +2,14 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
-	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
@@ -23,6 +22,7 @@ type reservationObjects struct {
 	objects     *store.Store
 	cache       *clusterstate.Cache
 	broadcaster events.EventBroadcaster
+	devices     *deviceclaims.Controller
 
 	cancel context.CancelFunc
 	failed chan error // what came of starting the cache
@@ -34,7 +34,7 @@ func (a *App) buildReservations(clients Clients) {
 		objects: store.New(clients.Reservations, 0), cache: a.cache, broadcaster: broadcaster, failed: make(chan error, 1),
 		Controller: reservations.New(reservations.Options{
 			Ledger: a.ledger, Client: clients.Reservations, Nodes: nodeLookup{a.cache}, Pods: a.cache, Matcher: a.matcher,
-			Served:      served(clients.Reservations),
+			Served:      served(clients.Reservations, "reservations"),
 			StateSynced: a.cache.WaitForSync,
 			MayDecide:   func(ctx context.Context) error { return a.health.waitOpen(ctx) },
 			TTL:         a.policies.ReservationTTL,
@@ -54,17 +54,19 @@ func (r *reservationObjects) store() restapi.Store {
 	}{r.objects, r.Controller}
 }
 
-// start begins to watch reservations, and pods and nodes as soon as the room
-// that objects prove to be held is in the ledger: pods then find what they use.
+// start begins to watch reservations, devices and claims, and pods and nodes as
+// soon as the room that objects prove to be held, and the devices, are in the
+// ledger: pods then find what they use.
 func (r *reservationObjects) start(ctx context.Context) error {
 	if err := r.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("starting to record events: %w", err)
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	r.cancel = cancel
+	r.devices.Start()
 	r.Start()
 	go func() {
-		if err := r.WaitAdopted(waiting); err != nil {
+		if errors.Join(r.devices.WaitAdopted(waiting), r.WaitAdopted(waiting)) != nil {
 			r.failed <- nil // stopping
 			return
 		}
@@ -73,7 +75,7 @@ func (r *reservationObjects) start(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the watches of reservations, pods and nodes.
+// stop ends the watches of reservations, devices, pods and nodes.
 func (r *reservationObjects) stop() error {
 	var err error
 	if r.cancel != nil {
@@ -82,27 +84,9 @@ func (r *reservationObjects) stop() error {
 	}
 	r.cache.Stop()
 	r.Stop()
+	r.devices.Stop()
 	r.broadcaster.Shutdown()
 	return err
-}
-
-// served returns how to ask whether the API server knows Reservations.
-func served(client versioned.Interface) func(context.Context) (bool, error) {
-	return func(ctx context.Context) (bool, error) {
-		list, err := client.Discovery().ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.SchemeGroupVersion.String())
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		for i := range list.APIResources {
-			if list.APIResources[i].Name == "reservations" {
-				return true, nil
-			}
-		}
-		return false, nil
-	}
 }
 
 // nodeLookup gives the cache's nodes in the controller's own words.

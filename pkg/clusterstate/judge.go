@@ -147,7 +147,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 			return nil, change, false
 		}
 		// The API server says it is not: a state without a version is taken for new.
-		o := record.Observation()
+		o := c.cache.observation(record)
 		o.ResourceVersion = 0
 		change.observed = c.ledger.ObservePod(o)
 	}

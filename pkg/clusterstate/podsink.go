@@ -203,10 +203,31 @@ func (c *Cache) tellLedger(r *podRecord) ledger.Observed {
 		c.ledger.RemovePod(r.Ref, r.ResourceVersion)
 		return ledger.ObservedNothing
 	case r.Node != "":
-		return c.ledger.ObservePod(r.Observation())
+		return c.ledger.ObservePod(c.observation(r))
 	default:
 		c.ledger.ObserveUnbound(r.Ref)
 		return ledger.ObservedNothing
+	}
+}
+
+// observation is what the ledger is told of a bound pod.
+func (c *Cache) observation(r *podRecord) ledger.PodObservation {
+	o := r.Observation()
+	if r.Devices != nil && c.options.Devices != nil {
+		o.Devices = c.options.Devices(&r.Info)
+	}
+	return o
+}
+
+// ObserveClaimants tells the ledger anew of the bound pods that name a claim of devices: its object came,
+// went or was made anew, so that their devices are known now that were not, or belong to another claim.
+func (c *Cache) ObserveClaimants(namespace, claim string) {
+	for _, found := range c.pods.naming(podKey{namespace, claim}) {
+		c.apply.Lock()
+		if r := c.pods.get(keyOf(found)); r == found && r.Bound() {
+			c.ledger.ObservePod(c.observation(r))
+		}
+		c.apply.Unlock()
 	}
 }
 

@@ -2,6 +2,7 @@ package clusterstate
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -23,6 +24,7 @@ type podStore struct {
 
 	mu      sync.RWMutex          // guards what follows
 	pending map[podKey]*podRecord // those without a node that have not finished
+	claimed map[podKey]*podRecord // those that name claims of devices
 	counts  Stats
 }
 
@@ -32,7 +34,7 @@ type podShard struct {
 }
 
 func newPodStore() *podStore {
-	s := &podStore{seed: maphash.MakeSeed(), pending: map[podKey]*podRecord{}}
+	s := &podStore{seed: maphash.MakeSeed(), pending: map[podKey]*podRecord{}, claimed: map[podKey]*podRecord{}}
 	for i := range s.shards {
 		s.shards[i].pods = map[podKey]*podRecord{}
 	}
@@ -83,6 +85,11 @@ func (s *podStore) account(k podKey, from, to *podRecord) {
 	} else {
 		delete(s.pending, k)
 	}
+	if to != nil && to.Devices != nil {
+		s.claimed[k] = to
+	} else {
+		delete(s.claimed, k)
+	}
 }
 
 func (r *podRecord) pending() bool { return r.Node == "" && !r.Finished }
@@ -119,6 +126,19 @@ func (s *podStore) pendingPods() []*podinfo.Info {
 		pods = append(pods, &r.Info)
 	}
 	return pods
+}
+
+// naming returns the pods of a namespace that name a claim of devices.
+func (s *podStore) naming(claim podKey) []*podRecord {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var found []*podRecord
+	for k, r := range s.claimed {
+		if k.namespace == claim.namespace && slices.Contains(r.Devices.Claims, claim.name) {
+			found = append(found, r)
+		}
+	}
+	return found
 }
 
 // all returns every pod. It is not one moment's state: each shard is.

@@ -41,11 +41,13 @@ type ended struct {
 type freed struct {
 	nodes map[string]freedRoom
 	pods  map[podName]ended
-	held  uint64 // the newest revision at which a hold was placed anywhere
+	// claims of devices that were given back: their pods may run on any node.
+	claims map[podName]freedRoom
+	held   uint64 // the newest revision at which a hold was placed anywhere
 }
 
 func newFreed() freed {
-	return freed{nodes: map[string]freedRoom{}, pods: map[podName]ended{}}
+	return freed{nodes: map[string]freedRoom{}, pods: map[podName]ended{}, claims: map[podName]freedRoom{}}
 }
 
 func (f *freed) empty() bool { return len(f.nodes) == 0 && len(f.pods) == 0 }
@@ -53,6 +55,7 @@ func (f *freed) empty() bool { return len(f.nodes) == 0 && len(f.pods) == 0 }
 func (f *freed) clear() {
 	clear(f.nodes)
 	clear(f.pods)
+	clear(f.claims)
 	f.held = 0
 }
 
@@ -75,10 +78,13 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	case ledger.HoldPlaced:
 		f.noteHeld(node, e.Revision, now)
 		return
+	case ledger.DevicesUpdated:
+		silent = true
 	case ledger.ClaimResized, ledger.NodeUpdated:
 	default:
 		return
 	}
+	f.noteClaims(e, silent, now)
 	room := f.nodes[node]
 	room.at, room.revision = now, e.Revision
 	if silent {
@@ -114,6 +120,11 @@ func (f *freed) prune(oldest time.Time) {
 			delete(f.pods, pod)
 		}
 	}
+	for claim, room := range f.claims {
+		if room.at.Before(oldest) {
+			delete(f.claims, claim)
+		}
+	}
 }
 
 // add takes over what is newer in o.
@@ -127,6 +138,12 @@ func (f *freed) add(o *freed) {
 	}
 	for pod, e := range o.pods {
 		f.pods[pod] = e
+	}
+	for claim, room := range o.claims {
+		known := f.claims[claim]
+		f.claims[claim] = freedRoom{
+			revision: max(room.revision, known.revision), silent: max(room.silent, known.silent), at: room.at,
+		}
 	}
 	f.held = max(f.held, o.held)
 }

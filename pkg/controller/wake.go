@@ -34,6 +34,8 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 		what.held = w.fitsHeld(r, f)
 	}
 	silent := what.any()
+	claimFreed, silently := f.claimFreed(r)
+	silent = silent || silently
 	var memory [maxLooked + 1]string // of the stack: most refusals find nothing
 	nodes := memory[:0]
 	for node, room := range f.nodes {
@@ -45,7 +47,7 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 			break
 		}
 	}
-	if what.many = len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
+	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
 		placement := w.placement(r.pod)
 		what.nodes = w.fitting(&placement, nodes)
 	}
@@ -81,6 +83,7 @@ func (w *Wakeups) placement(pod *podinfo.Info) ledger.Placement {
 	placement := pod.Placement("")
 	placement.Request = pod.Request.Relisted(w.Ledger.Table())
 	placement.Holds = w.Reservations.Candidates(pod)
+	placement.Devices = w.Devices.Devices(pod)
 	return placement
 }
 
@@ -142,7 +145,7 @@ func (w *Wakeups) fitsAnywhere(placement *ledger.Placement) bool {
 	if claim, claimed := w.Ledger.Claim(placement.Pod); claimed {
 		return len(w.fitting(placement, []string{claim.Node})) > 0
 	}
-	return w.Ledger.CountFits(placement.Request) > 0 || len(w.Ledger.UsableHolds(placement)) > 0
+	return w.Ledger.CountFits(placement) > 0 || len(w.Ledger.UsableHolds(placement)) > 0
 }
 
 // dispatch has pods with news woken, the highest priority first.

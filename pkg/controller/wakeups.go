@@ -80,6 +80,8 @@ type WakeupOptions struct {
 	Ready func(context.Context) error
 	// Reservations is nil where pods use no holds but those kept for them alone.
 	Reservations Reservations
+	// Devices is nil where pods have no claims of devices.
+	Devices Devices
 	// Steer wakes a pod by sending it to a node that holds room for it. It reports
 	// false where the pod has to be woken otherwise. nil never does.
 	Steer func(pod *podinfo.Info) bool
@@ -112,6 +114,8 @@ type Wakeups struct {
 	lastFreed atomic.Uint64
 	patches   atomic.Uint64 // so far
 
+	changedClaims changedClaims // of devices
+
 	mu        sync.Mutex
 	late      []*refusal // decided with an older view than lastFreed
 	resumed   bool       // CatchUp was called
@@ -138,6 +142,9 @@ type Wakeups struct {
 func NewWakeups(o WakeupOptions) *Wakeups {
 	if o.Reservations == nil {
 		o.Reservations = noReservations{}
+	}
+	if o.Devices == nil {
+		o.Devices = noDevices{}
 	}
 	if o.Steer == nil {
 		o.Steer = func(*podinfo.Info) bool { return false }
@@ -174,6 +181,9 @@ func (w *Wakeups) Refused(pod *podinfo.Info, revision uint64, offered []string) 
 		}
 	}
 	w.refused.add(r)
+	if w.changedClaims.concern(pod, r.at) {
+		w.refused.tell(r, news{many: true}, r.at)
+	}
 	if w.lastFreed.Load() > revision {
 		w.mu.Lock()
 		w.late = append(w.late, r)

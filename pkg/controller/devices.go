@@ -1,0 +1,105 @@
+package controller
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Devices says what the claims of devices that pods name ask for.
+type Devices interface {
+	// Devices returns nil for a pod that names no claims.
+	Devices(pod *podinfo.Info) *ledger.DeviceRequest
+}
+
+type noDevices struct{}
+
+func (noDevices) Devices(*podinfo.Info) *ledger.DeviceRequest { return nil }
+
+// names reports whether a pod names a claim of devices.
+func names(pod *podinfo.Info, claim podName) bool {
+	return pod.Devices != nil && pod.Ref.Namespace == claim.namespace && slices.Contains(pod.Devices.Claims, claim.name)
+}
+
+// claimFreed reports whether a claim of devices that the pod names was freed without the pod knowing, and
+// whether no event that schedulers watch told of it.
+func (f *freed) claimFreed(r *refusal) (news, silent bool) {
+	if r.pod.Devices == nil || len(f.claims) == 0 {
+		return false, false
+	}
+	for _, name := range r.pod.Devices.Claims {
+		if room := f.claims[podName{r.pod.Ref.Namespace, name}]; room.newsTo(r) {
+			news, silent = true, silent || room.silent > r.revision
+		}
+	}
+	return news, silent
+}
+
+// noteClaims notes that claims of devices were given back. silent says that no event that schedulers watch
+// tells of it.
+func (f *freed) noteClaims(e *ledger.Event, silent bool, now time.Time) {
+	for i := range e.Given {
+		claim := &e.Given[i].Claim
+		if claim.Name == "" {
+			continue
+		}
+		key := podName{claim.Namespace, claim.Name}
+		room := f.claims[key]
+		if room.at, room.revision = now, e.Revision; silent {
+			room.silent = e.Revision
+		}
+		f.claims[key] = room
+	}
+}
+
+// changedClaims remembers for a while which objects of claims came, went or were made anew: the ledger has
+// no event for that, and a refusal may have been decided before and come after.
+type changedClaims struct {
+	mu sync.Mutex
+	at map[podName]time.Time
+}
+
+func (c *changedClaims) add(claim podName, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil {
+		c.at = map[podName]time.Time{}
+	}
+	for key, at := range c.at {
+		if now.Sub(at) > raceWindow {
+			delete(c.at, key)
+		}
+	}
+	c.at[claim] = now
+}
+
+// concern reports whether a claim that the pod names has changed just before.
+func (c *changedClaims) concern(pod *podinfo.Info, now time.Time) bool {
+	if pod.Devices == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range pod.Devices.Claims {
+		if at, ok := c.at[podName{pod.Ref.Namespace, name}]; ok && now.Sub(at) <= raceWindow {
+			return true
+		}
+	}
+	return false
+}
+
+// DeviceClaimChanged says that the object of a claim of devices came, went or was made anew: pods that name
+// it are looked at.
+func (w *Wakeups) DeviceClaimChanged(namespace, name string) {
+	now := time.Now()
+	claim := podName{namespace, name}
+	w.changedClaims.add(claim, now)
+	for _, r := range w.refused.appendAll(nil) {
+		if names(r.pod, claim) {
+			w.refused.tell(r, news{many: true}, now)
+		}
+	}
+}

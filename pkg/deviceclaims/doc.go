@@ -1,0 +1,50 @@
+/*
+Package deviceclaims brings the devices of the nodes and the claims of pods into the ledger, and makes
+their objects tell who has what.
+
+ExtendedResource objects are the truth of which devices there are, ExtendedResourceClaim objects of what
+is wanted; which pod has which devices is what the bound pods say in their annotation extended-resources.
+The status of both kinds is a projection of these, made from the ledger and repaired where somebody else
+writes it. What lives where:
+
+  - controller.go  the Controller: start, stop, where the definitions are missing
+  - source.go      the watches on both kinds
+  - observe.go     what the watches tell
+  - inventory.go   the devices, by name, by node and by what they stand for; pure
+  - resolve.go     Controller.Devices: what the claims that a pod names ask for
+  - uses.go        who has what, followed from the ledger's events
+  - project.go     what the status of an object has to be; pure
+  - write.go       the workers that write status, and the finalizer of claims
+  - events.go      Events on the objects
+  - complain.go    Events on pods that are refused because of their claims
+
+# The life of a claim
+
+	Pending --a pod that names it is bound--> Bound --a device's object is deleted--> Lost
+	   ^                                        |                                      |
+	   +---------the pod is deleted, or has finished-----------------------------------+
+
+Lost becomes Bound again when the device's object comes back while the pod still has it. Every claim gets a
+finalizer when it is first seen. A claim that is being deleted is given to no further pod, and goes when
+the pod that has it is gone: until then its devices stay counted.
+
+# The life of a device
+
+	Available --its claim is bound--> Bound --the pod is gone--> Available
+	    any --its node is gone, or another object is the same device--> Offline
+
+# Starting
+
+Devices and claims are in the ledger before pods are (WaitAdopted): a pod that says which devices it was
+bound with then finds them, and its claims. Where the API server knows neither kind the server runs
+without, refuses pods that name claims, and goes on asking.
+
+# Locks
+
+Controller.mu guards everything but the queue. The ledger may be called with it held, the API server
+never is.
+
+What may be touched: which devices a pod is given is decided in pkg/devices and pkg/ledger; what the
+objects say of it is decided here.
+*/
+package deviceclaims

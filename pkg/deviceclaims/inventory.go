@@ -1,0 +1,114 @@
+package deviceclaims
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+)
+
+// identity is what tells devices of the cluster apart, whatever their objects are named.
+type identity struct{ node, resource, id string }
+
+func identityOf(d *v1alpha1.ExtendedResource) identity {
+	return identity{d.Spec.NodeName, d.Spec.ResourceName, d.Spec.DeviceID}
+}
+
+// inventory is the objects of devices, by name and by what they stand for.
+type inventory struct {
+	byName     map[string]*v1alpha1.ExtendedResource
+	byNode     map[string]*nodeDevices
+	byIdentity map[identity][]string // the names of its objects, sorted; the first one stands for it
+}
+
+// nodeDevices is the devices of one node.
+type nodeDevices struct {
+	names map[string]struct{}
+	// pool answers whether claims could ever be met here, whoever has the devices now.
+	pool *devices.Pool
+}
+
+func newInventory() inventory {
+	return inventory{
+		byName: map[string]*v1alpha1.ExtendedResource{}, byNode: map[string]*nodeDevices{}, byIdentity: map[identity][]string{},
+	}
+}
+
+// set takes in a state of an object.
+func (v *inventory) set(d *v1alpha1.ExtendedResource) {
+	if held := v.byName[d.Name]; held != nil && identityOf(held) != identityOf(d) {
+		v.remove(d.Name) // another object of the same name
+	}
+	v.byName[d.Name] = d
+	n := v.byNode[d.Spec.NodeName]
+	if n == nil {
+		n = &nodeDevices{names: map[string]struct{}{}}
+		v.byNode[d.Spec.NodeName] = n
+	}
+	n.names[d.Name] = struct{}{}
+	key := identityOf(d)
+	if names := v.byIdentity[key]; !slices.Contains(names, d.Name) {
+		names = append(slices.Clone(names), d.Name)
+		slices.Sort(names)
+		v.byIdentity[key] = names
+	}
+}
+
+// remove drops an object and returns it, nil where there is none of the name.
+func (v *inventory) remove(name string) *v1alpha1.ExtendedResource {
+	d := v.byName[name]
+	if d == nil {
+		return nil
+	}
+	delete(v.byName, name)
+	if n := v.byNode[d.Spec.NodeName]; n != nil {
+		delete(n.names, name)
+	}
+	key := identityOf(d)
+	left := slices.DeleteFunc(slices.Clone(v.byIdentity[key]), func(other string) bool { return other == name })
+	if v.byIdentity[key] = left; len(left) == 0 {
+		delete(v.byIdentity, key)
+	}
+	return d
+}
+
+// observed returns the devices of a node for the ledger and remembers them as a pool.
+func (v *inventory) observed(node string) []devices.Device {
+	n := v.byNode[node]
+	if n == nil {
+		return nil
+	}
+	if len(n.names) == 0 {
+		delete(v.byNode, node)
+		return nil
+	}
+	all := make([]devices.Device, 0, len(n.names))
+	for _, name := range slices.Sorted(maps.Keys(n.names)) {
+		d := v.byName[name]
+		all = append(all, devices.Device{
+			Name: d.Name, Resource: d.Spec.ResourceName, ID: d.Spec.DeviceID,
+			Properties: d.Spec.Properties, Unschedulable: d.Spec.Unschedulable,
+		})
+	}
+	n.pool = devices.NewPool(all)
+	return all
+}
+
+// standsFor returns the name of the object that stands for a device; ok is false where there is none.
+func (v *inventory) standsFor(key identity) (name string, ok bool) {
+	names := v.byIdentity[key]
+	if len(names) == 0 {
+		return "", false
+	}
+	return names[0], true
+}
+
+// namesOn returns the names of the devices of a node, in no order.
+func (v *inventory) namesOn(node string) []string {
+	n := v.byNode[node]
+	if n == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(n.names))
+}

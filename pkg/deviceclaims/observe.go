@@ -1,0 +1,185 @@
+package deviceclaims
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+)
+
+// claim is what is known of one claim.
+type claim struct {
+	obj     *v1alpha1.ExtendedResourceClaim
+	request *devices.Request // nil where err is set
+	err     error
+}
+
+func newClaim(obj *v1alpha1.ExtendedResourceClaim) *claim {
+	spec := obj.Spec
+	c := &claim{obj: obj}
+	c.request, c.err = devices.Compile(field.NewPath("spec"), &spec)
+	return c
+}
+
+func keyOf(obj *v1alpha1.ExtendedResourceClaim) types.NamespacedName {
+	return types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
+}
+
+// deviceHandler is told of devices.
+type deviceHandler struct{ *Controller }
+
+var _ cache.ResourceEventHandler = deviceHandler{}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (h deviceHandler) OnAdd(obj any, _ bool) {
+	if d, ok := obj.(*v1alpha1.ExtendedResource); ok {
+		h.observeDevice(d)
+	}
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (h deviceHandler) OnUpdate(_, obj any) { h.OnAdd(obj, false) }
+
+// OnDelete implements cache.ResourceEventHandler.
+func (h deviceHandler) OnDelete(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	if d, ok := obj.(*v1alpha1.ExtendedResource); ok {
+		h.forgetDevice(d.Name)
+	}
+}
+
+// claimHandler is told of claims.
+type claimHandler struct{ *Controller }
+
+var _ cache.ResourceEventHandler = claimHandler{}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (h claimHandler) OnAdd(obj any, _ bool) {
+	if claim, ok := obj.(*v1alpha1.ExtendedResourceClaim); ok {
+		h.observeClaim(claim)
+	}
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (h claimHandler) OnUpdate(_, obj any) { h.OnAdd(obj, false) }
+
+// OnDelete implements cache.ResourceEventHandler.
+func (h claimHandler) OnDelete(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	if claim, ok := obj.(*v1alpha1.ExtendedResourceClaim); ok {
+		h.forgetClaim(claim)
+	}
+}
+
+// observeDevice takes in a state of a device.
+func (c *Controller) observeDevice(d *v1alpha1.ExtendedResource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	former := c.devices.byName[d.Name]
+	same := former != nil && former.UID == d.UID && former.Generation == d.Generation
+	if former != nil && former.Spec.NodeName != d.Spec.NodeName {
+		c.devices.remove(d.Name)
+		c.tellLedger(former.Spec.NodeName)
+	}
+	c.devices.set(d)
+	if !same {
+		c.tellLedger(d.Spec.NodeName)
+		c.bringDevice(identityOf(d))
+		if former != nil {
+			c.bringDevice(identityOf(former))
+		}
+	}
+	c.queue.Add(object{name: d.Name})
+}
+
+// forgetDevice drops a device whose object is gone.
+func (c *Controller) forgetDevice(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := c.devices.remove(name); d != nil {
+		c.tellLedger(d.Spec.NodeName)
+		c.bringDevice(identityOf(d))
+	}
+}
+
+// tellLedger tells the ledger of the devices of a node. c.mu is held.
+func (c *Controller) tellLedger(node string) {
+	if c.listed {
+		c.Ledger.ObserveDevices(node, c.devices.observed(node))
+	}
+}
+
+// bringDevice has the objects of a device, and the claim that has it, brought up to date. c.mu is held.
+func (c *Controller) bringDevice(key identity) {
+	for _, name := range c.devices.byIdentity[key] {
+		c.queue.Add(object{name: name})
+	}
+	for _, u := range c.uses.ofDevice(key) {
+		c.queue.Add(object{u.claim.Namespace, u.claim.Name})
+	}
+}
+
+// observeClaim takes in a state of a claim.
+func (c *Controller) observeClaim(obj *v1alpha1.ExtendedResourceClaim) {
+	key := keyOf(obj)
+	c.mu.Lock()
+	former := c.claims[key]
+	news := former == nil || former.obj.UID != obj.UID || former.obj.Generation != obj.Generation ||
+		(former.obj.DeletionTimestamp == nil) != (obj.DeletionTimestamp == nil)
+	if news {
+		c.claims[key] = newClaim(obj)
+	} else {
+		c.claims[key] = &claim{obj, former.request, former.err}
+	}
+	announce := news && c.listed
+	c.mu.Unlock()
+	c.queue.Add(object{key.Namespace, key.Name})
+	if announce {
+		c.announce(key)
+	}
+}
+
+// forgetClaim drops a claim whose object is gone.
+func (c *Controller) forgetClaim(obj *v1alpha1.ExtendedResourceClaim) {
+	key := keyOf(obj)
+	c.mu.Lock()
+	known := c.claims[key]
+	gone := known != nil && known.obj.UID == obj.UID
+	if gone {
+		delete(c.claims, key)
+	}
+	c.mu.Unlock()
+	if gone {
+		c.announce(key)
+	}
+}
+
+// announce tells of claims that came, went or changed. No lock is held.
+func (c *Controller) announce(claims ...types.NamespacedName) {
+	if c.OnClaimChanged == nil {
+		return
+	}
+	for _, key := range claims {
+		c.OnClaimChanged(key.Namespace, key.Name)
+	}
+}
+
+// adopt tells the ledger of the devices found at the start, node by node, and returns the claims.
+func (c *Controller) adopt() []types.NamespacedName {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listed = true
+	for _, node := range slices.Collect(maps.Keys(c.devices.byNode)) {
+		c.tellLedger(node)
+	}
+	return slices.Collect(maps.Keys(c.claims))
+}

@@ -1,0 +1,244 @@
+package deviceclaims
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// use is one claim that serves a pod.
+type use struct {
+	pod   ledger.PodRef
+	node  string
+	bound bool // else it is reserved, or being bound
+	claim ledger.DeviceClaimRef
+	// resource is empty where the claim was not known when the pod was found bound.
+	resource string
+	ids      []string
+}
+
+// devices returns what the claim was given.
+func (u *use) devices() []identity {
+	all := make([]identity, 0, len(u.ids))
+	for _, id := range u.ids {
+		all = append(all, identity{u.node, u.resource, id})
+	}
+	return all
+}
+
+// uses is who has what, as far as the ledger's events are read.
+type uses struct {
+	byPod    map[ledger.PodRef][]*use
+	byClaim  map[types.NamespacedName][]*use
+	byDevice map[identity][]*use
+}
+
+func newUses() uses {
+	return uses{
+		byPod: map[ledger.PodRef][]*use{}, byClaim: map[types.NamespacedName][]*use{}, byDevice: map[identity][]*use{},
+	}
+}
+
+// set replaces what a pod has and returns the uses that came or went.
+func (s *uses) set(pod ledger.PodRef, now []*use) (changed []*use) {
+	for _, u := range s.byPod[pod] {
+		dropFrom(s.byClaim, claimKey(u.claim), u)
+		for _, d := range u.devices() {
+			dropFrom(s.byDevice, d, u)
+		}
+		changed = append(changed, u)
+	}
+	delete(s.byPod, pod)
+	if len(now) > 0 {
+		s.byPod[pod] = now
+	}
+	for _, u := range now {
+		s.byClaim[claimKey(u.claim)] = append(s.byClaim[claimKey(u.claim)], u)
+		for _, d := range u.devices() {
+			s.byDevice[d] = append(s.byDevice[d], u)
+		}
+	}
+	return append(changed, now...)
+}
+
+func dropFrom[K comparable](m map[K][]*use, key K, u *use) {
+	left := slices.DeleteFunc(slices.Clone(m[key]), func(other *use) bool { return other == u })
+	if m[key] = left; len(left) == 0 {
+		delete(m, key)
+	}
+}
+
+// ofDevice returns the uses of a device: by its resource, or by its ID alone where the resource is not known.
+func (s *uses) ofDevice(key identity) []*use {
+	exact := s.byDevice[key]
+	if key.resource == "" {
+		return exact
+	}
+	return append(slices.Clone(exact), s.byDevice[identity{key.node, "", key.id}]...)
+}
+
+// of returns the use that the claim of an object serves now: that of a bound pod before one that is only
+// reserved; nil where there is none.
+func (s *uses) of(key types.NamespacedName, uid types.UID) *use {
+	var found *use
+	for _, u := range s.byClaim[key] {
+		if u.claim.UID != "" && u.claim.UID != uid {
+			continue
+		}
+		if found == nil || (u.bound && !found.bound) || (u.bound == found.bound && u.pod.Name < found.pod.Name) {
+			found = u
+		}
+	}
+	return found
+}
+
+// boundTo returns the use of a device by a bound pod, nil where there is none.
+func (s *uses) boundTo(key identity) *use {
+	var found *use
+	for _, u := range s.ofDevice(key) {
+		if u.bound && (found == nil || u.pod.Name < found.pod.Name) {
+			found = u
+		}
+	}
+	return found
+}
+
+func claimKey(ref ledger.DeviceClaimRef) types.NamespacedName {
+	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+}
+
+// eventBatch is how many of the ledger's events are read at once.
+const eventBatch = 1024
+
+// followLedger reads the ledger's events as they come.
+func (c *Controller) followLedger(ctx context.Context, wake <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+			c.mu.Lock()
+			c.catchUp()
+			c.mu.Unlock()
+		}
+	}
+}
+
+// catchUp reads the ledger's events up to now. c.mu is held.
+func (c *Controller) catchUp() {
+	for {
+		events, ok := c.Ledger.EventsSince(c.buffer[:0], c.seen, eventBatch)
+		if !ok {
+			c.seen = c.Ledger.Revision()
+			c.rebuild()
+			return
+		}
+		c.buffer = events[:0]
+		for i := range events {
+			c.seen = events[i].Revision
+			c.note(&events[i])
+		}
+		if len(events) < eventBatch {
+			return
+		}
+	}
+}
+
+// note takes in one event. c.mu is held.
+func (c *Controller) note(e *ledger.Event) {
+	switch e.Type {
+	case ledger.ClaimIdentified:
+		c.refresh(ledger.PodRef{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
+		c.refresh(e.Pod)
+	case ledger.ClaimReserved, ledger.ClaimBinding, ledger.ClaimBound, ledger.ClaimMoved, ledger.ClaimResized, ledger.ClaimLinked,
+		ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.ClaimRemoved:
+		if _, had := c.uses.byPod[e.Pod]; had || len(e.Given) > 0 {
+			c.refresh(e.Pod)
+		}
+	case ledger.NodeUpdated, ledger.NodeRemoved:
+		for _, name := range c.devices.namesOn(e.Node) {
+			c.queue.Add(object{name: name})
+		}
+	}
+}
+
+// refresh looks at what a pod has now. c.mu is held.
+func (c *Controller) refresh(pod ledger.PodRef) {
+	var now []*use
+	if view, ok := c.Ledger.Claim(pod); ok && view.Pod == pod {
+		now = usesOf(&view)
+	}
+	c.setUses(pod, now)
+}
+
+func usesOf(view *ledger.ClaimView) []*use {
+	var all []*use
+	for i := range view.Given {
+		given := &view.Given[i]
+		all = append(all, &use{
+			pod: view.Pod, node: view.Node, bound: view.State == ledger.Bound,
+			claim: given.Claim, resource: given.Resource, ids: given.IDs,
+		})
+	}
+	return all
+}
+
+// setUses notes what a pod has now and has the objects that are concerned brought up to date. c.mu is held.
+func (c *Controller) setUses(pod ledger.PodRef, now []*use) {
+	for _, u := range c.uses.set(pod, now) {
+		if u.claim.Name != "" {
+			c.queue.Add(object{u.claim.Namespace, u.claim.Name})
+		}
+		for _, key := range u.devices() {
+			for _, name := range c.objectsOf(key) {
+				c.queue.Add(object{name: name})
+			}
+		}
+	}
+}
+
+// objectsOf returns the names of the objects that are a device. c.mu is held.
+func (c *Controller) objectsOf(key identity) []string {
+	if key.resource != "" {
+		return c.devices.byIdentity[key]
+	}
+	return slices.DeleteFunc(c.devices.namesOn(key.node), func(name string) bool {
+		return c.devices.byName[name].Spec.DeviceID != key.id
+	})
+}
+
+// rebuild is for when more has happened than the ledger remembers, and for the start. c.mu is held.
+func (c *Controller) rebuild() {
+	now := map[ledger.PodRef][]*use{}
+	views, _ := c.Ledger.Claims()
+	for i := range views {
+		if all := usesOf(&views[i]); len(all) > 0 {
+			now[views[i].Pod] = all
+		}
+	}
+	for pod := range c.uses.byPod {
+		if _, still := now[pod]; !still {
+			c.setUses(pod, nil)
+		}
+	}
+	for pod, all := range now {
+		c.setUses(pod, all)
+	}
+	for name := range c.devices.byName {
+		c.queue.Add(object{name: name})
+	}
+	for key := range c.claims {
+		c.queue.Add(object{key.Namespace, key.Name})
+	}
+}
+
+// takeStock has everything brought up to date once pods and nodes are in.
+func (c *Controller) takeStock() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.catchUp()
+	c.rebuild()
+}

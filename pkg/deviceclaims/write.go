@@ -1,0 +1,207 @@
+package deviceclaims
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+)
+
+// Writes that fail are repeated after retryFirst, then after twice as long each time, up to retryMost. One
+// write may take writeTimeout.
+const (
+	retryFirst   = 20 * time.Millisecond
+	retryMost    = 10 * time.Second
+	writeTimeout = 10 * time.Second
+)
+
+// settleTime is how long after its deletion a claim is kept although no pod has it: a decision that was
+// made for it before the watch told of the deletion has reached the ledger by then.
+const settleTime = 2 * time.Second
+
+// work brings one object after another up to date.
+func (c *Controller) work(ctx context.Context) {
+	if waitFor(ctx, c.ready) != nil {
+		return
+	}
+	for {
+		key, stopping := c.queue.Get()
+		if stopping {
+			return
+		}
+		err := c.bring(ctx, key)
+		switch {
+		case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
+			c.queue.Forget(key) // of an object that is gone the watch is about to tell
+		default:
+			if !apierrors.IsConflict(err) { // somebody else wrote it, which the watch brings
+				c.Log.WithError(err).WithField("object", key.String()).Warn("could not write the status of a device or a claim; will try again")
+			}
+			c.queue.AddRateLimited(key)
+		}
+		c.queue.Done(key)
+	}
+}
+
+// String returns namespace/name, or the name of a device.
+func (o object) String() string {
+	if o.namespace == "" {
+		return o.name
+	}
+	return o.namespace + "/" + o.name
+}
+
+// bring makes the API server's object what it has to be.
+func (c *Controller) bring(ctx context.Context, key object) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if key.namespace == "" {
+		return c.bringDeviceObject(ctx, key.name)
+	}
+	return c.bringClaim(ctx, types.NamespacedName{Namespace: key.namespace, Name: key.name})
+}
+
+func (c *Controller) bringDeviceObject(ctx context.Context, name string) error {
+	d := c.deviceToWrite(name)
+	if d == nil {
+		return nil
+	}
+	_, err := c.Client.GlobalreserveV1alpha1().ExtendedResources().UpdateStatus(ctx, d, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("writing the status of device %s: %w", name, err)
+	}
+	c.tellDevice(d)
+	return nil
+}
+
+// deviceToWrite returns a device with the status it has to have; nil where it has it.
+func (c *Controller) deviceToWrite(name string) *v1alpha1.ExtendedResource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.catchUp()
+	d := c.devices.byName[name]
+	if d == nil {
+		return nil
+	}
+	key := identityOf(d)
+	facts := deviceFacts{nodeExists: c.NodeExists(d.Spec.NodeName), use: c.uses.boundTo(key)}
+	if first, _ := c.devices.standsFor(key); first != name {
+		facts.same = first
+	}
+	status := projectDevice(d, &facts, time.Now())
+	if apiequality.Semantic.DeepEqual(&status, &d.Status) {
+		return nil
+	}
+	next := *d // shared: only the status differs
+	next.Status = status
+	return &next
+}
+
+func (c *Controller) bringClaim(ctx context.Context, key types.NamespacedName) error {
+	client := c.Client.GlobalreserveV1alpha1().ExtendedResourceClaims(key.Namespace)
+	next := c.claimToWrite(key)
+	if next.obj == nil {
+		return nil
+	}
+	if next.finalizers != nil {
+		patch, err := finalizerPatch(next.obj, *next.finalizers)
+		if err != nil {
+			return err
+		}
+		if _, err := client.Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("writing the finalizers of claim %s: %w", key, err)
+		}
+		return nil // the watch brings it back for what is left to do
+	}
+	if !next.status {
+		return nil
+	}
+	if _, err := client.UpdateStatus(ctx, next.obj, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("writing the status of claim %s: %w", key, err)
+	}
+	c.tellClaim(next.obj, next.former)
+	return nil
+}
+
+// claimWrite is what is to be written of a claim; obj is nil where that is nothing.
+type claimWrite struct {
+	obj        *v1alpha1.ExtendedResourceClaim
+	former     v1alpha1.ExtendedResourceClaimPhase
+	status     bool
+	finalizers *[]string // instead of those it has; nil: these are right
+}
+
+// claimToWrite says what has to be written of a claim: the finalizer before the status.
+func (c *Controller) claimToWrite(key types.NamespacedName) claimWrite {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.catchUp()
+	claim := c.claims[key]
+	if claim == nil {
+		return claimWrite{}
+	}
+	obj := claim.obj
+	u := c.uses.of(key, obj.UID)
+	if finalizers, change := c.finalizers(obj, u); change {
+		return claimWrite{obj: obj, finalizers: &finalizers}
+	}
+	facts := claimFacts{}
+	if u != nil && u.bound {
+		facts.use = u
+		for _, d := range u.devices() {
+			names := c.objectsOf(d)
+			if len(names) == 0 {
+				facts.gone = append(facts.gone, d.id)
+				continue
+			}
+			facts.names = append(facts.names, names[0])
+		}
+	}
+	status := projectClaim(claim, &facts, time.Now())
+	if apiequality.Semantic.DeepEqual(&status, &obj.Status) {
+		return claimWrite{}
+	}
+	next := *obj // shared: only the status differs
+	next.Status = status
+	return claimWrite{obj: &next, former: obj.Status.Phase, status: true}
+}
+
+// finalizers returns the finalizers a claim has to have, and whether these are others than it has. u is what
+// the claim serves, or nil. c.mu is held.
+func (c *Controller) finalizers(obj *v1alpha1.ExtendedResourceClaim, u *use) (finalizers []string, change bool) {
+	has := slices.Contains(obj.Finalizers, v1alpha1.ExtendedResourceClaimFinalizer)
+	if obj.DeletionTimestamp == nil {
+		if has {
+			return nil, false
+		}
+		return append(slices.Clone(obj.Finalizers), v1alpha1.ExtendedResourceClaimFinalizer), true
+	}
+	if !has || u != nil {
+		return nil, false
+	}
+	if left := time.Until(obj.DeletionTimestamp.Add(settleTime)); left > 0 {
+		c.queue.AddAfter(object{obj.Namespace, obj.Name}, left)
+		return nil, false
+	}
+	return slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool {
+		return f == v1alpha1.ExtendedResourceClaimFinalizer
+	}), true
+}
+
+// finalizerPatch replaces the finalizers of the very state of an object that is known here.
+func finalizerPatch(obj *v1alpha1.ExtendedResourceClaim, finalizers []string) ([]byte, error) {
+	if finalizers == nil {
+		finalizers = []string{}
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": obj.UID, "resourceVersion": obj.ResourceVersion, "finalizers": finalizers,
+	}})
+}
