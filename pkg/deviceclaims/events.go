@@ -37,6 +37,10 @@ func (c *Controller) tellClaim(claim *v1alpha1.ExtendedResourceClaim, former v1a
 	note := claim.Status.Conditions[0].Message
 	switch phase {
 	case v1alpha1.ExtendedResourceClaimBound:
+		if len(claim.Status.ExtendedResources) == 0 {
+			kind, reason = v1.EventTypeWarning, reasonNotGiven
+			break
+		}
 		note = fmt.Sprintf("pod %s has %s on node %s", claim.Status.PodRef.Name, strings.Join(claim.Status.ExtendedResources, ", "), claim.Status.NodeName)
 	case v1alpha1.ExtendedResourceClaimLost:
 		kind, reason = v1.EventTypeWarning, reasonLost

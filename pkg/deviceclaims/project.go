@@ -17,6 +17,7 @@ const (
 	reasonUnclaimed   = "NoPodBound"
 	reasonInvalid     = "InvalidSpec"
 	reasonLost        = "DeviceDeleted"
+	reasonNotGiven    = "NoDevicesGiven"
 	reasonNodeReady   = "NodeExists"
 	reasonNoNode      = "NodeGone"
 	reasonSameDevice  = "SameDevice"
@@ -75,7 +76,13 @@ func projectClaim(claim *claim, facts *claimFacts, now time.Time) v1alpha1.Exten
 				u.node, strings.Join(facts.gone, ", "), u.pod.Name)
 			break
 		}
-		status.Phase, next.Status, next.Reason = v1alpha1.ExtendedResourceClaimBound, metav1.ConditionTrue, reasonBound
+		status.Phase = v1alpha1.ExtendedResourceClaimBound
+		if len(facts.names) == 0 {
+			next.Reason = reasonNotGiven
+			next.Message = fmt.Sprintf("pod %s was bound without devices: its scheduler did not ask GlobalReserve", u.pod.Name)
+			break
+		}
+		next.Status, next.Reason = metav1.ConditionTrue, reasonBound
 		next.Message = fmt.Sprintf("pod %s has the devices", u.pod.Name)
 	case claim.err != nil:
 		next.Reason, next.Message = reasonInvalid, claim.err.Error()

@@ -1,0 +1,237 @@
+package deviceclaims
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+const k80 = `selector: {matchProperties: {model: K80}}`
+
+func TestLifeOfAClaim(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "T4"), device("b", "n2", "K80"), claimFor(t, "k80-erc", k80))
+	w.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimPending)
+	w.awaitDevice("b", v1alpha1.ExtendedResourceAvailable)
+	assert.Equal(t, ledger.InsufficientDevices, w.fits(w.pod("p", "k80-erc", "", ""), "n1"))
+
+	require.Equal(t, "GPU-b", w.bind("p", "k80-erc", "n2"))
+	status := w.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimBound)
+	assert.Equal(t, "n2", status.NodeName)
+	assert.Equal(t, []string{"b"}, status.ExtendedResources)
+	assert.Equal(t, &v1alpha1.PodReference{Name: "p", UID: "uid-p"}, status.PodRef)
+	assert.Equal(t, metav1.ConditionTrue, status.Conditions[0].Status)
+	assert.EqualValues(t, 1, status.ObservedGeneration)
+	assert.Equal(t, &v1alpha1.ExtendedResourceClaimReference{Namespace: "default", Name: "k80-erc", UID: "uid-k80-erc"},
+		w.awaitDevice("b", v1alpha1.ExtendedResourceBound).ClaimRef)
+	w.awaitEvent("Normal Bound pod p has b on node n2")
+	assert.Equal(t, ledger.DeviceClaimInUse, w.fits(w.pod("q", "k80-erc", "", ""), "n2"))
+
+	w.remove("p")
+	assert.Nil(t, w.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimPending).PodRef)
+	assert.Nil(t, w.awaitDevice("b", v1alpha1.ExtendedResourceAvailable).ClaimRef)
+	w.awaitEvent("Released")
+	assert.Equal(t, ledger.Fits, w.fits(w.pod("q", "k80-erc", "", ""), "n2"))
+}
+
+func TestDeviceDeletedUnderAClaim(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
+	w.bind("p", "c", "n1")
+	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
+
+	require.NoError(t, w.devices().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	status := w.awaitClaim("c", v1alpha1.ExtendedResourceClaimLost)
+	assert.Equal(t, "p", status.PodRef.Name)
+	assert.Empty(t, status.ExtendedResources)
+	assert.Contains(t, status.Conditions[0].Message, "GPU-a")
+	w.awaitEvent("Warning DeviceDeleted")
+
+	again := device("a-again", "n1", "K80")
+	again.Spec.DeviceID = "GPU-a"
+	_, err := w.devices().Create(t.Context(), again, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a-again"}, w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
+	w.awaitDevice("a-again", v1alpha1.ExtendedResourceBound)
+}
+
+func TestOffline(t *testing.T) {
+	twin := device("a2", "n1", "K80")
+	twin.Spec.DeviceID = "GPU-a"
+	w := newWorld(t, device("a", "n1", "K80"), twin, device("b", "nowhere", "K80"))
+	w.awaitDevice("a", v1alpha1.ExtendedResourceAvailable)
+	assert.Equal(t, reasonSameDevice, w.awaitDevice("a2", v1alpha1.ExtendedResourceOffline).Conditions[0].Reason)
+	assert.Equal(t, reasonNoNode, w.awaitDevice("b", v1alpha1.ExtendedResourceOffline).Conditions[0].Reason)
+
+	w.addNode("nowhere")
+	w.awaitDevice("b", v1alpha1.ExtendedResourceAvailable)
+	w.removeNode("n1")
+	w.awaitDevice("a", v1alpha1.ExtendedResourceOffline)
+	require.NoError(t, w.devices().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	w.addNode("n1")
+	w.awaitDevice("a2", v1alpha1.ExtendedResourceAvailable)
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
+	w.bind("p", "c", "n1")
+	w.awaitDevice("a", v1alpha1.ExtendedResourceBound)
+	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
+
+	d, err := w.devices().Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	want := *d.Status.DeepCopy()
+	d.Status = v1alpha1.ExtendedResourceStatus{Phase: v1alpha1.ExtendedResourceOffline}
+	_, err = w.devices().UpdateStatus(t.Context(), d, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	got := w.awaitDevice("a", v1alpha1.ExtendedResourceBound)
+	assert.Equal(t, want.ClaimRef, got.ClaimRef)
+	assert.Len(t, got.Conditions, 1)
+
+	claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
+	require.NoError(t, err)
+	claim.Status = v1alpha1.ExtendedResourceClaimStatus{}
+	_, err = w.claims().UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "p", w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound).PodRef.Name)
+}
+
+// A claim keeps its finalizer, and its pod the devices, until the pod is gone. No other pod gets the claim.
+func TestClaimDeletedWhileItsPodRuns(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), claimFor(t, "c", k80))
+	w.eventually(func(t *assert.CollectT) {
+		claim, err := w.claims().Get(w.Context(), "c", metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.Equal(t, []string{v1alpha1.ExtendedResourceClaimFinalizer}, claim.Finalizers)
+		}
+	})
+	given := w.bind("p", "c", "n1")
+	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
+	claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
+	require.NoError(t, err)
+	claim.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
+	claim.Generation++
+	_, err = w.claims().Update(t.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually(func(t *assert.CollectT) {
+		claim, err := w.claims().Get(w.Context(), "c", metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.Equal(t, claim.Generation, claim.Status.ObservedGeneration)
+			assert.NotEmpty(t, claim.Finalizers)
+		}
+	})
+	assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(w.pod("q", "c", "", ""), "n1"))
+	w.observe(w.pod("p", "c", "n1", given)) // as after a restart
+	view, _, _ := w.ledger.Node("n1")
+	free := 0
+	for _, d := range view.Devices {
+		if d.Free {
+			free++
+		}
+	}
+	assert.Equal(t, 1, free, "the devices stay counted")
+
+	w.remove("p")
+	w.eventually(func(t *assert.CollectT) {
+		claim, err := w.claims().Get(w.Context(), "c", metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.Empty(t, claim.Finalizers)
+		}
+	})
+	require.NoError(t, w.claims().Delete(t.Context(), "c", metav1.DeleteOptions{}))
+	w.requireGone("c")
+}
+
+func TestResolving(t *testing.T) {
+	bad := claimFor(t, "bad", `{selector: {matchExpressions: [{key: memory, operator: Gt, values: [lots]}]}}`)
+	none := claimFor(t, "none", `{count: 0}`)
+	elsewhere := claimFor(t, "elsewhere", `{}`)
+	elsewhere.Namespace = "other"
+	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80), claimFor(t, "two", `count: 2`), bad, none, elsewhere,
+		claimFor(t, "wrong", `resourceName: intel.com/nic`))
+	assert.Nil(t, w.controller.Devices(w.pod("p", "", "", "")))
+	got := w.controller.Devices(w.pod("p", "c,two", "", ""))
+	require.Empty(t, got.Err)
+	assert.Equal(t, []ledger.DeviceClaimRef{{Namespace: "default", Name: "c", UID: "uid-c"}, {Namespace: "default", Name: "two", UID: "uid-two"}}, got.Claims)
+	assert.Equal(t, "1 nvidia.com/gpu (model In K80)", got.Requests[0].String())
+	for claims, want := range map[string]string{
+		"missing":   "there is no ExtendedResourceClaim missing in namespace default",
+		"elsewhere": "claims of other namespaces cannot be used",
+		"bad":       "ExtendedResourceClaim bad cannot be used: spec.selector",
+		"none":      "write a number from 1 to 64",
+		"c,missing": "no ExtendedResourceClaim missing",
+		"other/c":   "is no claim's name",
+		"c,c":       "names claim c twice",
+	} {
+		pod := w.pod("p-"+claims, claims, "", "")
+		assert.Contains(t, w.controller.Devices(pod).Err, want, claims)
+		assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"), claims)
+		w.controller.Refused(pod)
+		w.awaitEvent(want)
+		w.controller.Refused(pod)
+		assert.Empty(t, w.recorder.Events, "the same is told once")
+	}
+	for claims, want := range map[string]string{
+		"wrong": "ExtendedResourceClaim wrong asks for 1 intel.com/nic: no node has these devices",
+		"two":   "ExtendedResourceClaim two asks for 2 nvidia.com/gpu",
+	} {
+		w.controller.Refused(w.pod("p-"+claims, claims, "", ""))
+		w.awaitEvent("Warning InsufficientDevices " + want)
+	}
+	assert.Equal(t, reasonInvalid, w.awaitClaim("bad", v1alpha1.ExtendedResourceClaimPending).Conditions[0].Reason)
+	w.bind("p", "c", "n1")
+	w.eventually(func(t *assert.CollectT) {
+		reason, _ := w.controller.complaint(w.pod("q", "c", "", ""))
+		assert.Equal(t, ledger.DeviceClaimInUse, reason)
+	})
+}
+
+// A pod that was found bound before its claim was seen is told of again, and then has its devices.
+func TestClaimThatComesLate(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"))
+	w.observe(w.pod("p", "c", "n1", "GPU-a"))
+	w.awaitDevice("a", v1alpha1.ExtendedResourceBound)
+	_, err := w.claims().Create(t.Context(), claimFor(t, "c", k80), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.eventually(func(t *assert.CollectT) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		assert.Equal(t, []string{"default/c"}, w.changed)
+	})
+	w.observe(w.pod("p", "c", "n1", "GPU-a"))
+	w.eventually(func(t *assert.CollectT) {
+		claim, err := w.claims().Get(w.Context(), "c", metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.Equal(t, []string{"a"}, claim.Status.ExtendedResources)
+		}
+		d, err := w.devices().Get(w.Context(), "a", metav1.GetOptions{})
+		if assert.NoError(t, err) && assert.NotNil(t, d.Status.ClaimRef) {
+			assert.Equal(t, "c", d.Status.ClaimRef.Name)
+		}
+	})
+}
+
+// A scheduler that nobody configured binds a pod and gives it nothing.
+func TestPodBoundAroundTheLedger(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
+	w.observe(w.pod("p", "c", "n1", ""))
+	status := w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
+	assert.Equal(t, "p", status.PodRef.Name)
+	assert.Equal(t, metav1.ConditionFalse, status.Conditions[0].Status)
+	assert.Equal(t, reasonNotGiven, status.Conditions[0].Reason)
+	w.awaitDevice("a", v1alpha1.ExtendedResourceAvailable)
+}
+
+func TestWithoutTheDefinitions(t *testing.T) {
+	w := makeWorld(t)
+	w.start()
+	assert.False(t, w.controller.Serving())
+	pod := w.pod("p", "c", "", "")
+	assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
+	assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
+	assert.Equal(t, ledger.Fits, w.fits(w.pod("q", "", "", ""), "n1"))
+}

@@ -1,0 +1,233 @@
+package deviceclaims
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	logrustest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+const gpu = "nvidia.com/gpu"
+
+// world is a started Controller between a ledger and an API server that knows nothing but its own kinds.
+type world struct {
+	*testing.T
+	controller *Controller
+	ledger     *ledger.Ledger
+	client     *fake.Clientset
+	recorder   *events.FakeRecorder
+	served     atomic.Bool
+
+	mu      sync.Mutex
+	nodes   map[string]bool
+	changed []string
+}
+
+// newWorld starts a Controller on nodes n1 and n2 and the objects given.
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	w := makeWorld(t, objects...)
+	w.served.Store(true)
+	w.start()
+	return w
+}
+
+func makeWorld(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	log, _ := logrustest.NewNullLogger()
+	w := &world{
+		T: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), client: fake.NewSimpleClientset(objects...),
+		recorder: events.NewFakeRecorder(1000), nodes: map[string]bool{},
+	}
+	w.addNode("n1")
+	w.addNode("n2")
+	w.controller = New(Options{
+		Ledger: w.ledger, Client: w.client, Recorder: w.recorder, Log: log,
+		NodeExists: func(name string) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.nodes[name]
+		},
+		Served:      func(context.Context) (bool, error) { return w.served.Load(), nil },
+		StateSynced: func(context.Context) error { return nil },
+		OnClaimChanged: func(namespace, name string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.changed = append(w.changed, namespace+"/"+name)
+		},
+	})
+	return w
+}
+
+func (w *world) start() {
+	w.controller.Start()
+	w.Cleanup(w.controller.Stop)
+	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(w, w.controller.WaitForSync(ctx))
+}
+
+func (w *world) addNode(name string) {
+	w.mu.Lock()
+	w.nodes[name] = true
+	w.mu.Unlock()
+	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{{Column: resources.Pods, Value: 110}}})
+}
+
+func (w *world) removeNode(name string) {
+	w.mu.Lock()
+	delete(w.nodes, name)
+	w.mu.Unlock()
+	w.ledger.RemoveNode(name)
+}
+
+// device is an object of a GPU; its ID is GPU- and its name.
+func device(name, node, model string) *v1alpha1.ExtendedResource {
+	return &v1alpha1.ExtendedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1},
+		Spec: v1alpha1.ExtendedResourceSpec{
+			NodeName: node, ResourceName: gpu, DeviceID: "GPU-" + name, Properties: map[string]string{"model": model},
+		},
+	}
+}
+
+// claimFor is an object of a claim, by its spec in YAML.
+func claimFor(t *testing.T, name, spec string) *v1alpha1.ExtendedResourceClaim {
+	t.Helper()
+	c := &v1alpha1.ExtendedResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Generation: 1},
+		Spec:       v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1},
+	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(spec), &c.Spec))
+	return c
+}
+
+func (w *world) devices() typed.ExtendedResourceInterface {
+	return w.client.GlobalreserveV1alpha1().ExtendedResources()
+}
+
+func (w *world) claims() typed.ExtendedResourceClaimInterface {
+	return w.client.GlobalreserveV1alpha1().ExtendedResourceClaims("default")
+}
+
+// pod is a pod that names claims; node and given are empty until it is bound.
+func (w *world) pod(name, claims, node, given string) *podinfo.Info {
+	w.Helper()
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+			Annotations: map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims},
+		},
+		Spec: v1.PodSpec{NodeName: node},
+	}
+	if given != "" {
+		pod.Annotations[v1alpha1.ExtendedResourcesAnnotation] = given
+	}
+	info, err := podinfo.New(w.ledger.Table(), pod)
+	require.NoError(w, err)
+	return info
+}
+
+// fits tells whether and why not the ledger would take a pod on a node.
+func (w *world) fits(pod *podinfo.Info, node string) ledger.Reason {
+	p := pod.Placement(node)
+	p.Devices = w.controller.Devices(pod)
+	return w.ledger.AppendFit(nil, &p, []string{node})[0].Reason
+}
+
+// bind does what the binder does for a pod and returns what the pod is given.
+func (w *world) bind(name, claims, node string) string {
+	w.Helper()
+	pod := w.pod(name, claims, "", "")
+	p := pod.Placement(node)
+	p.Devices = w.controller.Devices(pod)
+	grant, rejection := w.ledger.StartBind(&p, time.Now())
+	require.Nil(w, rejection)
+	given := strings.Join(grant.Devices, ",")
+	w.observe(w.pod(name, claims, node, given))
+	return given
+}
+
+// observe does what the cache does for a pod found bound.
+func (w *world) observe(bound *podinfo.Info) {
+	o := bound.Observation()
+	o.Devices = w.controller.Devices(bound)
+	w.ledger.ObservePod(o)
+}
+
+func (w *world) remove(name string) {
+	w.ledger.RemovePod(ledger.PodRef{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}, 0)
+}
+
+// eventually polls until the condition holds.
+func (w *world) eventually(condition func(t *assert.CollectT)) {
+	w.Helper()
+	require.EventuallyWithT(w, condition, 10*time.Second, 5*time.Millisecond)
+}
+
+// awaitClaim waits until a claim is in a phase and returns its status.
+func (w *world) awaitClaim(name string, phase v1alpha1.ExtendedResourceClaimPhase) (status v1alpha1.ExtendedResourceClaimStatus) {
+	w.Helper()
+	w.eventually(func(t *assert.CollectT) {
+		claim, err := w.claims().Get(w.Context(), name, metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			status = claim.Status
+			assert.Equal(t, phase, status.Phase, "%+v", status)
+		}
+	})
+	return status
+}
+
+// awaitDevice waits until a device is in a phase and returns its status.
+func (w *world) awaitDevice(name string, phase v1alpha1.ExtendedResourcePhase) (status v1alpha1.ExtendedResourceStatus) {
+	w.Helper()
+	w.eventually(func(t *assert.CollectT) {
+		d, err := w.devices().Get(w.Context(), name, metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			status = d.Status
+			assert.Equal(t, phase, status.Phase, "%+v", status)
+		}
+	})
+	return status
+}
+
+// awaitEvent waits for an Event that contains a text.
+func (w *world) awaitEvent(text string) {
+	w.Helper()
+	timeout := time.After(10 * time.Second)
+	for {
+		select {
+		case event := <-w.recorder.Events:
+			if strings.Contains(event, text) {
+				return
+			}
+		case <-timeout:
+			require.Fail(w, "the event did not come", text)
+		}
+	}
+}
+
+func (w *world) requireGone(name string) {
+	w.Helper()
+	_, err := w.claims().Get(w.Context(), name, metav1.GetOptions{})
+	require.True(w, apierrors.IsNotFound(err))
+}
