@@ -33,6 +33,7 @@ func (n *node) deviceViews() []DeviceView {
 		slices.SortFunc(views[k].Pods, func(a, b PodRef) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 		})
+		views[k].Pods = slices.Compact(views[k].Pods) // a pod may say that it has a device twice
 	}
 	return views
 }

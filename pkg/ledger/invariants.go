@@ -40,6 +40,9 @@ func (l *Ledger) CheckInvariants() error {
 	if err := l.checkHoldIndexes(); err != nil {
 		return err
 	}
+	if err := l.checkDeviceOwners(); err != nil {
+		return err
+	}
 	return l.checkDeadlines(states[Reserved])
 }
 
@@ -77,8 +80,11 @@ func (l *Ledger) checkNode(i int32, states *[numStates]int) (int, error) {
 	if count != n.claimCount {
 		return 0, fmt.Errorf("has %d claims, counted as %d", count, n.claimCount)
 	}
-	if count == 0 && len(n.holds) == 0 && l.flags[i]&nodeKnown == 0 {
+	if count == 0 && len(n.holds) == 0 && n.devices == nil && l.flags[i]&nodeKnown == 0 {
 		return 0, fmt.Errorf("is kept though nothing needs it")
+	}
+	if err := l.checkDevices(n); err != nil {
+		return 0, err
 	}
 	for _, uses := range n.ports {
 		ports -= len(uses)

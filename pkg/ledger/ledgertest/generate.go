@@ -21,14 +21,17 @@ type World struct {
 	Now   time.Time
 	// Calm keeps to two nodes that exist and to pods that are there.
 	Calm bool
+	// Devices lets pods and holds claim devices.
+	Devices bool
 
+	claims      map[string]*ledger.DeviceRequest // what the pod of each name asked for last
 	lastNode    ledger.NodeObservation
 	incarnation map[string]int // of the pod of each name, counted up as pods are made anew
 }
 
 // NewWorld returns a world without any pod.
 func NewWorld(table *resources.Table) *World {
-	return &World{Table: table, Now: time.Unix(1000, 0), incarnation: map[string]int{}}
+	return &World{Table: table, Now: time.Unix(1000, 0), incarnation: map[string]int{}, claims: map[string]*ledger.DeviceRequest{}}
 }
 
 var (
@@ -214,13 +217,14 @@ func (w *World) RepeatedNode(t *rapid.T) ledger.NodeObservation {
 }
 
 // PodObservation draws a pod found bound, possibly long ago.
-func (w *World) PodObservation(t *rapid.T) ledger.PodObservation {
+func (w *World) PodObservation(t *rapid.T, l *ledger.Ledger) ledger.PodObservation {
 	o := ledger.PodObservation{
 		Pod: w.ExistingPod(t), Node: w.Node(t), Request: w.Request(t, true),
 		Scheduler:       oneOf(t, "scheduler", schedulers),
 		Priority:        int32(pick(t, "priority", 3)),
 		ResourceVersion: w.Version(t),
 	}
+	o.Devices = w.observedDevices(t, o.Pod, l)
 	if pick(t, "bound with a hold", 4) == 3 {
 		o.Hold, o.HoldUID = w.HoldRef(t), oneOf(t, "reservation", reservationUIDs)
 	}
@@ -232,12 +236,14 @@ func (w *World) Version(t *rapid.T) uint64 { return uint64(pick(t, "version", 9)
 
 // Placement draws a pod to place somewhere.
 func (w *World) Placement(t *rapid.T) ledger.Placement {
-	return ledger.Placement{
+	p := ledger.Placement{
 		Pod: w.Pod(t), Node: w.Node(t), Request: w.Request(t, false),
 		Scheduler: oneOf(t, "scheduler", schedulers),
 		Priority:  int32(pick(t, "priority", 4)),
 		Holds:     w.HoldRefs(t),
 	}
+	p.Devices = w.DevicesOf(t, p.Pod)
+	return p
 }
 
 // Placements draws a few of them.

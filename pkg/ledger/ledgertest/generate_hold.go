@@ -61,6 +61,7 @@ func (w *World) Hold(t *rapid.T, observed bool) ledger.Hold {
 	if pick(t, "for one pod", 4) == 3 {
 		h.Pod = w.Pod(t)
 	}
+	h.Devices = w.heldDevices(t, h.Pod)
 	return h
 }
 
@@ -116,7 +117,7 @@ func (w *World) HoldPlan(t *rapid.T) ledger.HoldPlan {
 			case 6:
 				h.Pod, h.Node = before.Pod, before.Node
 			case 7:
-				h.Pod, h.Node, h.Request = before.Pod, before.Node, before.Request
+				h.Pod, h.Node, h.Request, h.Devices = before.Pod, before.Node, before.Request, before.Devices
 			}
 		}
 		plan.Holds = append(plan.Holds, h)

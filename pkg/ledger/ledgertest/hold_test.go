@@ -182,7 +182,7 @@ func observeHoldAgain(t *rapid.T, p *Pair, w *World) {
 // observeUser finds a pod bound that says it was bound with a hold.
 func observeUser(t *rapid.T, p *Pair, w *World) {
 	at := user(t, p, w)
-	o := w.PodObservation(t)
+	o := w.PodObservation(t, p.Ledger)
 	o.Pod, o.Node, o.Hold = at.Pod, at.Node, at.Holds[len(at.Holds)-1]
 	o.HoldUID = oneOf(t, "reservation", reservationUIDs)
 	if o.Pod.UID == "" {
@@ -191,6 +191,7 @@ func observeUser(t *rapid.T, p *Pair, w *World) {
 	if len(at.Request.Unlisted) == 0 {
 		o.Request = at.Request
 	}
+	o.Devices = w.observedDevices(t, o.Pod, p.Ledger)
 	p.ObservePod(o)
 }
 

@@ -170,6 +170,9 @@ func (m *Model) claimsUsable(p *ledger.Placement, by *modelHold) ledger.Verdict 
 
 // fits decides whether a pod that has no claim fits a node, its devices included.
 func (m *Model) fits(node string, p *ledger.Placement, by *modelHold) ledger.Verdict {
+	if !m.has(node) {
+		return ledger.Verdict{Reason: ledger.NodeUnknown}
+	}
 	if v := m.claimsUsable(p, by); v.Reason != ledger.Fits {
 		return v
 	}
@@ -183,9 +186,11 @@ func (m *Model) fits(node string, p *ledger.Placement, by *modelHold) ledger.Ver
 }
 
 // sameAsked reports whether a pod asks for what its claim was given devices for.
-func (c *modelClaim) sameAsked(r *ledger.DeviceRequest) bool {
-	if c.devices == nil || r == nil {
-		return c.devices == nil && r == nil
+func (c *modelClaim) sameAsked(r *ledger.DeviceRequest) bool { return sameDevices(c.devices, r) }
+
+func sameDevices(a, b *ledger.DeviceRequest) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
 	}
 	texts := func(r *ledger.DeviceRequest) (texts []string) {
 		for _, request := range r.Requests {
@@ -193,7 +198,7 @@ func (c *modelClaim) sameAsked(r *ledger.DeviceRequest) bool {
 		}
 		return texts
 	}
-	return c.devices.Err == r.Err && slices.Equal(c.devices.Claims, r.Claims) && slices.Equal(texts(c.devices), texts(r))
+	return a.Err == b.Err && slices.Equal(a.Claims, b.Claims) && slices.Equal(texts(a), texts(b))
 }
 
 // devicesInPlace decides whether a pod with a claim can have its devices: m does not

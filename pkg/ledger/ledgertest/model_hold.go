@@ -187,13 +187,15 @@ func (m *Model) PlaceHolds(plan ledger.HoldPlan, now time.Time) ledger.HoldResul
 
 // allow decides one hold: it may be there already, or be granted, or refused.
 func (m *Model) allow(spec *ledger.Hold) (existing *modelHold, rejection *ledger.Rejection) {
-	p := &ledger.Placement{Pod: spec.Pod, Node: spec.Node, Request: spec.Request}
+	p := &ledger.Placement{Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Devices: spec.Devices}
 	refuse := func(reason ledger.Reason, on string) *ledger.Rejection {
 		r := m.refuse(p, ledger.Verdict{Reason: reason}, nil)
 		r.ClaimedOn = on
 		return r
 	}
-	same := func(h *modelHold) bool { return h.Node == spec.Node && sameRequest(h.Request, spec.Request) }
+	same := func(h *modelHold) bool {
+		return h.Node == spec.Node && sameRequest(h.Request, spec.Request) && sameDevices(h.Devices, spec.Devices)
+	}
 	if h := m.hold(spec.Ref); h != nil {
 		samePod := (spec.Pod.Name == "" && h.Pod.Name == "") || h.isFor(spec.Pod)
 		if same(h) && samePod && !h.overdue {

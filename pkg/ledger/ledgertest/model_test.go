@@ -56,7 +56,7 @@ func actions(p *Pair, w *World) map[string]func(*rapid.T) {
 		func(t *rapid.T) { p.ObserveNode(w.NodeObservation(t)) },
 		func(t *rapid.T) { p.ObserveNode(w.RepeatedNode(t)) },
 		func(t *rapid.T) { p.RemoveNode(w.Node(t)) },
-		func(t *rapid.T) { p.ObservePod(w.PodObservation(t)) },
+		func(t *rapid.T) { p.ObservePod(w.PodObservation(t, p.Ledger)) },
 		func(t *rapid.T) { observeClaim(t, p, w) },
 		func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
 		func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
@@ -83,7 +83,7 @@ func drawClaim(t *rapid.T, p *Pair, w *World) ledger.ClaimView {
 // redeem binds a pod where its claim is, most times for what it asked before.
 func redeem(t *rapid.T, p *Pair, w *World) {
 	c := drawClaim(t, p, w)
-	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler}
+	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Devices: w.DevicesOf(t, c.Pod)}
 	if pick(t, "other request", 3) == 2 {
 		at.Request = w.Request(t, false)
 	}
@@ -98,7 +98,7 @@ func renew(t *rapid.T, p *Pair, w *World) {
 	}
 	for range 1 + pick(t, "renewals", 2) {
 		c := drawClaim(t, p, w)
-		at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request}
+		at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Devices: w.DevicesOf(t, c.Pod)}
 		if pick(t, "other request", 3) == 2 {
 			at.Request = w.Request(t, false)
 		}
@@ -130,13 +130,14 @@ func settle(t *rapid.T, p *Pair, w *World, how func(ledger.PodRef, string)) {
 // observeClaim finds a pod bound where its claim is.
 func observeClaim(t *rapid.T, p *Pair, w *World) {
 	c := drawClaim(t, p, w)
-	o := w.PodObservation(t)
+	o := w.PodObservation(t, p.Ledger)
 	o.Node = c.Node
 	if rapid.Bool().Draw(t, "same request") {
 		o.Request = c.Request
 	}
 	if c.Pod.UID != "" {
 		o.Pod = c.Pod
+		o.Devices = w.observedDevices(t, o.Pod, p.Ledger)
 	}
 	p.ObservePod(o)
 }

@@ -1,0 +1,72 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+)
+
+// checkDevices recounts which devices of a node are free, one by one.
+func (l *Ledger) checkDevices(n *node) error {
+	if n.devices == nil {
+		return nil
+	}
+	for k := range n.devices.pool.Len() {
+		d := n.devices.pool.Device(k)
+		is := func(g GivenDevices) bool {
+			return (g.Resource == d.Resource || g.Resource == "") && slices.Contains(g.IDs, d.ID)
+		}
+		free := !d.Unschedulable
+		for c := n.claims; c != nil; c = c.next {
+			free = free && !slices.ContainsFunc(c.given(), is)
+		}
+		for _, h := range n.holds {
+			free = free && !slices.ContainsFunc(h.given, is)
+		}
+		if kept := n.devices.free.Has(k); kept != free {
+			return fmt.Errorf("device %s is free: %v, kept as %v", d.Name, free, kept)
+		}
+	}
+	return nil
+}
+
+// checkDeviceOwners recounts who has which claims of devices.
+func (l *Ledger) checkDeviceOwners() error {
+	owned := 0
+	check := func(given []GivenDevices, by deviceOwner) error {
+		for _, g := range given {
+			if g.Claim.Name == "" {
+				continue
+			}
+			owned++
+			by.uid = g.Claim.UID
+			if !slices.Contains(l.deviceOwners[g.Claim.key()], by) {
+				return fmt.Errorf("claim of devices %s is had by who is not known to have it", g.Claim)
+			}
+		}
+		return nil
+	}
+	for _, n := range l.nodes {
+		if n == nil {
+			continue
+		}
+		for c := n.claims; c != nil; c = c.next {
+			if err := check(c.given(), deviceOwner{claim: c}); err != nil {
+				return err
+			}
+		}
+		for _, h := range n.holds {
+			if err := check(h.given, deviceOwner{hold: h}); err != nil {
+				return err
+			}
+		}
+	}
+	for key, owners := range l.deviceOwners {
+		if owned -= len(owners); len(owners) == 0 {
+			return fmt.Errorf("claim of devices %s/%s is kept though nobody has it", key.namespace, key.name)
+		}
+	}
+	if owned != 0 {
+		return fmt.Errorf("%d more claims of devices are had than are known to be", owned)
+	}
+	return nil
+}
