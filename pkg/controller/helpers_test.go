@@ -108,6 +108,14 @@ func advance(d time.Duration) {
 }
 
 func newWorld(t *testing.T, nodes ...string) *world {
+	w := makeWorld(t, nodes...)
+	w.wakeups.Start()
+	t.Cleanup(w.wakeups.Stop)
+	return w
+}
+
+// makeWorld starts nothing.
+func makeWorld(t *testing.T, nodes ...string) *world {
 	w := &world{t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), patcher: &fakePatcher{}, pods: &fakePods{}, ready: make(chan struct{})}
 	for _, n := range nodes {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
@@ -125,8 +133,6 @@ func newWorld(t *testing.T, nodes ...string) *world {
 			}
 		},
 	})
-	w.wakeups.Start()
-	t.Cleanup(w.wakeups.Stop)
 	return w
 }
 

@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// fakeClaims are the claims of devices there are, each for one GPU.
+type fakeClaims struct{ made map[string]bool }
+
+func (f *fakeClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+	if pod.Devices == nil {
+		return nil
+	}
+	r := &ledger.DeviceRequest{}
+	for _, name := range pod.Devices.Claims {
+		if !f.made[name] {
+			return &ledger.DeviceRequest{Err: "there is no claim " + name}
+		}
+		request, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
+		if err != nil {
+			panic(err)
+		}
+		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: "default", Name: name, UID: types.UID("uid-" + name)})
+		r.Requests = append(r.Requests, request)
+	}
+	return r
+}
+
+// deviceWorld has nodes a and b with a GPU each, and claims c and d.
+func deviceWorld(t *testing.T) (*world, *fakeClaims) {
+	claims := &fakeClaims{map[string]bool{"c": true, "d": true}}
+	w := makeWorld(t, "a", "b")
+	w.wakeups.Devices = claims
+	for _, node := range []string{"a", "b"} {
+		w.ledger.ObserveDevices(node, []devices.Device{{Name: node, Resource: "nvidia.com/gpu", ID: "GPU-" + node}})
+	}
+	w.wakeups.Start()
+	t.Cleanup(w.wakeups.Stop)
+	advance(time.Minute)
+	return w, claims
+}
+
+func (w *world) claimant(name, claim string) *podinfo.Info {
+	pod := w.pod(name, "1", 0)
+	pod.Devices = &podinfo.DeviceMarks{Claims: []string{claim}}
+	return pod
+}
+
+// reserveDevices reserves room and the claim's device for a pod.
+func (w *world) reserveDevices(p *podinfo.Info, node string, ttl time.Duration) {
+	placement := p.Placement(node)
+	placement.Devices = w.wakeups.Devices.Devices(p)
+	now := time.Now()
+	result := w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement}, Deadline: now.Add(ttl)}, now)
+	require.Equal(w.t, 1, result.Granted, "%+v", result.Rejections)
+}
+
+// The claim was the only thing in the way: its pods may run on any node.
+func TestClaimGivenBackWakesItsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := deviceWorld(t)
+		w.reserveDevices(w.claimant("first", "c"), "a", time.Minute)
+		w.refuse(w.claimant("second", "c"), "b")
+		w.refuse(w.claimant("other", "d"), "a")
+		advance(30 * time.Second)
+		assert.Empty(t, w.patcher.names())
+		w.ledger.Expire(time.Now().Add(time.Minute))
+		advance(10 * time.Millisecond)
+		assert.ElementsMatch(t, []string{"second", "other"}, w.patcher.names())
+	})
+}
+
+// A bound pod that goes is heard of by schedulers, too. One that heard of it first and was refused is woken.
+func TestClaimOfAPodThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, claims := deviceWorld(t)
+		first := w.claimant("first", "c")
+		w.ledger.ObservePod(ledger.PodObservation{Pod: first.Ref, Node: "a", Request: first.Request, Devices: claims.Devices(first)})
+		advance(time.Minute)
+		w.refuse(w.claimant("second", "c"), "a", "b")
+		w.ledger.RemovePod(first.Ref, 0)
+		advance(announcedDelay + 10*time.Millisecond)
+		assert.Equal(t, []string{"second"}, w.patcher.names())
+	})
+}
+
+func TestNewDeviceWakesPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := deviceWorld(t)
+		w.ledger.ObserveDevices("b", nil)
+		w.reserveDevices(w.claimant("first", "c"), "a", time.Hour)
+		w.refuse(w.claimant("second", "d"), "a", "b")
+		advance(time.Minute)
+		assert.Empty(t, w.patcher.names())
+		w.ledger.ObserveDevices("b", []devices.Device{{Name: "new", Resource: "nvidia.com/gpu", ID: "GPU-new"}})
+		advance(10 * time.Millisecond)
+		assert.Equal(t, []string{"second"}, w.patcher.names())
+	})
+}
+
+// The ledger does not hear of a claim's object. A refusal may come after the object that it did not know.
+func TestNewClaimWakesItsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, claims := deviceWorld(t)
+		w.refuse(w.claimant("before", "new"), "a", "b")
+		advance(time.Minute)
+		w.wakeups.DeviceClaimChanged("default", "new")
+		advance(time.Minute)
+		assert.Empty(t, w.patcher.names(), "it came and cannot be used")
+		claims.made["new"] = true
+		w.wakeups.DeviceClaimChanged("elsewhere", "new")
+		w.wakeups.DeviceClaimChanged("default", "new")
+		w.refuse(w.claimant("after", "new"), "a", "b")
+		advance(10 * time.Millisecond)
+		assert.ElementsMatch(t, []string{"before", "after"}, w.patcher.names())
+		advance(time.Minute)
+		w.refuse(w.claimant("late", "new"), "a", "b")
+		advance(time.Minute)
+		assert.Len(t, w.patcher.names(), 2, "what is refused long after had other reasons")
+	})
+}
