@@ -37,6 +37,12 @@ type Reservations interface {
 	Origin(namespace, name string) podinfo.Origin
 }
 
+// Devices says what the claims of devices that pods name ask for.
+type Devices interface {
+	// Devices returns nil for a pod that names no claims.
+	Devices(pod *podinfo.Info) *ledger.DeviceRequest
+}
+
 // Preemptors remembers the pods that may end preemptible holds, because the last
 // filter call found no room for them otherwise.
 type Preemptors interface {
@@ -59,6 +65,8 @@ type Options struct {
 	Metrics Metrics        // required
 	// Reservations is nil where no pod uses holds but those kept for it alone.
 	Reservations Reservations
+	// Devices is nil where no pod may have devices: those with claims are refused.
+	Devices Devices
 	// Preemptors is nil where no pod may end preemptible holds.
 	Preemptors Preemptors
 	// Grace is how long an allowed binding has to show up before it is withdrawn;
@@ -99,6 +107,9 @@ func (o *Options) setDefaults() error {
 	if o.Reservations == nil {
 		o.Reservations = noReservations{}
 	}
+	if o.Devices == nil {
+		o.Devices = noDevices{}
+	}
 	if o.Preemptors == nil {
 		o.Preemptors = noPreemptors{}
 	}
@@ -114,6 +125,12 @@ type noReservations struct{}
 
 func (noReservations) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }
 func (noReservations) Origin(string, string) podinfo.Origin      { return podinfo.Origin{} }
+
+type noDevices struct{}
+
+func (noDevices) Devices(*podinfo.Info) *ledger.DeviceRequest {
+	return &ledger.DeviceRequest{Err: "this server does not know of devices"}
+}
 
 type noPreemptors struct{}
 

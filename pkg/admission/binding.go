@@ -39,14 +39,14 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 	if v.dryRun {
 		v.refusal = a.tryOut(&asked.placement)
 	} else {
-		asked.hold, v.refusal = a.claim(ctx, &asked)
+		asked.grant, v.refusal = a.claim(ctx, &asked)
 	}
 	switch {
 	case v.refusal != nil:
 	case asked.inFlight:
 		v.skipped = true
 	default:
-		v.patch = bindingPatch(&binding, &found, found.pod.Matching(asked.hold, a.o.Reservations.Origin))
+		v.patch = bindingPatch(&binding, &found, a.told(found.pod, &asked, v.dryRun))
 	}
 	return v, nil
 }
@@ -164,8 +164,21 @@ func (a *Admission) get(ctx context.Context, ref ledger.PodRef) (*v1.Pod, error)
 func (a *Admission) placement(pod *podinfo.Info, node string) ledger.Placement {
 	placement := pod.Placement(node)
 	placement.Holds = a.o.Reservations.Candidates(pod)
+	if pod.Devices != nil {
+		placement.Devices = a.o.Devices.Devices(pod)
+	}
 	placement.Preempt = pod.Ref.UID != "" && a.o.Preemptors.Allowed(pod.Ref.UID)
 	return placement
+}
+
+// told is what a pod is told, by its annotations, of what it was granted. A trial grants
+// nothing.
+func (a *Admission) told(pod *podinfo.Info, asked *ask, dryRun bool) map[string]string {
+	annotations := pod.Matching(asked.grant.Hold, a.o.Reservations.Origin)
+	if dryRun {
+		return annotations
+	}
+	return pod.Given(annotations, asked.grant.Devices)
 }
 
 // bindingPatch adds the preconditions under which a Binding may be carried out,

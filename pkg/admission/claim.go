@@ -21,8 +21,8 @@ type ask struct {
 	create    bool // the pod is being created
 
 	// The answer, where it was granted:
-	hold     ledger.HoldRef // the pod uses it
-	inFlight bool           // it is a bind of the server's own, which looks after it itself
+	grant    ledger.Grant // what the pod has
+	inFlight bool         // it is a bind of the server's own, which looks after it itself
 }
 
 type key struct {
@@ -39,6 +39,7 @@ type pending struct {
 	node      string
 	scheduler string
 	request   *resources.Request
+	devices   *ledger.DeviceRequest
 	create    bool
 
 	allowed    time.Time // the last time
@@ -54,31 +55,32 @@ type pending struct {
 const earlyAge = 500 * time.Millisecond
 
 // claim has the ledger decide, and remembers what it granted.
-func (a *Admission) claim(ctx context.Context, k *ask) (ledger.HoldRef, *refusal) {
-	hold, refusal := a.tryClaim(k)
+func (a *Admission) claim(ctx context.Context, k *ask) (ledger.Grant, *refusal) {
+	grant, refusal := a.tryClaim(k)
 	elsewhere := refusal != nil && refusal.rejection != nil && refusal.rejection.Reason == ledger.ClaimedElsewhere
 	if elsewhere && !k.create && a.settleEarly(ctx, k.placement.Pod) {
 		return a.tryClaim(k)
 	}
-	return hold, refusal
+	return grant, refusal
 }
 
-func (a *Admission) tryClaim(k *ask) (ledger.HoldRef, *refusal) {
+func (a *Admission) tryClaim(k *ask) (ledger.Grant, *refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ref, node := k.placement.Pod, k.placement.Node
 	before := a.pending[keyOf(ref)]
 	if before == nil && len(a.pending) >= a.o.MaxPending {
-		return ledger.HoldRef{}, refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		return ledger.Grant{}, refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 			"too many bindings are waiting to be carried out; try again")
 	}
 	if k.create {
 		if claim, ok := a.o.Ledger.Claim(ref); ok && claim.Pod.UID != "" {
-			return ledger.HoldRef{}, conflict(fmt.Sprintf("an earlier pod %s has not been seen to be gone yet; try again", ref))
+			return ledger.Grant{}, conflict(fmt.Sprintf("an earlier pod %s has not been seen to be gone yet; try again", ref))
 		}
 	}
-	if before != nil && before.node == node && !covers(before.request, k.placement.Request) {
-		// What is under way was allowed for less: it was fenced off when the pod
+	if before != nil && before.node == node &&
+		!(covers(before.request, k.placement.Request) && before.devices.Same(k.placement.Devices)) {
+		// What is under way was allowed for less, or for other devices: it was fenced off when the pod
 		// changed, or is this very pod, which another webhook has changed.
 		a.o.Ledger.BindFailed(ref, node)
 	}
@@ -87,19 +89,19 @@ func (a *Admission) tryClaim(k *ask) (ledger.HoldRef, *refusal) {
 	case rejection != nil:
 		r := conflict(rejection.Message())
 		r.rejection = rejection
-		return ledger.HoldRef{}, r
+		return ledger.Grant{}, r
 	case grant.Before == ledger.Bound:
-		return ledger.HoldRef{}, alreadyBound(ref, node)
+		return ledger.Grant{}, alreadyBound(ref, node)
 	case grant.Before == ledger.Binding && before == nil && k.own:
 		k.inFlight = true
-		return ledger.HoldRef{}, nil
+		return ledger.Grant{}, nil
 	case grant.Before == ledger.Binding && before == nil:
-		return ledger.HoldRef{}, conflict(fmt.Sprintf(
+		return ledger.Grant{}, conflict(fmt.Sprintf(
 			"pod %s is being bound to node %q by somebody else; wait for that bind to end", ref, node))
 	}
 	a.o.Preemptors.Withdraw(ref.UID)
 	a.remember(k, before)
-	return grant.Hold, nil
+	return grant, nil
 }
 
 // remember makes a binding pending, or pending once more. a.mu is held.
@@ -115,6 +117,7 @@ func (a *Admission) remember(k *ask, before *pending) {
 	if !covers(p.request, k.placement.Request) {
 		p.request = k.placement.Request
 	}
+	p.devices = k.placement.Devices
 	grace := a.o.Grace
 	if p.create {
 		grace = a.o.CreateGrace

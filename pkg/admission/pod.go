@@ -64,9 +64,9 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 	if v.dryRun {
 		v.refusal = a.tryOut(&asked.placement)
 	} else {
-		asked.hold, v.refusal = a.claim(ctx, &asked)
+		asked.grant, v.refusal = a.claim(ctx, &asked)
 	}
-	v.patch.annotate(pod.Annotations, info.Matching(asked.hold, a.o.Reservations.Origin))
+	v.patch.annotate(pod.Annotations, a.told(info, &asked, v.dryRun))
 	return v, nil
 }
 

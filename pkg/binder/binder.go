@@ -28,6 +28,12 @@ type Reservations interface {
 	Origin(namespace, name string) podinfo.Origin
 }
 
+// Devices says what the claims of devices that pods name ask for.
+type Devices interface {
+	// Devices returns nil for a pod that names no claims.
+	Devices(pod *podinfo.Info) *ledger.DeviceRequest
+}
+
 // Options configures a Binder.
 type Options struct {
 	Ledger *ledger.Ledger // required
@@ -37,6 +43,8 @@ type Options struct {
 	Recent *Recent
 	// Reservations is nil where no pod uses holds but those kept for it alone.
 	Reservations Reservations
+	// Devices is nil where no pod may have devices: those with claims are refused.
+	Devices Devices
 	// Preemptors are the pods that may end preemptible holds; nil means none.
 	Preemptors *Preemptors
 	// Timeout is after how long callers get an answer whatever happens; 0 means
@@ -89,6 +97,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.Reservations == nil {
 		o.Reservations = noReservations{}
+	}
+	if o.Devices == nil {
+		o.Devices = noDevices{}
 	}
 	if o.Preemptors == nil {
 		o.Preemptors = NewPreemptors(1)

@@ -34,6 +34,9 @@ func (b *Binder) bind(f *flight) error {
 	}
 	placement := info.Placement(f.node)
 	placement.Holds = b.o.Reservations.Candidates(info)
+	if info.Devices != nil {
+		placement.Devices = b.o.Devices.Devices(info)
+	}
 	placement.Preempt = b.o.Preemptors.Allowed(f.pod.UID)
 	grant, rejection := b.o.Ledger.StartBind(&placement, b.o.Now())
 	switch {
@@ -48,7 +51,7 @@ func (b *Binder) bind(f *flight) error {
 		return f.fail(InFlight, nil)
 	default:
 		b.o.Preemptors.Withdraw(f.pod.UID)
-		f.annotations = info.Matching(grant.Hold, b.o.Reservations.Origin)
+		f.annotations = info.Given(info.Matching(grant.Hold, b.o.Reservations.Origin), grant.Devices)
 		return b.send(f)
 	}
 }
@@ -85,7 +88,11 @@ func (b *Binder) find(f *flight) (*podinfo.Info, error) {
 		return nil, f.fail(Failed, err)
 	}
 	if info.Bound() {
-		b.o.Ledger.ObservePod(info.Observation()) // the informer is behind: its room must not be granted until it comes
+		observation := info.Observation()
+		if info.Devices != nil {
+			observation.Devices = b.o.Devices.Devices(info)
+		}
+		b.o.Ledger.ObservePod(observation) // the informer is behind: its room must not be granted until it comes
 	}
 	return info, nil
 }

@@ -14,6 +14,12 @@ type noReservations struct{}
 func (noReservations) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }
 func (noReservations) Origin(string, string) podinfo.Origin      { return podinfo.Origin{} }
 
+type noDevices struct{}
+
+func (noDevices) Devices(*podinfo.Info) *ledger.DeviceRequest {
+	return &ledger.DeviceRequest{Err: "this server does not know of devices"}
+}
+
 // Preemptors remembers the pods that fit a node only if preemptible holds ended,
 // as far as filter calls could tell. The binds of those that were allowed to, and
 // no others, may end such holds.

@@ -58,6 +58,12 @@ type Reservations interface {
 	Candidates(pod *podinfo.Info) []ledger.HoldRef
 }
 
+// Devices says what the claims of devices that pods name ask for.
+type Devices interface {
+	// Devices returns nil for a pod that names no claims.
+	Devices(pod *podinfo.Info) *ledger.DeviceRequest
+}
+
 // Steering brings pods to the nodes that hold room for them.
 type Steering interface {
 	// Direct plans a pod for one of the holds it could be bound with now. It
@@ -121,6 +127,8 @@ type Options struct {
 	Reservations Reservations
 	Steering     Steering
 	Preemptors   Preemptors
+	// Devices is nil where pods have no claims of devices.
+	Devices Devices
 	// OnRefused is told of pods that were refused all nodes offered, after the
 	// answer; nil means nobody is.
 	OnRefused func(pod *podinfo.Info, offered []string)
@@ -164,6 +172,9 @@ func New(o Options) *Extender {
 	}
 	if o.OnRefused == nil {
 		o.OnRefused = func(*podinfo.Info, []string) {}
+	}
+	if o.Devices == nil {
+		o.Devices = noDevices{}
 	}
 	if o.Reservations == nil || o.Steering == nil || o.Preemptors == nil {
 		o.Reservations, o.Steering, o.Preemptors = unreserved{}, unreserved{}, unreserved{}

@@ -14,6 +14,9 @@ import (
 func (e *Extender) placement(pod *podinfo.Info) ledger.Placement {
 	placement := pod.Placement("")
 	placement.Holds = e.o.Reservations.Candidates(pod)
+	if pod.Devices != nil {
+		placement.Devices = e.o.Devices.Devices(pod)
+	}
 	return placement
 }
 
@@ -46,7 +49,8 @@ const looksBeforePreempting = 3
 // then. comesBack is decide's.
 func (e *Extender) offerPreemptible(pod *podinfo.Info, placement *ledger.Placement, names []string, s *scratch) (comesBack bool) {
 	short := func(v ledger.Verdict) bool {
-		return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict
+		return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict ||
+			v.Reason == ledger.InsufficientDevices
 	}
 	uid := pod.Ref.UID
 	if _, claimed := e.o.Ledger.Claim(pod.Ref); claimed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
@@ -121,3 +125,10 @@ func (unreserved) Plan(*podinfo.Info, []ledger.UsableHold, []string) (string, bo
 func (unreserved) Looked(types.UID) int { return 0 }
 func (unreserved) Allow(types.UID)      {}
 func (unreserved) Withdraw(types.UID)   {}
+
+// noDevices stands for the claims of a cluster that has none.
+type noDevices struct{}
+
+func (noDevices) Devices(*podinfo.Info) *ledger.DeviceRequest {
+	return &ledger.DeviceRequest{Err: "this server does not know of devices"}
+}

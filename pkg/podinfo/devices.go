@@ -1,6 +1,8 @@
 package podinfo
 
 import (
+	"strings"
+
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 )
@@ -32,4 +34,19 @@ func ReadDeviceMarks(annotations map[string]string) *DeviceMarks {
 		return nil
 	}
 	return &DeviceMarks{Claims: names, Given: annotations[v1alpha1.ExtendedResourcesAnnotation]}
+}
+
+// Given adds to the annotations that are written with the pod's binding the devices it
+// was given. A pod that was created with that annotation, as a copy of another one,
+// gets its own in place of it. annotations may be nil, and is not changed where the pod
+// claims no devices.
+func (i *Info) Given(annotations map[string]string, ids []string) map[string]string {
+	if i.Devices == nil {
+		return annotations
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.ExtendedResourcesAnnotation] = strings.Join(ids, ",")
+	return annotations
 }
