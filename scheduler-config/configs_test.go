@@ -23,10 +23,18 @@ func TestConfigurations(t *testing.T) {
 	cases := map[string]struct {
 		schedulerNames []string
 		lease          string
+		managed        []schedulerv1.ExtenderManagedResource
 	}{
 		"default-scheduler.yaml": {schedulerNames: []string{"default-scheduler"}},
 		"second-scheduler.yaml":  {schedulerNames: []string{"second-scheduler"}, lease: "second-scheduler"},
 		"two-profiles.yaml":      {schedulerNames: []string{"default-scheduler", "packing-scheduler"}},
+		"extended-resource-scheduler.yaml": {
+			schedulerNames: []string{"extended-resource-scheduler"}, lease: "extended-resource-scheduler",
+		},
+		"managed-resources.yaml": {
+			schedulerNames: []string{"default-scheduler"},
+			managed:        []schedulerv1.ExtenderManagedResource{{Name: "globalreserve.io/devices", IgnoredByScheduler: true}},
+		},
 	}
 	files, err := filepath.Glob("*.yaml")
 	require.NoError(t, err)
@@ -51,6 +59,7 @@ func TestConfigurations(t *testing.T) {
 
 			require.Len(t, config.Extenders, 1)
 			checkExtender(t, config.Extenders[0])
+			assert.Equal(t, want.managed, config.Extenders[0].ManagedResources, "every other pod has to pass the ledger")
 		})
 	}
 }
@@ -84,7 +93,6 @@ func checkExtender(t *testing.T, extender schedulerv1.Extender) {
 	assert.Positive(t, extender.Weight, "kube-scheduler refuses a prioritize verb without a weight")
 	assert.False(t, extender.Ignorable, "a refused bind must not fall through to the default binder")
 	assert.True(t, extender.NodeCacheCapable)
-	assert.Empty(t, extender.ManagedResources, "every pod has to pass the ledger")
 	assert.Greater(t, extender.HTTPTimeout.Duration, 5*time.Second, "a bind needs more than the default")
 	if extender.EnableHTTPS {
 		require.NotNil(t, extender.TLSConfig)
