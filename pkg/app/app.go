@@ -133,7 +133,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	var err error
 	a.binder, err = binder.New(binder.Options{
 		Ledger: a.ledger, Client: binder.NewClient(client), Pods: a.cache, Recent: a.recent,
-		Timeout: a.options.BindTimeout, Log: a.log, Reservations: a.matcher, Preemptors: a.preemptors,
+		Timeout: a.options.BindTimeout, Log: a.log, Reservations: a.matcher, Preemptors: a.preemptors, Devices: a.devices,
 		OnOutcome: func(o binder.Outcome) { a.metrics.ObserveBindOutcome(string(o)) },
 	})
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	extender.New(extender.Options{
 		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: a.recent, Metrics: a.metrics,
 		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
-		Reservations: a.matcher, Steering: a.steering, Preemptors: a.preemptors,
+		Reservations: a.matcher, Steering: a.steering, Preemptors: a.preemptors, Devices: a.devices,
 		OnRefused: a.newOnRefused(),
 	}).Register(router)
 	a.api = restapi.New(restapi.Options{
