@@ -150,13 +150,16 @@ func assertMap(t *testing.T, want, got extenderv1.FailedNodesMap) {
 // TestReasonsAreComplete: every verdict filter can meet has a text of its own.
 func TestReasonsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
-	for reason := ledger.NodeUnknown; reason <= ledger.PodGone; reason++ {
+	for reason := ledger.NodeUnknown; reason <= ledger.DeviceClaimUnusable; reason++ {
+		if reason > ledger.PodGone && reason < ledger.InsufficientDevices {
+			continue // of other ways in
+		}
 		text := refusals[reason].text
 		assert.NotEmpty(t, text, reason)
 		assert.False(t, seen[text], "%s has the text of another", reason)
 		seen[text] = true
 	}
-	assert.Len(t, refusals, int(ledger.BindInFlight)+1)
+	assert.Len(t, refusals, int(ledger.DeviceClaimUnusable)+1)
 }
 
 // TestPodIsNotDecodedTwice: what the informer, or an earlier request, has

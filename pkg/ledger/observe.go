@@ -170,7 +170,7 @@ func (l *Ledger) observeInPlace(c *claim, o *PodObservation) Observed {
 		c.request, c.devices = o.Request, a
 		l.place(c, i)
 	} else {
-		c.request = o.Request // equal; keeps one copy in memory instead of two
+		c.request, c.devices = o.Request, a // equal; keeps one copy in memory instead of two
 	}
 	switch {
 	case c.state != Bound:

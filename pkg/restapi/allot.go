@@ -56,6 +56,7 @@ func (t *allotment) hold(i int) ledger.Hold {
 	return ledger.Hold{
 		Ref:  ledger.HoldRef{Namespace: t.key.Namespace, Name: t.key.Name, Slot: p.Pod.Name},
 		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Priority: p.Priority, Pod: p.Pod,
+		Devices: p.Devices,
 	}
 }
 
@@ -94,7 +95,7 @@ func (a *API) slotOf(t *allotment, i int, claim *ledger.ClaimView) {
 	switch {
 	case !ok || hold.Ref != claim.Hold:
 		t.refuse(i, &ledger.Rejection{Reason: ledger.PodClaimed, ClaimedOn: claim.Node})
-	case !hold.Request.Equal(p.Request):
+	case !hold.Request.Equal(p.Request) || !hold.Devices.Same(p.Devices):
 		t.refuse(i, &ledger.Rejection{
 			Reason: ledger.HoldExists, ClaimedOn: claim.Node, Holders: []ledger.Holder{{Hold: hold.Ref, State: ledger.Reserved}},
 		})

@@ -31,6 +31,13 @@ type Matcher interface {
 	Candidates(pod *podinfo.Info) []ledger.HoldRef
 }
 
+// Devices says what the claims of devices that pods name ask for. Safe for
+// concurrent use.
+type Devices interface {
+	// Devices returns nil for a pod that names no claims.
+	Devices(pod *podinfo.Info) *ledger.DeviceRequest
+}
+
 // Metrics is told what was decided. Safe for concurrent use.
 type Metrics interface {
 	httpjson.Observer
@@ -67,6 +74,8 @@ type Options struct {
 	// Matcher is asked about pending pods; nil: no pod may use any reservation
 	// but those kept for it alone.
 	Matcher Matcher
+	// Devices is nil where no pod may have devices: those with claims are refused.
+	Devices Devices
 	// Store keeps durable reservations; nil keeps all in memory.
 	Store Store
 	// Durable reports whether Store can be used: the cluster knows the kind
@@ -95,6 +104,7 @@ type API struct {
 	limits  Limits
 	store   Store
 	matcher Matcher
+	devices Devices
 	durable func() bool
 	ready   func() string
 
@@ -120,7 +130,7 @@ func New(o Options) *API {
 	}
 	limits := o.Limits.withDefaults()
 	return &API{
-		store: o.Store, matcher: o.Matcher, durable: o.Durable, ready: o.Ready, writes: newWrites(limits.StoreTimeout),
+		store: o.Store, matcher: o.Matcher, devices: o.Devices, durable: o.Durable, ready: o.Ready, writes: newWrites(limits.StoreTimeout),
 		ledger: o.Ledger, pods: o.Pods, metrics: o.Metrics, log: o.Log, ttl: o.TTL, clock: o.Clock,
 		done: o.Done, limits: limits,
 		instance: rand.Text()[:10],

@@ -103,12 +103,12 @@ func (s *survey) take(n *surveyed, request *resources.Request) {
 
 // bestFit returns the node with room for the pod on which least is left over, as
 // a share of what the node offers; nil where there is no room anywhere.
-func (s *survey) bestFit(request *resources.Request) *surveyed {
+func (s *survey) bestFit(p *ledger.Placement) *surveyed {
 	var best *surveyed
 	least := math.Inf(1)
 	for i := range s.nodes {
 		n := &s.nodes[i]
-		if over := n.leftOver(request); over < least && s.fits(n, request) {
+		if over := n.leftOver(p.Request); over < least && s.fits(n, p.Request) && s.hasDevices(n, p) {
 			best, least = n, over
 		}
 	}
@@ -137,6 +137,18 @@ func (s *survey) fits(n *surveyed, request *resources.Request) bool {
 	return !s.portTaken(n, request)
 }
 
+// hasDevices asks the ledger whether a node has devices for the pod's claims. Devices
+// for pods tried before are not left out: the ledger decides in the end.
+func (s *survey) hasDevices(n *surveyed, p *ledger.Placement) bool {
+	if p.Devices == nil {
+		return true
+	}
+	devicesOnly := ledger.Placement{
+		Pod: p.Pod, Node: n.name, Request: &resources.Request{ToleratesUnschedulable: true}, Devices: p.Devices,
+	}
+	return s.ledger.FitWithout(&devicesOnly, s.without).Reason == ledger.Fits
+}
+
 // portTaken asks the survey for the pods tried before, and the ledger for those
 // that are there.
 func (s *survey) portTaken(n *surveyed, request *resources.Request) bool {
@@ -154,9 +166,10 @@ func (s *survey) portTaken(n *surveyed, request *resources.Request) bool {
 }
 
 // closest returns the node on which the pod lacks least: the fewest resources,
-// then the smallest share of what it asks for. Cordoned nodes come last. It
+// then the smallest share of what it asks for. Nodes without devices for it come after those with, cordoned ones last. It
 // returns nil where there are no nodes at all.
-func (s *survey) closest(request *resources.Request) *surveyed {
+func (s *survey) closest(p *ledger.Placement) *surveyed {
+	request := p.Request
 	var best *surveyed
 	least := math.Inf(1)
 	for i := range s.nodes {
@@ -167,6 +180,9 @@ func (s *survey) closest(request *resources.Request) *surveyed {
 		}
 		if n.cordoned && !request.ToleratesUnschedulable {
 			lack += 1e6
+		}
+		if !s.hasDevices(n, p) {
+			lack += 1e3
 		}
 		if lack < least {
 			best, least = n, lack

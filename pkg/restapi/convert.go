@@ -20,7 +20,8 @@ func newRejection(r *ledger.Rejection, message string) reserver.Rejection {
 	return reserver.Rejection{
 		Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
 		Reason: reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
-		ClaimedOn: r.ClaimedOn, Holders: newHolders(r.Holders), Message: message,
+		DeviceClaim: deviceClaimName(r.DeviceClaim),
+		ClaimedOn:   r.ClaimedOn, Holders: newHolders(r.Holders), Message: message,
 	}
 }
 
@@ -41,6 +42,7 @@ func newNode(view *ledger.NodeView) reserver.Node {
 		Name: view.Name, UID: string(view.UID), Exists: view.Exists, Unschedulable: view.Unschedulable,
 		Overcommitted: view.Overcommitted(), ClaimCount: view.Claims,
 		Resources: make(map[string]reserver.NodeAmount, len(view.Amounts)),
+		Devices:   newNodeDevices(view.Devices),
 	}
 	for _, a := range view.Amounts {
 		n.Resources[string(a.Resource)] = reserver.NodeAmount{
@@ -55,7 +57,7 @@ func newClaim(t *resources.Table, view *ledger.ClaimView) reserver.Claim {
 		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Node: view.Node,
 		State: view.State.String(), Scheduler: view.Scheduler, Priority: view.Priority,
 		Requests: requestAmounts(t, view.Request), HostPorts: hostPortNames(view.Request),
-		ExpiresAt: utc(view.Deadline), Reservation: holdName(view.Hold),
+		ExpiresAt: utc(view.Deadline), Reservation: holdName(view.Hold), Devices: newGiven(view.Given),
 	}
 }
 
@@ -79,6 +81,7 @@ func newSlot(t *resources.Table, view *ledger.HoldView) reserver.Slot {
 	s := reserver.Slot{
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
 		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Pod: view.Pod.Name, UID: string(view.Pod.UID),
+		Devices: newGiven(view.Given),
 	}
 	for _, c := range view.Consumers {
 		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.String()})

@@ -102,6 +102,7 @@ func (a *API) explainPod(info *podinfo.Info) *reserver.ExplainAnswer {
 		if a.matcher != nil {
 			placement.Holds = a.matcher.Candidates(info)
 		}
+		placement.Devices = a.devicesOf(info)
 		a.explainPending(answer, placement)
 	}
 	return answer
@@ -199,7 +200,7 @@ func addExample(examples []string, name string) []string {
 
 // closestNode says what the pod lacks on the node where it lacks least.
 func (a *API) closestNode(pod ledger.Placement) *reserver.ClosestNode {
-	n := newSurvey(a.ledger, nil).closest(pod.Request)
+	n := newSurvey(a.ledger, nil).closest(&pod)
 	if n == nil {
 		return nil
 	}

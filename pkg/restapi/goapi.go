@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -114,6 +115,7 @@ func newSlimPod(pod *v1.Pod) *slimPod {
 		Overhead: resourceList(maps.Clone(pod.Spec.Overhead)), Tolerations: pod.Spec.Tolerations,
 	}}
 	slim.Metadata.Name, slim.Metadata.Namespace, slim.Metadata.UID = pod.Name, pod.Namespace, pod.UID
+	slim.Metadata.Annotations.Claims = pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]
 	if pod.Spec.Resources != nil {
 		whole := newSlimResources(pod.Spec.Resources)
 		slim.Spec.Resources = &whole

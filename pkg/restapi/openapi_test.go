@@ -71,7 +71,7 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"ExplainAnswer": reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{}, "ClosestNode": reserver.ClosestNode{},
 		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
 		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
-		"RevisionAnswer": reserver.RevisionAnswer{},
+		"RevisionAnswer": reserver.RevisionAnswer{}, "Device": reserver.Device{}, "GivenDevices": reserver.GivenDevices{},
 		"MissingAmount":  reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchClaim": reserver.WatchClaim{},
 		"WatchNode": reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{}, "WatchBookmark": reserver.WatchBookmark{},
 	} {

@@ -10,8 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -22,8 +24,15 @@ type slimPod struct {
 		Name      string    `json:"name"`
 		Namespace string    `json:"namespace"`
 		UID       types.UID `json:"uid"`
+		// Annotations of devices are looked at; no others are kept.
+		Annotations deviceAnnotations `json:"annotations"`
 	} `json:"metadata"`
 	Spec slimPodSpec `json:"spec"`
+}
+
+// deviceAnnotations is the one annotation that says what a pod asks for.
+type deviceAnnotations struct {
+	Claims string `json:"globalreserve.io/extended-resource-claims"`
 }
 
 type slimPodSpec struct {
@@ -86,6 +95,7 @@ type podEntry struct {
 	priority int32
 	// request is nil where the pod came without containers, by name only.
 	request *resources.Request
+	devices *podinfo.DeviceMarks // nil for a pod without claims of devices
 }
 
 // podList decodes Pods one by one into podEntries, so that the memory a request
@@ -141,7 +151,13 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 	if pod.Spec.Priority != nil {
 		entry.priority = *pod.Spec.Priority
 	}
-	if l.identityOnly || len(pod.Spec.Containers) == 0 {
+	if l.identityOnly {
+		return entry, nil
+	}
+	if claims := pod.Metadata.Annotations.Claims; claims != "" {
+		entry.devices = podinfo.ReadDeviceMarks(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims})
+	}
+	if len(pod.Spec.Containers) == 0 {
 		return entry, nil
 	}
 	if err := checkPorts(&pod.Spec); err != nil {

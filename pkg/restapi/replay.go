@@ -189,6 +189,12 @@ func (f *fingerprinter) pod(pod *podEntry, node string) {
 	f.text(string(pod.ref.UID))
 	f.text(node)
 	f.number(int64(pod.priority))
+	if pod.devices != nil { // the fingerprints of others are older than devices
+		f.text(pod.devices.Err)
+		for _, claim := range pod.devices.Claims {
+			f.text(claim)
+		}
+	}
 	f.flag(pod.request != nil)
 	if pod.request == nil {
 		return

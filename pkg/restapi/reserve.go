@@ -124,6 +124,7 @@ func (a *API) resolve(g *group) ([]ledger.Placement, []refusal, error) {
 		}
 		info := a.known(pod.ref)
 		if info == nil {
+			p.Devices = a.devicesOf(&podinfo.Info{Ref: pod.ref, Devices: pod.devices})
 			if pod.request == nil {
 				return nil, nil, badRequest("Pods[%d]: %s has no spec.containers, and the API server is not known to have such a pod: "+
 					"send the whole pod", i, pod.ref)
@@ -131,6 +132,7 @@ func (a *API) resolve(g *group) ([]ledger.Placement, []refusal, error) {
 			continue
 		}
 		p.Pod, p.Request, p.Priority = info.Ref, info.Request.Relisted(a.ledger.Table()), info.Priority
+		p.Devices = a.devicesOf(info)
 		if info.Finished || info.Deleting {
 			refusals = append(refusals, newGone(i, p, info))
 		}

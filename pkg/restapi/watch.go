@@ -208,7 +208,7 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 	switch e.Type {
 	case ledger.HoldPlaced, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, e)
-	case ledger.NodeUpdated, ledger.NodeRemoved:
+	case ledger.NodeUpdated, ledger.NodeRemoved, ledger.DevicesUpdated:
 		event.Type = reserver.NodeEvent
 		event.Node = &reserver.WatchNode{
 			Revision: e.Revision, Type: string(e.Type),
@@ -217,10 +217,13 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 				Allocatable: requestAmounts(table, &resources.Request{Amounts: e.Allocatable}),
 			},
 		}
+		for i := range e.NodeDevices {
+			event.Node.Node.Devices = append(event.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
+		}
 	default:
 		view := ledger.ClaimView{
 			Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
-			Request: e.Request, Deadline: e.Deadline, Hold: e.Hold,
+			Request: e.Request, Deadline: e.Deadline, Hold: e.Hold, Given: e.Given,
 		}
 		event.Type = reserver.ClaimEvent
 		event.Claim = &reserver.WatchClaim{
@@ -238,7 +241,7 @@ func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
 			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Deadline: e.Deadline,
 		},
-		Rest: e.Request,
+		Rest: e.Request, Given: e.Given,
 	}
 	event := &reserver.WatchSlot{Revision: e.Revision, Type: string(e.Type)}
 	switch e.Type {

@@ -109,10 +109,10 @@ func (a *API) propose(placements []ledger.Placement, without []types.UID) {
 			p.Node = view.Node
 			continue
 		}
-		n := s.bestFit(p.Request)
+		n := s.bestFit(p)
 		if n != nil {
 			s.take(n, p.Request)
-		} else if n = s.closest(p.Request); n == nil {
+		} else if n = s.closest(p); n == nil {
 			continue // there is no node: the ledger refuses the empty name
 		}
 		p.Node = n.name
