@@ -238,9 +238,80 @@ type Slot struct {
 	// +kubebuilder:validation:MaxItems=64
 	HostPorts []HostPort `json:"hostPorts,omitempty"`
 
+	// Devices are devices of the node to keep: ExtendedResources, as claims ask for them. The pods
+	// that use the slot are given these first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Devices []SlotDevices `json:"devices,omitempty"`
+
 	// Pod names the only pod that may use the slot.
 	// +optional
 	Pod *PodReference `json:"pod,omitempty"`
+}
+
+// SlotDevices are devices that a slot keeps, in the words of an ExtendedResourceClaim's spec.
+type SlotDevices struct {
+	// ClaimName is the ExtendedResourceClaim, of the Reservation's namespace, that the devices are
+	// kept for. While they are kept no other pod can use that claim. Empty: for whichever claim the
+	// slot's pods have.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	ClaimName string `json:"claimName,omitempty"`
+
+	// ResourceName is the resource the devices are of: nvidia.com/gpu.
+	// +required
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	ResourceName string `json:"resourceName"`
+
+	// Count is how many devices are kept.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	Count int32 `json:"count,omitempty"`
+
+	// MatchProperties are properties with the very value a device must have.
+	// +optional
+	// +mapType=atomic
+	// +kubebuilder:validation:MaxProperties=32
+	MatchProperties map[string]string `json:"matchProperties,omitempty"`
+
+	// MatchExpressions are conditions on single properties. A slot with one that makes no sense
+	// can never be met, and its Reservation fails.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	MatchExpressions []SlotDeviceRequirement `json:"matchExpressions,omitempty"`
+
+	// ExtendedResourceNames are names of ExtendedResource objects that have to be among the devices.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	ExtendedResourceNames []string `json:"extendedResourceNames,omitempty"`
+}
+
+// SlotDeviceRequirement is a PropertyRequirement of a slot. The server checks it: there may be too
+// many slots for the API server to.
+type SlotDeviceRequirement struct {
+	// Key is the name of the property.
+	// +required
+	// +kubebuilder:validation:MaxLength=317
+	Key string `json:"key"`
+
+	// Operator says how the device's value is compared with values.
+	// +required
+	Operator PropertyOperator `json:"operator"`
+
+	// Values are what the device's value is compared with, as in a claim.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	Values []string `json:"values,omitempty"`
 }
 
 // HostPort is a port of the node, on one of its addresses or on all of them.
