@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"iter"
 
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
@@ -23,4 +25,27 @@ func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
 	a.recent.Add(pod)
 	_, err := a.binder.Bind(ctx, pod.Ref, node)
 	return err
+}
+
+// LeaveAlone says which schedulers wake their pods themselves: at its start the
+// server does not, as it does for pods that a server before it may have refused. It
+// must be called before Start.
+func (a *App) LeaveAlone(own func(scheduler string) bool) { a.wakesItself = own }
+
+// pendingPods is the cache to those who wake pods.
+type pendingPods struct {
+	*clusterstate.Cache
+	app *App
+}
+
+// PendingPods implements controller.Pods.
+func (p pendingPods) PendingPods() iter.Seq[*podinfo.Info] {
+	return func(yield func(*podinfo.Info) bool) {
+		for pod := range p.Cache.PendingPods() {
+			own := p.app.wakesItself != nil && p.app.wakesItself(pod.Scheduler)
+			if !own && !yield(pod) {
+				return
+			}
+		}
+	}
 }

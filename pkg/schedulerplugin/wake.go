@@ -70,15 +70,16 @@ func (w *waker) refused(pod *podinfo.Info, revision uint64) {
 // settled forgets a pod: it has room.
 func (w *waker) settled(pod types.UID) { w.wakeups.Settled(pod) }
 
-// await has a pod woken when decisions can be made again.
-func (w *waker) await(pod *podinfo.Info) {
+// await has a pod woken when decisions can be made again, or cannot for another reason
+// than kind.
+func (w *waker) await(pod *podinfo.Info, kind Unavailability) {
 	w.mu.Lock()
 	if len(w.awaiting) < maxAwaiting {
 		w.awaiting[pod.Ref.UID] = pod
 	}
 	w.mu.Unlock()
-	if w.backend.Ready() == nil {
-		w.ready() // it came back before the pod was added
+	if u := asUnavailable(w.backend.Ready()); u == nil || u.Kind != kind {
+		w.ready() // that was before the pod was added
 	}
 }
 
