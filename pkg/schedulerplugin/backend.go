@@ -37,7 +37,7 @@ type Backend interface {
 	Caught(ctx context.Context, revision uint64)
 }
 
-// RefusedError: the account has no room for the pod on the node.
+// RefusedError says that the account has no room for the pod on the node.
 type RefusedError struct {
 	Reason ledger.Reason
 	// Message tells all of it, for logs.
@@ -59,7 +59,7 @@ const (
 	Behind                         // the mirror is too far behind the server
 )
 
-// UnavailableError: no decision can be made now, and nothing was done.
+// UnavailableError says that no decision can be made now, and that nothing was done.
 type UnavailableError struct {
 	Kind  Unavailability
 	Cause error // nil where there is nothing more to say

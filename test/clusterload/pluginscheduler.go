@@ -89,7 +89,10 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 	if s.Process, err = cp.Process(o.Name); err != nil || s.URL == "" {
 		return s, err
 	}
-	return s, s.AwaitReady(ctx)
+	if err := s.AwaitReady(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // AwaitReady returns when the ledger in the scheduler can decide.
