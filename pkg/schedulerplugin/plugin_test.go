@@ -181,6 +181,28 @@ func TestReserveLosesARace(t *testing.T) {
 	assert.Equal(t, "ns/p", f.woken())
 }
 
+// A pod that Filter keeps offering what Reserve refuses does not keep the scheduler busy.
+func TestRacesLostInARow(t *testing.T) {
+	assert.Zero(t, pauseAfter(1))
+	assert.Equal(t, 100*time.Millisecond, pauseAfter(2))
+	assert.Equal(t, 400*time.Millisecond, pauseAfter(4))
+	assert.Equal(t, 10*time.Second, pauseAfter(1000))
+
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	f.known(pod)
+	f.backend.fail = &RefusedError{Reason: ledger.InsufficientResource}
+	began := time.Now()
+	for range 4 {
+		f.Reserve(t.Context(), f.begin(pod), pod, "a")
+		f.woken()
+	}
+	assert.GreaterOrEqual(t, time.Since(began), 700*time.Millisecond)
+	f.backend.fail = nil
+	require.True(t, f.Reserve(t.Context(), f.begin(pod), pod, "a").IsSuccess())
+	assert.Empty(t, f.waker.races)
+}
+
 // woken returns the next pod that is activated.
 func (f *fixture) woken() string {
 	f.t.Helper()
