@@ -11,7 +11,8 @@ format='{{range .Funcs}}{{$.Path}} {{.Name}} {{.Position}}{{println}}{{end}}'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$deadcode" -test -f "$format" ./... | grep . | sort -u >"$work/dead" || true
+"$deadcode" -test -f "$format" ./... >"$work/found"
+awk 'NF' "$work/found" | sort -u >"$work/dead"
 for module in "$@"; do
   [ -s "$work/dead" ] || break
   (
