@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"iter"
 
+	"github.com/globalreserve/globalreserve/pkg/binder"
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -22,6 +24,9 @@ func (a *App) Candidates(pod *podinfo.Info) []ledger.HoldRef { return a.matcher.
 // Bind binds a pod to a node as /bind does. What the caller knows of the pod counts
 // where the informers have not heard of it yet. An error is a *binder.Error.
 func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
+	if why := a.health.undecided(); why != "" {
+		return &binder.Error{Outcome: binder.Failed, Pod: pod.Ref, Node: node, Cause: errors.New(why)}
+	}
 	a.recent.Add(pod)
 	_, err := a.binder.Bind(ctx, pod.Ref, node)
 	return err
