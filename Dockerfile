@@ -30,6 +30,27 @@ RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \
       -X github.com/globalreserve/globalreserve/pkg/version.buildDate=${BUILD_DATE}" \
     -o /out/globalreserve ./cmd/globalreserve
 
+# kube-scheduler with the plugin, a module of its own:
+#   docker build --target scheduler -t globalreserve-scheduler:v0.1.0 .
+FROM build AS build-scheduler
+WORKDIR /src/cmd/globalreserve-scheduler
+RUN go mod download
+RUN kubernetes=$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \
+    -ldflags "-s -w \
+      -X github.com/globalreserve/globalreserve/pkg/version.gitVersion=${VERSION} \
+      -X github.com/globalreserve/globalreserve/pkg/version.gitCommit=${COMMIT} \
+      -X github.com/globalreserve/globalreserve/pkg/version.buildDate=${BUILD_DATE} \
+      -X k8s.io/component-base/version.gitVersion=${kubernetes} \
+      -X k8s.io/client-go/pkg/version.gitVersion=${kubernetes}" \
+    -o /out/globalreserve-scheduler .
+
+FROM scratch AS scheduler
+COPY --from=build-scheduler /out/globalreserve-scheduler /globalreserve-scheduler
+USER 65532:65532
+EXPOSE 10259 23456
+ENTRYPOINT ["/globalreserve-scheduler"]
+
 # Nothing but the binary: in a cluster the API server's CA comes with the service account.
 FROM scratch
 COPY --from=build /out/globalreserve /globalreserve

@@ -150,8 +150,7 @@ lint: $(GOLANGCI_LINT) $(DEADCODE) ## Check style, dependency directions and dea
 	    --config $(CURDIR)/.golangci.yml ./...) || failed=1; \
 	done; \
 	echo "lint: deadcode"; \
-	dead=$$($(DEADCODE) -test ./...); \
-	if [ -n "$$dead" ]; then echo "$$dead"; failed=1; fi; \
+	bash test/tools/deadcode.sh $(DEADCODE) $(patsubst %/go.mod,%,$(wildcard cmd/*/go.mod)) || failed=1; \
 	echo "lint: paths of one machine"; \
 	if git grep --untracked -nIE '(^|[^A-Za-z0-9_.~-])/(home|root|work|Users)/' -- . ':!Makefile'; then \
 	  echo "lint: the lines above name a place that exists on one machine only" >&2; failed=1; fi; \

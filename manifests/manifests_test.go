@@ -255,8 +255,8 @@ func TestStaticPodListensOnLoopback(t *testing.T) {
 	}
 }
 
-// checkServerPod checks what holds for the server wherever it runs.
-func checkServerPod(t *testing.T, pod corev1.PodSpec) {
+// checkSecurity checks that a pod has no more rights on its node than it needs.
+func checkSecurity(t *testing.T, pod corev1.PodSpec) {
 	t.Helper()
 	require.NotNil(t, pod.SecurityContext)
 	assert.True(t, *pod.SecurityContext.RunAsNonRoot)
@@ -271,6 +271,13 @@ func checkServerPod(t *testing.T, pod corev1.PodSpec) {
 	assert.Equal(t, []corev1.Capability{"ALL"}, container.SecurityContext.Capabilities.Drop)
 	assert.Empty(t, container.SecurityContext.Capabilities.Add)
 	assert.NotEmpty(t, container.Resources.Requests)
+}
+
+// checkServerPod checks what holds for the server wherever it runs.
+func checkServerPod(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	checkSecurity(t, pod)
+	container := pod.Containers[0]
 	assert.Equal(t, "/livez", container.LivenessProbe.HTTPGet.Path)
 	assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
 	assert.Contains(t, container.Args, "--port=23456")

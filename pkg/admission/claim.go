@@ -78,13 +78,11 @@ func (a *Admission) tryClaim(k *ask) (ledger.Grant, *refusal) {
 			return ledger.Grant{}, conflict(fmt.Sprintf("an earlier pod %s has not been seen to be gone yet; try again", ref))
 		}
 	}
-	if before != nil && before.node == node &&
-		!(covers(before.request, k.placement.Request) && before.devices.Same(k.placement.Devices)) {
-		// What is under way was allowed for less, or for other devices: it was fenced off when the pod
-		// changed, or is this very pod, which another webhook has changed.
-		a.o.Ledger.BindFailed(ref, node)
-	}
 	grant, rejection := a.o.Ledger.StartBind(&k.placement, time.Now())
+	if rejection == nil && grant.Before == ledger.Binding && before != nil &&
+		!(covers(before.request, k.placement.Request) && before.devices.Same(k.placement.Devices)) {
+		grant, rejection = a.grow(before, &k.placement)
+	}
 	switch {
 	case rejection != nil:
 		r := conflict(rejection.Message())
@@ -102,6 +100,28 @@ func (a *Admission) tryClaim(k *ask) (ledger.Grant, *refusal) {
 	a.o.Preemptors.Withdraw(ref.UID)
 	a.remember(k, before)
 	return grant, nil
+}
+
+// grow makes a claim that was allowed for less count for what is asked now: the pod
+// has changed (what it asks for, or the devices it claims), or another webhook has
+// changed it, or another pod of its name is created at the same time. What was
+// allowed may still be carried out, so its claim stays where there is no room for
+// more. a.mu is held.
+func (a *Admission) grow(before *pending, p *ledger.Placement) (ledger.Grant, *ledger.Rejection) {
+	now := time.Now()
+	a.o.Ledger.BindFailed(p.Pod, p.Node)
+	grant, rejection := a.o.Ledger.StartBind(p, now)
+	if rejection == nil {
+		return grant, nil
+	}
+	// Somebody took the room since StartBind found it, a moment ago.
+	less := *p
+	less.Request, less.Devices = before.request, before.devices
+	if _, lost := a.o.Ledger.StartBind(&less, now); lost != nil {
+		a.log(before).WithField("reason", lost.Reason.String()).Error(
+			"the room of an allowed binding was taken while its pod asked for more; its node is overcommitted if it is carried out")
+	}
+	return grant, rejection
 }
 
 // remember makes a binding pending, or pending once more. a.mu is held.

@@ -170,6 +170,23 @@ func TestPodIsReviewedAgain(t *testing.T) {
 	require.False(t, w.ask(review(t, "p", "pods", "", withNode("p", "5", "a"))).Allowed)
 }
 
+// A pod of the same name is created at the same time, for more than there is. Its refusal must not
+// give back the room of the first, which may still be created.
+func TestRefusedNamesakeLeavesTheRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		require.True(t, w.ask(review(t, "p", "pods", "", withNode("p", "3", "a"))).Allowed)
+		require.False(t, w.ask(review(t, "p", "pods", "", withNode("p", "5", "a"))).Allowed)
+		require.Equal(t, "Binding on a", w.byName("p"))
+		require.False(t, w.ask(review(t, "q", "pods", "", withNode("q", "2", "a"))).Allowed, "the first counts for 3 still")
+		require.True(t, w.ask(review(t, "r", "pods", "", withNode("r", "1", "a"))).Allowed, "and for no more")
+
+		created := pod("p", "3")
+		created.Spec.NodeName = "a"
+		w.add(created)
+		assert.Equal(t, "Bound on a", w.state("p"))
+	})
+}
+
 func TestPodWithANodeUsesAHold(t *testing.T) {
 	w := newWorld(t, nil)
 	w.add(pod("other", "3"))

@@ -48,6 +48,8 @@ type App struct {
 	recent   *binder.Recent
 	expirer  *controller.Expirer
 	wakeups  *controller.Wakeups
+	// wakesItself is LeaveAlone's.
+	wakesItself func(scheduler string) bool
 	// reservations starts and stops the cache, too: see there.
 	reservations *reservationObjects
 	devices      *deviceclaims.Controller

@@ -41,7 +41,7 @@ func (a *App) buildConsumption(clients Clients) error {
 
 func (a *App) buildWakeups(client kubernetes.Interface) {
 	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Pods: a.cache, Log: a.log,
+		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Pods: pendingPods{a.cache, a}, Log: a.log,
 		OnWakeup: a.metrics.ObserveWakeup, Reservations: a.matcher, Steer: a.steer,
 		Devices: a.devices,
 		Ready: func(ctx context.Context) error {

@@ -2,7 +2,11 @@ package app
 
 import (
 	"context"
+	"errors"
+	"iter"
 
+	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
@@ -20,7 +24,33 @@ func (a *App) Candidates(pod *podinfo.Info) []ledger.HoldRef { return a.matcher.
 // Bind binds a pod to a node as /bind does. What the caller knows of the pod counts
 // where the informers have not heard of it yet. An error is a *binder.Error.
 func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
+	if why := a.health.undecided(); why != "" {
+		return &binder.Error{Outcome: binder.Failed, Pod: pod.Ref, Node: node, Cause: errors.New(why)}
+	}
 	a.recent.Add(pod)
 	_, err := a.binder.Bind(ctx, pod.Ref, node)
 	return err
+}
+
+// LeaveAlone says which schedulers wake their pods themselves: at its start the
+// server does not, as it does for pods that a server before it may have refused. It
+// must be called before Start.
+func (a *App) LeaveAlone(own func(scheduler string) bool) { a.wakesItself = own }
+
+// pendingPods is the cache to those who wake pods.
+type pendingPods struct {
+	*clusterstate.Cache
+	app *App
+}
+
+// PendingPods implements controller.Pods.
+func (p pendingPods) PendingPods() iter.Seq[*podinfo.Info] {
+	return func(yield func(*podinfo.Info) bool) {
+		for pod := range p.Cache.PendingPods() {
+			own := p.app.wakesItself != nil && p.app.wakesItself(pod.Scheduler)
+			if !own && !yield(pod) {
+				return
+			}
+		}
+	}
 }

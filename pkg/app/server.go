@@ -78,8 +78,12 @@ func (s *httpServer) start() {
 	}()
 }
 
-// stop lets requests under way finish until ctx ends, then cuts them off.
+// stop lets requests under way finish until ctx ends, then cuts them off. The port is
+// closed, also where it has not been served on yet.
 func (s *httpServer) stop(ctx context.Context) error {
+	if s.listener != nil {
+		defer func() { _ = s.listener.Close() }() // an error means that the shutdown has closed it
+	}
 	if err := s.server.Shutdown(ctx); err != nil {
 		_ = s.server.Close()
 		return fmt.Errorf("requests were still under way when the server had to stop: %w", err)

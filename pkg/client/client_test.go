@@ -201,11 +201,22 @@ func TestAnswersThatAreNone(t *testing.T) {
 }
 
 func TestRetryAfter(t *testing.T) {
+	for name, first := range map[string]func(http.ResponseWriter){
+		"busy": func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"not ready": func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, `{"Error":"not read yet","FailedPods":[]}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testRetryAfter(t, first) })
+	}
+}
+
+func testRetryAfter(t *testing.T, first func(http.ResponseWriter)) {
 	var tries atomic.Int64
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		if tries.Add(1) == 1 {
 			w.Header().Set("Retry-After", "5")
-			w.WriteHeader(http.StatusServiceUnavailable)
+			first(w)
 			return
 		}
 		_, _ = io.WriteString(w, `{"Revision":7}`)
@@ -215,9 +226,10 @@ func TestRetryAfter(t *testing.T) {
 	var revision uint64
 	var done sync.WaitGroup
 	done.Go(func() {
-		var err error
-		revision, err = c.Revision(t.Context())
-		assert.NoError(t, err)
+		answer, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
+		if assert.NoError(t, err) {
+			revision = answer.Revision
+		}
 	})
 	require.Eventually(t, clock.HasWaiters, eventually, time.Millisecond)
 	clock.Step(4 * time.Second)

@@ -23,11 +23,11 @@ const (
 	longestRetryAfter = time.Hour
 )
 
-// try sends a request once and reads its answer. Its errors are those of package
-// reserver.
-func (c *Client) try(ctx context.Context, r *request, body []byte, answer any) error {
+// try sends a request once and reads its answer. after is how long the server asks to
+// wait before the next try, if there is one. The errors are those of package reserver.
+func (c *Client) try(ctx context.Context, r *request, body []byte, answer any) (after time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
-		return &reserver.UnavailableError{Err: err}
+		return 0, &reserver.UnavailableError{Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
@@ -37,28 +37,28 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, answer any) e
 	})
 	post, err := c.newRequest(ctx, r, body)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	response, err := c.http.Do(post)
 	if err != nil {
 		// Without a connection not a byte of it can have been sent.
-		return r.failed(fmt.Errorf("asking GlobalReserve: %w", err), connected.Load())
+		return 0, r.failed(fmt.Errorf("asking GlobalReserve: %w", err), connected.Load())
 	}
 	defer response.Body.Close()
 	// Read to its end, also where it is of no use: the connection is used again.
 	content, err := io.ReadAll(io.LimitReader(response.Body, c.options.MaxAnswer+1))
 	switch {
 	case err != nil:
-		return r.failed(fmt.Errorf("reading the answer to %s: %w", r.path, err), true)
+		return 0, r.failed(fmt.Errorf("reading the answer to %s: %w", r.path, err), true)
 	case int64(len(content)) > c.options.MaxAnswer:
-		return r.failed(fmt.Errorf("the answer to %s is longer than %d bytes", r.path, c.options.MaxAnswer), true)
+		return 0, r.failed(fmt.Errorf("the answer to %s is longer than %d bytes", r.path, c.options.MaxAnswer), true)
 	case response.StatusCode != http.StatusOK:
-		return r.refused(response, content)
+		return retryAfter(response), r.refused(response, content)
 	}
 	if err := json.Unmarshal(content, answer); err != nil {
-		return r.failed(fmt.Errorf("the answer to %s is not one of GlobalReserve: %w: %s", r.path, err, quote(content)), true)
+		return 0, r.failed(fmt.Errorf("the answer to %s is not one of GlobalReserve: %w: %s", r.path, err, quote(content)), true)
 	}
-	return nil
+	return retryAfter(response), nil
 }
 
 func (c *Client) newRequest(ctx context.Context, r *request, body []byte) (*http.Request, error) {

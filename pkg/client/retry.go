@@ -42,14 +42,14 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 	lost := false // a try before may have been carried out
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		answer := new(A)
-		err := c.try(ctx, r, body, answer)
+		after, err := c.try(ctx, r, body, answer)
 		if err == nil && check != nil {
 			err = check(answer)
 		}
 		if err == nil {
 			return answer, nil
 		}
-		again, unknown, after := judge(err)
+		again, unknown := judge(err)
 		lost = lost || unknown
 		if again {
 			wait := max(time.Duration(float64(pause)*(0.5+rand.Float64())), after)
@@ -67,18 +67,18 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 	}
 }
 
-// judge tells of the error of a try whether to try again, and after what time at
-// the earliest, and whether the request may have been carried out.
-func judge(err error) (again, unknown bool, after time.Duration) {
+// judge tells of the error of a try whether to try again, and whether the request
+// may have been carried out.
+func judge(err error) (again, unknown bool) {
 	var lost *reserver.UnknownOutcomeError
 	var away *reserver.UnavailableError
 	switch {
 	case errors.As(err, &lost):
-		return true, true, 0
+		return true, true
 	case errors.As(err, &away):
-		return true, false, away.RetryAfter
+		return true, false
 	default:
-		return false, false, 0
+		return false, false
 	}
 }
 

@@ -20,7 +20,8 @@ type WatchOptions struct {
 // snapshot.
 type Watcher interface {
 	// Events returns the channel the changes come on, in their order. It is closed
-	// when the watcher has ended. Whoever does not read it is cut off by the server
+	// when the watcher has ended; one in the server's own process ends with the
+	// server. Whoever does not read it is cut off by the server
 	// after a while, and gets a new snapshot then.
 	Events() <-chan Event
 	// Stop ends the watcher and waits until it has. It may be called often.

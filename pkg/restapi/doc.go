@@ -23,6 +23,12 @@
 // Amounts are integers: milli-CPU for cpu, bytes for memory, storage and
 // hugepages, a count for the rest.
 //
+// # In the same process
+//
+// An API is a reserver.Reserver, too (goapi.go, gowatch.go). Such calls skip the
+// decoding, and share the checks, the decision, the replay and the watch's feed with
+// the handlers. pkg/client has the tests that both ways in must pass.
+//
 // # Repeats
 //
 // A request with a RequestID is decided once: its repeats, concurrent ones

@@ -31,10 +31,25 @@ func (a *API) Unreserve(ctx context.Context, r *reserver.Request) (*reserver.Ans
 
 // Revision implements reserver.Reserver.
 func (a *API) Revision(context.Context) (uint64, error) {
-	if why := a.ready(); why != "" {
-		return 0, &reserver.UnavailableError{Err: errors.New(why)}
+	leave, err := a.enter()
+	if err != nil {
+		return 0, err
 	}
+	defer leave()
 	return a.ledger.Revision(), nil
+}
+
+// enter begins a call of this process. The error is a *reserver.UnavailableError;
+// leave ends the call.
+func (a *API) enter() (leave func(), err error) {
+	leave, why := a.calls.enter()
+	if why == "" {
+		if why = a.ready(); why == "" {
+			return leave, nil
+		}
+		leave()
+	}
+	return nil, &reserver.UnavailableError{Err: errors.New(why)}
 }
 
 // call has a request decided that comes from this process.
@@ -44,14 +59,11 @@ func (a *API) call(
 	if err := ctx.Err(); err != nil {
 		return nil, &reserver.UnavailableError{Err: err}
 	}
-	leave, why := a.calls.enter()
-	if why == "" {
-		defer leave()
-		why = a.ready()
+	leave, err := a.enter()
+	if err != nil {
+		return nil, err
 	}
-	if why != "" {
-		return nil, &reserver.UnavailableError{Err: errors.New(why)}
-	}
+	defer leave()
 	g, err := a.check(v, a.newGroupRequest(v, r))
 	if err != nil {
 		return nil, goError(ctx, r, err)

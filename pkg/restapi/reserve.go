@@ -133,6 +133,9 @@ func (a *API) resolve(g *group) ([]ledger.Placement, []refusal, error) {
 		}
 		p.Pod, p.Request, p.Priority = info.Ref, info.Request.Relisted(a.ledger.Table()), info.Priority
 		p.Devices = a.devicesOf(info)
+		if a.matcher != nil && !g.durable {
+			p.Holds = a.matcher.Candidates(info) // as its bind would; a durable group has slots of its own
+		}
 		if info.Finished || info.Deleting {
 			refusals = append(refusals, newGone(i, p, info))
 		}

@@ -19,7 +19,8 @@ type Backend interface {
 	Candidates(pod *podinfo.Info) []ledger.HoldRef
 	// Ready returns nil where decisions can be made now, else an *UnavailableError.
 	Ready() error
-	// NotifyReady has f called whenever Ready comes to return nil. f must not block.
+	// NotifyReady has f called whenever Ready comes to return nil, or an error of another
+	// kind. f must not block.
 	NotifyReady(f func())
 	// Reserve takes room for a pod on the placement's node. made says that the pod
 	// had no claim before, so that Unreserve may end it. The error is a
@@ -36,7 +37,7 @@ type Backend interface {
 	Caught(ctx context.Context, revision uint64)
 }
 
-// RefusedError: the account has no room for the pod on the node.
+// RefusedError says that the account has no room for the pod on the node.
 type RefusedError struct {
 	Reason ledger.Reason
 	// Message tells all of it, for logs.
@@ -53,12 +54,12 @@ type Unavailability uint8
 
 // The kinds of unavailability.
 const (
-	Starting Unavailability = iota // the account is not complete yet
+	Starting Unavailability = iota // it is not known yet whether the account comes
 	Away                           // the server cannot be reached
 	Behind                         // the mirror is too far behind the server
 )
 
-// UnavailableError: no decision can be made now, and nothing was done.
+// UnavailableError says that no decision can be made now, and that nothing was done.
 type UnavailableError struct {
 	Kind  Unavailability
 	Cause error // nil where there is nothing more to say

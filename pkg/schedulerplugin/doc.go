@@ -14,6 +14,7 @@
 //
 // # One pod
 //
+//	PreEnqueue keeps it back while the scheduler starts
 //	PreFilter  reads the pod once, and which reservations it may use
 //	Filter     asks the ledger, or the mirror, whether the pod fits the node; reasons
 //	           are constant texts

@@ -12,6 +12,20 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
+// PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, pods are kept
+// out of its queue. Each would be tried in vain, and its status be written.
+func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
+	why, _ := p.notReady()
+	if why == nil || why.Kind != Starting {
+		return nil
+	}
+	if info, err := p.read(pod); err == nil {
+		p.waker.await(info, Starting)
+		return notNow(why)
+	}
+	return nil // PreFilter says what is wrong with it
+}
+
 // PreFilter implements fwk.PreFilterPlugin. A pod that has room on a node already is
 // kept to that node: among many nodes the scheduler might not look at it else.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -24,9 +38,11 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, uncountable)
 	}
 	c.pod = info
-	if why := p.notReady(c); why != nil {
-		p.waker.await(info)
+	if why, wait := p.notReady(); wait {
+		p.waker.await(info, why.Kind)
 		return nil, notNow(why)
+	} else if why != nil {
+		c.bypass = true
 	}
 	c.placement = info.Placement("")
 	c.placement.Holds = p.backend.Candidates(info)
@@ -45,21 +61,12 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 // PreFilterExtensions implements fwk.PreFilterPlugin.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
-// notReady returns why no decision can be made for the pod now, or nil. Where the
-// policy is to go on regardless, it marks the cycle.
-func (p *Plugin) notReady(c *cycle) *UnavailableError {
-	err := p.backend.Ready()
-	if err == nil {
-		return nil
-	}
-	if p.args.FailurePolicy == Ignore {
-		c.bypass = true
-		return nil
-	}
-	if u := asUnavailable(err); u != nil {
-		return u
-	}
-	return &UnavailableError{Kind: Starting, Cause: err}
+// notReady returns why no decision can be made now, or nil, and whether pods have to
+// wait for it: not where the policy is to go on regardless, but they do until it is
+// known whether the account comes.
+func (p *Plugin) notReady() (why *UnavailableError, wait bool) {
+	why = asUnavailable(p.backend.Ready())
+	return why, why != nil && (why.Kind == Starting || p.args.FailurePolicy != Ignore)
 }
 
 // homeOf returns the node where a pod has room already: its claim, or a hold for it

@@ -37,6 +37,7 @@ type read struct {
 
 // What the plugin is to the framework.
 var (
+	_ fwk.PreEnqueuePlugin    = &Plugin{}
 	_ fwk.PreFilterPlugin     = &Plugin{}
 	_ fwk.PreFilterExtensions = &Plugin{}
 	_ fwk.FilterPlugin        = &Plugin{}
@@ -78,6 +79,9 @@ func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Ha
 	backend, err := f.share(ctx, args, handle)
 	if err != nil {
 		return nil, err
+	}
+	if b, ok := backend.(interface{ AddProfile(name string) }); ok {
+		b.AddProfile(handle.ProfileName())
 	}
 	p := &Plugin{args: args, backend: backend, handle: handle, log: f.log}
 	p.waker = newWaker(ctx, p, klog.FromContext(ctx))

@@ -50,8 +50,9 @@ func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
 		c.bypass = true
 		return nil
 	default:
-		p.waker.await(c.pod)
-		return notNow(asUnavailable(err))
+		u := asUnavailable(err)
+		p.waker.await(c.pod, u.Kind)
+		return notNow(u)
 	}
 }
 

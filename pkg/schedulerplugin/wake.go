@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,11 +35,27 @@ type waker struct {
 
 	mu       sync.Mutex // guards what follows
 	awaiting map[types.UID]*podinfo.Info
+	races    map[types.UID]int // lost in a row, by pod
 	stopped  bool
 }
 
+// The pauses of a pod that Filter keeps offering what Reserve refuses: none after the
+// first time, then each twice as long as the one before.
+const (
+	firstPause = 100 * time.Millisecond
+	mostPause  = 10 * time.Second
+)
+
+// pauseAfter is how long a pod waits that has lost so many races in a row.
+func pauseAfter(races int) time.Duration {
+	if races <= 1 {
+		return 0
+	}
+	return min(firstPause<<min(races-2, 10), mostPause)
+}
+
 func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
-	w := &waker{backend: p.backend, awaiting: map[types.UID]*podinfo.Info{}}
+	w := &waker{backend: p.backend, awaiting: map[types.UID]*podinfo.Info{}, races: map[types.UID]int{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	pods := p.handle.SharedInformerFactory().Core().V1().Pods().Lister()
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
@@ -68,17 +85,23 @@ func (w *waker) refused(pod *podinfo.Info, revision uint64) {
 }
 
 // settled forgets a pod: it has room.
-func (w *waker) settled(pod types.UID) { w.wakeups.Settled(pod) }
+func (w *waker) settled(pod types.UID) {
+	w.wakeups.Settled(pod)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.races, pod)
+}
 
-// await has a pod woken when decisions can be made again.
-func (w *waker) await(pod *podinfo.Info) {
+// await has a pod woken when decisions can be made again, or cannot for another reason
+// than kind.
+func (w *waker) await(pod *podinfo.Info, kind Unavailability) {
 	w.mu.Lock()
 	if len(w.awaiting) < maxAwaiting {
 		w.awaiting[pod.Ref.UID] = pod
 	}
 	w.mu.Unlock()
-	if w.backend.Ready() == nil {
-		w.ready() // it came back before the pod was added
+	if u := asUnavailable(w.backend.Ready()); u == nil || u.Kind != kind {
+		w.ready() // that was before the pod was added
 	}
 }
 
@@ -93,16 +116,29 @@ func (w *waker) ready() {
 	}
 }
 
-// again wakes a pod that was refused at a revision, as soon as Filter knows why.
+// again wakes a pod that lost a race at a revision, as soon as Filter knows what Reserve
+// knew. Where it keeps losing, the two do not see the same; then it waits longer and
+// longer, besides the scheduler's own back-off, and for room to be freed.
 func (w *waker) again(pod *podinfo.Info, revision uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
 		return
 	}
+	if len(w.races) >= maxAwaiting {
+		clear(w.races)
+	}
+	w.races[pod.Ref.UID]++
+	pause := pauseAfter(w.races[pod.Ref.UID])
 	w.done.Go(func() {
 		w.backend.Caught(w.ctx, revision)
-		w.wakeups.Wake(pod)
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			w.wakeups.Wake(pod)
+		case <-w.ctx.Done():
+		}
 	})
 }
 

@@ -31,8 +31,12 @@ type setup struct {
 	name string
 	// start runs the extender and returns its process and URL; nil where there is none.
 	start starter
+	// early starts it before the pods are there: a server that starts later wakes all of them.
+	early bool
 	// verbs are those of the extender that the scheduler is to call.
 	verbs []string
+	// scheduler starts another scheduler than kube-scheduler; nil where it is that one.
+	scheduler func(b *testing.B, c *controlplane.ControlPlane, name, url string) *controlplane.Process
 }
 
 type starter func(b *testing.B, c *controlplane.ControlPlane) (process *controlplane.Process, url string)
@@ -145,6 +149,11 @@ func measure(b *testing.B, c *controlplane.ControlPlane, s setup) run {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), runTimeout)
 	defer cancel()
+	var extender *controlplane.Process
+	var url string
+	if s.early {
+		extender, url = s.start(b, c)
+	}
 	pods, err := createPods(ctx, c.Client(), ratePods, nil)
 	require.NoError(b, err)
 	binds, err := c.Client().CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{
@@ -152,9 +161,7 @@ func measure(b *testing.B, c *controlplane.ControlPlane, s setup) run {
 	})
 	require.NoError(b, err)
 	defer binds.Stop()
-	var extender *controlplane.Process
-	var url string
-	if s.start != nil {
+	if s.start != nil && !s.early {
 		extender, url = s.start(b, c)
 	}
 	scheduler := startScheduler(b, c, s, url)
@@ -205,6 +212,9 @@ func startScheduler(b *testing.B, c *controlplane.ControlPlane, s setup, url str
 	if process, err := c.Process(name); err == nil {
 		require.NoError(b, process.Start(b.Context()))
 		return process
+	}
+	if s.scheduler != nil {
+		return s.scheduler(b, c, name, url)
 	}
 	content, err := clusterload.SchedulerConfig("default-scheduler.yaml", url)
 	require.NoError(b, err)

@@ -20,8 +20,9 @@ import (
 // scheduler-config/plugin, as kube-scheduler's own user with the rights of
 // manifests/scheduler/default.
 type PluginSchedulerOptions struct {
-	// Name is the name of the part and the scheduler's own. Default: globalreserve-scheduler.
-	Name string
+	// Name is the name of the part, SchedulerName the schedulerName of its pods. Default:
+	// globalreserve-scheduler, and Name.
+	Name, SchedulerName string
 	// RemoteURL is the server to reserve from. Empty: the ledger is in the scheduler.
 	RemoteURL string
 	// Args are put into the plugin's args.
@@ -77,7 +78,7 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 		args = map[string]any{"server": server}
 	}
 	maps.Copy(args, o.Args)
-	config, err := pluginConfig(filepath.Join(root, "scheduler-config", "plugin", file), o.Name, args, o.Change)
+	config, err := pluginConfig(filepath.Join(root, "scheduler-config", "plugin", file), cmp.Or(o.SchedulerName, o.Name), args, o.Change)
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of %s: %w", o.Name, err)
 	}
@@ -88,7 +89,10 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 	if s.Process, err = cp.Process(o.Name); err != nil || s.URL == "" {
 		return s, err
 	}
-	return s, s.AwaitReady(ctx)
+	if err := s.AwaitReady(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // AwaitReady returns when the ledger in the scheduler can decide.

@@ -40,7 +40,11 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		if err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
-		b := &backend{Options: o, app: server, ttl: args.ReservationTTL.Duration, stopTimeout: options.ShutdownTimeout, stopped: make(chan struct{})}
+		b := &backend{
+			Options: o, app: server, ttl: args.ReservationTTL.Duration, stopTimeout: options.ShutdownTimeout,
+			stopped: make(chan struct{}), profiles: map[string]bool{},
+		}
+		server.LeaveAlone(b.isProfile)
 		lock, err := newLock(clients.Core, &args.Server)
 		if err != nil {
 			return nil, err
@@ -60,8 +64,9 @@ type backend struct {
 	stopped     chan struct{}
 	err         error // of stopping; to be read after stopped
 
-	mu     sync.Mutex // guards notify
-	notify []func()
+	mu       sync.Mutex // guards what follows
+	notify   []func()
+	profiles map[string]bool
 }
 
 // run serves while this process is the one to decide, until ctx ends.
@@ -102,6 +107,20 @@ func (b *backend) serve(ctx context.Context) {
 func (b *backend) Wait() error {
 	<-b.stopped
 	return b.err
+}
+
+// AddProfile is told of every profile of the scheduler while that is made. Its pods
+// are woken by the plugin.
+func (b *backend) AddProfile(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.profiles[name] = true
+}
+
+func (b *backend) isProfile(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.profiles[name]
 }
 
 // Ledger implements schedulerplugin.Backend.

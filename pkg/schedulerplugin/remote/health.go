@@ -17,14 +17,21 @@ const (
 	lookEvery = 50 * time.Millisecond
 	// failedPause is how long after a request that found nobody no other is tried.
 	failedPause = time.Second
+	// startGrace is how long the server may take to be found before it counts as away.
+	startGrace = 5 * time.Second
 )
+
+// available is the kind of unavailability there is none of.
+const available = schedulerplugin.Unavailability(255)
 
 // health knows whether decisions can be made now, and tells when that changes.
 type health struct {
-	mirror *mirror.Mirror
-	log    logrus.FieldLogger
+	mirror  *mirror.Mirror
+	log     logrus.FieldLogger
+	started time.Time
 
 	mu     sync.Mutex // guards what follows
+	found  bool       // the server has been there
 	until  time.Time  // of the pause after a failed request
 	why    error      // of that request
 	notify []func()
@@ -32,21 +39,22 @@ type health struct {
 
 // ready returns nil where decisions can be made, else an *UnavailableError.
 func (h *health) ready() error {
-	err := h.mirror.Health()
-	switch {
-	case errors.Is(err, mirror.ErrNotSynced):
-		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting, Cause: err}
-	case errors.Is(err, mirror.ErrBehind):
-		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Behind, Cause: err}
-	case err != nil:
-		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Away, Cause: err}
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.why != nil && time.Now().Before(h.until) {
-		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Away, Cause: h.why}
+	err := h.mirror.Health()
+	kind := schedulerplugin.Away
+	switch {
+	case err == nil && (h.why == nil || time.Now().After(h.until)):
+		h.found = true
+		return nil
+	case err == nil:
+		err = h.why
+	case !h.found && time.Since(h.started) < startGrace:
+		kind = schedulerplugin.Starting
+	case errors.Is(err, mirror.ErrBehind):
+		kind = schedulerplugin.Behind
 	}
-	return nil
+	return &schedulerplugin.UnavailableError{Kind: kind, Cause: err}
 }
 
 // failed says that a request found nobody.
@@ -69,25 +77,30 @@ func (h *health) notifyReady(f func()) {
 func (h *health) run(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	was := false
+	was := schedulerplugin.Starting
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+		is := available
 		err := h.ready()
-		switch is := err == nil; {
-		case is && !was:
+		if u := (*schedulerplugin.UnavailableError)(nil); errors.As(err, &u) {
+			is = u.Kind
+		}
+		if is == was {
+			continue
+		}
+		was = is
+		if err == nil {
 			h.log.WithField("revision", h.mirror.Revision()).Info("The ledger's server is there, and its mirror is up to date")
-			h.tell()
-			was = is
-		case !is && was:
+		} else {
 			lag, revisions := h.mirror.Lag()
 			h.log.WithError(err).WithFields(logrus.Fields{"lag": lag, "revisionsBehind": revisions}).
 				Warn("No decisions can be made on the ledger")
-			was = is
 		}
+		h.tell()
 	}
 }
 

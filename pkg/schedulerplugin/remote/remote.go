@@ -63,7 +63,7 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			mirror: mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}), matcher: matching,
 			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
 		}
-		b.health = &health{mirror: b.mirror, log: o.Log.WithField("server", args.RemoteURL)}
+		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
 		b.mirror.Start(watcher)
 		go func() {
 			defer close(b.stopped)

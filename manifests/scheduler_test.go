@@ -1,0 +1,100 @@
+package manifests_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	schedulerv1 "k8s.io/kube-scheduler/config/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
+)
+
+// all reads the objects of a kind, strictly, by their names.
+func all[T any](t *testing.T, objects map[string][][]byte, kind string, name func(*T) string) map[string]*T {
+	t.Helper()
+	found := map[string]*T{}
+	for _, content := range objects[kind] {
+		object := new(T)
+		require.NoError(t, yaml.UnmarshalStrict(content, object))
+		found[name(object)] = object
+	}
+	return found
+}
+
+func TestSecondScheduler(t *testing.T) {
+	cases := map[string]struct {
+		mode       schedulerplugin.Mode
+		deployment string
+		account    string
+	}{
+		"second-remote": {schedulerplugin.Remote, "globalreserve-scheduler", "globalreserve-scheduler"},
+		"second-local":  {schedulerplugin.Local, "globalreserve", "globalreserve"},
+	}
+	for folder, tc := range cases {
+		t.Run(folder, func(t *testing.T) {
+			objects := build(t, filepath.Join("scheduler", folder))
+			deployment := all(t, objects, "Deployment", func(d *appsv1.Deployment) string { return d.Name })[tc.deployment]
+			require.NotNil(t, deployment)
+			pod := deployment.Spec.Template.Spec
+			assert.EqualValues(t, 1, *deployment.Spec.Replicas)
+			assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type)
+			assert.Equal(t, tc.account, pod.ServiceAccountName)
+			assert.Equal(t, corev1.DefaultSchedulerName, pod.SchedulerName, "it could not place itself")
+			assert.Equal(t, "globalreserve-scheduler:v0.1.0", pod.Containers[0].Image)
+			assert.Equal(t, []string{"--config=/etc/globalreserve-scheduler/config.yaml", "--cert-dir=/tmp"}, pod.Containers[0].Args)
+			checkSecurity(t, pod)
+
+			config := all(t, objects, "ConfigMap", func(c *corev1.ConfigMap) string { return c.Name })["globalreserve-scheduler"]
+			require.NotNil(t, config)
+			checkPluginConfig(t, []byte(config.Data["config.yaml"]), "globalreserve-scheduler", tc.mode)
+
+			roles := map[string]bool{}
+			for _, b := range all(t, objects, "ClusterRoleBinding", func(b *rbacv1.ClusterRoleBinding) string { return b.Name }) {
+				for _, subject := range b.Subjects {
+					assert.Equal(t, systemNamespace, subject.Namespace)
+					if subject.Name == tc.account {
+						roles[b.RoleRef.Name] = true
+					}
+				}
+			}
+			assert.True(t, roles["system:kube-scheduler"] && roles["system:volume-scheduler"])
+			assert.Equal(t, tc.mode == schedulerplugin.Local, roles["globalreserve"], "the server's rights are for who has the ledger")
+		})
+	}
+}
+
+// checkPluginConfig checks a configuration of globalreserve-scheduler, of which the plugin itself
+// reads its section.
+func checkPluginConfig(t *testing.T, content []byte, name string, mode schedulerplugin.Mode) {
+	t.Helper()
+	var config schedulerv1.KubeSchedulerConfiguration
+	require.NoError(t, yaml.UnmarshalStrict(content, &config))
+	require.Len(t, config.Profiles, 1)
+	profile := config.Profiles[0]
+	assert.Equal(t, name, *profile.SchedulerName)
+	assert.Equal(t, schedulerplugin.Name, profile.Plugins.MultiPoint.Enabled[0].Name)
+	assert.Equal(t, []schedulerv1.Plugin{{Name: schedulerplugin.Name}}, profile.Plugins.Bind.Enabled)
+	assert.Equal(t, []schedulerv1.Plugin{{Name: "DefaultBinder"}}, profile.Plugins.Bind.Disabled, "it would be asked first")
+	require.Len(t, profile.PluginConfig, 1)
+	assert.Empty(t, config.Extenders)
+	args, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: profile.PluginConfig[0].Args.Raw})
+	require.NoError(t, err)
+	assert.Equal(t, mode, args.Mode)
+}
+
+func TestRightsOfTheDefaultScheduler(t *testing.T) {
+	objects := load(t, filepath.Join("scheduler", "default"))
+	require.NotEmpty(t, objects)
+	for _, o := range objects {
+		if binding, ok := o.(*rbacv1.ClusterRoleBinding); ok {
+			assert.Equal(t, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"}}, binding.Subjects)
+		}
+	}
+}

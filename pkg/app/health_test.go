@@ -1,0 +1,56 @@
+package app
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type noObserver struct{}
+
+func (noObserver) ObserveRequest(string, int, time.Duration) {}
+
+// A server becomes ready while a request is being kept back: the request must be told why it was,
+// because an answer with no Error says that it was granted.
+func TestGateWhileTheServerBecomesReady(t *testing.T) {
+	for _, path := range []string{"/filter", "/bind", "/reserve", "/unreserve", "/v1/nodes"} {
+		t.Run(path, func(t *testing.T) {
+			looks := 0
+			h := &health{observer: noObserver{}, synced: func() bool {
+				looks++
+				return looks > 1 // from the second look on
+			}}
+			h.opens.Store(1)
+			decided := false
+			gate := h.gate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { decided = true }))
+			recorder := httptest.NewRecorder()
+			gate.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, path, http.NoBody))
+			assert.False(t, decided)
+			var answer struct{ Error string }
+			require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &answer), recorder.Body.String())
+			assert.Contains(t, answer.Error, "not read all nodes and pods yet")
+			assert.Equal(t, "1", recorder.Header().Get("Retry-After"))
+
+			gate.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, http.NoBody))
+			assert.True(t, decided, "and from then on it is served")
+		})
+	}
+}
+
+// A start that fails after the port was opened has nobody who serves it: the stop closes it.
+func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
+	s := newHTTPServer(http.NotFoundHandler(), logrus.New())
+	require.NoError(t, s.listen("127.0.0.1", 0, "--port"))
+	address := s.listener.Addr().String()
+	require.NoError(t, s.stop(t.Context()))
+	again, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}

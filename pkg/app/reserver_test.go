@@ -1,0 +1,67 @@
+package app
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// A program that has the server in its process shares the ledger with those that
+// come by HTTP.
+func TestServerInTheSameProcess(t *testing.T) {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")},
+		}}}},
+	}
+	other := pod.DeepCopy()
+	other.Name, other.UID = "other", "v"
+	a, err := New(testOptions(), testClients(fake.NewClientset(testNode("a"), pod, other)), io.Discard)
+	require.NoError(t, err)
+	request := &reserver.Request{SchedulerName: "s", Pods: []*v1.Pod{pod}, Nodes: []string{"a"}}
+	bind := &extenderv1.ExtenderBindingArgs{PodNamespace: "default", PodName: "other", PodUID: "v", Node: "a"}
+	requireAway := func() {
+		_, err := a.Reserver().Reserve(t.Context(), request)
+		require.ErrorAs(t, err, new(*reserver.UnavailableError))
+		_, err = a.Reserver().Revision(t.Context())
+		require.ErrorAs(t, err, new(*reserver.UnavailableError))
+		require.ErrorAs(t, a.BindNamed(t.Context(), bind), new(*reserver.UnavailableError))
+	}
+	requireAway()
+	info := &podinfo.Info{Ref: ledger.PodRef{Namespace: "default", Name: "other", UID: "v"}}
+	require.ErrorContains(t, a.Bind(t.Context(), info, "a"), "not read all nodes and pods yet")
+
+	require.NoError(t, a.Start(t.Context()))
+	require.NoError(t, a.WaitReady(t.Context()))
+	answer, err := a.Reserver().Reserve(t.Context(), request)
+	require.NoError(t, err)
+	_, body := get(t, a, "/v1/claims")
+	assert.Contains(t, body, `"Pod":"p"`)
+	revision, err := a.Reserver().Revision(t.Context())
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, revision, answer.Revision)
+
+	var refused *reserver.BindError
+	require.ErrorAs(t, a.BindNamed(t.Context(), bind), &refused, "3 of 4 CPUs are reserved")
+	assert.Equal(t, "refused", refused.Outcome)
+
+	watcher, err := a.Reserver().Watch(t.Context(), reserver.WatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, a.Stop(context.Background()))
+	for range watcher.Events() { // closed by the stop
+	}
+	requireAway()
+}

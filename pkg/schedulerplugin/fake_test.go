@@ -1,0 +1,223 @@
+package schedulerplugin
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// fakeBackend is a ledger, and remembers what was asked of it.
+type fakeBackend struct {
+	ledger     *ledger.Ledger
+	candidates map[string][]ledger.HoldRef // by the pod's name
+	unready    error
+	fail       error // of Reserve and Bind
+	notify     []func()
+	calls      []string
+}
+
+func (b *fakeBackend) Ledger() *ledger.Ledger { return b.ledger }
+func (b *fakeBackend) Candidates(pod *podinfo.Info) []ledger.HoldRef {
+	return b.candidates[pod.Ref.Name]
+}
+func (b *fakeBackend) Ready() error                   { return b.unready }
+func (b *fakeBackend) NotifyReady(f func())           { b.notify = append(b.notify, f) }
+func (b *fakeBackend) Caught(context.Context, uint64) {}
+
+func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {
+	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))
+	if b.fail != nil {
+		return false, b.fail
+	}
+	_, had := b.ledger.Claim(p.Pod)
+	result := b.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{*p}, Deadline: time.Now().Add(time.Hour)}, time.Now())
+	if len(result.Rejections) > 0 {
+		return false, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
+	}
+	return !had, nil
+}
+
+func (b *fakeBackend) Unreserve(_ context.Context, p *ledger.Placement) {
+	b.calls = append(b.calls, fmt.Sprintf("unreserve %s on %s", p.Pod.Name, p.Node))
+	b.ledger.Unreserve([]ledger.Placement{*p})
+}
+
+func (b *fakeBackend) Bind(_ context.Context, pod *podinfo.Info, node string) error {
+	b.calls = append(b.calls, fmt.Sprintf("bind %s to %s", pod.Ref.Name, node))
+	return b.fail
+}
+
+// fakeHandle has what the plugin uses of the framework's.
+type fakeHandle struct {
+	fwk.Handle
+	client    kubernetes.Interface
+	informers informers.SharedInformerFactory
+	activated chan string
+}
+
+func (h *fakeHandle) ClientSet() kubernetes.Interface                        { return h.client }
+func (h *fakeHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
+func (h *fakeHandle) ProfileName() string                                    { return "profile" }
+func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+	for name := range pods {
+		h.activated <- name
+	}
+}
+
+// fakeState is a cycle's state.
+type fakeState struct {
+	fwk.CycleState
+	data  map[fwk.StateKey]fwk.StateData
+	group *fakeGroup // nil outside of a group's simulation
+}
+
+type fakeGroup struct {
+	fwk.PodGroupCycleState
+	data map[fwk.StateKey]fwk.StateData
+}
+
+func newState() *fakeState { return &fakeState{data: map[fwk.StateKey]fwk.StateData{}} }
+
+func (s *fakeState) Read(key fwk.StateKey) (fwk.StateData, error) { return readFrom(s.data, key) }
+func (s *fakeState) Write(key fwk.StateKey, data fwk.StateData)   { s.data[key] = data }
+func (s *fakeState) IsPodGroupSchedulingCycle() bool              { return s.group != nil }
+func (s *fakeState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState {
+	return s.group
+}
+
+func (g *fakeGroup) Read(key fwk.StateKey) (fwk.StateData, error) { return readFrom(g.data, key) }
+func (g *fakeGroup) Write(key fwk.StateKey, data fwk.StateData)   { g.data[key] = data }
+
+func readFrom(data map[fwk.StateKey]fwk.StateData, key fwk.StateKey) (fwk.StateData, error) {
+	if d, ok := data[key]; ok {
+		return d, nil
+	}
+	return nil, fwk.ErrNotFound
+}
+
+// clone is what preemption's dry run does.
+func (s *fakeState) clone() *fakeState {
+	c := newState()
+	for key, data := range s.data {
+		c.data[key] = data.Clone()
+	}
+	return c
+}
+
+type fakeNode struct {
+	fwk.NodeInfo
+	node *v1.Node
+}
+
+func (n fakeNode) Node() *v1.Node { return n.node }
+
+func nodeInfo(name string) fwk.NodeInfo {
+	return fakeNode{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+}
+
+type fakePod struct {
+	fwk.PodInfo
+	pod *v1.Pod
+}
+
+func (p fakePod) GetPod() *v1.Pod { return p.pod }
+
+// fixture is a plugin on a ledger of two nodes of 4 CPUs, a and b.
+type fixture struct {
+	*Plugin
+	t       *testing.T
+	backend *fakeBackend
+	handle  *fakeHandle
+}
+
+func newFixture(t *testing.T, policy FailurePolicy) *fixture {
+	t.Helper()
+	l := ledger.New(ledger.Options{})
+	for _, name := range []string{"a", "b"} {
+		allocatable := resources.Allocatable(l.Table(), &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("10"),
+		}}})
+		l.ObserveNode(ledger.NodeObservation{Name: name, UID: types.UID(name), Allocatable: allocatable})
+	}
+	client := fake.NewClientset()
+	f := &fixture{
+		t: t, backend: &fakeBackend{ledger: l, candidates: map[string][]ledger.HoldRef{}},
+		handle: &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), activated: make(chan string, 100)},
+	}
+	log, _ := logtest.NewNullLogger()
+	f.Plugin = &Plugin{args: &Args{Mode: Remote, FailurePolicy: policy}, backend: f.backend, handle: f.handle, log: log}
+	f.waker = newWaker(t.Context(), f.Plugin, klog.Background())
+	f.waker.start()
+	t.Cleanup(f.waker.stop)
+	return f
+}
+
+// known makes the scheduler's informer know a pod.
+func (f *fixture) known(pod *v1.Pod) {
+	f.t.Helper()
+	require.NoError(f.t, f.handle.informers.Core().V1().Pods().Informer().GetStore().Add(pod))
+}
+
+func newPod(name, cpu string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		Spec: v1.PodSpec{SchedulerName: "profile", Containers: []v1.Container{{
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
+		}}},
+	}
+}
+
+// bound puts a pod on a node in the ledger.
+func (f *fixture) bound(pod *v1.Pod, node string) {
+	f.t.Helper()
+	info, err := podinfo.New(f.backend.ledger.Table(), pod)
+	require.NoError(f.t, err)
+	observation := info.Observation()
+	observation.Node = node
+	f.backend.ledger.ObservePod(observation)
+}
+
+// begin runs PreFilter.
+func (f *fixture) begin(pod *v1.Pod) *fakeState {
+	f.t.Helper()
+	state := newState()
+	_, status := f.PreFilter(f.t.Context(), state, pod, nil)
+	require.True(f.t, status.IsSuccess(), status.Message())
+	return state
+}
+
+func (f *fixture) filter(state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	return f.Filter(f.t.Context(), state, pod, nodeInfo(node))
+}
+
+var createOptions = metav1.CreateOptions{}
+
+// lastAction is what the plugin has done at the API server last, or nothing.
+func (f *fixture) lastAction() string {
+	actions := f.handle.client.(*fake.Clientset).Actions()
+	if len(actions) == 0 {
+		return ""
+	}
+	last := actions[len(actions)-1]
+	if last.GetSubresource() == "binding" {
+		return "bind"
+	}
+	return last.GetVerb()
+}

@@ -1,0 +1,382 @@
+package schedulerplugin
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+func TestFilter(t *testing.T) {
+	cases := map[string]struct {
+		before func(f *fixture)
+		cpu    string
+		node   string
+		want   fwk.Code
+		reason string
+	}{
+		"room":            {nil, "4", "a", fwk.Success, ""},
+		"too little room": {nil, "5", "a", fwk.Unschedulable, "GlobalReserve: not enough room left on the node"},
+		"taken by a pod": {
+			func(f *fixture) { f.bound(newPod("other", "1"), "a") }, "4", "a", fwk.Unschedulable, "GlobalReserve: not enough room left on the node",
+		},
+		"no such node": {nil, "1", "c", fwk.UnschedulableAndUnresolvable, "GlobalReserve: the node is not in the ledger"},
+		"cordoned": {
+			func(f *fixture) { f.backend.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true}) },
+			"1", "a", fwk.UnschedulableAndUnresolvable, "GlobalReserve: the node is cordoned",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, Fail)
+			if tc.before != nil {
+				tc.before(f)
+			}
+			pod := newPod("p", tc.cpu)
+			status := f.filter(f.begin(pod), pod, tc.node)
+			assert.Equal(t, tc.want, status.Code())
+			assert.Equal(t, tc.reason, status.Message())
+		})
+	}
+}
+
+func TestUncountablePod(t *testing.T) {
+	f := newFixture(t, Fail)
+	_, status := f.PreFilter(t.Context(), newState(), newPod("p", "-1"), nil)
+	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
+	assert.Equal(t, uncountable, status.Message())
+}
+
+// A pod that has room on a node already is looked at there alone.
+func TestPodIsKeptToItsNode(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	f.bound(newPod("p", "1"), "b") // as a claim of another scheduler would be
+	result, status := f.PreFilter(t.Context(), newState(), pod, nil)
+	require.True(t, status.IsSuccess())
+	assert.Equal(t, sets.New("b"), result.NodeNames)
+	_, status = f.SignPod(t.Context(), pod)
+	assert.Equal(t, fwk.Unschedulable, status.Code(), "it is like no other pod")
+}
+
+// Preemption asks whether a pod would fit without some victims, and spares those it does not need.
+func TestPreemptionsDryRun(t *testing.T) {
+	f := newFixture(t, Fail)
+	small, large, pod := newPod("small", "1"), newPod("large", "3"), newPod("p", "3")
+	f.bound(small, "a")
+	f.bound(large, "a")
+	state := f.begin(pod)
+	assert.Equal(t, fwk.Unschedulable, f.filter(state, pod, "a").Code())
+	dry := state.clone()
+	remove := func(victim *v1.Pod) { f.RemovePod(t.Context(), dry, pod, fakePod{pod: victim}, nodeInfo("a")) }
+	add := func(victim *v1.Pod) { f.AddPod(t.Context(), dry, pod, fakePod{pod: victim}, nodeInfo("a")) }
+	remove(small)
+	remove(large)
+	assert.True(t, f.filter(dry, pod, "a").IsSuccess())
+	add(large)
+	assert.False(t, f.filter(dry, pod, "a").IsSuccess(), "the large one is in the way")
+	remove(large)
+	add(small)
+	assert.True(t, f.filter(dry, pod, "a").IsSuccess(), "the small one is not")
+	assert.False(t, f.filter(state, pod, "a").IsSuccess(), "the cycle itself imagines nothing")
+	require.NoError(t, f.backend.ledger.CheckInvariants())
+	assert.Empty(t, f.backend.calls)
+}
+
+// Room that is held for others is not freed by evicting pods.
+func TestVictimsDoNotFreeWhatIsHeld(t *testing.T) {
+	f := newFixture(t, Fail)
+	victim, pod := newPod("victim", "1"), newPod("p", "3")
+	f.bound(victim, "a")
+	f.hold("r", "a", "3", "")
+	state := f.begin(pod)
+	f.RemovePod(t.Context(), state, pod, fakePod{pod: victim}, nodeInfo("a"))
+	assert.Equal(t, fwk.Unschedulable, f.filter(state, pod, "a").Code())
+}
+
+// A pod nominated to a node is counted there, on that node only.
+func TestNominatedPods(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "3")
+	state := f.begin(pod)
+	f.AddPod(t.Context(), state, pod, fakePod{pod: newPod("nominated", "2")}, nodeInfo("a"))
+	assert.False(t, f.filter(state, pod, "a").IsSuccess())
+	assert.True(t, f.filter(state, pod, "b").IsSuccess())
+}
+
+// A pod group is tried out without anybody being asked, and its pods count for each other.
+func TestPodGroupIsTriedOut(t *testing.T) {
+	f := newFixture(t, Fail)
+	group := &fakeGroup{data: map[fwk.StateKey]fwk.StateData{}}
+	begin := func(pod *v1.Pod) *fakeState {
+		state := newState()
+		state.group = group
+		_, status := f.PreFilter(t.Context(), state, pod, nil)
+		require.True(t, status.IsSuccess())
+		return state
+	}
+	first, second := newPod("first", "3"), newPod("second", "3")
+	one := begin(first)
+	require.True(t, f.filter(one, first, "a").IsSuccess())
+	require.True(t, f.Reserve(t.Context(), one, first, "a").IsSuccess())
+	two := begin(second)
+	assert.False(t, f.filter(two, second, "a").IsSuccess(), "the first one is there")
+	assert.True(t, f.filter(two, second, "b").IsSuccess())
+	require.True(t, f.Reserve(t.Context(), two, second, "b").IsSuccess())
+	f.Unreserve(t.Context(), two, second, "b")
+	f.Unreserve(t.Context(), one, first, "a")
+	assert.True(t, f.filter(begin(second), second, "a").IsSuccess(), "the first one is gone again")
+	assert.Empty(t, f.backend.calls)
+
+	one.group = nil // now for real, with the state of the simulation
+	require.True(t, f.Reserve(t.Context(), one, first, "a").IsSuccess())
+	f.Unreserve(t.Context(), one, first, "a")
+	assert.Equal(t, []string{"reserve first on a", "unreserve first on a"}, f.backend.calls)
+}
+
+// Only what Reserve has made is given back, and once.
+func TestUnreserve(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	state := f.begin(pod)
+	f.Unreserve(t.Context(), state, pod, "a")
+	assert.Empty(t, f.backend.calls, "Reserve was not called")
+	require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+	f.Unreserve(t.Context(), state, pod, "a")
+	f.Unreserve(t.Context(), state, pod, "a")
+	assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls)
+
+	f.backend.calls = nil
+	f.bound(newPod("q", "1"), "a")
+	other := newPod("q", "1")
+	state = f.begin(other)
+	require.True(t, f.Reserve(t.Context(), state, other, "a").IsSuccess())
+	f.Unreserve(t.Context(), state, other, "a")
+	assert.Equal(t, []string{"reserve q on a"}, f.backend.calls, "the claim was somebody else's")
+	f.Unreserve(t.Context(), newState(), pod, "a") // without PreFilter: nothing to do
+}
+
+// A pod that lost a race for a node is tried again at once.
+func TestReserveLosesARace(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "3")
+	f.known(pod)
+	state := f.begin(pod)
+	require.True(t, f.filter(state, pod, "a").IsSuccess())
+	f.bound(newPod("other", "2"), "a")
+	status := f.Reserve(t.Context(), state, pod, "a")
+	assert.Equal(t, fwk.Unschedulable, status.Code())
+	assert.Equal(t, "GlobalReserve: not enough room left on the node", status.Message())
+	assert.Equal(t, "ns/p", f.woken())
+}
+
+// A pod that Filter keeps offering what Reserve refuses does not keep the scheduler busy.
+func TestRacesLostInARow(t *testing.T) {
+	assert.Zero(t, pauseAfter(1))
+	assert.Equal(t, 100*time.Millisecond, pauseAfter(2))
+	assert.Equal(t, 400*time.Millisecond, pauseAfter(4))
+	assert.Equal(t, 10*time.Second, pauseAfter(1000))
+
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	f.known(pod)
+	f.backend.fail = &RefusedError{Reason: ledger.InsufficientResource}
+	began := time.Now()
+	for range 4 {
+		f.Reserve(t.Context(), f.begin(pod), pod, "a")
+		f.woken()
+	}
+	assert.GreaterOrEqual(t, time.Since(began), 700*time.Millisecond)
+	f.backend.fail = nil
+	require.True(t, f.Reserve(t.Context(), f.begin(pod), pod, "a").IsSuccess())
+	assert.Empty(t, f.waker.races)
+}
+
+// woken returns the next pod that is activated.
+func (f *fixture) woken() string {
+	f.t.Helper()
+	select {
+	case name := <-f.handle.activated:
+		return name
+	case <-time.After(10 * time.Second):
+		f.t.Fatal("no pod was woken")
+		return ""
+	}
+}
+
+// A refused pod is woken when room is freed that it fits, and not before.
+func TestRefusedPodIsWoken(t *testing.T) {
+	f := newFixture(t, Fail)
+	f.bound(newPod("one", "3"), "a")
+	f.bound(newPod("two", "3"), "b")
+	pod := newPod("p", "3")
+	f.known(pod)
+	state := f.begin(pod)
+	require.False(t, f.filter(state, pod, "a").IsSuccess())
+	require.False(t, f.filter(state, pod, "b").IsSuccess())
+	f.backend.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "two", UID: "uid-two"}, 2)
+	assert.Equal(t, "ns/p", f.woken())
+}
+
+func TestWhileNothingCanBeDecided(t *testing.T) {
+	pod := newPod("p", "1")
+	t.Run("starting, whatever the policy", func(t *testing.T) {
+		for _, policy := range []FailurePolicy{Fail, Ignore} {
+			f := newFixture(t, policy)
+			f.known(pod)
+			f.backend.unready = &UnavailableError{Kind: Starting}
+			assert.Equal(t, fwk.UnschedulableAndUnresolvable, f.PreEnqueue(t.Context(), pod).Code())
+			_, status := f.PreFilter(t.Context(), newState(), pod, nil)
+			assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
+			f.backend.unready = nil
+			f.backend.notify[0]()
+			assert.Equal(t, "ns/p", f.woken())
+			assert.Nil(t, f.PreEnqueue(t.Context(), pod))
+		}
+	})
+	t.Run("away, Fail", func(t *testing.T) {
+		f := newFixture(t, Fail)
+		f.known(pod)
+		f.backend.unready = &UnavailableError{Kind: Away, Cause: errors.New("no route")}
+		assert.Nil(t, f.PreEnqueue(t.Context(), pod), "its status is to say why it waits")
+		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
+		assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message(), "a constant text, without the cause")
+		f.backend.unready = nil
+		f.backend.notify[0]()
+		assert.Equal(t, "ns/p", f.woken())
+	})
+	t.Run("away, Ignore", func(t *testing.T) {
+		f := newFixture(t, Ignore)
+		f.backend.unready = &UnavailableError{Kind: Away}
+		state := f.begin(pod)
+		assert.True(t, f.filter(state, newPod("p", "100"), "nowhere").IsSuccess())
+		assert.True(t, f.PreScore(t.Context(), state, pod, nil).IsSkip())
+		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		_, err := f.handle.client.CoreV1().Pods("ns").Create(t.Context(), pod, createOptions)
+		require.NoError(t, err)
+		assert.True(t, f.Bind(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Empty(t, f.backend.calls)
+		assert.Equal(t, "bind", f.lastAction())
+	})
+	t.Run("away since Reserve", func(t *testing.T) {
+		for policy, direct := range map[FailurePolicy]bool{Fail: false, Ignore: true} {
+			f := newFixture(t, policy)
+			_, err := f.handle.client.CoreV1().Pods("ns").Create(t.Context(), pod, createOptions)
+			require.NoError(t, err)
+			state := f.begin(pod)
+			require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+			f.backend.fail = &UnavailableError{Kind: Away}
+			assert.Equal(t, direct, f.Bind(t.Context(), state, pod, "a").IsSuccess(), policy)
+		}
+	})
+	t.Run("away at Reserve", func(t *testing.T) {
+		f := newFixture(t, Fail)
+		state := f.begin(pod)
+		f.backend.fail = &UnavailableError{Kind: Away}
+		assert.Equal(t, "GlobalReserve: the server cannot be reached", f.Reserve(t.Context(), state, pod, "a").Message())
+		f = newFixture(t, Ignore)
+		state = f.begin(pod)
+		f.backend.fail = &UnavailableError{Kind: Away}
+		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+	})
+}
+
+// An error of a bind that may have happened is no reason to bind past the ledger.
+func TestBindThatMayHaveHappened(t *testing.T) {
+	f := newFixture(t, Ignore)
+	pod := newPod("p", "1")
+	state := f.begin(pod)
+	f.backend.fail = errors.New("it is not known")
+	assert.Equal(t, fwk.Error, f.Bind(t.Context(), state, pod, "a").Code())
+	assert.Empty(t, f.lastAction())
+}
+
+func TestScore(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	assert.True(t, f.PreScore(t.Context(), f.begin(pod), pod, nil).IsSkip(), "no room is kept for it")
+	f.backend.candidates["p"] = []ledger.HoldRef{f.hold("r", "b", "2", ""), f.hold("s", "a", "2", "")}
+	state := f.begin(pod)
+	require.True(t, f.PreScore(t.Context(), state, pod, nil).IsSuccess())
+	best, _ := f.Score(t.Context(), state, pod, nodeInfo("b"))
+	second, _ := f.Score(t.Context(), state, pod, nodeInfo("a"))
+	none, _ := f.Score(t.Context(), state, pod, nodeInfo("c"))
+	assert.Equal(t, fwk.MaxScore, best)
+	assert.Greater(t, best, second)
+	assert.Greater(t, second, none)
+	assert.Equal(t, fwk.MinScore, none)
+	_, status := f.SignPod(t.Context(), pod)
+	assert.Equal(t, fwk.Unschedulable, status.Code())
+}
+
+func TestSignature(t *testing.T) {
+	f := newFixture(t, Fail)
+	sign := func(pod *v1.Pod) []fwk.SignFragment {
+		fragments, status := f.SignPod(t.Context(), pod)
+		require.True(t, status.IsSuccess())
+		return fragments
+	}
+	one := newPod("one", "1")
+	assert.Equal(t, sign(one), sign(newPod("two", "1")), "alike but for the name")
+	assert.NotEqual(t, sign(one), sign(newPod("two", "2")))
+	ports := newPod("ports", "1")
+	ports.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, HostIP: "10.0.0.1"}}
+	assert.NotEqual(t, sign(one), sign(ports))
+	elsewhere := ports.DeepCopy()
+	elsewhere.Spec.Containers[0].Ports[0].HostIP = "10.0.0.2"
+	assert.NotEqual(t, sign(ports), sign(elsewhere))
+	tolerant := newPod("tolerant", "1")
+	tolerant.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+	assert.NotEqual(t, sign(one), sign(tolerant))
+	f.backend.unready = &UnavailableError{}
+	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.backend.unready = nil; return sign(one) }())
+}
+
+func TestProfilesShareABackend(t *testing.T) {
+	made := 0
+	log, _ := logtest.NewNullLogger()
+	f := newFixture(t, Fail)
+	plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle) (Backend, error) {
+		made++
+		return f.backend, nil
+	}}, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	args := func(json string) runtime.Object { return &runtime.Unknown{Raw: []byte(json)} }
+	for range 2 {
+		_, err := plugins.New(ctx, args(`{"mode":"local"}`), f.handle)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, made)
+	_, err := plugins.New(ctx, args(`{"mode":"local","reservationTTL":"5s"}`), f.handle)
+	assert.ErrorContains(t, err, "give all of them the same")
+	_, err = NewPlugins(nil, log).New(ctx, args(`{"mode":"local"}`), f.handle)
+	assert.ErrorContains(t, err, "was built without mode")
+	cancel()
+	require.NoError(t, plugins.Wait())
+}
+
+// hold keeps CPU on a node, for one pod alone if it is named.
+func (f *fixture) hold(name, node, cpu, pod string) ledger.HoldRef {
+	f.t.Helper()
+	info, err := f.read(newPod("hold-"+name, cpu))
+	require.NoError(f.t, err)
+	ref := ledger.HoldRef{Namespace: "ns", Name: name, Slot: "s"}
+	spec := ledger.Hold{Ref: ref, Node: node, Policy: ledger.Once, Request: &resources.Request{Amounts: info.Request.Amounts}}
+	if pod != "" {
+		spec.Pod = ledger.PodRef{Namespace: "ns", Name: pod}
+	}
+	require.Equal(f.t, 1, f.backend.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{spec}}, time.Now()).Granted)
+	return ref
+}

@@ -1,0 +1,173 @@
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/mirror"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
+)
+
+// given is a watcher that tells what it is given.
+type given chan reserver.Event
+
+func (g given) Events() <-chan reserver.Event { return g }
+func (g given) Stop()                         {}
+
+// newBackend returns a backend whose server answers with handle, and whose mirror has a snapshot.
+func newBackend(t *testing.T, handle http.HandlerFunc) *backend {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	log, _ := logtest.NewNullLogger()
+	asking, err := newClient(&schedulerplugin.Args{RemoteURL: server.URL}, time.Second, 10*time.Millisecond)
+	require.NoError(t, err)
+	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), matcher: &matcher.Matcher{}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
+	b.health = &health{mirror: b.mirror, log: log, started: time.Now()}
+	events := make(given)
+	b.mirror.Start(events)
+	t.Cleanup(b.mirror.Stop)
+	assert.Equal(t, schedulerplugin.Starting, kindOf(b.Ready()))
+	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
+	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))
+	require.NoError(t, b.Ready())
+	return b
+}
+
+func kindOf(err error) schedulerplugin.Unavailability {
+	if u := (*schedulerplugin.UnavailableError)(nil); errors.As(err, &u) {
+		return u.Kind
+	}
+	return available
+}
+
+// answering answers every request alike and keeps the last one.
+func answering(t *testing.T, status int, answer any, last *reserver.Request) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if last != nil {
+			assert.NoError(t, json.NewDecoder(r.Body).Decode(last))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		assert.NoError(t, json.NewEncoder(w).Encode(answer))
+	}
+}
+
+func pod() (*v1.Pod, *ledger.Placement) {
+	p := &v1.Pod{}
+	p.Namespace, p.Name, p.UID = "ns", "p", "u"
+	p.Spec.NodeName = "n" // the scheduler's assumption
+	p.Spec.SchedulerName = "s"
+	p.Spec.Volumes = []v1.Volume{{Name: "v"}}
+	p.Spec.Containers = []v1.Container{{
+		Name: "c", Image: "i", Env: []v1.EnvVar{{Name: "e"}},
+		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
+	}}
+	return p, &ledger.Placement{Pod: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}, Node: "n", Scheduler: "s", Request: &resources.Request{}}
+}
+
+func TestReserve(t *testing.T) {
+	var asked reserver.Request
+	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{}, Revision: 7}, &asked))
+	p, placement := pod()
+	made, err := b.Reserve(t.Context(), p, placement)
+	require.NoError(t, err)
+	assert.True(t, made)
+	assert.Equal(t, []string{"n"}, asked.Nodes)
+	assert.EqualValues(t, 2, asked.TTLSeconds, "rounded up")
+	assert.False(t, *asked.Durable)
+	assert.Zero(t, asked.MinRevision, "it waits for nothing")
+	require.Len(t, asked.Pods, 1)
+	assert.Empty(t, asked.Pods[0].Spec.NodeName, "the pod is not bound")
+	assert.Empty(t, asked.Pods[0].Spec.Volumes)
+	assert.Empty(t, asked.Pods[0].Spec.Containers[0].Env)
+	assert.Equal(t, "1", asked.Pods[0].Spec.Containers[0].Resources.Requests.Cpu().String())
+	assert.Equal(t, "n", p.Spec.NodeName, "the scheduler's own pod stays as it is")
+	_, behind := b.mirror.Lag()
+	assert.EqualValues(t, 2, behind, "the answer's revision is awaited")
+}
+
+func TestReserveIsRefused(t *testing.T) {
+	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{
+		FailedPods: []string{"p"}, Error: "no", Revision: 9, Rejections: []reserver.Rejection{{Reason: "HostPortConflict", Message: "taken"}},
+	}, nil))
+	p, placement := pod()
+	made, err := b.Reserve(t.Context(), p, placement)
+	assert.False(t, made)
+	assert.Equal(t, &schedulerplugin.RefusedError{Reason: ledger.HostPortConflict, Message: "taken", Revision: 9}, err)
+	assert.NoError(t, b.Ready(), "a refusal is an answer")
+}
+
+func TestServerIsAway(t *testing.T) {
+	b := newBackend(t, answering(t, http.StatusServiceUnavailable, map[string]string{"error": "stopping"}, nil))
+	p, placement := pod()
+	_, err := b.Reserve(t.Context(), p, placement)
+	assert.Equal(t, schedulerplugin.Away, kindOf(err))
+	assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()), "nobody else tries for a while")
+	require.Eventually(t, func() bool { return b.Ready() == nil }, 10*failedPause, 10*time.Millisecond)
+}
+
+// A request of which the answer was lost may have been carried out: Unreserve has to give the room
+// back.
+func TestReserveWhoseAnswerIsLost(t *testing.T) {
+	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := w.(http.Hijacker).Hijack()
+		assert.NoError(t, err)
+		_ = connection.Close()
+	})
+	p, placement := pod()
+	made, err := b.Reserve(t.Context(), p, placement)
+	require.Error(t, err)
+	assert.True(t, made)
+	assert.Equal(t, available, kindOf(err))
+}
+
+func TestBind(t *testing.T) {
+	info := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
+	cases := map[string]struct {
+		answer reserver.BindAnswer
+		want   string
+		away   bool
+	}{
+		"bound":       {reserver.BindAnswer{}, "", false},
+		"refused":     {reserver.BindAnswer{Error: "no room", Outcome: "refused"}, "no room", false},
+		"not known":   {reserver.BindAnswer{Error: "timeout", Outcome: "unknown"}, "timeout", false},
+		"not ready":   {reserver.BindAnswer{Error: "starting", Outcome: "not_ready"}, "starting", true},
+		"many binds":  {reserver.BindAnswer{Error: "busy", Outcome: "busy"}, "busy", true},
+		"no such pod": {reserver.BindAnswer{Error: "gone", Outcome: "pod_gone"}, "gone", false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(t, answering(t, http.StatusOK, &tc.answer, nil))
+			err := b.Bind(t.Context(), info, "n")
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+			assert.Equal(t, tc.away, kindOf(err) == schedulerplugin.Away)
+		})
+	}
+}
+
+// Every reason the ledger may give has its name on the wire.
+func TestReasons(t *testing.T) {
+	for r := ledger.NodeUnknown; r <= ledger.HoldExists; r++ {
+		assert.Equal(t, r, reasons[r.String()])
+	}
+}

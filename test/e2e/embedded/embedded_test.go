@@ -1,0 +1,104 @@
+package embedded
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+)
+
+const (
+	nodes   = 50
+	nodeCPU = 4000 // milli-CPU
+	name    = "embedded-scheduler"
+)
+
+// startEmbedded builds and starts the example, and returns where its server serves.
+func startEmbedded(t *testing.T, cp *controlplane.ControlPlane) (process *controlplane.Process, url string) {
+	t.Helper()
+	root, err := controlplane.RepositoryRoot()
+	require.NoError(t, err)
+	program := filepath.Join(cp.Dir(), "embedded")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/embedded")
+	build.Dir = root
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, string(output))
+	kubeconfig, err := clusterload.ServerKubeconfig(t.Context(), cp) // the server's own rights are enough
+	require.NoError(t, err)
+	port, err := cp.FreePort()
+	require.NoError(t, err)
+	url = "http://127.0.0.1:" + strconv.Itoa(port)
+	process, err = cp.StartProcess(t.Context(), controlplane.ProcessOptions{
+		Name: name, Path: program, Args: []string{"--kubeconfig=" + kubeconfig, "--port=" + strconv.Itoa(port)},
+		Ready: controlplane.HTTPReady(url+"/readyz", nil), ReadyTimeout: time.Minute,
+	})
+	require.NoError(t, err)
+	return process, url
+}
+
+// Both schedulers ask at once for 120% of what 50 nodes offer. No node is ever overcommitted, all that
+// fits is bound, and no group runs in part.
+func TestRaceWithAnEmbeddedServer(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	_, err := cp.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
+	require.NoError(t, err)
+	admin, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	require.NoError(t, crd.Install(t.Context(), admin))
+	watcher := clusterload.NewWatcher(cp.Client())
+	require.NoError(t, watcher.Start(t.Context()))
+	t.Cleanup(watcher.Stop)
+	process, url := startEmbedded(t, cp)
+	config, err := clusterload.SchedulerConfig("default-scheduler.yaml", url)
+	require.NoError(t, err)
+	require.NoError(t, cp.StartScheduler(t.Context(), "default-scheduler", config))
+
+	sizes := make([]corev1.ResourceList, 0, 3)
+	for _, cpu := range []string{"500m", "1", "1500m"} {
+		sizes = append(sizes, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)})
+	}
+	pods := clusterload.Race(clusterload.RaceOptions{
+		Namespace: corev1.NamespaceDefault, Capacity: nodes * nodeCPU, Percent: 120, Sizes: sizes,
+		Schedulers: []string{"default-scheduler"}, GroupScheduler: name, GroupSize: 8, GroupPercent: 50,
+	})
+	require.NoError(t, clusterload.CreatePods(t.Context(), cp.Client(), pods))
+	snapshot, err := watcher.AwaitSettled(t.Context(), 2*time.Second)
+	require.NoError(t, err)
+	whole, half := snapshot.CountGroups()
+	t.Logf("%d of %d pods bound; %d groups whole, %d half, of %d",
+		snapshot.Bound, snapshot.Pods, whole, half, len(snapshot.Groups))
+	assert.Empty(t, watcher.Violations())
+	assert.Zero(t, watcher.Gaps(), "events were lost: the verdict is not complete")
+	assert.Empty(t, snapshot.FittingPods, "pods wait although they fit")
+	assert.NotZero(t, snapshot.Pending, "everything fitted: this was no race for room")
+	assert.NotZero(t, whole)
+	assert.Zero(t, half)
+
+	// Others see what the embedded scheduler has.
+	c, err := client.New(client.Options{URL: url})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	account, err := c.Nodes(t.Context())
+	require.NoError(t, err)
+	claims := 0
+	for _, node := range account.Nodes {
+		assert.False(t, node.Overcommitted, node.Name)
+		claims += node.ClaimCount
+	}
+	assert.Equal(t, snapshot.Bound, claims, "of both schedulers")
+
+	code, err := process.Stop()
+	require.NoError(t, err)
+	assert.Zero(t, code, "it stops cleanly when it is told to")
+}
