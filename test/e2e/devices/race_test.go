@@ -1,0 +1,174 @@
+package devices
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+)
+
+const (
+	raceNodes   = 5
+	raceDevices = 20
+	racePods    = 40
+	raceRounds  = 3
+)
+
+// createRaceDevices creates the devices that are raced for.
+func (c *cluster) createRaceDevices() {
+	c.t.Helper()
+	for i := range raceDevices {
+		c.createDevice(fmt.Sprintf("gpu-%d", i), fmt.Sprintf("node-%d", i%raceNodes), "K80")
+	}
+}
+
+// createRacePods creates pods with a claim each, for the schedulers in turn, while these stand still.
+func (c *cluster) createRacePods(prefix string, schedulers ...string) (names []string) {
+	c.t.Helper()
+	var group errgroup.Group
+	group.SetLimit(16)
+	pods := make([]*corev1.Pod, racePods)
+	for i := range pods {
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		names = append(names, name)
+		pods[i] = newPod(name, schedulers[i%len(schedulers)], name)
+		group.Go(func() error {
+			_, err := c.claims().Create(c.t.Context(), newClaim(name, "K80", 1), metav1.CreateOptions{})
+			return err
+		})
+	}
+	require.NoError(c.t, group.Wait())
+	for _, s := range schedulers {
+		c.signal(s, syscall.SIGSTOP)
+	}
+	require.NoError(c.t, clusterload.CreatePods(c.t.Context(), c.Client(), pods))
+	for _, s := range schedulers {
+		c.signal(s, syscall.SIGCONT)
+	}
+	return names
+}
+
+func (c *cluster) signal(part string, signal syscall.Signal) {
+	c.t.Helper()
+	process, err := c.Process(part)
+	require.NoError(c.t, err)
+	require.NoError(c.t, process.Signal(signal))
+}
+
+// TestRace lets two kube-schedulers bind 40 pods, each with a claim of its own, to 20 devices.
+func TestRace(t *testing.T) {
+	c := newCluster(t, setup{nodes: raceNodes})
+	c.createRaceDevices()
+	schedulers := []string{"first-scheduler", "second-scheduler"}
+	for _, s := range schedulers {
+		c.startScheduler(s)
+	}
+	for round := range raceRounds {
+		started := time.Now()
+		names := c.createRacePods(fmt.Sprintf("round-%d", round), schedulers...)
+		c.eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), raceDevices) })
+		t.Logf("round %d: %d pods bound %s after the first was created", round+1, raceDevices, time.Since(started).Round(time.Millisecond))
+		c.awaitAllTold(names)
+		bound := c.boundPods()
+		require.Len(t, bound, raceDevices, "no more than there are devices")
+		require.Len(t, c.verdict.boundTo(t), raceDevices, "each has one, and no two the same")
+		byScheduler := map[string]int{}
+		for i := range bound {
+			byScheduler[bound[i].Spec.SchedulerName]++
+		}
+		t.Logf("round %d: by scheduler %v", round+1, byScheduler)
+		c.requireConsistent()
+		c.verdict.requireGood(t)
+
+		require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
+		require.NoError(t, c.claims().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		c.eventually(func(t *assert.CollectT) {
+			list, err := c.claims().List(c.t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			assert.Empty(t, list.Items)
+		})
+	}
+	require.Zero(t, c.metric("globalreserve_bypassed_binds_total"))
+}
+
+// awaitAllTold waits until every pod of a race is bound or was refused.
+func (c *cluster) awaitAllTold(names []string) {
+	c.t.Helper()
+	c.eventually(func(t *assert.CollectT) {
+		list, err := c.Client().CoreV1().Pods(namespace).List(c.t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		assert.Len(t, list.Items, len(names))
+		for i := range list.Items {
+			told := slices.ContainsFunc(list.Items[i].Status.Conditions, func(condition corev1.PodCondition) bool {
+				return condition.Type == corev1.PodScheduled
+			})
+			assert.True(t, told || list.Items[i].Spec.NodeName != "", list.Items[i].Name)
+		}
+	})
+}
+
+func (c *cluster) boundPods() []corev1.Pod {
+	c.t.Helper()
+	list, err := c.Client().CoreV1().Pods(namespace).List(c.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName!="})
+	require.NoError(c.t, err)
+	return list.Items
+}
+
+// TestVerdictCanBeBad lets two schedulers give out devices that they find free in their own copies of the
+// cluster, as schedulers do without GlobalReserve.
+func TestVerdictCanBeBad(t *testing.T) {
+	c := newCluster(t, setup{nodes: raceNodes, alone: true})
+	for round := 0; round == 0 || len(c.verdict.seen(t)) == 0; round++ {
+		require.Less(t, round, 5, "no device was ever given out twice: the verdict shows nothing")
+		var group errgroup.Group
+		for _, s := range []string{"first", "second"} {
+			group.Go(func() error { return c.scheduleAlone(t.Context(), fmt.Sprintf("%s-%d", s, round)) })
+		}
+		require.NoError(t, group.Wait())
+	}
+	t.Logf("found: %v", c.verdict.seen(t))
+}
+
+// scheduleAlone binds ten pods to devices that no pod has, by a list made at the start.
+func (c *cluster) scheduleAlone(ctx context.Context, name string) error {
+	pods, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	taken := map[string]bool{}
+	for i := range pods.Items {
+		taken[given(&pods.Items[i])] = true
+	}
+	for i := range raceDevices {
+		id := fmt.Sprintf("GPU-gpu-%d", i)
+		if taken[id] || len(taken) > raceDevices/2 {
+			continue
+		}
+		taken[id] = true
+		pod := newPod(fmt.Sprintf("%s-%d", name, i), "alone", "")
+		if _, err := c.Client().CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		err := c.Client().CoreV1().Pods(namespace).Bind(ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: pod.Name, Annotations: map[string]string{v1alpha1.ExtendedResourcesAnnotation: id},
+			},
+			Target: corev1.ObjectReference{Kind: "Node", Name: fmt.Sprintf("node-%d", i%raceNodes)},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
