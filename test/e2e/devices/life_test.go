@@ -163,7 +163,7 @@ func statusWritten(c *cluster) {
 	require.Equal(c.t, wantClaim.ExtendedResources, claim.Status.ExtendedResources)
 	require.Equal(c.t, wantDevice.ClaimRef, device.Status.ClaimRef)
 	c.createClaim("drifts-too", "drifts", 1)
-	require.Equal(c.t, map[string]string{"node-0": "too few free devices"}, c.refusal("drifts-too", "node-0"),
+	require.Equal(c.t, map[string]string{"node-0": "GlobalReserve: the free devices of the node do not meet the pod's claims"}, c.refusal("drifts-too", "node-0"),
 		"what the status says decides nothing")
 	c.deletePod("drifter")
 }
