@@ -14,6 +14,7 @@ import (
 // Request is what one claim asks for. Make one with Compile; it is never changed and may be used by
 // several goroutines at a time.
 type Request struct {
+	spec     *v1alpha1.ExtendedResourceClaimSpec
 	resource string
 	count    int
 	names    []string // sorted
@@ -26,6 +27,25 @@ type Request struct {
 // long as it has the schema of this release. An error names every bad field, below path, and what to
 // write there.
 func Compile(path *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Request, error) {
+	return compile(path, path.Child("selector"), spec)
+}
+
+// CompileSlot makes a Request of devices that a Reservation's slot keeps. Conditions that make no sense
+// are found here first: the API server admits them.
+func CompileSlot(path *field.Path, slot *v1alpha1.SlotDevices) (*Request, error) {
+	spec := v1alpha1.ExtendedResourceClaimSpec{
+		ResourceName: slot.ResourceName, Count: slot.Count, ExtendedResourceNames: slot.ExtendedResourceNames,
+	}
+	if len(slot.MatchProperties)+len(slot.MatchExpressions) > 0 {
+		spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: slot.MatchProperties}
+	}
+	for _, e := range slot.MatchExpressions {
+		spec.Selector.MatchExpressions = append(spec.Selector.MatchExpressions, v1alpha1.PropertyRequirement(e))
+	}
+	return compile(path, path, &spec)
+}
+
+func compile(path, selectorPath *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Request, error) {
 	var errs field.ErrorList
 	if spec.ResourceName == "" {
 		errs = append(errs, field.Required(path.Child("resourceName"), "name a resource, such as nvidia.com/gpu"))
@@ -43,15 +63,18 @@ func Compile(path *field.Path, spec *v1alpha1.ExtendedResourceClaimSpec) (*Reque
 		errs = append(errs, field.Invalid(path.Child("extendedResourceNames"), spec.ExtendedResourceNames,
 			"names a device twice"))
 	}
-	selector, bad := compileSelector(path.Child("selector"), spec.Selector)
+	selector, bad := compileSelector(selectorPath, spec.Selector)
 	if errs = append(errs, bad...); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
 	return &Request{
-		resource: spec.ResourceName, count: int(spec.Count), names: names, selector: selector,
+		spec: spec.DeepCopy(), resource: spec.ResourceName, count: int(spec.Count), names: names, selector: selector,
 		shape: unique.Make(quoteIfNeeded(spec.ResourceName) + " " + selector.String()),
 	}, nil
 }
+
+// Spec returns what the request was compiled from. It must not be changed.
+func (r *Request) Spec() *v1alpha1.ExtendedResourceClaimSpec { return r.spec }
 
 // Resource returns the resource the devices are of.
 func (r *Request) Resource() string { return r.resource }

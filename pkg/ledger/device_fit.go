@@ -153,12 +153,37 @@ func (l *Ledger) giveEach(i int32, r *DeviceRequest, free devices.Set, soFar []G
 	return given
 }
 
-// observedGiven returns the devices a hold that is observed is taken to keep: those its
-// pods have, and else such as are free.
+// givenBefore returns the devices that a hold was given when it was granted; nil where
+// that is not known.
+func (r *DeviceRequest) givenBefore() []GivenDevices {
+	wanted := 0
+	for _, request := range r.Requests {
+		wanted += request.Count()
+	}
+	ids := strings.Split(r.Given, ",")
+	if r.Given == "" || len(ids) != wanted {
+		return nil
+	}
+	given := make([]GivenDevices, len(r.Requests))
+	for k, request := range r.Requests {
+		given[k] = GivenDevices{Resource: request.Resource(), IDs: slices.Clone(ids[:request.Count()])}
+		if k < len(r.Claims) {
+			given[k].Claim = r.Claims[k]
+		}
+		ids = ids[request.Count():]
+	}
+	return given
+}
+
+// observedGiven returns the devices a hold that is observed is taken to keep: those it
+// was given; where that is not known, those its pods have, and else such as are free.
 func (l *Ledger) observedGiven(spec *Hold) []GivenDevices {
 	r := spec.Devices
 	if r == nil {
 		return nil
+	}
+	if given := r.givenBefore(); given != nil {
+		return given
 	}
 	i := l.ensureNode(spec.Node)
 	n := l.nodes[i]

@@ -34,7 +34,8 @@ type DeviceRequest struct {
 	// refused everywhere, always for the same reason; the text is for people.
 	Err string
 	// Given is, of a pod that is bound, the devices it was bound with, as its
-	// annotation extended-resources has them.
+	// annotation extended-resources has them; of a hold that is observed, those it was
+	// granted with, in the same form, or empty where that is not known.
 	Given string
 }
 
@@ -66,15 +67,20 @@ func (l *Ledger) ObserveDevices(node string, list []devices.Device) bool {
 	return l.observeDevices(node, list)
 }
 
-// Same reports whether two requests ask for the same devices by the same claims.
+// Same reports whether two requests ask for the same devices by the same claims. A claim
+// of which no UID is known is the same as one of its name.
 func (r *DeviceRequest) Same(o *DeviceRequest) bool {
 	if r == o {
 		return true
 	}
-	if r == nil || o == nil || r.Err != o.Err || !slices.Equal(r.Claims, o.Claims) {
+	if r == nil || o == nil || r.Err != o.Err || !slices.EqualFunc(r.Claims, o.Claims, sameClaim) {
 		return false
 	}
 	return slices.EqualFunc(r.Requests, o.Requests, func(a, b *devices.Request) bool {
 		return a == b || a.String() == b.String()
 	})
+}
+
+func sameClaim(a, b DeviceClaimRef) bool {
+	return a.key() == b.key() && (a.UID == b.UID || a.UID == "" || b.UID == "")
 }

@@ -39,6 +39,9 @@ func (l *Ledger) fitsFree(i int32, p *Placement) Verdict {
 	if p.Devices == nil {
 		return l.fits(i, p.Request)
 	}
+	if l.flags[i]&nodeKnown == 0 {
+		return Verdict{Reason: NodeUnknown}
+	}
 	if v := l.claimsUsable(p, &except{}); v.Reason != Fits {
 		return v
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -22,6 +23,7 @@ type account interface {
 	Table() *resources.Table
 	AppendUsage(dst []ledger.Usage, nodes []string, columns []resources.Column) []ledger.Usage
 	FitAll(p *ledger.Placement, visit func(node string, v ledger.Verdict))
+	AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []string) []ledger.Verdict
 }
 
 // rooms is what is free on all nodes, less what slots chosen before take. It is
@@ -38,6 +40,9 @@ type room struct {
 	Node
 	allocatable, free []int64 // by column
 	ports             []resources.HostPort
+	// devices are what slots of the reservation that is being chosen for take. What earlier ones
+	// took is in the ledger, which is asked about devices each time.
+	devices []*devices.Request
 }
 
 type taken struct {
@@ -69,22 +74,26 @@ func newRooms(a account, nodes []Node) *rooms {
 	return r
 }
 
-// choose fills in the nodes of the holds that have none, the largest hold first
-// and each on the node that it leaves least room on. The slots are those of the
+// choose fills in the nodes of the holds that have none, those with devices first,
+// then the largest, and each on the node that it leaves least room on. The slots are those of the
 // holds, in the same order. Where a slot finds no node it returns why, and undo
 // must be called.
 func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
+	for _, t := range r.last {
+		t.room.devices = nil
+	}
 	r.last = r.last[:0]
 	var open []int
 	for i := range holds {
 		if holds[i].Node == "" {
 			open = append(open, i)
 		} else if room := r.byName[holds[i].Node]; room != nil {
-			r.take(room, holds[i].Request)
+			r.take(room, &holds[i])
 		}
 	}
 	slices.SortStableFunc(open, func(a, b int) int {
 		return cmp.Or(
+			cmp.Compare(len(requestsOf(&holds[b])), len(requestsOf(&holds[a]))),
 			cmp.Compare(holds[b].Request.Value(resources.CPU), holds[a].Request.Value(resources.CPU)),
 			cmp.Compare(holds[b].Request.Value(resources.Memory), holds[a].Request.Value(resources.Memory)))
 	})
@@ -94,7 +103,7 @@ func (r *rooms) choose(holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
 			return &cause{reasonNoNodeFits, fmt.Sprintf("slot %s: %s", slots[i].Name, why)}
 		}
 		holds[i].Node = best.Name
-		r.take(best, holds[i].Request)
+		r.take(best, &holds[i])
 	}
 	return nil
 }
@@ -149,7 +158,7 @@ func (r *rooms) best(h *ledger.Hold, slot *v1alpha1.Slot) (best *room, why strin
 		if short := room.short(req); short >= 0 || (len(req.Ports) > 0 && room.portTaken(req)) {
 			continue
 		}
-		if left := room.leftAfter(req); best == nil || left < bestLeft {
+		if left := room.leftAfter(req); (best == nil || left < bestLeft) && r.hasDevices(room, h) {
 			best, bestLeft = room, left
 		}
 	}
@@ -160,14 +169,40 @@ func (r *rooms) best(h *ledger.Hold, slot *v1alpha1.Slot) (best *room, why strin
 	for _, room := range r.search.found {
 		if short := room.short(req); short >= 0 {
 			refused[r.tooLittle(req.Amounts[short].Column)]++
-		} else {
+		} else if room.portTaken(req) {
 			refused[whyPort]++
+		} else {
+			refused[whyDevices]++
 		}
 	}
 	return nil, summary(len(r.all), refused)
 }
 
-const whyPort = "with a host port taken"
+const (
+	whyPort    = "with a host port taken"
+	whyDevices = "with too few free devices"
+)
+
+// hasDevices reports whether a node has devices for a hold beside those that other
+// slots of the reservation take there.
+func (r *rooms) hasDevices(room *room, h *ledger.Hold) bool {
+	if h.Devices == nil {
+		return true
+	}
+	together := ledger.Placement{
+		Request: &resources.Request{ToleratesUnschedulable: true},
+		Devices: &ledger.DeviceRequest{Requests: slices.Concat(room.devices, h.Devices.Requests)},
+	}
+	return r.account.AppendFit(nil, &together, []string{room.Name})[0].Reason == ledger.Fits
+}
+
+// requestsOf returns what a hold asks for of devices.
+func requestsOf(h *ledger.Hold) []*devices.Request {
+	if h.Devices == nil {
+		return nil
+	}
+	return h.Devices.Requests
+}
 
 func (r *rooms) tooLittle(c resources.Column) string {
 	return "with too little " + string(r.account.Table().Name(c))
@@ -196,7 +231,7 @@ func (r *rooms) refuses(room *room, v ledger.Verdict) string {
 	case v.Reason == ledger.InsufficientResource:
 		return r.tooLittle(v.Column)
 	case v.Reason == ledger.InsufficientDevices:
-		return "with too few free devices"
+		return whyDevices
 	case v.Reason != ledger.Fits:
 		return v.Reason.String()
 	default:
@@ -244,10 +279,11 @@ func (r *room) leftAfter(req *resources.Request) float64 {
 	return left
 }
 
-func (r *rooms) take(room *room, req *resources.Request) {
-	room.use(req, 1)
-	room.ports = append(room.ports, req.Ports...)
-	r.last = append(r.last, taken{room, req})
+func (r *rooms) take(room *room, h *ledger.Hold) {
+	room.use(h.Request, 1)
+	room.ports = append(room.ports, h.Request.Ports...)
+	room.devices = append(room.devices, requestsOf(h)...)
+	r.last = append(r.last, taken{room, h.Request})
 }
 
 // undo gives back what the last reservation took.
@@ -256,6 +292,7 @@ func (r *rooms) undo() {
 		t := r.last[i]
 		t.room.use(t.req, -1)
 		t.room.ports = t.room.ports[:len(t.room.ports)-len(t.req.Ports)]
+		t.room.devices = nil
 	}
 	r.last = r.last[:0]
 }

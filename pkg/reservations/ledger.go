@@ -60,7 +60,7 @@ func (c *Controller) note(e *ledger.Event) {
 	case ledger.ClaimRemoved, ledger.ClaimResized, ledger.ClaimMoved, ledger.ClaimLinked:
 		c.noteConsumer(e)
 		c.retry()
-	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.NodeUpdated:
+	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
 		c.retry()
 	case ledger.NodeRemoved:
 		c.nodeGone(e.Node)

@@ -205,9 +205,10 @@ func (r *record) project(holds []ledger.HoldView, now time.Time) {
 			closeSlot(status, s.end)
 			continue
 		case s.releasing:
-			status.State, status.Pods = v1alpha1.SlotReleased, nil
+			status.State, status.Pods, status.Devices = v1alpha1.SlotReleased, nil, nil
 		case views[status.Name] != nil:
 			showConsumers(status, views[status.Name].Consumers)
+			status.Devices = convert.DeviceIDs(views[status.Name].Given)
 		}
 		held++
 	}
@@ -232,6 +233,7 @@ func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer) {
 // closeSlot shows a slot whose hold has ended. Pods that shared it keep what
 // they use.
 func closeSlot(status *v1alpha1.SlotStatus, end ending) {
+	status.Devices = nil
 	switch {
 	case end.how == ledger.HoldConsumed:
 		status.State, status.Pods = v1alpha1.SlotConsumed, []v1alpha1.PodReference{convert.PodOf(end.pod)}

@@ -133,6 +133,10 @@ func (w *world) tellLedger() {
 		if p.Node != "" {
 			o := p.Observation()
 			o.ResourceVersion = 1
+			if marks := p.Devices; marks != nil {
+				o.Devices = claimRequest(marks.Claims[0], "")
+				o.Devices.Given = marks.Given
+			}
 			w.ledger.ObservePod(o)
 		}
 	}

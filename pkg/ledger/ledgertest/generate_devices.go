@@ -130,6 +130,22 @@ func (w *World) heldDevices(t *rapid.T, pod ledger.PodRef) *ledger.DeviceRequest
 	return r
 }
 
+// heldBefore draws what a hold says that it was given: mostly as many as it asks for.
+func (w *World) heldBefore(t *rapid.T, r *ledger.DeviceRequest) *ledger.DeviceRequest {
+	var ids []string
+	for _, request := range r.Requests {
+		for range request.Count() {
+			ids = append(ids, fmt.Sprintf("id%d", pick(t, "held id", 7)))
+		}
+	}
+	if len(ids) > 0 && pick(t, "one less", 8) == 7 {
+		ids = ids[1:]
+	}
+	before := *r
+	before.Given = strings.Join(ids, ",")
+	return &before
+}
+
 // observedDevices draws what a pod that is bound says of its devices: mostly what it
 // was given, if it was.
 func (w *World) observedDevices(t *rapid.T, pod ledger.PodRef, l *ledger.Ledger) *ledger.DeviceRequest {

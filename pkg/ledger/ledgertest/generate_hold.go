@@ -62,6 +62,9 @@ func (w *World) Hold(t *rapid.T, observed bool) ledger.Hold {
 		h.Pod = w.Pod(t)
 	}
 	h.Devices = w.heldDevices(t, h.Pod)
+	if observed && h.Devices != nil && pick(t, "what was held is known", 2) == 1 {
+		h.Devices = w.heldBefore(t, h.Devices)
+	}
 	return h
 }
 

@@ -170,7 +170,7 @@ func (m *Model) claimsUsable(p *ledger.Placement, by *modelHold) ledger.Verdict 
 
 // fits decides whether a pod that has no claim fits a node, its devices included.
 func (m *Model) fits(node string, p *ledger.Placement, by *modelHold) ledger.Verdict {
-	if !m.has(node) {
+	if n := m.nodes[node]; n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
 	}
 	if v := m.claimsUsable(p, by); v.Reason != ledger.Fits {
@@ -198,7 +198,10 @@ func sameDevices(a, b *ledger.DeviceRequest) bool {
 		}
 		return texts
 	}
-	return a.Err == b.Err && slices.Equal(a.Claims, b.Claims) && slices.Equal(texts(a), texts(b))
+	sameClaim := func(a, b ledger.DeviceClaimRef) bool {
+		return a.Namespace == b.Namespace && a.Name == b.Name && !another(a.UID, b.UID)
+	}
+	return a.Err == b.Err && slices.EqualFunc(a.Claims, b.Claims, sameClaim) && slices.Equal(texts(a), texts(b))
 }
 
 // devicesInPlace decides whether a pod with a claim can have its devices: m does not
@@ -286,6 +289,9 @@ func (m *Model) observedGiven(spec *ledger.Hold) []ledger.GivenDevices {
 		return nil
 	}
 	p, free, _ := m.pool(spec.Node, nil)
+	if before := readHeld(p, r); before != nil {
+		return before
+	}
 	preferred := p.NewSet()
 	for _, c := range m.claims {
 		for k := range p.Len() {
@@ -299,6 +305,23 @@ func (m *Model) observedGiven(spec *ledger.Hold) []ledger.GivenDevices {
 		return named(p, r, choice)
 	}
 	return giveEach(p, free, r, nil)
+}
+
+// readHeld is what a hold says that it was given, if it is as many as it asks for.
+func readHeld(p *devices.Pool, r *ledger.DeviceRequest) []ledger.GivenDevices {
+	given, ids := named(p, r, nil), strings.Split(r.Given, ",")
+	for k, request := range r.Requests {
+		for range request.Count() {
+			if len(ids) == 0 || r.Given == "" {
+				return nil
+			}
+			given[k].IDs, ids = append(given[k].IDs, ids[0]), ids[1:]
+		}
+	}
+	if len(ids) > 0 {
+		return nil
+	}
+	return given
 }
 
 // refuseDevices explains what is the matter with a pod's claims. m does not have the

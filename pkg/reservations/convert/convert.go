@@ -89,8 +89,10 @@ func GrantedHolds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold,
 		status[rsv.Status.Slots[i].Name] = &rsv.Status.Slots[i]
 	}
 	kept := all[:0]
-	for _, h := range all {
-		if s := status[h.Ref.Slot]; s != nil {
+	for i, h := range all {
+		s := status[h.Ref.Slot]
+		setGiven(&h, &rsv.Spec.Slots[i], s)
+		if s != nil {
 			if over(s, h.Policy) {
 				continue
 			}
@@ -137,6 +139,9 @@ func holds(t *resources.Table, rsv *v1alpha1.Reservation, count countRoom) ([]le
 		}
 		result = append(result, h)
 	}
+	if err := setDevices(result, rsv); err != nil {
+		return nil, err
+	}
 	return result, nil
 }
 
@@ -156,6 +161,7 @@ func Slot(t *resources.Table, h *ledger.Hold) v1alpha1.Slot {
 	room := resources.RoomOf(t, h.Request)
 	slot := v1alpha1.Slot{
 		Name: h.Ref.Slot, NodeName: h.Node, Requests: room.Requests, Tolerations: room.Tolerations,
+		Devices: slotDevices(h.Devices),
 	}
 	for _, p := range room.Ports {
 		slot.HostPorts = append(slot.HostPorts, v1alpha1.HostPort{HostIP: p.IP, Protocol: p.Protocol, Port: p.Port})

@@ -292,6 +292,15 @@ type SlotDevices struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	ExtendedResourceNames []string `json:"extendedResourceNames,omitempty"`
+
+	// DeviceIDs are the deviceIDs of the very devices, in a Reservation that the server made for what
+	// it holds already: these are held again after a restart. Leave it out otherwise; to ask for
+	// certain devices use extendedResourceNames.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	DeviceIDs []string `json:"deviceIDs,omitempty"`
 }
 
 // SlotDeviceRequirement is a PropertyRequirement of a slot. The server checks it: there may be too

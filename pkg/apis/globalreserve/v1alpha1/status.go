@@ -120,6 +120,14 @@ type SlotStatus struct {
 	// +optional
 	// +listType=atomic
 	Pods []PodReference `json:"pods,omitempty"`
+
+	// Devices are the deviceIDs of the devices that the slot keeps, in the order of the spec. They are
+	// held again after a restart.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=253
+	Devices []string `json:"devices,omitempty"`
 }
 
 // SlotState tells whether a slot's room is kept, used or given back.

@@ -1,0 +1,263 @@
+package reservations
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+const gpu = "nvidia.com/gpu"
+
+// addDevices gives a node GPUs, each of a model: their IDs are node-0, node-1 and so on.
+func (w *world) addDevices(node string, models ...string) {
+	w.ledger.ObserveDevices(node, gpusOf(node, models))
+	w.settle()
+}
+
+func gpusOf(node string, models []string) []devices.Device {
+	var list []devices.Device
+	for k, model := range models {
+		id := node + "-" + string(rune('0'+k))
+		list = append(list, devices.Device{Name: id, Resource: gpu, ID: id, Properties: map[string]string{"model": model}})
+	}
+	return list
+}
+
+// keeping makes a slot keep one GPU for each text: a claim and a model, either of which
+// may be empty, with a colon between.
+func keeping(s v1alpha1.Slot, wanted ...string) v1alpha1.Slot {
+	for _, text := range wanted {
+		claim, model, _ := strings.Cut(text, ":")
+		d := v1alpha1.SlotDevices{ClaimName: claim, ResourceName: gpu, Count: 1}
+		if model != "" {
+			d.MatchProperties = map[string]string{"model": model}
+		}
+		s.Devices = append(s.Devices, d)
+	}
+	return s
+}
+
+func claimRequest(claim, model string) *ledger.DeviceRequest {
+	spec := &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1}
+	if model != "" {
+		spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: map[string]string{"model": model}}
+	}
+	compiled, err := devices.Compile(field.NewPath("spec"), spec)
+	if err != nil {
+		panic(err)
+	}
+	return &ledger.DeviceRequest{
+		Claims:   []ledger.DeviceClaimRef{{Namespace: testNamespace, Name: claim, UID: "uid-of-claim"}},
+		Requests: []*devices.Request{compiled},
+	}
+}
+
+// bindClaiming binds a pod with a claim of a GPU of a model and returns its devices, or
+// why it was refused.
+func (w *world) bindClaiming(name, node, claim, model string, holds ...ledger.HoldRef) string {
+	p := ledger.Placement{Pod: podRef(name), Node: node, Request: request(1000), Holds: holds, Devices: claimRequest(claim, model)}
+	grant, refused := w.ledger.StartBind(&p, time.Now())
+	if refused != nil {
+		return refused.Reason.String()
+	}
+	w.ledger.Confirm(p.Pod, p.Node)
+	w.settle()
+	return strings.Join(grant.Devices, ",")
+}
+
+// kept tells which devices the slots say that they keep.
+func (w *world) kept(name string) (kept []string) {
+	for _, s := range w.get(name).Status.Slots {
+		kept = append(kept, s.Name+"@"+s.NodeName+":"+strings.Join(s.Devices, ","))
+	}
+	return kept
+}
+
+func TestSlotsKeepDevices(t *testing.T) {
+	everyone := func(rsv *v1alpha1.Reservation) *v1alpha1.Reservation {
+		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
+		return rsv
+	}
+	cases := map[string]func(t *testing.T, w *world){
+		"on the node that has them": func(t *testing.T, w *world) {
+			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":K80")))
+			assert.Equal(t, []string{"a@n2:n2-0"}, w.kept("r"))
+			assert.Equal(t, "InsufficientDevices", w.bindClaiming("p", "n2", "c", "K80"), "they are kept from others")
+			assert.Equal(t, "n2-1", w.bindClaiming("p", "n2", "c", ""))
+		},
+		"slots of a group do not count on the same device": func(t *testing.T, w *world) {
+			w.addDevices("n1", "K80")
+			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":K80"), keeping(slot("b", "", 1000), ":K80")))
+			assert.ElementsMatch(t, []string{"a@n1:n1-0", "b@n2:n2-0"}, w.kept("r"))
+		},
+		"all slots or none": func(t *testing.T, w *world) {
+			w.create(newReservation("r", time.Minute, slot("b", "n1", 1000), keeping(slot("a", "n2", 1000), ":A100")))
+			assert.Equal(t, "Pending InsufficientDevices", strings.TrimSpace(w.shown("r"))[:27])
+			assert.Empty(t, w.held("r"))
+			w.addDevices("n2", "A100")
+			assert.Equal(t, []string{"b@n1:", "a@n2:n2-0"}, w.kept("r"), "a device that comes is taken")
+		},
+		"a consumer gets them": func(t *testing.T, w *world) {
+			w.create(everyone(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":K80"))))
+			assert.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", "", slotRef("r", "a")), "though n2-1 would do as well")
+			assert.Equal(t, "Succeeded", string(w.get("r").Status.Phase))
+			assert.Equal(t, []string{"a@n2:"}, w.kept("r"), "the pod has them now")
+		},
+		"a claim that is kept for serves nobody else": func(t *testing.T, w *world) {
+			rsv := newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), "c:"))
+			rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "mine"}
+			w.create(rsv)
+			assert.Equal(t, "DeviceClaimInUse", w.bindClaiming("other", "n2", "c", ""))
+			assert.Equal(t, "n2-0", w.bindClaiming("mine", "n2", "c", ""))
+		},
+		"the ttl gives them back": func(t *testing.T, w *world) {
+			w.create(newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), ":K80")))
+			w.pass(2 * time.Minute)
+			assert.Equal(t, "Expired", string(w.get("r").Status.Phase))
+			assert.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", "K80"))
+		},
+		"deleting gives them back, and who waits gets them": func(t *testing.T, w *world) {
+			w.create(newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), ":K80")))
+			w.create(newReservation("later", time.Minute, keeping(slot("a", "", 1000), ":K80")))
+			assert.Empty(t, w.held("later"))
+			w.delete("r")
+			assert.Equal(t, []string{"a@n2:n2-0"}, w.kept("later"))
+		},
+		"a higher priority takes them": func(t *testing.T, w *world) {
+			rsv := newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), ":K80"))
+			rsv.Spec.Preemptible = true
+			w.create(rsv)
+			p := ledger.Placement{
+				Pod: podRef("p"), Node: "n2", Request: request(1000), Devices: claimRequest("c", "K80"), Priority: 1, Preempt: true,
+			}
+			grant, refused := w.ledger.StartBind(&p, time.Now())
+			require.Nil(t, refused)
+			assert.Equal(t, []string{"n2-0"}, grant.Devices)
+			w.settle()
+			assert.Equal(t, "Preempted", string(w.get("r").Status.Phase))
+		},
+		"what makes no sense fails": func(t *testing.T, w *world) {
+			s := keeping(slot("a", "n2", 1000), ":")
+			s.Devices[0].MatchExpressions = []v1alpha1.SlotDeviceRequirement{{Key: "model", Operator: v1alpha1.PropertyIn}}
+			w.create(newReservation("r", time.Minute, s))
+			rsv := w.get("r")
+			assert.Equal(t, v1alpha1.ReservationFailed, rsv.Status.Phase)
+			assert.Equal(t, reasonInvalidSpec, rsv.Status.Conditions[0].Reason)
+			assert.Contains(t, rsv.Status.Conditions[0].Message, "slot a: devices[0].matchExpressions[0].values")
+		},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				w.addNode("n2")
+				w.addDevices("n2", "K80", "P100")
+				test(t, w)
+			})
+		})
+	}
+}
+
+// TestDevicesAfterRestart kills the server and starts another one. What was kept is
+// not what would be chosen now: a device that comes first by its name was freed.
+func TestDevicesAfterRestart(t *testing.T) {
+	boundClaiming := func(w *world, name, id string, hold ledger.HoldRef) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		info := podInfo(name)
+		info.Node, info.Devices = "n", &podinfo.DeviceMarks{Claims: []string{"c"}, Given: id}
+		if hold.Name != "" {
+			info.Marks = &podinfo.Marks{Matched: hold}
+		}
+		w.pods[info.Ref.String()] = info
+	}
+	everyone := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
+	byServer := func() *v1alpha1.Reservation {
+		rsv := madeBy(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), "c:")), convert.MadeByReserve)
+		rsv.Spec.Slots[0].Devices[0].DeviceIDs = []string{"n-1"}
+		return rsv
+	}
+	cases := map[string]struct {
+		before, between func(w *world)
+		late            bool // devices are known after reservations
+		want            []string
+		free            []string
+	}{
+		"the same as before": {
+			before: func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) },
+			want:   []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
+		},
+		"devices that come late": {
+			before: func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) },
+			late:   true, want: []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
+		},
+		"made by the server, which wrote no status": {
+			before:  func(*world) {},
+			between: func(w *world) { w.create(byServer()) },
+			want:    []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
+		},
+		"a consumer keeps those it was given": {
+			before: func(w *world) {
+				rsv := newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))
+				rsv.Spec.AllocatePolicy, rsv.Spec.Consumers = v1alpha1.AllocateAligned, everyone
+				w.create(rsv)
+			},
+			between: func(w *world) { boundClaiming(w, "p", "n-1", slotRef("r", "a")) },
+			want:    []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
+		},
+		"used up by a pod that nobody saw": {
+			before: func(w *world) {
+				rsv := newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))
+				rsv.Spec.Consumers = everyone
+				w.create(rsv)
+			},
+			between: func(w *world) { boundClaiming(w, "p", "n-1", slotRef("r", "a")) },
+			want:    []string{"a@n:"}, free: []string{"n-0", "n-2"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n")
+				models := []string{"", "", ""}
+				w.addDevices("n", models...)
+				require.Equal(t, "n-0", w.bindClaiming("first", "n", "other", ""))
+				tc.before(w)
+				w.kill()
+				if tc.between != nil {
+					tc.between(w)
+				}
+				w.newServer()
+				if !tc.late {
+					w.ledger.ObserveDevices("n", gpusOf("n", models))
+				}
+				w.start()
+				w.settle()
+				if tc.late {
+					w.addDevices("n", models...)
+				}
+				assert.Equal(t, tc.want, w.kept("r"))
+				node, _, _ := w.ledger.Node("n")
+				var free []string
+				for _, d := range node.Devices {
+					if d.Free {
+						free = append(free, d.ID)
+					}
+				}
+				assert.Equal(t, tc.free, free)
+				require.NoError(t, w.ledger.CheckInvariants())
+			})
+		})
+	}
+}
