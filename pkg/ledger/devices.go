@@ -67,9 +67,20 @@ func (l *Ledger) ObserveDevices(node string, list []devices.Device) bool {
 	return l.observeDevices(node, list)
 }
 
-// Same reports whether two requests ask for the same devices by the same claims. A claim
-// of which no UID is known is the same as one of its name.
+// Same reports whether two requests ask for the same devices by the same claims.
 func (r *DeviceRequest) Same(o *DeviceRequest) bool {
+	return r.same(o, func(a, b DeviceClaimRef) bool { return a == b })
+}
+
+// Matches is Same for what holds are for: their objects tell the names of claims. A
+// claim of which no UID is known is the same as one of its name.
+func (r *DeviceRequest) Matches(o *DeviceRequest) bool {
+	return r.same(o, func(a, b DeviceClaimRef) bool {
+		return a.key() == b.key() && (a.UID == b.UID || a.UID == "" || b.UID == "")
+	})
+}
+
+func (r *DeviceRequest) same(o *DeviceRequest, sameClaim func(a, b DeviceClaimRef) bool) bool {
 	if r == o {
 		return true
 	}
@@ -79,8 +90,4 @@ func (r *DeviceRequest) Same(o *DeviceRequest) bool {
 	return slices.EqualFunc(r.Requests, o.Requests, func(a, b *devices.Request) bool {
 		return a == b || a.String() == b.String()
 	})
-}
-
-func sameClaim(a, b DeviceClaimRef) bool {
-	return a.key() == b.key() && (a.UID == b.UID || a.UID == "" || b.UID == "")
 }

@@ -125,7 +125,7 @@ func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection
 // keepsFor reports whether a hold keeps the same room for the same pods.
 func (h *hold) keepsFor(spec *Hold) bool {
 	samePod := spec.Pod.Name == h.Pod.Name && (h.Pod.Name == "" || h.isFor(spec.Pod))
-	return samePod && h.Node == spec.Node && h.Request.Equal(spec.Request) && spec.Devices.Same(h.Devices)
+	return samePod && h.Node == spec.Node && h.Request.Equal(spec.Request) && spec.Devices.Matches(h.Devices)
 }
 
 // holdFor returns a hold kept for one pod alone that has not run out, or nil.

@@ -95,7 +95,7 @@ func (a *API) slotOf(t *allotment, i int, claim *ledger.ClaimView) {
 	switch {
 	case !ok || hold.Ref != claim.Hold:
 		t.refuse(i, &ledger.Rejection{Reason: ledger.PodClaimed, ClaimedOn: claim.Node})
-	case !hold.Request.Equal(p.Request) || !hold.Devices.Same(p.Devices):
+	case !hold.Request.Equal(p.Request) || !hold.Devices.Matches(p.Devices):
 		t.refuse(i, &ledger.Rejection{
 			Reason: ledger.HoldExists, ClaimedOn: claim.Node, Holders: []ledger.Holder{{Hold: hold.Ref, State: ledger.Reserved}},
 		})

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
@@ -48,7 +50,8 @@ func (w *durableWrite) run(ctx context.Context) (outcome, error) {
 	return w.write()
 }
 
-// keepSlots leaves the object the slots that got a hold.
+// keepSlots leaves the object the slots that got a hold, and says which devices they
+// keep: a restart must not choose others.
 func (w *durableWrite) keepSlots() {
 	slots := w.slots()
 	slices.Sort(slots)
@@ -56,6 +59,20 @@ func (w *durableWrite) keepSlots() {
 		_, kept := slices.BinarySearch(slots, s.Name)
 		return !kept
 	})
+	given := w.given()
+	for i := range w.object.Spec.Slots {
+		slot := &w.object.Spec.Slots[i]
+		convert.KeepDevices(slot, given[slot.Name])
+	}
+}
+
+// given returns the devices that the holds keep, by slot.
+func (w *durableWrite) given() map[string][]ledger.GivenDevices {
+	given := map[string][]ledger.GivenDevices{}
+	for _, view := range w.api.ledger.ReservationHolds(w.key.Namespace, w.key.Name) {
+		given[view.Ref.Slot] = view.Given
+	}
+	return given
 }
 
 // settleOthers decides the group, and makes sure that what it finds reserved
@@ -200,14 +217,16 @@ const (
 )
 
 // lostSlots are those of the request for which an object that was there before
-// has no room, or none any more.
+// has no room, or none any more, or other devices.
 func (w *durableWrite) lostSlots(stored *v1alpha1.Reservation) []string {
 	kept := map[string]bool{}
 	deadline := convert.Deadline(stored)
 	if live(stored) && (deadline.IsZero() || w.api.clock.Now().Before(deadline)) {
 		holds, err := convert.GrantedHolds(w.api.ledger.Table(), stored)
+		given := w.given()
 		for i := range holds {
-			kept[holds[i].Ref.Slot] = err == nil
+			slot, d := holds[i].Ref.Slot, holds[i].Devices
+			kept[slot] = err == nil && (d == nil || d.Given == strings.Join(convert.DeviceIDs(given[slot]), ","))
 		}
 	}
 	return slices.DeleteFunc(w.slots(), func(slot string) bool { return kept[slot] })

@@ -186,9 +186,16 @@ func (m *Model) fits(node string, p *ledger.Placement, by *modelHold) ledger.Ver
 }
 
 // sameAsked reports whether a pod asks for what its claim was given devices for.
-func (c *modelClaim) sameAsked(r *ledger.DeviceRequest) bool { return sameDevices(c.devices, r) }
+func (c *modelClaim) sameAsked(r *ledger.DeviceRequest) bool {
+	return sameDevices(c.devices, r, func(a, b ledger.DeviceClaimRef) bool { return a == b })
+}
 
-func sameDevices(a, b *ledger.DeviceRequest) bool {
+// sameName compares claims of which one may be known by its name only.
+func sameName(a, b ledger.DeviceClaimRef) bool {
+	return a.Namespace == b.Namespace && a.Name == b.Name && !another(a.UID, b.UID)
+}
+
+func sameDevices(a, b *ledger.DeviceRequest, sameClaim func(a, b ledger.DeviceClaimRef) bool) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
@@ -197,9 +204,6 @@ func sameDevices(a, b *ledger.DeviceRequest) bool {
 			texts = append(texts, request.String())
 		}
 		return texts
-	}
-	sameClaim := func(a, b ledger.DeviceClaimRef) bool {
-		return a.Namespace == b.Namespace && a.Name == b.Name && !another(a.UID, b.UID)
 	}
 	return a.Err == b.Err && slices.EqualFunc(a.Claims, b.Claims, sameClaim) && slices.Equal(texts(a), texts(b))
 }

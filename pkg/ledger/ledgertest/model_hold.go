@@ -194,7 +194,7 @@ func (m *Model) allow(spec *ledger.Hold) (existing *modelHold, rejection *ledger
 		return r
 	}
 	same := func(h *modelHold) bool {
-		return h.Node == spec.Node && sameRequest(h.Request, spec.Request) && sameDevices(h.Devices, spec.Devices)
+		return h.Node == spec.Node && sameRequest(h.Request, spec.Request) && sameDevices(h.Devices, spec.Devices, sameName)
 	}
 	if h := m.hold(spec.Ref); h != nil {
 		samePod := (spec.Pod.Name == "" && h.Pod.Name == "") || h.isFor(spec.Pod)
