@@ -154,7 +154,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
 		TTL: a.policies.ReservationTTL, Done: a.streams,
-		Store: a.reservations.store(), Durable: a.reservations.Serving, Matcher: a.matcher,
+		Store: a.reservations.store(), Durable: a.reservations.Serving, Matcher: a.matcher, Devices: a.devices,
 		Ready: func() string { return a.health.undecided() },
 	})
 	a.api.Register(router)
