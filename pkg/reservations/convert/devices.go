@@ -91,6 +91,17 @@ func DeviceIDs(given []ledger.GivenDevices) []string {
 	return ids
 }
 
+// WithGiven returns what a hold asks for with what it was given, which says that it is to be
+// given the same again.
+func WithGiven(r *ledger.DeviceRequest, given []ledger.GivenDevices) *ledger.DeviceRequest {
+	if r == nil {
+		return nil
+	}
+	same := *r
+	same.Given = strings.Join(DeviceIDs(given), ",")
+	return &same
+}
+
 // KeepDevices writes the devices that a hold was given into the slot made of it.
 func KeepDevices(slot *v1alpha1.Slot, given []ledger.GivenDevices) {
 	for k := range slot.Devices {
@@ -100,12 +111,13 @@ func KeepDevices(slot *v1alpha1.Slot, given []ledger.GivenDevices) {
 	}
 }
 
-// slotDevices writes what a hold asks for as its slot does.
+// slotDevices writes what a hold asks for, and was given as far as that is known, as its slot does.
 func slotDevices(r *ledger.DeviceRequest) []v1alpha1.SlotDevices {
 	if r == nil {
 		return nil
 	}
 	list := make([]v1alpha1.SlotDevices, len(r.Requests))
+	ids := strings.FieldsFunc(r.Given, func(c rune) bool { return c == ',' })
 	for k, request := range r.Requests {
 		spec := request.Spec()
 		list[k] = v1alpha1.SlotDevices{
@@ -114,6 +126,7 @@ func slotDevices(r *ledger.DeviceRequest) []v1alpha1.SlotDevices {
 		if k < len(r.Claims) {
 			list[k].ClaimName = r.Claims[k].Name
 		}
+		list[k].DeviceIDs, ids = split(ids, request.Count())
 		if spec.Selector == nil {
 			continue
 		}
@@ -123,4 +136,12 @@ func slotDevices(r *ledger.DeviceRequest) []v1alpha1.SlotDevices {
 		}
 	}
 	return list
+}
+
+// split takes the first IDs off a list, nil where there are fewer.
+func split(ids []string, count int) (first, rest []string) {
+	if len(ids) < count {
+		return nil, nil
+	}
+	return slices.Clone(ids[:count]), ids[count:]
 }

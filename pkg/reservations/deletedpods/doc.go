@@ -39,6 +39,9 @@
 //     stands above the Deployment's, that above the server's default; a ttl that
 //     cannot be read, or is longer than the policy allows, leads to an Event and
 //     the next best.
+//   - Devices that the pod's claims were given are kept with its room, for no claim
+//     in particular: a pod that comes in its place may name the same claims, which
+//     nobody has while the room is kept, or others that the devices meet.
 //   - In a rolling update each old pod's room is held for a new one. The new pods
 //     use the holds up as they come; what surged stays until its ttl is over.
 //

@@ -159,6 +159,7 @@ func (k *Keeper) newHold(pod *podinfo.Info, name string, ttl time.Duration) ledg
 
 // remember makes a hold known to pods and puts its object into the queue.
 func (k *Keeper) remember(t *task) {
+	k.findDevices(t)
 	t.rsv = k.newObject(t)
 	if err := k.Matcher.Set(t.rsv); err != nil {
 		k.log(t).WithError(err).Warn("no pod can match the room of a deleted pod")
@@ -169,6 +170,17 @@ func (k *Keeper) remember(t *task) {
 	k.tasks[key] = t // a worker's from here on
 	k.mu.Unlock()
 	k.queue.Add(key)
+}
+
+// findDevices looks up which devices of the pod the ledger keeps with its room. They are
+// kept for no claim in particular: the pod's claim is free for the one that comes after
+// it, which is given them first.
+func (k *Keeper) findDevices(t *task) {
+	for _, view := range k.Ledger.ReservationHolds(t.hold.Ref.Namespace, t.hold.Ref.Name) {
+		if view.Ref == t.hold.Ref {
+			t.hold.Devices = convert.WithGiven(view.Devices, view.Given)
+		}
+	}
 }
 
 func (t *task) key() types.NamespacedName {

@@ -1,0 +1,76 @@
+package deletedpods
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+func claimOfGPU(t *testing.T, given string) *ledger.DeviceRequest {
+	compiled, err := devices.Compile(field.NewPath("spec"), &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
+	require.NoError(t, err)
+	return &ledger.DeviceRequest{
+		Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: "c", UID: "uid-of-c"}},
+		Requests: []*devices.Request{compiled}, Given: given,
+	}
+}
+
+// TestDevicesOfDeletedPods keeps the second device, not the one that would be chosen
+// now. The pod that comes has the same claim.
+func TestDevicesOfDeletedPods(t *testing.T) {
+	for name, taken := range map[string]bool{"named after the pod": false, "renamed": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t)
+				defer w.Stop()
+				w.ledger.ObserveDevices("n", []devices.Device{
+					{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
+				})
+				object := "p"
+				if taken {
+					object = suffixed(pod("p", nil))
+					w.api.objects["p"] = &v1alpha1.Reservation{}
+				}
+				p := pod("p", nil)
+				w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Devices: claimOfGPU(t, "gpu-1")})
+				hold, kept, keep := w.Keep(p)
+				require.True(t, keep)
+				require.True(t, w.ledger.RemovePodHolding(p.Ref, 0, hold))
+				kept()
+				synctest.Wait()
+				rsv := w.api.objects[object]
+				require.NotNil(t, rsv)
+				assert.Equal(t, []v1alpha1.SlotDevices{{ResourceName: "nvidia.com/gpu", Count: 1, DeviceIDs: []string{"gpu-1"}}}, rsv.Spec.Slots[0].Devices)
+
+				// A server that starts now holds the same again.
+				rsv.CreationTimestamp = metav1.Now()
+				again, err := convert.GrantedHolds(w.ledger.Table(), rsv)
+				require.NoError(t, err)
+				w.ledger.ReleaseHolds("ns", object)
+				require.True(t, w.ledger.ObserveHold(again[0]))
+				other := ledger.Placement{Pod: pod("other", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, "")}
+				other.Devices.Claims[0].Name = "d"
+				grant, refused := w.ledger.StartBind(&other, time.Now())
+				require.Nil(t, refused)
+				assert.Equal(t, []string{"gpu-0"}, grant.Devices, "who may not use the room gets another device")
+
+				next := ledger.Placement{Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""), Holds: []ledger.HoldRef{again[0].Ref}}
+				grant, refused = w.ledger.StartBind(&next, time.Now())
+				require.Nil(t, refused)
+				assert.Equal(t, []string{"gpu-1"}, grant.Devices)
+				assert.Equal(t, again[0].Ref, grant.Hold)
+				require.NoError(t, w.ledger.CheckInvariants())
+			})
+		})
+	}
+}
