@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,20 +129,20 @@ func (v *verdict) catchUp(t *testing.T) {
 	for i := range list.Items {
 		versions[list.Items[i].UID] = list.Items[i].ResourceVersion
 	}
-	require.Eventually(t, func() bool {
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
+		assert.NoError(t, v.ended)
 		for uid, version := range versions {
 			at := v.newest // a pod that is not known any more was deleted, or has not been heard of yet
 			if pod := v.pods[uid]; pod != nil {
 				at = pod.ResourceVersion
 			}
-			if order, err := resourceversion.CompareResourceVersion(at, version); err != nil || order < 0 {
-				return false
-			}
+			order, err := resourceversion.CompareResourceVersion(at, version)
+			assert.NoError(t, err)
+			assert.GreaterOrEqual(t, order, 0, "the watch is at %s, pod %s at %s", at, uid, version)
 		}
-		return true
-	}, 10*time.Second, poll, "the watch does not come forward")
+	}, 10*time.Second, poll)
 }
 
 // seen returns what was found wrong.
