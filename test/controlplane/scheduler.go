@@ -21,7 +21,7 @@ const (
 // StartScheduler starts a kube-scheduler with a KubeSchedulerConfiguration (v1, YAML or JSON). An
 // empty configuration means one profile with the scheduler's own name. The harness fills in what
 // belongs to it: the kubeconfig and the client limits unless the configuration gives them, and
-// leader election off.
+// leader election off unless it is asked for.
 func (c *ControlPlane) StartScheduler(ctx context.Context, name string, config []byte) error {
 	return c.RunScheduler(ctx, SchedulerOptions{Name: name, Config: config})
 }
@@ -36,6 +36,8 @@ type SchedulerOptions struct {
 	Path string
 	// Kubeconfig says who the scheduler is. Default: kube-scheduler's own user.
 	Kubeconfig string
+	// LeaderElection leaves leader election as the configuration has it. Default: it is off.
+	LeaderElection bool
 }
 
 // RunScheduler starts a scheduler; see StartScheduler.
@@ -95,7 +97,9 @@ func (c *ControlPlane) schedulerConfig(o *SchedulerOptions) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	election["leaderElect"] = false
+	if !o.LeaderElection {
+		election["leaderElect"] = false
+	}
 	return yaml.Marshal(config)
 }
 
