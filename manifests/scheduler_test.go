@@ -66,8 +66,21 @@ func TestSecondScheduler(t *testing.T) {
 			}
 			assert.True(t, roles["system:kube-scheduler"] && roles["system:volume-scheduler"])
 			assert.Equal(t, tc.mode == schedulerplugin.Local, roles["globalreserve"], "the server's rights are for who has the ledger")
+			if tc.mode == schedulerplugin.Remote {
+				checkRemoteRole(t, all(t, objects, "ClusterRole", func(r *rbacv1.ClusterRole) string { return r.Name })["globalreserve-scheduler"])
+			}
 		})
 	}
+}
+
+// checkRemoteRole checks what a scheduler reads itself whose ledger is elsewhere.
+func checkRemoteRole(t *testing.T, role *rbacv1.ClusterRole) {
+	t.Helper()
+	require.NotNil(t, role)
+	assert.Equal(t, []rbacv1.PolicyRule{{
+		APIGroups: []string{"globalreserve.io"}, Resources: []string{"reservations", "extendedresourceclaims"},
+		Verbs: []string{"get", "list", "watch"},
+	}}, role.Rules)
 }
 
 // checkPluginConfig checks a configuration of globalreserve-scheduler, of which the plugin itself
@@ -93,6 +106,9 @@ func TestRightsOfTheDefaultScheduler(t *testing.T) {
 	objects := load(t, filepath.Join("scheduler", "default"))
 	require.NotEmpty(t, objects)
 	for _, o := range objects {
+		if role, ok := o.(*rbacv1.ClusterRole); ok {
+			checkRemoteRole(t, role)
+		}
 		if binding, ok := o.(*rbacv1.ClusterRoleBinding); ok {
 			assert.Equal(t, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"}}, binding.Subjects)
 		}

@@ -50,6 +50,8 @@ type App struct {
 	wakeups  *controller.Wakeups
 	// wakesItself is LeaveAlone's.
 	wakesItself func(scheduler string) bool
+	// claimChanged is OnClaimChanged's.
+	claimChanged func(namespace, name string)
 	// reservations starts and stops the cache, too: see there.
 	reservations *reservationObjects
 	devices      *deviceclaims.Controller
@@ -112,7 +114,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
-		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) }, Devices: a.deviceRequest,
+		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) }, Devices: a.Devices,
 		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
 			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
 			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },

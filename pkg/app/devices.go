@@ -9,8 +9,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // buildDevices sets up what keeps devices and their claims in step with the ledger.
@@ -34,10 +32,10 @@ func (a *App) buildDevices(clients Clients) {
 func (a *App) deviceClaimChanged(namespace, name string) {
 	a.cache.ObserveClaimants(namespace, name)
 	a.wakeups.DeviceClaimChanged(namespace, name)
+	if a.claimChanged != nil {
+		a.claimChanged(namespace, name)
+	}
 }
-
-// deviceRequest is how the cache, which is made first, finds what the claims of a pod ask for.
-func (a *App) deviceRequest(pod *podinfo.Info) *ledger.DeviceRequest { return a.devices.Devices(pod) }
 
 // served returns how to ask whether the API server knows kinds of ours, by their plural names.
 func served(client versioned.Interface, kinds ...string) func(context.Context) (bool, error) {

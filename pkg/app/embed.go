@@ -21,6 +21,14 @@ func (a *App) Deciding() bool { return a.health.ready() == "" }
 // Candidates returns the holds a pod may use, the preferred ones first.
 func (a *App) Candidates(pod *podinfo.Info) []ledger.HoldRef { return a.matcher.Candidates(pod) }
 
+// Devices returns what the claims of devices that a pod names ask for, nil for a pod that
+// names none.
+func (a *App) Devices(pod *podinfo.Info) *ledger.DeviceRequest { return a.devices.Devices(pod) }
+
+// OnClaimChanged has f called whenever a claim of devices came, went or was made anew. It
+// must be called before Start, and f must not block.
+func (a *App) OnClaimChanged(f func(namespace, name string)) { a.claimChanged = f }
+
 // Bind binds a pod to a node as /bind does. What the caller knows of the pod counts
 // where the informers have not heard of it yet. An error is a *binder.Error.
 func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {

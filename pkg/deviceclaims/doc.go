@@ -12,6 +12,7 @@ writes it. What lives where:
   - observe.go     what the watches tell
   - inventory.go   the devices, by name, by node and by what they stand for; pure
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
+  - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
   - uses.go        who has what, followed from the ledger's events
   - project.go     what the status of an object has to be; pure
   - write.go       the workers that write status, and the finalizer of claims

@@ -26,6 +26,12 @@ func newClaim(obj *v1alpha1.ExtendedResourceClaim) *claim {
 	return c
 }
 
+// sameAs reports whether a newer state of an object is, but for its status, the claim that is known.
+func (c *claim) sameAs(obj *v1alpha1.ExtendedResourceClaim) bool {
+	return c.obj.UID == obj.UID && c.obj.Generation == obj.Generation &&
+		(c.obj.DeletionTimestamp == nil) == (obj.DeletionTimestamp == nil)
+}
+
 func keyOf(obj *v1alpha1.ExtendedResourceClaim) types.NamespacedName {
 	return types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
 }
@@ -133,8 +139,7 @@ func (c *Controller) observeClaim(obj *v1alpha1.ExtendedResourceClaim) {
 	key := keyOf(obj)
 	c.mu.Lock()
 	former := c.claims[key]
-	news := former == nil || former.obj.UID != obj.UID || former.obj.Generation != obj.Generation ||
-		(former.obj.DeletionTimestamp == nil) != (obj.DeletionTimestamp == nil)
+	news := former == nil || !former.sameAs(obj)
 	if news {
 		c.claims[key] = newClaim(obj)
 	} else {

@@ -13,10 +13,17 @@ import (
 // Devices returns what the claims that a pod names ask for, nil for a pod that names none. Where one of them
 // cannot be used the result says why, in words for people.
 func (c *Controller) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
-	marks := pod.Devices
-	if marks == nil {
+	if pod.Devices == nil {
 		return nil
 	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return resolve(pod, c.claims, c.unserved)
+}
+
+// resolve puts together what the claims of a pod ask for. unserved says that the cluster knows no claims.
+func resolve(pod *podinfo.Info, claims map[types.NamespacedName]*claim, unserved bool) *ledger.DeviceRequest {
+	marks := pod.Devices
 	request := &ledger.DeviceRequest{}
 	if pod.Node != "" {
 		request.Given = marks.Given
@@ -25,11 +32,13 @@ func (c *Controller) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
 		request.Err = marks.Err
 		return request
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
 	for _, name := range marks.Claims {
 		ref := ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name}
-		compiled, uid, why := c.claimOf(pod, name)
+		claim := claims[types.NamespacedName{Namespace: pod.Ref.Namespace, Name: name}]
+		if claim == nil && unserved && request.Err == "" {
+			request.Err = "the cluster has no definition of ExtendedResourceClaims: install manifests/crd"
+		}
+		compiled, uid, why := claimOf(pod, name, claim)
 		if ref.UID = uid; why != "" && request.Err == "" {
 			request.Err = why
 		}
@@ -42,12 +51,9 @@ func (c *Controller) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
 	return request
 }
 
-// claimOf returns what a claim of a pod asks for, or why it cannot be used. c.mu is held.
-func (c *Controller) claimOf(pod *podinfo.Info, name string) (compiled *devices.Request, uid types.UID, why string) {
-	claim := c.claims[types.NamespacedName{Namespace: pod.Ref.Namespace, Name: name}]
+// claimOf returns what a claim of a pod asks for, or why it cannot be used.
+func claimOf(pod *podinfo.Info, name string, claim *claim) (compiled *devices.Request, uid types.UID, why string) {
 	switch {
-	case claim == nil && c.unserved:
-		return nil, "", "the cluster has no definition of ExtendedResourceClaims: install manifests/crd"
 	case claim == nil:
 		return nil, "", fmt.Sprintf("there is no ExtendedResourceClaim %s in namespace %s: create it there; claims of other namespaces cannot be used",
 			name, pod.Ref.Namespace)

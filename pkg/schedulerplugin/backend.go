@@ -17,6 +17,12 @@ type Backend interface {
 	Ledger() *ledger.Ledger
 	// Candidates returns the holds a pod may use, the preferred ones first.
 	Candidates(pod *podinfo.Info) []ledger.HoldRef
+	// Devices returns what the claims of devices that a pod names ask for, nil for a pod
+	// that names none.
+	Devices(pod *podinfo.Info) *ledger.DeviceRequest
+	// NotifyClaims has f called whenever a claim of devices came, went or was made anew.
+	// f must not block.
+	NotifyClaims(f func(namespace, name string))
 	// Ready returns nil where decisions can be made now, else an *UnavailableError.
 	Ready() error
 	// NotifyReady has f called whenever Ready comes to return nil, or an error of another

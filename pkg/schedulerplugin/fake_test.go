@@ -18,6 +18,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -30,6 +32,8 @@ type fakeBackend struct {
 	unready    error
 	fail       error // of Reserve and Bind
 	notify     []func()
+	claims     map[string]bool // of devices: those that exist, each for one GPU
+	onClaim    func(namespace, name string)
 	calls      []string
 }
 
@@ -37,9 +41,29 @@ func (b *fakeBackend) Ledger() *ledger.Ledger { return b.ledger }
 func (b *fakeBackend) Candidates(pod *podinfo.Info) []ledger.HoldRef {
 	return b.candidates[pod.Ref.Name]
 }
-func (b *fakeBackend) Ready() error                   { return b.unready }
-func (b *fakeBackend) NotifyReady(f func())           { b.notify = append(b.notify, f) }
-func (b *fakeBackend) Caught(context.Context, uint64) {}
+
+func (b *fakeBackend) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+	if pod.Devices == nil {
+		return nil
+	}
+	r := &ledger.DeviceRequest{Err: pod.Devices.Err}
+	for _, name := range pod.Devices.Claims {
+		if !b.claims[name] {
+			return &ledger.DeviceRequest{Err: "there is no claim " + name}
+		}
+		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
+		if err != nil {
+			panic(err)
+		}
+		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name, UID: "1"})
+		r.Requests = append(r.Requests, compiled)
+	}
+	return r
+}
+func (b *fakeBackend) NotifyClaims(f func(namespace, name string)) { b.onClaim = f }
+func (b *fakeBackend) Ready() error                                { return b.unready }
+func (b *fakeBackend) NotifyReady(f func())                        { b.notify = append(b.notify, f) }
+func (b *fakeBackend) Caught(context.Context, uint64)              {}
 
 func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {
 	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))

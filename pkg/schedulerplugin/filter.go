@@ -38,7 +38,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, uncountable)
 	}
 	c.pod = info
-	if why, wait := p.notReady(); wait {
+	if why, wait := p.notReady(); wait || (why != nil && info.Devices != nil) {
 		p.waker.await(info, why.Kind)
 		return nil, notNow(why)
 	} else if why != nil {
@@ -46,6 +46,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	c.placement = info.Placement("")
 	c.placement.Holds = p.backend.Candidates(info)
+	c.placement.Devices = p.backend.Devices(info)
 	state.Write(stateKey, c)
 	if c.bypass {
 		return nil, nil
@@ -63,7 +64,8 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
 // notReady returns why no decision can be made now, or nil, and whether pods have to
 // wait for it: not where the policy is to go on regardless, but they do until it is
-// known whether the account comes.
+// known whether the account comes. A pod with claims of devices waits in any case:
+// nobody else could tell which devices it has.
 func (p *Plugin) notReady() (why *UnavailableError, wait bool) {
 	why = asUnavailable(p.backend.Ready())
 	return why, why != nil && (why.Kind == Starting || p.args.FailurePolicy != Ignore)
@@ -165,12 +167,15 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node 
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
 // SignPod implements fwk.SignPlugin. What Filter says depends on what the pod asks
-// for and on the ledger. Pods that room is kept for are looked at one by one: of two
-// that are alike only one may get it.
+// for and on the ledger. Pods that room is kept for are looked at one by one, and so are
+// those with claims of devices: of two that are alike only one may get it.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	info, err := p.read(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, uncountable)
+	}
+	if info.Devices != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: the pod claims devices")
 	}
 	if _, home := homeOf(p.backend.Ledger(), info.Ref); home || len(p.backend.Candidates(info)) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: room is kept for the pod")

@@ -24,6 +24,9 @@ var refusals = map[ledger.Reason]refusal{
 	ledger.NodeUnschedulable:    {"GlobalReserve: the node is cordoned", fwk.UnschedulableAndUnresolvable},
 	ledger.ClaimedElsewhere:     {"GlobalReserve: the pod holds a reservation on another node", fwk.UnschedulableAndUnresolvable},
 	ledger.PodGone:              {"GlobalReserve: the pod was deleted or has finished", fwk.UnschedulableAndUnresolvable},
+	ledger.InsufficientDevices:  {"GlobalReserve: the free devices of the node do not meet the pod's claims", fwk.Unschedulable},
+	ledger.DeviceClaimInUse:     {"GlobalReserve: another pod has a device claim of the pod", fwk.UnschedulableAndUnresolvable},
+	ledger.DeviceClaimUnusable:  {"GlobalReserve: a device claim of the pod cannot be used", fwk.UnschedulableAndUnresolvable},
 }
 
 // uncountable is what the plugin says to a pod whose request cannot be counted.

@@ -46,7 +46,7 @@ func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
 		return refuse(refused.Reason)
 	case asUnavailable(err) == nil:
 		return fwk.AsStatus(fmt.Errorf("reserving room: %w", err))
-	case p.args.FailurePolicy == Ignore:
+	case p.mayBypass(c):
 		c.bypass = true
 		return nil
 	default:
@@ -77,13 +77,19 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	}
 	if !c.bypass {
 		err := p.backend.Bind(ctx, c.pod, node)
-		if err == nil || asUnavailable(err) == nil || p.args.FailurePolicy != Ignore {
+		if err == nil || asUnavailable(err) == nil || !p.mayBypass(c) {
 			return fwk.AsStatus(err)
 		}
 	}
 	p.log.WithField("pod", c.pod.Ref.String()).WithField("node", node).
 		Warn("Binding a pod without asking the ledger, because it is not available: the node may get overcommitted")
 	return fwk.AsStatus(p.bindDirectly(ctx, pod, node))
+}
+
+// mayBypass reports whether a pod may be bound without asking the ledger: not where that
+// alone knows which devices the pod is to have.
+func (p *Plugin) mayBypass(c *cycle) bool {
+	return p.args.FailurePolicy == Ignore && c.pod.Devices == nil
 }
 
 // bindDirectly binds a pod as a scheduler does that knows nothing of the ledger.

@@ -10,9 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -29,6 +31,7 @@ const maxAwaiting = 100_000
 type waker struct {
 	wakeups *controller.Wakeups
 	backend Backend
+	pods    cache.SharedIndexInformer
 	ctx     context.Context // ends with stop
 	cancel  context.CancelFunc
 	done    sync.WaitGroup // of again
@@ -55,19 +58,23 @@ func pauseAfter(races int) time.Duration {
 }
 
 func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
-	w := &waker{backend: p.backend, awaiting: map[types.UID]*podinfo.Info{}, races: map[types.UID]int{}}
+	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
+	w := &waker{backend: p.backend, pods: informer.Informer(), awaiting: map[types.UID]*podinfo.Info{}, races: map[types.UID]int{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	pods := p.handle.SharedInformerFactory().Core().V1().Pods().Lister()
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, pods, log}, Pods: noPods{}, Log: p.log,
-		Reservations: p.backend, InProcess: true, OnWakeup: func() {},
+		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, informer.Lister(), log}, Pods: noPods{}, Log: p.log,
+		Reservations: p.backend, Devices: p.backend, InProcess: true, OnWakeup: func() {},
 	})
 	return w
 }
 
 func (w *waker) start() {
 	w.wakeups.Start()
+	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated}); err != nil {
+		w.wakeups.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
+	}
 	w.backend.NotifyReady(w.ready)
+	w.backend.NotifyClaims(w.wakeups.DeviceClaimChanged)
 }
 
 func (w *waker) stop() {
@@ -77,6 +84,42 @@ func (w *waker) stop() {
 	w.cancel()
 	w.done.Wait()
 	w.wakeups.Stop()
+}
+
+// updated wakes a pod that waits and names other claims of devices now: to the scheduler
+// a changed annotation is no event.
+func (w *waker) updated(before, after any) {
+	was, ok := before.(*v1.Pod)
+	now, same := after.(*v1.Pod)
+	if !ok || !same || now.Spec.NodeName != "" ||
+		was.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] == now.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] {
+		return
+	}
+	if info, err := podinfo.New(w.backend.Ledger().Table(), now); err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.wakeAfter(info, afterUpdate, 0)
+	}
+}
+
+// afterUpdate is how long the scheduler's queue has to hear of a change of a pod itself.
+const afterUpdate = 100 * time.Millisecond
+
+// wakeAfter wakes a pod once the ledger is at a revision and a pause is over. w.mu is held.
+func (w *waker) wakeAfter(pod *podinfo.Info, pause time.Duration, revision uint64) {
+	if w.stopped {
+		return
+	}
+	w.done.Go(func() {
+		w.backend.Caught(w.ctx, revision)
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			w.wakeups.Wake(pod)
+		case <-w.ctx.Done():
+		}
+	})
 }
 
 // refused has a pod woken when there is room for it that there was not at a revision.
@@ -129,17 +172,7 @@ func (w *waker) again(pod *podinfo.Info, revision uint64) {
 		clear(w.races)
 	}
 	w.races[pod.Ref.UID]++
-	pause := pauseAfter(w.races[pod.Ref.UID])
-	w.done.Go(func() {
-		w.backend.Caught(w.ctx, revision)
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			w.wakeups.Wake(pod)
-		case <-w.ctx.Done():
-		}
-	})
+	w.wakeAfter(pod, pauseAfter(w.races[pod.Ref.UID]), revision)
 }
 
 // activator wakes pods in the scheduler's own queue. It is a controller.PodPatcher:

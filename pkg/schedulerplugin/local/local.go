@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			stopped: make(chan struct{}), profiles: map[string]bool{},
 		}
 		server.LeaveAlone(b.isProfile)
+		server.OnClaimChanged(b.tellClaim)
 		lock, err := newLock(clients.Core, &args.Server)
 		if err != nil {
 			return nil, err
@@ -66,6 +68,7 @@ type backend struct {
 
 	mu       sync.Mutex // guards what follows
 	notify   []func()
+	claims   []func(namespace, name string)
 	profiles map[string]bool
 }
 
@@ -128,6 +131,25 @@ func (b *backend) Ledger() *ledger.Ledger { return b.app.Ledger() }
 
 // Candidates implements schedulerplugin.Backend.
 func (b *backend) Candidates(pod *podinfo.Info) []ledger.HoldRef { return b.app.Candidates(pod) }
+
+// Devices implements schedulerplugin.Backend.
+func (b *backend) Devices(pod *podinfo.Info) *ledger.DeviceRequest { return b.app.Devices(pod) }
+
+// NotifyClaims implements schedulerplugin.Backend.
+func (b *backend) NotifyClaims(f func(namespace, name string)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.claims = append(b.claims, f)
+}
+
+func (b *backend) tellClaim(namespace, name string) {
+	b.mu.Lock()
+	claims := slices.Clone(b.claims)
+	b.mu.Unlock()
+	for _, f := range claims {
+		f(namespace, name)
+	}
+}
 
 // Ready implements schedulerplugin.Backend.
 func (b *backend) Ready() error {

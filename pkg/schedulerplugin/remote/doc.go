@@ -3,7 +3,8 @@
 // Filter reads a mirror of the ledger (pkg/mirror) and costs no request. Reserve is one
 // small request, for a claim in memory: it does not survive the server, so the pod is
 // bound through the server's /bind, which reserves again if it must. Which
-// reservations a pod may use is read from the Reservation objects themselves.
+// reservations a pod may use, and what its claims of devices ask for, is read from the
+// objects themselves.
 //
 // # When the server is away
 //

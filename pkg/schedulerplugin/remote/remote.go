@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -50,11 +53,12 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		if err != nil {
 			return nil, err
 		}
-		matching := &matcher.Matcher{}
-		reservations, err := newReservations(handle.KubeConfig(), matching, o.Log)
+		objects, err := newObjects(handle.KubeConfig())
 		if err != nil {
 			return nil, err
 		}
+		matching := &matcher.Matcher{}
+		reservations := &reservations{objects, matching, o.Log}
 		watcher, err := binding.Watch(ctx, reserver.WatchOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("watching the ledger: %w", err)
@@ -63,17 +67,16 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			mirror: mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}), matcher: matching,
 			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
 		}
+		b.claims = deviceclaims.NewReader(objects, b.tellClaim, o.Log)
 		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
 		b.mirror.Start(watcher)
 		go func() {
 			defer close(b.stopped)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				reservations.run(ctx)
-			}()
+			var objects sync.WaitGroup
+			objects.Go(func() { reservations.run(ctx) })
+			objects.Go(func() { b.claims.Run(ctx) })
 			b.health.run(ctx)
-			<-done
+			objects.Wait()
 			b.mirror.Stop()
 			reserving.Close()
 			binding.Close()
@@ -98,7 +101,11 @@ type backend struct {
 	health    *health
 	ttl       time.Duration
 	log       logrus.FieldLogger
+	claims    *deviceclaims.Reader
 	stopped   chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	notify []func(namespace, name string)
 }
 
 // Wait returns when the backend has stopped, after its context has ended.
@@ -112,6 +119,25 @@ func (b *backend) Ledger() *ledger.Ledger { return b.mirror.Ledger() }
 
 // Candidates implements schedulerplugin.Backend.
 func (b *backend) Candidates(pod *podinfo.Info) []ledger.HoldRef { return b.matcher.Candidates(pod) }
+
+// Devices implements schedulerplugin.Backend.
+func (b *backend) Devices(pod *podinfo.Info) *ledger.DeviceRequest { return b.claims.Devices(pod) }
+
+// NotifyClaims implements schedulerplugin.Backend.
+func (b *backend) NotifyClaims(f func(namespace, name string)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.notify = append(b.notify, f)
+}
+
+func (b *backend) tellClaim(namespace, name string) {
+	b.mu.Lock()
+	notify := slices.Clone(b.notify)
+	b.mu.Unlock()
+	for _, f := range notify {
+		f(namespace, name)
+	}
+}
 
 // Ready implements schedulerplugin.Backend.
 func (b *backend) Ready() error { return b.health.ready() }
@@ -166,6 +192,7 @@ var reasons = func() map[string]ledger.Reason {
 	for _, r := range []ledger.Reason{
 		ledger.NodeUnknown, ledger.NodeUnschedulable, ledger.InsufficientResource, ledger.HostPortConflict,
 		ledger.ClaimedElsewhere, ledger.PodGone, ledger.NotOwner, ledger.BindInFlight, ledger.PodClaimed, ledger.HoldExists,
+		ledger.InsufficientDevices, ledger.DeviceClaimInUse, ledger.DeviceClaimUnusable,
 	} {
 		known[r.String()] = r
 	}

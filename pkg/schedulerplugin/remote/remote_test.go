@@ -167,7 +167,7 @@ func TestBind(t *testing.T) {
 
 // Every reason the ledger may give has its name on the wire.
 func TestReasons(t *testing.T) {
-	for r := ledger.NodeUnknown; r <= ledger.HoldExists; r++ {
+	for r := ledger.NodeUnknown; r <= ledger.DeviceClaimUnusable; r++ {
 		assert.Equal(t, r, reasons[r.String()])
 	}
 }

@@ -28,14 +28,15 @@ type reservations struct {
 	log     logrus.FieldLogger
 }
 
-func newReservations(config *rest.Config, m *matcher.Matcher, log logrus.FieldLogger) (*reservations, error) {
+// newObjects returns the client of our kinds of objects.
+func newObjects(config *rest.Config) (versioned.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	objects, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client for reservations: %w", err)
+		return nil, fmt.Errorf("making the client for reservations and claims: %w", err)
 	}
-	return &reservations{objects, m, log}, nil
+	return objects, nil
 }
 
 // run follows the Reservation objects, once there are any to follow, until ctx ends.

@@ -1,0 +1,187 @@
+package schedulerplugin
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// claiming is a pod that names claims of devices.
+func claiming(name, claims string) *v1.Pod {
+	pod := newPod(name, "1")
+	pod.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+	return pod
+}
+
+// withDevices gives node a one GPU; claims c and d exist.
+func withDevices(t *testing.T, policy FailurePolicy) *fixture {
+	f := newFixture(t, policy)
+	f.backend.claims = map[string]bool{"c": true, "d": true}
+	f.backend.ledger.ObserveDevices("a", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
+	return f
+}
+
+// boundClaiming puts a pod with a claim on node a in the ledger.
+func (f *fixture) boundClaiming(pod *v1.Pod) {
+	f.t.Helper()
+	info, err := podinfo.New(f.backend.ledger.Table(), pod)
+	require.NoError(f.t, err)
+	o := info.Observation()
+	o.Node, o.Devices = "a", f.backend.Devices(info)
+	o.Devices.Given = "gpu-0"
+	f.backend.ledger.ObservePod(o)
+}
+
+func TestFilterLooksAtDevices(t *testing.T) {
+	cases := map[string]struct {
+		claims string
+		taken  string // the claim of a pod that has the device
+		node   string
+		want   fwk.Code
+		reason string
+	}{
+		"free":             {"c", "", "a", fwk.Success, ""},
+		"no devices there": {"c", "", "b", fwk.Unschedulable, "GlobalReserve: the free devices of the node do not meet the pod's claims"},
+		"too few":          {"c,d", "", "a", fwk.Unschedulable, "GlobalReserve: the free devices of the node do not meet the pod's claims"},
+		"taken":            {"c", "d", "a", fwk.Unschedulable, "GlobalReserve: the free devices of the node do not meet the pod's claims"},
+		"claim in use":     {"c", "c", "b", fwk.UnschedulableAndUnresolvable, "GlobalReserve: another pod has a device claim of the pod"},
+		"no such claim":    {"e", "", "a", fwk.UnschedulableAndUnresolvable, "GlobalReserve: a device claim of the pod cannot be used"},
+		"bad annotation":   {"c,c", "", "a", fwk.UnschedulableAndUnresolvable, "GlobalReserve: a device claim of the pod cannot be used"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := withDevices(t, Fail)
+			if tc.taken != "" {
+				f.boundClaiming(claiming("other", tc.taken))
+			}
+			pod := claiming("p", tc.claims)
+			status := f.filter(f.begin(pod), pod, tc.node)
+			assert.Equal(t, tc.want, status.Code())
+			assert.Equal(t, tc.reason, status.Message())
+		})
+	}
+}
+
+// Reserve takes the device with the room, and Unreserve gives both back.
+func TestReserveTakesDevices(t *testing.T) {
+	f := withDevices(t, Fail)
+	first, second := claiming("first", "c"), claiming("second", "d")
+	one, two := f.begin(first), f.begin(second)
+	require.True(t, f.Reserve(t.Context(), one, first, "a").IsSuccess())
+	claim, ok := f.backend.ledger.Claim(ledger.PodRef{Namespace: "ns", Name: "first", UID: "uid-first"})
+	require.True(t, ok)
+	require.Len(t, claim.Given, 1)
+	assert.Equal(t, []string{"gpu-0"}, claim.Given[0].IDs)
+	assert.Equal(t, refuse(ledger.InsufficientDevices), f.Reserve(t.Context(), two, second, "a"))
+	f.Unreserve(t.Context(), one, first, "a")
+	assert.True(t, f.Reserve(t.Context(), two, second, "a").IsSuccess())
+	require.NoError(t, f.backend.ledger.CheckInvariants())
+}
+
+// Of pods with claims each is another: the device that one gets the next cannot have.
+func TestPodsWithClaimsHaveNoSignature(t *testing.T) {
+	f := withDevices(t, Fail)
+	for name, pod := range map[string]*v1.Pod{"a claim": claiming("p", "c"), "a bad annotation": claiming("p", "c,c")} {
+		_, status := f.SignPod(t.Context(), pod)
+		assert.Equal(t, fwk.Unschedulable, status.Code(), name)
+	}
+}
+
+// Preemption asks whether the device would be there without its pod. A pod that is
+// nominated is taken to have one.
+func TestPreemptionForDevices(t *testing.T) {
+	f := withDevices(t, Fail)
+	victim, pod := claiming("victim", "d"), claiming("p", "c")
+	f.boundClaiming(victim)
+	state := f.begin(pod)
+	require.Equal(t, fwk.Unschedulable, f.filter(state, pod, "a").Code())
+	f.RemovePod(t.Context(), state, pod, fakePod{pod: victim}, nodeInfo("a"))
+	assert.True(t, f.filter(state, pod, "a").IsSuccess())
+	f.backend.claims["e"] = true
+	f.AddPod(t.Context(), state, pod, fakePod{pod: claiming("nominated", "e")}, nodeInfo("a"))
+	assert.False(t, f.filter(state, pod, "a").IsSuccess())
+}
+
+func TestDevicesWakePods(t *testing.T) {
+	cases := map[string]struct {
+		claims string
+		taken  string
+		free   func(f *fixture)
+	}{
+		"the pod that had it is gone": {"c", "d", func(f *fixture) {
+			f.backend.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "other", UID: "uid-other"}, 2)
+		}},
+		"the pod that had the claim is gone": {"c", "c", func(f *fixture) {
+			f.backend.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "other", UID: "uid-other"}, 2)
+		}},
+		"a device comes": {"c,d", "", func(f *fixture) {
+			f.backend.ledger.ObserveDevices("b", []devices.Device{
+				{Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"}, {Name: "gpu-2", Resource: "nvidia.com/gpu", ID: "gpu-2"},
+			})
+		}},
+		"a claim comes": {"e", "", func(f *fixture) {
+			f.backend.claims["e"] = true
+			f.backend.onClaim("ns", "e")
+		}},
+		"it names another claim": {"e", "", func(f *fixture) {
+			f.waker.updated(claiming("p", "e"), claiming("p", "c"))
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := withDevices(t, Fail)
+			if tc.taken != "" {
+				f.boundClaiming(claiming("other", tc.taken))
+			}
+			pod := claiming("p", tc.claims)
+			f.known(pod)
+			state := f.begin(pod)
+			require.False(t, f.filter(state, pod, "a").IsSuccess())
+			require.False(t, f.filter(state, pod, "b").IsSuccess())
+			tc.free(f)
+			assert.Equal(t, "ns/p", f.woken())
+		})
+	}
+}
+
+// An update that changes something else wakes nobody.
+func TestOtherUpdates(t *testing.T) {
+	f := withDevices(t, Fail)
+	pod, other := claiming("p", "c"), claiming("p", "c")
+	other.Labels = map[string]string{"x": "y"}
+	bound := claiming("p", "d")
+	bound.Spec.NodeName = "a"
+	f.known(pod)
+	f.waker.updated(pod, other)
+	f.waker.updated(pod, bound)
+	select {
+	case woken := <-f.handle.activated:
+		t.Fatal(woken, "was woken")
+	case <-time.After(2 * afterUpdate):
+	}
+}
+
+// Nobody but the account knows which devices are free: its pods wait for it, whatever
+// the policy.
+func TestPodsWithClaimsWaitForTheAccount(t *testing.T) {
+	away := &UnavailableError{Kind: Away}
+	pod := claiming("p", "c")
+	f := withDevices(t, Ignore)
+	state := f.begin(pod)
+	f.backend.fail = away
+	assert.Equal(t, notNow(away), f.Reserve(t.Context(), state, pod, "a"))
+	assert.False(t, f.Bind(t.Context(), state, pod, "a").IsSuccess())
+	assert.Empty(t, f.lastAction(), "it was not bound directly")
+	f.backend.unready = away
+	_, status := f.PreFilter(t.Context(), newState(), pod, nil)
+	assert.Equal(t, notNow(away), status)
+}
