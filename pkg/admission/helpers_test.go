@@ -131,7 +131,11 @@ func (w *world) show(name string) {
 	require.NoError(w.t, err)
 	w.informer[name] = info
 	if info.Bound() {
-		w.ledger.ObservePod(ledger.PodObservation{Pod: info.Ref, Node: info.Node, Request: info.Request, Scheduler: info.Scheduler, ResourceVersion: info.ResourceVersion})
+		o := info.Observation()
+		if info.Devices != nil {
+			o.Devices = claimsOfGPUs{w.t}.Devices(info)
+		}
+		w.ledger.ObservePod(o)
 		return
 	}
 	w.ledger.ObserveUnbound(info.Ref)
@@ -191,7 +195,12 @@ func (w *world) carryOut(b *v1.Binding) error {
 	case p == nil, b.UID != "" && b.UID != p.UID, b.ResourceVersion != "" && b.ResourceVersion != p.ResourceVersion, p.Spec.NodeName != "":
 		return errors.New("conflict")
 	}
-	w.change(b.Name, func(p *v1.Pod) { p.Spec.NodeName = b.Target.Name })
+	w.change(b.Name, func(p *v1.Pod) {
+		p.Spec.NodeName = b.Target.Name
+		for key, value := range b.Annotations {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
+		}
+	})
 	return nil
 }
 
