@@ -123,12 +123,7 @@ func TestBadClaims(t *testing.T) {
 // removeBadClaims is the first half of mending them: what a claim asks for is fixed at its creation.
 func (c *cluster) removeBadClaims() {
 	c.t.Helper()
-	require.NoError(c.t, c.claims().DeleteCollection(c.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	c.eventually(func(t *assert.CollectT) {
-		list, err := c.claims().List(c.t.Context(), metav1.ListOptions{})
-		require.NoError(c.t, err)
-		assert.Empty(t, list.Items)
-	})
+	c.deleteClaims()
 	for name := range badClaims {
 		require.Empty(c.t, c.pod(name).Spec.NodeName, name)
 	}

@@ -144,6 +144,17 @@ func newClaim(name, model string, count int32) *v1alpha1.ExtendedResourceClaim {
 	return claim
 }
 
+// deleteClaims deletes all claims and waits until they are gone.
+func (c *cluster) deleteClaims() {
+	c.t.Helper()
+	require.NoError(c.t, c.claims().DeleteCollection(c.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	c.eventually(func(t *assert.CollectT) {
+		list, err := c.claims().List(c.t.Context(), metav1.ListOptions{})
+		require.NoError(c.t, err)
+		assert.Empty(t, list.Items)
+	})
+}
+
 // newPod is a pod that names claims, if any, and asks for a tenth of a CPU.
 func newPod(name, schedulerName, claims string) *corev1.Pod {
 	pod := &corev1.Pod{

@@ -92,12 +92,7 @@ func TestRace(t *testing.T) {
 		c.verdict.requireGood(t)
 
 		require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
-		require.NoError(t, c.claims().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-		c.eventually(func(t *assert.CollectT) {
-			list, err := c.claims().List(c.t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
-			assert.Empty(t, list.Items)
-		})
+		c.deleteClaims()
 	}
 	require.Zero(t, c.metric("globalreserve_bypassed_binds_total"))
 }

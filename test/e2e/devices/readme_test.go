@@ -1,3 +1,114 @@
 package devices
 
-func walkReadme(c *cluster) {}
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// command is one of the README, with the output that is to be expected; none where it says nothing of it.
+type command struct{ line, output string }
+
+// readmeCommands are the indented lines that begin with a dollar sign, and the indented lines that follow.
+func readmeCommands(text string) (all []command) {
+	following := false
+	for line := range strings.Lines(text) {
+		line, code := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "    ")
+		if following = following && code; !code {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, "$ "); ok {
+			all = append(all, command{line: rest})
+			following = true
+		} else if following {
+			all[len(all)-1].output += line + "\n"
+		}
+	}
+	return all
+}
+
+// What differs from run to run: ages, and the generated part of names.
+var (
+	ages   = regexp.MustCompile(`\b(\d+m)?\d+s\b`)
+	hashes = regexp.MustCompile(`trainer-[a-z0-9]{6,10}-[a-z0-9]{5}`)
+	spaces = regexp.MustCompile(`[ \t]+`)
+)
+
+// comparable leaves of an output what is the same in each run.
+func comparable(output string) string {
+	output = hashes.ReplaceAllString(ages.ReplaceAllString(output, "AGE"), "trainer-HASH")
+	var lines []string
+	for line := range strings.Lines(output) {
+		lines = append(lines, strings.TrimSpace(spaces.ReplaceAllString(line, " ")))
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n"))
+}
+
+// walkReadme runs the commands of the README as they are written there, and compares what they print. What
+// only looks is looked at until it is so.
+func walkReadme(c *cluster) {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		c.t.Skip("the commands of the README need kubectl on the PATH; what they do is tested without it, too")
+	}
+	text, err := os.ReadFile(filepath.Join(exampleDir(c.t), "README.md"))
+	require.NoError(c.t, err)
+	commands := readmeCommands(string(text))
+	require.Greater(c.t, len(commands), 20, "the README is not understood")
+	environment := c.environment()
+	for _, step := range commands {
+		run := func() (string, error) {
+			ctx, cancel := context.WithTimeout(c.t.Context(), soon)
+			defer cancel()
+			process := exec.CommandContext(ctx, "bash", "-c", step.line)
+			process.Dir, process.Env = exampleDir(c.t), environment
+			output, err := process.CombinedOutput()
+			return string(output), err
+		}
+		if !looks(step.line) {
+			output, err := run()
+			c.t.Logf("$ %s\n%s", step.line, output)
+			require.NoError(c.t, err)
+			if step.output != "" {
+				require.Equal(c.t, comparable(step.output), comparable(output), "$ %s", step.line)
+			}
+			continue
+		}
+		var output string
+		c.eventually(func(t *assert.CollectT) {
+			var err error
+			output, err = run()
+			assert.NoError(t, err, "$ %s\n%s", step.line, output)
+			assert.Equal(t, comparable(step.output), comparable(output), "$ %s", step.line)
+		})
+		c.t.Logf("$ %s\n%s", step.line, output)
+	}
+	list, err := c.devices().List(c.t.Context(), metav1.ListOptions{})
+	require.NoError(c.t, err)
+	require.Empty(c.t, list.Items, "the README cleans up")
+}
+
+func looks(line string) bool {
+	return strings.HasPrefix(line, "kubectl get ") || strings.HasPrefix(line, "kubectl reserve ") || strings.HasPrefix(line, "kubectl describe ")
+}
+
+// environment is that of somebody with a kubeconfig and the plugin on the PATH.
+func (c *cluster) environment() []string {
+	c.t.Helper()
+	kubeconfig, err := c.AdminKubeconfig()
+	require.NoError(c.t, err)
+	root, err := controlplane.RepositoryRoot()
+	require.NoError(c.t, err)
+	_, err = os.Stat(filepath.Join(root, "bin", "kubectl-reserve"))
+	require.NoError(c.t, err, "build it with 'make build'")
+	return append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+c.t.TempDir(),
+		"PATH="+filepath.Join(root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
