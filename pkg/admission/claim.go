@@ -80,7 +80,7 @@ func (a *Admission) tryClaim(k *ask) (ledger.Grant, *refusal) {
 	}
 	grant, rejection := a.o.Ledger.StartBind(&k.placement, time.Now())
 	if rejection == nil && grant.Before == ledger.Binding && before != nil &&
-		!(covers(before.request, k.placement.Request) && before.devices.Same(k.placement.Devices)) {
+		(!covers(before.request, k.placement.Request) || !before.devices.Same(k.placement.Devices)) {
 		grant, rejection = a.grow(before, &k.placement)
 	}
 	switch {

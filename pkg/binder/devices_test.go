@@ -1,0 +1,126 @@
+package binder
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// gpuClaims stands for a cluster in which every claim asks for one GPU; "missing" does
+// not exist.
+type gpuClaims struct{}
+
+func (gpuClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
+	for _, name := range pod.Devices.Claims {
+		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
+		if err != nil {
+			panic(err)
+		}
+		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name, UID: "1"})
+		r.Requests = append(r.Requests, compiled)
+		if name == "missing" {
+			return &ledger.DeviceRequest{Err: "there is no claim missing"}
+		}
+	}
+	return r
+}
+
+func claiming(name, claims string) *v1.Pod {
+	p := newPod(name)
+	p.Annotations = map[string]string{
+		v1alpha1.ExtendedResourceClaimsAnnotation: claims,
+		v1alpha1.ExtendedResourcesAnnotation:      "gpu-9", // a copy of another pod
+	}
+	return p
+}
+
+// freeDevices lists the devices of node a that nobody has.
+func (w *world) freeDevices() (free []string) {
+	view, _, _ := w.ledger.Node("a")
+	for _, d := range view.Devices {
+		if d.Free {
+			free = append(free, d.ID)
+		}
+	}
+	return free
+}
+
+func TestBindWithClaims(t *testing.T) {
+	tests := map[string]struct {
+		node, claims string
+		reply        reply
+		outcome      Outcome
+		given        string // of the Binding, if one was sent
+		free         []string
+	}{
+		"one device":         {"a", "c", honest, Bound, "gpu-0", []string{"gpu-1"}},
+		"two":                {"a", "c, d", honest, Bound, "gpu-0,gpu-1", nil},
+		"too many":           {"a", "c,d,e", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
+		"not on this node":   {"b", "c", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
+		"no such claim":      {"a", "missing", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
+		"bad annotation":     {"a", "c,", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
+		"the bind fails":     {"a", "c", reply{err: errForbidden}, Failed, "gpu-0", []string{"gpu-0", "gpu-1"}},
+		"the answer is lost": {"a", "c", lost, Bound, "gpu-0", []string{"gpu-1"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := claiming("p", tt.claims)
+				w := newWorld(t, p)
+				w.Binder = w.newBinder(Options{Devices: gpuClaims{}})
+				w.ledger.ObserveDevices("a", []devices.Device{
+					{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
+				})
+				sent := ""
+				w.api.onBind = func(b *v1.Binding) { sent = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
+				w.api.bind = func(int) reply { return tt.reply }
+				if err := w.bindPod(p, tt.node); tt.outcome == Bound {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
+				}
+				assert.Equal(t, tt.given, sent)
+				assert.Equal(t, tt.free, w.freeDevices())
+				w.end()
+			})
+		})
+	}
+}
+
+// TestBindOfPodWhoseClaimsChanged binds a pod that names other claims by now than when
+// its room was reserved, and than when it was filtered.
+func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := claiming("p", "c,d"), claiming("p", "e")
+		before.ResourceVersion, after.ResourceVersion = "1", "2"
+		w := newWorld(t, after)
+		w.Binder = w.newBinder(Options{Devices: gpuClaims{}})
+		w.ledger.ObserveDevices("a", []devices.Device{
+			{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
+		})
+		info := w.info(before)
+		placement := info.Placement("a")
+		placement.Devices = gpuClaims{}.Devices(info)
+		require.Equal(t, 1, w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement}}, w.o.Now()).Granted)
+		require.Empty(t, w.freeDevices())
+		w.recent.Add(info)
+		sent := ""
+		w.api.onBind = func(b *v1.Binding) { sent = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
+		require.NoError(t, w.bindPod(after, "a"))
+		assert.Equal(t, "gpu-0", sent)
+		assert.Equal(t, []string{"gpu-1"}, w.freeDevices(), "the other device is given back")
+		claim, ok := w.ledger.Claim(ref(after))
+		require.True(t, ok)
+		assert.Equal(t, "ns/e", claim.Given[0].Claim.String())
+		w.end()
+	})
+}

@@ -1,0 +1,181 @@
+package extender
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+const gpu = "nvidia.com/gpu"
+
+// gpuClaims stands for a cluster in which every claim asks for one GPU; "missing" does
+// not exist.
+type gpuClaims struct{}
+
+func (gpuClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
+	for _, name := range pod.Devices.Claims {
+		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1})
+		if err != nil {
+			panic(err)
+		}
+		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name, UID: "1"})
+		r.Requests = append(r.Requests, compiled)
+		if name == "missing" {
+			return &ledger.DeviceRequest{Err: "there is no claim missing"}
+		}
+	}
+	return r
+}
+
+func claiming(name, claims string) *v1.Pod {
+	p := newPod(name)
+	p.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+	return p
+}
+
+// newDeviceWorld has a GPU on nodes a and b each, and none on c. A pod with claim
+// "of-a" has that of a; on b there is room for one pod more, on the others for more.
+func newDeviceWorld(t *testing.T) *world {
+	w := newWorld(t)
+	w.o.Devices = gpuClaims{}
+	for _, node := range []string{"a", "b", "c"} {
+		w.node(node, 4000, 8e9)
+		if node != "c" {
+			w.ledger.ObserveDevices(node, []devices.Device{{Name: "gpu-" + node, Resource: gpu, ID: "gpu-" + node}})
+		}
+	}
+	w.runClaiming("on-a", "a", "of-a")
+	w.run("on-b", "b", 3000, 1e9)
+	return w
+}
+
+// runClaiming has a bound pod of one CPU have the device of a node.
+func (w *world) runClaiming(name, node, claim string) {
+	p := claiming(name, claim)
+	p.Spec.NodeName = node
+	p.Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-" + node
+	info, err := podinfo.New(w.ledger.Table(), p)
+	require.NoError(w.t, err)
+	o := info.Observation()
+	o.Devices = gpuClaims{}.Devices(info)
+	w.ledger.ObservePod(o)
+}
+
+func TestFilterOfPodsWithClaims(t *testing.T) {
+	const (
+		few      = "GlobalReserve: the free devices of the node do not meet the pod's claims"
+		inUse    = "GlobalReserve: another pod has a device claim of the pod"
+		unusable = "GlobalReserve: a device claim of the pod cannot be used"
+	)
+	all := func(reason string) extenderv1.FailedNodesMap {
+		return extenderv1.FailedNodesMap{"a": reason, "b": reason, "c": reason}
+	}
+	cases := map[string]struct {
+		claims       string
+		fits         []string
+		failed       extenderv1.FailedNodesMap
+		unresolvable extenderv1.FailedNodesMap
+	}{
+		"a free device":   {"x", []string{"b"}, extenderv1.FailedNodesMap{"a": few, "c": few}, nil},
+		"two on one node": {"x,y", []string{}, all(few), nil},
+		"claim in use":    {"of-a", []string{}, nil, all(inUse)},
+		"no such claim":   {"missing", []string{}, nil, all(unusable)},
+		"bad annotation":  {"x,x", []string{}, nil, all(unusable)},
+		"no claims":       {"", []string{"a", "b", "c"}, nil, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newDeviceWorld(t)
+			nodes := []string{"a", "b", "c"}
+			var got extenderv1.ExtenderFilterResult
+			w.ask("filter", extenderv1.ExtenderArgs{Pod: claiming("p", tc.claims), NodeNames: &nodes}, &got)
+			assert.Equal(t, tc.fits, *got.NodeNames)
+			assert.Equal(t, len(tc.failed), len(got.FailedNodes))
+			assert.Equal(t, len(tc.unresolvable), len(got.FailedAndUnresolvableNodes))
+			for node, reason := range tc.failed {
+				assert.Equal(t, reason, got.FailedNodes[node])
+			}
+			for node, reason := range tc.unresolvable {
+				assert.Equal(t, reason, got.FailedAndUnresolvableNodes[node])
+			}
+		})
+	}
+}
+
+// TestPreemptForDevices offers victims of which some have the device.
+func TestPreemptForDevices(t *testing.T) {
+	victims := func(uids ...string) *extenderv1.MetaVictims {
+		v := &extenderv1.MetaVictims{}
+		for _, uid := range uids {
+			v.Pods = append(v.Pods, &extenderv1.MetaPod{UID: uid})
+		}
+		return v
+	}
+	cases := map[string]struct {
+		claims     string
+		before     func(w *world)
+		candidates map[string]*extenderv1.MetaVictims
+		kept       []string
+	}{
+		"the pod that has the device": {"x", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{"a"}},
+		"another pod there": {
+			"x", func(w *world) { w.run("other", "a", 1000, 1e9) },
+			map[string]*extenderv1.MetaVictims{"a": victims("other")},
+			[]string{},
+		},
+		"the pod that has the claim": {"of-a", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{"a"}},
+		"the claim is another node's": {
+			"of-a", nil, map[string]*extenderv1.MetaVictims{"b": victims("on-b")}, []string{},
+		},
+		"room, and the device is free": {
+			"x", func(w *world) { w.run("more", "b", 1000, 1e9) },
+			map[string]*extenderv1.MetaVictims{"b": victims("more"), "c": victims("none")},
+			[]string{"b"},
+		},
+		"too few even so": {"x,y", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{}},
+		"no such claim":   {"missing", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{}},
+		"a device that is held is no victim's": {
+			"x", func(w *world) {
+				w.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "on-a", UID: "uid-on-a"}, 2)
+				w.run("other", "a", 1000, 1e9)
+				hold := ledger.Hold{Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}, Node: "a", Policy: ledger.Once}
+				hold.Request = &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
+				hold.Devices = &ledger.DeviceRequest{Requests: gpuClaims{}.Devices(&podinfo.Info{Devices: &podinfo.DeviceMarks{Claims: []string{"h"}}}).Requests}
+				require.True(w.t, w.ledger.ObserveHold(hold))
+			},
+			map[string]*extenderv1.MetaVictims{"a": victims("other")},
+			[]string{},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newDeviceWorld(t)
+			if tc.before != nil {
+				tc.before(w)
+			}
+			var got extenderv1.ExtenderPreemptionResult
+			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: claiming("p", tc.claims), NodeNameToMetaVictims: tc.candidates}, &got)
+			kept := []string{}
+			for node := range got.NodeNameToMetaVictims {
+				kept = append(kept, node)
+			}
+			assert.ElementsMatch(t, tc.kept, kept)
+			view, ok := w.ledger.Claim(ledger.PodRef{Namespace: "ns", Name: "on-a", UID: types.UID("uid-on-a")})
+			if ok {
+				assert.Equal(t, []string{"gpu-a"}, view.Given[0].IDs, "nothing was changed")
+			}
+			require.NoError(t, w.ledger.CheckInvariants())
+		})
+	}
+}
