@@ -100,6 +100,23 @@ func checkExtender(t *testing.T, extender schedulerv1.Extender) {
 	}
 }
 
+// The example's Deployment carries the configuration in a ConfigMap. There it reaches the server by the
+// Service, and the API server as a pod does.
+func TestDeployedConfigurationIsTheSame(t *testing.T) {
+	content, err := os.ReadFile("../examples/extended-resources/scheduler.yaml")
+	require.NoError(t, err)
+	document, _, _ := strings.Cut(string(content), "\n---\n")
+	var configMap struct{ Data map[string]string }
+	require.NoError(t, yaml.Unmarshal([]byte(document), &configMap))
+	var deployed schedulerv1.KubeSchedulerConfiguration
+	require.NoError(t, yaml.UnmarshalStrict([]byte(configMap.Data["config.yaml"]), &deployed))
+
+	want := decode(t, "extended-resource-scheduler.yaml")
+	want.ClientConnection.Kubeconfig = ""
+	want.Extenders[0].URLPrefix = "http://globalreserve.globalreserve-system.svc:23456"
+	assert.Equal(t, want, deployed)
+}
+
 // The facts stand at the top of each file, because files get copied without their folder.
 func TestConfigurationsExplainThemselves(t *testing.T) {
 	facts := []string{
