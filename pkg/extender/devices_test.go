@@ -101,8 +101,8 @@ func TestFilterOfPodsWithClaims(t *testing.T) {
 			var got extenderv1.ExtenderFilterResult
 			w.ask("filter", extenderv1.ExtenderArgs{Pod: claiming("p", tc.claims), NodeNames: &nodes}, &got)
 			assert.Equal(t, tc.fits, *got.NodeNames)
-			assert.Equal(t, len(tc.failed), len(got.FailedNodes))
-			assert.Equal(t, len(tc.unresolvable), len(got.FailedAndUnresolvableNodes))
+			assert.Len(t, got.FailedNodes, len(tc.failed))
+			assert.Len(t, got.FailedAndUnresolvableNodes, len(tc.unresolvable))
 			for node, reason := range tc.failed {
 				assert.Equal(t, reason, got.FailedNodes[node])
 			}

@@ -15,7 +15,8 @@
 // # One pod
 //
 //	PreEnqueue keeps it back while the scheduler starts
-//	PreFilter  reads the pod once, and which reservations it may use
+//	PreFilter  reads the pod once, which reservations it may use, and what its claims of
+//	           devices ask for
 //	Filter     asks the ledger, or the mirror, whether the pod fits the node; reasons
 //	           are constant texts
 //	Score      prefers the nodes that keep room for the pod
