@@ -14,6 +14,9 @@ type HoldView struct {
 	Consumers []Consumer
 	// Rest is what the hold keeps beyond what its consumers ask for.
 	Rest *resources.Request
+	// Overdue: its deadline has passed, and it waits for a bind in flight that uses it.
+	// No other pod may use it any more.
+	Overdue bool
 }
 
 // Consumer is a pod that uses a hold.
@@ -63,7 +66,7 @@ func (l *Ledger) holdViews() []HoldView {
 }
 
 func (h *hold) view() HoldView {
-	view := HoldView{Hold: h.Hold, Rest: h.rest}
+	view := HoldView{Hold: h.Hold, Rest: h.rest, Overdue: h.overdue}
 	view.UID = ""
 	for _, c := range h.consumers {
 		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})

@@ -83,19 +83,21 @@ func (l *Ledger) EndClaim(pod PodRef, why EventType) bool {
 }
 
 // CopyHold makes a replica's hold what another ledger says it is.
-func (l *Ledger) CopyHold(spec Hold) {
+func (l *Ledger) CopyHold(v *HoldView) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
+	spec := v.Hold
 	spec.Deadline = time.Time{}
 	if h := l.holds[spec.Ref]; h != nil {
 		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) {
-			h.Preemptible, h.Priority, h.Scheduler = spec.Preemptible, spec.Priority, spec.Scheduler
+			h.Preemptible, h.Priority, h.Scheduler, h.overdue = spec.Preemptible, spec.Priority, spec.Scheduler, v.Overdue
 			return
 		}
 		l.endHold(h, HoldReleased, PodRef{})
 	}
 	h := l.addHold(&spec)
+	h.overdue = v.Overdue
 	l.recordHold(HoldPlaced, h, h.Pod)
 }
 

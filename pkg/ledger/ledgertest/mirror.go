@@ -19,7 +19,7 @@ type Mirror struct {
 	revision uint64
 	nodes    map[string]ledger.Event // the last NodeUpdated of each node that exists
 	claims   map[ledger.PodRef]ledger.ClaimView
-	holds    map[ledger.HoldRef]ledger.Hold
+	holds    map[ledger.HoldRef]ledger.HoldView
 }
 
 // NewMirror returns a mirror of an empty ledger at a revision.
@@ -27,7 +27,7 @@ func NewMirror(table *resources.Table, revision uint64) *Mirror {
 	return &Mirror{
 		table: table, revision: revision,
 		nodes: map[string]ledger.Event{}, claims: map[ledger.PodRef]ledger.ClaimView{},
-		holds: map[ledger.HoldRef]ledger.Hold{},
+		holds: map[ledger.HoldRef]ledger.HoldView{},
 	}
 }
 
@@ -63,10 +63,10 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		}
 		delete(m.claims, e.Pod)
 	case ledger.HoldPlaced:
-		m.holds[e.Hold] = ledger.Hold{
+		m.holds[e.Hold] = ledger.HoldView{Overdue: e.Overdue, Hold: ledger.Hold{
 			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Pod: e.Pod, Deadline: e.Deadline,
-		}
+		}}
 	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		delete(m.holds, e.Hold)
 		for pod, c := range m.claims {
@@ -112,8 +112,9 @@ func (m *Mirror) Snapshot() ledger.Snapshot {
 }
 
 // hold returns a hold with the pods that use it.
-func (m *Mirror) hold(h ledger.Hold) ledger.HoldView {
-	view := ledger.HoldView{Hold: h, Rest: h.Request}
+func (m *Mirror) hold(h ledger.HoldView) ledger.HoldView {
+	view := h
+	view.Rest = h.Request
 	asked := map[resources.Column]int64{}
 	for _, c := range m.claims {
 		if c.Hold != h.Ref {
