@@ -29,6 +29,7 @@ type fakeBackend struct {
 	candidates map[string][]ledger.HoldRef // by the pod's name
 	unready    error
 	fail       error // of Reserve and Bind
+	made       bool  // Reserve may have been carried out where it fails
 	notify     []func()
 	calls      []string
 }
@@ -44,7 +45,7 @@ func (b *fakeBackend) Caught(context.Context, uint64) {}
 func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {
 	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))
 	if b.fail != nil {
-		return false, b.fail
+		return b.made, b.fail
 	}
 	_, had := b.ledger.Claim(p.Pod)
 	result := b.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{*p}, Deadline: time.Now().Add(time.Hour)}, time.Now())

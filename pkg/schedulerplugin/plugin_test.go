@@ -281,6 +281,22 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 			assert.Equal(t, direct, f.Bind(t.Context(), state, pod, "a").IsSuccess(), policy)
 		}
 	})
+	t.Run("no answer to Reserve", func(t *testing.T) {
+		// It may have been carried out: it is given back, unless the pod goes on without.
+		f := newFixture(t, Fail)
+		state := f.begin(pod)
+		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
+		require.False(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls)
+
+		f = newFixture(t, Ignore)
+		state = f.begin(pod)
+		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
+		require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls, "a later step has failed")
+	})
 	t.Run("away at Reserve", func(t *testing.T) {
 		f := newFixture(t, Fail)
 		state := f.begin(pod)

@@ -135,16 +135,23 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 	if err == nil {
 		return !had, nil
 	}
-	// It may have been done: Unreserve gives it back then.
-	unknown := (*reserver.UnknownOutcomeError)(nil)
-	return errors.As(err, &unknown), b.explain(err)
+	if unknown := (*reserver.UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+		// An answer from memory takes no time, so a server that owes it cannot be relied on. It may
+		// have been done: Unreserve gives it back then.
+		b.health.failed(err)
+		return true, &schedulerplugin.UnavailableError{Kind: schedulerplugin.Away, Cause: err}
+	}
+	return false, b.explain(err)
 }
 
 // explain says in the plugin's own words what a request has met.
 func (b *backend) explain(err error) error {
 	var refused *reserver.RefusedError
+	var unknown *reserver.UnknownOutcomeError
 	var away *reserver.UnavailableError
 	switch {
+	case errors.As(err, &unknown):
+		return err // also where its last try has found nobody: one before may have been carried out
 	case errors.As(err, &refused):
 		e := &schedulerplugin.RefusedError{Message: refused.Error(), Revision: refused.Answer.Revision}
 		if len(refused.Answer.Rejections) > 0 {
