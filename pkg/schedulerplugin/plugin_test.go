@@ -115,6 +115,17 @@ func TestNominatedPods(t *testing.T) {
 	assert.True(t, f.filter(state, pod, "b").IsSuccess())
 }
 
+// A nominated pod that has room kept for it there takes no more than that.
+func TestNominatedPodWithRoomOfItsOwn(t *testing.T) {
+	f := newFixture(t, Fail)
+	f.backend.candidates["nominated"] = []ledger.HoldRef{f.hold("r", "a", "2", "")}
+	pod := newPod("p", "2")
+	state := f.begin(pod)
+	require.True(t, f.filter(state, pod, "a").IsSuccess())
+	f.AddPod(t.Context(), state, pod, fakePod{pod: newPod("nominated", "2")}, nodeInfo("a"))
+	assert.True(t, f.filter(state, pod, "a").IsSuccess(), "what is kept for it is not counted twice")
+}
+
 // A pod group is tried out without anybody being asked, and its pods count for each other.
 func TestPodGroupIsTriedOut(t *testing.T) {
 	f := newFixture(t, Fail)
