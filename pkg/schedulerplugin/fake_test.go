@@ -31,6 +31,7 @@ type fakeBackend struct {
 	fail       error // of Reserve and Bind
 	made       bool  // Reserve may have been carried out where it fails
 	notify     []func()
+	matched    func(namespace string)
 	calls      []string
 }
 
@@ -40,6 +41,7 @@ func (b *fakeBackend) Candidates(pod *podinfo.Info) []ledger.HoldRef {
 }
 func (b *fakeBackend) Ready() error                   { return b.unready }
 func (b *fakeBackend) NotifyReady(f func())           { b.notify = append(b.notify, f) }
+func (b *fakeBackend) NotifyMatched(f func(string))   { b.matched = f }
 func (b *fakeBackend) Caught(context.Context, uint64) {}
 
 func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {

@@ -240,6 +240,33 @@ func TestRefusedPodIsWoken(t *testing.T) {
 	assert.Equal(t, "ns/p", f.woken())
 }
 
+// A pod is refused before it is known that it may use room that is held.
+func TestReservationIsHeardOfLate(t *testing.T) {
+	begin := func(t *testing.T) (*fixture, *v1.Pod, *fakeState, func()) {
+		f := newFixture(t, Fail)
+		hold := f.hold("r", "a", "4", "")
+		f.bound(newPod("other", "4"), "b")
+		pod := newPod("p", "3")
+		f.known(pod)
+		return f, pod, f.begin(pod), func() {
+			f.backend.candidates = map[string][]ledger.HoldRef{"p": {hold}}
+			f.backend.matched("ns")
+		}
+	}
+	t.Run("after the refusal", func(t *testing.T) {
+		f, pod, state, matched := begin(t)
+		require.False(t, f.filter(state, pod, "a").IsSuccess())
+		matched()
+		assert.Equal(t, "ns/p", f.woken())
+	})
+	t.Run("within the cycle", func(t *testing.T) {
+		f, pod, state, matched := begin(t)
+		matched()
+		require.False(t, f.filter(state, pod, "a").IsSuccess())
+		assert.Equal(t, "ns/p", f.woken())
+	})
+}
+
 func TestWhileNothingCanBeDecided(t *testing.T) {
 	pod := newPod("p", "1")
 	t.Run("starting, whatever the policy", func(t *testing.T) {

@@ -61,7 +61,8 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		}
 		b := &backend{
 			mirror: mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}), matcher: matching,
-			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
+			reservations: reservations,
+			reserving:    reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
 		}
 		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
 		b.mirror.Start(watcher)
@@ -99,6 +100,8 @@ type backend struct {
 	ttl       time.Duration
 	log       logrus.FieldLogger
 	stopped   chan struct{}
+
+	reservations *reservations
 }
 
 // Wait returns when the backend has stopped, after its context has ended.
@@ -118,6 +121,14 @@ func (b *backend) Ready() error { return b.health.ready() }
 
 // NotifyReady implements schedulerplugin.Backend.
 func (b *backend) NotifyReady(f func()) { b.health.notifyReady(f) }
+
+// NotifyMatched has f called when a reservation becomes known that pods of a namespace may
+// use.
+func (b *backend) NotifyMatched(f func(namespace string)) {
+	b.reservations.mu.Lock()
+	defer b.reservations.mu.Unlock()
+	b.reservations.notify = append(b.reservations.notify, f)
+}
 
 // Reserve implements schedulerplugin.Backend.
 func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error) {

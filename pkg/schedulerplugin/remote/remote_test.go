@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
@@ -207,4 +208,35 @@ func TestReasons(t *testing.T) {
 	for r := ledger.NodeUnknown; r <= ledger.HoldExists; r++ {
 		assert.Equal(t, r, reasons[r.String()])
 	}
+}
+
+// A reservation that is new is told of after it can be found.
+func TestReservationsAreToldOf(t *testing.T) {
+	rsv := &v1alpha1.Reservation{Spec: v1alpha1.ReservationSpec{
+		Consumers: &v1alpha1.ConsumerSpec{Index: "team"}, Slots: []v1alpha1.Slot{{Name: "s"}},
+	}}
+	rsv.Namespace, rsv.Name = "ns", "r"
+	log, _ := logtest.NewNullLogger()
+	m := &matcher.Matcher{}
+	b := &backend{matcher: m, reservations: &reservations{matcher: m, log: log}}
+	member := newInfo(t, map[string]string{v1alpha1.ReservationIndexAnnotation: "team"})
+	var told []string
+	b.NotifyMatched(func(namespace string) {
+		told = append(told, namespace)
+		assert.Len(t, b.Candidates(member), 1)
+	})
+	b.reservations.add(rsv)
+	assert.Equal(t, []string{"ns"}, told)
+	b.reservations.set(rsv)
+	assert.Len(t, told, 1, "a change is no news: who may use it stays")
+	b.reservations.remove(rsv)
+	assert.Empty(t, b.Candidates(member))
+}
+
+func newInfo(t *testing.T, annotations map[string]string) *podinfo.Info {
+	p, _ := pod()
+	p.Annotations = annotations
+	info, err := podinfo.New(ledger.New(ledger.Options{}).Table(), p)
+	require.NoError(t, err)
+	return info
 }
