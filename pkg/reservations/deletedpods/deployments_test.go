@@ -43,7 +43,7 @@ func TestDeploymentsStopAtOnceWithoutAnAPIServer(t *testing.T) {
 					watched.run(ctx)
 					close(ended)
 				}()
-				time.Sleep(outage) // of the fake clock
+				time.Sleep(outage) //nolint:forbidigo // in a bubble
 				cancel()
 				stopped := time.Now()
 				<-ended
