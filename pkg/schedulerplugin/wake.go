@@ -68,6 +68,11 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 func (w *waker) start() {
 	w.wakeups.Start()
 	w.backend.NotifyReady(w.ready)
+	if b, ok := w.backend.(interface {
+		NotifyMatched(f func(namespace string))
+	}); ok {
+		b.NotifyMatched(w.wakeups.Matched)
+	}
 }
 
 func (w *waker) stop() {

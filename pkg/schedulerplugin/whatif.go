@@ -38,7 +38,9 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 	if err != nil {
 		return nil // it asks for more than can be counted, so it can be bound nowhere
 	}
-	c.whatif.added = append(c.whatif.added, info.Placement(node.Node().Name))
+	placement := info.Placement(node.Node().Name)
+	placement.Holds = p.backend.Candidates(info) // room kept for it there is what it takes
+	c.whatif.added = append(c.whatif.added, placement)
 	return nil
 }
 

@@ -45,10 +45,11 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			stopped: make(chan struct{}), profiles: map[string]bool{},
 		}
 		server.LeaveAlone(b.isProfile)
-		lock, err := newLock(clients.Core, &args.Server)
+		lock, err := newLock(clients.Core, &args.Server, o.Log)
 		if err != nil {
 			return nil, err
 		}
+		server.DecideOnlyWhile(lock.held)
 		go b.run(ctx, lock)
 		return b, nil
 	}
@@ -72,10 +73,9 @@ type backend struct {
 // run serves while this process is the one to decide, until ctx ends.
 func (b *backend) run(ctx context.Context, lock *lock) {
 	defer close(b.stopped)
-	lost := lock.run(ctx, b.serve)
-	if lost {
+	lock.run(ctx, b.serve, func() {
 		b.Exit(errors.New("the lease of the ledger is lost: another scheduler may be deciding now"))
-	}
+	})
 }
 
 // serve starts the server and stops it when ctx ends.

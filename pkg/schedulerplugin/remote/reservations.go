@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -26,6 +27,9 @@ type reservations struct {
 	client  versioned.Interface
 	matcher *matcher.Matcher
 	log     logrus.FieldLogger
+
+	mu     sync.Mutex // guards notify
+	notify []func(namespace string)
 }
 
 func newReservations(config *rest.Config, m *matcher.Matcher, log logrus.FieldLogger) (*reservations, error) {
@@ -35,7 +39,7 @@ func newReservations(config *rest.Config, m *matcher.Matcher, log logrus.FieldLo
 	if err != nil {
 		return nil, fmt.Errorf("making the client for reservations: %w", err)
 	}
-	return &reservations{objects, m, log}, nil
+	return &reservations{client: objects, matcher: m, log: log}, nil
 }
 
 // run follows the Reservation objects, once there are any to follow, until ctx ends.
@@ -53,7 +57,7 @@ func (r *reservations) run(ctx context.Context) {
 	factory := externalversions.NewSharedInformerFactory(r.client, 0)
 	informer := factory.Globalreserve().V1alpha1().Reservations().Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: r.set, UpdateFunc: func(_, after any) { r.set(after) }, DeleteFunc: r.remove,
+		AddFunc: r.add, UpdateFunc: func(_, after any) { r.set(after) }, DeleteFunc: r.remove,
 	}); err != nil {
 		r.log.WithError(err).Error("Reservations are not followed: pods will not prefer them")
 		return
@@ -61,6 +65,23 @@ func (r *reservations) run(ctx context.Context) {
 	factory.Start(ctx.Done())
 	<-ctx.Done()
 	factory.Shutdown()
+}
+
+// add takes in a reservation that is new here. Its room may be in the ledger, and so in the
+// mirror, for long: pods that may use it have not been told of it then. Who may use a
+// reservation never changes afterwards.
+func (r *reservations) add(object any) {
+	r.set(object)
+	rsv, ok := object.(*v1alpha1.Reservation)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	notify := r.notify
+	r.mu.Unlock()
+	for _, f := range notify {
+		f(rsv.Namespace)
+	}
 }
 
 func (r *reservations) set(object any) {
