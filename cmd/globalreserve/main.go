@@ -18,6 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	err := newCommand().ExecuteContext(ctx)
 	stop()
 	if err != nil {
@@ -42,6 +43,9 @@ func newCommand() *cobra.Command {
 			return app.Run(cmd.Context(), options, cmd.ErrOrStderr())
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
+	})
 	options.AddFlags(cmd.Flags())
 	cmd.AddCommand(policy.NewCommand())
 	return cmd

@@ -52,6 +52,7 @@ func main() {
 	ttl := flag.Duration("reservation-ttl", 30*time.Second, "how long room is kept for a pod that does not get bound")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	err := run(ctx, *kubeconfig, *name, *url, *ttl)
 	stop()
 	if err != nil {
@@ -71,6 +72,9 @@ func run(ctx context.Context, kubeconfig, name, url string, ttl time.Duration) e
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
+	}
+	if _, err := api.Discovery().ServerVersion(); err != nil {
+		return fmt.Errorf("the cluster does not answer: %w; is --kubeconfig the right one?", err)
 	}
 	server, err := client.New(client.Options{URL: url})
 	if err != nil {

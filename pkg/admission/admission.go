@@ -72,8 +72,8 @@ type Options struct {
 	// Grace is how long an allowed binding has to show up before it is withdrawn;
 	// 0 means 3s.
 	Grace time.Duration
-	// CreateGrace is how long an allowed pod has to show up; 0 means 45s. It must
-	// lie above the time after which the API server abandons the creation of an
+	// CreateGrace is how long an allowed pod has to show up, and an allowed binding of
+	// a pod that cannot be patched; 0 means 45s. It must lie above the time after which the API server abandons the creation of an
 	// object: 34s (kubernetes staging/src/k8s.io/apiserver/pkg/endpoints/handlers,
 	// requestTimeoutUpperBound), and what etcd may take for a write it has begun.
 	CreateGrace time.Duration

@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,6 +53,7 @@ type world struct {
 	live     map[string]*v1.Pod       // what the API server has, by name
 	informer map[string]*podinfo.Info // what the informer shows
 	failing  error                    // what the API server answers instead
+	noPatch  error                    // what it answers to patches instead
 	annotate func()                   // called before each patch
 	gets     int
 	patches  int
@@ -185,6 +187,13 @@ func (w *world) fail(err error) {
 	w.failing = err
 }
 
+// failPatches has the API server read pods, and not change them.
+func (w *world) failPatches(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noPatch = err
+}
+
 // carryOut does what the API server does with a binding that was allowed: it checks the
 // preconditions and writes.
 func (w *world) carryOut(b *v1.Binding) error {
@@ -223,7 +232,7 @@ func (w *world) Get(_ context.Context, _, name string) (*v1.Pod, error) {
 func (w *world) Annotate(_ context.Context, ref ledger.PodRef, annotation, value string) (*v1.Pod, error) {
 	w.mu.Lock()
 	w.patches++
-	failing, hook := w.failing, w.annotate
+	failing, hook := cmp.Or(w.failing, w.noPatch), w.annotate
 	w.mu.Unlock()
 	if failing != nil {
 		return nil, failing

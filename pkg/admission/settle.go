@@ -156,9 +156,9 @@ const (
 // is called.
 func (a *Admission) settle(ctx context.Context, p *pending) bool {
 	a.mu.Lock()
-	generation := p.generation
+	generation, abandoned := p.generation, time.Since(p.allowed) >= a.o.CreateGrace
 	a.mu.Unlock()
-	ref, what, err := a.examine(ctx, p)
+	ref, what, err := a.examine(ctx, p, abandoned)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.settling = false
@@ -198,8 +198,10 @@ func (a *Admission) forget(p *pending) {
 }
 
 // examine reads the pod and, where it is unbound, makes it so that no binding
-// allowed before can be carried out. It returns the pod as it is, with its UID.
-func (a *Admission) examine(ctx context.Context, p *pending) (ledger.PodRef, fate, error) {
+// allowed before can be carried out. It returns the pod as it is, with its UID. Where the
+// pod cannot be patched, because another webhook does not let it be, say, it counts that the
+// API server has abandoned the request by now.
+func (a *Admission) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, fate, error) {
 	pod, err := a.get(ctx, p.ref)
 	if err == nil && pod == nil {
 		err = errors.New("the API server answered without a pod")
@@ -220,7 +222,10 @@ func (a *Admission) examine(ctx context.Context, p *pending) (ledger.PodRef, fat
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	pod, err = a.o.Client.Annotate(ctx, p.ref, WithdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
-	if err != nil {
+	switch {
+	case err != nil && abandoned: // before the pod was read
+		return ref, withdrawn, nil
+	case err != nil:
 		return ref, unknown, err
 	}
 	if what := fateOf(pod, p); what != unknown {

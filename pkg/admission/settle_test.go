@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/globalreserve/globalreserve/pkg/admission"
 )
@@ -150,6 +151,30 @@ func TestUnknownOutcomeKeepsTheRoom(t *testing.T) {
 		w.fail(nil)
 		pass(6 * time.Second)
 		assert.Equal(t, "none", w.state("p"))
+	})
+}
+
+// Another webhook does not let the pod be patched. Its room is given back when the API server must have
+// abandoned the binding, and not before.
+func TestPodThatCannotBePatched(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(pod("p", "3"))
+		_, refusal := w.bind(binding("p", "a"))
+		require.Nil(t, refusal)
+		w.failPatches(apierrors.NewForbidden(v1.Resource("pods"), "p", errors.New("denied by a policy")))
+		pass(44 * time.Second)
+		assert.Equal(t, "Binding on a", w.state("p"))
+		pass(10 * time.Second)
+		assert.Equal(t, "none", w.state("p"))
+	})
+	inBubble(t, func(t *testing.T, w *world) { // one that was carried out all the same
+		w.add(pod("p", "3"))
+		allowed, _ := w.bind(binding("p", "a"))
+		w.failPatches(errors.New("no"))
+		pass(40 * time.Second)
+		require.NoError(t, w.carryOut(allowed))
+		pass(20 * time.Second)
+		assert.Equal(t, "Bound on a", w.state("p"))
 	})
 }
 

@@ -45,6 +45,10 @@ func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
 // must be called before Start.
 func (a *App) LeaveAlone(own func(scheduler string) bool) { a.wakesItself = own }
 
+// DecideOnlyWhile has decisions made only while held reports true: that no other process
+// can be deciding. It must be called before Start.
+func (a *App) DecideOnlyWhile(held func() bool) { a.health.held = held }
+
 // pendingPods is the cache to those who wake pods.
 type pendingPods struct {
 	*clusterstate.Cache

@@ -11,6 +11,11 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 type noObserver struct{}
@@ -53,4 +58,26 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 	again, err := net.Listen("tcp", address)
 	require.NoError(t, err)
 	require.NoError(t, again.Close())
+}
+
+// A process that is not sure any more to be the only one that decides refuses everything, whatever
+// its account is.
+func TestGateOfALeaseThatMayBeLost(t *testing.T) {
+	held := true
+	h := &health{observer: noObserver{}, synced: func() bool { return true }, held: func() bool { return held }}
+	h.opens.Store(1)
+	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	ask := func() *httptest.ResponseRecorder {
+		recorder := httptest.NewRecorder()
+		gate.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/bind", http.NoBody))
+		return recorder
+	}
+	assert.Equal(t, http.StatusTeapot, ask().Code)
+	held = false
+	assert.Contains(t, ask().Body.String(), "could not renew its lease")
+	a := &App{health: h}
+	assert.False(t, a.Deciding())
+	var refused *binder.Error
+	require.ErrorAs(t, a.Bind(t.Context(), &podinfo.Info{}, "node"), &refused, "nor from within the process")
+	require.ErrorAs(t, a.BindNamed(t.Context(), &extenderv1.ExtenderBindingArgs{}), new(*reserver.UnavailableError))
 }

@@ -30,7 +30,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	transport, err := o.transport()
+	transport, err := o.transport(base)
 	if err != nil {
 		return nil, err
 	}

@@ -48,11 +48,11 @@ type system struct {
 	notReady atomic.Bool // for calls in process
 }
 
-func newSystem(t *testing.T) *system {
+func newSystem(t *testing.T, changes ...func(*system, *restapi.Options)) *system {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	s := &system{ledger: ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}), handler: httprouter.New()}
-	s.api = restapi.New(restapi.Options{
+	options := restapi.Options{
 		Ledger: s.ledger, Pods: outside{}, Metrics: outside{}, Log: log,
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
 			if asked == 0 {
@@ -67,7 +67,11 @@ func newSystem(t *testing.T) *system {
 			return ""
 		},
 		Limits: restapi.Limits{MinRevisionWait: 20 * time.Millisecond},
-	})
+	}
+	for _, change := range changes {
+		change(s, &options)
+	}
+	s.api = restapi.New(options)
 	s.api.Register(s.handler)
 	s.addNode("node-1")
 	t.Cleanup(s.api.Stop)
@@ -106,13 +110,15 @@ func ask(pods ...*v1.Pod) *reserver.Request {
 }
 
 // onBoth runs a test in process and over REST.
-func onBoth(t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver)) {
+func onBoth(
+	t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver), changes ...func(*system, *restapi.Options),
+) {
 	t.Run("in process", func(t *testing.T) {
-		s := newSystem(t)
+		s := newSystem(t, changes...)
 		test(t, s, s.api)
 	})
 	t.Run("REST", func(t *testing.T) {
-		s := newSystem(t)
+		s := newSystem(t, changes...)
 		server := httptest.NewServer(s.handler)
 		t.Cleanup(server.Close)
 		t.Cleanup(server.CloseClientConnections) // watches never end by themselves

@@ -2,8 +2,6 @@ package client
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -23,7 +21,8 @@ type Options struct {
 	// URL is the server's, such as http://127.0.0.1:23456.
 	URL string
 	// CAFile has the authorities the server's certificate must come from, in PEM;
-	// empty: those of the system. It is read once.
+	// empty: those of the system. It is read for every new connection, so that it
+	// may be renewed.
 	CAFile string
 	// CertFile and KeyFile are the client's own certificate, in PEM. They are read
 	// for every new connection, so that they may be renewed.
@@ -92,27 +91,12 @@ func isLoopback(host string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// transport keeps connections open for the next request.
-func (o *Options) transport() (*http.Transport, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading the authorities of the server's certificate: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate: give the authorities of the server's certificate, in PEM", o.CAFile)
-		}
-	}
-	if o.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
-			return nil, fmt.Errorf("reading the client's certificate: %w", err)
-		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-			return &pair, err
-		}
+// transport keeps connections open for the next request, and gives up those that have
+// gone dead: over HTTP/2 all requests share one, and a try that times out does not end it.
+func (o *Options) transport(base *url.URL) (*http.Transport, error) {
+	config, err := o.tls(base)
+	if err != nil {
+		return nil, err
 	}
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -120,6 +104,7 @@ func (o *Options) transport() (*http.Transport, error) {
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: 5 * time.Second,
 		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: o.Timeout / 2, PingTimeout: o.Timeout},
 		MaxIdleConnsPerHost: 32,
 		IdleConnTimeout:     90 * time.Second, // less than the server's, which must not close one in use
 	}, nil

@@ -72,6 +72,28 @@ func TestHoldsWakeThePodsThatMayUseThem(t *testing.T) {
 	}
 }
 
+// It becomes known who may use a hold after the hold is: by then the pods have been refused.
+func TestHoldThatIsMatchedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		known := matching{}
+		w.wakeups.Reservations = known
+		w.hold("a", 3000)
+		for _, name := range []string{"waiting", "too-large", "stranger"} {
+			w.refuse(w.pod(name, map[string]string{"waiting": "3", "too-large": "5", "stranger": "3"}[name], 0))
+		}
+		advance(time.Minute)
+		assert.Empty(t, w.patcher.names())
+		known["waiting"], known["too-large"] = true, true
+		w.wakeups.Matched("elsewhere")
+		advance(time.Minute)
+		assert.Empty(t, w.patcher.names(), "matching never crosses namespaces")
+		w.wakeups.Matched("default")
+		synctest.Wait()
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+	})
+}
+
 // The hold was placed between the decision of a filter call and its report.
 func TestHoldPlacedBehindARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -199,6 +199,22 @@ func (w *Wakeups) Wake(pod *podinfo.Info) {
 	w.refused.tell(r, news{sure: true}, r.at)
 }
 
+// Matched says that Reservations names a reservation of a namespace which it did not name
+// before: room that is held already may be news to the pods there.
+func (w *Wakeups) Matched(namespace string) {
+	now := time.Now()
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	for _, r := range w.refused.appendAll(nil) {
+		if r.pod.Ref.Namespace != namespace || len(w.Reservations.Candidates(r.pod)) == 0 {
+			continue
+		}
+		if placement := w.placement(r.pod); len(w.Ledger.UsableHolds(&placement)) > 0 {
+			w.refused.tell(r, news{held: true}, now)
+		}
+	}
+}
+
 // Settled forgets a pod: it is bound, or gone.
 func (w *Wakeups) Settled(uid types.UID) { w.refused.forget(uid) }
 

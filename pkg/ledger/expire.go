@@ -52,6 +52,7 @@ func (l *Ledger) lapse(d *deadline) int {
 	case h.binding():
 		h.overdue = true
 		l.deadlines.remove(d)
+		l.recordHold(HoldPlaced, h, h.Pod)
 		return 0
 	default:
 		l.endHold(h, HoldExpired, PodRef{})

@@ -16,6 +16,9 @@ type HoldView struct {
 	Rest *resources.Request
 	// Given are the devices the hold keeps, those its consumers have included.
 	Given []GivenDevices
+	// Overdue: its deadline has passed, and it waits for a bind in flight that uses it.
+	// No other pod may use it any more.
+	Overdue bool
 }
 
 // Consumer is a pod that uses a hold.
@@ -65,7 +68,7 @@ func (l *Ledger) holdViews() []HoldView {
 }
 
 func (h *hold) view() HoldView {
-	view := HoldView{Hold: h.Hold, Rest: h.rest, Given: h.given}
+	view := HoldView{Hold: h.Hold, Rest: h.rest, Given: h.given, Overdue: h.overdue}
 	view.UID = ""
 	for _, c := range h.consumers {
 		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})

@@ -32,7 +32,8 @@ const (
 	ClaimBindFailed EventType = "ClaimBindFailed" // the API server refused the binding
 	ClaimRemoved    EventType = "ClaimRemoved"    // the pod was deleted or has finished
 
-	// HoldPlaced: there is a hold now, or its deadline or priority has changed.
+	// HoldPlaced: there is a hold now, its deadline or priority has changed, or the
+	// deadline has passed while a bind is in flight.
 	HoldPlaced EventType = "HoldPlaced"
 	// After these there is no such hold any more; pods that used it keep their claims.
 	HoldConsumed  EventType = "HoldConsumed"  // the pod of a Once hold was bound
@@ -66,6 +67,7 @@ type Event struct {
 	Hold        HoldRef
 	Policy      AllocatePolicy // of holds
 	Preemptible bool           // of holds
+	Overdue     bool           // of holds: no other pod may use it any more
 	// Given are the devices of a claim or a hold; Devices what a hold was asked to keep.
 	Given   []GivenDevices
 	Devices *DeviceRequest
@@ -108,6 +110,7 @@ type rareChange struct {
 	hold          HoldRef
 	policy        AllocatePolicy
 	preemptible   bool
+	overdue       bool
 	movedFrom     string
 	nodeUID       types.UID
 	allocatable   []resources.Amount
@@ -157,7 +160,7 @@ func (l *Ledger) recordHold(kind EventType, h *hold, pod PodRef) {
 		kind: kind, node: h.Node, pod: pod, scheduler: h.Scheduler, request: h.Request,
 		deadline: h.expiry.at, expires: !h.Deadline.IsZero(), priority: h.Priority,
 		rare: &rareChange{
-			hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible, given: h.given, devices: h.Devices,
+			hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible, overdue: h.overdue, given: h.given, devices: h.Devices,
 		},
 	}
 }
@@ -179,7 +182,7 @@ func (j *journal) event(revision uint64) Event {
 	}
 	if r := c.rare; r != nil {
 		e.MovedFrom, e.NodeUID, e.Allocatable, e.Unschedulable = r.movedFrom, r.nodeUID, r.allocatable, r.unschedulable
-		e.Hold, e.Policy, e.Preemptible = r.hold, r.policy, r.preemptible
+		e.Hold, e.Policy, e.Preemptible, e.Overdue = r.hold, r.policy, r.preemptible, r.overdue
 		e.Given, e.Devices, e.NodeDevices = r.given, r.devices, r.nodeDevices
 	}
 	return e

@@ -90,20 +90,22 @@ func (l *Ledger) EndClaim(pod PodRef, why EventType) bool {
 
 // CopyHold makes a replica's hold what another ledger says it is, with the devices it
 // was given there.
-func (l *Ledger) CopyHold(spec Hold, given []GivenDevices) {
+func (l *Ledger) CopyHold(v *HoldView) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
+	spec := v.Hold
 	spec.Deadline = time.Time{}
 	if h := l.holds[spec.Ref]; h != nil {
 		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) &&
-			slices.EqualFunc(h.given, given, sameGiven) {
-			h.Preemptible, h.Priority, h.Scheduler = spec.Preemptible, spec.Priority, spec.Scheduler
+			slices.EqualFunc(h.given, v.Given, sameGiven) {
+			h.Preemptible, h.Priority, h.Scheduler, h.overdue = spec.Preemptible, spec.Priority, spec.Scheduler, v.Overdue
 			return
 		}
 		l.endHold(h, HoldReleased, PodRef{})
 	}
-	h := l.addHold(&spec, given)
+	h := l.addHold(&spec, v.Given)
+	h.overdue = v.Overdue
 	l.recordHold(HoldPlaced, h, h.Pod)
 }
 

@@ -178,6 +178,6 @@ func (m *Mirror) copyHold(s *reserver.NodeSlot) error {
 	if err != nil {
 		return err
 	}
-	m.ledger.CopyHold(h, given(s.Slot.Devices))
+	m.ledger.CopyHold(h)
 	return nil
 }

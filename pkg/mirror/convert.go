@@ -104,15 +104,15 @@ func holdRef(text string) (ledger.HoldRef, error) {
 }
 
 // hold turns a slot of the wire into the ledger's hold.
-func hold(t *resources.Table, s *reserver.NodeSlot) (ledger.Hold, error) {
+func hold(t *resources.Table, s *reserver.NodeSlot) (*ledger.HoldView, error) {
 	r, err := request(t, s.Slot.Requests, s.Slot.HostPorts)
 	if err != nil {
-		return ledger.Hold{}, fmt.Errorf("slot %s of reservation %s/%s: %w", s.Slot.Name, s.Namespace, s.Reservation, err)
+		return nil, fmt.Errorf("slot %s of reservation %s/%s: %w", s.Slot.Name, s.Namespace, s.Reservation, err)
 	}
-	h := ledger.Hold{
+	h := &ledger.HoldView{Overdue: s.Slot.Overdue, Given: given(s.Slot.Devices), Hold: ledger.Hold{
 		Ref: refOf(s), Node: s.Slot.Node, Request: r, Policy: ledger.AllocatePolicy(s.Policy),
 		Scheduler: s.Scheduler, Priority: s.Priority, Preemptible: s.Preemptible,
-	}
+	}}
 	if s.Slot.Pod != "" {
 		h.Pod = ledger.PodRef{Namespace: s.Namespace, Name: s.Slot.Pod, UID: types.UID(s.Slot.UID)}
 	}

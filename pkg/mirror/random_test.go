@@ -132,6 +132,7 @@ type claimed struct {
 
 type held struct {
 	Node      string
+	Overdue   bool
 	Policy    ledger.AllocatePolicy
 	Pod       string // without the namespace: a pod of another one may not use the hold anyhow
 	Amounts   map[string]int64
@@ -158,7 +159,7 @@ func words(l *ledger.Ledger) seen {
 	}
 	for i := range snapshot.Holds {
 		h := &snapshot.Holds[i]
-		s.Holds[h.Ref] = held{h.Node, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers)}
+		s.Holds[h.Ref] = held{h.Node, h.Overdue, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers)}
 	}
 	return s
 }

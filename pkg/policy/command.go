@@ -15,6 +15,8 @@ func NewCommand() *cobra.Command {
 		Use:   "policy",
 		Short: "Work with policy files",
 		Args:  cobra.NoArgs,
+		// Without it the misspelled name of a command would be answered with the help, as a success.
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newValidateCommand())
 	return cmd
@@ -26,7 +28,12 @@ func newValidateCommand() *cobra.Command {
 		Short: "Check a policy file as the server would, and print it with all defaults",
 		Long: "Check a policy file as the server would, and print it with all defaults filled in.\n" +
 			"Each mistake is printed on a line of its own, and the exit status is not zero if there is any.",
-		Args: cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s takes exactly one FILE and got %d: see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: validateFile,
 	}
 }

@@ -54,12 +54,26 @@ Error: FILE is not a valid policy
 }
 
 func TestValidateCommandUsage(t *testing.T) {
-	_, errOut, err := run("validate")
-	require.Error(t, err)
-	assert.Contains(t, string(errOut), "accepts 1 arg")
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"no file":              {[]string{"validate"}, "policy validate takes exactly one FILE and got 0: see policy validate --help"},
+		"two files":            {[]string{"validate", "a", "b"}, "takes exactly one FILE and got 2"},
+		"a misspelled command": {[]string{"valdiate", "policy.yaml"}, `unknown command "valdiate" for "policy"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := run(tt.args...)
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+	out, _, err := run()
+	require.NoError(t, err)
+	assert.Contains(t, string(out), "validate", "the help")
 
 	missing := filepath.Join(t.TempDir(), "none")
-	_, errOut, err = run("validate", missing)
+	_, errOut, err := run("validate", missing)
 	require.Error(t, err)
 	assert.Contains(t, string(errOut), "no such file")
 	assert.NotContains(t, string(errOut), "Usage:")

@@ -269,7 +269,7 @@ func (l *lives) checkObject(rsv *v1alpha1.Reservation, after string) int {
 		require.Len(t, s.Slots, len(rsv.Spec.Slots), about)
 		for i := range s.Slots {
 			slot := &s.Slots[i]
-			shared := rsv.Spec.AllocatePolicy != v1alpha1.AllocateOnce
+			shared := rsv.Spec.AllocatePolicy != v1alpha1.AllocateOnce && !l.lapsed(rsv, slot.Name)
 			if slot.State == v1alpha1.SlotReserved || (shared && slot.State == v1alpha1.SlotConsumed) {
 				want = append(want, slot.Name+"@"+slot.NodeName)
 			}
@@ -286,6 +286,17 @@ func (l *lives) checkObject(rsv *v1alpha1.Reservation, after string) int {
 		l.checkHold(rsv, &h, about)
 	}
 	return len(got)
+}
+
+// lapsed reports whether a slot has ended by its deadline, while another one keeps the object
+// Available because a bind is in flight that uses it.
+func (l *lives) lapsed(rsv *v1alpha1.Reservation, slot string) bool {
+	if rsv.Status.ExpiresAt == nil || rsv.Status.ExpiresAt.After(time.Now()) {
+		return false
+	}
+	return !slices.ContainsFunc(l.ledger.ReservationHolds(rsv.Namespace, rsv.Name), func(h ledger.HoldView) bool {
+		return h.Ref.Slot == slot && h.Overdue
+	})
 }
 
 func (l *lives) checkHold(rsv *v1alpha1.Reservation, h *ledger.HoldView, about string) {

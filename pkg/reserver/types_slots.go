@@ -32,6 +32,9 @@ type Slot struct {
 	// Devices are those the slot keeps, also while its consumers have them.
 	Devices   []GivenDevices `json:",omitempty"`
 	ExpiresAt time.Time      `json:",omitzero"`
+	// Overdue: ExpiresAt has passed, and the slot waits for a bind in flight that uses
+	// it. No other pod may use it any more.
+	Overdue bool `json:",omitempty"`
 	// Pod and UID are of the only pod that may use the slot, if it is for one.
 	Pod string `json:",omitempty"`
 	UID string `json:",omitempty"`

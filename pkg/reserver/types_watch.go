@@ -31,7 +31,8 @@ type WatchClaim struct {
 // WatchSlot is the data of a slot event.
 type WatchSlot struct {
 	Revision uint64
-	// Type is HoldPlaced: Slot is what is kept now, with its deadline. After
+	// Type is HoldPlaced: Slot is what is kept now, with its deadline, or that it
+	// is overdue. After
 	// HoldConsumed, HoldReleased, HoldExpired and HoldPreempted there is no such
 	// slot any more, and pods that used it keep their claims.
 	Type string

@@ -80,8 +80,8 @@ func holdName(ref ledger.HoldRef) string {
 func newSlot(t *resources.Table, view *ledger.HoldView) reserver.Slot {
 	s := reserver.Slot{
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
-		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Pod: view.Pod.Name, UID: string(view.Pod.UID),
-		Devices: newGiven(view.Given),
+		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Overdue: view.Overdue,
+		Pod: view.Pod.Name, UID: string(view.Pod.UID), Devices: newGiven(view.Given),
 	}
 	for _, c := range view.Consumers {
 		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.String()})

@@ -241,7 +241,7 @@ func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
 			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Deadline: e.Deadline,
 		},
-		Rest: e.Request, Given: e.Given,
+		Rest: e.Request, Given: e.Given, Overdue: e.Overdue,
 	}
 	event := &reserver.WatchSlot{Revision: e.Revision, Type: string(e.Type)}
 	switch e.Type {

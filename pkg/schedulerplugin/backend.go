@@ -29,8 +29,9 @@ type Backend interface {
 	// kind. f must not block.
 	NotifyReady(f func())
 	// Reserve takes room for a pod on the placement's node. made says that the pod
-	// had no claim before, so that Unreserve may end it. The error is a
-	// *RefusedError, an *UnavailableError, or one that says what went wrong.
+	// had no claim before, so that Unreserve may end it; it is true with an error where
+	// that may have been done. The error is a *RefusedError, an *UnavailableError, or one
+	// that says what went wrong.
 	Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error)
 	// Unreserve gives back what Reserve has made. Where that fails, the claim ends at
 	// its deadline.
@@ -65,7 +66,7 @@ const (
 	Behind                         // the mirror is too far behind the server
 )
 
-// UnavailableError says that no decision can be made now, and that nothing was done.
+// UnavailableError says that no decision can be made now.
 type UnavailableError struct {
 	Kind  Unavailability
 	Cause error // nil where there is nothing more to say

@@ -31,9 +31,11 @@ type fakeBackend struct {
 	candidates map[string][]ledger.HoldRef // by the pod's name
 	unready    error
 	fail       error // of Reserve and Bind
+	made       bool  // Reserve may have been carried out where it fails
 	notify     []func()
 	claims     map[string]bool // of devices: those that exist, each for one GPU
 	onClaim    func(namespace, name string)
+	matched    func(namespace string)
 	calls      []string
 }
 
@@ -63,12 +65,13 @@ func (b *fakeBackend) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
 func (b *fakeBackend) NotifyClaims(f func(namespace, name string)) { b.onClaim = f }
 func (b *fakeBackend) Ready() error                                { return b.unready }
 func (b *fakeBackend) NotifyReady(f func())                        { b.notify = append(b.notify, f) }
+func (b *fakeBackend) NotifyMatched(f func(string))                { b.matched = f }
 func (b *fakeBackend) Caught(context.Context, uint64)              {}
 
 func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {
 	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))
 	if b.fail != nil {
-		return false, b.fail
+		return b.made, b.fail
 	}
 	_, had := b.ledger.Claim(p.Pod)
 	result := b.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{*p}, Deadline: time.Now().Add(time.Hour)}, time.Now())

@@ -2,6 +2,7 @@ package schedulerplugin
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -118,6 +119,9 @@ func fits(l *ledger.Ledger, placement *ledger.Placement, node string) ledger.Rea
 func (p *Plugin) refused(c *cycle) {
 	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
 		p.waker.refused(c.pod, c.revision)
+		if !slices.Equal(p.backend.Candidates(c.pod), c.placement.Holds) {
+			p.waker.wakeups.Wake(c.pod) // it was looked at without a reservation that it may use by now
+		}
 	}
 }
 

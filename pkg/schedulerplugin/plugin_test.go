@@ -115,6 +115,17 @@ func TestNominatedPods(t *testing.T) {
 	assert.True(t, f.filter(state, pod, "b").IsSuccess())
 }
 
+// A nominated pod that has room kept for it there takes no more than that.
+func TestNominatedPodWithRoomOfItsOwn(t *testing.T) {
+	f := newFixture(t, Fail)
+	f.backend.candidates["nominated"] = []ledger.HoldRef{f.hold("r", "a", "2", "")}
+	pod := newPod("p", "2")
+	state := f.begin(pod)
+	require.True(t, f.filter(state, pod, "a").IsSuccess())
+	f.AddPod(t.Context(), state, pod, fakePod{pod: newPod("nominated", "2")}, nodeInfo("a"))
+	assert.True(t, f.filter(state, pod, "a").IsSuccess(), "what is kept for it is not counted twice")
+}
+
 // A pod group is tried out without anybody being asked, and its pods count for each other.
 func TestPodGroupIsTriedOut(t *testing.T) {
 	f := newFixture(t, Fail)
@@ -229,6 +240,33 @@ func TestRefusedPodIsWoken(t *testing.T) {
 	assert.Equal(t, "ns/p", f.woken())
 }
 
+// A pod is refused before it is known that it may use room that is held.
+func TestReservationIsHeardOfLate(t *testing.T) {
+	begin := func(t *testing.T) (*fixture, *v1.Pod, *fakeState, func()) {
+		f := newFixture(t, Fail)
+		hold := f.hold("r", "a", "4", "")
+		f.bound(newPod("other", "4"), "b")
+		pod := newPod("p", "3")
+		f.known(pod)
+		return f, pod, f.begin(pod), func() {
+			f.backend.candidates = map[string][]ledger.HoldRef{"p": {hold}}
+			f.backend.matched("ns")
+		}
+	}
+	t.Run("after the refusal", func(t *testing.T) {
+		f, pod, state, matched := begin(t)
+		require.False(t, f.filter(state, pod, "a").IsSuccess())
+		matched()
+		assert.Equal(t, "ns/p", f.woken())
+	})
+	t.Run("within the cycle", func(t *testing.T) {
+		f, pod, state, matched := begin(t)
+		matched()
+		require.False(t, f.filter(state, pod, "a").IsSuccess())
+		assert.Equal(t, "ns/p", f.woken())
+	})
+}
+
 func TestWhileNothingCanBeDecided(t *testing.T) {
 	pod := newPod("p", "1")
 	t.Run("starting, whatever the policy", func(t *testing.T) {
@@ -280,6 +318,22 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 			f.backend.fail = &UnavailableError{Kind: Away}
 			assert.Equal(t, direct, f.Bind(t.Context(), state, pod, "a").IsSuccess(), policy)
 		}
+	})
+	t.Run("no answer to Reserve", func(t *testing.T) {
+		// It may have been carried out: it is given back, unless the pod goes on without.
+		f := newFixture(t, Fail)
+		state := f.begin(pod)
+		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
+		require.False(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls)
+
+		f = newFixture(t, Ignore)
+		state = f.begin(pod)
+		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
+		require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls, "a later step has failed")
 	})
 	t.Run("away at Reserve", func(t *testing.T) {
 		f := newFixture(t, Fail)

@@ -75,6 +75,11 @@ func (w *waker) start() {
 	}
 	w.backend.NotifyReady(w.ready)
 	w.backend.NotifyClaims(w.wakeups.DeviceClaimChanged)
+	if b, ok := w.backend.(interface {
+		NotifyMatched(f func(namespace string))
+	}); ok {
+		b.NotifyMatched(w.wakeups.Matched)
+	}
 }
 
 func (w *waker) stop() {

@@ -40,6 +40,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 	}
 	placement := info.Placement(node.Node().Name)
 	placement.Devices = p.backend.Devices(info)
+	placement.Holds = p.backend.Candidates(info) // room kept for it there is what it takes
 	c.whatif.added = append(c.whatif.added, placement)
 	return nil
 }

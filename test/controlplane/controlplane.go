@@ -86,7 +86,8 @@ type part struct {
 var errStopped = errors.New("the control plane is stopped")
 
 // Start brings up a control plane and returns when all of it is ready, in about three seconds.
-// On failure nothing is left running, and the error names the file with the log.
+// On failure nothing is left running, and the error names the file with the log; where ctx was
+// canceled there is no failure to look into, and no file is left either.
 func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.Progress == nil {
 		options.Progress = os.Stderr
@@ -101,7 +102,9 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	}
 	c := &ControlPlane{options: options, bin: bin, dir: dir, ports: &ports{}}
 	if err := c.start(ctx); err != nil {
-		c.KeepLogs()
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			c.KeepLogs()
+		}
 		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), c.Stop())
 	}
 	return c, nil

@@ -269,6 +269,28 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
+// Who gives up while the control plane starts, with Ctrl-C say, has no use for the logs.
+func TestStartGivenUpLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := Start(ctx, Options{Dir: dir})
+		failed <- err
+	}()
+	require.Eventually(t, func() bool {
+		logs, err := filepath.Glob(filepath.Join(dir, "*", "logs", Etcd+".log"))
+		return err == nil && len(logs) == 1
+	}, time.Minute, 5*time.Millisecond, "etcd is started")
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	require.Empty(t, childrenWith(t, dir), "no process is left")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left, "no file is left")
+}
+
 // childrenWith lists the command lines of processes that mention a directory.
 func childrenWith(t *testing.T, dir string) []string {
 	t.Helper()

@@ -246,6 +246,9 @@ func (p *Process) awaitReady(ctx context.Context, r *run) error {
 		case <-r.done:
 			return fmt.Errorf("it ended before it was ready: exit code %d: %w", r.code, r.err)
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return fmt.Errorf("not ready yet: %w", ctx.Err())
+			}
 			return fmt.Errorf("not ready within %s: %w", p.options.ReadyTimeout, last)
 		case <-ticker.C:
 		}

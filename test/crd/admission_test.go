@@ -113,6 +113,13 @@ var refused = map[string]struct{ spec, message string }{
 	"host IP":                    {slot(`hostPorts: [{port: 80, hostIP: localhost}]`), `spec.slots[0].hostPorts[0].hostIP: Invalid value: "localhost"`},
 	"pod without a name":         {slot(`pod: {uid: u}`), `spec.slots[0].pod.name: Required value`},
 	"pod of another namespace":   {slot(`pod: {name: kube-system/a}`), `spec.slots[0].pod.name: Invalid value: "kube-system/a"`},
+	"devices of nothing":         {slot(`devices: [{count: 1}]`), `spec.slots[0].devices[0].resourceName: Required value`},
+	"devices of a core resource": {slot(`devices: [{resourceName: cpu}]`), `spec.slots[0].devices[0].resourceName: Invalid value: "cpu"`},
+	"no devices":                 {slot(`devices: [{resourceName: x.io/gpu, count: 0}]`), `spec.slots[0].devices[0].count in body should be greater than or equal to 1`},
+	"65 devices":                 {slot(`devices: [{resourceName: x.io/gpu, count: 65}]`), `spec.slots[0].devices[0].count in body should be less than or equal to 64`},
+	"17 kinds of devices":        {slot(`devices: [` + strings.Repeat(`{resourceName: x.io/gpu}, `, 17) + `]`), `spec.slots[0].devices: Too many: 17: must have at most 16 items`},
+	"claim of another namespace": {slot(`devices: [{resourceName: x.io/gpu, claimName: other/c}]`), `spec.slots[0].devices[0].claimName: Invalid value: "other/c"`},
+	"unknown device operator":    {slot(`devices: [{resourceName: x.io/gpu, matchExpressions: [{key: a, operator: Like, values: [b]}]}]`), `operator: Unsupported value: "Like"`},
 	"pod with a namespace field": {slot(`pod: {name: a, namespace: kube-system}`), `unknown field "spec.slots[0].pod.namespace"`},
 }
 
@@ -146,6 +153,9 @@ var accepted = map[string]string{
 	"by-pod":              slot(`pod: {name: web-0}`),
 	"lowest-priority":     one(`priority: -2147483648`),
 	"host-ports":          slot(`hostPorts: [{port: 80}, {port: 80, protocol: UDP, hostIP: "::1"}, {port: 81, hostIP: ""}]`),
+	"devices":             slot(`devices: [{resourceName: x.io/gpu}, {resourceName: x.io/gpu, count: 2, claimName: c, matchProperties: {model: K80}, matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}], extendedResourceNames: [gpu-0]}]`),
+	"devices-given":       slot(`devices: [{resourceName: x.io/gpu, deviceIDs: [GPU-4b1e7b0e]}]`),
+	"devices-senseless":   slot(`devices: [{resourceName: x.io/gpu, matchExpressions: [{key: memory, operator: Gt, values: [much, more]}]}]`),
 	"everything": `spec:
   schedulerName: batch-scheduler
   priority: 1000
@@ -196,6 +206,9 @@ func (s *suite) testDefaults(t *testing.T) {
 	assert.Equal(t, corev1.ProtocolTCP, got.Spec.Slots[0].HostPorts[0].Protocol)
 	assert.Empty(t, got.Status.Phase)
 	assert.EqualValues(t, 1, got.Generation)
+
+	require.NoError(t, s.create(t, "devices-of-default-count", slot(`devices: [{resourceName: x.io/gpu}]`)))
+	assert.EqualValues(t, 1, s.get(t, "devices-of-default-count").Spec.Slots[0].Devices[0].Count)
 
 	require.NoError(t, s.create(t, "minutes", one(`ttl: 90m`)))
 	assert.Equal(t, 90*time.Minute, s.get(t, "minutes").Spec.TTL.Duration)

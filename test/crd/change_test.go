@@ -25,6 +25,7 @@ func (s *suite) testChange(t *testing.T) {
 		full = `spec: {ttl: 10m, schedulerName: s, priority: 1, preemptible: true, allocatePolicy: Aligned,
   consumers: {index: i}, slots: [{name: a, nodeName: node-1, requests: {cpu: 1}}, {name: b, requests: {cpu: 1}}]}`
 		bare    = `spec: {slots: [{name: a, requests: {cpu: 1}}]}`
+		devices = `spec: {ttl: 10m, slots: [{name: a, requests: {cpu: 1}, devices: [{resourceName: x.io/gpu, count: 2, matchProperties: {m: K80}}]}]}`
 		forever = `spec: {ttl: 0s, slots: [{name: a, requests: {cpu: 1}}]}`
 
 		slotsFixed = "spec.slots: Invalid value: slots are immutable: delete the reservation and create another"
@@ -46,6 +47,9 @@ func (s *suite) testChange(t *testing.T) {
 		"slot removed":             {full, `{"spec": {"slots": [{"name": "a", "nodeName": "node-1", "requests": {"cpu": 1}}]}}`, slotsFixed},
 		"slot added":               {bare, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
 		"slot renamed":             {bare, `{"spec": {"slots": [{"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
+		"devices stay":             {from: devices, patch: `{"spec": {"ttl": "11m"}}`},
+		"slot's devices":           {devices, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}, "devices": [{"resourceName": "x.io/gpu", "count": 1}]}]}}`, slotsFixed},
+		"slot's devices removed":   {devices, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}]}}`, slotsFixed},
 		"slots removed":            {bare, `{"spec": {"slots": null}}`, "spec.slots: Required value"},
 		"scheduler":                {full, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},
 		"scheduler added":          {bare, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},

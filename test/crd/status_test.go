@@ -24,7 +24,7 @@ func availableStatus() v1alpha1.ReservationStatus {
 		}},
 		Slots: []v1alpha1.SlotStatus{{
 			Name: "a", NodeName: "node-7", NodeUID: "n-7", State: v1alpha1.SlotConsumed,
-			Pods: []v1alpha1.PodReference{{Name: "web-0", UID: "u-0"}},
+			Pods: []v1alpha1.PodReference{{Name: "web-0", UID: "u-0"}}, Devices: []string{"GPU-4b1e7b0e", "/dev/fpga0"},
 		}},
 	}
 }

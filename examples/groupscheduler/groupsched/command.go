@@ -44,6 +44,9 @@ func NewCommand() *cobra.Command {
 			if options.Client, err = kubernetes.NewForConfig(config); err != nil {
 				return err
 			}
+			if _, err := options.Client.Discovery().ServerVersion(); err != nil {
+				log.WithError(err).Warn("the cluster does not answer; waiting for it")
+			}
 			if url != "" {
 				server, err := NewClient(url)
 				if err != nil {

@@ -124,6 +124,9 @@ func (r *transcript) holdEvent(e *ledger.Event) string {
 	if !e.Deadline.IsZero() {
 		text += " until " + e.Deadline.Sub(at(0)).String()
 	}
+	if e.Overdue {
+		text += ", overdue"
+	}
 	if e.Pod.Name == "" {
 		return text
 	}
@@ -138,6 +141,9 @@ func (r *transcript) holdView(h *ledger.HoldView) string {
 	text := fmt.Sprintf("%s on %s %s", refText(h.Ref), h.Node, h.Policy)
 	if !h.Deadline.IsZero() {
 		text += " until " + h.Deadline.Sub(at(0)).String()
+	}
+	if h.Overdue {
+		text += ", overdue"
 	}
 	if h.Pod.Name != "" {
 		text += " for " + podText(h.Pod)

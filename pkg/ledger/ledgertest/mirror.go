@@ -20,9 +20,8 @@ type Mirror struct {
 	revision uint64
 	nodes    map[string]ledger.Event // the last NodeUpdated of each node that exists
 	devices  map[string][]devices.Device
-	given    map[ledger.HoldRef][]ledger.GivenDevices
 	claims   map[ledger.PodRef]ledger.ClaimView
-	holds    map[ledger.HoldRef]ledger.Hold
+	holds    map[ledger.HoldRef]ledger.HoldView
 }
 
 // NewMirror returns a mirror of an empty ledger at a revision.
@@ -30,8 +29,7 @@ func NewMirror(table *resources.Table, revision uint64) *Mirror {
 	return &Mirror{
 		table: table, revision: revision,
 		nodes: map[string]ledger.Event{}, claims: map[ledger.PodRef]ledger.ClaimView{},
-		holds: map[ledger.HoldRef]ledger.Hold{}, devices: map[string][]devices.Device{},
-		given: map[ledger.HoldRef][]ledger.GivenDevices{},
+		holds: map[ledger.HoldRef]ledger.HoldView{}, devices: map[string][]devices.Device{},
 	}
 }
 
@@ -71,15 +69,13 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		}
 		delete(m.claims, e.Pod)
 	case ledger.HoldPlaced:
-		m.holds[e.Hold] = ledger.Hold{
+		m.holds[e.Hold] = ledger.HoldView{Overdue: e.Overdue, Given: e.Given, Hold: ledger.Hold{
 			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Pod: e.Pod, Deadline: e.Deadline,
 			Devices: e.Devices,
-		}
-		m.given[e.Hold] = e.Given
+		}}
 	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		delete(m.holds, e.Hold)
-		delete(m.given, e.Hold)
 		for pod, c := range m.claims {
 			if c.Hold == e.Hold {
 				c.Hold = ledger.HoldRef{}
@@ -123,8 +119,9 @@ func (m *Mirror) Snapshot() ledger.Snapshot {
 }
 
 // hold returns a hold with the pods that use it.
-func (m *Mirror) hold(h ledger.Hold) ledger.HoldView {
-	view := ledger.HoldView{Hold: h, Rest: h.Request, Given: m.given[h.Ref]}
+func (m *Mirror) hold(h ledger.HoldView) ledger.HoldView {
+	view := h
+	view.Rest = h.Request
 	asked := map[resources.Column]int64{}
 	for _, c := range m.claims {
 		if c.Hold != h.Ref {
@@ -243,7 +240,7 @@ func (m *Mirror) deviceViews(node string) []ledger.DeviceView {
 		model.claims = append(model.claims, &modelClaim{pod: c.Pod, node: c.Node, request: c.Request, given: c.Given})
 	}
 	for _, h := range m.holds {
-		model.holds = append(model.holds, &modelHold{Hold: h, given: m.given[h.Ref]})
+		model.holds = append(model.holds, &modelHold{Hold: h.Hold, given: h.Given})
 	}
 	return model.deviceViews(node)
 }

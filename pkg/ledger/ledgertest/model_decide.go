@@ -337,6 +337,7 @@ func (m *Model) Expire(now time.Time) int {
 
 func (m *Model) expireHold(h *modelHold) int {
 	if h.overdue = m.beingBound(h.Ref); h.overdue {
+		m.tellHold(ledger.HoldPlaced, h, h.Pod)
 		return 0
 	}
 	m.end(h, ledger.HoldExpired, h.Pod)

@@ -110,7 +110,7 @@ func (m *Model) usable(p *ledger.Placement) []*modelHold {
 func (m *Model) tellHold(t ledger.EventType, h *modelHold, pod ledger.PodRef) {
 	m.Events = append(m.Events, ledger.Event{
 		Type: t, Node: h.Node, Pod: pod, Scheduler: h.Scheduler, Priority: h.Priority, Request: h.Request,
-		Deadline: h.Deadline, Hold: h.Ref, Policy: h.Policy, Preemptible: h.Preemptible,
+		Deadline: h.Deadline, Hold: h.Ref, Policy: h.Policy, Preemptible: h.Preemptible, Overdue: h.overdue,
 		Given: h.given, Devices: h.Devices,
 	})
 }
@@ -465,7 +465,7 @@ func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keeper
 func (m *Model) HoldViews() []ledger.HoldView {
 	views := []ledger.HoldView{}
 	for _, h := range m.holds {
-		view := ledger.HoldView{Hold: h.shown(), Rest: h.Request, Given: h.given}
+		view := ledger.HoldView{Hold: h.shown(), Rest: h.Request, Given: h.given, Overdue: h.overdue}
 		for _, c := range m.users(h.Ref) {
 			view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.pod, State: c.state})
 			view.Rest = &resources.Request{}

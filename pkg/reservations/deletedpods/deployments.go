@@ -2,6 +2,7 @@ package deletedpods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,8 +10,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -28,9 +31,8 @@ type Deployments struct {
 // NewDeployments returns Deployments that are not watched yet.
 func NewDeployments(client metadata.Interface, log logrus.FieldLogger) (*Deployments, error) {
 	d := &Deployments{
-		client: client,
-		informer: metadatainformer.NewFilteredMetadataInformer(
-			client, deployments, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		client:   client,
+		informer: cache.NewSharedIndexInformer(source(client), &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}),
 	}
 	if err := d.informer.SetTransform(onlyMarks); err != nil {
 		return nil, fmt.Errorf("setting up the watch on Deployments: %w", err)
@@ -43,6 +45,33 @@ func NewDeployments(client metadata.Interface, log logrus.FieldLogger) (*Deploym
 		return nil, fmt.Errorf("setting up the watch on Deployments: %w", err)
 	}
 	return d, nil
+}
+
+// source lists and watches all Deployments.
+func source(client metadata.Interface) cache.ListerWatcher {
+	all := client.Resource(deployments)
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return all.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := all.Watch(ctx, o)
+			if err != nil && o.SendInitialEvents != nil {
+				err = withoutCause(err)
+			}
+			return w, err
+		},
+	}, client)
+}
+
+// withoutCause hides from a reflector that an API server refuses connections. Where that happens to
+// its first request, it waits for up to a minute and a stop has to wait as well (watchList of client-go
+// 0.37); after other errors it lists, and then waits in a way that a stop ends.
+func withoutCause(err error) error {
+	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 // onlyMarks drops everything but the name and the reservation annotations.

@@ -7,10 +7,14 @@
 // There must be one ledger in a cluster. A scheduler is often run in several
 // replicas, of which kube-scheduler's leader election lets one schedule; but the
 // others' plugins are made as well. So the server starts once this process holds the
-// Lease "globalreserve", and a process that loses the Lease ends itself: another one
-// may be deciding. The holder is named after the host, which is the pod's name in a
-// pod, so that a scheduler that was restarted in its pod has the Lease at once; two on
-// one host are kept apart by the port.
+// Lease "globalreserve", decides only while it is sure to hold it, and a process that
+// loses the Lease ends itself at once, with all it has under way: another one may be
+// deciding. The holder is named after the host, which is the pod's name in a pod, so
+// that a scheduler that was restarted in its pod has the Lease at once, and after the
+// port, which keeps two on one host apart.
+//
+// The two leases are not tied to each other: a replica that schedules while another one
+// has the ledger schedules nothing. So there should be one process in this mode.
 //
 // Until the account is complete pods are refused, and woken when it is.
 //

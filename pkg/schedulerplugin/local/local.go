@@ -47,10 +47,11 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		}
 		server.LeaveAlone(b.isProfile)
 		server.OnClaimChanged(b.tellClaim)
-		lock, err := newLock(clients.Core, &args.Server)
+		lock, err := newLock(clients.Core, &args.Server, o.Log)
 		if err != nil {
 			return nil, err
 		}
+		server.DecideOnlyWhile(lock.held)
 		go b.run(ctx, lock)
 		return b, nil
 	}
@@ -75,10 +76,9 @@ type backend struct {
 // run serves while this process is the one to decide, until ctx ends.
 func (b *backend) run(ctx context.Context, lock *lock) {
 	defer close(b.stopped)
-	lost := lock.run(ctx, b.serve)
-	if lost {
+	lock.run(ctx, b.serve, func() {
 		b.Exit(errors.New("the lease of the ledger is lost: another scheduler may be deciding now"))
-	}
+	})
 }
 
 // serve starts the server and stops it when ctx ends.

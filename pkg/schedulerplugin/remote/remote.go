@@ -58,14 +58,15 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			return nil, err
 		}
 		matching := &matcher.Matcher{}
-		reservations := &reservations{objects, matching, o.Log}
+		reservations := &reservations{client: objects, matcher: matching, log: o.Log}
 		watcher, err := binding.Watch(ctx, reserver.WatchOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("watching the ledger: %w", err)
 		}
 		b := &backend{
 			mirror: mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}), matcher: matching,
-			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
+			reservations: reservations,
+			reserving:    reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
 		}
 		b.claims = deviceclaims.NewReader(objects, b.tellClaim, o.Log)
 		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
@@ -103,6 +104,8 @@ type backend struct {
 	log       logrus.FieldLogger
 	claims    *deviceclaims.Reader
 	stopped   chan struct{}
+
+	reservations *reservations
 
 	mu     sync.Mutex // guards what follows
 	notify []func(namespace, name string)
@@ -145,6 +148,14 @@ func (b *backend) Ready() error { return b.health.ready() }
 // NotifyReady implements schedulerplugin.Backend.
 func (b *backend) NotifyReady(f func()) { b.health.notifyReady(f) }
 
+// NotifyMatched has f called when a reservation becomes known that pods of a namespace may
+// use.
+func (b *backend) NotifyMatched(f func(namespace string)) {
+	b.reservations.mu.Lock()
+	defer b.reservations.mu.Unlock()
+	b.reservations.notify = append(b.reservations.notify, f)
+}
+
 // Reserve implements schedulerplugin.Backend.
 func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error) {
 	if err := b.health.ready(); err != nil {
@@ -161,16 +172,23 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 	if err == nil {
 		return !had, nil
 	}
-	// It may have been done: Unreserve gives it back then.
-	unknown := (*reserver.UnknownOutcomeError)(nil)
-	return errors.As(err, &unknown), b.explain(err)
+	if unknown := (*reserver.UnknownOutcomeError)(nil); errors.As(err, &unknown) {
+		// An answer from memory takes no time, so a server that owes it cannot be relied on. It may
+		// have been done: Unreserve gives it back then.
+		b.health.failed(err)
+		return true, &schedulerplugin.UnavailableError{Kind: schedulerplugin.Away, Cause: err}
+	}
+	return false, b.explain(err)
 }
 
 // explain says in the plugin's own words what a request has met.
 func (b *backend) explain(err error) error {
 	var refused *reserver.RefusedError
+	var unknown *reserver.UnknownOutcomeError
 	var away *reserver.UnavailableError
 	switch {
+	case errors.As(err, &unknown):
+		return err // also where its last try has found nobody: one before may have been carried out
 	case errors.As(err, &refused):
 		e := &schedulerplugin.RefusedError{Message: refused.Error(), Revision: refused.Answer.Revision}
 		if len(refused.Answer.Rejections) > 0 {

@@ -3,6 +3,7 @@ package remote
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -30,7 +33,7 @@ func (g given) Events() <-chan reserver.Event { return g }
 func (g given) Stop()                         {}
 
 // newBackend returns a backend whose server answers with handle, and whose mirror has a snapshot.
-func newBackend(t *testing.T, handle http.HandlerFunc) *backend {
+func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	t.Helper()
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
@@ -46,7 +49,13 @@ func newBackend(t *testing.T, handle http.HandlerFunc) *backend {
 	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
 	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))
 	require.NoError(t, b.Ready())
-	return b
+	return &testBackend{b, server.URL}
+}
+
+// testBackend is a backend, and where its server is.
+type testBackend struct {
+	*backend
+	url string
 }
 
 func kindOf(err error) schedulerplugin.Unavailability {
@@ -122,18 +131,47 @@ func TestServerIsAway(t *testing.T) {
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 10*failedPause, 10*time.Millisecond)
 }
 
-// A request of which the answer was lost may have been carried out: Unreserve has to give the room
-// back.
-func TestReserveWhoseAnswerIsLost(t *testing.T) {
-	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
-		connection, _, err := w.(http.Hijacker).Hijack()
-		assert.NoError(t, err)
-		_ = connection.Close()
+// A request of which no answer comes may have been carried out, so Unreserve has to give the room back.
+// And its server, which may still seem to be there, is away for those who come next.
+func TestReserveWithoutAnAnswer(t *testing.T) {
+	for name, handle := range map[string]http.HandlerFunc{
+		"lost":  hangUp,
+		"owing": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				handle(w, r)
+			})
+			p, placement := pod()
+			made, err := b.Reserve(t.Context(), p, placement)
+			assert.True(t, made)
+			assert.Equal(t, schedulerplugin.Away, kindOf(err), "%v", err)
+			assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()))
+		})
+	}
+}
+
+// hangUp ends the connection without an answer.
+func hangUp(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }
+
+// A bind that may have been carried out is not to be done again past the ledger, also where nobody is
+// found to ask about it.
+func TestBindWithoutAnAnswer(t *testing.T) {
+	tries := 0
+	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		if tries++; tries == 1 {
+			hangUp(w, r)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
 	})
-	p, placement := pod()
-	made, err := b.Reserve(t.Context(), p, placement)
-	require.Error(t, err)
-	assert.True(t, made)
+	binding, err := client.New(client.Options{URL: b.url, RetryFor: 300 * time.Millisecond})
+	require.NoError(t, err)
+	t.Cleanup(binding.Close)
+	b.binding = binding
+	err = b.Bind(t.Context(), &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}, "n")
+	require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
+	assert.Greater(t, tries, 1)
 	assert.Equal(t, available, kindOf(err))
 }
 
@@ -170,4 +208,35 @@ func TestReasons(t *testing.T) {
 	for r := ledger.NodeUnknown; r <= ledger.DeviceClaimUnusable; r++ {
 		assert.Equal(t, r, reasons[r.String()])
 	}
+}
+
+// A reservation that is new is told of after it can be found.
+func TestReservationsAreToldOf(t *testing.T) {
+	rsv := &v1alpha1.Reservation{Spec: v1alpha1.ReservationSpec{
+		Consumers: &v1alpha1.ConsumerSpec{Index: "team"}, Slots: []v1alpha1.Slot{{Name: "s"}},
+	}}
+	rsv.Namespace, rsv.Name = "ns", "r"
+	log, _ := logtest.NewNullLogger()
+	m := &matcher.Matcher{}
+	b := &backend{matcher: m, reservations: &reservations{matcher: m, log: log}}
+	member := newInfo(t, map[string]string{v1alpha1.ReservationIndexAnnotation: "team"})
+	var told []string
+	b.NotifyMatched(func(namespace string) {
+		told = append(told, namespace)
+		assert.Len(t, b.Candidates(member), 1)
+	})
+	b.reservations.add(rsv)
+	assert.Equal(t, []string{"ns"}, told)
+	b.reservations.set(rsv)
+	assert.Len(t, told, 1, "a change is no news: who may use it stays")
+	b.reservations.remove(rsv)
+	assert.Empty(t, b.Candidates(member))
+}
+
+func newInfo(t *testing.T, annotations map[string]string) *podinfo.Info {
+	p, _ := pod()
+	p.Annotations = annotations
+	info, err := podinfo.New(ledger.New(ledger.Options{}).Table(), p)
+	require.NoError(t, err)
+	return info
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -26,6 +27,9 @@ type reservations struct {
 	client  versioned.Interface
 	matcher *matcher.Matcher
 	log     logrus.FieldLogger
+
+	mu     sync.Mutex // guards notify
+	notify []func(namespace string)
 }
 
 // newObjects returns the client of our kinds of objects.
@@ -54,7 +58,7 @@ func (r *reservations) run(ctx context.Context) {
 	factory := externalversions.NewSharedInformerFactory(r.client, 0)
 	informer := factory.Globalreserve().V1alpha1().Reservations().Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: r.set, UpdateFunc: func(_, after any) { r.set(after) }, DeleteFunc: r.remove,
+		AddFunc: r.add, UpdateFunc: func(_, after any) { r.set(after) }, DeleteFunc: r.remove,
 	}); err != nil {
 		r.log.WithError(err).Error("Reservations are not followed: pods will not prefer them")
 		return
@@ -62,6 +66,23 @@ func (r *reservations) run(ctx context.Context) {
 	factory.Start(ctx.Done())
 	<-ctx.Done()
 	factory.Shutdown()
+}
+
+// add takes in a reservation that is new here. Its room may be in the ledger, and so in the
+// mirror, for long: pods that may use it have not been told of it then. Who may use a
+// reservation never changes afterwards.
+func (r *reservations) add(object any) {
+	r.set(object)
+	rsv, ok := object.(*v1alpha1.Reservation)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	notify := r.notify
+	r.mu.Unlock()
+	for _, f := range notify {
+		f(rsv.Namespace)
+	}
 }
 
 func (r *reservations) set(object any) {

@@ -14,6 +14,7 @@ What lives where:
   - race_test.go     schedulers that race for devices; that the verdict can be bad
   - waysin_test.go   the extender, /reserve, admission and the plugin, one by one and all at once
   - life_test.go     what becomes of claims and devices when pods, claims, devices and nodes go
+  - reservation_test.go  devices that a Reservation keeps
   - bad_test.go      claims and annotations that cannot be used
   - kill_test.go     the server killed at random moments of a load
   - walk_test.go     the walk-through of examples/extended-resources

@@ -42,6 +42,7 @@ var kinds = map[string]struct {
 	"RoleBinding":           {GroupVersionResource: rbac("rolebindings")},
 	"ClusterRole":           {GroupVersionResource: rbac("clusterroles"), cluster: true},
 	"ClusterRoleBinding":    {GroupVersionResource: rbac("clusterrolebindings"), cluster: true},
+	"Reservation":           {GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("reservations")},
 	"ExtendedResource":      {GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("extendedresources"), cluster: true},
 	"ExtendedResourceClaim": {GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("extendedresourceclaims")},
 }

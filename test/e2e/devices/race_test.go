@@ -74,6 +74,7 @@ func TestRace(t *testing.T) {
 	for _, s := range schedulers {
 		c.startScheduler(s)
 	}
+	c.raceForClaims(schedulers)
 	for round := range raceRounds {
 		started := time.Now()
 		names := c.createRacePods(fmt.Sprintf("round-%d", round), schedulers...)
@@ -95,6 +96,29 @@ func TestRace(t *testing.T) {
 		c.deleteClaims()
 	}
 	require.Zero(t, c.metric("globalreserve_bypassed_binds_total"))
+}
+
+// raceForClaims has the schedulers bind 40 pods that share ten claims: a claim serves one pod at a time.
+func (c *cluster) raceForClaims(schedulers []string) {
+	c.t.Helper()
+	const claims = 10
+	var pods []*corev1.Pod
+	var names []string
+	for i := range claims {
+		c.createClaim(fmt.Sprintf("shared-%d", i), "K80", 1)
+	}
+	for i := range racePods {
+		names = append(names, fmt.Sprintf("sharer-%d", i))
+		pods = append(pods, newPod(names[i], schedulers[i%len(schedulers)], fmt.Sprintf("shared-%d", i/2%claims)))
+	}
+	require.NoError(c.t, clusterload.CreatePods(c.t.Context(), c.Client(), pods))
+	c.eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), claims) })
+	c.awaitAllTold(names)
+	require.Len(c.t, c.boundPods(), claims)
+	c.requireConsistent()
+	c.verdict.requireGood(c.t)
+	require.NoError(c.t, clusterload.DeletePods(c.t.Context(), c.Client(), namespace))
+	c.deleteClaims()
 }
 
 // awaitAllTold waits until every pod of a race is bound or was refused.

@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"net/http"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +110,35 @@ func TestServerAway(t *testing.T) {
 		require.NoError(t, c.server.Kill())
 		return c
 	}
+	// A server that hangs looks as if it were there: its connections stay, and nothing comes.
+	freeze := func(t *testing.T, policy string) *cluster {
+		c, _ := newCluster(t, setup{remote: true, nodes: 2, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
+			Args: map[string]any{"failurePolicy": policy},
+		}})
+		c.create(newPod("before", "1"))
+		c.bound("before")
+		require.NoError(t, c.server.Signal(syscall.SIGSTOP))
+		return c
+	}
+	t.Run("Fail, frozen", func(t *testing.T) {
+		c := freeze(t, "Fail")
+		c.create(newPod("meanwhile", "1"))
+		assert.Contains(t, c.refused("meanwhile"), "GlobalReserve: the server cannot be reached")
+		require.NoError(t, c.server.Signal(syscall.SIGCONT))
+		c.bound("meanwhile")
+		require.Eventually(t, func() bool { return len(c.claims()) == 0 }, soon, poll, "no claim is left behind")
+		assert.Empty(t, c.watcher.Violations())
+	})
+	t.Run("Ignore, frozen", func(t *testing.T) {
+		c := freeze(t, "Ignore")
+		c.create(newPod("meanwhile", "1"))
+		c.bound("meanwhile")
+		require.NoError(t, c.server.Signal(syscall.SIGCONT))
+		c.create(newPod("after", "1"))
+		c.bound("after")
+		require.Eventually(t, func() bool { return len(c.claims()) == 0 }, soon, poll, "no claim is left behind")
+		assert.Empty(t, c.watcher.Violations(), "there was room for all")
+	})
 	t.Run("Fail", func(t *testing.T) {
 		c := start(t, "Fail")
 		c.create(newPod("meanwhile", "1"))

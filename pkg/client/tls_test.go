@@ -1,0 +1,215 @@
+package client_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+)
+
+// newCertificate returns a self-made certificate of a server with that IP address or name, and
+// the same in PEM.
+func newCertificate(t *testing.T, host string) (tls.Certificate, []byte) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// serveTLS runs a server whose certificate can be changed.
+func serveTLS(t *testing.T, certificate *atomic.Pointer[tls.Certificate]) *httptest.Server {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"Revision":7}`)
+	}))
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*certificate.Load()}, NextProtos: []string{"h2", "http/1.1"}}, nil
+	}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// The authority of the server's certificate is renewed, in the file too: new connections go by
+// what it has then.
+func TestAuthoritiesAreReadAgain(t *testing.T) {
+	first, firstPEM := newCertificate(t, "127.0.0.1")
+	second, secondPEM := newCertificate(t, "127.0.0.1")
+	var certificate atomic.Pointer[tls.Certificate]
+	certificate.Store(&first)
+	server := serveTLS(t, &certificate)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(file, firstPEM, 0o600))
+	c := newClient(t, client.Options{URL: server.URL, CAFile: file, RetryFor: time.Millisecond})
+	ask := func() error {
+		c.Close() // so that a new connection is made
+		_, err := c.Revision(t.Context())
+		return err
+	}
+	require.NoError(t, ask())
+	certificate.Store(&second)
+	require.ErrorContains(t, ask(), "unknown authority")
+	require.NoError(t, os.WriteFile(file, secondPEM, 0o600))
+	require.NoError(t, ask())
+	require.NoError(t, os.WriteFile(file, []byte("half a file"), 0o600))
+	require.ErrorContains(t, ask(), file+" has no certificate")
+	require.NoError(t, os.Remove(file))
+	require.ErrorContains(t, ask(), "no such file")
+}
+
+// A certificate of a known authority is not enough: it must be the server's own.
+func TestCertificateOfAnotherHost(t *testing.T) {
+	for _, host := range []string{"127.0.0.2", "elsewhere.example.com"} {
+		t.Run(host, func(t *testing.T) {
+			other, otherPEM := newCertificate(t, host)
+			var certificate atomic.Pointer[tls.Certificate]
+			certificate.Store(&other)
+			server := serveTLS(t, &certificate)
+			file := filepath.Join(t.TempDir(), "ca.pem")
+			require.NoError(t, os.WriteFile(file, otherPEM, 0o600))
+			_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+			require.NoError(t, err)
+			for _, name := range []string{"127.0.0.1", "localhost"} {
+				c := newClient(t, client.Options{URL: "https://" + net.JoinHostPort(name, port), CAFile: file, RetryFor: time.Millisecond})
+				_, err := c.Revision(t.Context())
+				var failed *tls.CertificateVerificationError
+				require.ErrorAs(t, err, &failed)
+				var wrong x509.HostnameError
+				require.ErrorAs(t, failed.Err, &wrong)
+				assert.Equal(t, name, wrong.Host)
+			}
+		})
+	}
+}
+
+// wire is a way to a server whose connections can go dead, as they do when a host vanishes:
+// nothing that is sent arrives any more, and nobody says so.
+type wire struct {
+	listener net.Listener
+	target   string
+	opened   atomic.Int64
+
+	mu    sync.Mutex
+	conns []net.Conn
+	dead  map[net.Conn]bool
+	done  sync.WaitGroup
+}
+
+func newWire(t *testing.T, target string) *wire {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wire{listener: listener, target: target, dead: map[net.Conn]bool{}}
+	w.done.Go(w.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		w.mu.Lock()
+		for _, conn := range w.conns {
+			_ = conn.Close()
+		}
+		w.mu.Unlock()
+		w.done.Wait()
+	})
+	return w
+}
+
+func (w *wire) accept() {
+	for {
+		client, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		w.opened.Add(1)
+		server, err := net.Dial("tcp", w.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		w.mu.Lock()
+		w.conns = append(w.conns, client, server)
+		w.mu.Unlock()
+		w.done.Go(func() { w.copy(server, client, client) })
+		w.done.Go(func() { w.copy(client, server, client) })
+	}
+}
+
+// copy passes on what comes, until the connection of that client is dead: then it is swallowed.
+func (w *wire) copy(to, from, client net.Conn) {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		w.mu.Lock()
+		dead := w.dead[client]
+		w.mu.Unlock()
+		if dead && err == nil {
+			continue
+		}
+		if !dead && n > 0 {
+			_, _ = to.Write(buffer[:n])
+		}
+		if err != nil {
+			if !dead {
+				_ = to.Close()
+			}
+			return
+		}
+	}
+}
+
+// kill makes the connections there are dead.
+func (w *wire) kill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, conn := range w.conns {
+		w.dead[conn] = true
+	}
+}
+
+// A connection that has gone dead is given up after a while, and not used for all requests that
+// come, which over HTTP/2 share one.
+func TestDeadConnectionIsGivenUp(t *testing.T) {
+	own, ownPEM := newCertificate(t, "127.0.0.1")
+	var certificate atomic.Pointer[tls.Certificate]
+	certificate.Store(&own)
+	w := newWire(t, serveTLS(t, &certificate).Listener.Addr().String())
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(file, ownPEM, 0o600))
+	c := newClient(t, client.Options{
+		URL: "https://" + w.listener.Addr().String(), CAFile: file, Timeout: 500 * time.Millisecond, RetryFor: eventually,
+	})
+	_, err := c.Revision(t.Context())
+	require.NoError(t, err)
+	w.kill()
+	_, err = c.Revision(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, w.opened.Load())
+}
