@@ -3,6 +3,8 @@ package devices
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // claimText is a claim as people write it.
@@ -108,6 +111,11 @@ func TestBadClaims(t *testing.T) {
 			}
 			c.awaitEvent("Pod", name, reason, bad.event)
 			require.Empty(t, c.pod(name).Spec.NodeName)
+			explained := c.kubectlReserve("explain", name)
+			require.Contains(t, explained, reason)
+			if bad.reason == "" {
+				require.Contains(t, explained, bad.event, "explain says what the Event says")
+			}
 		})
 	}
 	c.removeBadClaims()
@@ -146,6 +154,19 @@ func (c *cluster) mend(name string) {
 	pod, at := c.awaitBound(name)
 	require.NotEmpty(c.t, given(pod))
 	c.t.Logf("bound %s after its claim was mended", at.Sub(started).Round(time.Millisecond))
+}
+
+// kubectlReserve runs the plugin against the server and returns what it prints.
+func (c *cluster) kubectlReserve(args ...string) string {
+	c.t.Helper()
+	root, err := controlplane.RepositoryRoot()
+	require.NoError(c.t, err)
+	plugin := filepath.Join(root, "bin", "kubectl-reserve")
+	command := exec.CommandContext(c.t.Context(), plugin, append(args, "--server="+c.server.URL)...)
+	command.Env = c.environment()
+	output, err := command.CombinedOutput()
+	require.NoError(c.t, err, "%s", output)
+	return string(output)
 }
 
 // tryApply creates an object and returns what the API server says.

@@ -45,6 +45,7 @@ type cluster struct {
 	verdict *verdict
 	server  *clusterload.Server
 	webhook *clusterload.Webhook
+	proxy   *controlplane.FaultProxy
 }
 
 // setup says what a cluster is like.
@@ -55,6 +56,8 @@ type setup struct {
 	admission bool
 	// alone is without a server.
 	alone bool
+	// proxied puts a FaultProxy between the server and the API server.
+	proxied bool
 	// args are added to the server's command line.
 	args []string
 }
@@ -89,7 +92,11 @@ func (c *cluster) startServer(s *setup) {
 		require.NoError(c.t, err)
 		args = append(args, c.webhook.Args...)
 	}
-	c.server, err = clusterload.StartServer(c.t.Context(), c.ControlPlane, clusterload.ServerOptions{Args: args})
+	if s.proxied {
+		c.proxy, err = c.StartFaultProxy()
+		require.NoError(c.t, err)
+	}
+	c.server, err = clusterload.StartServer(c.t.Context(), c.ControlPlane, clusterload.ServerOptions{Args: args, Proxy: c.proxy})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		if c.t.Failed() {

@@ -17,6 +17,7 @@ What lives where:
   - reservation_test.go  devices that a Reservation keeps
   - bad_test.go      claims and annotations that cannot be used
   - kill_test.go     the server killed at random moments of a load
+  - fault_test.go    bindings that are lost, and changes while the server is down
   - walk_test.go     the walk-through of examples/extended-resources
   - readme_test.go   the commands of its README, as they are written there
 */

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	kills       = 10
+	kills       = 8
 	killWorkers = 4
 	// deedTimeout is how long one deed may take: the server may be gone.
 	deedTimeout = 5 * time.Second

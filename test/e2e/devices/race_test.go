@@ -22,7 +22,7 @@ const (
 	raceNodes   = 5
 	raceDevices = 20
 	racePods    = 40
-	raceRounds  = 3
+	raceRounds  = 2
 )
 
 // createRaceDevices creates the devices that are raced for.
