@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -24,6 +25,7 @@ type survey struct {
 type surveyed struct {
 	name              string
 	cordoned          bool
+	devices           []ledger.DeviceView
 	allocatable, free []int64              // by column
 	ports             []resources.HostPort // of pods that were tried here
 }
@@ -39,7 +41,7 @@ func newSurvey(l *ledger.Ledger, without []types.UID) *survey {
 		if !view.Exists {
 			continue
 		}
-		n := surveyed{name: view.Name, cordoned: view.Unschedulable}
+		n := surveyed{name: view.Name, cordoned: view.Unschedulable, devices: view.Devices}
 		for _, a := range view.Amounts {
 			if column, ok := table.Lookup(a.Resource); ok {
 				n.allocatable = setAt(n.allocatable, column, a.Allocatable)
@@ -166,8 +168,9 @@ func (s *survey) portTaken(n *surveyed, request *resources.Request) bool {
 }
 
 // closest returns the node on which the pod lacks least: the fewest resources,
-// then the smallest share of what it asks for. Nodes without devices for it come after those with, cordoned ones last. It
-// returns nil where there are no nodes at all.
+// then the smallest share of what it asks for. Nodes without free devices for it
+// come after those with, cordoned ones last. It returns nil where there are no
+// nodes at all.
 func (s *survey) closest(p *ledger.Placement) *surveyed {
 	request := p.Request
 	var best *surveyed
@@ -182,13 +185,35 @@ func (s *survey) closest(p *ledger.Placement) *surveyed {
 			lack += 1e6
 		}
 		if !s.hasDevices(n, p) {
-			lack += 1e3
+			lack += n.lacksDevices(p.Devices.Requests)
 		}
 		if lack < least {
 			best, least = n, lack
 		}
 	}
 	return best
+}
+
+// lacksDevices tells how far a node without free devices for a pod is from having
+// them: nearest where somebody else has them, farthest where none are of the resource.
+func (n *surveyed) lacksDevices(requests []*devices.Request) float64 {
+	all := make([]devices.Device, len(n.devices))
+	of := map[string]bool{}
+	for i := range n.devices {
+		all[i] = n.devices[i].Device
+		of[all[i].Resource] = true
+	}
+	pool := devices.NewPool(all)
+	if pool.Fits(pool.Schedulable(), requests).Reason == devices.Fits {
+		return 1e3
+	}
+	lack := 2e3
+	for _, r := range requests {
+		if !of[r.Resource()] {
+			lack += 1e3
+		}
+	}
+	return lack
 }
 
 // missing is how much of a column a node lacks for a pod.
