@@ -106,7 +106,7 @@ func (o *explainOptions) printRefusals(a *reserver.ExplainAnswer) {
 }
 
 func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
-	if c == nil {
+	if c == nil || len(c.Missing) == 0 { // what is not an amount, the message says
 		return
 	}
 	wide := o.output.wide()
@@ -115,7 +115,7 @@ func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
 		addRow(missing, m.Resource, amount(m.Resource, m.Requested, wide), amount(m.Resource, m.Free, wide), amount(m.Resource, m.Missing, wide))
 	}
 	printSection(o.env.Out, "Missing on "+c.Node+", where it lacks least", missing)
-	if len(c.Holders) == 0 || len(c.Missing) == 0 {
+	if len(c.Holders) == 0 {
 		return
 	}
 	resource := c.Missing[0].Resource

@@ -123,6 +123,7 @@ func TestGoldenServer(t *testing.T) {
 		"explain reserved":    {"explain", "worker-0"},
 		"explain with room":   {"explain", "web-2"},
 		"explain no nodes":    {"explain", "web-3"},
+		"explain devices":     {"explain", "trainer"},
 		"explain unknown":     {"explain", "web-9"},
 		"pods":                {"pods"},
 		"pods wide":           {"pods", "-A", "-o", "wide"},
@@ -165,6 +166,12 @@ func (r *rig) routesInTests() {
 		"/v1/nodes/node-77":                       refusal{http.StatusNotFound, `{"Error":"node \"node-77\" is not in the ledger","Status":404}`},
 		"/v1/explain?namespace=default&pod=web-1": pendingPod(),
 		"/v1/explain?namespace=default&pod=web-2": withRoom,
+		"/v1/explain?namespace=default&pod=trainer": reserver.ExplainAnswer{
+			Namespace: "default", Pod: "trainer", State: "Pending", NodeCount: 2,
+			Message:  "there is no room for the pod on any of 2 nodes; on the closest, its claim is in use",
+			Refusals: []reserver.RefusalGroup{{Reason: "DeviceClaimInUse", Nodes: 2, Examples: []string{"node-1", "node-2"}}},
+			Closest:  &reserver.ClosestNode{Node: "node-1", Missing: []reserver.MissingAmount{}},
+		},
 		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
 		},
