@@ -43,8 +43,8 @@ var (
 	spaces = regexp.MustCompile(`[ \t]+`)
 )
 
-// comparable leaves of an output what is the same in each run.
-func comparable(output string) string {
+// sameEachRun leaves of an output what is the same in each run.
+func sameEachRun(output string) string {
 	output = hashes.ReplaceAllString(ages.ReplaceAllString(output, "AGE"), "trainer-HASH")
 	var lines []string
 	for line := range strings.Lines(output) {
@@ -78,7 +78,7 @@ func walkReadme(c *cluster) {
 			c.t.Logf("$ %s\n%s", step.line, output)
 			require.NoError(c.t, err)
 			if step.output != "" {
-				require.Equal(c.t, comparable(step.output), comparable(output), "$ %s", step.line)
+				require.Equal(c.t, sameEachRun(step.output), sameEachRun(output), "$ %s", step.line)
 			}
 			continue
 		}
@@ -87,7 +87,7 @@ func walkReadme(c *cluster) {
 			var err error
 			output, err = run()
 			assert.NoError(t, err, "$ %s\n%s", step.line, output)
-			assert.Equal(t, comparable(step.output), comparable(output), "$ %s", step.line)
+			assert.Equal(t, sameEachRun(step.output), sameEachRun(output), "$ %s", step.line)
 		})
 		c.t.Logf("$ %s\n%s", step.line, output)
 	}
