@@ -145,8 +145,33 @@ func describeRoom(slot *v1alpha1.Slot) string {
 	for _, p := range slot.HostPorts {
 		text += fmt.Sprintf(", port %s/%d", p.Protocol, p.Port)
 	}
+	for i := range slot.Devices {
+		text += ", " + describeDevices(&slot.Devices[i])
+	}
 	if len(slot.NodeSelector) > 0 {
 		text += ", on " + sortedPairs(slot.NodeSelector)
+	}
+	return text
+}
+
+// describeDevices tells which devices a slot keeps: "2 nvidia.com/gpu (model=K80) for claim k80-erc".
+func describeDevices(d *v1alpha1.SlotDevices) string {
+	text := fmt.Sprintf("%d %s", max(d.Count, 1), d.ResourceName)
+	conditions := make([]string, 0, 1+len(d.MatchExpressions))
+	if len(d.MatchProperties) > 0 {
+		conditions = append(conditions, propertyList(d.MatchProperties))
+	}
+	for _, e := range d.MatchExpressions {
+		conditions = append(conditions, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator, strings.Join(e.Values, ","))))
+	}
+	if len(conditions) > 0 {
+		text += " (" + strings.Join(conditions, "; ") + ")"
+	}
+	if len(d.ExtendedResourceNames) > 0 {
+		text += " with " + strings.Join(d.ExtendedResourceNames, ", ")
+	}
+	if d.ClaimName != "" {
+		text += " for claim " + d.ClaimName
 	}
 	return text
 }

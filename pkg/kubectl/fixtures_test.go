@@ -71,7 +71,12 @@ func train() *v1alpha1.Reservation {
 		Spec: v1alpha1.ReservationSpec{
 			AllocatePolicy: v1alpha1.AllocateRestricted, TTL: &metav1.Duration{}, Consumers: &v1alpha1.ConsumerSpec{Index: "train"},
 			Slots: []v1alpha1.Slot{
-				{Name: "chief", NodeName: "gpu-1", Requests: amounts("2", "4Gi")},
+				{Name: "chief", NodeName: "gpu-1", Requests: amounts("2", "4Gi"), Devices: []v1alpha1.SlotDevices{
+					{ResourceName: "nvidia.com/gpu", MatchProperties: map[string]string{"model": "K80"}, ClaimName: "k80-erc"},
+					{ResourceName: "intel.com/nic", Count: 2, ExtendedResourceNames: []string{"nic-0"}, MatchExpressions: []v1alpha1.SlotDeviceRequirement{
+						{Key: "speed", Operator: v1alpha1.PropertyGt, Values: []string{"10G"}}, {Key: "rdma", Operator: v1alpha1.PropertyExists},
+					}},
+				}},
 				{Name: "worker", NodeSelector: map[string]string{"gpu": "a100"}, Requests: corev1.ResourceList{
 					"nvidia.com/gpu": resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("16"),
 				}},
@@ -133,6 +138,14 @@ func nodeAccounts() []reserver.Node {
 				"cpu":    {Allocatable: 8000, Bound: 10, Reserved: 3990, Free: 4000},
 				"memory": {Allocatable: 33567899648, Bound: 33567899647, Free: 1},
 				"pods":   {Allocatable: 1, Bound: 2, Free: -1},
+			},
+			Devices: []reserver.NodeDevice{
+				{
+					Device: reserver.Device{Name: "gpu-a", Resource: "nvidia.com/gpu", ID: "GPU-a", Properties: map[string]string{"model": "K80"}},
+					Pods:   []reserver.PodName{{Namespace: "default", Pod: "web-0"}},
+				},
+				{Device: reserver.Device{Name: "gpu-b", Resource: "nvidia.com/gpu", ID: "GPU-b"}, Reservation: "batch/train/chief"},
+				{Device: reserver.Device{Name: "nic-0", Resource: "intel.com/nic", ID: "eth1"}, Free: true},
 			},
 		},
 		{

@@ -105,7 +105,7 @@ func (o *nodesOptions) all(ctx context.Context, s *server) (*reserver.NodesAnswe
 	return whole, err
 }
 
-// one shows a node, the pods on it and what reservations keep there.
+// one shows a node, the pods on it, what reservations keep there, and its devices.
 func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 	var answer reserver.NodeAnswer
 	if err := s.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &answer); err != nil {
@@ -117,21 +117,39 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 	if err := o.output.printTable(o.env.Out, o.table([]reserver.Node{answer.Node})); err != nil {
 		return err
 	}
-	if len(answer.Claims) > 0 {
-		fmt.Fprintln(o.env.Out)
-		table := newClaimTable(true)
-		for i := range answer.Claims {
-			addClaim(table, &answer.Claims[i], true, o.output.wide(), o.env.clock.Now())
+	claims := newClaimTable(true)
+	for i := range answer.Claims {
+		addClaim(claims, &answer.Claims[i], true, o.output.wide(), o.env.clock.Now())
+	}
+	for _, table := range []*metav1.Table{claims, o.slotTable(answer.Slots), deviceTable(answer.Node.Devices)} {
+		if len(table.Rows) == 0 {
+			continue
 		}
+		fmt.Fprintln(o.env.Out)
 		if err := o.output.printTable(o.env.Out, table); err != nil {
 			return err
 		}
 	}
-	if len(answer.Slots) == 0 {
-		return nil
+	return nil
+}
+
+// deviceTable tells who has the devices of a node, by the server's account.
+func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
+	table := newTable(column{name: "Device"}, column{name: "Resource"}, column{name: "ID"}, column{name: "Free"}, column{name: "Pod"},
+		column{name: "Reservation"}, column{name: "Properties", wide: true})
+	for i := range devices {
+		d := &devices[i]
+		pods := make([]string, len(d.Pods))
+		for k := range d.Pods {
+			pods[k] = d.Pods[k].Namespace + "/" + d.Pods[k].Pod
+		}
+		free := "No"
+		if d.Free {
+			free = "Yes"
+		}
+		addRow(table, d.Name, d.Resource, d.ID, free, orNone(strings.Join(pods, ",")), orNone(d.Reservation), orNone(propertyList(d.Properties)))
 	}
-	fmt.Fprintln(o.env.Out)
-	return o.output.printTable(o.env.Out, o.slotTable(answer.Slots))
+	return table
 }
 
 // slotTable tells what reservations keep on a node, and how much of it no pod uses yet.
