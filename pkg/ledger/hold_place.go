@@ -40,27 +40,16 @@ func (l *Ledger) PlaceHolds(plan HoldPlan, now time.Time) HoldResult {
 			}
 		}
 	}
-	result := HoldResult{Existing: map[int]HoldRef{}}
-	made := make([]*hold, 0, len(plan.Holds))
-	for k := range plan.Holds {
-		h, existing, rejection := l.tryHold(&plan.Holds[k])
-		switch {
-		case rejection != nil:
-			result.Rejections = append(result.Rejections, *rejection)
-		case existing != nil:
-			result.Existing[k] = existing.Ref
-		default:
-			made = append(made, h)
-		}
+	made, result := l.tryHolds(plan.Holds, nil)
+	if lacksDevices(result.Rejections) {
+		made, result = l.tryHoldsShared(plan.Holds, made, result)
 	}
 	refused := len(result.Rejections) > 0
 	if !refused {
 		result.Granted = len(plan.Holds)
 	}
-	for k := len(made) - 1; k >= 0; k-- {
-		if refused || plan.DryRun {
-			l.dropHold(made[k])
-		}
+	if refused || plan.DryRun {
+		l.dropHolds(made)
 	}
 	if !refused && !plan.DryRun {
 		for _, h := range made {
@@ -71,9 +60,54 @@ func (l *Ledger) PlaceHolds(plan HoldPlan, now time.Time) HoldResult {
 	return result
 }
 
+// tryHolds places holds without telling anybody. shares are the devices that are meant for
+// them, or nil.
+func (l *Ledger) tryHolds(specs []Hold, shares [][]GivenDevices) (made []*hold, result HoldResult) {
+	result.Existing = map[int]HoldRef{}
+	made = make([]*hold, 0, len(specs))
+	for k := range specs {
+		h, existing, rejection := l.tryHold(&specs[k], shareOf(shares, k))
+		switch {
+		case rejection != nil:
+			result.Rejections = append(result.Rejections, *rejection)
+		case existing != nil:
+			result.Existing[k] = existing.Ref
+		default:
+			made = append(made, h)
+		}
+	}
+	return made, result
+}
+
+// tryHoldsShared tries holds once more that lack devices. It returns no holds, and the same
+// result, where that does not help.
+func (l *Ledger) tryHoldsShared(specs []Hold, made []*hold, result HoldResult) ([]*hold, HoldResult) {
+	l.dropHolds(made)
+	asks := make([]deviceAsk, len(specs))
+	for k := range specs {
+		if l.holds[specs[k].Ref] == nil {
+			asks[k] = deviceAsk{specs[k].Node, l.wantsShare(&Placement{Pod: specs[k].Pod, Devices: specs[k].Devices})}
+		}
+	}
+	if shares := l.shareOut(asks); shares != nil {
+		again, better := l.tryHolds(specs, shares)
+		if len(better.Rejections) == 0 {
+			return again, better
+		}
+		l.dropHolds(again)
+	}
+	return nil, result
+}
+
+func (l *Ledger) dropHolds(made []*hold) {
+	for k := len(made) - 1; k >= 0; k-- {
+		l.dropHold(made[k])
+	}
+}
+
 // tryHold places one hold without telling anybody, or finds the one that is
 // there already.
-func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection) {
+func (l *Ledger) tryHold(spec *Hold, share []GivenDevices) (made, existing *hold, rejection *Rejection) {
 	p := &Placement{
 		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Priority: spec.Priority,
 		Devices: spec.Devices,
@@ -116,7 +150,7 @@ func (l *Ledger) tryHold(spec *Hold) (made, existing *hold, rejection *Rejection
 		return refuse(v, "")
 	}
 	var given []GivenDevices
-	if a := l.allot(i, spec.Devices, &except{}); a != nil {
+	if a := l.takeShare(i, spec.Devices, share, &except{}); a != nil {
 		given = a.given
 	}
 	return l.addHold(spec, given), nil, nil

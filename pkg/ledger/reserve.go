@@ -29,23 +29,16 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	if len(plan.Placements) > len(one) {
 		steps = make([]step, 0, len(plan.Placements))
 	}
-	var rejections []Rejection
-	for k := range plan.Placements {
-		s, rejection := l.tryReserve(&plan.Placements[k])
-		if rejection != nil {
-			rejections = append(rejections, *rejection)
-			continue
-		}
-		steps = append(steps, s)
+	steps, rejections := l.tryAll(steps, plan.Placements, nil)
+	if plan.Mode != Partial && lacksDevices(rejections) {
+		steps, rejections = l.tryShared(steps, plan.Placements, rejections)
 	}
 	granted := len(steps)
 	if len(rejections) > 0 && plan.Mode != Partial {
 		granted = 0
 	}
 	if granted == 0 || plan.DryRun {
-		for k := len(steps) - 1; k >= 0; k-- {
-			l.undo(&steps[k])
-		}
+		l.undoAll(steps)
 	} else {
 		for k := range steps {
 			l.commit(&steps[k], plan.Deadline)
@@ -53,6 +46,47 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	}
 	l.putBack(absent)
 	return Result{Granted: granted, Rejections: rejections, Revision: l.revision}
+}
+
+// tryAll applies placements without telling anybody. shares are the devices that are meant
+// for them, or nil. It appends what it did to steps.
+func (l *Ledger) tryAll(steps []step, placements []Placement, shares [][]GivenDevices) ([]step, []Rejection) {
+	var rejections []Rejection
+	for k := range placements {
+		s, rejection := l.tryReserve(&placements[k], shareOf(shares, k))
+		if rejection != nil {
+			rejections = append(rejections, *rejection)
+			continue
+		}
+		steps = append(steps, s)
+	}
+	return steps, rejections
+}
+
+// tryShared tries a plan once more that lacks devices. It returns no steps, and the same
+// rejections, where that does not help.
+func (l *Ledger) tryShared(steps []step, placements []Placement, rejections []Rejection) ([]step, []Rejection) {
+	l.undoAll(steps)
+	asks := make([]deviceAsk, len(placements))
+	for k := range placements {
+		asks[k] = deviceAsk{placements[k].Node, l.wantsShare(&placements[k])}
+	}
+	shares := l.shareOut(asks)
+	if shares == nil {
+		return nil, rejections
+	}
+	again, refused := l.tryAll(nil, placements, shares)
+	if len(refused) == 0 {
+		return again, nil
+	}
+	l.undoAll(again)
+	return nil, rejections
+}
+
+func (l *Ledger) undoAll(steps []step) {
+	for k := len(steps) - 1; k >= 0; k-- {
+		l.undo(&steps[k])
+	}
 }
 
 // step is one granted placement of a plan that can still be undone.
@@ -66,7 +100,7 @@ type step struct {
 }
 
 // tryReserve applies one placement without telling anybody.
-func (l *Ledger) tryReserve(p *Placement) (step, *Rejection) {
+func (l *Ledger) tryReserve(p *Placement, share []GivenDevices) (step, *Rejection) {
 	if c := l.lookup(p.Pod); c != nil {
 		return l.tryRenew(c, p)
 	}
@@ -81,7 +115,7 @@ func (l *Ledger) tryReserve(p *Placement) (step, *Rejection) {
 	}
 	c := l.newClaim(p)
 	c.hold = h
-	c.devices = l.allot(i, p.Devices, &except{hold: h})
+	c.devices = l.takeShare(i, p.Devices, share, &except{hold: h})
 	earlier := l.index(c, true)
 	l.place(c, i)
 	l.setState(c, Reserved)

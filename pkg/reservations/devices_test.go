@@ -101,6 +101,10 @@ func TestSlotsKeepDevices(t *testing.T) {
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":K80"), keeping(slot("b", "", 1000), ":K80")))
 			assert.ElementsMatch(t, []string{"a@n1:n1-0", "b@n2:n2-0"}, w.kept("r"))
 		},
+		"a slot that will take any leaves what another one needs": func(t *testing.T, w *world) {
+			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":"), keeping(slot("b", "", 1000), ":K80")))
+			assert.Equal(t, []string{"a@n2:n2-1", "b@n2:n2-0"}, w.kept("r"))
+		},
 		"all slots or none": func(t *testing.T, w *world) {
 			w.create(newReservation("r", time.Minute, slot("b", "n1", 1000), keeping(slot("a", "n2", 1000), ":A100")))
 			assert.Equal(t, "Pending InsufficientDevices", strings.TrimSpace(w.shown("r"))[:27])

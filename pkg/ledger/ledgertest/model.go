@@ -29,6 +29,9 @@ type Model struct {
 	gone  map[types.UID]uint64
 	// Events is what the ledger has to have told so far, without revisions.
 	Events []ledger.Event
+	// share are the devices meant for the part of a plan that is tried; nil where it
+	// chooses for itself.
+	share []ledger.GivenDevices
 
 	claimsExpired uint64
 }

@@ -27,16 +27,14 @@ func (m *Model) Reserve(plan ledger.Plan, now time.Time) ledger.Result {
 			}
 		}
 	}
-	var result ledger.Result
-	var granted []*grant
-	for k := range plan.Placements {
-		g, rejection := trial.try(&plan.Placements[k])
-		if rejection != nil {
-			result.Rejections = append(result.Rejections, *rejection)
-		} else {
-			granted = append(granted, g)
+	start := trial.clone()
+	granted, rejections := trial.tryAll(&plan, nil)
+	if shares := start.shares(asksOf(start, &plan)); plan.Mode != ledger.Partial && lackDevices(rejections) && shares != nil {
+		if again, refused := start.tryAll(&plan, shares); len(refused) == 0 {
+			trial, granted, rejections = start, again, nil
 		}
 	}
+	result := ledger.Result{Rejections: rejections}
 	if plan.Mode == ledger.Partial || len(result.Rejections) == 0 {
 		result.Granted = len(granted)
 	}
@@ -48,6 +46,24 @@ func (m *Model) Reserve(plan ledger.Plan, now time.Time) ledger.Result {
 	}
 	*m = *trial
 	return result
+}
+
+// tryAll tries the placements of a plan, with the devices meant for them.
+func (m *Model) tryAll(plan *ledger.Plan, shares [][]ledger.GivenDevices) (granted []*grant, rejections []ledger.Rejection) {
+	for k := range plan.Placements {
+		m.share = nil
+		if shares != nil {
+			m.share = shares[k]
+		}
+		g, rejection := m.try(&plan.Placements[k])
+		if rejection != nil {
+			rejections = append(rejections, *rejection)
+		} else {
+			granted = append(granted, g)
+		}
+	}
+	m.share = nil
+	return granted, rejections
 }
 
 // grant is one placement that was granted.
@@ -103,6 +119,9 @@ func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelClaim, *le
 		c.uses = h.Ref
 	}
 	m.setDevices(&c, p.Devices)
+	if share := m.freeShare(p.Node); share != nil {
+		c.given = share
+	}
 	return &c, nil
 }
 

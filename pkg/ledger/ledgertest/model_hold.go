@@ -156,10 +156,30 @@ func (m *Model) PlaceHolds(plan ledger.HoldPlan, now time.Time) ledger.HoldResul
 		m.Expire(now)
 	}
 	trial := m.clone()
+	result := trial.tryHolds(&plan, nil)
+	if again := m.clone(); lackDevices(result.Rejections) {
+		if shares := again.shares(asksOfHolds(again, &plan)); shares != nil {
+			if better := again.tryHolds(&plan, shares); len(better.Rejections) == 0 {
+				trial, result = again, better
+			}
+		}
+	}
+	if len(result.Rejections) > 0 {
+		return result
+	}
+	result.Granted = len(plan.Holds)
+	if !plan.DryRun {
+		*m = *trial
+	}
+	return result
+}
+
+// tryHolds makes the holds of a plan, with the devices meant for them.
+func (m *Model) tryHolds(plan *ledger.HoldPlan, shares [][]ledger.GivenDevices) ledger.HoldResult {
 	result := ledger.HoldResult{Existing: map[int]ledger.HoldRef{}}
 	for k := range plan.Holds {
 		spec := &plan.Holds[k]
-		existing, rejection := trial.allow(spec)
+		existing, rejection := m.allow(spec)
 		switch {
 		case rejection != nil:
 			rejection.Hold = spec.Ref
@@ -169,18 +189,18 @@ func (m *Model) PlaceHolds(plan ledger.HoldPlan, now time.Time) ledger.HoldResul
 		default:
 			h := &modelHold{Hold: *spec}
 			if spec.Devices != nil {
-				h.given, _ = trial.give(spec.Node, spec.Devices, nil)
+				h.given, _ = m.give(spec.Node, spec.Devices, nil)
 			}
-			trial.holds = append(trial.holds, h)
-			trial.tellHold(ledger.HoldPlaced, h, h.Pod)
+			if shares != nil {
+				m.share = shares[k]
+			}
+			if share := m.freeShare(spec.Node); share != nil {
+				h.given = share
+			}
+			m.share = nil
+			m.holds = append(m.holds, h)
+			m.tellHold(ledger.HoldPlaced, h, h.Pod)
 		}
-	}
-	if len(result.Rejections) > 0 {
-		return result
-	}
-	result.Granted = len(plan.Holds)
-	if !plan.DryRun {
-		*m = *trial
 	}
 	return result
 }

@@ -1,0 +1,97 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/devices"
+)
+
+// What follows is for plans of several pods or holds with devices. One after another, each is given
+// what suits it best, and that may be what another one alone can use. A plan that is to be
+// granted as a whole and lacks devices so is tried once more with devices that were given to
+// all of them together.
+
+// deviceAsk is a part of a plan: which devices are wanted on which node; nil where they are
+// not to be shared out.
+type deviceAsk struct {
+	node    string
+	request *DeviceRequest
+}
+
+// maxShared bounds what is shared out on one node: a plan that asks for more does not fit.
+const maxShared = 256
+
+// shareOut gives the free devices of the nodes to all parts of a plan together. It returns
+// nil where they do not fit, or there is nothing to share.
+func (l *Ledger) shareOut(asks []deviceAsk) [][]GivenDevices {
+	byNode := map[string][]int{}
+	several := false
+	for k := range asks {
+		if asks[k].request != nil {
+			byNode[asks[k].node] = append(byNode[asks[k].node], k)
+			several = several || len(byNode[asks[k].node]) > 1
+		}
+	}
+	if !several {
+		return nil
+	}
+	shares := make([][]GivenDevices, len(asks))
+	for node, parts := range byNode {
+		i, ok := l.nodeIndex[node]
+		if !ok || l.nodes[i].devices == nil {
+			return nil
+		}
+		n := l.nodes[i]
+		var requests []*devices.Request
+		for _, k := range parts {
+			requests = append(requests, asks[k].request.Requests...)
+		}
+		if len(requests) > maxShared {
+			return nil
+		}
+		choice, v := n.devices.pool.Choose(n.devices.free, nil, requests)
+		if v.Reason != devices.Fits {
+			return nil
+		}
+		for _, k := range parts {
+			count := len(asks[k].request.Requests)
+			shares[k] = n.chosen(asks[k].request, choice[:count])
+			choice = choice[count:]
+		}
+	}
+	return shares
+}
+
+// wantsShare returns what a placement asks for if its pod has nothing yet, and no hold that
+// it may use.
+func (l *Ledger) wantsShare(p *Placement) *DeviceRequest {
+	if p.Devices == nil || p.Devices.Err != "" || l.lookup(p.Pod) != nil || len(l.candidates(p)) > 0 {
+		return nil
+	}
+	return p.Devices
+}
+
+// takeShare is allot for a part of a plan that has a share, as long as that is free.
+func (l *Ledger) takeShare(i int32, r *DeviceRequest, share []GivenDevices, x *except) *allotment {
+	if n := l.nodes[i]; share != nil && n.devices != nil {
+		free := true
+		n.devices.visit(share, func(k int) { free = free && n.devices.free.Has(k) })
+		if free {
+			return &allotment{request: r, given: share}
+		}
+	}
+	return l.allot(i, r, x)
+}
+
+// lacksDevices reports whether there were too few devices for a part of a plan.
+func lacksDevices(rejections []Rejection) bool {
+	return slices.ContainsFunc(rejections, func(r Rejection) bool { return r.Reason == InsufficientDevices })
+}
+
+// shareOf returns the share of a part of a plan.
+func shareOf(shares [][]GivenDevices, k int) []GivenDevices {
+	if shares == nil {
+		return nil
+	}
+	return shares[k]
+}
