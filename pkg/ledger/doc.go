@@ -27,6 +27,21 @@
 // A host port is taken by the claims and holds that name it; a hold's port is
 // free for the pods that use the hold, one of them at a time.
 //
+// # Devices
+//
+// Some nodes have devices that are told apart (ObserveDevices; pkg/devices chooses
+// among them). A pod's claims of devices, and a hold's, are decided in the same step
+// as its room, and what is given back is given back with it:
+//   - A device has one pod, or is kept by one hold, or is free; the pods of a hold
+//     are given the hold's first. A claim of devices serves one pod at a time; a hold
+//     may keep one for its pod.
+//   - Which devices a pod has is fixed when its room is reserved, and stays so while it
+//     asks for the same.
+//   - The pods and holds of one plan are given devices one after another; where that
+//     fails for want of devices, and all or nothing is to be granted, together.
+//   - A bound pod has what it says that it was bound with, and a hold that was granted
+//     before what its object says, whether these are there and free or not.
+//
 // # Decisions and observations
 //
 // A decision (Reserve, StartBind, PlaceHolds) is granted only if for every
