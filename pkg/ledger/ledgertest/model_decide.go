@@ -247,7 +247,7 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 	m.identify(own, p.Pod.UID)
 	if before.Before == ledger.Reserved {
 		own.setState(ledger.Binding)
-		if !sameRequest(own.request, p.Request) {
+		if !sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices) {
 			own.request = p.Request
 		}
 		m.setDevices(own, p.Devices)
