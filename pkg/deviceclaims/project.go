@@ -79,7 +79,8 @@ func projectClaim(claim *claim, facts *claimFacts, now time.Time) v1alpha1.Exten
 		status.Phase = v1alpha1.ExtendedResourceClaimBound
 		if len(facts.names) == 0 {
 			next.Reason = reasonNotGiven
-			next.Message = fmt.Sprintf("pod %s was bound without devices: its scheduler did not ask GlobalReserve", u.pod.Name)
+			next.Message = fmt.Sprintf("pod %s is bound and has no devices in its annotation %s: its scheduler did not ask GlobalReserve, or somebody changed it",
+				u.pod.Name, v1alpha1.ExtendedResourcesAnnotation)
 			break
 		}
 		next.Status, next.Reason = metav1.ConditionTrue, reasonBound

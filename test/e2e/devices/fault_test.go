@@ -93,11 +93,7 @@ func TestChangesWhileDown(t *testing.T) {
 	c.deleteDevice("gpu-3")
 	require.NoError(t, c.Client().CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{})) // that of 1 and 4
 	for _, name := range []string{"gpu-0", "gpu-5"} {
-		device, err := c.devices().Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		device.Status = v1alpha1.ExtendedResourceStatus{Phase: v1alpha1.ExtendedResourceAvailable}
-		_, err = c.devices().UpdateStatus(t.Context(), device, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		c.forgeStatus(name)
 	}
 	require.NoError(t, c.server.Start(t.Context()))
 

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -25,6 +27,8 @@ func TestLife(t *testing.T) {
 		"somebody else writes the status":       statusWritten,
 		"a device is taken out of service":      deviceCordoned,
 		"several claims and devices of one pod": severalClaims,
+		"devices by name":                       exactDevices,
+		"the annotation of a pod is changed":    annotationChanged,
 	} {
 		t.Run(name, func(t *testing.T) { test(c.in(t)) })
 	}
@@ -128,9 +132,9 @@ func claimDeleted(c *cluster) {
 func podFinished(c *cluster) {
 	c.createDevice("once", "node-0", "once")
 	c.createClaim("used-up", "once", 1)
-	pod := c.run("worker", "used-up")
-	pod.Status.Phase = corev1.PodSucceeded
-	_, err := c.Client().CoreV1().Pods(namespace).UpdateStatus(c.t.Context(), pod, metav1.UpdateOptions{})
+	c.run("worker", "used-up")
+	_, err := c.Client().CoreV1().Pods(namespace).Patch(c.t.Context(), "worker", types.MergePatchType,
+		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 	require.NoError(c.t, err)
 	claim := c.awaitClaim("used-up", v1alpha1.ExtendedResourceClaimPending)
 	require.Nil(c.t, claim.Status.PodRef)
@@ -150,12 +154,10 @@ func statusWritten(c *cluster) {
 	device := c.awaitDevice("drifts", v1alpha1.ExtendedResourceBound)
 	wantClaim, wantDevice := claim.DeepCopy().Status, device.DeepCopy().Status
 
-	claim.Status = v1alpha1.ExtendedResourceClaimStatus{Phase: v1alpha1.ExtendedResourceClaimPending}
-	_, err := c.claims().UpdateStatus(c.t.Context(), claim, metav1.UpdateOptions{})
+	_, err := c.claims().Patch(c.t.Context(), "drifts", types.MergePatchType,
+		[]byte(`{"status":{"phase":"Pending","podRef":null,"extendedResources":null,"conditions":null}}`), metav1.PatchOptions{}, "status")
 	require.NoError(c.t, err)
-	device.Status = v1alpha1.ExtendedResourceStatus{Phase: v1alpha1.ExtendedResourceAvailable}
-	_, err = c.devices().UpdateStatus(c.t.Context(), device, metav1.UpdateOptions{})
-	require.NoError(c.t, err)
+	c.forgeStatus("drifts")
 
 	claim = c.awaitClaim("drifts", v1alpha1.ExtendedResourceClaimBound)
 	device = c.awaitDevice("drifts", v1alpha1.ExtendedResourceBound)
@@ -175,7 +177,7 @@ func (c *cluster) refusal(claim string, nodes ...string) map[string]string {
 	var reasons map[string]string
 	c.eventually(func(t *assert.CollectT) {
 		claim, err := c.claims().Get(c.t.Context(), claim, metav1.GetOptions{})
-		require.NoError(c.t, err)
+		require.NoError(t, err)
 		assert.NotEmpty(t, claim.Status.Phase, "the server has not seen it yet")
 	})
 	reasons = c.filter(c.create(pod), nodes...)
@@ -188,19 +190,14 @@ func deviceCordoned(c *cluster) {
 	c.createClaim("first", "resting", 1)
 	c.createClaim("second", "resting", 1)
 	c.run("first", "first")
-	device := c.awaitDevice("resting", v1alpha1.ExtendedResourceBound)
-	device.Spec.Unschedulable = true
-	_, err := c.devices().Update(c.t.Context(), device, metav1.UpdateOptions{})
-	require.NoError(c.t, err)
+	c.patchDevice("resting", `{"spec":{"unschedulable":true}}`)
 	c.create(newPod("second", scheduler, "second"))
 	c.awaitRefused("second")
 	c.deletePod("first")
-	device = c.awaitDevice("resting", v1alpha1.ExtendedResourceAvailable)
+	c.awaitDevice("resting", v1alpha1.ExtendedResourceAvailable)
 	require.Empty(c.t, c.pod("second").Spec.NodeName)
-	device.Spec.Unschedulable = false
-	_, err = c.devices().Update(c.t.Context(), device, metav1.UpdateOptions{})
-	require.NoError(c.t, err)
 	started := time.Now()
+	c.patchDevice("resting", `{"spec":{"unschedulable":null}}`)
 	_, at := c.awaitBound("second")
 	c.t.Logf("bound %s after its device was back in service", at.Sub(started).Round(time.Millisecond))
 	c.deletePod("second")
@@ -219,6 +216,58 @@ func severalClaims(c *cluster) {
 	require.Equal(c.t, []string{"b0", "b1"}, c.awaitClaim("pair", v1alpha1.ExtendedResourceClaimBound).Status.ExtendedResources)
 	c.deletePod("several")
 	c.requireAvailable("a0", "b0", "b1", "b2")
+}
+
+func exactDevices(c *cluster) {
+	for _, name := range []string{"exact-0", "exact-1", "exact-2", "exact-3"} {
+		c.createDevice(name, "node-0", "exact")
+	}
+	claim := newClaim("exact", "exact", 2)
+	claim.Spec.ExtendedResourceNames = []string{"exact-3", "exact-2"}
+	_, err := c.claims().Create(c.t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(c.t, err)
+	require.Equal(c.t, "GPU-exact-2,GPU-exact-3", given(c.run("exact", "exact")))
+	rival := newClaim("exact-too", "exact", 1)
+	rival.Spec.ExtendedResourceNames = []string{"exact-3"}
+	_, err = c.claims().Create(c.t.Context(), rival, metav1.CreateOptions{})
+	require.NoError(c.t, err)
+	c.create(newPod("exact-too", scheduler, "exact-too"))
+	c.awaitRefused("exact-too")
+	c.deletePod("exact")
+	pod, _ := c.awaitBound("exact-too")
+	require.Equal(c.t, "GPU-exact-3", given(pod))
+	c.deletePod("exact-too")
+}
+
+// annotationChanged has somebody write another device, and then nonsense, to a pod that is bound.
+func annotationChanged(c *cluster) {
+	c.createDevice("mine", "node-0", "changed")
+	c.createDevice("theirs", "node-0", "changed")
+	c.createClaim("changed", "changed", 1)
+	c.createClaim("changed-too", "changed", 1)
+	was := given(c.run("changed", "changed"))
+	other := map[string]string{"GPU-mine": "theirs", "GPU-theirs": "mine"}[was]
+	annotate := func(value string) {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.ExtendedResourcesAnnotation, value)
+		_, err := c.Client().CoreV1().Pods(namespace).Patch(c.t.Context(), "changed", types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(c.t, err)
+	}
+	annotate("GPU-" + other)
+	c.awaitDevice(other, v1alpha1.ExtendedResourceBound)
+	annotate("GPU-none")
+	c.awaitClaim("changed", v1alpha1.ExtendedResourceClaimLost)
+	annotate("no,,list")
+	c.eventually(func(t *assert.CollectT) {
+		claim, err := c.claims().Get(c.t.Context(), "changed", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Contains(t, claim.Status.Conditions[0].Message, "or somebody changed it")
+	})
+	annotate(was)
+	c.awaitClaim("changed", v1alpha1.ExtendedResourceClaimBound)
+	c.awaitDevice(other, v1alpha1.ExtendedResourceAvailable)
+	require.Equal(c.t, "GPU-"+other, given(c.run("changed-too", "changed-too")))
+	c.deletePod("changed")
+	c.deletePod("changed-too")
 }
 
 func (c *cluster) requireAvailable(names ...string) {

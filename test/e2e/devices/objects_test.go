@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
@@ -145,13 +146,26 @@ func newClaim(name, model string, count int32) *v1alpha1.ExtendedResourceClaim {
 	return claim
 }
 
+// patchDevice changes a device as it is now, or its status.
+func (c *cluster) patchDevice(name, patch string, subresources ...string) {
+	c.t.Helper()
+	_, err := c.devices().Patch(c.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	require.NoError(c.t, err)
+}
+
+// forgeStatus writes to a device that nobody has it.
+func (c *cluster) forgeStatus(device string) {
+	c.t.Helper()
+	c.patchDevice(device, `{"status":{"phase":"Available","claimRef":null}}`, "status")
+}
+
 // deleteClaims deletes all claims and waits until they are gone.
 func (c *cluster) deleteClaims() {
 	c.t.Helper()
 	require.NoError(c.t, c.claims().DeleteCollection(c.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	c.eventually(func(t *assert.CollectT) {
 		list, err := c.claims().List(c.t.Context(), metav1.ListOptions{})
-		require.NoError(c.t, err)
+		require.NoError(t, err)
 		assert.Empty(t, list.Items)
 	})
 }

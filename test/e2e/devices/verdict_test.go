@@ -44,24 +44,38 @@ func startVerdict(t *testing.T, client kubernetes.Interface) *verdict {
 		v.pods[list.Items[i].UID] = &list.Items[i]
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	stream, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for event := range stream.ResultChan() {
-			v.take(event)
-		}
+		err := v.follow(ctx)
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.ended = fmt.Errorf("the watch ended after resource version %s", v.newest)
+		v.ended = err
 	}()
 	t.Cleanup(func() {
-		stream.Stop()
 		cancel()
 		<-done
 	})
 	return v
+}
+
+// follow watches until ctx ends. The API server closes watches that it finds slow: the next one goes on where
+// the last ended, so no event is left out.
+func (v *verdict) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		v.mu.Lock()
+		from := v.newest
+		v.mu.Unlock()
+		stream, err := v.client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{ResourceVersion: from})
+		if err != nil {
+			return fmt.Errorf("watching pods from resource version %s: %w", from, err)
+		}
+		for event := range stream.ResultChan() {
+			v.take(event)
+		}
+		stream.Stop()
+	}
+	return ctx.Err()
 }
 
 func (v *verdict) take(event watch.Event) {

@@ -51,7 +51,7 @@ func (c *cluster) awaitUntainted() {
 	c.t.Helper()
 	c.eventually(func(t *assert.CollectT) {
 		list, err := c.Client().CoreV1().Nodes().List(c.t.Context(), metav1.ListOptions{})
-		require.NoError(c.t, err)
+		require.NoError(t, err)
 		for i := range list.Items {
 			assert.Empty(t, list.Items[i].Spec.Taints)
 		}
@@ -113,7 +113,7 @@ func (c *cluster) awaitTrainer(replicas int) (pod *corev1.Pod) {
 	c.t.Helper()
 	c.eventually(func(t *assert.CollectT) {
 		list, err := c.Client().CoreV1().Pods(namespace).List(c.t.Context(), metav1.ListOptions{LabelSelector: "app=trainer"})
-		require.NoError(c.t, err)
+		require.NoError(t, err)
 		assert.Len(t, list.Items, replicas)
 		for i := range list.Items {
 			pod = &list.Items[i]

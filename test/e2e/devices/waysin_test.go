@@ -50,7 +50,7 @@ func (c *cluster) claimant(name, model string) *corev1.Pod {
 	c.createClaim(name, model, 1)
 	c.eventually(func(t *assert.CollectT) {
 		claim, err := c.claims().Get(c.t.Context(), name, metav1.GetOptions{})
-		require.NoError(c.t, err)
+		require.NoError(t, err)
 		assert.NotEmpty(t, claim.Status.Phase, "the server has not seen it yet")
 	})
 	return c.create(newPod(name, "nobody", name))
