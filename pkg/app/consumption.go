@@ -24,7 +24,7 @@ const maxPreemptors = 4096
 func (a *App) buildConsumption(clients Clients) error {
 	a.preemptors = binder.NewPreemptors(maxPreemptors)
 	a.steering = steering.New(steering.Options{
-		Ledger: a.ledger, Reservations: a.matcher, Log: a.log,
+		Ledger: a.ledger, Reservations: a.matcher, Devices: a.Devices, Log: a.log,
 		Nominator: controller.APIPatcher{Pods: clients.Core.CoreV1()}, OnGivenUp: a.wakeups.Wake,
 	})
 	deployments, err := deletedpods.NewDeployments(clients.Metadata, a.log)
@@ -63,7 +63,7 @@ func (a *App) settled(pod types.UID) {
 // newBlame makes what tells waiting pods, by Events, which reservation keeps the
 // room they lack.
 func (a *App) newBlame() *blame.Blame {
-	return blame.New(a.ledger, a.matcher.Candidates, a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"))
+	return blame.New(a.ledger, a.matcher.Candidates, a.Devices, a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"))
 }
 
 // newOnRefused makes what tells pods that were refused all nodes what keeps them waiting.

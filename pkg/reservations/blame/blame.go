@@ -36,19 +36,24 @@ const Reason = "RoomReserved"
 // Candidates says which holds a pod may use.
 type Candidates func(pod *podinfo.Info) []ledger.HoldRef
 
+// Devices says what the claims of devices that a pod names ask for: nil for a pod that
+// names none.
+type Devices func(pod *podinfo.Info) *ledger.DeviceRequest
+
 // Blame writes the Events. Make one with New. It is safe for concurrent use.
 type Blame struct {
 	ledger     *ledger.Ledger
 	candidates Candidates
+	devices    Devices
 	recorder   events.EventRecorder
 	limiter    *rate.Limiter
 	next       *lru.Cache // by UID: when a pod is looked at again
 }
 
 // New returns a Blame.
-func New(l *ledger.Ledger, candidates Candidates, recorder events.EventRecorder) *Blame {
+func New(l *ledger.Ledger, candidates Candidates, devices Devices, recorder events.EventRecorder) *Blame {
 	return &Blame{
-		ledger: l, candidates: candidates, recorder: recorder,
+		ledger: l, candidates: candidates, devices: devices, recorder: recorder,
 		limiter: rate.NewLimiter(eventsPerSecond, eventBurst), next: lru.New(maxPods),
 	}
 }
@@ -64,7 +69,7 @@ func (b *Blame) Refused(pod *podinfo.Info, offered []string) {
 	}
 	b.next.Add(pod.Ref.UID, now.Add(lookAfter))
 	placement := pod.Placement("")
-	placement.Holds = b.candidates(pod)
+	placement.Holds, placement.Devices = b.candidates(pod), b.devices(pod)
 	hold, node, ok := b.ledger.HeldBack(&placement, offered)
 	if !ok || !b.limiter.AllowN(now, 1) {
 		return

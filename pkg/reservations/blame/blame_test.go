@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -41,7 +43,25 @@ func newRig(t *testing.T, candidates ...ledger.HoldRef) (*Blame, *events.FakeRec
 	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: request(4000)})
 	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "held", Policy: ledger.Once, Request: request(3000)}))
 	recorder := events.NewFakeRecorder(1000)
-	return New(l, func(*podinfo.Info) []ledger.HoldRef { return candidates }, recorder), recorder
+	return New(l, func(*podinfo.Info) []ledger.HoldRef { return candidates }, noDevices, recorder), recorder
+}
+
+func noDevices(*podinfo.Info) *ledger.DeviceRequest { return nil }
+
+// TestRefusedForDevices has room for the pod everywhere, and its device is kept.
+func TestRefusedForDevices(t *testing.T) {
+	compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
+	require.NoError(t, err)
+	wanted := &ledger.DeviceRequest{Requests: []*devices.Request{compiled}}
+	l := ledger.New(ledger.Options{})
+	l.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10}}})
+	l.ObserveDevices("n", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
+	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "n", Policy: ledger.Once, Request: request(1000), Devices: wanted}))
+	recorder := events.NewFakeRecorder(1)
+	b := New(l, func(*podinfo.Info) []ledger.HoldRef { return nil }, func(*podinfo.Info) *ledger.DeviceRequest { return wanted }, recorder)
+	b.Refused(newPod("p", 1000), []string{"n"})
+	require.Len(t, recorder.Events, 1)
+	assert.Equal(t, "Warning RoomReserved node n would have room for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)
 }
 
 func TestRefused(t *testing.T) {

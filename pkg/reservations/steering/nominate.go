@@ -106,7 +106,7 @@ func (s *Steering) stillUsable(p *plan) bool {
 		return true
 	}
 	placement := pod.Placement("")
-	placement.Holds = []ledger.HoldRef{hold.Ref}
+	placement.Holds, placement.Devices = []ledger.HoldRef{hold.Ref}, s.Devices(pod)
 	return slices.ContainsFunc(s.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool { return h.Ref == hold.Ref })
 }
 

@@ -50,8 +50,11 @@ type Reservations interface {
 type Options struct {
 	Ledger       *ledger.Ledger
 	Reservations Reservations
-	Nominator    Nominator
-	Log          logrus.FieldLogger
+	// Devices returns what the claims of devices that a pod names ask for, nil for a pod
+	// that names none.
+	Devices   func(pod *podinfo.Info) *ledger.DeviceRequest
+	Nominator Nominator
+	Log       logrus.FieldLogger
 	// OnGivenUp is told of a pod that waits for a nomination that does not come, or
 	// may be no change: it has to be woken some other way.
 	OnGivenUp func(pod *podinfo.Info)
@@ -140,7 +143,7 @@ func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered
 // not be planned, and so is not woken.
 func (s *Steering) Wake(pod *podinfo.Info) bool {
 	placement := pod.Placement("")
-	placement.Holds = s.Reservations.Candidates(pod)
+	placement.Holds, placement.Devices = s.Reservations.Candidates(pod), s.Devices(pod)
 	usable := s.Ledger.UsableHolds(&placement)
 	s.mu.Lock()
 	defer s.mu.Unlock()

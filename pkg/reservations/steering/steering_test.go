@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -60,6 +62,7 @@ type world struct {
 	ledger  *ledger.Ledger
 	api     *api
 	holds   []ledger.HoldRef // every pod may use them
+	devices *ledger.DeviceRequest
 	givenUp []string
 }
 
@@ -75,6 +78,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 	}
 	w.Steering = New(Options{
 		Ledger: w.ledger, Reservations: w, Nominator: w.api, Log: log,
+		Devices:   func(*podinfo.Info) *ledger.DeviceRequest { return w.devices },
 		OnGivenUp: func(pod *podinfo.Info) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
 	})
 	w.Start()
@@ -395,6 +399,31 @@ func TestFailedWrites(t *testing.T) {
 				assert.Equal(t, tt.givenUp, w.givenUp)
 				if tt.givenUp != nil {
 					assert.Empty(t, w.direct(p, sample()...), "it is not refused for nothing again")
+				}
+			})
+		})
+	}
+}
+
+// A pod whose claims of devices cannot be met with a hold is not sent there.
+func TestPodsWithClaims(t *testing.T) {
+	for name, there := range map[string]bool{"the device is there": true, "it is not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				defer w.Stop()
+				w.hold("r", "a", ledger.Once)
+				compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
+				require.NoError(t, err)
+				w.devices = &ledger.DeviceRequest{Claims: []ledger.DeviceClaimRef{{Namespace: "ns", Name: "c"}}, Requests: []*devices.Request{compiled}}
+				if there {
+					w.ledger.ObserveDevices("a", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
+				}
+				assert.Equal(t, there, w.Wake(pod("p")))
+				if there {
+					w.expect([]string{"p -> a"})
+					w.ledger.ObserveDevices("a", nil)
+					assert.False(t, w.stillUsable(w.plans["uid-p"]))
 				}
 			})
 		})
