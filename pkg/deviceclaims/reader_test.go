@@ -3,14 +3,19 @@ package deviceclaims
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
@@ -29,6 +34,16 @@ func gpuClaim(name string, count int32) *v1alpha1.ExtendedResourceClaim {
 func TestReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset(gpuClaim("c", 2))
+		var served atomic.Bool
+		client.Resources = []*metav1.APIResourceList{{
+			GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "extendedresourceclaims"}},
+		}}
+		client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if served.Load() {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "globalreserve.io")
+		})
 		log, _ := logtest.NewNullLogger()
 		var mu sync.Mutex
 		var told []string
@@ -56,9 +71,7 @@ func TestReader(t *testing.T) {
 		assert.Contains(t, r.Devices(pod).Err, "install manifests/crd")
 		assert.Nil(t, r.Devices(&podinfo.Info{}), "it claims nothing")
 
-		client.Resources = []*metav1.APIResourceList{{
-			GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "extendedresourceclaims"}},
-		}}
+		served.Store(true)
 		pause(ctx, discoverEvery)
 		assert.Equal(t, []string{"c"}, changes())
 		asked := r.Devices(pod)
