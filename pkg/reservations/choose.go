@@ -232,6 +232,8 @@ func (r *rooms) refuses(room *room, v ledger.Verdict) string {
 		return r.tooLittle(v.Column)
 	case v.Reason == ledger.InsufficientDevices:
 		return whyDevices
+	case v.Reason == ledger.DeviceClaimInUse:
+		return "because another pod has a claim that the slot keeps devices for"
 	case v.Reason != ledger.Fits:
 		return v.Reason.String()
 	default:

@@ -125,6 +125,15 @@ func TestSlotsKeepDevices(t *testing.T) {
 			assert.Equal(t, "DeviceClaimInUse", w.bindClaiming("other", "n2", "c", ""))
 			assert.Equal(t, "n2-0", w.bindClaiming("mine", "n2", "c", ""))
 		},
+		"a claim in use is waited for": func(t *testing.T, w *world) {
+			require.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", ""))
+			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), "c:")))
+			assert.Equal(t, "slot a: no node of 2 fits: 2 because another pod has a claim that the slot keeps devices for",
+				w.get("r").Status.Conditions[0].Message)
+			w.deletePod("p")
+			w.settle()
+			assert.Equal(t, []string{"a@n2:n2-0"}, w.kept("r"))
+		},
 		"the ttl gives them back": func(t *testing.T, w *world) {
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), ":K80")))
 			w.pass(2 * time.Minute)
