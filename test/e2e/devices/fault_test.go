@@ -37,6 +37,7 @@ func TestLostBinds(t *testing.T) {
 	c := newCluster(t, setup{nodes: 1, proxied: true})
 	c.createDevice("only", "node-0", "K80")
 	c.awaitDevice("only", v1alpha1.ExtendedResourceAvailable)
+	round := 0
 	for name, fault := range map[string]controlplane.Fault{
 		"the answer is lost after the commit": {DropAnswer: true},
 		"the request is lost":                 {DropRequest: true},
@@ -49,11 +50,12 @@ func TestLostBinds(t *testing.T) {
 			before := c.proxy.Faulted()
 			c.proxy.SetFault(onFirstBind(fault))
 			defer c.proxy.SetFault(nil)
-			first, second := c.claimant("first", ""), c.claimant("second", "")
+			round++
+			first, second := c.claimant(fmt.Sprintf("first-%d", round), ""), c.claimant(fmt.Sprintf("second-%d", round), "")
 			told := []string{c.bind(first, "node-0"), c.bind(second, "node-0")}
 			require.NotEqual(t, before, c.proxy.Faulted(), "nothing happened to any bind")
 			t.Logf("told %q", told)
-			for i, pod := range []string{"first", "second"} {
+			for i, pod := range []string{first.Name, second.Name} {
 				if told[i] == "" {
 					require.Equal(t, "GPU-only", given(c.pod(pod)), "told that it is bound")
 				}
@@ -64,9 +66,8 @@ func TestLostBinds(t *testing.T) {
 				assert.Len(t, c.boundPods(), 1)
 			})
 			c.requireConsistent()
-			c.deletePod("first")
-			c.deletePod("second")
-			c.deleteClaims()
+			c.deletePod(first.Name)
+			c.deletePod(second.Name)
 			c.awaitDevice("only", v1alpha1.ExtendedResourceAvailable)
 		})
 	}
@@ -75,7 +76,7 @@ func TestLostBinds(t *testing.T) {
 
 // TestChangesWhileDown changes everything while no server is there to see it.
 func TestChangesWhileDown(t *testing.T) {
-	c := newCluster(t, setup{nodes: 3})
+	c := newCluster(t, setup{nodes: 3, args: quickStart})
 	for i := range 6 {
 		name := fmt.Sprintf("gpu-%d", i)
 		c.createDevice(name, fmt.Sprintf("node-%d", i%3), name)

@@ -63,6 +63,7 @@ func (c *cluster) awaitUntainted() {
 func (c *cluster) startExampleScheduler() {
 	c.t.Helper()
 	c.apply(c.example("scheduler-rbac.yaml"))
+	c.apply(c.example("scheduler.yaml")) // nothing runs its pod; the API server finds it good
 	config := ""
 	for _, object := range c.documents([]byte(c.example("scheduler.yaml"))) {
 		if object.GetKind() == "ConfigMap" {
