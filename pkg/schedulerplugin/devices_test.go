@@ -63,8 +63,10 @@ func TestFilterLooksAtDevices(t *testing.T) {
 			if tc.taken != "" {
 				f.boundClaiming(claiming("other", tc.taken))
 			}
-			pod := claiming("p", tc.claims)
-			status := f.filter(f.begin(pod), pod, tc.node)
+			pod, state := claiming("p", tc.claims), newState()
+			_, status := f.PreFilter(t.Context(), state, pod, []fwk.NodeInfo{nodeInfo("a"), nodeInfo("b")})
+			require.True(t, status.IsSuccess(), status.Message())
+			status = f.filter(state, pod, tc.node)
 			assert.Equal(t, tc.want, status.Code())
 			assert.Equal(t, tc.reason, status.Message())
 		})
