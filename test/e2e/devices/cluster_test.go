@@ -96,7 +96,9 @@ func (c *cluster) startServer(s *setup) {
 		c.proxy, err = c.StartFaultProxy()
 		require.NoError(c.t, err)
 	}
-	c.server, err = clusterload.StartServer(c.t.Context(), c.ControlPlane, clusterload.ServerOptions{Args: args, Proxy: c.proxy})
+	c.server, err = clusterload.StartServer(c.t.Context(), c.ControlPlane, clusterload.ServerOptions{
+		Binary: os.Getenv("GLOBALRESERVE_BINARY"), Args: args, Proxy: c.proxy,
+	})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
