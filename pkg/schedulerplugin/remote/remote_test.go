@@ -49,13 +49,14 @@ func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
 	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))
 	require.NoError(t, b.Ready())
-	return &testBackend{b, server.URL}
+	return &testBackend{b, server.URL, events}
 }
 
-// testBackend is a backend, and where its server is.
+// testBackend is a backend, where its server is, and what its watch tells.
 type testBackend struct {
 	*backend
-	url string
+	url    string
+	events given
 }
 
 func kindOf(err error) schedulerplugin.Unavailability {
@@ -109,6 +110,32 @@ func TestReserve(t *testing.T) {
 	assert.Equal(t, "n", p.Spec.NodeName, "the scheduler's own pod stays as it is")
 	_, behind := b.mirror.Lag()
 	assert.EqualValues(t, 2, behind, "the answer's revision is awaited")
+}
+
+// A cycle gives back what the cycles before it, or a process before this one, have left of its
+// scheduler's claims, also where the mirror still shows one that has ended; those of others stay.
+func TestClaimsOfThisScheduler(t *testing.T) {
+	for name, tc := range map[string]struct {
+		scheduler, state string
+		made             bool
+	}{
+		"its own":         {"s", "Reserved", true},
+		"somebody else's": {"another", "Reserved", false},
+		"being bound":     {"s", "Binding", false},
+		"of a bound pod":  {"s", "Bound", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{}, Revision: 7}, nil))
+			b.events <- reserver.Event{Type: reserver.ClaimEvent, Revision: 6, Claim: &reserver.WatchClaim{Revision: 6, Type: "ClaimReserved", Claim: reserver.Claim{
+				Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: tc.state, Scheduler: tc.scheduler, Requests: reserver.Amounts{"cpu": 1000},
+			}}}
+			require.NoError(t, b.mirror.WaitFor(t.Context(), 6))
+			p, placement := pod()
+			made, err := b.Reserve(t.Context(), p, placement)
+			require.NoError(t, err)
+			assert.Equal(t, tc.made, made)
+		})
+	}
 }
 
 func TestReserveIsRefused(t *testing.T) {
