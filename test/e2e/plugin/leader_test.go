@@ -5,10 +5,14 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
 // A server is killed between the Reserve and the Bind of a pod, and the one in its place, which knows
@@ -52,4 +56,26 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 	c.bound("pod")
 	require.Eventually(t, func() bool { return len(c.claims()) == 0 }, soon, poll)
 	assert.Empty(t, c.watcher.Violations())
+}
+
+// A scheduler with the ledger in its process is suspended for longer than its lease lasts. Another one has
+// the lease by then and gives the room away; the first one wakes up with its ledger of before, must not
+// decide on it, and ends.
+func TestALedgerThatWasSuspended(t *testing.T) {
+	c, _ := newCluster(t, setup{nodes: 1, cpu: "4"})
+	c.create(newPod("before", "1"))
+	c.bound("before")
+	require.NoError(t, c.scheduler.Signal(syscall.SIGSTOP))
+	c.create(newPod("late", "3")) // what the first one would do next
+	const next = "next-scheduler"
+	other, err := clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{Name: next})
+	require.NoError(t, err)
+	c.create(newPod("meanwhile", "3", func(p *corev1.Pod) { p.Spec.SchedulerName = next }))
+	c.bound("meanwhile")
+	require.NoError(t, c.scheduler.Signal(syscall.SIGCONT))
+	require.Eventually(t, func() bool { return !c.scheduler.Running() }, soon, poll, "it ends itself")
+	assert.Empty(t, c.pod("late").Spec.NodeName)
+	require.NoError(t, c.watcher.CatchUp(t.Context()))
+	assert.Empty(t, c.watcher.Violations())
+	require.NoError(t, other.AwaitReady(t.Context()), "one has the ledger")
 }
