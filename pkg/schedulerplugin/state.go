@@ -28,6 +28,8 @@ type cycle struct {
 	preferred []string
 	// reserved: Reserve has made a claim, which Unreserve has to give back.
 	reserved bool
+	// bound: the plugin has bound the pod, and no other one.
+	bound bool
 	// whatif is what the cycle imagines away and added.
 	whatif whatif
 	// group is the pod group that is tried out; nil where the cycle is for real.
