@@ -247,7 +247,8 @@ func TestReservationIsHeardOfLate(t *testing.T) {
 		f.bound(newPod("other", "4"), "b")
 		pod := newPod("p", "3")
 		f.known(pod)
-		return f, pod, f.begin(pod), func() {
+		state := f.begin(pod)
+		return f, pod, state, func() {
 			f.backend.candidates = map[string][]ledger.HoldRef{"p": {hold}}
 			f.backend.matched("ns")
 		}
