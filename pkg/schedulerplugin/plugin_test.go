@@ -93,6 +93,26 @@ func TestPreemptionsDryRun(t *testing.T) {
 	assert.Empty(t, f.backend.calls)
 }
 
+// Preemption looks at many nodes at once, each with a copy of its own.
+func TestDryRunsAreApart(t *testing.T) {
+	f := newFixture(t, Fail)
+	small, large, pod := newPod("small", "1"), newPod("large", "3"), newPod("p", "4")
+	f.bound(small, "a")
+	f.bound(large, "a")
+	state := f.begin(pod)
+	for _, victim := range []*v1.Pod{small, large} {
+		f.RemovePod(t.Context(), state, pod, fakePod{pod: victim}, nodeInfo("a"))
+	}
+	one, other := state.clone(), state.clone()
+	f.AddPod(t.Context(), one, pod, fakePod{pod: small}, nodeInfo("a"))
+	assert.False(t, f.filter(one, pod, "a").IsSuccess())
+	assert.True(t, f.filter(other, pod, "a").IsSuccess())
+	f.AddPod(t.Context(), one, pod, fakePod{pod: newPod("nominated", "4")}, nodeInfo("b"))
+	f.AddPod(t.Context(), other, pod, fakePod{pod: newPod("another", "1")}, nodeInfo("a"))
+	assert.False(t, f.filter(one, pod, "b").IsSuccess())
+	assert.True(t, f.filter(other, pod, "b").IsSuccess())
+}
+
 // Room that is held for others is not freed by evicting pods.
 func TestVictimsDoNotFreeWhatIsHeld(t *testing.T) {
 	f := newFixture(t, Fail)

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -156,6 +157,30 @@ func TestServerIsAway(t *testing.T) {
 	assert.Equal(t, schedulerplugin.Away, kindOf(err))
 	assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()), "nobody else tries for a while")
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 10*failedPause, 10*time.Millisecond)
+}
+
+// Everybody is told whenever the server comes or goes.
+func TestHealthIsTold(t *testing.T) {
+	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{}, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ended := make(chan schedulerplugin.Unavailability, 10), make(chan struct{})
+	b.NotifyReady(func() { told <- kindOf(b.Ready()) })
+	assert.Equal(t, available, <-told, "it is ready by then")
+	go func() {
+		defer close(ended)
+		b.health.run(ctx)
+	}()
+	assert.Equal(t, available, <-told)
+	b.health.failed(errors.New("nobody there"))
+	assert.Equal(t, schedulerplugin.Away, <-told)
+	assert.Equal(t, available, <-told, "the pause after the failure is over")
+	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: errors.New("connection lost")}
+	assert.Equal(t, schedulerplugin.Away, <-told)
+	b.events <- reserver.Event{Type: reserver.HeartbeatEvent}
+	assert.Equal(t, available, <-told)
+	cancel()
+	<-ended
+	assert.Empty(t, told, "and not in between")
 }
 
 // A request of which no answer comes may have been carried out, so Unreserve has to give the room back.
