@@ -147,6 +147,10 @@ func (b *backend) NotifyReady(f func()) {
 	}
 }
 
+// NotifyMatched has f called when it becomes known, after the room was reserved, that pods of
+// a namespace may use it.
+func (b *backend) NotifyMatched(f func(namespace string)) { b.app.NotifyMatched(f) }
+
 func (b *backend) tellReady() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
