@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -127,4 +128,5 @@ func (o *Options) token() (string, error) {
 	return token, nil
 }
 
-func userAgent() string { return "globalreserve-client/" + version.Get().GitVersion }
+// userAgent is found out once: it is read from what the linker left in the program.
+var userAgent = sync.OnceValue(func() string { return "globalreserve-client/" + version.Get().GitVersion })

@@ -46,8 +46,31 @@ func TestFilter(t *testing.T) {
 			status := f.filter(f.begin(pod), pod, tc.node)
 			assert.Equal(t, tc.want, status.Code())
 			assert.Equal(t, tc.reason, status.Message())
+			if tc.node == "c" {
+				return // where the numbers of nodes are the same it is Reserve that notices
+			}
+			status = f.filter(f.beginOn(pod, "a", "b"), pod, tc.node)
+			assert.Equal(t, tc.want, status.Code(), "all nodes looked at before")
+			assert.Equal(t, tc.reason, status.Message())
 		})
 	}
+}
+
+// All nodes are looked at once, before the first is asked for: what changes then is for Reserve to find.
+func TestFilterIsOfOneMoment(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "4")
+	once, each := f.beginOn(pod, "a", "b"), f.beginOn(pod, "a", "b", "new")
+	f.bound(newPod("other", "1"), "a")
+	assert.True(t, f.filter(once, pod, "a").IsSuccess())
+	assert.False(t, f.filter(each, pod, "a").IsSuccess(), "the scheduler has a node that the ledger does not know yet")
+	assert.False(t, f.filter(each, pod, "new").IsSuccess())
+	assert.False(t, f.Reserve(t.Context(), once, pod, "a").IsSuccess())
+	dry := once.clone()
+	f.RemovePod(t.Context(), dry, pod, fakePod{pod: newPod("other", "1")}, nodeInfo("a"))
+	assert.True(t, f.filter(dry, pod, "a").IsSuccess())
+	f.AddPod(t.Context(), dry, pod, fakePod{pod: newPod("nominated", "1")}, nodeInfo("b"))
+	assert.False(t, f.filter(dry, pod, "b").IsSuccess(), "what is imagined counts")
 }
 
 func TestUncountablePod(t *testing.T) {

@@ -18,6 +18,9 @@ type cycle struct {
 	pod *podinfo.Info
 	// placement asks for the pod's room; its Node is not set.
 	placement ledger.Placement
+	// surveyed: refusals tell of every node whether it has room, as of the revision.
+	surveyed bool
+	refusals map[string]ledger.Reason
 	// bypass: the account is not available and the policy is to go on without.
 	bypass bool
 	// revision is the ledger's from before the first decision of the cycle.
