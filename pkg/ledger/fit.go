@@ -155,7 +155,7 @@ func (l *Ledger) Refusals(p *Placement, most int) (refused map[string]Reason, no
 			continue
 		}
 		nodes++
-		v := l.fits(int32(i), p.Request)
+		v := l.fitsFree(int32(i), p)
 		if v.Reason == Fits {
 			continue
 		}

@@ -400,7 +400,7 @@ func (p *Pair) events() {
 // askRefusals compares the look at all nodes at once, where there can be one.
 func (p *Pair) askRefusals(at *ledger.Placement) {
 	var nodes []string
-	for name := range p.Model.FitAll(at.Request) {
+	for name := range p.Model.FitAll(at) {
 		nodes = append(nodes, name)
 	}
 	got, count, ok := p.Ledger.Refusals(at, len(nodes))
