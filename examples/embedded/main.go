@@ -73,7 +73,7 @@ func run(ctx context.Context, options app.Options, name string) (err error) {
 
 // schedule runs the group scheduler on a server in this process.
 func schedule(ctx context.Context, server *app.App, api kubernetes.Interface, name string) error {
-	scheduler, err := groupsched.New(groupsched.Options{Client: api, SchedulerName: name, GlobalReserve: inProcess{server}})
+	scheduler, err := groupsched.New(groupsched.Options{Client: api, SchedulerName: name, GlobalReserve: inProcess{server.Reserver(), server}})
 	if err != nil {
 		return err
 	}

@@ -10,24 +10,16 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// inProcess is the server of this process as the group scheduler uses it.
-type inProcess struct{ app *app.App }
+// inProcess is the server of this process as the group scheduler uses it. A group's room is written
+// down as a Reservation, as by default: if the process dies between two binds of a group, nobody takes
+// the room of the rest. A scheduler of single pods may set Durable to false, and so save the write to
+// etcd: a pod that is not bound has lost nothing.
+type inProcess struct {
+	reserver.Reserver
+	app *app.App
+}
 
 var _ groupsched.GlobalReserve = inProcess{}
-
-// Reserve implements groupsched.GlobalReserve. Of two processes one may die between the other's
-// reserve and bind; here they die together, and whoever starts next takes the room anew. So it is kept
-// in memory only, which takes microseconds instead of a write to etcd.
-func (s inProcess) Reserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
-	inMemory := *r
-	inMemory.Durable = new(bool)
-	return s.app.Reserver().Reserve(ctx, &inMemory)
-}
-
-// Unreserve implements groupsched.GlobalReserve.
-func (s inProcess) Unreserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
-	return s.app.Reserver().Unreserve(ctx, r)
-}
 
 // Bind implements groupsched.GlobalReserve.
 func (s inProcess) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {

@@ -76,7 +76,8 @@ func run(ctx context.Context, kubeconfig, name, url string, ttl time.Duration) e
 	if _, err := api.Discovery().ServerVersion(); err != nil {
 		return fmt.Errorf("the cluster does not answer: %w; is --kubeconfig the right one?", err)
 	}
-	server, err := client.New(client.Options{URL: url})
+	// The client repeats what got no answer. Not for long here: the queue tries again, too, and says so.
+	server, err := client.New(client.Options{URL: url, RetryFor: 10 * time.Second})
 	if err != nil {
 		return fmt.Errorf("--globalreserve-url: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -145,6 +146,7 @@ type Admission struct {
 	ctx    context.Context // of the background loop; ends with Stop
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	bodies *semaphore.Weighted // of maxBodies bytes
 
 	// mu guards the rest. It is held over a decision of the ledger and what is
 	// remembered of it, so that the two agree.
@@ -159,7 +161,9 @@ func New(o Options) (*Admission, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Admission{o: o, ctx: ctx, cancel: cancel, pending: map[key]*pending{}}, nil
+	return &Admission{
+		o: o, ctx: ctx, cancel: cancel, bodies: semaphore.NewWeighted(maxBodies), pending: map[key]*pending{},
+	}, nil
 }
 
 // Register adds the webhook to a router.

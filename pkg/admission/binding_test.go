@@ -79,7 +79,12 @@ func TestBindingIsRefused(t *testing.T) {
 			code:   http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 3000, free 2000; largest holder ns/q (2000, Binding by naive)`,
 		},
 		"no such node": {given: func(b *v1.Binding) { b.Target.Name = "x" }, code: http.StatusConflict, want: `node "x" is not in the ledger`},
-		"bound":        {change: func(p *v1.Pod) { p.Spec.NodeName = "a" }, code: http.StatusConflict, want: `is bound to node "a" already`, claim: "Bound on a"},
+		"bound, and the informer is behind": {
+			before: func(_ *testing.T, w *world) { w.change("p", func(p *v1.Pod) { p.Spec.NodeName = "b" }) },
+			given:  func(b *v1.Binding) { b.ResourceVersion = "102" }, // the caller has seen it, so it is read live
+			code:   http.StatusConflict, want: `is bound to node "b" already`,
+		},
+		"bound": {change: func(p *v1.Pod) { p.Spec.NodeName = "a" }, code: http.StatusConflict, want: `is bound to node "a" already`, claim: "Bound on a"},
 		"being deleted": {
 			change: func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, code: http.StatusConflict, want: "is being deleted or has finished",
 		},

@@ -19,6 +19,14 @@ import (
 // which as JSON may be several times as long.
 const maxBody = 16 << 20
 
+// The memory of the requests that are being read at the same time, in bytes: whoever reaches the
+// port may send them. One whose length is not told counts as the longest there is, and a short
+// one as what it takes at least.
+const (
+	maxBodies = 16 * maxBody
+	minBody   = 16 << 10
+)
+
 // maxName bounds names and UIDs in bytes, as the API server does.
 const maxName = 253
 
@@ -66,6 +74,11 @@ func skip(ref ledger.PodRef, node string) *verdict {
 // serve answers one AdmissionReview.
 func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
 	start := time.Now()
+	room := bodyRoom(r)
+	if err := a.bodies.Acquire(r.Context(), room); err != nil {
+		return httpjson.Errorf(http.StatusServiceUnavailable, "too many long requests are being read: try again")
+	}
+	defer a.bodies.Release(room)
 	var review admissionv1.AdmissionReview
 	if err := httpjson.Decode(w, r, maxBody, &review); err != nil {
 		return err
@@ -86,6 +99,14 @@ func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
 	httpjson.Write(w, http.StatusOK, &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response})
 	a.report(v, review.Request, time.Since(start))
 	return nil
+}
+
+// bodyRoom is how much memory a request's body may take.
+func bodyRoom(r *http.Request) int64 {
+	if r.ContentLength < 0 {
+		return maxBody
+	}
+	return min(max(r.ContentLength, minBody), maxBody)
 }
 
 // checkReview refuses what is not from an API server.

@@ -65,6 +65,9 @@ type App struct {
 	webhook *admission.Admission // nil without TLS
 	secure  *secureServer        // nil without TLS
 	streams chan struct{}        // closed when watchers have to go
+
+	mu        sync.Mutex               // guards what follows
+	onMatched []func(namespace string) // NotifyMatched's
 }
 
 // New builds a server and starts nothing. Its log goes to out.

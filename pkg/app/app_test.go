@@ -116,6 +116,11 @@ func TestServerServes(t *testing.T) {
 		code, body := get(t, a, path)
 		assert.Equal(t, http.StatusOK, code, path)
 		assert.Equal(t, "ok\n", body)
+		response, err := http.Head("http://" + a.Addr() + path)
+		require.NoError(t, err)
+		code, _ = read(t, response)
+		assert.NoError(t, response.Body.Close())
+		assert.Equal(t, http.StatusOK, code, "HEAD %s", path)
 	}
 	code, body := get(t, a, "/version")
 	assert.Equal(t, http.StatusOK, code)

@@ -7,12 +7,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/binder"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/blame"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
+	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
 )
 
@@ -32,11 +34,30 @@ func (a *App) buildConsumption(clients Clients) error {
 		return err
 	}
 	a.keeper = deletedpods.New(deletedpods.Options{
-		Ledger: a.ledger, Store: a.reservations.objects, Matcher: a.matcher, Deployments: deployments,
+		Ledger: a.ledger, Store: a.reservations.objects, Matcher: tellingMatcher{a.matcher, a}, Deployments: deployments,
 		Enabled: a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
 		Recorder: a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"), Log: a.log,
 	})
 	return nil
+}
+
+// tellingMatcher is the matcher as the keeper of deleted pods' room uses it: that room is in
+// the ledger before it is known who may use it, so those who wake pods have to be told.
+type tellingMatcher struct {
+	*matcher.Matcher
+	app *App
+}
+
+// Set implements deletedpods.Matcher.
+func (m tellingMatcher) Set(rsv *v1alpha1.Reservation) error {
+	err := m.Matcher.Set(rsv)
+	m.app.wakeups.Matched(rsv.Namespace)
+	m.app.mu.Lock()
+	defer m.app.mu.Unlock()
+	for _, f := range m.app.onMatched {
+		f(rsv.Namespace)
+	}
+	return err
 }
 
 func (a *App) buildWakeups(client kubernetes.Interface) {

@@ -45,6 +45,14 @@ func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
 // must be called before Start.
 func (a *App) LeaveAlone(own func(scheduler string) bool) { a.wakesItself = own }
 
+// NotifyMatched has f called when it becomes known, after the room was reserved, that pods of
+// a namespace may use it. f must not block.
+func (a *App) NotifyMatched(f func(namespace string)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onMatched = append(a.onMatched, f)
+}
+
 // DecideOnlyWhile has decisions made only while held reports true: that no other process
 // can be deciding. It must be called before Start.
 func (a *App) DecideOnlyWhile(held func() bool) { a.health.held = held }

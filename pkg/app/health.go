@@ -79,15 +79,18 @@ func (h *health) undecided() string {
 
 func (h *health) register(router *httprouter.Router) {
 	alive := func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
-	router.HandlerFunc(http.MethodGet, "/livez", alive)
-	router.HandlerFunc(http.MethodGet, "/healthz", alive)
-	router.HandlerFunc(http.MethodGet, "/readyz", func(w http.ResponseWriter, _ *http.Request) {
+	ready := func(w http.ResponseWriter, _ *http.Request) {
 		if why := h.ready(); why != "" {
 			writeText(w, http.StatusServiceUnavailable, why)
 			return
 		}
 		writeText(w, http.StatusOK, "ok")
-	})
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // some load balancers probe with HEAD
+		router.HandlerFunc(method, "/livez", alive)
+		router.HandlerFunc(method, "/healthz", alive)
+		router.HandlerFunc(method, "/readyz", ready)
+	}
 	router.HandlerFunc(http.MethodGet, "/version", func(w http.ResponseWriter, _ *http.Request) {
 		httpjson.Write(w, http.StatusOK, version.Get())
 	})

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -28,7 +29,8 @@ type Options struct {
 	// for every new connection, so that they may be renewed.
 	CertFile, KeyFile string
 	// Token is sent as bearer token; TokenFile is a file that has it, read for every
-	// request, as those of service accounts change. Give one of them or none.
+	// request, as those of service accounts change. Give one of them or none. The server
+	// does not look at it: it knows its callers by their certificates.
 	Token, TokenFile string
 	// Timeout bounds one try of a request; default 15 s. A durable Reserve may take
 	// the server 8 s, and one with a MinRevision 5 s more.
@@ -40,7 +42,7 @@ type Options struct {
 	// connection for dead; default 45 s. The server gives one every 15 s.
 	WatchIdle time.Duration
 	// MaxReconnect bounds the pause between two tries of a watch to get its connection
-	// back; default 5 s.
+	// back; default 10 s.
 	MaxReconnect time.Duration
 	// MaxAnswer is the longest answer, or event of a watch, in bytes; default 64 MiB.
 	MaxAnswer int64
@@ -126,4 +128,5 @@ func (o *Options) token() (string, error) {
 	return token, nil
 }
 
-func userAgent() string { return "globalreserve-client/" + version.Get().GitVersion }
+// userAgent is found out once: it is read from what the linker left in the program.
+var userAgent = sync.OnceValue(func() string { return "globalreserve-client/" + version.Get().GitVersion })

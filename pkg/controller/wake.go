@@ -61,6 +61,16 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 	w.refused.tell(r, what, due)
 }
 
+// lookAtHolds notes that a refused pod may use a hold, however long it has been there.
+func (w *Wakeups) lookAtHolds(r *refusal) {
+	if len(w.Reservations.Candidates(r.pod)) == 0 {
+		return // as most
+	}
+	if placement := w.placement(r.pod); len(w.Ledger.UsableHolds(&placement)) > 0 {
+		w.refused.tell(r, news{held: true}, time.Now())
+	}
+}
+
 // fitting keeps those of the nodes that a pod fits.
 func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string {
 	if len(nodes) == 0 {

@@ -117,9 +117,10 @@ type Wakeups struct {
 	changedClaims changedClaims // of devices
 
 	mu        sync.Mutex
-	late      []*refusal // decided with an older view than lastFreed
-	resumed   bool       // CatchUp was called
-	resumedAt uint64     // with this revision, or a newer one
+	late      []*refusal      // decided with an older view than lastFreed
+	resumed   bool            // CatchUp was called
+	resumedAt uint64          // with this revision, or a newer one
+	matched   map[string]bool // namespaces that Matched was called for
 	kick      chan struct{}
 
 	// looking is held during a look at all refusals, so that of those it finds news
@@ -160,8 +161,8 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 		WakeupOptions: o,
 		refused:       newRefusals(),
 		limiter:       limiter,
-		kick:          make(chan struct{}, 1),
-		history:       newFreed(), fresh: newFreed(),
+		kick:          make(chan struct{}, 1), matched: map[string]bool{},
+		history: newFreed(), fresh: newFreed(),
 		events: make([]ledger.Event, 0, eventBatch),
 	}
 }
@@ -202,17 +203,10 @@ func (w *Wakeups) Wake(pod *podinfo.Info) {
 // Matched says that Reservations names a reservation of a namespace which it did not name
 // before: room that is held already may be news to the pods there.
 func (w *Wakeups) Matched(namespace string) {
-	now := time.Now()
-	w.looking.Lock()
-	defer w.looking.Unlock()
-	for _, r := range w.refused.appendAll(nil) {
-		if r.pod.Ref.Namespace != namespace || len(w.Reservations.Candidates(r.pod)) == 0 {
-			continue
-		}
-		if placement := w.placement(r.pod); len(w.Ledger.UsableHolds(&placement)) > 0 {
-			w.refused.tell(r, news{held: true}, now)
-		}
-	}
+	w.mu.Lock()
+	w.matched[namespace] = true
+	w.mu.Unlock()
+	w.kickLoop()
 }
 
 // Settled forgets a pod: it is bound, or gone.
@@ -297,7 +291,7 @@ func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}, seen uint64) {
 		for _, r := range late {
 			w.look(r, &w.history)
 		}
-		if w.fresh.empty() {
+		if w.fresh.empty() && !w.hasMatched() {
 			continue
 		}
 		if wait := time.Until(w.nextLook); wait > 0 {
@@ -306,6 +300,20 @@ func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}, seen uint64) {
 		}
 		w.lookAtAll()
 	}
+}
+
+func (w *Wakeups) hasMatched() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.matched) > 0
+}
+
+func (w *Wakeups) takeMatched() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	matched := w.matched
+	w.matched = map[string]bool{}
+	return matched
 }
 
 func (w *Wakeups) takeLate() []*refusal {
@@ -343,10 +351,14 @@ func (w *Wakeups) readNew(seen uint64) uint64 {
 // with the refusals, so the loop rests afterwards.
 func (w *Wakeups) lookAtAll() {
 	began := time.Now()
+	matched := w.takeMatched()
 	w.looking.Lock()
 	w.all = w.refused.appendAll(w.all[:0])
 	for _, r := range w.all {
 		w.look(r, &w.fresh)
+		if matched[r.pod.Ref.Namespace] {
+			w.lookAtHolds(r)
+		}
 	}
 	w.looking.Unlock()
 	clear(w.all)

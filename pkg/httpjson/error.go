@@ -64,17 +64,20 @@ func WriteError(w http.ResponseWriter, err error) {
 func NotFound() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, Errorf(http.StatusNotFound,
-			"nothing is served at \"%s\": check the path of the request", Clip(r.URL.Path)))
+			"nothing is served at \"%s\": GET /openapi.yaml lists the routes", Clip(r.URL.Path)))
 	})
 }
 
 // MethodNotAllowed answers any request with a JSON 405 that names the methods in the Allow header,
-// which the router sets. It is meant for httprouter.Router.MethodNotAllowed.
+// which the router sets. It is meant for httprouter.Router.MethodNotAllowed, of a router whose
+// HandleOPTIONS is false: OPTIONS, which httprouter names all the same, is taken out of the header.
 func MethodNotAllowed() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		allowed := w.Header().Get("Allow")
+		allowed := strings.TrimPrefix(strings.ReplaceAll(w.Header().Get("Allow"), ", OPTIONS", ""), "OPTIONS, ")
 		if allowed == "" {
 			allowed = "another method"
+		} else {
+			w.Header().Set("Allow", allowed)
 		}
 		WriteError(w, Errorf(http.StatusMethodNotAllowed,
 			"method %s is not allowed on \"%s\": use %s", Clip(r.Method), Clip(r.URL.Path), allowed))

@@ -109,16 +109,18 @@ func TestRouterHooks(t *testing.T) {
 	router := httprouter.New()
 	router.NotFound = NotFound()
 	router.MethodNotAllowed = MethodNotAllowed()
+	router.HandleOPTIONS = false
 	router.Handler(http.MethodPost, "/bind", http.NotFoundHandler())
 	tests := map[string]struct {
 		method, path string
 		status       int
 		text         string
 	}{
-		"unknown path": {"GET", "/nothing", 404, `nothing is served at "/nothing"`},
+		"unknown path": {"GET", "/nothing", 404, `nothing is served at "/nothing": GET /openapi.yaml lists the routes`},
 		"long path":    {"GET", "/" + strings.Repeat("a", 5000), 404, "aaa...\""},
 		"odd path":     {"GET", "/%00%22", 404, `"/\x00\""`},
-		"wrong method": {"GET", "/bind", 405, `method GET is not allowed on "/bind": use OPTIONS, POST`},
+		"wrong method": {"GET", "/bind", 405, `method GET is not allowed on "/bind": use POST`},
+		"no options":   {"OPTIONS", "/bind", 405, `method OPTIONS is not allowed on "/bind": use POST`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -130,6 +132,7 @@ func TestRouterHooks(t *testing.T) {
 			assert.Equal(t, tt.status, answer.Status)
 			assert.Contains(t, answer.Error, tt.text)
 			assert.Less(t, len(answer.Error), 300)
+			assert.NotContains(t, w.Header().Get("Allow"), "OPTIONS")
 		})
 	}
 }

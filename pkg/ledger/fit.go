@@ -139,6 +139,37 @@ func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdic
 	return dst
 }
 
+// Refusals returns the nodes that exist and have no room for the pod, with the reasons,
+// and how many nodes exist: where a pod is to be looked at on many nodes, one look at all
+// of them costs much less than AppendFit for each. ok is false where more than most
+// refuse it, or where the answer is not only about room: the pod has a claim, there is a
+// hold it might use, or it is gone.
+func (l *Ledger) Refusals(p *Placement, most int) (refused map[string]Reason, nodes int, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.lookup(p.Pod) != nil || l.gone.has(p.Pod.UID) || len(l.candidates(p)) > 0 {
+		return nil, 0, false
+	}
+	for i, flags := range l.flags {
+		if flags&nodeKnown == 0 {
+			continue
+		}
+		nodes++
+		v := l.fitsFree(int32(i), p)
+		if v.Reason == Fits {
+			continue
+		}
+		if len(refused) == most {
+			return nil, 0, false
+		}
+		if refused == nil {
+			refused = map[string]Reason{}
+		}
+		refused[l.nodes[i].name] = v.Reason
+	}
+	return refused, nodes, true
+}
+
 // FitAll calls visit for every node that exists, in no particular order, with
 // whether the pod fits its free room. It does not look at a claim the pod may have,
 // nor at holds it may use, and p.Node is not looked at. visit must not call the ledger.

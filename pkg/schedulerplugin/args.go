@@ -50,12 +50,11 @@ type Args struct {
 	IgnoredResources []v1.ResourceName `json:"ignoredResources"`
 
 	// RemoteURL is the server's address in mode remote, such as
-	// https://globalreserve.globalreserve.svc:23457.
+	// https://globalreserve.globalreserve-system.svc:443.
 	RemoteURL string `json:"remoteURL"`
 	// FailurePolicy is Fail or Ignore, in mode remote. Default Fail.
 	FailurePolicy FailurePolicy `json:"failurePolicy"`
 	// CAFile, CertFile and KeyFile are paths of PEM files for TLS with the server;
-	// TokenFile is the path of a bearer token.
 	CAFile    string `json:"caFile"`
 	CertFile  string `json:"certFile"`
 	KeyFile   string `json:"keyFile"`

@@ -230,6 +230,19 @@ func (f *fixture) begin(pod *v1.Pod) *fakeState {
 	return state
 }
 
+// beginOn is begin where the scheduler has as many nodes as the ledger.
+func (f *fixture) beginOn(pod *v1.Pod, nodes ...string) *fakeState {
+	f.t.Helper()
+	var infos []fwk.NodeInfo
+	for _, name := range nodes {
+		infos = append(infos, nodeInfo(name))
+	}
+	state := newState()
+	_, status := f.PreFilter(f.t.Context(), state, pod, infos)
+	require.True(f.t, status.IsSuccess(), status.Message())
+	return state
+}
+
 func (f *fixture) filter(state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	return f.Filter(f.t.Context(), state, pod, nodeInfo(node))
 }

@@ -29,7 +29,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 
 // PreFilter implements fwk.PreFilterPlugin. A pod that has room on a node already is
 // kept to that node: among many nodes the scheduler might not look at it else.
-func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	l := p.backend.Ledger()
 	// Before anything is decided, so that room freed meanwhile is not missed.
 	c := &cycle{revision: l.Revision(), refused: &atomic.Bool{}, group: groupOf(state)}
@@ -54,6 +54,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	home, ok := homeOf(l, info.Ref)
 	if !ok {
+		c.survey(l, len(nodes))
 		return nil, nil
 	}
 	p.refused(c) // it cannot be anywhere else, of which Filter is not asked
@@ -95,16 +96,33 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node
 		return nil
 	}
 	var reason ledger.Reason
-	if name := node.Node().Name; c.whatif.empty() && c.group.empty() {
-		reason = fits(p.backend.Ledger(), &c.placement, name)
-	} else {
+	switch name := node.Node().Name; {
+	case !c.whatif.empty() || !c.group.empty():
 		reason = p.fitsImagined(c, name)
+	case c.surveyed:
+		reason = c.refusals[name] // Fits where it is not there
+	default:
+		reason = fits(p.backend.Ledger(), &c.placement, name)
 	}
 	if reason == ledger.Fits {
 		return nil
 	}
 	p.refused(c)
 	return refuse(reason)
+}
+
+// maxRefusals is up to how many nodes without room are noted before Filter is called;
+// it asks node by node where there are more, which are mostly nodes that the
+// scheduler's own plugins have refused by then.
+const maxRefusals = 512
+
+// survey looks at all nodes at once, where the ledger and the scheduler have the same
+// number of them: one that only the scheduler knows would be taken for one with room.
+func (c *cycle) survey(l *ledger.Ledger, nodes int) {
+	refusals, known, ok := l.Refusals(&c.placement, maxRefusals)
+	if ok && known == nodes {
+		c.surveyed, c.refusals = true, refusals
+	}
 }
 
 // fits asks the ledger about one node.

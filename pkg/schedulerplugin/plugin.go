@@ -27,6 +27,8 @@ type Plugin struct {
 	log     logrus.FieldLogger
 	waker   *waker
 	last    atomic.Pointer[read]
+
+	boundByOthers sync.Once // it was told
 }
 
 // read is a pod as it was read last.

@@ -2,7 +2,6 @@ package schedulerplugin
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -47,8 +46,31 @@ func TestFilter(t *testing.T) {
 			status := f.filter(f.begin(pod), pod, tc.node)
 			assert.Equal(t, tc.want, status.Code())
 			assert.Equal(t, tc.reason, status.Message())
+			if tc.node == "c" {
+				return // where the numbers of nodes are the same it is Reserve that notices
+			}
+			status = f.filter(f.beginOn(pod, "a", "b"), pod, tc.node)
+			assert.Equal(t, tc.want, status.Code(), "all nodes looked at before")
+			assert.Equal(t, tc.reason, status.Message())
 		})
 	}
+}
+
+// All nodes are looked at once, before the first is asked for: what changes then is for Reserve to find.
+func TestFilterIsOfOneMoment(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "4")
+	once, each := f.beginOn(pod, "a", "b"), f.beginOn(pod, "a", "b", "new")
+	f.bound(newPod("other", "1"), "a")
+	assert.True(t, f.filter(once, pod, "a").IsSuccess())
+	assert.False(t, f.filter(each, pod, "a").IsSuccess(), "the scheduler has a node that the ledger does not know yet")
+	assert.False(t, f.filter(each, pod, "new").IsSuccess())
+	assert.False(t, f.Reserve(t.Context(), once, pod, "a").IsSuccess())
+	dry := once.clone()
+	f.RemovePod(t.Context(), dry, pod, fakePod{pod: newPod("other", "1")}, nodeInfo("a"))
+	assert.True(t, f.filter(dry, pod, "a").IsSuccess())
+	f.AddPod(t.Context(), dry, pod, fakePod{pod: newPod("nominated", "1")}, nodeInfo("b"))
+	assert.False(t, f.filter(dry, pod, "b").IsSuccess(), "what is imagined counts")
 }
 
 func TestUncountablePod(t *testing.T) {
@@ -92,6 +114,26 @@ func TestPreemptionsDryRun(t *testing.T) {
 	assert.False(t, f.filter(state, pod, "a").IsSuccess(), "the cycle itself imagines nothing")
 	require.NoError(t, f.backend.ledger.CheckInvariants())
 	assert.Empty(t, f.backend.calls)
+}
+
+// Preemption looks at many nodes at once, each with a copy of its own.
+func TestDryRunsAreApart(t *testing.T) {
+	f := newFixture(t, Fail)
+	small, large, pod := newPod("small", "1"), newPod("large", "3"), newPod("p", "4")
+	f.bound(small, "a")
+	f.bound(large, "a")
+	state := f.begin(pod)
+	for _, victim := range []*v1.Pod{small, large} {
+		f.RemovePod(t.Context(), state, pod, fakePod{pod: victim}, nodeInfo("a"))
+	}
+	one, other := state.clone(), state.clone()
+	f.AddPod(t.Context(), one, pod, fakePod{pod: small}, nodeInfo("a"))
+	assert.False(t, f.filter(one, pod, "a").IsSuccess())
+	assert.True(t, f.filter(other, pod, "a").IsSuccess())
+	f.AddPod(t.Context(), one, pod, fakePod{pod: newPod("nominated", "4")}, nodeInfo("b"))
+	f.AddPod(t.Context(), other, pod, fakePod{pod: newPod("another", "1")}, nodeInfo("a"))
+	assert.False(t, f.filter(one, pod, "b").IsSuccess())
+	assert.True(t, f.filter(other, pod, "b").IsSuccess())
 }
 
 // Room that is held for others is not freed by evicting pods.
@@ -248,7 +290,8 @@ func TestReservationIsHeardOfLate(t *testing.T) {
 		f.bound(newPod("other", "4"), "b")
 		pod := newPod("p", "3")
 		f.known(pod)
-		return f, pod, f.begin(pod), func() {
+		state := f.begin(pod)
+		return f, pod, state, func() {
 			f.backend.candidates = map[string][]ledger.HoldRef{"p": {hold}}
 			f.backend.matched("ns")
 		}
@@ -265,96 +308,6 @@ func TestReservationIsHeardOfLate(t *testing.T) {
 		require.False(t, f.filter(state, pod, "a").IsSuccess())
 		assert.Equal(t, "ns/p", f.woken())
 	})
-}
-
-func TestWhileNothingCanBeDecided(t *testing.T) {
-	pod := newPod("p", "1")
-	t.Run("starting, whatever the policy", func(t *testing.T) {
-		for _, policy := range []FailurePolicy{Fail, Ignore} {
-			f := newFixture(t, policy)
-			f.known(pod)
-			f.backend.unready = &UnavailableError{Kind: Starting}
-			assert.Equal(t, fwk.UnschedulableAndUnresolvable, f.PreEnqueue(t.Context(), pod).Code())
-			_, status := f.PreFilter(t.Context(), newState(), pod, nil)
-			assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
-			f.backend.unready = nil
-			f.backend.notify[0]()
-			assert.Equal(t, "ns/p", f.woken())
-			assert.Nil(t, f.PreEnqueue(t.Context(), pod))
-		}
-	})
-	t.Run("away, Fail", func(t *testing.T) {
-		f := newFixture(t, Fail)
-		f.known(pod)
-		f.backend.unready = &UnavailableError{Kind: Away, Cause: errors.New("no route")}
-		assert.Nil(t, f.PreEnqueue(t.Context(), pod), "its status is to say why it waits")
-		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
-		assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message(), "a constant text, without the cause")
-		f.backend.unready = nil
-		f.backend.notify[0]()
-		assert.Equal(t, "ns/p", f.woken())
-	})
-	t.Run("away, Ignore", func(t *testing.T) {
-		f := newFixture(t, Ignore)
-		f.backend.unready = &UnavailableError{Kind: Away}
-		state := f.begin(pod)
-		assert.True(t, f.filter(state, newPod("p", "100"), "nowhere").IsSuccess())
-		assert.True(t, f.PreScore(t.Context(), state, pod, nil).IsSkip())
-		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
-		_, err := f.handle.client.CoreV1().Pods("ns").Create(t.Context(), pod, createOptions)
-		require.NoError(t, err)
-		assert.True(t, f.Bind(t.Context(), state, pod, "a").IsSuccess())
-		f.Unreserve(t.Context(), state, pod, "a")
-		assert.Empty(t, f.backend.calls)
-		assert.Equal(t, "bind", f.lastAction())
-	})
-	t.Run("away since Reserve", func(t *testing.T) {
-		for policy, direct := range map[FailurePolicy]bool{Fail: false, Ignore: true} {
-			f := newFixture(t, policy)
-			_, err := f.handle.client.CoreV1().Pods("ns").Create(t.Context(), pod, createOptions)
-			require.NoError(t, err)
-			state := f.begin(pod)
-			require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
-			f.backend.fail = &UnavailableError{Kind: Away}
-			assert.Equal(t, direct, f.Bind(t.Context(), state, pod, "a").IsSuccess(), policy)
-		}
-	})
-	t.Run("no answer to Reserve", func(t *testing.T) {
-		// It may have been carried out: it is given back, unless the pod goes on without.
-		f := newFixture(t, Fail)
-		state := f.begin(pod)
-		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
-		require.False(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
-		f.Unreserve(t.Context(), state, pod, "a")
-		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls)
-
-		f = newFixture(t, Ignore)
-		state = f.begin(pod)
-		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
-		require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
-		f.Unreserve(t.Context(), state, pod, "a")
-		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls, "a later step has failed")
-	})
-	t.Run("away at Reserve", func(t *testing.T) {
-		f := newFixture(t, Fail)
-		state := f.begin(pod)
-		f.backend.fail = &UnavailableError{Kind: Away}
-		assert.Equal(t, "GlobalReserve: the server cannot be reached", f.Reserve(t.Context(), state, pod, "a").Message())
-		f = newFixture(t, Ignore)
-		state = f.begin(pod)
-		f.backend.fail = &UnavailableError{Kind: Away}
-		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
-	})
-}
-
-// An error of a bind that may have happened is no reason to bind past the ledger.
-func TestBindThatMayHaveHappened(t *testing.T) {
-	f := newFixture(t, Ignore)
-	pod := newPod("p", "1")
-	state := f.begin(pod)
-	f.backend.fail = errors.New("it is not known")
-	assert.Equal(t, fwk.Error, f.Bind(t.Context(), state, pod, "a").Code())
-	assert.Empty(t, f.lastAction())
 }
 
 func TestScore(t *testing.T) {

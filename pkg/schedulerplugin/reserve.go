@@ -75,6 +75,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	if c == nil {
 		return fwk.AsStatus(errNoCycle)
 	}
+	c.bound = true
 	if !c.bypass {
 		err := p.backend.Bind(ctx, c.pod, node)
 		if err == nil || asUnavailable(err) == nil || !p.mayBypass(c) {
@@ -101,10 +102,19 @@ func (p *Plugin) bindDirectly(ctx context.Context, pod *v1.Pod, node string) err
 	return p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 }
 
-// PostBind implements fwk.PostBindPlugin.
+// PostBind implements fwk.PostBindPlugin. It tells of a configuration in which pods are
+// bound past the plugin, once.
 func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	p.waker.settled(pod.UID)
-	if c := cycleOf(state); c != nil {
-		c.reserved = false
+	c := cycleOf(state)
+	if c == nil {
+		return
+	}
+	c.reserved = false
+	if !c.bound {
+		p.boundByOthers.Do(func() {
+			p.log.WithField("profile", p.handle.ProfileName()).Error("Another plugin binds the pods of this profile. " +
+				"Their room may be given away if the ledger's server changes before they are bound: enable GlobalReserve under bind, and disable DefaultBinder")
+		})
 	}
 }

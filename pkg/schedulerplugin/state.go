@@ -18,6 +18,9 @@ type cycle struct {
 	pod *podinfo.Info
 	// placement asks for the pod's room; its Node is not set.
 	placement ledger.Placement
+	// surveyed: refusals tell of every node whether it has room, as of the revision.
+	surveyed bool
+	refusals map[string]ledger.Reason
 	// bypass: the account is not available and the policy is to go on without.
 	bypass bool
 	// revision is the ledger's from before the first decision of the cycle.
@@ -28,6 +31,8 @@ type cycle struct {
 	preferred []string
 	// reserved: Reserve has made a claim, which Unreserve has to give back.
 	reserved bool
+	// bound: the plugin has bound the pod, and no other one.
+	bound bool
 	// whatif is what the cycle imagines away and added.
 	whatif whatif
 	// group is the pod group that is tried out; nil where the cycle is for real.

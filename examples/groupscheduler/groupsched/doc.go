@@ -7,11 +7,11 @@ globalreserve.io/group-size says how many there will be. A group runs whole or n
 
 	collect   wait until all pods of the group exist                        group.go
 	plan      find a node for each on this scheduler's own view             view.go, plan.go
-	reserve   ask GlobalReserve for all of that room in one step            client.go
+	reserve   ask GlobalReserve for all of that room in one step            scheduler.go
 	replan    refused: correct the view by what the answer says, plan anew  scheduler.go
 	bind      bind every pod, give back what is left when one fails         bind.go
 
-What belongs to GlobalReserve is in client.go and in the few lines of scheduler.go and bind.go that
+What belongs to GlobalReserve is in pkg/client, and in the few lines of scheduler.go and bind.go that
 call it. A scheduler that has the rest already needs only those.
 
 Without a GlobalReserve URL the scheduler binds on its own view alone. That view is always a little

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +21,7 @@ type placement struct {
 }
 
 // plan finds a node for every pod next to the others, largest pod first, each on the node that has
-// least left afterwards. It returns false when one of them finds none. The view is left as it was.
+// least left afterwards; a pod that has room reserved goes there, before all others. It returns false when one of them finds none. The view is left as it was.
 func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 	placements := make([]placement, 0, len(pods))
 	for _, pod := range pods {
@@ -28,10 +29,12 @@ func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		placements = append(placements, placement{pod: pod, request: request})
+		home := v.homes[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
+		placements = append(placements, placement{pod: pod, request: request, node: home})
 	}
 	slices.SortStableFunc(placements, func(x, y placement) int {
 		return cmp.Or(
+			strings.Compare(y.node, x.node),
 			cmp.Compare(y.request.Value(resources.CPU), x.request.Value(resources.CPU)),
 			cmp.Compare(y.request.Value(resources.Memory), x.request.Value(resources.Memory)))
 	})
@@ -39,7 +42,10 @@ func (v *view) plan(pods []*corev1.Pod) ([]placement, bool, error) {
 	placed := 0
 	for ; placed < len(placements); placed++ {
 		p := &placements[placed]
-		if p.node = v.bestFit(p, names); p.node == "" {
+		if p.node == "" {
+			p.node = v.bestFit(p, names)
+		}
+		if p.node == "" {
 			break
 		}
 		v.nodes[p.node].use(&p.request)

@@ -258,10 +258,19 @@ func (s *Scheduler) learn(ctx context.Context, v *view, plan []placement, answer
 	refused := map[types.NamespacedName]bool{}
 	for _, r := range answer.Rejections {
 		s.log.WithFields(logrus.Fields{"node": r.Node, "reason": r.Reason}).Debug(r.Message)
-		refused[types.NamespacedName{Namespace: r.Namespace, Name: r.Pod}] = true
-		if r.Reason == reasonClaimedElsewhere {
-			// Left from an earlier attempt of ours whose end we did not see.
-			s.giveBackClaim(ctx, plan, r)
+		key := types.NamespacedName{Namespace: r.Namespace, Name: r.Pod}
+		refused[key] = true
+		switch home := v.homes[key]; {
+		case home != "": // it is of no use any more
+			delete(v.homes, key)
+			s.giveBackClaim(ctx, plan, r, home)
+		case r.Reason == reasonClaimedElsewhere && v.nodes[r.ClaimedOn] != nil:
+			// Left from an earlier attempt of ours whose end we did not see, or of a process before
+			// this one. Nobody else can take it, so the pod goes there.
+			v.homes[key] = r.ClaimedOn
+			continue
+		case r.Reason == reasonClaimedElsewhere:
+			s.giveBackClaim(ctx, plan, r, r.ClaimedOn)
 			continue
 		}
 		column, _ := v.table.Lookup(corev1.ResourceName(r.Resource))
@@ -269,11 +278,11 @@ func (s *Scheduler) learn(ctx context.Context, v *view, plan []placement, answer
 	}
 }
 
-// giveBackClaim returns the room a pod of the plan holds on another node.
-func (s *Scheduler) giveBackClaim(ctx context.Context, plan []placement, r reserver.Rejection) {
+// giveBackClaim returns the room that a refused pod of the plan holds on a node.
+func (s *Scheduler) giveBackClaim(ctx context.Context, plan []placement, r reserver.Rejection, node string) {
 	for i := range plan {
 		if plan[i].pod.Namespace == r.Namespace && plan[i].pod.Name == r.Pod {
-			s.giveBack(ctx, []placement{{pod: plan[i].pod, node: r.ClaimedOn}})
+			s.giveBack(ctx, []placement{{pod: plan[i].pod, node: node}})
 		}
 	}
 }

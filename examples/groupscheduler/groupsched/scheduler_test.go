@@ -3,6 +3,7 @@ package groupsched
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -123,24 +124,51 @@ func TestRefusedGroupIsNotBoundInParts(t *testing.T) {
 	assert.Empty(t, c.bound())
 }
 
-func TestClaimLeftElsewhereIsGivenBack(t *testing.T) {
-	c := newCluster(t, oneNode("8"), testGroup("g", 1, "1")...)
-	s := runServer(t, &server{
-		onBind: c.bindAsked,
-		onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
-			if try > 1 {
-				return &reserver.Answer{}
-			}
-			return refusal(reserver.Rejection{
-				Namespace: "default", Pod: "g-0", Node: "n", Reason: "ClaimedElsewhere", ClaimedOn: "old",
-			})
+// A process before this one has died with room reserved for the group: the pods go there.
+func TestRoomLeftFromBeforeIsUsed(t *testing.T) {
+	nodes := []*corev1.Node{testNode("a", "8"), testNode("b", "8")}
+	left := reserver.Rejection{Namespace: "default", Pod: "g-1", Node: "a", Reason: "ClaimedElsewhere", ClaimedOn: "b"}
+	cases := map[string]struct {
+		left       reserver.Rejection
+		usable     bool
+		want       map[string]string
+		unreserved []string
+	}{
+		"usable":     {left: left, usable: true, want: map[string]string{"g-0": "b", "g-1": "b"}},
+		"not usable": {left: left, want: map[string]string{"g-0": "a", "g-1": "a"}, unreserved: []string{"b"}},
+		"on a node that is gone": {
+			left: reserver.Rejection{Namespace: "default", Pod: "g-1", Node: "a", Reason: "ClaimedElsewhere", ClaimedOn: "gone"},
+			want: map[string]string{"g-0": "a", "g-1": "a"}, unreserved: []string{"gone"},
 		},
-	})
-	c.run(s.url)
-	c.awaitBound(map[string]string{"g-0": "n"})
-	_, unreserves, _ := s.asked()
-	require.Len(t, unreserves, 1)
-	assert.Equal(t, []string{"old"}, unreserves[0].Nodes)
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, nodes, testGroup("g", 2, "1")...)
+			s := runServer(t, &server{
+				onBind: c.bindAsked,
+				onReserve: func(try int, r *reserver.Request) *reserver.Answer {
+					switch {
+					case try == 1:
+						return refusal(tc.left)
+					case slices.Contains(r.Nodes, "b") && !tc.usable:
+						return refusal(reserver.Rejection{
+							Namespace: "default", Pod: "g-1", Node: "b", Reason: "InsufficientResource", Resource: "cpu", Free: -1,
+						})
+					default:
+						return &reserver.Answer{}
+					}
+				},
+			})
+			c.run(s.url)
+			c.awaitBound(tc.want)
+			_, unreserves, _ := s.asked()
+			var given []string
+			for _, u := range unreserves {
+				given = append(given, u.Nodes...)
+			}
+			assert.Equal(t, tc.unreserved, given)
+		})
+	}
 }
 
 func TestPodDeletedBetweenReserveAndBind(t *testing.T) {

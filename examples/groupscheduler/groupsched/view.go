@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -17,6 +18,8 @@ import (
 type view struct {
 	table *resources.Table
 	nodes map[string]*viewNode
+	// homes are the nodes where pods have room reserved already.
+	homes map[types.NamespacedName]string
 }
 
 // viewNode is a node with what is free on it by this view.
@@ -30,7 +33,9 @@ type viewNode struct {
 
 // newView counts every pod that has a node and has not finished, by what nodeOf says of it.
 func newView(nodes []*corev1.Node, pods []*corev1.Pod, nodeOf func(*corev1.Pod) string) *view {
-	v := &view{table: resources.NewTable(), nodes: make(map[string]*viewNode, len(nodes))}
+	v := &view{
+		table: resources.NewTable(), nodes: make(map[string]*viewNode, len(nodes)), homes: map[types.NamespacedName]string{},
+	}
 	for _, node := range nodes {
 		n := &viewNode{node: node, free: map[resources.Column]int64{}}
 		for _, offered := range resources.Allocatable(v.table, node) {

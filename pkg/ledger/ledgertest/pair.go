@@ -106,6 +106,7 @@ func (p *Pair) StartBind(at *ledger.Placement, now time.Time) {
 func (p *Pair) Preempt(at *ledger.Placement, now time.Time) {
 	p.Expire(now)
 	verdict := p.Ledger.AppendPreemptingFit(nil, at, []string{at.Node})[0]
+	p.askRefusals(at)
 	p.differ("preempting fit", verdict, p.Model.AppendPreemptingFit(nil, at, []string{at.Node})[0])
 	fresh, holds := p.Model.find(at.Pod) == nil, p.Ledger.Stats().Holds
 	may := *at
@@ -394,6 +395,29 @@ func (p *Pair) events() {
 		want = slices.Delete(want, at, at+1)
 		p.Err = p.mirror.Apply(&got[k])
 	}
+}
+
+// askRefusals compares the look at all nodes at once, where there can be one.
+func (p *Pair) askRefusals(at *ledger.Placement) {
+	var nodes []string
+	for name := range p.Model.FitAll(at) {
+		nodes = append(nodes, name)
+	}
+	got, count, ok := p.Ledger.Refusals(at, len(nodes))
+	if !ok {
+		return
+	}
+	p.differ("nodes that exist", count, len(nodes))
+	want := map[string]ledger.Reason{}
+	for k, v := range p.Model.AppendFit(nil, at, nodes) {
+		if v.Reason != ledger.Fits {
+			want[nodes[k]] = v.Reason
+		}
+	}
+	if got == nil {
+		got = map[string]ledger.Reason{}
+	}
+	p.differ("refusals", got, want)
 }
 
 // lapsedTogether reports whether two events tell of claims, or of holds, whose deadline

@@ -93,7 +93,7 @@ func (b *backend) serve(ctx context.Context) {
 	var background sync.WaitGroup
 	background.Go(func() {
 		if b.app.WaitReady(waiting) == nil {
-			b.tellReady()
+			whenever(waiting, func() bool { return b.Ready() == nil }, b.tellReady)
 		}
 	})
 	if err := b.app.Wait(ctx); err != nil {
@@ -104,6 +104,28 @@ func (b *backend) serve(ctx context.Context) {
 	stopping, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), b.stopTimeout)
 	defer cancelStop()
 	b.err = b.app.Stop(stopping)
+}
+
+// lookEvery is how often it is looked whether the account can be decided on again, after the
+// lease was in doubt.
+const lookEvery = 200 * time.Millisecond
+
+// whenever calls tell each time that ready comes to be true, until ctx ends.
+func whenever(ctx context.Context, ready func() bool, tell func()) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for was := false; ; {
+		is := ready()
+		if is && !was {
+			tell()
+		}
+		was = is
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
 }
 
 // Wait returns when the server has stopped, after the backend's context has ended.
@@ -168,6 +190,10 @@ func (b *backend) NotifyReady(f func()) {
 		f()
 	}
 }
+
+// NotifyMatched has f called when it becomes known, after the room was reserved, that pods of
+// a namespace may use it.
+func (b *backend) NotifyMatched(f func(namespace string)) { b.app.NotifyMatched(f) }
 
 func (b *backend) tellReady() {
 	b.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,7 @@ func TestLockIsLost(t *testing.T) {
 		renewed := lease(t, client).RenewTime.Time
 		at := <-lost
 		assert.Less(t, at.Sub(renewed), leaseDuration, "another process has it from then on")
+		<-time.After(leaseDuration - time.Since(renewed))
 		assert.False(t, l.held(), "nothing is decided any more")
 		close(finish)
 		<-ended
@@ -129,9 +131,30 @@ func TestLockOfASuspendedProcess(t *testing.T) {
 	assert.False(t, l.held())
 	require.NoError(t, l.lease.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: l.lease.Identity()}))
 	assert.True(t, l.held())
-	before := time.Now().Add(-renewDeadline)
+	before := time.Now().Add(-surelyHeld)
 	l.lease.renewed.Store(&before)
 	assert.False(t, l.held())
+}
+
+// Pods that were refused while the lease was in doubt are woken when it is not any more.
+func TestReadinessThatReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ready atomic.Bool
+		var told atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go whenever(ctx, ready.Load, func() { told.Add(1) })
+		for i := range int64(3) {
+			<-time.After(time.Minute)
+			assert.Equal(t, i, told.Load())
+			ready.Store(true)
+			<-time.After(time.Second)
+			assert.Equal(t, i+1, told.Load())
+			<-time.After(time.Minute)
+			ready.Store(false)
+			assert.Equal(t, i+1, told.Load(), "once")
+		}
+	})
 }
 
 // Two on one host, with different ports, are two.

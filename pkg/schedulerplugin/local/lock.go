@@ -30,6 +30,9 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
+	// surelyHeld is how long after a renewal was sent no other process can have the lease,
+	// with some time for a decision to be carried out.
+	surelyHeld = leaseDuration - retryPeriod
 )
 
 // lock makes sure that one process of the cluster serves.
@@ -61,7 +64,7 @@ func (l *lock) held() bool {
 	}
 	now := time.Now()
 	// Of the two clocks, one may have stood still.
-	return now.Sub(*renewed) < renewDeadline && now.Round(0).Sub(renewed.Round(0)) < renewDeadline
+	return now.Sub(*renewed) < surelyHeld && now.Round(0).Sub(renewed.Round(0)) < surelyHeld
 }
 
 // fence is the lease, and knows when it was renewed last.

@@ -161,7 +161,7 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 	if err := b.health.ready(); err != nil {
 		return false, err
 	}
-	_, had := b.mirror.Ledger().Claim(p.Pod)
+	made = !b.heldByAnother(p)
 	answer, err := b.reserving.Reserve(ctx, &reserver.Request{
 		SchedulerName: p.Scheduler, Pods: []*v1.Pod{slim(pod)}, Nodes: []string{p.Node},
 		TTLSeconds: int64((b.ttl + time.Second - 1) / time.Second), Durable: ptr.To(false),
@@ -170,7 +170,7 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 		b.mirror.Seen(answer.Revision)
 	}
 	if err == nil {
-		return !had, nil
+		return made, nil
 	}
 	if unknown := (*reserver.UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 		// An answer from memory takes no time, so a server that owes it cannot be relied on. It may
@@ -179,6 +179,13 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 		return true, &schedulerplugin.UnavailableError{Kind: schedulerplugin.Away, Cause: err}
 	}
 	return false, b.explain(err)
+}
+
+// heldByAnother reports whether a pod's claim is not this scheduler's to end. One of its own
+// was left by a cycle before, or has ended and the mirror has not heard of it.
+func (b *backend) heldByAnother(p *ledger.Placement) bool {
+	claim, claimed := b.mirror.Ledger().Claim(p.Pod)
+	return claimed && (claim.Scheduler != p.Scheduler || claim.State != ledger.Reserved)
 }
 
 // explain says in the plugin's own words what a request has met.

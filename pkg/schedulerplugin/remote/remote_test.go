@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -49,13 +50,14 @@ func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
 	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))
 	require.NoError(t, b.Ready())
-	return &testBackend{b, server.URL}
+	return &testBackend{b, server.URL, events}
 }
 
-// testBackend is a backend, and where its server is.
+// testBackend is a backend, where its server is, and what its watch tells.
 type testBackend struct {
 	*backend
-	url string
+	url    string
+	events given
 }
 
 func kindOf(err error) schedulerplugin.Unavailability {
@@ -111,6 +113,32 @@ func TestReserve(t *testing.T) {
 	assert.EqualValues(t, 2, behind, "the answer's revision is awaited")
 }
 
+// A cycle gives back what the cycles before it, or a process before this one, have left of its
+// scheduler's claims, also where the mirror still shows one that has ended; those of others stay.
+func TestClaimsOfThisScheduler(t *testing.T) {
+	for name, tc := range map[string]struct {
+		scheduler, state string
+		made             bool
+	}{
+		"its own":         {"s", "Reserved", true},
+		"somebody else's": {"another", "Reserved", false},
+		"being bound":     {"s", "Binding", false},
+		"of a bound pod":  {"s", "Bound", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{}, Revision: 7}, nil))
+			b.events <- reserver.Event{Type: reserver.ClaimEvent, Revision: 6, Claim: &reserver.WatchClaim{Revision: 6, Type: "ClaimReserved", Claim: reserver.Claim{
+				Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: tc.state, Scheduler: tc.scheduler, Requests: reserver.Amounts{"cpu": 1000},
+			}}}
+			require.NoError(t, b.mirror.WaitFor(t.Context(), 6))
+			p, placement := pod()
+			made, err := b.Reserve(t.Context(), p, placement)
+			require.NoError(t, err)
+			assert.Equal(t, tc.made, made)
+		})
+	}
+}
+
 func TestReserveIsRefused(t *testing.T) {
 	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{
 		FailedPods: []string{"p"}, Error: "no", Revision: 9, Rejections: []reserver.Rejection{{Reason: "HostPortConflict", Message: "taken"}},
@@ -129,6 +157,30 @@ func TestServerIsAway(t *testing.T) {
 	assert.Equal(t, schedulerplugin.Away, kindOf(err))
 	assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()), "nobody else tries for a while")
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 10*failedPause, 10*time.Millisecond)
+}
+
+// Everybody is told whenever the server comes or goes.
+func TestHealthIsTold(t *testing.T) {
+	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{}, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ended := make(chan schedulerplugin.Unavailability, 10), make(chan struct{})
+	b.NotifyReady(func() { told <- kindOf(b.Ready()) })
+	assert.Equal(t, available, <-told, "it is ready by then")
+	go func() {
+		defer close(ended)
+		b.health.run(ctx)
+	}()
+	assert.Equal(t, available, <-told)
+	b.health.failed(errors.New("nobody there"))
+	assert.Equal(t, schedulerplugin.Away, <-told)
+	assert.Equal(t, available, <-told, "the pause after the failure is over")
+	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: errors.New("connection lost")}
+	assert.Equal(t, schedulerplugin.Away, <-told)
+	b.events <- reserver.Event{Type: reserver.HeartbeatEvent}
+	assert.Equal(t, available, <-told)
+	cancel()
+	<-ended
+	assert.Empty(t, told, "and not in between")
 }
 
 // A request of which no answer comes may have been carried out, so Unreserve has to give the room back.

@@ -47,46 +47,71 @@ func startEmbedded(t *testing.T, cp *controlplane.ControlPlane) (process *contro
 	return process, url
 }
 
-// Both schedulers ask at once for 120% of what 50 nodes offer. No node is ever overcommitted, all that
-// fits is bound, and no group runs in part.
-func TestRaceWithAnEmbeddedServer(t *testing.T) {
+// race is a cluster in which an embedded scheduler and a kube-scheduler, which asks it, are about to
+// ask for 120% of what there is.
+type race struct {
+	*controlplane.ControlPlane
+	watcher *clusterload.Watcher
+	process *controlplane.Process
+	url     string
+}
+
+func newRace(t *testing.T) *race {
+	t.Helper()
 	cp := controlplane.StartT(t, controlplane.Options{})
 	_, err := cp.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
 	admin, err := cp.AdminRESTConfig()
 	require.NoError(t, err)
 	require.NoError(t, crd.Install(t.Context(), admin))
-	watcher := clusterload.NewWatcher(cp.Client())
-	require.NoError(t, watcher.Start(t.Context()))
-	t.Cleanup(watcher.Stop)
-	process, url := startEmbedded(t, cp)
-	config, err := clusterload.SchedulerConfig("default-scheduler.yaml", url)
+	r := &race{ControlPlane: cp, watcher: clusterload.NewWatcher(cp.Client())}
+	require.NoError(t, r.watcher.Start(t.Context()))
+	t.Cleanup(r.watcher.Stop)
+	r.process, r.url = startEmbedded(t, cp)
+	config, err := clusterload.SchedulerConfig("default-scheduler.yaml", r.url)
 	require.NoError(t, err)
 	require.NoError(t, cp.StartScheduler(t.Context(), "default-scheduler", config))
+	return r
+}
 
+// begin creates the pods.
+func (r *race) begin(t *testing.T) {
+	t.Helper()
 	sizes := make([]corev1.ResourceList, 0, 3)
 	for _, cpu := range []string{"500m", "1", "1500m"} {
 		sizes = append(sizes, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)})
 	}
-	pods := clusterload.Race(clusterload.RaceOptions{
+	require.NoError(t, clusterload.CreatePods(t.Context(), r.Client(), clusterload.Race(clusterload.RaceOptions{
 		Namespace: corev1.NamespaceDefault, Capacity: nodes * nodeCPU, Percent: 120, Sizes: sizes,
 		Schedulers: []string{"default-scheduler"}, GroupScheduler: name, GroupSize: 8, GroupPercent: 50,
-	})
-	require.NoError(t, clusterload.CreatePods(t.Context(), cp.Client(), pods))
-	snapshot, err := watcher.AwaitSettled(t.Context(), 2*time.Second)
+	})))
+}
+
+// settle waits for the end. No node was ever overcommitted, all that fits is bound, and no group runs in
+// part.
+func (r *race) settle(t *testing.T) clusterload.Snapshot {
+	t.Helper()
+	snapshot, err := r.watcher.AwaitSettled(t.Context(), 2*time.Second)
 	require.NoError(t, err)
 	whole, half := snapshot.CountGroups()
 	t.Logf("%d of %d pods bound; %d groups whole, %d half, of %d",
 		snapshot.Bound, snapshot.Pods, whole, half, len(snapshot.Groups))
-	assert.Empty(t, watcher.Violations())
-	assert.Zero(t, watcher.Gaps(), "events were lost: the verdict is not complete")
+	assert.Empty(t, r.watcher.Violations())
+	assert.Zero(t, r.watcher.Gaps(), "events were lost: the verdict is not complete")
 	assert.Empty(t, snapshot.FittingPods, "pods wait although they fit")
 	assert.NotZero(t, snapshot.Pending, "everything fitted: this was no race for room")
 	assert.NotZero(t, whole)
 	assert.Zero(t, half)
+	return snapshot
+}
+
+func TestRaceWithAnEmbeddedServer(t *testing.T) {
+	r := newRace(t)
+	r.begin(t)
+	snapshot := r.settle(t)
 
 	// Others see what the embedded scheduler has.
-	c, err := client.New(client.Options{URL: url})
+	c, err := client.New(client.Options{URL: r.url})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	account, err := c.Nodes(t.Context())
@@ -98,7 +123,41 @@ func TestRaceWithAnEmbeddedServer(t *testing.T) {
 	}
 	assert.Equal(t, snapshot.Bound, claims, "of both schedulers")
 
-	code, err := process.Stop()
+	code, err := r.process.Stop()
 	require.NoError(t, err)
 	assert.Zero(t, code, "it stops cleanly when it is told to")
+}
+
+// The process with the ledger is killed in the middle of the race, more than once, most often between the
+// binds of a group. Nobody takes the room of the rest of that group, and no claim is left behind.
+func TestKilledInTheRace(t *testing.T) {
+	r := newRace(t)
+	r.begin(t)
+	for range 3 {
+		before := r.watcher.Snapshot().Bound
+		require.Eventually(t, func() bool {
+			snapshot := r.watcher.Snapshot()
+			_, half := snapshot.CountGroups()
+			return half > 0 && snapshot.Bound > before
+		}, time.Minute, time.Millisecond)
+		require.NoError(t, r.process.Kill())
+		require.NoError(t, r.process.Start(t.Context()))
+	}
+	snapshot := r.settle(t)
+
+	c, err := client.New(client.Options{URL: r.url})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	require.Eventually(t, func() bool {
+		account, err := c.Nodes(t.Context())
+		require.NoError(t, err)
+		claims, reserved := 0, int64(0)
+		for _, node := range account.Nodes {
+			claims += node.ClaimCount
+			for _, amount := range node.Resources {
+				reserved += amount.Reserved
+			}
+		}
+		return claims == snapshot.Bound && reserved == 0
+	}, time.Minute, 100*time.Millisecond, "only what is bound is held")
 }

@@ -57,6 +57,8 @@ type setup struct {
 	controlplane controlplane.Options
 	// proxied puts a FaultProxy between the scheduler and the API server.
 	proxied bool
+	// via puts something between the scheduler and the server; nil is nothing.
+	via func(serverURL string) (url string)
 }
 
 // eachMode runs a test with the ledger in the scheduler and in a server.
@@ -94,6 +96,9 @@ func newCluster(t *testing.T, s setup) (*cluster, *controlplane.FaultProxy) {
 		c.server, err = clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{})
 		require.NoError(t, err)
 		o.RemoteURL, c.url = c.server.URL, c.server.URL
+		if s.via != nil {
+			o.RemoteURL = s.via(c.server.URL)
+		}
 	}
 	var proxy *controlplane.FaultProxy
 	if s.proxied {

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,6 +69,30 @@ func TestPreemption(t *testing.T) {
 		c.bound("small")
 		c.create(newPod("urgent", "3", of("preempting")))
 		assert.Equal(t, c.nodes[1], c.bound("urgent"), "evicting from the other node would not help")
+		assert.Empty(t, c.watcher.Violations())
+	})
+}
+
+// The room of a pod that is deleted is kept for a pod that waits, and wakes it: the ledger has the room
+// before anybody can read whose it is.
+func TestKeptRoomWakesThePodItIsFor(t *testing.T) {
+	eachMode(t, setup{nodes: 1, cpu: "4"}, func(t *testing.T, c *cluster) {
+		member := func(p *corev1.Pod) {
+			p.Annotations = map[string]string{
+				v1alpha1.ReservationAnnotation: "true", v1alpha1.ReservationIndexAnnotation: "team",
+			}
+		}
+		c.create(newPod("first", "4", member))
+		c.bound("first")
+		c.create(newPod("stranger", "4"))
+		c.refused("stranger")
+		c.create(newPod("second", "4", member))
+		c.refused("second")
+		c.delete("first")
+		at := time.Now()
+		c.bound("second")
+		assert.Less(t, time.Since(at), promptly)
+		assert.Contains(t, c.pod("second").Annotations[v1alpha1.MatchedReservationAnnotation], namespace+"/first")
 		assert.Empty(t, c.watcher.Violations())
 	})
 }

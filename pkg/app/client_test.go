@@ -1,0 +1,37 @@
+package app
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Neither a limit of the caller's configuration nor compression slows the clients down.
+func TestNewClients(t *testing.T) {
+	asked := make(chan http.Header, 1)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL, QPS: 1, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	clients, err := NewClients(config)
+	require.NoError(t, err)
+	assert.Nil(t, clients.Core.CoreV1().RESTClient().GetRateLimiter())
+	_, err = clients.Core.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	require.Error(t, err)
+	header := <-asked
+	assert.Empty(t, header.Get("Accept-Encoding"))
+	assert.Contains(t, header.Get("Accept"), "protobuf")
+	_, err = clients.Reservations.GlobalreserveV1alpha1().Reservations("").List(t.Context(), metav1.ListOptions{})
+	require.Error(t, err)
+	header = <-asked
+	assert.Empty(t, header.Get("Accept-Encoding"))
+	assert.NotContains(t, header.Get("Accept"), "protobuf")
+	assert.False(t, config.DisableCompression, "the configuration is the caller's")
+}

@@ -1,0 +1,123 @@
+package schedulerplugin
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+func TestWhileNothingCanBeDecided(t *testing.T) {
+	pod := newPod("p", "1")
+	t.Run("starting, whatever the policy", func(t *testing.T) {
+		for _, policy := range []FailurePolicy{Fail, Ignore} {
+			f := newFixture(t, policy)
+			f.known(pod)
+			f.backend.unready = &UnavailableError{Kind: Starting}
+			assert.Equal(t, fwk.UnschedulableAndUnresolvable, f.PreEnqueue(t.Context(), pod).Code())
+			_, status := f.PreFilter(t.Context(), newState(), pod, nil)
+			assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
+			f.backend.unready = nil
+			f.backend.notify[0]()
+			assert.Equal(t, "ns/p", f.woken())
+			assert.Nil(t, f.PreEnqueue(t.Context(), pod))
+		}
+	})
+	t.Run("away, Fail", func(t *testing.T) {
+		f := newFixture(t, Fail)
+		f.known(pod)
+		f.backend.unready = &UnavailableError{Kind: Away, Cause: errors.New("no route")}
+		assert.Nil(t, f.PreEnqueue(t.Context(), pod), "its status is to say why it waits")
+		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
+		assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message(), "a constant text, without the cause")
+		f.backend.unready = nil
+		f.backend.notify[0]()
+		assert.Equal(t, "ns/p", f.woken())
+	})
+	t.Run("away, Ignore", func(t *testing.T) {
+		f := newFixture(t, Ignore)
+		f.backend.unready = &UnavailableError{Kind: Away}
+		state := f.begin(pod)
+		assert.True(t, f.filter(state, newPod("p", "100"), "nowhere").IsSuccess())
+		assert.True(t, f.PreScore(t.Context(), state, pod, nil).IsSkip())
+		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		_, err := f.handle.client.CoreV1().Pods("ns").Create(t.Context(), pod, createOptions)
+		require.NoError(t, err)
+		assert.True(t, f.Bind(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Empty(t, f.backend.calls)
+		assert.Equal(t, "bind", f.lastAction())
+	})
+	t.Run("away since Reserve", func(t *testing.T) {
+		for policy, direct := range map[FailurePolicy]bool{Fail: false, Ignore: true} {
+			f := newFixture(t, policy)
+			_, err := f.handle.client.CoreV1().Pods("ns").Create(t.Context(), pod, createOptions)
+			require.NoError(t, err)
+			state := f.begin(pod)
+			require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+			f.backend.fail = &UnavailableError{Kind: Away}
+			assert.Equal(t, direct, f.Bind(t.Context(), state, pod, "a").IsSuccess(), policy)
+		}
+	})
+	t.Run("no answer to Reserve", func(t *testing.T) {
+		// It may have been carried out: it is given back, unless the pod goes on without.
+		f := newFixture(t, Fail)
+		state := f.begin(pod)
+		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
+		require.False(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls)
+
+		f = newFixture(t, Ignore)
+		state = f.begin(pod)
+		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
+		require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		f.Unreserve(t.Context(), state, pod, "a")
+		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls, "a later step has failed")
+	})
+	t.Run("away at Reserve", func(t *testing.T) {
+		f := newFixture(t, Fail)
+		state := f.begin(pod)
+		f.backend.fail = &UnavailableError{Kind: Away}
+		assert.Equal(t, "GlobalReserve: the server cannot be reached", f.Reserve(t.Context(), state, pod, "a").Message())
+		f = newFixture(t, Ignore)
+		state = f.begin(pod)
+		f.backend.fail = &UnavailableError{Kind: Away}
+		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+	})
+}
+
+// An error of a bind that may have happened is no reason to bind past the ledger.
+func TestBindThatMayHaveHappened(t *testing.T) {
+	f := newFixture(t, Ignore)
+	pod := newPod("p", "1")
+	state := f.begin(pod)
+	f.backend.fail = errors.New("it is not known")
+	assert.Equal(t, fwk.Error, f.Bind(t.Context(), state, pod, "a").Code())
+	assert.Empty(t, f.lastAction())
+}
+
+// A profile that binds past the plugin is told of, once.
+func TestAnotherPluginBinds(t *testing.T) {
+	f := newFixture(t, Fail)
+	log, told := logtest.NewNullLogger()
+	f.log = log
+	for i := range 3 {
+		pod := newPod(fmt.Sprint("p", i), "1")
+		state := f.begin(pod)
+		require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		if i == 0 {
+			require.True(t, f.Bind(t.Context(), state, pod, "a").IsSuccess())
+		}
+		f.PostBind(t.Context(), state, pod, "a")
+		assert.Len(t, told.Entries, min(i, 1))
+		f.Unreserve(t.Context(), state, pod, "a")
+	}
+	assert.Contains(t, told.LastEntry().Message, "disable DefaultBinder")
+	assert.NotContains(t, strings.Join(f.backend.calls, "; "), "unreserve", "what is bound is not given back")
+}

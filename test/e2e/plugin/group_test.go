@@ -1,0 +1,85 @@
+package plugin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// kube-scheduler tries a pod group out, through Reserve, before any of it is real. As long as the group has
+// no place, the ledger hears nothing of its pods; when it has one, all of them are bound.
+func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
+	const members = 4
+	eachMode(t, setup{nodes: 2, cpu: "2", controlplane: controlplane.Options{
+		FeatureGates:  map[string]bool{"GenericWorkload": true},
+		APIServerArgs: []string{"--runtime-config=scheduling.k8s.io/v1beta1=true"},
+	}}, func(t *testing.T, c *cluster) {
+		other := c.reserve("other", "1", c.nodes[0], time.Hour) // three of the four have room beside it
+		heard := c.hear()
+		_, err := c.Client().SchedulingV1beta1().PodGroups(namespace).Create(t.Context(), &schedulingv1beta1.PodGroup{
+			ObjectMeta: metav1.ObjectMeta{Name: "group"},
+			Spec: schedulingv1beta1.PodGroupSpec{
+				SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: members}},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		for i := range members {
+			c.create(newPod(fmt.Sprint("member-", i), "1", func(p *corev1.Pod) {
+				name := "group"
+				p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name}
+			}))
+		}
+		for i := range members {
+			c.refused(fmt.Sprint("member-", i))
+		}
+		c.reserve("last", "1m", c.nodes[1], time.Hour) // whatever came before has been heard of with this
+		assert.Empty(t, heard("last"))
+		c.unreserve(&reserver.Request{SchedulerName: "somebody-else", Pods: []*corev1.Pod{newPod("last", "1m")}})
+		c.unreserve(other)
+		for i := range members {
+			c.bound(fmt.Sprint("member-", i))
+		}
+		assert.Empty(t, c.watcher.Violations())
+		require.Eventually(t, func() bool { return len(c.claims()) == 0 }, soon, poll)
+	})
+}
+
+// hear follows the ledger from now on. What it returns waits for the claim of a pod, and tells of which
+// other pods there were claims before.
+func (c *cluster) hear() func(last string) []string {
+	c.t.Helper()
+	watching, err := client.New(client.Options{URL: c.url})
+	require.NoError(c.t, err)
+	c.t.Cleanup(watching.Close)
+	events, err := watching.Watch(c.t.Context(), reserver.WatchOptions{})
+	require.NoError(c.t, err)
+	c.t.Cleanup(events.Stop)
+	for e := range events.Events() {
+		if e.Type == reserver.BookmarkEvent {
+			break
+		}
+	}
+	return func(last string) []string {
+		var pods []string
+		for e := range events.Events() {
+			switch {
+			case e.Claim == nil:
+			case e.Claim.Claim.Pod == last:
+				return pods
+			default:
+				pods = append(pods, e.Claim.Type+" "+e.Claim.Claim.Pod)
+			}
+		}
+		return append(pods, "the watch has ended")
+	}
+}

@@ -1,0 +1,81 @@
+package plugin
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+)
+
+// A server is killed between the Reserve and the Bind of a pod, and the one in its place, which knows
+// nothing of the claim, gives the room to somebody else. The bind is refused, not carried out beside it,
+// and the pod is bound when the room comes free.
+func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
+	binds, release := make(chan struct{}, 100), make(chan struct{})
+	c, _ := newCluster(t, setup{remote: true, nodes: 1, cpu: "4", via: func(server string) string {
+		target, err := url.Parse(server)
+		require.NoError(t, err)
+		forward := httputil.NewSingleHostReverseProxy(target)
+		between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/bind" {
+				select {
+				case binds <- struct{}{}:
+				default:
+				}
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+			}
+			forward.ServeHTTP(w, r)
+		}))
+		t.Cleanup(between.Close)
+		t.Cleanup(between.CloseClientConnections)
+		return between.URL
+	}})
+	c.create(newPod("pod", "4"))
+	<-binds
+	require.Len(t, c.claims(), 1)
+	require.NoError(t, c.server.Kill())
+	require.NoError(t, c.server.Start(t.Context())) // it is ready when this returns
+	require.Empty(t, c.claims(), "the claim was in memory only")
+	others := c.reserve("other", "4", c.nodes[0], 10*soon)
+	close(release)
+	assert.Contains(t, c.refused("pod"), "GlobalReserve")
+	assert.Empty(t, c.pod("pod").Spec.NodeName)
+	assert.Equal(t, []string{namespace + "/other@" + c.nodes[0]}, c.claims())
+	c.unreserve(others)
+	c.bound("pod")
+	require.Eventually(t, func() bool { return len(c.claims()) == 0 }, soon, poll)
+	assert.Empty(t, c.watcher.Violations())
+}
+
+// A scheduler with the ledger in its process is suspended for longer than its lease lasts. Another one has
+// the lease by then and gives the room away; the first one wakes up with its ledger of before, must not
+// decide on it, and ends.
+func TestALedgerThatWasSuspended(t *testing.T) {
+	c, _ := newCluster(t, setup{nodes: 1, cpu: "4"})
+	c.create(newPod("before", "1"))
+	c.bound("before")
+	require.NoError(t, c.scheduler.Signal(syscall.SIGSTOP))
+	c.create(newPod("late", "3")) // what the first one would do next
+	const next = "next-scheduler"
+	other, err := clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{Name: next})
+	require.NoError(t, err)
+	c.create(newPod("meanwhile", "3", func(p *corev1.Pod) { p.Spec.SchedulerName = next }))
+	c.bound("meanwhile")
+	require.NoError(t, c.scheduler.Signal(syscall.SIGCONT))
+	require.Eventually(t, func() bool { return !c.scheduler.Running() }, soon, poll, "it ends itself")
+	assert.Empty(t, c.pod("late").Spec.NodeName)
+	require.NoError(t, c.watcher.CatchUp(t.Context()))
+	assert.Empty(t, c.watcher.Violations())
+	require.NoError(t, other.AwaitReady(t.Context()), "one has the ledger")
+}
