@@ -21,6 +21,7 @@ type nodeDevices struct {
 type allotment struct {
 	request *DeviceRequest // nil in replicas, which are not told
 	given   []GivenDevices
+	said    bool // the pod was seen bound, and said so
 }
 
 // deviceOwner is who has a claim of devices: a pod's claim, or a hold kept for the pod.

@@ -249,16 +249,43 @@ func (r *DeviceRequest) given() []GivenDevices {
 	return given
 }
 
-// observedDevices is what a claim has by what its pod, which is bound, says. Who
-// cannot tell any more what the devices were for tells nothing new.
+// observedDevices is what a claim has by what its pod, which is bound to the claim's
+// node, says. A pod has the devices it was bound with until it goes, whatever becomes of
+// its annotations: they can be edited, and its containers do not hear of that. Who cannot
+// tell any more what the devices were for tells nothing new either.
 func observedDevices(c *claim, r *DeviceRequest) *allotment {
+	had := c.devices
+	if had != nil && had.said {
+		if ids := idsOf(had.given); len(ids) > 0 {
+			return had.keep(r, ids)
+		}
+	}
 	if r == nil {
 		return nil
 	}
-	if c.devices != nil && r.Err != "" && strings.Join(idsOf(c.devices.given), ",") == r.Given {
-		return c.devices
+	if had != nil && r.Err != "" && strings.Join(idsOf(had.given), ",") == r.Given {
+		return &allotment{request: had.request, given: had.given, said: true}
 	}
-	return &allotment{request: r, given: r.given()}
+	return &allotment{request: r, given: r.given(), said: true}
+}
+
+// keep is what a pod has that is known to have devices, once it is observed anew: its
+// claims may be other objects of the same names, or be known at last.
+func (a *allotment) keep(r *DeviceRequest, ids []string) *allotment {
+	if r == nil || r.Err != "" || strings.Join(ids, ",") != r.Given {
+		return a
+	}
+	if slices.ContainsFunc(a.given, func(g GivenDevices) bool { return g.Resource == "" }) {
+		return &allotment{request: r, given: r.given(), said: true}
+	}
+	if !slices.EqualFunc(a.given, r.Claims, func(g GivenDevices, ref DeviceClaimRef) bool { return g.Claim.key() == ref.key() }) {
+		return a
+	}
+	given := slices.Clone(a.given)
+	for k := range given {
+		given[k].Claim = r.Claims[k]
+	}
+	return &allotment{request: a.request, given: given, said: true}
 }
 
 func (a *allotment) same(b *allotment) bool {

@@ -145,6 +145,9 @@ func (l *Ledger) mayHaveUsed(h *hold, pod PodRef) bool {
 func (l *Ledger) move(c *claim, o *PodObservation) {
 	from, left := c.node, c.hold
 	l.retract(c)
+	if c.devices != nil && c.devices.said {
+		c.devices = nil // those of the other node
+	}
 	c.request, c.devices = o.Request, observedDevices(c, o.Devices)
 	i := l.ensureNode(o.Node)
 	l.link(c, i, o)

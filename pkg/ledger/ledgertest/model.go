@@ -59,6 +59,7 @@ type modelClaim struct {
 	boundUID  types.UID      // of the reservation that was of, if known
 	devices   *ledger.DeviceRequest
 	given     []ledger.GivenDevices
+	said      bool // its pod was seen bound with these
 }
 
 type modelHold struct {

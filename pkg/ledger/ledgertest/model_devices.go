@@ -244,21 +244,30 @@ func (m *Model) setDevices(c *modelClaim, r *ledger.DeviceRequest) {
 	}
 }
 
-// observeDevices makes a claim have what its pod says that it has, and reports whether
-// that is something else than before.
+// observeDevices makes a claim have what its pod says that it has, the first time it is
+// seen bound, and reports whether that is something else than before.
 func (c *modelClaim) observeDevices(r *ledger.DeviceRequest) bool {
-	was, had := c.given, c.devices != nil
-	var all []string
-	for _, g := range c.given {
-		all = append(all, g.IDs...)
-	}
+	was, had, all := c.given, c.devices != nil, strings.Join(c.ids(), ",")
+	unclear := slices.ContainsFunc(c.given, func(g ledger.GivenDevices) bool { return g.Resource == "" })
+	settled := c.said && all != ""
 	switch {
+	case settled && (r == nil || r.Err != "" || r.Given != all):
+	case settled && !unclear:
+		if slices.EqualFunc(was, r.Claims, func(g ledger.GivenDevices, ref ledger.DeviceClaimRef) bool {
+			return g.Claim.Namespace == ref.Namespace && g.Claim.Name == ref.Name
+		}) {
+			c.given = slices.Clone(was)
+			for k := range c.given {
+				c.given[k].Claim = r.Claims[k]
+			}
+		}
 	case r == nil:
 		c.devices, c.given = nil, nil
-	case had && r.Err != "" && strings.Join(all, ",") == r.Given:
+	case had && r.Err != "" && all == r.Given:
 	default:
 		c.devices, c.given = r, readGiven(r)
 	}
+	c.said = c.devices != nil
 	return had != (c.devices != nil) || !reflect.DeepEqual(was, c.given)
 }
 

@@ -66,6 +66,9 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	m.identify(c, o.Pod.UID)
 	from, state, left, resized := c.node, c.state, c.uses, !sameRequest(c.request, o.Request)
 	c.node, c.request = o.Node, o.Request
+	if c.said && from != o.Node {
+		c.devices, c.given, c.said = nil, nil, false
+	}
 	resized = c.observeDevices(o.Devices) || resized
 	c.setState(ledger.Bound)
 	switch {
