@@ -118,6 +118,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
 		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) }, Devices: a.Devices,
+		OnDeviceMarks: func(pod *podinfo.Info) { a.devices.MarksChanged(pod) },
 		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
 			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
 			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },

@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
@@ -22,6 +23,7 @@ func (a *App) buildDevices(clients Clients) {
 		Served:         served(clients.Reservations, "extendedresources", "extendedresourceclaims"),
 		StateSynced:    a.cache.WaitForSync,
 		OnClaimChanged: a.deviceClaimChanged,
+		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1()}.AnnotateAll,
 		Recorder:       a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"),
 		Log:            a.log,
 	})

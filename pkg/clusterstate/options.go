@@ -73,6 +73,9 @@ type Options struct {
 	// Devices says what the claims of devices that a pod names ask for; nil where pods have none. It is called
 	// while a change is being recorded, so it must be quick, and it must not use the Cache.
 	Devices func(pod *podinfo.Info) *ledger.DeviceRequest
+	// OnDeviceMarks, if not nil, is told of bound pods whose annotations of devices somebody has changed, once
+	// the ledger has been.
+	OnDeviceMarks func(pod *podinfo.Info)
 	// OnCatchUp, if not nil, is told that the ledger's changes after a revision, and
 	// those of the next moments, may be older than what other watchers of the
 	// cluster know: a watch was resumed, or something missed was put right. It must

@@ -256,6 +256,8 @@ func (c *Cache) tell(change podChange) {
 		c.tellGone(to.Ref)
 	case to.Bound() && (from == nil || from.Node == ""):
 		c.tellBound(&to.Info, change.observed)
+	case to.Bound() && c.options.OnDeviceMarks != nil && !from.Devices.Same(to.Devices):
+		c.options.OnDeviceMarks(&to.Info)
 	}
 }
 

@@ -54,12 +54,17 @@ func (p APIPatcher) Clear(ctx context.Context, pod ledger.PodRef, node string) e
 	return nil
 }
 
-// Annotate sets one annotation of a pod by a merge patch that names the pod's
-// UID: the API server answers 409 where another pod has taken the name.
+// Annotate sets one annotation of a pod, as AnnotateAll does.
 func (p APIPatcher) Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error {
+	return p.AnnotateAll(ctx, pod, map[string]string{key: value})
+}
+
+// AnnotateAll sets annotations of a pod by a merge patch that names the pod's UID: the
+// API server answers 409 where another pod has taken the name.
+func (p APIPatcher) AnnotateAll(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         pod.UID,
-		"annotations": map[string]string{key: value},
+		"annotations": annotations,
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the patch of pod %s: %w", pod, err)

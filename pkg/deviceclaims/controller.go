@@ -30,6 +30,8 @@ type Options struct {
 	// news, and those that are bound with one have to be observed again. It is called without a lock
 	// and may be nil.
 	OnClaimChanged func(namespace, name string)
+	// Annotate writes annotations of a pod.
+	Annotate func(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error
 	// Recorder gets the Events; nil means none.
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
@@ -64,8 +66,12 @@ type Controller struct {
 	done   sync.WaitGroup
 }
 
-// object is what is brought up to date: a claim, or a device, which has no namespace.
-type object struct{ namespace, name string }
+// object is what is brought up to date: a claim, or a device, which has no namespace, or a pod, which has a
+// UID here.
+type object struct {
+	namespace, name string
+	pod             types.UID
+}
 
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {

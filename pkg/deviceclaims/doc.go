@@ -15,6 +15,7 @@ writes it. What lives where:
   - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
   - uses.go        who has what, followed from the ledger's events
   - project.go     what the status of an object has to be; pure
+  - marks.go       the annotations of bound pods, put back where somebody changed them
   - write.go       the workers that write status, and the finalizer of claims
   - events.go      Events on the objects
   - complain.go    Events on pods that are refused because of their claims

@@ -76,7 +76,7 @@ func recent(transition time.Time) bool { return time.Since(transition) < 2*time.
 
 func (c *Controller) event(on *v1.ObjectReference, kind, reason, note string) {
 	c.Log.WithFields(logrus.Fields{
-		"kind": on.Kind, "object": object{on.Namespace, on.Name}.String(), "reason": reason, "note": note,
+		"kind": on.Kind, "object": object{namespace: on.Namespace, name: on.Name}.String(), "reason": reason, "note": note,
 	}).Info("device")
 	if c.Recorder != nil && c.limiter.AllowN(time.Now(), 1) {
 		c.Recorder.Eventf(on, nil, kind, reason, "Project", "%s", clip(note, maxNote))

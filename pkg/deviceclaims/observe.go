@@ -130,7 +130,7 @@ func (c *Controller) bringDevice(key identity) {
 		c.queue.Add(object{name: name})
 	}
 	for _, u := range c.uses.ofDevice(key) {
-		c.queue.Add(object{u.claim.Namespace, u.claim.Name})
+		c.queue.Add(object{namespace: u.claim.Namespace, name: u.claim.Name})
 	}
 }
 
@@ -147,7 +147,7 @@ func (c *Controller) observeClaim(obj *v1alpha1.ExtendedResourceClaim) {
 	}
 	announce := news && c.listed
 	c.mu.Unlock()
-	c.queue.Add(object{key.Namespace, key.Name})
+	c.queue.Add(object{namespace: key.Namespace, name: key.Name})
 	if announce {
 		c.announce(key)
 	}

@@ -190,7 +190,7 @@ func usesOf(view *ledger.ClaimView) []*use {
 func (c *Controller) setUses(pod ledger.PodRef, now []*use) {
 	for _, u := range c.uses.set(pod, now) {
 		if u.claim.Name != "" {
-			c.queue.Add(object{u.claim.Namespace, u.claim.Name})
+			c.queue.Add(object{namespace: u.claim.Namespace, name: u.claim.Name})
 		}
 		for _, key := range u.devices() {
 			for _, name := range c.objectsOf(key) {
@@ -231,7 +231,7 @@ func (c *Controller) rebuild() {
 		c.queue.Add(object{name: name})
 	}
 	for key := range c.claims {
-		c.queue.Add(object{key.Namespace, key.Name})
+		c.queue.Add(object{namespace: key.Namespace, name: key.Name})
 	}
 }
 

@@ -37,6 +37,7 @@ type world struct {
 	client     *fake.Clientset
 	recorder   *events.FakeRecorder
 	served     atomic.Bool
+	annotated  chan map[string]string // what was written to pods
 
 	mu      sync.Mutex
 	nodes   map[string]bool
@@ -56,7 +57,7 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	log, _ := logrustest.NewNullLogger()
 	w := &world{
 		T: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), client: fake.NewSimpleClientset(objects...),
-		recorder: events.NewFakeRecorder(1000), nodes: map[string]bool{},
+		recorder: events.NewFakeRecorder(1000), nodes: map[string]bool{}, annotated: make(chan map[string]string, 100),
 	}
 	w.addNode("n1")
 	w.addNode("n2")
@@ -69,6 +70,10 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 		},
 		Served:      func(context.Context) (bool, error) { return w.served.Load(), nil },
 		StateSynced: func(context.Context) error { return nil },
+		Annotate: func(_ context.Context, _ ledger.PodRef, annotations map[string]string) error {
+			w.annotated <- annotations
+			return nil
+		},
 		OnClaimChanged: func(namespace, name string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // Writes that fail are repeated after retryFirst, then after twice as long each time, up to retryMost. One
@@ -43,7 +44,7 @@ func (c *Controller) work(ctx context.Context) {
 			c.queue.Forget(key) // of an object that is gone the watch is about to tell
 		default:
 			if !apierrors.IsConflict(err) { // somebody else wrote it, which the watch brings
-				c.Log.WithError(err).WithField("object", key.String()).Warn("could not write the status of a device or a claim; will try again")
+				c.Log.WithError(err).WithField("object", key.String()).Warn("could not write what a device, a claim or a pod has to say; will try again")
 			}
 			c.queue.AddRateLimited(key)
 		}
@@ -63,6 +64,9 @@ func (o object) String() string {
 func (c *Controller) bring(ctx context.Context, key object) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
+	if key.pod != "" {
+		return c.bringPod(ctx, ledger.PodRef{Namespace: key.namespace, Name: key.name, UID: key.pod})
+	}
 	if key.namespace == "" {
 		return c.bringDeviceObject(ctx, key.name)
 	}
@@ -188,7 +192,7 @@ func (c *Controller) finalizers(obj *v1alpha1.ExtendedResourceClaim, u *use) (fi
 		return nil, false
 	}
 	if left := time.Until(obj.DeletionTimestamp.Add(settleTime)); left > 0 {
-		c.queue.AddAfter(object{obj.Namespace, obj.Name}, left)
+		c.queue.AddAfter(object{namespace: obj.Namespace, name: obj.Name}, left)
 		return nil, false
 	}
 	return slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool {

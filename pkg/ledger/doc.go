@@ -39,8 +39,9 @@
 //     asks for the same.
 //   - The pods and holds of one plan are given devices one after another; where that
 //     fails for want of devices, and all or nothing is to be granted, together.
-//   - A bound pod has what it says that it was bound with, and a hold that was granted
-//     before what its object says, whether these are there and free or not.
+//   - A bound pod has what it says that it was bound with when it is first seen, and a
+//     hold that was granted before what its object says, whether these are there and free
+//     or not.
 //
 // # Decisions and observations
 //

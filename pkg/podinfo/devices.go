@@ -1,6 +1,7 @@
 package podinfo
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -17,6 +18,14 @@ type DeviceMarks struct {
 	// Given is what the pod was bound with: the annotation extended-resources as it was
 	// written. It counts once the pod has a node.
 	Given string
+}
+
+// Same reports whether two pods, or two states of one, say the same; either may be nil.
+func (m *DeviceMarks) Same(o *DeviceMarks) bool {
+	if m == nil || o == nil {
+		return m == o
+	}
+	return m.Err == o.Err && m.Given == o.Given && slices.Equal(m.Claims, o.Claims)
 }
 
 // ReadDeviceMarks reads the annotations of a pod; nil means that it claims no devices,

@@ -1,0 +1,61 @@
+package deviceclaims
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// reasonMarks is of Events on pods whose annotations are put back.
+const reasonMarks = "DeviceAnnotationsRestored"
+
+// MarksChanged is told of a bound pod whose annotations of devices somebody has changed. The ledger keeps to what
+// the pod was bound with, but after a restart it would believe what the pod says then: so that is put back.
+func (c *Controller) MarksChanged(pod *podinfo.Info) {
+	if marks, ok := c.marks(pod.Ref); ok && !marks.Same(pod.Devices) {
+		c.queue.Add(object{pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID})
+	}
+}
+
+// marks returns what a bound pod has to say of its devices; ok is false where that is not known.
+func (c *Controller) marks(pod ledger.PodRef) (marks *podinfo.DeviceMarks, ok bool) {
+	view, ok := c.Ledger.Claim(pod)
+	if !ok || view.Pod != pod || view.State != ledger.Bound || len(view.Given) == 0 {
+		return nil, false
+	}
+	marks = &podinfo.DeviceMarks{}
+	var ids []string
+	for _, given := range view.Given {
+		if given.Claim.Name == "" || given.Resource == "" {
+			return nil, false // its claims were gone when the server started
+		}
+		marks.Claims = append(marks.Claims, given.Claim.Name)
+		ids = append(ids, given.IDs...)
+	}
+	marks.Given = strings.Join(ids, ",")
+	return marks, slices.ContainsFunc(ids, func(id string) bool { return id != "" })
+}
+
+// bringPod writes to a pod what it has to say of its devices.
+func (c *Controller) bringPod(ctx context.Context, pod ledger.PodRef) error {
+	marks, ok := c.marks(pod)
+	if !ok {
+		return nil
+	}
+	err := c.Annotate(ctx, pod, map[string]string{
+		v1alpha1.ExtendedResourceClaimsAnnotation: strings.Join(marks.Claims, ","),
+		v1alpha1.ExtendedResourcesAnnotation:      marks.Given,
+	})
+	if err != nil {
+		return err
+	}
+	c.event(&v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		v1.EventTypeWarning, reasonMarks, "somebody changed the annotations that say which devices the pod has: it has "+marks.Given+" until it goes")
+	return nil
+}
