@@ -176,6 +176,15 @@ func (l *Ledger) Refusals(p *Placement, most int) (refused map[string]Reason, no
 func (l *Ledger) FitAll(p *Placement, visit func(node string, v Verdict)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	if p.Devices == nil { // as nearly all pods: asked once, not for every node
+		req := p.Request
+		for i, flags := range l.flags {
+			if flags&nodeKnown != 0 {
+				visit(l.nodes[i].name, l.fits(int32(i), req))
+			}
+		}
+		return
+	}
 	for i, flags := range l.flags {
 		if flags&nodeKnown != 0 {
 			visit(l.nodes[i].name, l.fitsFree(int32(i), p))
@@ -188,6 +197,15 @@ func (l *Ledger) CountFits(p *Placement) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	count := 0
+	if p.Devices == nil {
+		req := p.Request
+		for i := range l.flags {
+			if l.flags[i]&nodeKnown != 0 && l.fits(int32(i), req).Reason == Fits {
+				count++
+			}
+		}
+		return count
+	}
 	for i := range l.flags {
 		if l.flags[i]&nodeKnown != 0 && l.fitsFree(int32(i), p).Reason == Fits {
 			count++
