@@ -81,10 +81,16 @@ func (l *Ledger) supply(i int32) {
 		if slices.EqualFunc(given, h.given, sameGiven) {
 			continue
 		}
-		h.given = given
-		l.recountDevices(i)
+		l.regive(h, given)
 		l.recordHold(HoldPlaced, h, h.Pod)
 	}
+}
+
+// regive makes a hold keep other devices.
+func (l *Ledger) regive(h *hold, given []GivenDevices) {
+	l.disown(h.node, h.given, deviceOwner{hold: h})
+	h.given = given
+	l.own(h.node, given, deviceOwner{hold: h})
 }
 
 // lacksDevices reports whether a hold has fewer devices than it is to keep.

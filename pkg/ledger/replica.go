@@ -97,8 +97,11 @@ func (l *Ledger) CopyHold(v *HoldView) {
 	spec := v.Hold
 	spec.Deadline = time.Time{}
 	if h := l.holds[spec.Ref]; h != nil {
-		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) &&
-			slices.EqualFunc(h.given, v.Given, sameGiven) {
+		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) {
+			if !slices.EqualFunc(h.given, v.Given, sameGiven) {
+				l.regive(h, v.Given) // its pods use it still
+				l.recordHold(HoldPlaced, h, h.Pod)
+			}
 			h.Preemptible, h.Priority, h.Scheduler, h.overdue = spec.Preemptible, spec.Priority, spec.Scheduler, v.Overdue
 			return
 		}

@@ -67,8 +67,12 @@ func TestMirrorFollowsTheLedger(t *testing.T) {
 		// A short journal now and then lets the watch start anew, with a snapshot.
 		l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: rapid.SampledFrom([]int{4, 4096}).Draw(rt, "journal")})
 		w := ledgertest.NewWorld(l.Table())
+		w.Devices = rapid.Bool().Draw(rt, "devices")
 		for range 3 {
 			l.ObserveNode(w.NodeObservation(rt))
+		}
+		if w.Devices {
+			l.ObserveDevices(w.Node(rt), w.NodeDevices(rt)) // before the watch begins
 		}
 		m, stop := follow(t, l)
 		defer stop()
@@ -91,7 +95,7 @@ func TestMirrorFollowsTheLedger(t *testing.T) {
 func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
 	reserve := func(t *rapid.T) { l.Reserve(w.Plan(t), w.Now) }
 	bind := func(t *rapid.T) { at := w.Placement(t); _, _ = l.StartBind(&at, w.Now) }
-	return []func(*rapid.T){
+	steps := []func(*rapid.T){
 		reserve, reserve, bind, bind,
 		func(t *rapid.T) { l.Confirm(w.Pod(t), w.Node(t)) },
 		func(t *rapid.T) { l.BindFailed(w.Pod(t), w.Node(t)) },
@@ -107,6 +111,10 @@ func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
 		func(t *rapid.T) { l.ObserveHold(w.Hold(t, true)) },
 		func(t *rapid.T) { l.ReleaseHolds("ns", w.HoldRef(t).Name) },
 	}
+	if w.Devices {
+		steps = append(steps, func(t *rapid.T) { l.ObserveDevices(w.Node(t), w.NodeDevices(t)) })
+	}
+	return steps
 }
 
 // seen is a snapshot in words that mean the same in both ledgers.
@@ -119,6 +127,7 @@ type seen struct {
 type node struct {
 	Exists, Unschedulable bool
 	Amounts               map[string]ledger.AmountView
+	Devices               []ledger.DeviceView
 }
 
 type claimed struct {
@@ -128,6 +137,7 @@ type claimed struct {
 	Hold            ledger.HoldRef
 	Amounts         map[string]int64
 	Ports           int
+	Given           []ledger.GivenDevices
 }
 
 type held struct {
@@ -138,6 +148,7 @@ type held struct {
 	Amounts   map[string]int64
 	Rest      map[string]int64
 	Consumers int
+	Given     []ledger.GivenDevices
 }
 
 func words(l *ledger.Ledger) seen {
@@ -151,17 +162,25 @@ func words(l *ledger.Ledger) seen {
 				amounts[string(a.Resource)] = a
 			}
 		}
-		s.Nodes[n.Name] = node{n.Exists, n.Unschedulable, amounts}
+		s.Nodes[n.Name] = node{n.Exists, n.Unschedulable, amounts, n.Devices}
 	}
 	for i := range snapshot.Claims {
 		c := &snapshot.Claims[i]
-		s.Claims[c.Pod] = claimed{c.Node, c.Scheduler, c.State, c.Priority, c.Hold, named(l, c.Request), len(c.Request.Ports)}
+		s.Claims[c.Pod] = claimed{c.Node, c.Scheduler, c.State, c.Priority, c.Hold, named(l, c.Request), len(c.Request.Ports), something(c.Given)}
 	}
 	for i := range snapshot.Holds {
 		h := &snapshot.Holds[i]
-		s.Holds[h.Ref] = held{h.Node, h.Overdue, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers)}
+		s.Holds[h.Ref] = held{h.Node, h.Overdue, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers), something(h.Given)}
 	}
 	return s
+}
+
+// something makes no difference between no devices and an empty list.
+func something(given []ledger.GivenDevices) []ledger.GivenDevices {
+	if len(given) == 0 {
+		return nil
+	}
+	return given
 }
 
 func named(l *ledger.Ledger, r *resources.Request) map[string]int64 {
@@ -185,6 +204,9 @@ func compareFit(t *rapid.T, l *ledger.Ledger, m *Mirror, w *ledgertest.World) {
 	// told.
 	if len(p.Request.Unlisted) > 0 || p.Pod.UID == "" {
 		return
+	}
+	if claim, ok := l.Claim(p.Pod); ok && (len(claim.Given) > 0 || p.Devices != nil) {
+		return // nor is what a claim was given its devices for: whether the pod asks for the same
 	}
 	translated := p
 	translated.Request = &resources.Request{Ports: p.Request.Ports, ToleratesUnschedulable: p.Request.ToleratesUnschedulable}
