@@ -45,7 +45,10 @@ func NewClients(config *rest.Config) (Clients, error) {
 	config.RateLimiter = nil
 	config.DisableCompression = true
 	config.UserAgent = "globalreserve/" + version.Get().GitVersion
-	core, err := kubernetes.NewForConfig(config)
+	// What is asked for comes as protobuf by default; what is sent does not.
+	inCore := rest.CopyConfig(config)
+	inCore.ContentType = runtime.ContentTypeProtobuf
+	core, err := kubernetes.NewForConfig(inCore)
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the API server's client: %w", err)
 	}

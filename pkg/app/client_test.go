@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
@@ -28,6 +29,9 @@ func TestNewClients(t *testing.T) {
 	header := <-asked
 	assert.Empty(t, header.Get("Accept-Encoding"))
 	assert.Contains(t, header.Get("Accept"), "protobuf")
+	err = clients.Core.CoreV1().Pods("ns").Bind(t.Context(), &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
+	require.Error(t, err)
+	assert.Contains(t, (<-asked).Get("Content-Type"), "protobuf")
 	_, err = clients.Reservations.GlobalreserveV1alpha1().Reservations("").List(t.Context(), metav1.ListOptions{})
 	require.Error(t, err)
 	header = <-asked

@@ -19,7 +19,7 @@ func BenchmarkPluginRate(b *testing.B) {
 	setups := []setup{
 		{name: "plain"},
 		{name: "local", scheduler: pluginScheduler},
-		{name: "remote", start: globalReserve(), early: true, scheduler: pluginScheduler},
+		{name: "remote", start: globalReserve(), scheduler: pluginScheduler},
 	}
 	for b.Loop() {
 		runs := map[string][]run{}

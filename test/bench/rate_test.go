@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -29,10 +31,9 @@ const (
 // setup is what stands behind the kube-scheduler.
 type setup struct {
 	name string
-	// start runs the extender and returns its process and URL; nil where there is none.
+	// start runs the extender and returns its process and URL; nil where there is none. It runs before
+	// the pods are there, as it does in a cluster: a server that starts later wakes all that wait.
 	start starter
-	// early starts it before the pods are there: a server that starts later wakes all of them.
-	early bool
 	// verbs are those of the extender that the scheduler is to call.
 	verbs []string
 	// scheduler starts another scheduler than kube-scheduler; nil where it is that one.
@@ -151,19 +152,20 @@ func measure(b *testing.B, c *controlplane.ControlPlane, s setup) run {
 	defer cancel()
 	var extender *controlplane.Process
 	var url string
-	if s.early {
+	if s.start != nil {
 		extender, url = s.start(b, c)
 	}
 	pods, err := createPods(ctx, c.Client(), ratePods, nil)
 	require.NoError(b, err)
-	binds, err := c.Client().CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{
-		ResourceVersion: latest(pods), FieldSelector: "spec.nodeName!=",
+	// The API server may end a watch when the machine is busy.
+	binds, err := toolswatch.NewRetryWatcherWithContext(ctx, latest(pods), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = "spec.nodeName!="
+			return c.Client().CoreV1().Pods(namespace).Watch(ctx, o)
+		},
 	})
 	require.NoError(b, err)
 	defer binds.Stop()
-	if s.start != nil && !s.early {
-		extender, url = s.start(b, c)
-	}
 	scheduler := startScheduler(b, c, s, url)
 	result := run{extenderCPU: -usedBy(b, extender), schedulerCPU: -usedBy(b, scheduler)}
 	result.podsPerSecond, err = awaitBinds(ctx, binds)
