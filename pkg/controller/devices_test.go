@@ -81,6 +81,22 @@ func TestClaimGivenBackWakesItsPods(t *testing.T) {
 	})
 }
 
+// The claim is given back on a node that is of no use to the pod that waits for it.
+func TestClaimGivenBackElsewhereWakesItsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := deviceWorld(t)
+		w.reserveDevices(w.claimant("first", "c"), "a", time.Minute)
+		w.ledger.ObserveDevices("a", []devices.Device{{Name: "a", Resource: "nvidia.com/gpu", ID: "GPU-a", Unschedulable: true}})
+		advance(10 * time.Second)
+		w.refuse(w.claimant("second", "c"), "a", "b")
+		advance(10 * time.Second)
+		assert.Empty(t, w.patcher.names())
+		w.ledger.Expire(time.Now().Add(time.Minute))
+		advance(10 * time.Millisecond)
+		assert.Equal(t, []string{"second"}, w.patcher.names())
+	})
+}
+
 // A bound pod that goes is heard of by schedulers, too. One that heard of it first and was refused is woken.
 func TestClaimOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,6 +39,25 @@ func TestLifeOfAClaim(t *testing.T) {
 	assert.Equal(t, ledger.Fits, w.fits(w.pod("q", "k80-erc", "", ""), "n2"))
 }
 
+// A device that is reserved for a pod, and a bind that has not ended, are no news for objects yet.
+func TestReservedIsNotBound(t *testing.T) {
+	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80), claimFor(t, "d", k80))
+	pod := w.pod("p", "c", "", "")
+	placement := pod.Placement("n1")
+	placement.Devices = w.controller.Devices(pod)
+	_, rejection := w.ledger.StartBind(&placement, time.Now())
+	require.Nil(t, rejection)
+	for range 2 { // the finalizer first, where it is not there yet
+		require.NoError(t, w.controller.bring(t.Context(), object{namespace: "default", name: "c"}))
+		require.NoError(t, w.controller.bring(t.Context(), object{name: "a"}))
+	}
+	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimPending)
+	w.awaitDevice("a", v1alpha1.ExtendedResourceAvailable)
+	assert.Equal(t, ledger.InsufficientDevices, w.fits(w.pod("q", "d", "", ""), "n1"))
+	w.observe(w.pod("p", "c", "n1", "GPU-a"))
+	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
+}
+
 func TestDeviceDeletedUnderAClaim(t *testing.T) {
 	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
 	w.bind("p", "c", "n1")
