@@ -95,6 +95,10 @@ func quiet() logrus.FieldLogger {
 func TestLockIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
+		var away atomic.Bool
+		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, errors.New("the API server is away")
+		})
 		l, err := newLock(client, &schedulerplugin.ServerArgs{}, quiet())
 		require.NoError(t, err)
 		serving, finish, lost := make(chan struct{}), make(chan struct{}), make(chan time.Time, 1)
@@ -109,9 +113,7 @@ func TestLockIsLost(t *testing.T) {
 		<-serving
 		<-time.After(time.Minute)
 		assert.True(t, l.held(), "it is renewed")
-		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, errors.New("the API server is away")
-		})
+		away.Store(true)
 		renewed := lease(t, client).RenewTime.Time
 		at := <-lost
 		assert.Less(t, at.Sub(renewed), leaseDuration, "another process has it from then on")

@@ -113,8 +113,9 @@ func (l *lock) run(ctx context.Context, serve func(context.Context), lost func()
 			OnStartedLeading: func(ctx context.Context) {
 				mu.Lock()
 				serving = !over
+				start := serving
 				mu.Unlock()
-				if serving {
+				if start {
 					serve(ctx)
 					close(served)
 				}
@@ -130,8 +131,9 @@ func (l *lock) run(ctx context.Context, serve func(context.Context), lost func()
 	})
 	mu.Lock()
 	over = true
+	started := serving
 	mu.Unlock()
-	if !serving {
+	if !started {
 		return
 	}
 	isLost := ctx.Err() == nil
