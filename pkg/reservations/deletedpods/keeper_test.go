@@ -301,7 +301,9 @@ func TestDeployment(t *testing.T) {
 				w := newWorld(t, deployment("web", asks))
 				defer w.Stop()
 				synctest.Wait()
+				looked := make(chan struct{})
 				w.metadata.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+					<-looked
 					if tt.fails--; tt.fails >= 0 {
 						return true, nil, errors.New("not now")
 					}
@@ -312,6 +314,7 @@ func TestDeployment(t *testing.T) {
 				})
 				w.remove(pod("p", ofDeployment))
 				assert.Len(t, w.holds(), 1, "at once, by what was watched")
+				close(looked)
 				pass(5 * time.Second)
 				if tt.want == 0 {
 					assert.Empty(t, w.holds())
