@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // TestLife is what becomes of claims and devices when what they rest on goes.
@@ -112,7 +113,7 @@ func claimDeleted(c *cluster) {
 	require.Equal(c.t, []string{v1alpha1.ExtendedResourceClaimFinalizer}, claim.Finalizers)
 	device := c.awaitDevice("kept", v1alpha1.ExtendedResourceBound)
 	require.Equal(c.t, claim.UID, device.Status.ClaimRef.UID)
-	require.Never(c.t, func() bool {
+	controlplane.Never(c.t, func() bool {
 		_, err := c.claims().Get(c.t.Context(), "goes", metav1.GetOptions{})
 		return err != nil || c.pod("other").Spec.NodeName != ""
 	}, never, poll, "the device is counted until the pod goes")

@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 const (
@@ -219,7 +220,7 @@ func byAll(c *cluster) {
 	}
 	require.NoError(c.t, clusterload.CreatePods(c.t.Context(), c.Client(), pods))
 	c.eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), before+raceDevices) })
-	require.Never(c.t, func() bool { return len(c.boundPods()) != before+raceDevices }, never, 5*poll)
+	controlplane.Never(c.t, func() bool { return len(c.boundPods()) != before+raceDevices }, never, 5*poll)
 	by := map[string]int{}
 	for _, pod := range c.boundPods() {
 		by[pod.Spec.SchedulerName]++

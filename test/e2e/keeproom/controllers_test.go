@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 var keep = annotations(v1alpha1.ReservationAnnotation, "true")
@@ -165,7 +166,7 @@ func finishedPods(c *cluster) {
 	c.create(c.newPod("next", "4", nil))
 	c.awaitBound("next")
 	c.delete("done")
-	require.Never(t, func() bool { return len(c.list()) > 0 }, never/2, poll)
+	controlplane.Never(t, func() bool { return len(c.list()) > 0 }, never/2, poll)
 }
 
 // Without an index and a controller, the room is for a pod of the same name.

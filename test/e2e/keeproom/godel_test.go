@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // The annotations of the Gödel scheduler's own walk-through.
@@ -58,7 +59,7 @@ func walkThroughPod(c *cluster) {
 	c.awaitRefused("other-b")
 	refusal := c.get("other-b").Status.Conditions[0].Message
 	require.Contains(t, refusal, "GlobalReserve: not enough room left on the node", "the ledger alone refuses")
-	require.Never(t, func() bool { return c.get("other-b").Spec.NodeName != "" }, never, poll)
+	controlplane.Never(t, func() bool { return c.get("other-b").Spec.NodeName != "" }, never, poll)
 
 	// The back pod lands there and says what it used.
 	c.create(c.newPod("back", "3", annotations(godelReservation, "true", godelIndex, "walk-through")))

@@ -55,7 +55,7 @@ func twoNamespaces(c *cluster, t *testing.T) {
 	steals.Spec.NodeSelector = map[string]string{"pool": "owner"}
 	thief.create(steals)
 	thief.awaitRefused("steals")
-	require.Never(t, func() bool { return thief.get("steals").Spec.NodeName != "" }, never, poll)
+	controlplane.Never(t, func() bool { return thief.get("steals").Spec.NodeName != "" }, never, poll)
 
 	owner.create(owner.newPod("back", "3", index))
 	back, _ := owner.awaitBound("back")
