@@ -2,14 +2,12 @@ package ledgertest
 
 import (
 	"cmp"
-	"math/big"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // hold returns the hold of a name, or nil.
@@ -409,104 +407,4 @@ func (m *Model) preemption(p *ledger.Placement, node string) (victims []podName,
 		}
 	}
 	return victims, true
-}
-
-// AppendPreemptingFit answers for several nodes whether a pod could go there if
-// it may end reservations.
-func (m *Model) AppendPreemptingFit(dst []ledger.Verdict, p *ledger.Placement, nodes []string) []ledger.Verdict {
-	_, gone := m.gone[p.Pod.UID]
-	for _, node := range nodes {
-		_, v := m.choose(p, node)
-		if v.Reason != ledger.Fits && v.Reason != ledger.DeviceClaimInUse {
-			if _, ok := m.preemption(p, node); ok {
-				v = ledger.Verdict{}
-			}
-		}
-		if gone && p.Pod.UID != "" {
-			v = ledger.Verdict{Reason: ledger.PodGone}
-		}
-		dst = append(dst, v)
-	}
-	return dst
-}
-
-// shown is a hold without what is for the ledger alone.
-func (h *modelHold) shown() ledger.Hold {
-	shown := h.Hold
-	shown.UID = ""
-	return shown
-}
-
-// HeldBack returns the first node on which a pod that fits none would fit without
-// the holds there, and those holds that keep most of what it lacks.
-func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keepers []ledger.HoldRef) {
-	_, gone := m.gone[p.Pod.UID]
-	if m.find(p.Pod) != nil || (gone && p.Pod.UID != "") {
-		return "", nil
-	}
-	for _, node := range nodes {
-		_, v := m.choose(p, node)
-		if v.Reason == ledger.Fits {
-			return "", nil
-		}
-		without := m.only(anyClaim, func(h *modelHold) bool { return h.Node != node })
-		if on != "" || v.Reason == ledger.DeviceClaimInUse || without.fits(node, p, nil).Reason != ledger.Fits {
-			continue
-		}
-		on = node
-		if v.Reason == ledger.HostPortConflict {
-			for _, port := range p.Request.Ports {
-				for _, user := range m.portUsers(node, port, nil) {
-					keepers = append(keepers, user.Hold)
-				}
-			}
-			continue
-		}
-		most, name := new(big.Int), m.table.Name(v.Column)
-		for _, h := range m.holds {
-			if h.Node != node {
-				continue
-			}
-			rest := m.keptDevices(h, p)
-			if v.Reason != ledger.InsufficientDevices {
-				rest = new(big.Int).Sub(larger(m.kept(h, name), m.asked(h, name)), m.asked(h, name))
-			}
-			if order := rest.Cmp(most); order > 0 {
-				most, keepers = rest, []ledger.HoldRef{h.Ref}
-			} else if order == 0 && rest.Sign() > 0 {
-				keepers = append(keepers, h.Ref)
-			}
-		}
-	}
-	return on, keepers
-}
-
-// HoldViews returns all holds as readers of the ledger see them.
-func (m *Model) HoldViews() []ledger.HoldView {
-	views := []ledger.HoldView{}
-	for _, h := range m.holds {
-		view := ledger.HoldView{Hold: h.shown(), Rest: h.Request, Given: h.given, Overdue: h.overdue}
-		for _, c := range m.users(h.Ref) {
-			view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.pod, State: c.state})
-			view.Rest = &resources.Request{}
-		}
-		slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int {
-			return cmp.Or(cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-		})
-		if len(view.Consumers) > 0 {
-			for _, a := range h.Request.Amounts {
-				name := m.table.Name(a.Column)
-				if left := a.Value - count(m.asked(h, name)); left > 0 {
-					view.Rest.Amounts = append(view.Rest.Amounts, resources.Amount{Column: a.Column, Value: left})
-				}
-			}
-		}
-		views = append(views, view)
-	}
-	slices.SortFunc(views, func(a, b ledger.HoldView) int { return compareRefs(a.Ref, b.Ref) })
-	return views
-}
-
-func compareRefs(a, b ledger.HoldRef) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
 }

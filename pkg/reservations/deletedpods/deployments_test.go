@@ -43,7 +43,7 @@ func TestDeploymentsStopAtOnceWithoutAnAPIServer(t *testing.T) {
 					watched.run(ctx)
 					close(ended)
 				}()
-				time.Sleep(outage) //nolint:forbidigo // in a bubble
+				<-time.After(outage)
 				cancel()
 				stopped := time.Now()
 				<-ended

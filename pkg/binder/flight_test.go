@@ -1,0 +1,276 @@
+package binder
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// TestUnknown covers binds whose outcome is not known at their deadline.
+func TestUnknown(t *testing.T) {
+	const outage = time.Minute
+	tests := map[string]struct {
+		// bind and get are scripts by the time since the bind was asked for.
+		bind    func(since time.Duration) reply
+		get     func(since time.Duration) error
+		outcome Outcome // in the end
+		state   ledger.State
+		within  time.Duration // of the final outcome
+	}{
+		"the API server is away after it committed": {
+			bind: func(since time.Duration) reply {
+				if since == 0 {
+					return lost
+				}
+				return reply{err: errRefused}
+			},
+			get:     func(since time.Duration) error { return errIf(since < outage, errRefused) },
+			outcome: Bound, state: ledger.Bound, within: outage + 10*time.Second,
+		},
+		"the API server is away, then binds": {
+			bind: func(since time.Duration) reply {
+				if since < outage {
+					return reply{hang: true}
+				}
+				return honest
+			},
+			get:     func(since time.Duration) error { return errIf(since < outage, context.DeadlineExceeded) },
+			outcome: Bound, state: ledger.Bound, within: outage + 15*time.Second,
+		},
+		"rights are withdrawn after a POST that was lost": {
+			bind: func(since time.Duration) reply {
+				if since == 0 {
+					return unsent
+				}
+				return reply{err: errForbidden}
+			},
+			outcome: Failed, within: defaultSettle + 10*time.Second,
+		},
+		"rights are withdrawn after a POST that is carried out late": {
+			bind: func(since time.Duration) reply {
+				if since == 0 {
+					return late(55 * time.Second)
+				}
+				return reply{err: errForbidden}
+			},
+			outcome: Bound, state: ledger.Bound, within: 65 * time.Second,
+		},
+		"500 for ever": {
+			bind:    func(time.Duration) reply { return reply{err: errInternal} },
+			outcome: Failed, within: 2*defaultSettle + defaultTimeout + 10*time.Second,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPod("p")
+				w := newWorld(t, p)
+				start := time.Now()
+				w.api.bind = func(int) reply { return tt.bind(time.Since(start)) }
+				if tt.get != nil {
+					w.api.get = func(int) error { return tt.get(time.Since(start)) }
+				}
+				err := w.bindPod(p, "a")
+				assertOutcome(t, Unknown, err)
+				require.ErrorIs(t, err, ErrUnknownOutcome)
+				assert.Equal(t, defaultTimeout, time.Since(start), "callers are answered in time")
+				state, node := w.state(p)
+				assert.Equal(t, ledger.Binding, state, "the room must not be given away")
+				assert.Equal(t, "a", node)
+				assertOutcome(t, Refused, w.bindPod(p, "b"))
+				assertOutcome(t, Unknown, w.bindPod(p, "a"))
+
+				w.wait()
+				assert.LessOrEqual(t, time.Since(start), tt.within)
+				state, _ = w.state(p)
+				assert.Equal(t, tt.state, state)
+				assert.Equal(t, []Outcome{Unknown, tt.outcome}, w.outcomes)
+				w.end()
+				if tt.outcome == Bound {
+					assert.Equal(t, "a", w.api.read("ns", "p").Spec.NodeName)
+				}
+			})
+		})
+	}
+}
+
+func errIf(when bool, err error) error {
+	if when {
+		return err
+	}
+	return nil
+}
+
+// wait lets all flights end.
+func (w *world) wait() {
+	w.Binder.mu.Lock()
+	var flights []*flight
+	for _, f := range w.flights {
+		flights = append(flights, f)
+	}
+	w.Binder.mu.Unlock()
+	for _, f := range flights {
+		<-f.done
+	}
+}
+
+// TestObservationEndsFlight: what the informers say spares asking the API server.
+func TestObservationEndsFlight(t *testing.T) {
+	tests := map[string]struct {
+		observe func(w *world, p *v1.Pod)
+		outcome Outcome
+		state   ledger.State
+		node    string
+	}{
+		"bound here": {
+			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: Bound, state: ledger.Bound, node: "a",
+		},
+		"bound elsewhere": {
+			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "b") }, outcome: BoundElsewhere, state: ledger.Bound, node: "b",
+		},
+		"deleted": {
+			observe: func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) }, outcome: PodGone,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPod("p")
+				w := newWorld(t, p)
+				w.api.bind = always(errReset)
+				w.api.get = func(int) error { return errReset }
+				result := make(chan error, 1)
+				go func() { result <- w.bindPod(p, "a") }()
+				synctest.Wait()
+				tt.observe(w, p)
+				assertOutcome(t, tt.outcome, <-result)
+				state, node := w.state(p)
+				assert.Equal(t, tt.state, state)
+				assert.Equal(t, tt.node, node)
+				assert.Equal(t, 1, w.api.posts)
+				w.end()
+			})
+		})
+	}
+}
+
+func (w *world) observeOn(p *v1.Pod, node string) {
+	bound := p.DeepCopy()
+	bound.Spec.NodeName = node
+	w.observe(bound)
+}
+
+func TestJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.api.bind = script(reply{commit: before, hang: true})
+		hungUp, hangUp := context.WithCancel(t.Context())
+		results := make(chan error, 3)
+		go func() {
+			_, err := w.Bind(hungUp, ref(p), "a")
+			results <- err
+		}()
+		synctest.Wait()
+		for range 2 {
+			go func() { results <- w.bindPod(p, "a") }()
+		}
+		synctest.Wait()
+		assertOutcome(t, Refused, w.bindPod(p, "b"))
+
+		hangUp()
+		err := <-results
+		assertOutcome(t, Unknown, err)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, <-results, "the bind goes on without the caller that began it")
+		require.NoError(t, <-results)
+		assert.Equal(t, 1, w.api.posts)
+		require.NoError(t, w.bindPod(p, "a"), "again, after it ended")
+		assert.Equal(t, 1, w.api.posts)
+		w.end()
+	})
+}
+
+func TestMaxInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, q := newPod("p"), newPod("q")
+		w := newWorld(t, p, q)
+		w.Binder = w.newBinder(Options{MaxInFlight: 1})
+		w.api.bind = script(reply{commit: before, hang: true})
+		result := make(chan error, 1)
+		go func() { result <- w.bindPod(p, "a") }()
+		synctest.Wait()
+		err := w.bindPod(q, "a")
+		require.ErrorIs(t, err, ErrBusy)
+		require.NotEmpty(t, err.Error())
+		require.NoError(t, <-result)
+		require.NoError(t, w.bindPod(q, "a"))
+		w.end()
+	})
+}
+
+func TestStop(t *testing.T) {
+	t.Run("waits for answers", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPod("p")
+			w := newWorld(t, p)
+			w.api.bind = script(reply{commit: before, hang: true})
+			result := make(chan error, 1)
+			go func() { result <- w.bindPod(p, "a") }()
+			synctest.Wait()
+			require.NoError(t, w.Stop(t.Context()))
+			require.NoError(t, <-result)
+			require.ErrorIs(t, w.bindPod(newPod("q"), "a"), ErrStopping)
+			state, _ := w.state(p)
+			assert.Equal(t, ledger.Bound, state)
+		})
+	})
+	t.Run("does not wait for what nobody waits for", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPod("p")
+			w := newWorld(t, p)
+			w.api.bind = always(errReset)
+			w.api.get = func(int) error { return errReset }
+			require.ErrorIs(t, w.bindPod(p, "a"), ErrUnknownOutcome)
+			start := time.Now()
+			require.NoError(t, w.Stop(t.Context()))
+			assert.Zero(t, time.Since(start))
+			state, _ := w.state(p)
+			assert.Equal(t, ledger.Binding, state)
+		})
+	})
+	t.Run("cuts off at the deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p, q := newPod("p"), newPod("q")
+			w := newWorld(t, p, q)
+			w.api.bind = func(n int) reply {
+				if n == 0 {
+					return reply{hang: true}
+				}
+				return reply{err: errTooMany}
+			}
+			lost, refused := make(chan error, 1), make(chan error, 1)
+			go func() { lost <- w.bindPod(p, "a") }()
+			synctest.Wait()
+			go func() { refused <- w.bindPod(q, "a") }()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			err := w.Stop(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, <-lost, ErrUnknownOutcome)
+			require.Error(t, <-refused)
+			state, _ := w.state(p)
+			assert.Equal(t, ledger.Binding, state)
+			state, _ = w.state(q)
+			assert.Equal(t, ledger.NoClaim, state, "certainly not bound")
+		})
+	})
+}

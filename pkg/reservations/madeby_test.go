@@ -1,0 +1,132 @@
+package reservations
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// TestMadeByServer checks the objects that the server makes for holds it placed
+// before, in every order in which news of both can come.
+func TestMadeByServer(t *testing.T) {
+	place := func(w *world, ttl time.Duration) *v1alpha1.Reservation {
+		rsv := madeBy(newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
+		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
+		rsv.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "q", UID: "uid-of-q"}
+		holds, err := convert.Holds(w.ledger.Table(), rsv)
+		require.NoError(w.t, err)
+		require.Equal(w.t, 2, w.ledger.PlaceHolds(ledger.HoldPlan{Holds: holds}, time.Now()).Granted)
+		return rsv
+	}
+	cases := map[string]struct {
+		steps func(w *world)
+		want  string
+		held  int
+	}{
+		"available since its creation": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				rsv := w.get("r")
+				require.Equal(w.t, rsv.CreationTimestamp.Time, rsv.Status.AvailableAt.Time)
+				require.Equal(w.t, rsv.CreationTimestamp.Add(time.Minute), rsv.Status.ExpiresAt.Time)
+				require.Equal(w.t, rsv.Status.ExpiresAt.Time, w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
+			},
+			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: 2,
+		},
+		"used before the watch tells": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.bind("p", "n1", 1000)
+				w.create(rsv)
+			},
+			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved", held: 1,
+		},
+		"used up before the watch tells": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.bind("p", "n1", 1000)
+				w.bind("q", "n1", 1000)
+				w.create(rsv)
+			},
+			want: "deleted",
+		},
+		"used up": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.bind("p", "n1", 1000)
+				w.bind("q", "n1", 1000)
+			},
+			want: "deleted",
+		},
+		"pods gone, or elsewhere": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.deletePod("p")
+				w.bind("q", "n2", 1000)
+			},
+			want: "deleted",
+		},
+		"expired": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.pass(61 * time.Second)
+			},
+			want: "deleted",
+		},
+		"its node is gone": {
+			steps: func(w *world) {
+				w.create(place(w, time.Minute))
+				w.removeNode("n1")
+			},
+			want: "deleted",
+		},
+		"given back before the watch tells": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.ledger.ReleaseHolds(testNamespace, "r")
+				w.create(rsv)
+			},
+			want: "deleted",
+		},
+		"the label alone holds nothing": {
+			steps: func(w *world) {
+				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
+			},
+			want: "deleted",
+		},
+		"the label alone, and there is room": {
+			steps: func(w *world) {
+				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000)), convert.MadeByReserve))
+			},
+			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: 1,
+		},
+		"deleted, while its name is used again": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				w.create(rsv)
+				w.ledger.ReleaseHolds(testNamespace, "r") // given back, ...
+				place(w, time.Minute)                     // ... reserved again, and only then does the watch tell of the deletion
+				w.delete("r")
+			},
+			want: "deleted", held: 2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.addNode("n1")
+				w.addNode("n2")
+				tc.steps(w)
+				w.settle()
+				assert.Equal(t, tc.want, w.shown("r"))
+				assert.Len(t, w.held("r"), tc.held)
+			})
+		})
+	}
+}
