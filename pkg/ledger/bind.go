@@ -67,7 +67,7 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 
 // admitBind admits a pod, if the placement allows that by ending preemptible
 // holds.
-func (l *Ledger) admitBind(p *Placement) (int32, *hold, *Rejection) {
+func (l *account) admitBind(p *Placement) (int32, *hold, *Rejection) {
 	i, h, rejection := l.admit(p)
 	if rejection == nil || !p.Preempt || len(l.holds) == 0 {
 		return i, h, rejection
@@ -100,13 +100,13 @@ func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 
 // bound turns a claim Bound: a hold it used up ends, and so do other holds that
 // were kept for its pod alone.
-func (l *Ledger) bound(c *claim) {
+func (l *account) bound(c *claim) {
 	l.setState(c, Bound)
 	l.record(ClaimBound, c)
 	l.endHoldsOfBound(c)
 }
 
-func (l *Ledger) endHoldsOfBound(c *claim) {
+func (l *account) endHoldsOfBound(c *claim) {
 	used := c.hold
 	if used != nil {
 		c.boundBy = &bond{used.Ref, used.UID}

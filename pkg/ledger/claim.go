@@ -35,7 +35,7 @@ type bond struct {
 // lookup finds the claim of a pod: by UID, else by name where the claim was made
 // before the pod had a UID. It returns nil where there is none. A pod that is
 // gone cannot be the one a claim made by name waits for.
-func (l *Ledger) lookup(pod PodRef) *claim {
+func (l *account) lookup(pod PodRef) *claim {
 	if pod.UID != "" {
 		if c := l.byUID[pod.UID]; c != nil {
 			return c
@@ -56,7 +56,7 @@ func (l *Ledger) lookup(pod PodRef) *claim {
 
 // identify gives a claim made by name the UID of the pod that came to exist, and
 // reports whether it needed one. The caller records that.
-func (l *Ledger) identify(c *claim, uid types.UID) bool {
+func (l *account) identify(c *claim, uid types.UID) bool {
 	if c.pod.UID != "" || uid == "" {
 		return false
 	}
@@ -66,14 +66,14 @@ func (l *Ledger) identify(c *claim, uid types.UID) bool {
 }
 
 // adopt identifies a claim and records it.
-func (l *Ledger) adopt(c *claim, uid types.UID) {
+func (l *account) adopt(c *claim, uid types.UID) {
 	if l.identify(c, uid) {
 		l.record(ClaimIdentified, c)
 	}
 }
 
 // newClaim makes a claim in no state and on no node; place puts it somewhere.
-func (l *Ledger) newClaim(p *Placement) *claim {
+func (l *account) newClaim(p *Placement) *claim {
 	c := l.pool
 	if c != nil {
 		l.pool = c.next
@@ -92,7 +92,7 @@ func (l *Ledger) newClaim(p *Placement) *claim {
 
 // index makes the claim findable. It returns the claim that its name stood for
 // so far: an earlier incarnation of the pod, or nil.
-func (l *Ledger) index(c *claim, byName bool) (earlier *claim) {
+func (l *account) index(c *claim, byName bool) (earlier *claim) {
 	if c.pod.UID != "" {
 		l.byUID[c.pod.UID] = c
 	}
@@ -105,7 +105,7 @@ func (l *Ledger) index(c *claim, byName bool) (earlier *claim) {
 	return earlier
 }
 
-func (l *Ledger) unindex(c *claim) {
+func (l *account) unindex(c *claim) {
 	if c.pod.UID != "" {
 		delete(l.byUID, c.pod.UID)
 	}
@@ -118,7 +118,7 @@ func (l *Ledger) unindex(c *claim) {
 }
 
 // setState moves a claim to a state and keeps the counts and the deadlines in step.
-func (l *Ledger) setState(c *claim, s State) {
+func (l *account) setState(c *claim, s State) {
 	l.stateCount[c.state]--
 	l.stateCount[s]++
 	c.state = s
@@ -129,7 +129,7 @@ func (l *Ledger) setState(c *claim, s State) {
 
 // release ends a claim: its room is free when this returns, or, if it used a
 // hold, the hold's again.
-func (l *Ledger) release(c *claim, why EventType) {
+func (l *account) release(c *claim, why EventType) {
 	i, h := c.node, c.hold
 	l.retract(c)
 	l.unindex(c)

@@ -41,7 +41,7 @@ type except struct {
 func (x *except) nothing() bool { return x.claim == nil && x.hold == nil && len(x.gone) == 0 }
 
 // observeDevices replaces the devices of a node.
-func (l *Ledger) observeDevices(name string, list []devices.Device) bool {
+func (l *account) observeDevices(name string, list []devices.Device) bool {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b devices.Device) int { return cmp.Compare(a.Name, b.Name) })
 	i, known := l.nodeIndex[name]
@@ -72,7 +72,7 @@ func sameDevice(a, b devices.Device) bool {
 
 // supply gives devices to the holds of a node that were recorded, as holds observed
 // are, while the node had too few for them.
-func (l *Ledger) supply(i int32) {
+func (l *account) supply(i int32) {
 	for _, h := range l.nodes[i].holds {
 		if l.nodes[i].devices == nil || !h.lacksDevices() {
 			continue
@@ -87,7 +87,7 @@ func (l *Ledger) supply(i int32) {
 }
 
 // regive makes a hold keep other devices.
-func (l *Ledger) regive(h *hold, given []GivenDevices) {
+func (l *account) regive(h *hold, given []GivenDevices) {
 	l.disown(h.node, h.given, deviceOwner{hold: h})
 	h.given = given
 	l.own(h.node, given, deviceOwner{hold: h})
@@ -108,7 +108,7 @@ func (h *hold) lacksDevices() bool {
 
 // recountDevices counts anew which devices of a node are free. So few pods have
 // devices that keeping the count in steps would not pay.
-func (l *Ledger) recountDevices(i int32) {
+func (l *account) recountDevices(i int32) {
 	if n := l.nodes[i]; n.devices != nil {
 		n.devices.free = n.countFreeDevices(&except{})
 	}
@@ -184,7 +184,7 @@ func (d *nodeDevices) setOf(given []GivenDevices) devices.Set {
 }
 
 // own records that a claim or a hold on a node has devices.
-func (l *Ledger) own(i int32, given []GivenDevices, by deviceOwner) {
+func (l *account) own(i int32, given []GivenDevices, by deviceOwner) {
 	for _, g := range given {
 		if g.Claim.Name != "" {
 			by.uid = g.Claim.UID
@@ -195,7 +195,7 @@ func (l *Ledger) own(i int32, given []GivenDevices, by deviceOwner) {
 }
 
 // disown takes that back.
-func (l *Ledger) disown(i int32, given []GivenDevices, by deviceOwner) {
+func (l *account) disown(i int32, given []GivenDevices, by deviceOwner) {
 	for _, g := range given {
 		if g.Claim.Name == "" {
 			continue
@@ -213,7 +213,7 @@ func (l *Ledger) disown(i int32, given []GivenDevices, by deviceOwner) {
 
 // ownerOf finds who else has a claim of devices that a pod asks for: owner is nil
 // where nobody has. A hold that is kept for the pod is nobody else.
-func (l *Ledger) ownerOf(p *Placement, x *except) (ref DeviceClaimRef, owner *deviceOwner) {
+func (l *account) ownerOf(p *Placement, x *except) (ref DeviceClaimRef, owner *deviceOwner) {
 	for _, ref := range p.Devices.Claims {
 		owners := l.deviceOwners[ref.key()]
 		for k := range owners {

@@ -9,7 +9,7 @@ import (
 
 // claimsUsable checks what does not depend on the node: the pod's claims of devices
 // exist, and no other pod has one of them. The pod has claims.
-func (l *Ledger) claimsUsable(p *Placement, x *except) Verdict {
+func (l *account) claimsUsable(p *Placement, x *except) Verdict {
 	if p.Devices.Err != "" {
 		return Verdict{Reason: DeviceClaimUnusable}
 	}
@@ -22,7 +22,7 @@ func (l *Ledger) claimsUsable(p *Placement, x *except) Verdict {
 }
 
 // fitsDevices checks a pod's claims of devices against a node.
-func (l *Ledger) fitsDevices(i int32, p *Placement, x *except) Verdict {
+func (l *account) fitsDevices(i int32, p *Placement, x *except) Verdict {
 	if v := l.claimsUsable(p, x); v.Reason != Fits {
 		return v
 	}
@@ -39,7 +39,7 @@ func (l *Ledger) fitsDevices(i int32, p *Placement, x *except) Verdict {
 
 // keepsDevices checks whether a claim's devices are all there still, and nobody else
 // has one of them.
-func (l *Ledger) keepsDevices(c *claim, p *Placement) Verdict {
+func (l *account) keepsDevices(c *claim, p *Placement) Verdict {
 	x := &except{claim: c, hold: c.hold}
 	if v := l.claimsUsable(p, x); v.Reason != Fits {
 		return v
@@ -69,7 +69,7 @@ func (l *Ledger) keepsDevices(c *claim, p *Placement) Verdict {
 
 // devicesInPlace checks whether a reservation can be used by its pod for its claims of
 // devices now: what it was given, as long as it asks for the same.
-func (l *Ledger) devicesInPlace(c *claim, p *Placement) Verdict {
+func (l *account) devicesInPlace(c *claim, p *Placement) Verdict {
 	switch {
 	case p.Devices == nil:
 		return Verdict{Reason: Fits}
@@ -89,7 +89,7 @@ func (c *claim) asksSameDevices(r *DeviceRequest) bool {
 }
 
 // allot gives a pod devices of a node, where it was found to fit.
-func (l *Ledger) allot(i int32, r *DeviceRequest, x *except) *allotment {
+func (l *account) allot(i int32, r *DeviceRequest, x *except) *allotment {
 	if r == nil {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (l *Ledger) allot(i int32, r *DeviceRequest, x *except) *allotment {
 
 // reallot returns what a claim has once its pod, which fits, asks for devices: what it
 // has, as long as that asks for the same.
-func (l *Ledger) reallot(c *claim, p *Placement) (a *allotment, same bool) {
+func (l *account) reallot(c *claim, p *Placement) (a *allotment, same bool) {
 	if c.asksSameDevices(p.Devices) {
 		return c.devices, true
 	}
@@ -135,7 +135,7 @@ func (n *node) chosen(r *DeviceRequest, choice [][]int) []GivenDevices {
 
 // giveEach gives what it can to each request by itself that has nothing in so far,
 // which may be nil. It is for holds that are there whether they fit or not.
-func (l *Ledger) giveEach(i int32, r *DeviceRequest, free devices.Set, soFar []GivenDevices) []GivenDevices {
+func (l *account) giveEach(i int32, r *DeviceRequest, free devices.Set, soFar []GivenDevices) []GivenDevices {
 	n := l.nodes[i]
 	given := n.chosen(r, nil)
 	for k, request := range r.Requests {
@@ -177,7 +177,7 @@ func (r *DeviceRequest) givenBefore() []GivenDevices {
 
 // observedGiven returns the devices a hold that is observed is taken to keep: those it
 // was given; where that is not known, those its pods have, and else such as are free.
-func (l *Ledger) observedGiven(spec *Hold) []GivenDevices {
+func (l *account) observedGiven(spec *Hold) []GivenDevices {
 	r := spec.Devices
 	if r == nil {
 		return nil

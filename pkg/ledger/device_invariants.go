@@ -6,7 +6,7 @@ import (
 )
 
 // checkDevices recounts which devices of a node are free, one by one.
-func (l *Ledger) checkDevices(n *node) error {
+func (l *account) checkDevices(n *node) error {
 	if n.devices == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (l *Ledger) checkDevices(n *node) error {
 }
 
 // checkDeviceOwners recounts who has which claims of devices.
-func (l *Ledger) checkDeviceOwners() error {
+func (l *account) checkDeviceOwners() error {
 	owned := 0
 	check := func(given []GivenDevices, by deviceOwner) error {
 		for _, g := range given {

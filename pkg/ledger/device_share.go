@@ -23,7 +23,7 @@ const maxShared = 256
 
 // shareOut gives the free devices of the nodes to all parts of a plan together. It returns
 // nil where they do not fit, or there is nothing to share.
-func (l *Ledger) shareOut(asks []deviceAsk) [][]GivenDevices {
+func (l *account) shareOut(asks []deviceAsk) [][]GivenDevices {
 	byNode := map[string][]int{}
 	several := false
 	for k := range asks {
@@ -64,7 +64,7 @@ func (l *Ledger) shareOut(asks []deviceAsk) [][]GivenDevices {
 
 // wantsShare returns what a placement asks for if its pod has nothing yet, and no hold that
 // it may use.
-func (l *Ledger) wantsShare(p *Placement) *DeviceRequest {
+func (l *account) wantsShare(p *Placement) *DeviceRequest {
 	if p.Devices == nil || p.Devices.Err != "" || l.lookup(p.Pod) != nil || len(l.candidates(p)) > 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (l *Ledger) wantsShare(p *Placement) *DeviceRequest {
 }
 
 // takeShare is allot for a part of a plan that has a share, as long as that is free.
-func (l *Ledger) takeShare(i int32, r *DeviceRequest, share []GivenDevices, x *except) *allotment {
+func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, x *except) *allotment {
 	if n := l.nodes[i]; share != nil && n.devices != nil {
 		free := true
 		n.devices.visit(share, func(k int) { free = free && n.devices.free.Has(k) })

@@ -43,7 +43,7 @@ func compareHolds(a, b HoldRef) int {
 }
 
 // explainDevices says which of the pod's claims of devices was the matter.
-func (l *Ledger) explainDevices(r *Rejection, i int32, p *Placement, own *claim) {
+func (l *account) explainDevices(r *Rejection, i int32, p *Placement, own *claim) {
 	x := &except{}
 	if own != nil {
 		x.claim, x.hold = own, own.hold

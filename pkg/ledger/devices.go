@@ -61,7 +61,7 @@ type DeviceView struct {
 // ObserveDevices records which devices a node has now and reports whether that was
 // news. What a pod has of devices that are gone is kept: should a device with the same
 // resource and ID come back, the pod has it still.
-func (l *Ledger) ObserveDevices(node string, list []devices.Device) bool {
+func (l Observer) ObserveDevices(node string, list []devices.Device) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.observeDevices(node, list)

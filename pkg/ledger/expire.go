@@ -11,7 +11,7 @@ const expireBatch = 256
 // Expire releases the reservations and ends the holds whose deadline is not
 // after now and returns how many there were. A hold waits for a bind in flight
 // that uses it. Others get a turn in between where there are many.
-func (l *Ledger) Expire(now time.Time) int {
+func (l Observer) Expire(now time.Time) int {
 	count, more := l.expireSome(now)
 	for more {
 		var n int
@@ -21,7 +21,7 @@ func (l *Ledger) Expire(now time.Time) int {
 	return count
 }
 
-func (l *Ledger) expireSome(now time.Time) (count int, more bool) {
+func (l *account) expireSome(now time.Time) (count int, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.expire(now)
@@ -29,7 +29,7 @@ func (l *Ledger) expireSome(now time.Time) (count int, more bool) {
 
 // expire ends a batch of what is due, soonest first, and reports whether there
 // is more.
-func (l *Ledger) expire(now time.Time) (count int, more bool) {
+func (l *account) expire(now time.Time) (count int, more bool) {
 	for seen := 0; ; seen++ {
 		d := l.deadlines.first()
 		if d == nil || d.at > nanos(now) {
@@ -44,7 +44,7 @@ func (l *Ledger) expire(now time.Time) (count int, more bool) {
 
 // lapse ends what a deadline is of and returns how much that was: nothing where
 // it has to wait for a bind.
-func (l *Ledger) lapse(d *deadline) int {
+func (l *account) lapse(d *deadline) int {
 	switch h := d.hold; {
 	case h == nil:
 		l.release(d.claim, ClaimExpired)
@@ -63,7 +63,7 @@ func (l *Ledger) lapse(d *deadline) int {
 // expireAround lets expire what is due of all that bears on a decision about a
 // pod, a node and a hold. Decisions call it where a batch was not all: they must
 // not have to pay for everything that is due in the cluster.
-func (l *Ledger) expireAround(pod PodRef, nodeName string, ref HoldRef, now time.Time) {
+func (l *account) expireAround(pod PodRef, nodeName string, ref HoldRef, now time.Time) {
 	var due []*deadline
 	add := func(d *deadline) {
 		if d.index >= 0 && d.at <= nanos(now) {
@@ -97,7 +97,7 @@ func (l *Ledger) expireAround(pod PodRef, nodeName string, ref HoldRef, now time
 
 // NextDeadline returns when the next reservation or hold expires, and false
 // where none does.
-func (l *Ledger) NextDeadline() (time.Time, bool) {
+func (l Reader) NextDeadline() (time.Time, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	d := l.deadlines.first()

@@ -10,7 +10,7 @@ import (
 
 // fits checks a request against a node's free room. It allocates nothing, and
 // its cost does not depend on how many pods are on the node.
-func (l *Ledger) fits(i int32, req *resources.Request) Verdict {
+func (l *account) fits(i int32, req *resources.Request) Verdict {
 	flags := l.flags[i]
 	if flags&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
@@ -35,7 +35,7 @@ func (l *Ledger) fits(i int32, req *resources.Request) Verdict {
 }
 
 // fitsFree checks a pod against a node's free room and devices.
-func (l *Ledger) fitsFree(i int32, p *Placement) Verdict {
+func (l *account) fitsFree(i int32, p *Placement) Verdict {
 	if p.Devices == nil {
 		return l.fits(i, p.Request)
 	}
@@ -55,7 +55,7 @@ func (l *Ledger) fitsFree(i int32, p *Placement) Verdict {
 // for now. That fails where the node has vanished or lost room since it was made:
 // the kubelet would reject the pod. A node cordoned since does not matter.
 // Claims in other states are in use already.
-func (l *Ledger) fitsInPlace(c *claim, p *Placement) Verdict {
+func (l *account) fitsInPlace(c *claim, p *Placement) Verdict {
 	if c.state != Reserved {
 		return Verdict{Reason: Fits}
 	}
@@ -94,7 +94,7 @@ func (c *claim) uses(u portUse) bool {
 
 // portTaken returns the first host port of the request that a claim or a hold on
 // the node collides with, or nil. Uses for which skip is true do not count.
-func (l *Ledger) portTaken(i int32, req *resources.Request, skip func(portUse) bool) *resources.HostPort {
+func (l *account) portTaken(i int32, req *resources.Request, skip func(portUse) bool) *resources.HostPort {
 	n := l.nodes[i]
 	for k := range req.Ports {
 		p := &req.Ports[k]
@@ -114,7 +114,7 @@ func (l *Ledger) portTaken(i int32, req *resources.Request, skip func(portUse) b
 // placed there now, with one of its holds or without. p.Node is not looked at. A
 // pod that already has a claim fits no other node than the claim's, and that one
 // as long as the claim could be redeemed.
-func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
+func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	own := l.lookup(p.Pod)
@@ -144,7 +144,7 @@ func (l *Ledger) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdic
 // of them costs much less than AppendFit for each. ok is false where more than most
 // refuse it, or where the answer is not only about room: the pod has a claim, there is a
 // hold it might use, or it is gone.
-func (l *Ledger) Refusals(p *Placement, most int) (refused map[string]Reason, nodes int, ok bool) {
+func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nodes int, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.lookup(p.Pod) != nil || l.gone.has(p.Pod.UID) || len(l.candidates(p)) > 0 {
@@ -173,7 +173,7 @@ func (l *Ledger) Refusals(p *Placement, most int) (refused map[string]Reason, no
 // FitAll calls visit for every node that exists, in no particular order, with
 // whether the pod fits its free room. It does not look at a claim the pod may have,
 // nor at holds it may use, and p.Node is not looked at. visit must not call the ledger.
-func (l *Ledger) FitAll(p *Placement, visit func(node string, v Verdict)) {
+func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if p.Devices == nil { // as nearly all pods: asked once, not for every node
@@ -193,7 +193,7 @@ func (l *Ledger) FitAll(p *Placement, visit func(node string, v Verdict)) {
 }
 
 // CountFits returns on how many nodes the pod fits, as FitAll does.
-func (l *Ledger) CountFits(p *Placement) int {
+func (l Reader) CountFits(p *Placement) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	count := 0
@@ -217,7 +217,7 @@ func (l *Ledger) CountFits(p *Placement) int {
 // FitWithout checks whether the pod would fit the node once the victims were
 // gone, or could redeem its reservation there. Victims that have no claim on the
 // node free nothing.
-func (l *Ledger) FitWithout(p *Placement, victims []types.UID) Verdict {
+func (l Reader) FitWithout(p *Placement, victims []types.UID) Verdict {
 	l.mu.Lock() // the victims' claims are set aside for the length of the check
 	defer l.mu.Unlock()
 	i, ok := l.nodeIndex[p.Node]

@@ -6,7 +6,7 @@ import "slices"
 // the one that keeps most of what is short, on the first of the nodes that would
 // have room if it held nothing for others. ok is false where the pod fits a node,
 // has a claim, or would not fit without the holds either. p.Node is not looked at.
-func (l *Ledger) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string, ok bool) {
+func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(l.holds) == 0 || l.lookup(p.Pod) != nil || l.gone.has(p.Pod.UID) {
@@ -33,7 +33,7 @@ func (l *Ledger) HeldBack(p *Placement, nodes []string) (ref HoldRef, node strin
 
 // inTheWay returns the hold that keeps most of what a pod lacks on a node, nil
 // where the pod would not fit without any hold either.
-func (l *Ledger) inTheWay(i int32, p *Placement, v Verdict) *hold {
+func (l *account) inTheWay(i int32, p *Placement, v Verdict) *hold {
 	holds := l.nodes[i].holds
 	if len(holds) == 0 || v.Unlisted || !l.fitsWith(i, p, nil, holds) {
 		return nil

@@ -132,7 +132,7 @@ func (h *hold) keepsDevicesFor(r *DeviceRequest) (count int64) {
 var nothing = &resources.Request{}
 
 // setRest replaces what the hold counts for.
-func (l *Ledger) setRest(h *hold, rest *resources.Request) {
+func (l *account) setRest(h *hold, rest *resources.Request) {
 	was := h.rest
 	h.rest = nothing
 	l.unuse(h.node, was)
@@ -141,21 +141,21 @@ func (l *Ledger) setRest(h *hold, rest *resources.Request) {
 }
 
 // join makes a claim, placed on the hold's node, one of the hold's consumers.
-func (l *Ledger) join(c *claim, h *hold) {
+func (l *account) join(c *claim, h *hold) {
 	c.hold = h
 	h.consumers = append(h.consumers, c)
 	l.setRest(h, h.computeRest())
 }
 
 // leave takes a claim out of its hold's consumers; c.hold still tells which.
-func (l *Ledger) leave(c *claim) {
+func (l *account) leave(c *claim) {
 	h := c.hold
 	h.consumers = slices.DeleteFunc(h.consumers, func(o *claim) bool { return o == c })
 	l.setRest(h, h.computeRest())
 }
 
 // addHold puts a hold on its node's account, and the devices it was given.
-func (l *Ledger) addHold(spec *Hold, given []GivenDevices) *hold {
+func (l *account) addHold(spec *Hold, given []GivenDevices) *hold {
 	i := l.ensureNode(spec.Node)
 	h := &hold{Hold: *spec, node: i, rest: nothing, given: given}
 	h.expiry = deadline{index: -1, hold: h}
@@ -183,7 +183,7 @@ func (l *Ledger) addHold(spec *Hold, given []GivenDevices) *hold {
 
 // dropHold takes a hold off its node's account. Its consumers stay as claims of
 // their own.
-func (l *Ledger) dropHold(h *hold) {
+func (l *account) dropHold(h *hold) {
 	for _, c := range h.consumers {
 		c.hold = nil
 	}
@@ -211,7 +211,7 @@ func (l *Ledger) dropHold(h *hold) {
 
 // unlist takes a hold out of its reservation's list. That may be long: the last
 // of the list takes its place.
-func (l *Ledger) unlist(h *hold) {
+func (l *account) unlist(h *hold) {
 	key := h.Ref.reservation()
 	holds := l.reservations[key]
 	last := len(holds) - 1
@@ -226,7 +226,7 @@ func (l *Ledger) unlist(h *hold) {
 }
 
 // reservation returns the holds of a reservation, ordered by slot.
-func (l *Ledger) reservation(key nameKey) []*hold {
+func (l *account) reservation(key nameKey) []*hold {
 	holds := slices.Clone(l.reservations[key])
 	slices.SortFunc(holds, func(a, b *hold) int { return cmp.Compare(a.Ref.Slot, b.Ref.Slot) })
 	return holds
@@ -238,7 +238,7 @@ func without(holds []*hold, h *hold) []*hold {
 }
 
 // endHold drops a hold and tells why. pod is the consumer that ended it, if one did.
-func (l *Ledger) endHold(h *hold, why EventType, pod PodRef) {
+func (l *account) endHold(h *hold, why EventType, pod PodRef) {
 	if pod.Name == "" {
 		pod = h.Pod
 	}
@@ -249,7 +249,7 @@ func (l *Ledger) endHold(h *hold, why EventType, pod PodRef) {
 
 // settle does what a hold has waited for until a claim that uses it stopped
 // being bound.
-func (l *Ledger) settle(h *hold, c *claim) {
+func (l *account) settle(h *hold, c *claim) {
 	switch {
 	case l.holds[h.Ref] != h: // ended by something else meanwhile
 	case c != nil && h.Policy == Once && c.state == Bound:

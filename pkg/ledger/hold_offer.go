@@ -11,7 +11,7 @@ type UsableHold struct {
 // UsableHolds returns those of the pod's holds that it could be bound with now,
 // the one it prefers first. p.Node is not looked at. There are none for a pod
 // that has a claim, because its claim says where it is bound, or that is gone.
-func (l *Ledger) UsableHolds(p *Placement) []UsableHold {
+func (l Reader) UsableHolds(p *Placement) []UsableHold {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	candidates := l.candidates(p)
@@ -28,7 +28,7 @@ func (l *Ledger) UsableHolds(p *Placement) []UsableHold {
 }
 
 // HasHolds reports whether there are any holds.
-func (l *Ledger) HasHolds() bool {
+func (l Reader) HasHolds() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.holds) > 0

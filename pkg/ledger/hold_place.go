@@ -62,7 +62,7 @@ func (l *Ledger) PlaceHolds(plan HoldPlan, now time.Time) HoldResult {
 
 // tryHolds places holds without telling anybody. shares are the devices that are meant for
 // them, or nil.
-func (l *Ledger) tryHolds(specs []Hold, shares [][]GivenDevices) (made []*hold, result HoldResult) {
+func (l *account) tryHolds(specs []Hold, shares [][]GivenDevices) (made []*hold, result HoldResult) {
 	result.Existing = map[int]HoldRef{}
 	made = make([]*hold, 0, len(specs))
 	for k := range specs {
@@ -81,7 +81,7 @@ func (l *Ledger) tryHolds(specs []Hold, shares [][]GivenDevices) (made []*hold, 
 
 // tryHoldsShared tries holds once more that lack devices. It returns no holds, and the same
 // result, where that does not help.
-func (l *Ledger) tryHoldsShared(specs []Hold, made []*hold, result HoldResult) ([]*hold, HoldResult) {
+func (l *account) tryHoldsShared(specs []Hold, made []*hold, result HoldResult) ([]*hold, HoldResult) {
 	l.dropHolds(made)
 	asks := make([]deviceAsk, len(specs))
 	for k := range specs {
@@ -99,7 +99,7 @@ func (l *Ledger) tryHoldsShared(specs []Hold, made []*hold, result HoldResult) (
 	return nil, result
 }
 
-func (l *Ledger) dropHolds(made []*hold) {
+func (l *account) dropHolds(made []*hold) {
 	for k := len(made) - 1; k >= 0; k-- {
 		l.dropHold(made[k])
 	}
@@ -107,7 +107,7 @@ func (l *Ledger) dropHolds(made []*hold) {
 
 // tryHold places one hold without telling anybody, or finds the one that is
 // there already.
-func (l *Ledger) tryHold(spec *Hold, share []GivenDevices) (made, existing *hold, rejection *Rejection) {
+func (l *account) tryHold(spec *Hold, share []GivenDevices) (made, existing *hold, rejection *Rejection) {
 	p := &Placement{
 		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Priority: spec.Priority,
 		Devices: spec.Devices,
@@ -163,7 +163,7 @@ func (h *hold) keepsFor(spec *Hold) bool {
 }
 
 // holdFor returns a hold kept for one pod alone that has not run out, or nil.
-func (l *Ledger) holdFor(pod PodRef) *hold {
+func (l *account) holdFor(pod PodRef) *hold {
 	if len(l.holdsByPod) == 0 {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (l *Ledger) holdFor(pod PodRef) *hold {
 // never refused. It reports whether there was no such hold yet; one that was
 // there gets the deadline observed. Pods that were seen bound with it before it
 // was itself are linked with it; it may end at once because of that.
-func (l *Ledger) ObserveHold(spec Hold) bool {
+func (l Observer) ObserveHold(spec Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := l.holds[spec.Ref]; h != nil {
@@ -194,7 +194,7 @@ func (l *Ledger) ObserveHold(spec Hold) bool {
 
 // linkEarlier links a hold with the pods that were observed before it was. Room
 // kept for one pod that turns out to be gone, or elsewhere, is given back.
-func (l *Ledger) linkEarlier(h *hold) {
+func (l *account) linkEarlier(h *hold) {
 	var own *claim
 	if h.Pod.Name != "" {
 		own = l.lookup(h.Pod)
@@ -226,7 +226,7 @@ func (l *Ledger) linkEarlier(h *hold) {
 }
 
 // setHoldDeadline changes when a hold expires.
-func (l *Ledger) setHoldDeadline(h *hold, at time.Time) {
+func (l *account) setHoldDeadline(h *hold, at time.Time) {
 	if h.Deadline.Equal(at) {
 		return
 	}
@@ -242,7 +242,7 @@ func (l *Ledger) setHoldDeadline(h *hold, at time.Time) {
 
 // SetHoldDeadline changes when the holds of a reservation expire; zero means
 // never. It returns how many there are.
-func (l *Ledger) SetHoldDeadline(namespace, name string, at time.Time) int {
+func (l Observer) SetHoldDeadline(namespace, name string, at time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	holds := l.reservation(nameKey{namespace, name})
@@ -254,7 +254,7 @@ func (l *Ledger) SetHoldDeadline(namespace, name string, at time.Time) int {
 
 // SetHoldPriority changes how important the holds of a reservation are to pods
 // that may preempt them. It returns how many there are.
-func (l *Ledger) SetHoldPriority(namespace, name string, priority int32) int {
+func (l Observer) SetHoldPriority(namespace, name string, priority int32) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	holds := l.reservation(nameKey{namespace, name})
@@ -269,7 +269,7 @@ func (l *Ledger) SetHoldPriority(namespace, name string, priority int32) int {
 
 // ReleaseHolds ends the holds of a reservation, or only those of the slots
 // named, and returns how many it ended. Pods that use them keep their claims.
-func (l *Ledger) ReleaseHolds(namespace, name string, slots ...string) int {
+func (l Observer) ReleaseHolds(namespace, name string, slots ...string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count := 0
@@ -288,7 +288,7 @@ func (l *Ledger) ReleaseHolds(namespace, name string, slots ...string) int {
 // whether the hold was made. It was not where the pod was not Bound, the node
 // does not exist, another hold has that name, or the pod used a hold that is
 // still there: that one keeps the room again.
-func (l *Ledger) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Hold) bool {
+func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.endHoldsOfGone(pod)

@@ -9,7 +9,7 @@ import (
 // candidates lists the holds a pod may use: those kept for it alone, and those
 // its placement names, in that order. The caller has matched the named ones;
 // that none crosses a namespace is checked here again.
-func (l *Ledger) candidates(p *Placement) []*hold {
+func (l *account) candidates(p *Placement) []*hold {
 	if len(l.holds) == 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (o *offers) on(i int32) []*hold {
 
 // fitsAny checks a pod without a claim against a node: with the first of its
 // holds there that will do, else in the node's free room.
-func (l *Ledger) fitsAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {
+func (l *account) fitsAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {
 	for _, h := range candidates {
 		if h.node == i && l.fitsHold(h, p) {
 			return h, Verdict{Reason: Fits}
@@ -68,25 +68,25 @@ func (l *Ledger) fitsAny(i int32, p *Placement, candidates []*hold) (*hold, Verd
 
 // fitsHold checks whether a pod may use a hold now: the hold is free for it, and
 // what it asks for beyond the hold's rest is free on the node.
-func (l *Ledger) fitsHold(h *hold, p *Placement) bool {
+func (l *account) fitsHold(h *hold, p *Placement) bool {
 	return l.open(h, p.Request) && l.fitsWith(h.node, p, h, nil)
 }
 
 // open reports whether a hold can be used at all by a pod that asks for req.
-func (l *Ledger) open(h *hold, req *resources.Request) bool {
+func (l *account) open(h *hold, req *resources.Request) bool {
 	taken := h.Policy == Once && len(h.consumers) > 0
 	return l.schedulable(h.node, req) && !taken && !h.overdue
 }
 
 // schedulable reports whether a node exists and is not cordoned against a pod.
-func (l *Ledger) schedulable(i int32, req *resources.Request) bool {
+func (l *account) schedulable(i int32, req *resources.Request) bool {
 	flags := l.flags[i]
 	return flags&nodeKnown != 0 && (flags&nodeCordoned == 0 || req.ToleratesUnschedulable)
 }
 
 // fitsWith checks the amounts, host ports and devices a pod asks for against a node:
 // by use of a hold, if h is not nil, and as if the holds in gone had ended.
-func (l *Ledger) fitsWith(i int32, p *Placement, h *hold, gone []*hold) bool {
+func (l *account) fitsWith(i int32, p *Placement, h *hold, gone []*hold) bool {
 	req := p.Request
 	if p.Devices != nil && l.fitsDevices(i, p, &except{hold: h, gone: gone}).Reason != Fits {
 		return false
@@ -117,7 +117,7 @@ func (h *hold) restricts(col resources.Column) bool {
 // freeWithout returns what would be free of a resource on a node without one
 // claim and some holds. A sum that has no int64 is counted anew: nothing can be
 // taken from it.
-func (l *Ledger) freeWithout(i int32, col resources.Column, absent *claim, gone []*hold) int64 {
+func (l *account) freeWithout(i int32, col resources.Column, absent *claim, gone []*hold) int64 {
 	n := l.nodes[i]
 	if !n.saturated || (absent == nil && len(gone) == 0) {
 		free := at(l.row(i), col)

@@ -29,14 +29,14 @@ type Consumer struct {
 
 // Holds returns all holds, ordered by namespace, reservation and slot, and the
 // revision they are of.
-func (l *Ledger) Holds() ([]HoldView, uint64) {
+func (l Reader) Holds() ([]HoldView, uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.holdViews(), l.revision
 }
 
 // ReservationHolds returns the holds of one reservation, ordered by slot.
-func (l *Ledger) ReservationHolds(namespace, name string) []HoldView {
+func (l Reader) ReservationHolds(namespace, name string) []HoldView {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var views []HoldView
@@ -47,7 +47,7 @@ func (l *Ledger) ReservationHolds(namespace, name string) []HoldView {
 }
 
 // HoldFor returns the hold kept for one pod alone; ok is false where there is none.
-func (l *Ledger) HoldFor(pod PodRef) (view HoldView, ok bool) {
+func (l Reader) HoldFor(pod PodRef) (view HoldView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if h := l.holdFor(pod); h != nil {
@@ -56,7 +56,7 @@ func (l *Ledger) HoldFor(pod PodRef) (view HoldView, ok bool) {
 	return HoldView{}, false
 }
 
-func (l *Ledger) holdViews() []HoldView {
+func (l *account) holdViews() []HoldView {
 	views := make([]HoldView, 0, len(l.holds))
 	for _, h := range l.holds {
 		views = append(views, h.view())

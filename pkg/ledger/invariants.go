@@ -10,7 +10,7 @@ import (
 // CheckInvariants recounts everything from the claims and returns an error that
 // names the first difference from what the ledger keeps. Tests call it after
 // every step; it walks the whole ledger, so nothing else should.
-func (l *Ledger) CheckInvariants() error {
+func (l Reader) CheckInvariants() error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var states [numStates]int
@@ -46,7 +46,7 @@ func (l *Ledger) CheckInvariants() error {
 	return l.checkDeadlines(states[Reserved])
 }
 
-func (l *Ledger) checkNode(i int32, states *[numStates]int) (int, error) {
+func (l *account) checkNode(i int32, states *[numStates]int) (int, error) {
 	n := l.nodes[i]
 	if at, ok := l.nodeIndex[n.name]; !ok || at != i {
 		return 0, fmt.Errorf("is at index %d, found at %d (%v)", i, at, ok)
@@ -104,7 +104,7 @@ func (l *Ledger) checkNode(i int32, states *[numStates]int) (int, error) {
 	return count, nil
 }
 
-func (l *Ledger) checkHold(i int32, h *hold) error {
+func (l *account) checkHold(i int32, h *hold) error {
 	for _, c := range h.consumers {
 		if c.hold != h || c.node != i || c.pod.Namespace != h.Ref.Namespace {
 			return fmt.Errorf("its consumer %s is not linked to it", c.pod)
@@ -128,7 +128,7 @@ func (l *Ledger) checkHold(i int32, h *hold) error {
 }
 
 // checkHoldIndexes finds holds that are indexed and on no node.
-func (l *Ledger) checkHoldIndexes() error {
+func (l *account) checkHoldIndexes() error {
 	onNodes, inReservations := 0, 0
 	for _, n := range l.nodes {
 		if n != nil {
@@ -144,7 +144,7 @@ func (l *Ledger) checkHoldIndexes() error {
 	return nil
 }
 
-func (l *Ledger) checkDeadlines(reserved int) error {
+func (l *account) checkDeadlines(reserved int) error {
 	heap := l.deadlines.heap
 	if len(heap) > reserved+len(l.holds) {
 		return fmt.Errorf("%d deadlines for %d reserved claims and %d holds", len(heap), reserved, len(l.holds))

@@ -126,7 +126,7 @@ func newJournal(size int, first uint64) journal {
 
 // next raises the revision, wakes the subscribers and returns where the change
 // has to be written.
-func (l *Ledger) next() *change {
+func (l *account) next() *change {
 	l.revision++
 	for _, wake := range l.journal.wakes {
 		select {
@@ -138,9 +138,9 @@ func (l *Ledger) next() *change {
 }
 
 // record notes a change of a claim.
-func (l *Ledger) record(kind EventType, c *claim) { l.recordMove(kind, c, nil) }
+func (l *account) record(kind EventType, c *claim) { l.recordMove(kind, c, nil) }
 
-func (l *Ledger) recordMove(kind EventType, c *claim, rare *rareChange) {
+func (l *account) recordMove(kind EventType, c *claim, rare *rareChange) {
 	if c.hold != nil || c.devices != nil {
 		if rare == nil {
 			rare = &rareChange{}
@@ -155,7 +155,7 @@ func (l *Ledger) recordMove(kind EventType, c *claim, rare *rareChange) {
 
 // recordHold notes a change of a hold; pod is the only one that may use it, or
 // the one that ended it.
-func (l *Ledger) recordHold(kind EventType, h *hold, pod PodRef) {
+func (l *account) recordHold(kind EventType, h *hold, pod PodRef) {
 	*l.next() = change{
 		kind: kind, node: h.Node, pod: pod, scheduler: h.Scheduler, request: h.Request,
 		deadline: h.expiry.at, expires: !h.Deadline.IsZero(), priority: h.Priority,
@@ -166,7 +166,7 @@ func (l *Ledger) recordHold(kind EventType, h *hold, pod PodRef) {
 }
 
 // recordNode notes a change of a node.
-func (l *Ledger) recordNode(kind EventType, name string, rare *rareChange) {
+func (l *account) recordNode(kind EventType, name string, rare *rareChange) {
 	*l.next() = change{kind: kind, node: name, rare: rare}
 }
 
@@ -192,7 +192,7 @@ func (j *journal) event(revision uint64) Event {
 // returns them in order. ok is false where the journal no longer reaches back
 // that far, or revision is one the ledger has not reached: the caller must
 // start anew from a Snapshot.
-func (l *Ledger) EventsSince(dst []Event, revision uint64, limit int) (events []Event, ok bool) {
+func (l Reader) EventsSince(dst []Event, revision uint64, limit int) (events []Event, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	size := uint64(len(l.journal.ring))
@@ -208,7 +208,7 @@ func (l *Ledger) EventsSince(dst []Event, revision uint64, limit int) (events []
 
 // Subscribe returns a channel that gets a value after changes: one value may
 // stand for many. cancel must be called once when it is no longer read.
-func (l *Ledger) Subscribe() (wake <-chan struct{}, cancel func()) {
+func (l Reader) Subscribe() (wake <-chan struct{}, cancel func()) {
 	ch := make(chan struct{}, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,8 +29,20 @@ const (
 	defaultTombstoneCount = 1 << 14
 )
 
-// Ledger is the account. Make one with New.
-type Ledger struct {
+// Reader is what may be asked of a ledger by those who decide nothing and observe
+// nothing: questions, views and the journal. It is a small value; copy it.
+type Reader struct{ *account }
+
+// Observer is a Reader that also tells the ledger what is so: what the API server
+// says of nodes, pods and objects, and that time has passed.
+type Observer struct{ Reader }
+
+// Ledger is an Observer that also decides. Make one with New; hand out its Reader
+// and its Observer.
+type Ledger struct{ Observer }
+
+// account is the state of a ledger.
+type account struct {
 	table *resources.Table
 
 	// mu guards everything below. Exported methods lock; unexported ones
@@ -79,7 +91,7 @@ func New(o Options) *Ledger {
 	if o.TombstoneCount <= 0 {
 		o.TombstoneCount = defaultTombstoneCount
 	}
-	return &Ledger{
+	return &Ledger{Observer{Reader{&account{
 		table:     resources.NewTable(o.IgnoredResources...),
 		revision:  o.FirstRevision,
 		journal:   newJournal(o.JournalSize, o.FirstRevision),
@@ -94,15 +106,15 @@ func New(o Options) *Ledger {
 		deviceOwners: map[nameKey][]deviceOwner{},
 
 		gone: newTombstones(o.TombstoneCount),
-	}
+	}}}}
 }
 
 // Table returns the columns of the ledger's resources. Requests given to the
 // ledger must be made with it.
-func (l *Ledger) Table() *resources.Table { return l.table }
+func (l Reader) Table() *resources.Table { return l.table }
 
 // Revision returns the counter that every change raises.
-func (l *Ledger) Revision() uint64 {
+func (l Reader) Revision() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.revision

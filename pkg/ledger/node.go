@@ -42,18 +42,18 @@ func at(row []int64, c resources.Column) int64 {
 }
 
 // row returns the free amounts of a node.
-func (l *Ledger) row(i int32) []int64 {
+func (l *account) row(i int32) []int64 {
 	return l.free[int(i)*l.stride : (int(i)+1)*l.stride]
 }
 
 // usedRow returns the amounts that the claims on a node use.
-func (l *Ledger) usedRow(i int32) []int64 {
+func (l *account) usedRow(i int32) []int64 {
 	return l.used[int(i)*l.stride : (int(i)+1)*l.stride]
 }
 
 // ensureNode returns the index of a node and makes an account for it, not known
 // to exist yet, where there is none.
-func (l *Ledger) ensureNode(name string) int32 {
+func (l *account) ensureNode(name string) int32 {
 	if i, ok := l.nodeIndex[name]; ok {
 		return i
 	}
@@ -74,7 +74,7 @@ func (l *Ledger) ensureNode(name string) int32 {
 }
 
 // dropIfEmpty forgets a node that does not exist and has no claims, holds or devices left.
-func (l *Ledger) dropIfEmpty(i int32) {
+func (l *account) dropIfEmpty(i int32) {
 	n := l.nodes[i]
 	if n == nil || l.flags[i]&nodeKnown != 0 || n.claimCount > 0 || len(n.holds) > 0 || n.devices != nil {
 		return
@@ -86,7 +86,7 @@ func (l *Ledger) dropIfEmpty(i int32) {
 }
 
 // widen makes the rows long enough for every column the table has given out.
-func (l *Ledger) widen() {
+func (l *account) widen() {
 	need := l.table.Len()
 	if need <= l.stride {
 		return
@@ -101,7 +101,7 @@ func (l *Ledger) widen() {
 }
 
 // refresh recomputes the free amounts of a node.
-func (l *Ledger) refresh(i int32) {
+func (l *account) refresh(i int32) {
 	free, used, allocatable := l.row(i), l.usedRow(i), l.nodes[i].allocatable
 	for c := range free {
 		free[c] = resources.Sub(at(allocatable, resources.Column(c)), used[c])
@@ -109,7 +109,7 @@ func (l *Ledger) refresh(i int32) {
 }
 
 // use adds (sign 1) or takes back (sign -1) a request's amounts.
-func (l *Ledger) use(i int32, req *resources.Request, sign int64) {
+func (l *account) use(i int32, req *resources.Request, sign int64) {
 	if last := len(req.Amounts) - 1; last >= 0 && int(req.Amounts[last].Column) >= l.stride {
 		l.widen()
 	}
@@ -129,7 +129,7 @@ func (l *Ledger) use(i int32, req *resources.Request, sign int64) {
 
 // unuse takes a request off a node of which nothing else tells any more: a node
 // whose sums saturated is recounted from what is left.
-func (l *Ledger) unuse(i int32, req *resources.Request) {
+func (l *account) unuse(i int32, req *resources.Request) {
 	if l.nodes[i].saturated {
 		l.recount(i)
 		return
@@ -138,7 +138,7 @@ func (l *Ledger) unuse(i int32, req *resources.Request) {
 }
 
 // occupy records who uses the host ports of a request.
-func (l *Ledger) occupy(i int32, req *resources.Request, by portUse) {
+func (l *account) occupy(i int32, req *resources.Request, by portUse) {
 	n := l.nodes[i]
 	for _, p := range req.Ports {
 		if n.ports == nil {
@@ -151,7 +151,7 @@ func (l *Ledger) occupy(i int32, req *resources.Request, by portUse) {
 
 // vacate frees the host ports of a request that are used by those for which is
 // is true.
-func (l *Ledger) vacate(i int32, req *resources.Request, is func(portUse) bool) {
+func (l *account) vacate(i int32, req *resources.Request, is func(portUse) bool) {
 	n := l.nodes[i]
 	for _, p := range req.Ports {
 		uses := slices.DeleteFunc(n.ports[p.PortKey], is)
@@ -164,7 +164,7 @@ func (l *Ledger) vacate(i int32, req *resources.Request, is func(portUse) bool) 
 }
 
 // place puts a claim on a node's account. A claim that uses a hold joins it.
-func (l *Ledger) place(c *claim, i int32) {
+func (l *account) place(c *claim, i int32) {
 	c.node = i
 	n := l.nodes[i]
 	l.use(i, c.request, 1)
@@ -187,7 +187,7 @@ func (l *Ledger) place(c *claim, i int32) {
 
 // retract takes a claim off its node's account. It leaves its hold, if it uses
 // one, but still tells which that was.
-func (l *Ledger) retract(c *claim) {
+func (l *account) retract(c *claim) {
 	n := l.nodes[c.node]
 	if c.hold != nil {
 		l.leave(c)
@@ -212,7 +212,7 @@ func (l *Ledger) retract(c *claim) {
 }
 
 // recount sums a node's use anew: a sum that saturated cannot be taken back.
-func (l *Ledger) recount(i int32) {
+func (l *account) recount(i int32) {
 	n := l.nodes[i]
 	n.saturated = false
 	clear(l.usedRow(i))
@@ -226,7 +226,7 @@ func (l *Ledger) recount(i int32) {
 }
 
 // overcommitted reports whether a known node has more used than allocatable.
-func (l *Ledger) overcommitted(i int32) bool {
+func (l *account) overcommitted(i int32) bool {
 	if l.flags[i]&nodeKnown == 0 {
 		return false
 	}

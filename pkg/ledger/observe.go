@@ -8,7 +8,7 @@ import (
 
 // ObserveNode records what the API server says of a node and reports whether
 // that was news. Use that does not fit what the node offers stays recorded.
-func (l *Ledger) ObserveNode(o NodeObservation) bool {
+func (l Observer) ObserveNode(o NodeObservation) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
@@ -46,7 +46,7 @@ func sameRow(a, b []int64) bool {
 // RemoveNode records that a node was deleted and offers nothing any more. Its
 // claims stay: they count again should a node of that name come back, and end
 // with their pods.
-func (l *Ledger) RemoveNode(name string) bool {
+func (l Observer) RemoveNode(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i, ok := l.nodeIndex[name]
@@ -63,7 +63,7 @@ func (l *Ledger) RemoveNode(name string) bool {
 
 // ObservePod records that a pod, bound and not finished, is on a node. It is
 // never refused. A claim elsewhere follows the pod.
-func (l *Ledger) ObservePod(o PodObservation) Observed {
+func (l Observer) ObservePod(o PodObservation) Observed {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gone.has(o.Pod.UID) {
@@ -89,7 +89,7 @@ func (l *Ledger) ObservePod(o PodObservation) Observed {
 	return l.observeInPlace(c, &o)
 }
 
-func (l *Ledger) observeNew(o *PodObservation) {
+func (l *account) observeNew(o *PodObservation) {
 	c := l.newClaim(&Placement{
 		Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority,
 	})
@@ -103,7 +103,7 @@ func (l *Ledger) observeNew(o *PodObservation) {
 }
 
 // link tells a claim, which is about to be placed, what its pod was bound with.
-func (l *Ledger) link(c *claim, i int32, o *PodObservation) {
+func (l *account) link(c *claim, i int32, o *PodObservation) {
 	c.hold, c.boundBy = nil, nil
 	if o.Hold != (HoldRef{}) {
 		c.boundBy = &bond{o.Hold, o.HoldUID}
@@ -116,7 +116,7 @@ func (l *Ledger) link(c *claim, i int32, o *PodObservation) {
 // usedHold finds the hold a pod observed bound on a node was bound with: the one
 // it names, or the first kept for it alone. Whether it fits is not asked any
 // more. A reservation made anew under the name was not what the pod used.
-func (l *Ledger) usedHold(i int32, o *PodObservation) *hold {
+func (l *account) usedHold(i int32, o *PodObservation) *hold {
 	var own *hold
 	for _, h := range l.holdsByPod[o.Pod.key()] {
 		if h.isFor(o.Pod) {
@@ -137,12 +137,12 @@ func (l *Ledger) usedHold(i int32, o *PodObservation) *hold {
 }
 
 // mayHaveUsed reports whether a pod can be one that was bound with a hold.
-func (l *Ledger) mayHaveUsed(h *hold, pod PodRef) bool {
+func (l *account) mayHaveUsed(h *hold, pod PodRef) bool {
 	taken := h.Policy == Once && len(h.consumers) > 0
 	return h.Ref.Namespace == pod.Namespace && !taken && (h.Pod.Name == "" || h.isFor(pod))
 }
 
-func (l *Ledger) move(c *claim, o *PodObservation) {
+func (l *account) move(c *claim, o *PodObservation) {
 	from, left := c.node, c.hold
 	l.retract(c)
 	if c.devices != nil && c.devices.said {
@@ -161,7 +161,7 @@ func (l *Ledger) move(c *claim, o *PodObservation) {
 	l.dropIfEmpty(from)
 }
 
-func (l *Ledger) observeInPlace(c *claim, o *PodObservation) Observed {
+func (l *account) observeInPlace(c *claim, o *PodObservation) Observed {
 	a := c.devices
 	if a != nil || o.Devices != nil {
 		a = observedDevices(c, o.Devices)
@@ -190,7 +190,7 @@ func (l *Ledger) observeInPlace(c *claim, o *PodObservation) Observed {
 // ObserveUnbound records that a pod exists and has no node. That releases
 // nothing, because what it tells may be older than the claim; a claim made
 // before the pod existed gets the pod's UID.
-func (l *Ledger) ObserveUnbound(pod PodRef) {
+func (l Observer) ObserveUnbound(pod PodRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.lookup(pod); c != nil {
@@ -201,7 +201,7 @@ func (l *Ledger) ObserveUnbound(pod PodRef) {
 // RemovePod records that a pod was deleted, or has finished (phase Succeeded or
 // Failed), and reports whether it had a claim. resourceVersion is the newest
 // known of the pod, 0 if unknown.
-func (l *Ledger) RemovePod(pod PodRef, resourceVersion uint64) bool {
+func (l Observer) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.endHoldsOfGone(pod)
@@ -214,13 +214,13 @@ func (l *Ledger) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	return true
 }
 
-func (l *Ledger) removeClaim(c *claim, resourceVersion uint64) {
+func (l *account) removeClaim(c *claim, resourceVersion uint64) {
 	l.gone.add(c.pod.UID, max(resourceVersion, c.version))
 	l.release(c, ClaimRemoved)
 }
 
 // endHoldsOfGone ends the holds that were kept for a pod that is gone alone.
-func (l *Ledger) endHoldsOfGone(pod PodRef) {
+func (l *account) endHoldsOfGone(pod PodRef) {
 	if len(l.holdsByPod) == 0 {
 		return
 	}

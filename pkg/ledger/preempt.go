@@ -15,14 +15,14 @@ type victim struct {
 // preemptor finds what one pod may end. It remembers what it found of
 // reservations, which may have holds on many of the nodes it is asked about.
 type preemptor struct {
-	ledger     *Ledger
+	ledger     *account
 	placement  *Placement
 	offers     offers // what the pod may use itself
 	priorities map[nameKey]int32
 	refused    map[nameKey]bool
 }
 
-func (l *Ledger) newPreemptor(p *Placement) *preemptor {
+func (l *account) newPreemptor(p *Placement) *preemptor {
 	return &preemptor{
 		ledger: l, placement: p, offers: newOffers(l.candidates(p)),
 		priorities: map[nameKey]int32{}, refused: map[nameKey]bool{},
@@ -110,7 +110,7 @@ func (x *preemptor) find(i int32) (victims []victim, ok bool) {
 // preempt ends the reservations that must end for a pod that does not fit a node
 // to fit there, and reports whether it fits then. A reservation ends as a whole,
 // on all its nodes. Nothing is ended where that would not help.
-func (l *Ledger) preempt(i int32, p *Placement) bool {
+func (l *account) preempt(i int32, p *Placement) bool {
 	victims, ok := l.newPreemptor(p).find(i)
 	for _, v := range victims {
 		for _, h := range l.reservation(v.key) {
@@ -123,7 +123,7 @@ func (l *Ledger) preempt(i int32, p *Placement) bool {
 // AppendPreemptingFit appends one Verdict per node name to dst: whether a pod
 // that fits nowhere as it is would fit once preemptible holds of lower priority
 // had ended. It is for pods without a claim. p.Node is not looked at.
-func (l *Ledger) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
+func (l Reader) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	gone := l.gone.has(p.Pod.UID)

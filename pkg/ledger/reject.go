@@ -12,7 +12,7 @@ import (
 const hostPortPrefix = "hostPort/"
 
 // reject explains a refusal. own is the claim the pod has, or nil.
-func (l *Ledger) reject(p *Placement, v Verdict, own *claim) *Rejection {
+func (l *account) reject(p *Placement, v Verdict, own *claim) *Rejection {
 	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
 	if own != nil {
 		r.ClaimedOn = l.nodes[own.node].name
@@ -32,7 +32,7 @@ func (l *Ledger) reject(p *Placement, v Verdict, own *claim) *Rejection {
 	return r
 }
 
-func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, v Verdict) {
+func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request, v Verdict) {
 	if v.Unlisted {
 		r.Resource, r.Requested, r.Unlisted = string(req.Unlisted[0].Name), req.Unlisted[0].Value, true
 		return
@@ -44,7 +44,7 @@ func (l *Ledger) explainShortage(r *Rejection, i int32, req *resources.Request, 
 	r.Holders = l.holders(i, col)
 }
 
-func (l *Ledger) explainPort(r *Rejection, i int32, req *resources.Request, own *claim) {
+func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, own *claim) {
 	mine := func(u portUse) bool { return own != nil && own.uses(u) }
 	p := l.portTaken(i, req, mine)
 	if p == nil {
@@ -62,7 +62,7 @@ func (l *Ledger) explainPort(r *Rejection, i int32, req *resources.Request, own 
 }
 
 // holders lists the claims and holds that use most of a resource on a node.
-func (l *Ledger) holders(i int32, col resources.Column) []Holder {
+func (l *account) holders(i int32, col resources.Column) []Holder {
 	var top []Holder
 	add := func(amount int64, h func() Holder) {
 		if amount == 0 || (len(top) == maxHolders && amount <= top[maxHolders-1].Amount) {

@@ -59,7 +59,7 @@ func (l *Ledger) IdentifyClaim(pod PodRef) {
 
 // exactly finds the claim of a pod as another ledger named it. That one made by name
 // is the pod's is for the other ledger to find out.
-func (l *Ledger) exactly(pod PodRef) *claim {
+func (l *account) exactly(pod PodRef) *claim {
 	if pod.UID != "" {
 		return l.byUID[pod.UID]
 	}

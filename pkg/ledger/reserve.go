@@ -50,7 +50,7 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 
 // tryAll applies placements without telling anybody. shares are the devices that are meant
 // for them, or nil. It appends what it did to steps.
-func (l *Ledger) tryAll(steps []step, placements []Placement, shares [][]GivenDevices) ([]step, []Rejection) {
+func (l *account) tryAll(steps []step, placements []Placement, shares [][]GivenDevices) ([]step, []Rejection) {
 	var rejections []Rejection
 	for k := range placements {
 		s, rejection := l.tryReserve(&placements[k], shareOf(shares, k))
@@ -65,7 +65,7 @@ func (l *Ledger) tryAll(steps []step, placements []Placement, shares [][]GivenDe
 
 // tryShared tries a plan once more that lacks devices. It returns no steps, and the same
 // rejections, where that does not help.
-func (l *Ledger) tryShared(steps []step, placements []Placement, rejections []Rejection) ([]step, []Rejection) {
+func (l *account) tryShared(steps []step, placements []Placement, rejections []Rejection) ([]step, []Rejection) {
 	l.undoAll(steps)
 	asks := make([]deviceAsk, len(placements))
 	for k := range placements {
@@ -83,7 +83,7 @@ func (l *Ledger) tryShared(steps []step, placements []Placement, rejections []Re
 	return nil, rejections
 }
 
-func (l *Ledger) undoAll(steps []step) {
+func (l *account) undoAll(steps []step) {
 	for k := len(steps) - 1; k >= 0; k-- {
 		l.undo(&steps[k])
 	}
@@ -100,7 +100,7 @@ type step struct {
 }
 
 // tryReserve applies one placement without telling anybody.
-func (l *Ledger) tryReserve(p *Placement, share []GivenDevices) (step, *Rejection) {
+func (l *account) tryReserve(p *Placement, share []GivenDevices) (step, *Rejection) {
 	if c := l.lookup(p.Pod); c != nil {
 		return l.tryRenew(c, p)
 	}
@@ -124,7 +124,7 @@ func (l *Ledger) tryReserve(p *Placement, share []GivenDevices) (step, *Rejectio
 
 // tryRenew grants a placement for a pod that has a claim already: on the same
 // node it is the same success, as long as a changed request still fits.
-func (l *Ledger) tryRenew(c *claim, p *Placement) (step, *Rejection) {
+func (l *account) tryRenew(c *claim, p *Placement) (step, *Rejection) {
 	if l.nodes[c.node].name != p.Node {
 		return step{}, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
 	}
@@ -142,7 +142,7 @@ func (l *Ledger) tryRenew(c *claim, p *Placement) (step, *Rejection) {
 }
 
 // swapRequest makes a claim ask for something else.
-func (l *Ledger) swapRequest(c *claim, req *resources.Request, a *allotment) {
+func (l *account) swapRequest(c *claim, req *resources.Request, a *allotment) {
 	l.retract(c)
 	c.request, c.devices = req, a
 	l.place(c, c.node)
@@ -150,7 +150,7 @@ func (l *Ledger) swapRequest(c *claim, req *resources.Request, a *allotment) {
 
 // admit finds room on the node of a placement for a pod without a claim: in a
 // hold it may use, or else in the node's free room.
-func (l *Ledger) admit(p *Placement) (int32, *hold, *Rejection) {
+func (l *account) admit(p *Placement) (int32, *hold, *Rejection) {
 	if l.gone.has(p.Pod.UID) {
 		return 0, nil, l.reject(p, Verdict{Reason: PodGone}, nil)
 	}
@@ -166,7 +166,7 @@ func (l *Ledger) admit(p *Placement) (int32, *hold, *Rejection) {
 }
 
 // undo takes a step back as if it had never been.
-func (l *Ledger) undo(s *step) {
+func (l *account) undo(s *step) {
 	c := s.claim
 	if s.was != nil {
 		l.swapRequest(c, s.was, s.wasGiven)
@@ -189,7 +189,7 @@ func (l *Ledger) undo(s *step) {
 }
 
 // commit makes a step last: it gets its deadline and its place in the journal.
-func (l *Ledger) commit(s *step, deadline time.Time) {
+func (l *account) commit(s *step, deadline time.Time) {
 	c := s.claim
 	if s.identified {
 		l.record(ClaimIdentified, c)
@@ -219,7 +219,7 @@ type aside struct {
 
 // setAside takes the claims of some pods off the account: until putBack, the
 // ledger answers as if those pods were gone.
-func (l *Ledger) setAside(pods []types.UID) []aside {
+func (l *account) setAside(pods []types.UID) []aside {
 	var absent []aside
 	for _, uid := range pods {
 		if c := l.byUID[uid]; c != nil {
@@ -231,7 +231,7 @@ func (l *Ledger) setAside(pods []types.UID) []aside {
 	return absent
 }
 
-func (l *Ledger) putBack(absent []aside) {
+func (l *account) putBack(absent []aside) {
 	for _, a := range absent {
 		l.index(a.claim, a.found)
 		a.claim.named = a.named

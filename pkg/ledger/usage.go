@@ -14,7 +14,7 @@ func (u Usage) Free() int64 { return resources.Sub(u.Allocatable, u.Used) }
 // AppendUsage appends one Usage per node and column to dst: all columns of the
 // first node, then those of the next. A node that does not exist offers nothing.
 // It allocates nothing where dst has room.
-func (l *Ledger) AppendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
+func (l Reader) AppendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for _, name := range nodes {

@@ -61,7 +61,7 @@ type Snapshot struct {
 }
 
 // Nodes returns all nodes, ordered by name, and the revision they are of.
-func (l *Ledger) Nodes() ([]NodeView, uint64) {
+func (l Reader) Nodes() ([]NodeView, uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.nodeViews(), l.revision
@@ -69,7 +69,7 @@ func (l *Ledger) Nodes() ([]NodeView, uint64) {
 
 // Node returns one node and its claims, ordered by namespace and name; ok is
 // false where there is none.
-func (l *Ledger) Node(name string) (view NodeView, claims []ClaimView, ok bool) {
+func (l Reader) Node(name string) (view NodeView, claims []ClaimView, ok bool) {
 	view, claims, ok = l.AppendNodeClaims(nil, name)
 	sortClaims(claims)
 	return view, claims, ok
@@ -78,7 +78,7 @@ func (l *Ledger) Node(name string) (view NodeView, claims []ClaimView, ok bool) 
 // AppendNodeClaims returns one node, and appends its claims to dst in no
 // particular order: for readers who look at many nodes often. ok is false where
 // there is no such node.
-func (l *Ledger) AppendNodeClaims(dst []ClaimView, name string) (view NodeView, claims []ClaimView, ok bool) {
+func (l Reader) AppendNodeClaims(dst []ClaimView, name string) (view NodeView, claims []ClaimView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	i, ok := l.nodeIndex[name]
@@ -94,14 +94,14 @@ func (l *Ledger) AppendNodeClaims(dst []ClaimView, name string) (view NodeView, 
 
 // Claims returns all claims, ordered by namespace and name, and the revision
 // they are of.
-func (l *Ledger) Claims() ([]ClaimView, uint64) {
+func (l Reader) Claims() ([]ClaimView, uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.claimViews(), l.revision
 }
 
 // Claim returns the claim of one pod; ok is false where it has none.
-func (l *Ledger) Claim(pod PodRef) (view ClaimView, ok bool) {
+func (l Reader) Claim(pod PodRef) (view ClaimView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if c := l.lookup(pod); c != nil {
@@ -111,7 +111,7 @@ func (l *Ledger) Claim(pod PodRef) (view ClaimView, ok bool) {
 }
 
 // Snapshot returns everything at one revision.
-func (l *Ledger) Snapshot() Snapshot {
+func (l Reader) Snapshot() Snapshot {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Claims: l.claimViews(), Holds: l.holdViews()}
@@ -119,14 +119,14 @@ func (l *Ledger) Snapshot() Snapshot {
 
 // NodeCount returns the number of nodes, of those too that are gone and still
 // have claims.
-func (l *Ledger) NodeCount() int {
+func (l Reader) NodeCount() int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.nodeIndex)
 }
 
 // Stats returns the counts behind the metrics.
-func (l *Ledger) Stats() Stats {
+func (l Reader) Stats() Stats {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	s := Stats{Claims: l.stateCount, ClaimsExpired: l.claimsExpired, Holds: len(l.holds)}
@@ -142,7 +142,7 @@ func (l *Ledger) Stats() Stats {
 	return s
 }
 
-func (l *Ledger) nodeViews() []NodeView {
+func (l *account) nodeViews() []NodeView {
 	views := make([]NodeView, 0, len(l.nodeIndex))
 	for _, i := range l.nodeIndex {
 		views = append(views, l.nodeView(i))
@@ -151,7 +151,7 @@ func (l *Ledger) nodeViews() []NodeView {
 	return views
 }
 
-func (l *Ledger) nodeView(i int32) NodeView {
+func (l *account) nodeView(i int32) NodeView {
 	n := l.nodes[i]
 	view := NodeView{
 		Name: n.name, UID: n.uid, Claims: n.claimCount,
@@ -188,7 +188,7 @@ func (l *Ledger) nodeView(i int32) NodeView {
 	return view
 }
 
-func (l *Ledger) claimViews() []ClaimView {
+func (l *account) claimViews() []ClaimView {
 	views := make([]ClaimView, 0, len(l.byUID))
 	for _, n := range l.nodes {
 		if n == nil {
@@ -202,7 +202,7 @@ func (l *Ledger) claimViews() []ClaimView {
 	return views
 }
 
-func (l *Ledger) claimView(c *claim) ClaimView {
+func (l *account) claimView(c *claim) ClaimView {
 	return ClaimView{
 		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
 		Priority: c.priority, Request: c.request, Deadline: c.expiry.time(), Hold: c.holdRef(),
@@ -225,7 +225,7 @@ func sortClaims(claims []ClaimView) {
 
 // VisitNodes calls visit with the name of every node that exists. visit must
 // not call the ledger.
-func (l *Ledger) VisitNodes(visit func(name string)) {
+func (l Reader) VisitNodes(visit func(name string)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for i, flags := range l.flags {
