@@ -75,9 +75,11 @@ type ReservationList struct {
 type ReservationSpec struct {
 	// SchedulerName is the scheduler whose pods the room is for and whose limits in the policy it
 	// counts against. Empty: counted for no scheduler; a consumer of any scheduler may still use it.
+	// Kubernetes lets pods name any scheduler, and so does this: printable, at most 253 bytes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	// +kubebuilder:validation:Pattern=`^[\p{L}\p{M}\p{N}\p{P}\p{S} ]*$`
+	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 253",message="a scheduler's name has at most 253 bytes"
 	SchedulerName string `json:"schedulerName,omitempty"`
 
 	// Priority ranks the reservation among pods and other reservations, with the meaning of a pod's
