@@ -62,7 +62,7 @@ func (c *Client) decide(ctx context.Context, path string, r *reserver.Request) (
 		sent.RequestID = rand.Text()
 	}
 	answer, err := call(ctx, c, &request{method: http.MethodPost, path: path, body: &sent, id: sent.RequestID, writes: true},
-		func(answer *reserver.Answer) error { return notReady(answer.Error, answer.Revision) })
+		func(answer *reserver.Answer) error { return decided(answer, sent.RequestID) })
 	switch {
 	case err != nil:
 		return nil, err
@@ -73,13 +73,17 @@ func (c *Client) decide(ctx context.Context, path string, r *reserver.Request) (
 	}
 }
 
-// notReady tells an answer of a server whose ledger has not decided anything, which
-// has no revision.
-func notReady(text string, revision uint64) error {
-	if text == "" || revision != 0 {
+// decided makes sure that the ledger has decided, which every decision's revision tells:
+// an answer of nothing but defaults is no grant.
+func decided(answer *reserver.Answer, id string) error {
+	switch {
+	case answer.Revision != 0:
 		return nil
+	case answer.Error != "":
+		return &reserver.UnavailableError{Err: errors.New(answer.Error)}
+	default:
+		return &reserver.UnknownOutcomeError{RequestID: id, Err: errors.New("the answer has no Revision, so it is not one of GlobalReserve")}
 	}
-	return &reserver.UnavailableError{Err: errors.New(text)}
 }
 
 // withoutBallast leaves out of the pods what is long and never asked for.
@@ -88,7 +92,7 @@ func withoutBallast(pods []*v1.Pod) []*v1.Pod {
 	for i, pod := range light {
 		if pod != nil {
 			slim := *pod // the caller's own stays as it is
-			slim.ManagedFields, slim.Annotations, slim.Status = nil, nil, v1.PodStatus{}
+			slim.ManagedFields, slim.Status = nil, v1.PodStatus{}
 			light[i] = &slim
 		}
 	}
@@ -112,12 +116,22 @@ func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs)
 	return err
 }
 
+// bindAnswer is a reserver.BindAnswer that tells an empty Error from none.
+type bindAnswer struct {
+	Error   *string
+	Outcome string
+}
+
 // bindError is the error of a bind's answer, if it has one.
-func bindError(answer *reserver.BindAnswer) error {
-	if answer.Error == "" {
+func bindError(answer *bindAnswer) error {
+	switch {
+	case answer.Error == nil:
+		return &reserver.UnknownOutcomeError{Err: errors.New("the answer to /bind has no Error, so it is not one of GlobalReserve")}
+	case *answer.Error == "":
 		return nil
+	default:
+		return reserver.NewBindError(&reserver.BindAnswer{Error: *answer.Error, Outcome: answer.Outcome})
 	}
-	return reserver.NewBindError(answer)
 }
 
 // Explain tells why a pod is pending, or where it is. A pod that is not known is a

@@ -21,9 +21,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -165,6 +167,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"bad gateway":        {answer(502, "<html>"), unknown, "<html>"},
 		"gateway timeout":    {answer(504, ""), unknown, "504"},
 		"redirect":           {answer(302, ""), unknown, "302"},
+		"empty object":       {answer(200, "{}"), unknown, "not one of GlobalReserve"},
 		"no JSON":            {answer(200, "<html>"), unknown, "not one of GlobalReserve"},
 		"too long":           {answer(200, strings.Repeat(" ", 2000)), unknown, "longer than 1000 bytes"},
 		"unauthorized":       {answer(401, `{"Error":"who are you"}`), unauthorized, "who are you"},
@@ -291,6 +294,7 @@ func TestBind(t *testing.T) {
 		"bound":     {`{"Error":""}`, nil},
 		"refused":   {`{"Error":"no room","Outcome":"refused"}`, new(*reserver.BindError)},
 		"gone":      {`{"Error":"gone","Outcome":"pod_gone"}`, new(*reserver.BindError)},
+		"not one":   {`{}`, new(*reserver.UnknownOutcomeError)},
 		"unknown":   {`{"Error":"not known","Outcome":"unknown"}`, new(*reserver.UnknownOutcomeError)},
 		"busy":      {`{"Error":"busy","Outcome":"busy"}`, new(*reserver.UnavailableError)},
 		"not ready": {`{"Error":"not yet","Outcome":"not_ready"}`, new(*reserver.UnavailableError)},
@@ -339,6 +343,35 @@ func TestReads(t *testing.T) {
 	explained, err := c.Explain(t.Context(), "default", "a")
 	require.NoError(t, err)
 	assert.Equal(t, "Reserved", explained.State)
+}
+
+// A server that has not seen a pod goes by the copy it is sent: the annotations name the pod's device
+// claims and the reservations it may use.
+func TestAnnotationsAreSent(t *testing.T) {
+	var got reserver.Request
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&got))
+		_, _ = io.WriteString(w, `{"FailedPods":[],"Revision":7}`)
+	})
+	c := newClient(t, client.Options{URL: server.URL})
+	pod := aPod("a", "1")
+	pod.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: "gpu-claim", v1alpha1.ReservationIndexAnnotation: "team"}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	for name, send := range map[string]func() error{
+		"Reserve": func() error { _, err := c.Reserve(t.Context(), ask(pod)); return err },
+		"WhatIf": func() error {
+			_, err := c.WhatIf(t.Context(), &reserver.WhatIfRequest{Request: *ask(pod)})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, send())
+			require.Len(t, got.Pods, 1)
+			assert.Equal(t, pod.Annotations, got.Pods[0].Annotations)
+			assert.Empty(t, got.Pods[0].ManagedFields)
+			assert.Len(t, pod.ManagedFields, 1, "the caller's own pod stays as it is")
+		})
+	}
 }
 
 // writePEM writes a file and returns its path.

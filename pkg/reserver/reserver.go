@@ -92,5 +92,6 @@ type GonePod struct {
 }
 
 // Granted reports whether all that was asked for was done. It is false for a Partial
-// request of which some pods were left out.
-func (a *Answer) Granted() bool { return a.Error == "" && len(a.FailedPods) == 0 }
+// request of which some pods were left out, and of an answer without a Revision: that is not the
+// ledger's.
+func (a *Answer) Granted() bool { return a.Revision != 0 && a.Error == "" && len(a.FailedPods) == 0 }

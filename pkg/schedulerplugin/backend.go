@@ -46,6 +46,7 @@ type Backend interface {
 
 // RefusedError says that the account has no room for the pod on the node.
 type RefusedError struct {
+	// Reason is zero where it is not one that is known here.
 	Reason ledger.Reason
 	// Message tells all of it, for logs.
 	Message string

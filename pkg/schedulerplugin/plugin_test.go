@@ -234,6 +234,15 @@ func TestReserveLosesARace(t *testing.T) {
 	assert.Equal(t, "ns/p", f.woken())
 }
 
+// A refusal is never a success, also where the server gives no reason that is known here.
+func TestRefusalWithoutAReason(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	f.known(pod)
+	f.backend.fail = &RefusedError{Message: "no"}
+	assert.Equal(t, fwk.Unschedulable, f.Reserve(t.Context(), f.begin(pod), pod, "a").Code())
+}
+
 // A pod that Filter keeps offering what Reserve refuses does not keep the scheduler busy.
 func TestRacesLostInARow(t *testing.T) {
 	assert.Zero(t, pauseAfter(1))

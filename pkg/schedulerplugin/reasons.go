@@ -42,12 +42,9 @@ var unavailable = [...]string{
 	Behind:   "GlobalReserve: the mirror of the ledger is behind the server",
 }
 
-// refuse returns the status for a reason, nil for none. A status is not shared: the
-// framework writes into it.
+// refuse returns the status of a refusal, also where its reason is not known. A status is
+// not shared: the framework writes into it.
 func refuse(reason ledger.Reason) *fwk.Status {
-	if reason == ledger.Fits {
-		return nil
-	}
 	if r, ok := refusals[reason]; ok {
 		return fwk.NewStatus(r.code, r.text)
 	}

@@ -199,7 +199,7 @@ func (b *backend) explain(err error) error {
 	case errors.As(err, &refused):
 		e := &schedulerplugin.RefusedError{Message: refused.Error(), Revision: refused.Answer.Revision}
 		if len(refused.Answer.Rejections) > 0 {
-			e.Reason = reasons[refused.Answer.Rejections[0].Reason]
+			e.Reason = reasons[refused.Answer.Rejections[0].Reason] // zero for one that only newer servers have
 			e.Message = refused.Answer.Rejections[0].Message
 		}
 		return e

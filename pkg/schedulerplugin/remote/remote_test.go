@@ -150,6 +150,21 @@ func TestReserveIsRefused(t *testing.T) {
 	assert.NoError(t, b.Ready(), "a refusal is an answer")
 }
 
+// A refusal without rejections, or with a reason that only newer servers have, is one all the same.
+func TestReserveIsRefusedForUnknownReasons(t *testing.T) {
+	for name, rejections := range map[string][]reserver.Rejection{"none": nil, "newer": {{Reason: "TooManyMoons", Message: "no"}}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{"p"}, Error: "no", Revision: 9, Rejections: rejections}, nil))
+			p, placement := pod()
+			made, err := b.Reserve(t.Context(), p, placement)
+			assert.False(t, made)
+			var refused *schedulerplugin.RefusedError
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, "no", refused.Message)
+		})
+	}
+}
+
 func TestServerIsAway(t *testing.T) {
 	b := newBackend(t, answering(t, http.StatusServiceUnavailable, map[string]string{"error": "stopping"}, nil))
 	p, placement := pod()
