@@ -48,13 +48,13 @@ func validateFile(cmd *cobra.Command, args []string) error {
 		}
 		return fmt.Errorf("%s is not a valid policy", path)
 	}
-	effective, err := yaml.Marshal(fileOf(p))
+	effective, err := yaml.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("%s: print the policy: %w", path, err)
 	}
 	out := cmd.OutOrStdout()
 	_, err = fmt.Fprintf(out, "%s: valid\n", path)
-	if err == nil && p.Reservations.DefaultTTL == 0 {
+	if err == nil && p.Reservations.DefaultTTL.Duration == 0 {
 		_, err = fmt.Fprintln(out, "# reservations.defaultTTL is not set: the server's flag --reservation-ttl applies")
 	}
 	if err == nil {

@@ -34,9 +34,9 @@ reservations:
 `,
 		},
 		"mistakes": {
-			file: head + "x: 1\nreservations: {maxTTL: 1d}\n",
+			file: head + "x: 1\nreservations: {maxTTL: -1h}\n",
 			errOut: `FILE: unknown field "x": correct its name or remove it
-FILE: reservations.maxTTL: Invalid value: "1d": must be a duration with a unit, such as "90s", "10m" or "1h30m"
+FILE: reservations.maxTTL: Invalid value: "-1h0m0s": must be longer than 0s
 Error: FILE is not a valid policy
 `,
 		},

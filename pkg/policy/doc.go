@@ -24,8 +24,7 @@
 //	  reservationMatch: 10           # 0 to 10, default 10
 //
 // Decoding is strict: a field that is unknown, given twice or of the wrong type is an error, and so
-// is a second document. Durations are Go durations with a unit. schedulers[].limits is reserved for
-// a later version and refused until it does something.
+// is a second document after "---". Durations are Go durations with a unit.
 //
 // # Reloading
 //

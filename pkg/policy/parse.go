@@ -1,17 +1,19 @@
 package policy
 
 import (
+	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
-	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kubejson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -56,120 +58,89 @@ func Parse(data []byte) (*Policy, error) {
 	if err != nil {
 		return nil, utilerrors.NewAggregate([]error{err})
 	}
+	var head metav1.TypeMeta
+	if err := kubejson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
+		return nil, utilerrors.NewAggregate([]error{fmt.Errorf("the file cannot be decoded: %w", err)})
+	}
 	// Of another version all fields may be different, so nothing more is said about them.
-	if err := checkVersion(raw); err != nil {
-		return nil, err
+	if errs := validateHead(head); len(errs) > 0 {
+		return nil, errs.ToAggregate()
 	}
-	var f file
-	strict, err := kubejson.UnmarshalStrict(raw, &f)
+	p := Default()
+	p.Prioritize.Resources = nil // a list that is given replaces the default
+	strict, err := kubejson.UnmarshalStrict(raw, p)
 	if err != nil {
-		return nil, utilerrors.NewAggregate([]error{typeError(err)})
+		return nil, utilerrors.NewAggregate([]error{fmt.Errorf("the file cannot be decoded: %w", err)})
 	}
+	p.setListDefaults()
 	var errs []error
 	for _, e := range strict {
 		errs = append(errs, fmt.Errorf("%w: correct its name or remove it", e))
 	}
-	p, formErrs := f.policy()
-	if len(errs) == 0 && len(formErrs) == 0 {
-		if err := p.Validate(); err != nil {
-			return nil, err
-		}
-		return p, nil
-	}
-	for _, e := range formErrs {
+	for _, e := range p.validate() {
 		errs = append(errs, e)
 	}
-	var more utilerrors.Aggregate
-	if errors.As(p.Validate(), &more) {
-		errs = append(errs, more.Errors()...)
+	if len(errs) > 0 {
+		return nil, utilerrors.NewAggregate(errs)
 	}
-	return nil, utilerrors.NewAggregate(errs)
+	return p, nil
 }
 
-// toJSON turns the one YAML document in data into JSON.
+// toJSON turns the one YAML document in data that is not empty into JSON.
 func toJSON(data []byte) ([]byte, error) {
-	documents := yamlv3.NewDecoder(bytes.NewReader(data))
-	for n := 0; ; n++ {
-		var doc yamlv3.Node
-		err := documents.Decode(&doc)
+	var found []byte
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			return nil, fmt.Errorf("the file is not valid YAML: %s", oneLine(err))
+		var raw []byte
+		if err == nil {
+			raw, err = yaml.YAMLToJSONStrict(document)
 		}
-		if n > 0 && !isNull(&doc) {
+		switch {
+		case err != nil: // may be of several lines
+			return nil, fmt.Errorf("the file is not valid YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
+		case string(raw) == "null":
+		case found != nil:
 			return nil, errors.New("the file holds several YAML documents: keep one policy, without \"---\" after it")
+		default:
+			found = raw
 		}
 	}
-	raw, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, fmt.Errorf("the file is not valid YAML: %s", oneLine(err))
-	}
-	if string(raw) == "null" {
+	if found == nil {
 		return nil, fmt.Errorf("the file is empty: it must hold at least apiVersion: %s and kind: %s", APIVersion, Kind)
 	}
-	return raw, nil
+	return found, nil
 }
 
-func isNull(doc *yamlv3.Node) bool {
-	return doc.IsZero() || len(doc.Content) == 1 && doc.Content[0].Tag == "!!null"
-}
-
-// checkVersion makes sure that the file is one this version of GlobalReserve can read.
-func checkVersion(raw []byte) error {
-	var head struct {
-		APIVersion any `json:"apiVersion"`
-		Kind       any `json:"kind"`
-	}
-	if err := kubejson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
-		return utilerrors.NewAggregate([]error{typeError(err)})
-	}
-	var errs field.ErrorList
-	for _, f := range []struct {
-		name, want string
-		got        any
-	}{{"apiVersion", APIVersion, head.APIVersion}, {"kind", Kind, head.Kind}} {
+// validateHead makes sure that the file is one this version of GlobalReserve can read.
+func validateHead(head metav1.TypeMeta) (errs field.ErrorList) {
+	for _, f := range []struct{ name, want, got string }{{"apiVersion", APIVersion, head.APIVersion}, {"kind", Kind, head.Kind}} {
 		switch f.got {
 		case f.want:
-		case nil, "":
+		case "":
 			errs = append(errs, field.Required(field.NewPath(f.name), fmt.Sprintf("must be %q", f.want)))
 		default:
 			errs = append(errs, field.NotSupported(field.NewPath(f.name), f.got, []string{f.want}))
 		}
 	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return errs.ToAggregate()
+	return errs
 }
 
-// typeError says in terms of the file that a value is of the wrong type.
-func typeError(err error) error {
-	var mismatch *json.UnmarshalTypeError
-	if !errors.As(err, &mismatch) {
-		return fmt.Errorf("the file cannot be decoded: %s", oneLine(err))
+// setListDefaults fills in what the lists of the file leave out.
+func (p *Policy) setListDefaults() {
+	if p.Prioritize.Resources == nil {
+		p.Prioritize.Resources = defaultResources()
 	}
-	got, known := yamlNames[mismatch.Value]
-	if !known {
-		got = mismatch.Value
+	for i := range p.Prioritize.Resources {
+		if r := &p.Prioritize.Resources[i]; r.Weight == 0 {
+			r.Weight = 1
+		}
 	}
-	want := yamlNames[mismatch.Type.Kind().String()]
-	if mismatch.Field == "" {
-		return fmt.Errorf("the file holds a value of type %s where a %s is needed: begin it with apiVersion and kind", got, want)
-	}
-	return fmt.Errorf("%s: Invalid type: got a value of type %s, must be a %s", mismatch.Field, got, want)
 }
 
-// yamlNames gives the kinds of encoding/json and of Go the names a writer of YAML knows.
-var yamlNames = map[string]string{
-	"array": "list", "slice": "list",
-	"object": "mapping", "struct": "mapping",
-	"string": "string",
-	"int64":  "whole number",
-}
-
-// oneLine makes the several lines of a YAML error one.
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
+// defaultResources are what the use of a node is judged by where the file does not say.
+func defaultResources() []ResourceWeight {
+	return []ResourceWeight{{Name: corev1.ResourceCPU, Weight: 1}, {Name: corev1.ResourceMemory, Weight: 1}}
 }

@@ -9,10 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
 const head = "apiVersion: config.globalreserve.io/v1alpha1\nkind: GlobalReservePolicy\n"
+
+func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 
 func TestParse(t *testing.T) {
 	with := func(change func(*Policy)) *Policy {
@@ -25,19 +28,22 @@ func TestParse(t *testing.T) {
 		want *Policy
 	}{
 		"nothing but a head":         {head, Default()},
-		"empty parts":                {head + "schedulers: []\nreservations: {}\nprioritize: {}\n", Default()},
+		"empty parts":                {head + "reservations: {}\nprioritize: {}\n", Default()},
 		"null parts":                 {head + "schedulers:\nreservations:\nprioritize:\n", Default()},
 		"JSON":                       {`{"apiVersion":"config.globalreserve.io/v1alpha1","kind":"GlobalReservePolicy"}`, Default()},
 		"document markers":           {"# policy\n---\n" + head + "---\n# nothing more\n", Default()},
 		"no weight is 1":             {head + "prioritize: {resources: [{name: cpu}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
+		"a weight of 0 is 1":         {head + "prioritize: {resources: [{name: cpu, weight: 0}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
 		"no preference of holds":     {head + "prioritize: {reservationMatch: 0}", with(func(p *Policy) { p.Prioritize.ReservationMatch = 0 })},
-		"default as long as maximum": {head + "reservations: {defaultTTL: 24h}", with(func(p *Policy) { p.Reservations.DefaultTTL = 24 * time.Hour })},
+		"default as long as maximum": {head + "reservations: {defaultTTL: 24h}", with(func(p *Policy) { p.Reservations.DefaultTTL = duration(24 * time.Hour) })},
 		"everything": {
 			head + `
 schedulers:
 - name: batch-scheduler
   maxReservationTTL: 1h
 - name: other
+- name: StupidScheduler
+- name: Größe 1/2
 reservations: {defaultTTL: 90s, maxTTL: 12h}
 prioritize:
   strategy: LeastAllocated
@@ -45,8 +51,9 @@ prioritize:
   reservationMatch: 5
 `,
 			&Policy{
-				Schedulers:   []Scheduler{{"batch-scheduler", time.Hour}, {"other", 0}},
-				Reservations: Reservations{DefaultTTL: 90 * time.Second, MaxTTL: 12 * time.Hour},
+				TypeMeta:     Default().TypeMeta,
+				Schedulers:   []Scheduler{{"batch-scheduler", duration(time.Hour)}, {"other", duration(0)}, {"StupidScheduler", duration(0)}, {"Größe 1/2", duration(0)}},
+				Reservations: Reservations{DefaultTTL: duration(90 * time.Second), MaxTTL: duration(12 * time.Hour)},
 				Prioritize: Prioritize{
 					Strategy:         LeastAllocated,
 					Resources:        []ResourceWeight{{"cpu", 3}, {"example.com/gpu", 100}, {"hugepages-2Mi", 1}},
@@ -61,7 +68,7 @@ prioritize:
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 
-			again, err := yaml.Marshal(fileOf(got))
+			again, err := yaml.Marshal(got)
 			require.NoError(t, err)
 			back, err := Parse(again)
 			require.NoError(t, err, "%s", again)
@@ -77,19 +84,18 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"empty":            {"", []string{"the file is empty: it must hold at least apiVersion"}},
 		"comments only":    {"# nothing\n", []string{"the file is empty"}},
-		"no mapping":       {"- a\n", []string{"holds a value of type list where a mapping is needed"}},
-		"plain text":       {"hello", []string{"holds a value of type string where a mapping is needed"}},
+		"no mapping":       {"- a\n", []string{"cannot unmarshal array"}},
+		"plain text":       {"hello", []string{"cannot unmarshal string"}},
 		"no YAML":          {head + "a: [", []string{"not valid YAML"}},
 		"tab":              {head + "a:\n\tb: 1", []string{"not valid YAML: yaml: line 4"}},
 		"NUL":              {head + "a: \"\x00\"", []string{"not valid YAML"}},
 		"invalid UTF-8":    {head + "a: \"\xff\"", []string{"not valid YAML"}},
 		"alias bomb":       {bomb(), []string{"not valid YAML"}},
 		"several policies": {head + "---\n" + head, []string{"several YAML documents"}},
-		"end marker":       {head + "...\n" + head, []string{"not valid YAML"}},
 		"no head":          {"reservations: {}\n", []string{"apiVersion: Required value", "kind: Required value"}},
 		"another version":  {"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n", []string{`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`}},
 		"another kind":     {"apiVersion: config.globalreserve.io/v1alpha1\nkind: ConfigMap\n", []string{`kind: Unsupported value: "ConfigMap"`}},
-		"odd version":      {"apiVersion: [1]\nkind: 5\n", []string{"apiVersion: Unsupported value", "kind: Unsupported value: 5"}},
+		"odd version":      {"apiVersion: [1]\nkind: 5\n", []string{"cannot unmarshal array into Go struct field TypeMeta.apiVersion of type string"}},
 		"head in capitals": {"APIVersion: config.globalreserve.io/v1alpha1\nKind: GlobalReservePolicy\n", []string{"apiVersion: Required value", "kind: Required value"}},
 
 		"unknown field":        {head + "limits: {}\n", []string{`unknown field "limits": correct its name or remove it`}},
@@ -98,29 +104,27 @@ func TestParseRefuses(t *testing.T) {
 		"key twice":            {head + "reservations: {}\nreservations: {}\n", []string{`line 4: key "reservations" already set`}},
 		"nested key twice":     {head + "reservations: {maxTTL: 1h, maxTTL: 2h}\n", []string{`key "maxTTL" already set`}},
 
-		"limits":          {head + "schedulers: [{name: a, limits: {cpu: 60%}}]\n", []string{"schedulers[0].limits: Forbidden: limits per scheduler are not supported yet: remove the field"}},
-		"null limits":     {head + "schedulers: [{name: a, limits: null}]\n", []string{"schedulers[0].limits: Forbidden"}},
-		"scheduler list":  {head + "schedulers: {name: a}\n", []string{"schedulers: Invalid type: got a value of type mapping, must be a list"}},
-		"scheduler name":  {head + "schedulers: [{name: 5}]\n", []string{"schedulers.name: Invalid type: got a value of type number, must be a string"}},
+		"scheduler list":  {head + "schedulers: {name: a}\n", []string{"cannot unmarshal object into Go struct field Policy.schedulers"}},
+		"scheduler name":  {head + "schedulers: [{name: 5}]\n", []string{"cannot unmarshal number into Go struct field Scheduler.schedulers.name of type string"}},
 		"no name":         {head + "schedulers: [{maxReservationTTL: 1h}]\n", []string{"schedulers[0].name: Required value"}},
-		"bad name":        {head + "schedulers: [{name: Batch_1}]\n", []string{`schedulers[0].name: Invalid value: "Batch_1": a lowercase RFC 1123 subdomain`}},
+		"name too long":   {head + "schedulers: [{name: " + strings.Repeat("a", 254) + "}]\n", []string{`schedulers[0].name: Too long: may not be more than 253 bytes`}},
+		"unprintable":     {head + "schedulers: [{name: \"a\tb\"}]\n", []string{`schedulers[0].name: Invalid value: "a\tb": must have printable characters only`}},
 		"name twice":      {head + "schedulers: [{name: a}, {name: b}, {name: a}]\n", []string{`schedulers[2].name: Duplicate value: "a"`}},
 		"scheduler's TTL": {head + "schedulers: [{name: a, maxReservationTTL: 2h}]\nreservations: {maxTTL: 1h}\n", []string{`schedulers[0].maxReservationTTL: Invalid value: "2h0m0s": must not be longer than reservations.maxTTL, which is 1h0m0s`}},
 
-		"TTL without a unit": {head + "reservations: {defaultTTL: 60}\n", []string{`reservations.defaultTTL: Invalid value: 60: must be a duration with a unit, such as "90s"`}},
-		"TTL in days":        {head + "reservations: {maxTTL: 1d}\n", []string{`reservations.maxTTL: Invalid value: "1d": must be a duration with a unit`}},
-		"TTL as a list":      {head + "reservations: {maxTTL: [1s]}\n", []string{`reservations.maxTTL: Invalid value: ["1s"]: must be a duration`}},
-		"TTL of zero":        {head + "reservations: {defaultTTL: 0s}\n", []string{`reservations.defaultTTL: Invalid value: "0s": must be longer than 0s`}},
-		"negative TTL":       {head + "reservations: {maxTTL: -1h}\n", []string{`reservations.maxTTL: Invalid value: "-1h": must be longer than 0s`}},
-		"overflowing TTL":    {head + "reservations: {maxTTL: 9999999999h}\n", []string{"reservations.maxTTL: Invalid value"}},
+		"TTL without a unit": {head + "reservations: {defaultTTL: 60}\n", []string{"cannot unmarshal number into Go struct field Reservations.reservations.defaultTTL of type string"}},
+		"TTL in days":        {head + "reservations: {maxTTL: 1d}\n", []string{`unknown unit "d" in duration "1d"`}},
+		"TTL as a list":      {head + "reservations: {maxTTL: [1s]}\n", []string{"cannot unmarshal array into Go struct field Reservations.reservations.maxTTL"}},
+		"maximum of zero":    {head + "reservations: {maxTTL: 0s}\n", []string{`reservations.maxTTL: Invalid value: "0s": must be longer than 0s`}},
+		"negative TTL":       {head + "reservations: {maxTTL: -1h}\n", []string{`reservations.maxTTL: Invalid value: "-1h0m0s": must be longer than 0s`}},
+		"overflowing TTL":    {head + "reservations: {maxTTL: 9999999999h}\n", []string{`invalid duration "9999999999h"`}},
 		"default above max":  {head + "reservations: {defaultTTL: 25h}\n", []string{`reservations.defaultTTL: Invalid value: "25h0m0s": must not be longer than reservations.maxTTL, which is 24h0m0s`}},
 
 		"strategy":             {head + "prioritize: {strategy: mostAllocated}\n", []string{`prioritize.strategy: Unsupported value: "mostAllocated": supported values: "MostAllocated", "LeastAllocated"`}},
 		"no resources":         {head + "prioritize: {resources: []}\n", []string{"prioritize.resources: Required value: name at least one resource"}},
-		"weight of zero":       {head + "prioritize: {resources: [{name: cpu, weight: 0}]}\n", []string{"prioritize.resources[0].weight: Invalid value: 0: must be from 1 to 100"}},
 		"weight too high":      {head + "prioritize: {resources: [{name: cpu, weight: 101}]}\n", []string{"prioritize.resources[0].weight: Invalid value: 101"}},
-		"weight as text":       {head + "prioritize: {resources: [{name: cpu, weight: \"1\"}]}\n", []string{"prioritize.resources.weight: Invalid type: got a value of type string, must be a whole number"}},
-		"fraction of a weight": {head + "prioritize: {resources: [{name: cpu, weight: 1.5}]}\n", []string{"prioritize.resources.weight: Invalid type"}},
+		"weight as text":       {head + "prioritize: {resources: [{name: cpu, weight: \"1\"}]}\n", []string{"cannot unmarshal string into Go struct field ResourceWeight.prioritize.resources.weight of type int64"}},
+		"fraction of a weight": {head + "prioritize: {resources: [{name: cpu, weight: 1.5}]}\n", []string{"prioritize.resources.weight of type int64"}},
 		"resource twice":       {head + "prioritize: {resources: [{name: cpu}, {name: cpu}]}\n", []string{`prioritize.resources[1].name: Duplicate value: "cpu"`}},
 		"unknown resource":     {head + "prioritize: {resources: [{name: CPU}]}\n", []string{`prioritize.resources[0].name: Invalid value: "CPU": must be cpu, memory`}},
 		"no resource name":     {head + "prioritize: {resources: [{weight: 1}]}\n", []string{`prioritize.resources[0].name: Invalid value: ""`}},
@@ -128,8 +132,8 @@ func TestParseRefuses(t *testing.T) {
 		"negative match":       {head + "prioritize: {reservationMatch: -1}\n", []string{"prioritize.reservationMatch: Invalid value: -1"}},
 
 		"all mistakes at once": {
-			head + "x: 1\nschedulers: [{name: a, limits: {}}]\nreservations: {maxTTL: 1d}\nprioritize: {strategy: Best}\n",
-			[]string{`unknown field "x"`, "schedulers[0].limits", "reservations.maxTTL", "prioritize.strategy"},
+			head + "x: 1\nschedulers: [{name: a, limits: {}}]\nreservations: {maxTTL: -1s}\nprioritize: {strategy: Best}\n",
+			[]string{`unknown field "schedulers[0].limits"`, `unknown field "x"`, "reservations.maxTTL", "prioritize.strategy"},
 		},
 	}
 	for name, tt := range tests {
@@ -186,18 +190,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestDefaultIsValid(t *testing.T) {
-	require.NoError(t, Default().Validate())
-}
-
-// TestValidateGoValues covers what a file cannot express.
-func TestValidateGoValues(t *testing.T) {
-	p := Default()
-	p.Reservations = Reservations{DefaultTTL: -1}
-	p.Schedulers = []Scheduler{{Name: "a", MaxReservationTTL: -1}}
-	err := p.Validate()
-	require.ErrorContains(t, err, "reservations.maxTTL")
-	require.ErrorContains(t, err, "reservations.defaultTTL")
-	require.ErrorContains(t, err, "schedulers[0].maxReservationTTL")
+	require.Empty(t, Default().validate())
 }
 
 // FuzzParse: whatever the file holds, the answer is an error or a policy that is valid and stays
@@ -214,8 +207,8 @@ func FuzzParse(f *testing.F) {
 			require.NotEmpty(t, mistakes(err))
 			return
 		}
-		require.NoError(t, p.Validate())
-		again, err := yaml.Marshal(fileOf(p))
+		require.Empty(t, p.validate())
+		again, err := yaml.Marshal(p)
 		require.NoError(t, err)
 		back, err := Parse(again)
 		require.NoError(t, err)

@@ -72,8 +72,8 @@ func (p *Policy) ReservationTTL(scheduler string, asked, fallback time.Duration)
 	switch {
 	case asked > 0:
 		return asked, nil
-	case p.Reservations.DefaultTTL > 0:
-		return min(p.Reservations.DefaultTTL, limit), nil
+	case p.Reservations.DefaultTTL.Duration > 0:
+		return min(p.Reservations.DefaultTTL.Duration, limit), nil
 	default:
 		return min(fallback, limit), nil
 	}
@@ -82,9 +82,9 @@ func (p *Policy) ReservationTTL(scheduler string, asked, fallback time.Duration)
 // maxTTL returns the maximum for a scheduler, and whether it is the scheduler's own.
 func (p *Policy) maxTTL(scheduler string) (limit time.Duration, own bool) {
 	for i := range p.Schedulers {
-		if s := &p.Schedulers[i]; s.Name == scheduler && s.MaxReservationTTL > 0 {
-			return s.MaxReservationTTL, true
+		if s := &p.Schedulers[i]; s.Name == scheduler && s.MaxReservationTTL.Duration > 0 {
+			return s.MaxReservationTTL.Duration, true
 		}
 	}
-	return p.Reservations.MaxTTL, false
+	return p.Reservations.MaxTTL.Duration, false
 }

@@ -12,10 +12,10 @@ func TestReservationTTL(t *testing.T) {
 	const fallback = 60 * time.Second
 	plain := Default()
 	ruled := Default()
-	ruled.Reservations = Reservations{DefaultTTL: 10 * time.Minute, MaxTTL: time.Hour}
-	ruled.Schedulers = []Scheduler{{Name: "short", MaxReservationTTL: time.Minute}, {Name: "plain"}}
+	ruled.Reservations = Reservations{DefaultTTL: duration(10 * time.Minute), MaxTTL: duration(time.Hour)}
+	ruled.Schedulers = []Scheduler{{Name: "short", MaxReservationTTL: duration(time.Minute)}, {Name: "plain"}}
 	tiny := Default()
-	tiny.Reservations.MaxTTL = time.Second
+	tiny.Reservations.MaxTTL = duration(time.Second)
 
 	tests := map[string]struct {
 		policy    *Policy
@@ -54,7 +54,7 @@ func TestReservationTTL(t *testing.T) {
 func TestStoreSet(t *testing.T) {
 	s := NewStore(Default(), time.Minute)
 	p := Default()
-	p.Reservations.DefaultTTL = time.Hour
+	p.Reservations.DefaultTTL = duration(time.Hour)
 	s.Set(p)
 	assert.Same(t, p, s.Current())
 	got, err := s.ReservationTTL("", 0)

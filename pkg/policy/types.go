@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -15,6 +16,9 @@ const (
 	// DefaultMaxTTL is the longest a reservation may last where the file does not say.
 	DefaultMaxTTL = 24 * time.Hour
 
+	// MaxSchedulerName is how long the name of a scheduler may be, in bytes. Kubernetes itself takes
+	// any name.
+	MaxSchedulerName = 253
 	// MaxWeight is the highest weight of a resource; the lowest is 1.
 	MaxWeight = 100
 	// MaxReservationMatch is the highest value of Prioritize.ReservationMatch: the highest score of
@@ -22,42 +26,44 @@ const (
 	MaxReservationMatch = 10
 )
 
-// Policy is one policy with its defaults filled in. It is never changed once it is in a Store.
+// Policy is one policy, as the file has it and with its defaults filled in. It is never changed once
+// it is in a Store.
 type Policy struct {
+	metav1.TypeMeta `json:",inline"`
 	// Schedulers has rules for single schedulers. One that is not listed may reserve too.
-	Schedulers []Scheduler
+	Schedulers []Scheduler `json:"schedulers,omitempty"`
 	// Reservations bounds how long room is held for pods that are not bound yet.
-	Reservations Reservations
+	Reservations Reservations `json:"reservations"`
 	// Prioritize says which of the nodes that fit are preferred.
-	Prioritize Prioritize
+	Prioritize Prioritize `json:"prioritize"`
 }
 
 // Scheduler is the rules for the pods of one scheduler.
 type Scheduler struct {
 	// Name is the scheduler's name as in pod.spec.schedulerName.
-	Name string
+	Name string `json:"name"`
 	// MaxReservationTTL is the longest its reservations may last; 0 means Reservations.MaxTTL.
-	MaxReservationTTL time.Duration
+	MaxReservationTTL metav1.Duration `json:"maxReservationTTL,omitzero"`
 }
 
 // Reservations bounds the lifetime of reservations. Times count from when the room was granted.
 type Reservations struct {
 	// DefaultTTL is used for a request that asks for none; 0 means that the file does not say and
 	// the server's flag decides.
-	DefaultTTL time.Duration
+	DefaultTTL metav1.Duration `json:"defaultTTL,omitzero"`
 	// MaxTTL is the longest any reservation may last.
-	MaxTTL time.Duration
+	MaxTTL metav1.Duration `json:"maxTTL"`
 }
 
 // Prioritize says how nodes are ordered for a pod.
 type Prioritize struct {
 	// Strategy is whether full or empty nodes are preferred.
-	Strategy Strategy
+	Strategy Strategy `json:"strategy"`
 	// Resources are those the use of a node is judged by, each with its weight; never empty.
-	Resources []ResourceWeight
+	Resources []ResourceWeight `json:"resources"`
 	// ReservationMatch is how strongly a node is preferred that holds a reservation the pod may use:
 	// 0 is not at all, MaxReservationMatch above every other node.
-	ReservationMatch int64
+	ReservationMatch int64 `json:"reservationMatch"`
 }
 
 // Strategy is a way to order nodes by how much of them is used. The names are those of
@@ -74,22 +80,16 @@ const (
 // ResourceWeight is how much one resource counts in a node's score.
 type ResourceWeight struct {
 	// Name is a resource as in a container's requests.
-	Name corev1.ResourceName
-	// Weight is from 1 to MaxWeight.
-	Weight int64
+	Name corev1.ResourceName `json:"name"`
+	// Weight is from 1 to MaxWeight; 0 in a file is 1, as in kube-scheduler's own scoring.
+	Weight int64 `json:"weight"`
 }
 
 // Default is the policy of a server that was given no file.
 func Default() *Policy {
 	return &Policy{
-		Reservations: Reservations{MaxTTL: DefaultMaxTTL},
-		Prioritize: Prioritize{
-			Strategy: MostAllocated,
-			Resources: []ResourceWeight{
-				{Name: corev1.ResourceCPU, Weight: 1},
-				{Name: corev1.ResourceMemory, Weight: 1},
-			},
-			ReservationMatch: MaxReservationMatch,
-		},
+		TypeMeta:     metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind},
+		Reservations: Reservations{MaxTTL: metav1.Duration{Duration: DefaultMaxTTL}},
+		Prioritize:   Prioritize{Strategy: MostAllocated, Resources: defaultResources(), ReservationMatch: MaxReservationMatch},
 	}
 }

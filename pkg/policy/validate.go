@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -11,32 +12,31 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate checks the whole policy. The error names every mistake with the path of its field in
-// the file; it is a k8s.io/apimachinery Aggregate of *field.Error.
-func (p *Policy) Validate() error {
-	var errs field.ErrorList
-	errs = append(errs, validateReservations(&p.Reservations, field.NewPath("reservations"))...)
-	errs = append(errs, validateSchedulers(p.Schedulers, p.Reservations.MaxTTL, field.NewPath("schedulers"))...)
-	errs = append(errs, validatePrioritize(&p.Prioritize, field.NewPath("prioritize"))...)
-	if len(errs) == 0 {
-		return nil
-	}
-	return errs.ToAggregate()
+// validate checks the whole policy. Every mistake has the path of its field in the file.
+func (p *Policy) validate() field.ErrorList {
+	errs := validateReservations(&p.Reservations, field.NewPath("reservations"))
+	errs = append(errs, validateSchedulers(p.Schedulers, p.Reservations.MaxTTL.Duration, field.NewPath("schedulers"))...)
+	return append(errs, validatePrioritize(&p.Prioritize, field.NewPath("prioritize"))...)
 }
 
 func validateReservations(r *Reservations, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if r.MaxTTL <= 0 {
-		errs = append(errs, invalidTTL(path.Child("maxTTL"), r.MaxTTL, "must be longer than 0s"))
+	if r.MaxTTL.Duration <= 0 {
+		errs = append(errs, field.Invalid(path.Child("maxTTL"), r.MaxTTL.Duration.String(), "must be longer than 0s"))
 	}
+	return append(errs, validateTTL(r.DefaultTTL.Duration, r.MaxTTL.Duration, path.Child("defaultTTL"))...)
+}
+
+// validateTTL checks a duration that may be left out and must not be longer than limit.
+func validateTTL(ttl, limit time.Duration, path *field.Path) field.ErrorList {
 	switch {
-	case r.DefaultTTL < 0:
-		errs = append(errs, invalidTTL(path.Child("defaultTTL"), r.DefaultTTL, "must be longer than 0s"))
-	case r.MaxTTL > 0 && r.DefaultTTL > r.MaxTTL:
-		errs = append(errs, invalidTTL(path.Child("defaultTTL"), r.DefaultTTL,
-			fmt.Sprintf("must not be longer than reservations.maxTTL, which is %v", r.MaxTTL)))
+	case ttl < 0:
+		return field.ErrorList{field.Invalid(path, ttl.String(), "must be longer than 0s")}
+	case limit > 0 && ttl > limit:
+		return field.ErrorList{field.Invalid(path, ttl.String(), fmt.Sprintf("must not be longer than reservations.maxTTL, which is %v", limit))}
+	default:
+		return nil
 	}
-	return errs
 }
 
 func validateSchedulers(schedulers []Scheduler, maxTTL time.Duration, path *field.Path) field.ErrorList {
@@ -49,20 +49,13 @@ func validateSchedulers(schedulers []Scheduler, maxTTL time.Duration, path *fiel
 			errs = append(errs, field.Required(at.Child("name"), "give the name its pods have in spec.schedulerName"))
 		case seen.Has(s.Name):
 			errs = append(errs, field.Duplicate(at.Child("name"), s.Name))
-		default:
-			for _, problem := range validation.IsDNS1123Subdomain(s.Name) {
-				errs = append(errs, field.Invalid(at.Child("name"), s.Name, problem))
-			}
+		case len(s.Name) > MaxSchedulerName:
+			errs = append(errs, field.TooLong(at.Child("name"), s.Name, MaxSchedulerName))
+		case strings.ContainsFunc(s.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
+			errs = append(errs, field.Invalid(at.Child("name"), s.Name, "must have printable characters only"))
 		}
 		seen.Insert(s.Name)
-		ttl := at.Child("maxReservationTTL")
-		switch {
-		case s.MaxReservationTTL < 0:
-			errs = append(errs, invalidTTL(ttl, s.MaxReservationTTL, "must be longer than 0s"))
-		case maxTTL > 0 && s.MaxReservationTTL > maxTTL:
-			errs = append(errs, invalidTTL(ttl, s.MaxReservationTTL,
-				fmt.Sprintf("must not be longer than reservations.maxTTL, which is %v", maxTTL)))
-		}
+		errs = append(errs, validateTTL(s.MaxReservationTTL.Duration, maxTTL, at.Child("maxReservationTTL"))...)
 	}
 	return errs
 }
@@ -109,8 +102,4 @@ func resourceNameProblem(name string) string {
 		return ""
 	}
 	return "must be cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/gpu"
-}
-
-func invalidTTL(path *field.Path, ttl time.Duration, detail string) *field.Error {
-	return field.Invalid(path, ttl.String(), detail)
 }

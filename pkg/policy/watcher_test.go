@@ -89,11 +89,11 @@ func TestWatcherSeesKubeletSwap(t *testing.T) {
 	mount := newConfigMap(t, withTTL("1s"))
 	w := watch(t, mount.path(), time.Hour)
 	defer w.Stop()
-	assert.Equal(t, time.Second, w.store.Current().Reservations.DefaultTTL)
+	assert.Equal(t, time.Second, w.store.Current().Reservations.DefaultTTL.Duration)
 	for i := 2; i < 6; i++ {
 		mount.update(withTTL(fmt.Sprintf("%ds", i)))
 		p := receive(t, w.reloads)
-		assert.Equal(t, time.Duration(i)*time.Second, p.Reservations.DefaultTTL)
+		assert.Equal(t, time.Duration(i)*time.Second, p.Reservations.DefaultTTL.Duration)
 		assert.Same(t, p, w.store.Current(), "in force before it is reported")
 	}
 	assert.Empty(t, w.errors)
@@ -107,11 +107,11 @@ func TestWatcherKeepsLastGood(t *testing.T) {
 	err := receive(t, w.errors)
 	require.ErrorContains(t, err, "the policy before stays in force")
 	require.ErrorContains(t, err, mount.path())
-	require.ErrorContains(t, err, "reservations.defaultTTL")
-	assert.Equal(t, time.Second, w.store.Current().Reservations.DefaultTTL)
+	require.ErrorContains(t, err, "invalid duration")
+	assert.Equal(t, time.Second, w.store.Current().Reservations.DefaultTTL.Duration)
 
 	mount.update(withTTL("2s"))
-	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL)
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL.Duration)
 	assert.Empty(t, w.errors, "one change, one error")
 }
 
@@ -122,15 +122,15 @@ func TestWatcherPlainFile(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path+".new", []byte(withTTL("2s")), 0o600))
 	require.NoError(t, os.Rename(path+".new", path))
-	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL)
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL.Duration)
 
 	require.NoError(t, os.Remove(path))
 	require.ErrorContains(t, receive(t, w.errors), "no such file")
-	assert.Equal(t, 2*time.Second, w.store.Current().Reservations.DefaultTTL)
+	assert.Equal(t, 2*time.Second, w.store.Current().Reservations.DefaultTTL.Duration)
 
 	require.NoError(t, os.WriteFile(path+".new", []byte(withTTL("2s")), 0o600))
 	require.NoError(t, os.Rename(path+".new", path))
-	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL, "its return is reported")
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL.Duration, "its return is reported")
 }
 
 // TestWatcherPolls changes a file that no event in the watched directory tells of: it is reached
@@ -144,10 +144,10 @@ func TestWatcherPolls(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(elsewhere+".new", []byte(withTTL("bad")), 0o600))
 	require.NoError(t, os.Rename(elsewhere+".new", elsewhere))
-	require.ErrorContains(t, receive(t, w.errors), "reservations.defaultTTL")
+	require.ErrorContains(t, receive(t, w.errors), "invalid duration")
 	require.NoError(t, os.WriteFile(elsewhere+".new", []byte(withTTL("2s")), 0o600))
 	require.NoError(t, os.Rename(elsewhere+".new", elsewhere))
-	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL)
+	assert.Equal(t, 2*time.Second, receive(t, w.reloads).Reservations.DefaultTTL.Duration)
 	assert.Empty(t, w.errors, "a bad file is reported once, however often it is polled")
 }
 
@@ -171,7 +171,7 @@ func TestWatcherStart(t *testing.T) {
 	w := NewWatcher(store, WatcherOptions{Path: path})
 	require.NoError(t, w.Start(ctx))
 	require.ErrorContains(t, w.Start(ctx), "started twice")
-	assert.Equal(t, 3*time.Second, store.Current().Reservations.DefaultTTL)
+	assert.Equal(t, 3*time.Second, store.Current().Reservations.DefaultTTL.Duration)
 	cancel() // ends it as Stop does
 	w.Stop()
 	w.Stop()
@@ -184,7 +184,7 @@ func TestWatcherReportsAChangeOnce(t *testing.T) {
 	failures := 0
 	w := NewWatcher(NewStore(Default(), time.Minute), WatcherOptions{
 		Path:     path,
-		OnReload: func(p *Policy) { reloads = append(reloads, p.Reservations.DefaultTTL) },
+		OnReload: func(p *Policy) { reloads = append(reloads, p.Reservations.DefaultTTL.Duration) },
 		OnError:  func(error) { failures++ },
 	})
 	for _, ttl := range []string{"1s", "bad", "worse", "2s", "2s"} {
