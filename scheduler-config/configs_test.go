@@ -3,8 +3,6 @@
 package schedulerconfig_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,49 +135,4 @@ func TestConfigurationsExplainThemselves(t *testing.T) {
 			}
 		})
 	}
-}
-
-// legacyPolicy is what kube-scheduler before 1.23 read: its types are in no current module.
-type legacyPolicy struct {
-	Kind       string           `json:"kind"`
-	APIVersion string           `json:"apiVersion"`
-	Extenders  []legacyExtender `json:"extenders"`
-}
-
-type legacyExtender struct {
-	URLPrefix        string        `json:"urlPrefix"`
-	FilterVerb       string        `json:"filterVerb"`
-	PrioritizeVerb   string        `json:"prioritizeVerb"`
-	PreemptVerb      string        `json:"preemptVerb"`
-	BindVerb         string        `json:"bindVerb"`
-	Weight           int64         `json:"weight"`
-	EnableHTTPS      bool          `json:"enableHttps"`
-	HTTPTimeout      time.Duration `json:"httpTimeout"`
-	NodeCacheCapable bool          `json:"nodeCacheCapable"`
-	Ignorable        bool          `json:"ignorable"`
-}
-
-func TestLegacyPolicy(t *testing.T) {
-	content, err := os.ReadFile("policy-legacy.json")
-	require.NoError(t, err)
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	var policy legacyPolicy
-	require.NoError(t, decoder.Decode(&policy))
-
-	assert.Equal(t, legacyPolicy{
-		Kind:       "Policy",
-		APIVersion: "v1",
-		Extenders: []legacyExtender{{
-			URLPrefix:        serverURL,
-			FilterVerb:       "filter",
-			PrioritizeVerb:   "prioritize",
-			PreemptVerb:      "preempt",
-			BindVerb:         "bind",
-			Weight:           1,
-			HTTPTimeout:      10 * time.Second,
-			NodeCacheCapable: true,
-		}},
-	}, policy)
-	assert.Contains(t, string(content), `"enableHttps"`, "the old spelling; the new one was ignored")
 }
