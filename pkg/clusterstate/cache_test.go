@@ -148,6 +148,30 @@ func TestEvents(t *testing.T) {
 			want:   "Bound n2",
 			told:   []string{"bound default/p", "bypassed default/p"},
 		},
+		"bound by its scheduler into the slot kept for it alone": {
+			before: keepSlot("p", "n1"),
+			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n1"))}},
+			want:   "Bound n1",
+			told:   []string{"bound default/p"},
+		},
+		"created on the node of the slot kept for it alone": {
+			before: keepSlot("p", "n1"),
+			steps:  []step{{watch.Added, aPod("p", 10, on("n1"))}},
+			want:   "Bound n1",
+			told:   []string{"bound default/p"},
+		},
+		"bound elsewhere than its slot": {
+			before: keepSlot("p", "n1"),
+			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n2"))}},
+			want:   "Bound n2",
+			told:   []string{"bound default/p", "bypassed default/p"},
+		},
+		"bound where another pod's slot is": {
+			before: keepSlot("q", "n1"),
+			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n1"))}},
+			want:   "Bound n1",
+			told:   []string{"bound default/p", "bypassed default/p"},
+		},
 		"an update without a node, older than the reservation, releases nothing": {
 			before:  reserve("p", "n1"),
 			steps:   []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11)}},
@@ -240,6 +264,17 @@ func TestEvents(t *testing.T) {
 func reserve(pod, node string) func(*fixture) {
 	return func(f *fixture) {
 		f.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}}, time.Now())
+	}
+}
+
+// keepSlot keeps a slot of a reservation for one pod alone, as a durable gang does.
+func keepSlot(pod, node string) func(*fixture) {
+	return func(f *fixture) {
+		p := placement(f.Cache, aPod(pod, 10), node)
+		f.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{{
+			Ref:  ledger.HoldRef{Namespace: p.Pod.Namespace, Name: "gang", Slot: "0"},
+			Node: node, Request: p.Request, Policy: ledger.Once, Pod: p.Pod,
+		}}}, time.Now())
 	}
 }
 

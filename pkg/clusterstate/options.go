@@ -18,10 +18,10 @@ type Listener interface {
 	// PodGone tells that a pod was deleted or has finished. It may come for a
 	// pod nothing was told of before.
 	PodGone(pod ledger.PodRef)
-	// PodBypassed tells that a pod was bound without a claim, or elsewhere than
-	// claimed: somebody did not ask first. Pods found at the start are not
-	// told of; nor are mirrors of static pods. Pods created with a node, as by hand,
-	// are.
+	// PodBypassed tells that a pod was bound where it had been granted nothing: somebody
+	// did not ask first. A pod whose scheduler binds it into the slot kept for it alone
+	// was asked for. Pods found at the start are not told of; nor are mirrors of static
+	// pods. Pods created with a node, as by hand, are.
 	PodBypassed(pod *podinfo.Info)
 }
 

@@ -74,8 +74,7 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	}
 	c := l.lookup(o.Pod)
 	if c == nil {
-		l.observeNew(&o)
-		return ObservedNew
+		return l.observeNew(&o)
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
 		return ObservedNothing
@@ -89,7 +88,9 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	return l.observeInPlace(c, &o)
 }
 
-func (l *account) observeNew(o *PodObservation) {
+// observeNew makes the claim of a pod that nobody has begun to bind here. A pod on the
+// node of a slot that is kept for it alone was bound as it was granted.
+func (l *account) observeNew(o *PodObservation) Observed {
 	c := l.newClaim(&Placement{
 		Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority,
 	})
@@ -98,8 +99,13 @@ func (l *account) observeNew(o *PodObservation) {
 	l.index(c, false)
 	i := l.ensureNode(o.Node)
 	l.link(c, i, o)
+	outcome := ObservedNew
+	if c.hold != nil && c.hold.isFor(o.Pod) {
+		outcome = ObservedConfirmed
+	}
 	l.place(c, i)
 	l.bound(c)
+	return outcome
 }
 
 // link tells a claim, which is about to be placed, what its pod was bound with.

@@ -198,9 +198,10 @@ type Observed uint8
 const (
 	// ObservedNothing: known already, or older than what is known.
 	ObservedNothing Observed = iota
-	// ObservedNew: the pod was bound without any claim.
+	// ObservedNew: the pod was bound where it had been granted nothing.
 	ObservedNew
-	// ObservedConfirmed: a Reserved or Binding claim turned Bound.
+	// ObservedConfirmed: the pod was bound where it had been granted capacity. A Reserved
+	// or Binding claim turned Bound, or the pod is in a slot kept for it alone.
 	ObservedConfirmed
 	// ObservedMoved: the claim was on another node and has followed the pod.
 	ObservedMoved

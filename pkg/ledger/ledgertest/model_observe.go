@@ -55,8 +55,15 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 		}, false)
 		c.observeDevices(o.Devices)
 		m.link(c, &o)
+		granted := false
+		for _, h := range m.holds {
+			granted = granted || (h.Ref == c.uses && h.isFor(o.Pod))
+		}
 		m.tell(ledger.ClaimBound, c)
 		m.bound(c)
+		if granted {
+			return ledger.ObservedConfirmed
+		}
 		return ledger.ObservedNew
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
