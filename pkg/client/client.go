@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -30,20 +31,16 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	transport, err := o.transport(base)
+	httpClient, err := o.httpClient()
 	if err != nil {
 		return nil, err
 	}
-	return &Client{options: o, base: base, http: &http.Client{
-		Transport: transport,
-		// A server that sends requests elsewhere is none of ours: a token must not follow.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &Client{options: o, base: base, http: httpClient}, nil
 }
 
 // Close closes connections that are kept for the next request. The client can
 // still be used.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
 // Reserve implements reserver.Reserver.
 func (c *Client) Reserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {

@@ -381,10 +381,8 @@ func writePEM(t *testing.T, kind string, der []byte) string {
 	return path
 }
 
-func TestTLSAndToken(t *testing.T) {
-	var authorization atomic.Value
+func TestTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		authorization.Store(r.Header.Get("Authorization"))
 		assert.Len(t, r.TLS.PeerCertificates, 1)
 		_, _ = io.WriteString(w, `{"Revision":7}`)
 	}))
@@ -394,18 +392,9 @@ func TestTLSAndToken(t *testing.T) {
 	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	require.NoError(t, err)
 	certificate := writePEM(t, "CERTIFICATE", server.Certificate().Raw)
-	token := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(token, []byte("first\n"), 0o600))
-	c := newClient(t, client.Options{
-		URL: server.URL, CAFile: certificate, CertFile: certificate, KeyFile: writePEM(t, "PRIVATE KEY", key), TokenFile: token,
-	})
+	c := newClient(t, client.Options{URL: server.URL, CAFile: certificate, CertFile: certificate, KeyFile: writePEM(t, "PRIVATE KEY", key)})
 	_, err = c.Revision(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, "Bearer first", authorization.Load())
-	require.NoError(t, os.WriteFile(token, []byte("second"), 0o600))
-	_, err = c.Revision(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, "Bearer second", authorization.Load())
 
 	stranger := newClient(t, client.Options{URL: server.URL, RetryFor: time.Millisecond})
 	_, err = stranger.Revision(t.Context())
@@ -422,8 +411,6 @@ func TestOptions(t *testing.T) {
 		"query":               {client.Options{URL: "http://a/?x=1"}, "leave the rest out"},
 		"key alone":           {client.Options{URL: "https://a", KeyFile: "k"}, "belong together"},
 		"CA without TLS":      {client.Options{URL: "http://a", CAFile: "c"}, "are for https"},
-		"two tokens":          {client.Options{URL: "https://a", Token: "t", TokenFile: "f"}, "give one of them"},
-		"token in the clear":  {client.Options{URL: "http://a", Token: "t"}, "use https"},
 		"negative":            {client.Options{URL: "http://a", Timeout: -1}, "negative"},
 		"no such authorities": {client.Options{URL: "https://a", CAFile: "/does/not/exist"}, "no such file"},
 	}
@@ -433,5 +420,4 @@ func TestOptions(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
-	newClient(t, client.Options{URL: "http://127.0.0.1:1", Token: "t"})
 }

@@ -73,13 +73,6 @@ func (c *Client) newRequest(ctx context.Context, r *request, body []byte) (*http
 		post.Header.Set("Content-Type", "application/json")
 	}
 	post.Header.Set("User-Agent", userAgent())
-	token, err := c.options.token()
-	if err != nil {
-		return nil, &reserver.UnavailableError{Err: err}
-	}
-	if token != "" {
-		post.Header.Set("Authorization", "Bearer "+token)
-	}
 	return post, nil
 }
 

@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/globalreserve/globalreserve/pkg/version"
@@ -22,16 +22,11 @@ type Options struct {
 	// URL is the server's, such as http://127.0.0.1:23456.
 	URL string
 	// CAFile has the authorities the server's certificate must come from, in PEM;
-	// empty: those of the system. It is read for every new connection, so that it
-	// may be renewed.
+	// empty: those of the system.
 	CAFile string
-	// CertFile and KeyFile are the client's own certificate, in PEM. They are read
-	// for every new connection, so that they may be renewed.
+	// CertFile and KeyFile are the client's own certificate, in PEM. Files that are
+	// renewed are read again within some minutes.
 	CertFile, KeyFile string
-	// Token is sent as bearer token; TokenFile is a file that has it, read for every
-	// request, as those of service accounts change. Give one of them or none. The server
-	// does not look at it: it knows its callers by their certificates.
-	Token, TokenFile string
 	// Timeout bounds one try of a request; default 15 s. A durable Reserve may take
 	// the server 8 s, and one with a MinRevision 5 s more.
 	Timeout time.Duration
@@ -77,10 +72,6 @@ func (o *Options) validate() (*url.URL, error) {
 		return nil, errors.New("CertFile and KeyFile belong together: give both or none")
 	case !secure && o.CAFile+o.CertFile != "":
 		return nil, fmt.Errorf("CAFile and CertFile are for https, and the URL is %s: change one of them", o.URL)
-	case o.Token != "" && o.TokenFile != "":
-		return nil, errors.New("both Token and TokenFile are given: give one of them")
-	case !secure && o.Token+o.TokenFile != "" && !isLoopback(base.Hostname()):
-		return nil, fmt.Errorf("the token would be sent in the clear to %s: use https", base.Host)
 	case o.Timeout < 0 || o.RetryFor < 0 || o.WatchIdle < 0 || o.MaxReconnect < 0 || o.MaxAnswer < 0:
 		return nil, errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle, MaxReconnect and MaxAnswer")
 	}
@@ -88,44 +79,23 @@ func (o *Options) validate() (*url.URL, error) {
 	return base, nil
 }
 
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}
-
-// transport keeps connections open for the next request, and gives up those that have
-// gone dead: over HTTP/2 all requests share one, and a try that times out does not end it.
-func (o *Options) transport(base *url.URL) (*http.Transport, error) {
-	config, err := o.tls(base)
+// httpClient keeps connections open for the next request. It speaks HTTP/1.1, where a request that
+// times out ends its connection: over HTTP/2 all would go on sharing one that has gone dead.
+func (o *Options) httpClient() (*http.Client, error) {
+	transport, err := rest.TransportFor(&rest.Config{
+		TLSClientConfig: rest.TLSClientConfig{
+			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, NextProtos: []string{"http/1.1"},
+		},
+		Dial: (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("setting up connections to the server: %w", err)
 	}
-	return &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		TLSClientConfig:     config,
-		TLSHandshakeTimeout: 5 * time.Second,
-		ForceAttemptHTTP2:   true,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: o.Timeout / 2, PingTimeout: o.Timeout},
-		MaxIdleConnsPerHost: 32,
-		IdleConnTimeout:     90 * time.Second, // less than the server's, which must not close one in use
+	return &http.Client{
+		Transport: transport,
+		// A server that sends requests elsewhere is none of ours.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
-}
-
-// token returns the bearer token to send now; empty: none.
-func (o *Options) token() (string, error) {
-	if o.TokenFile == "" {
-		return o.Token, nil
-	}
-	content, err := os.ReadFile(o.TokenFile)
-	if err != nil {
-		return "", fmt.Errorf("reading the bearer token: %w", err)
-	}
-	token := strings.TrimSpace(string(content))
-	if token == "" {
-		return "", fmt.Errorf("the file of the bearer token, %s, is empty", o.TokenFile)
-	}
-	return token, nil
 }
 
 // userAgent is found out once: it is read from what the linker left in the program.

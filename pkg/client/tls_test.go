@@ -60,33 +60,6 @@ func serveTLS(t *testing.T, certificate *atomic.Pointer[tls.Certificate]) *httpt
 	return server
 }
 
-// The authority of the server's certificate is renewed, in the file too: new connections go by
-// what it has then.
-func TestAuthoritiesAreReadAgain(t *testing.T) {
-	first, firstPEM := newCertificate(t, "127.0.0.1")
-	second, secondPEM := newCertificate(t, "127.0.0.1")
-	var certificate atomic.Pointer[tls.Certificate]
-	certificate.Store(&first)
-	server := serveTLS(t, &certificate)
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(file, firstPEM, 0o600))
-	c := newClient(t, client.Options{URL: server.URL, CAFile: file, RetryFor: time.Millisecond})
-	ask := func() error {
-		c.Close() // so that a new connection is made
-		_, err := c.Revision(t.Context())
-		return err
-	}
-	require.NoError(t, ask())
-	certificate.Store(&second)
-	require.ErrorContains(t, ask(), "unknown authority")
-	require.NoError(t, os.WriteFile(file, secondPEM, 0o600))
-	require.NoError(t, ask())
-	require.NoError(t, os.WriteFile(file, []byte("half a file"), 0o600))
-	require.ErrorContains(t, ask(), file+" has no certificate")
-	require.NoError(t, os.Remove(file))
-	require.ErrorContains(t, ask(), "no such file")
-}
-
 // A certificate of a known authority is not enough: it must be the server's own.
 func TestCertificateOfAnotherHost(t *testing.T) {
 	for _, host := range []string{"127.0.0.2", "elsewhere.example.com"} {

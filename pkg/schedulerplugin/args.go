@@ -55,10 +55,10 @@ type Args struct {
 	// FailurePolicy is Fail or Ignore, in mode remote. Default Fail.
 	FailurePolicy FailurePolicy `json:"failurePolicy"`
 	// CAFile, CertFile and KeyFile are paths of PEM files for TLS with the server;
-	CAFile    string `json:"caFile"`
-	CertFile  string `json:"certFile"`
-	KeyFile   string `json:"keyFile"`
-	TokenFile string `json:"tokenFile"`
+	// the client's own certificate is what the server knows its callers by.
+	CAFile   string `json:"caFile"`
+	CertFile string `json:"certFile"`
+	KeyFile  string `json:"keyFile"`
 
 	// Server configures what is served in mode local.
 	Server ServerArgs `json:"server"`
@@ -139,7 +139,6 @@ func (a *Args) validateLocal() (errs []error) {
 		{"caFile", a.CAFile},
 		{"certFile", a.CertFile},
 		{"keyFile", a.KeyFile},
-		{"tokenFile", a.TokenFile},
 	} {
 		if f.value != "" {
 			errs = append(errs, fmt.Errorf("%s is for mode remote; leave it out", f.name))
