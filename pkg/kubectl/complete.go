@@ -1,12 +1,16 @@
 package kubectl
 
 import (
+	"context"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Completions ask the Kubernetes API and never fail loudly: where it does not answer, there is nothing
@@ -14,6 +18,9 @@ import (
 
 // maxOffered bounds the names that a completion reads.
 const maxOffered = 500
+
+// anyNumber is how many names commands take that do not count them.
+const anyNumber = math.MaxInt
 
 type completion = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
 
@@ -37,106 +44,72 @@ func offer(names, args []string, typed string) ([]string, cobra.ShellCompDirecti
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (e *environment) completeReservations(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	cluster, namespace := e.completionCluster()
-	if cluster == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).List(cmd.Context(), metav1.ListOptions{Limit: maxOffered})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return offer(names, args, typed)
+// lister lists the objects whose names are offered.
+type lister func(ctx context.Context, cluster *cluster, namespace string) (runtime.Object, error)
+
+var some = metav1.ListOptions{Limit: maxOffered}
+
+func listReservations(ctx context.Context, cluster *cluster, namespace string) (runtime.Object, error) {
+	return cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).List(ctx, some)
 }
 
-func (e *environment) completeDevices(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	cluster, _ := e.completionCluster()
-	if cluster == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := cluster.reservations.GlobalreserveV1alpha1().ExtendedResources().List(cmd.Context(), metav1.ListOptions{Limit: maxOffered})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return offer(names, args, typed)
+func listDevices(ctx context.Context, cluster *cluster, _ string) (runtime.Object, error) {
+	return cluster.reservations.GlobalreserveV1alpha1().ExtendedResources().List(ctx, some)
 }
 
-func (e *environment) completeNodes(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	cluster, _ := e.completionCluster()
-	if cluster == nil || (cmd.Name() == "nodes" && len(args) > 0) {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := cluster.kube.CoreV1().Nodes().List(cmd.Context(), metav1.ListOptions{Limit: maxOffered})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return offer(names, nil, typed)
+func listNodes(ctx context.Context, cluster *cluster, _ string) (runtime.Object, error) {
+	return cluster.kube.CoreV1().Nodes().List(ctx, some)
 }
 
-// completePendingPods offers pods without a node: they are those that need an explanation.
-func (e *environment) completePendingPods(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	cluster, namespace := e.completionCluster()
-	if cluster == nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func listNamespaces(ctx context.Context, cluster *cluster, _ string) (runtime.Object, error) {
+	return cluster.kube.CoreV1().Namespaces().List(ctx, some)
+}
+
+// listPendingPods lists pods without a node: they are those that need an explanation.
+func listPendingPods(ctx context.Context, cluster *cluster, namespace string) (runtime.Object, error) {
+	return cluster.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: maxOffered, FieldSelector: "spec.nodeName="})
+}
+
+// completeNames offers the names of objects to a flag.
+func (e *environment) completeNames(list lister) completion {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return offer(e.names(cmd.Context(), list), nil, typed)
 	}
-	list, err := cluster.kube.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{
-		Limit: maxOffered, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", "").String(),
-	})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for i := range list.Items {
-		if list.Items[i].Spec.NodeName == "" {
-			names = append(names, list.Items[i].Name)
+}
+
+// completeArgs offers them as arguments, of which a command takes at most so many.
+func (e *environment) completeArgs(most int, list lister) completion {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return offer(e.names(cmd.Context(), list), args, typed)
 	}
-	return offer(names, args, typed)
 }
 
-func (e *environment) completeNamespaces(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	cluster, _ := e.completionCluster()
-	if cluster == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := cluster.kube.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{Limit: maxOffered})
+func (e *environment) names(ctx context.Context, list lister) []string {
+	cluster, namespace, err := e.connect()
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil
+	}
+	objects, err := list(ctx, cluster, namespace)
+	if err != nil {
+		return nil
 	}
 	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return offer(names, nil, typed)
-}
-
-// completionCluster returns nil where the kubeconfig cannot be used.
-func (e *environment) completionCluster() (*cluster, string) {
-	namespace, err := e.namespace()
-	if err != nil {
-		return nil, ""
-	}
-	cluster, err := e.connector.cluster()
-	if err != nil {
-		return nil, ""
-	}
-	return cluster, namespace
+	// Items of typed lists have names.
+	_ = meta.EachListItem(objects, func(item runtime.Object) error {
+		object, err := meta.Accessor(item)
+		if err == nil {
+			names = append(names, object.GetName())
+		}
+		return err
+	})
+	return names
 }
 
 func (e *environment) completeGlobalFlags(root *cobra.Command) {
-	completeBy(root, "namespace", e.completeNamespaces)
+	completeBy(root, "namespace", e.completeNames(listNamespaces))
 	for _, flag := range []string{"context", "cluster", "user"} {
 		completeBy(root, flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 			return offer(e.kubeconfigNames(flag), nil, typed)
@@ -150,26 +123,18 @@ func (e *environment) kubeconfigNames(flag string) []string {
 	if err != nil {
 		return nil
 	}
-	var names []string
 	switch flag {
 	case "context":
-		for name := range config.Contexts {
-			names = append(names, name)
-		}
+		return slices.Collect(maps.Keys(config.Contexts))
 	case "cluster":
-		for name := range config.Clusters {
-			names = append(names, name)
-		}
+		return slices.Collect(maps.Keys(config.Clusters))
 	default:
-		for name := range config.AuthInfos {
-			names = append(names, name)
-		}
+		return slices.Collect(maps.Keys(config.AuthInfos))
 	}
-	return names
 }
 
 func (e *environment) completeCreate(cmd *cobra.Command) {
-	completeBy(cmd, "node", e.completeNodes)
+	completeBy(cmd, "node", e.completeNames(listNodes))
 	completeFixed(cmd, "policy", "Once", "Aligned", "Restricted")
 	for _, flag := range []string{"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler", "priority"} {
 		completeFixed(cmd, flag)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -20,11 +21,17 @@ func completionRig(t *testing.T) *rig {
 	for _, name := range []string{"node-1", "node-2", "gpu-1"} {
 		require.NoError(t, r.kube.Tracker().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
-	for name, node := range map[string]string{"web-0": "node-1", "web-1": "", "worker": ""} {
-		require.NoError(t, r.kube.Tracker().Add(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: node},
-		}))
-	}
+	// The fake API server does not go by field selectors.
+	r.kube.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		assert.Equal(t, "default", action.GetNamespace())
+		list := &corev1.PodList{}
+		for name, node := range map[string]string{"web-0": "node-1", "web-1": "", "worker": ""} {
+			if action.(clienttesting.ListAction).GetListRestrictions().Fields.Matches(fields.Set{"spec.nodeName": node}) {
+				list.Items = append(list.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+		}
+		return true, list, nil
+	})
 	for _, name := range []string{"default", "batch"} {
 		require.NoError(t, r.kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}

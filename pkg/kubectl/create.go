@@ -50,7 +50,7 @@ namespace always. Without any of them no pod may: the room is only kept free.`,
 			if len(args) == 2 && o.wait.set && new(waitFlag).Set(args[1]) == nil {
 				return usageErrorf("the time to wait takes an equals sign: --wait=%s", args[1])
 			}
-			return exactlyOne("NAME")(cmd, args)
+			return takes("exactly one NAME", cobra.ExactArgs(1))(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
@@ -110,9 +110,6 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 }
 
 func (o *createOptions) validate() error {
-	if err := o.output.validate(); err != nil {
-		return err
-	}
 	switch o.dryRun {
 	case dryRunNone, dryRunClient, dryRunServer:
 	default:

@@ -32,7 +32,7 @@ and keep what they use.`,
   # All of the namespace
   kubectl reserve delete --all`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
-		ValidArgsFunction: env.completeReservations,
+		ValidArgsFunction: env.completeArgs(anyNumber, listReservations),
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "delete all reservations of the namespace")
 	cmd.Flags().BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "do not fail where there is none of that name")
@@ -41,20 +41,13 @@ and keep what they use.`,
 }
 
 func (o *deleteOptions) run(ctx context.Context, names []string) error {
-	if err := o.output.validate(); err != nil {
-		return err
-	}
 	switch {
 	case o.all && len(names) > 0:
 		return usageErrorf("--all and names exclude each other: give one of them")
 	case !o.all && len(names) == 0:
 		return usageErrorf("kubectl reserve delete takes the names of reservations, or --all: kubectl reserve list shows them")
 	}
-	namespace, err := o.env.namespace()
-	if err != nil {
-		return err
-	}
-	cluster, err := o.env.connector.cluster()
+	cluster, namespace, err := o.env.connect()
 	if err != nil {
 		return err
 	}

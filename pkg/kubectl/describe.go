@@ -33,16 +33,12 @@ func newDescribeCommand(env *environment) *cobra.Command {
 			return nil
 		},
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
-		ValidArgsFunction: env.completeReservations,
+		ValidArgsFunction: env.completeArgs(anyNumber, listReservations),
 	}
 }
 
 func (o *describeOptions) run(ctx context.Context, names []string) error {
-	namespace, err := o.env.namespace()
-	if err != nil {
-		return err
-	}
-	cluster, err := o.env.connector.cluster()
+	cluster, namespace, err := o.env.connect()
 	if err != nil {
 		return err
 	}
@@ -120,7 +116,7 @@ func (o *describeOptions) print(r *v1alpha1.Reservation, events []corev1.Event, 
 }
 
 func (o *describeOptions) printSlots(r *v1alpha1.Reservation) {
-	table := newTable(column{name: "Name"}, column{name: "Node"}, column{name: "State"}, column{name: "Requests"}, column{name: "Pods"})
+	table := newTable("Name", "Node", "State", "Requests", "Pods")
 	states := make(map[string]*v1alpha1.SlotStatus, len(r.Status.Slots))
 	for i := range r.Status.Slots {
 		states[r.Status.Slots[i].Name] = &r.Status.Slots[i]
@@ -177,7 +173,7 @@ func describeDevices(d *v1alpha1.SlotDevices) string {
 }
 
 func (o *describeOptions) printConditions(r *v1alpha1.Reservation, now time.Time) {
-	table := newTable(column{name: "Type"}, column{name: "Status"}, column{name: "Since"}, column{name: "Reason"}, column{name: "Message"})
+	table := newTable("Type", "Status", "Since", "Reason", "Message")
 	for _, c := range r.Status.Conditions {
 		addRow(table, c.Type, string(c.Status), age(c.LastTransitionTime.Time, now), c.Reason, c.Message)
 	}
@@ -189,7 +185,7 @@ func (o *describeOptions) printEvents(events []corev1.Event, err error, now time
 		fmt.Fprintf(o.env.Out, "\nEvents:  <not known: %v>\n", err)
 		return
 	}
-	table := newTable(column{name: "Type"}, column{name: "Reason"}, column{name: "Age"}, column{name: "Message"})
+	table := newTable("Type", "Reason", "Age", "Message")
 	for i := range events {
 		e := &events[i]
 		addRow(table, e.Type, e.Reason, age(lastSeen(e), now), strings.TrimSpace(e.Message))

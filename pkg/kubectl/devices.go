@@ -42,12 +42,12 @@ by, and why a device is offline.`,
   # The devices of one node, with their properties
   kubectl reserve devices --node node-7 -o wide`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
-		ValidArgsFunction: env.completeDevices,
+		ValidArgsFunction: env.completeArgs(anyNumber, listDevices),
 	}
 	cmd.Flags().StringVar(&o.node, "node", "", "only devices of this node")
 	cmd.Flags().StringVar(&o.resource, "resource", "", "only devices of this resource, such as nvidia.com/gpu")
 	cmd.Flags().BoolVar(&o.free, "free", false, "only devices that a claim could be given now")
-	completeBy(cmd, "node", env.completeNodes)
+	completeBy(cmd, "node", env.completeNames(listNodes))
 	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	return cmd
 }
@@ -72,9 +72,6 @@ type devicesAnswer struct {
 }
 
 func (o *devicesOptions) run(ctx context.Context, names []string) error {
-	if err := o.output.validate(); err != nil {
-		return err
-	}
 	cluster, err := o.env.connector.cluster()
 	if err != nil {
 		return err
@@ -160,9 +157,9 @@ func answerOf(d *v1alpha1.ExtendedResource, pods map[types.NamespacedName]string
 }
 
 func (o *devicesOptions) table(all []deviceAnswer) *metav1.Table {
-	table := newTable(column{name: "Node"}, column{name: "Resource"}, column{name: "ID"}, column{name: "Status"}, column{name: "Claim"},
-		column{name: "Pod"}, column{name: "Name", wide: true}, column{name: "Properties", wide: true}, column{name: "Reason", wide: true},
-		column{name: "Age", wide: true})
+	table := newTable("Node", "Resource", "ID", "Status", "Claim",
+		"Pod", "+Name", "+Properties", "+Reason",
+		"+Age")
 	for i := range all {
 		d := &all[i]
 		status := cmp.Or(d.Phase, none)

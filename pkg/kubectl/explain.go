@@ -33,18 +33,15 @@ It answers for the ledger only. Node selectors, affinity, taints and volumes are
 what it found into the pod's condition: kubectl describe pod.`,
 		Example: `  kubectl reserve explain web-0
   kubectl reserve explain -n batch worker-3 -o wide`,
-		Args:              exactlyOne("POD"),
+		Args:              takes("exactly one POD", cobra.ExactArgs(1)),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
-		ValidArgsFunction: env.completePendingPods,
+		ValidArgsFunction: env.completeArgs(1, listPendingPods),
 	}
 	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON)
 	return cmd
 }
 
 func (o *explainOptions) run(ctx context.Context, pod string) error {
-	if err := o.output.validate(); err != nil {
-		return err
-	}
 	namespace, err := o.env.namespace()
 	if err != nil {
 		return err
@@ -98,7 +95,7 @@ func (o *explainOptions) printRefusals(a *reserver.ExplainAnswer) {
 	if len(a.Refusals) == 0 {
 		return
 	}
-	table := newTable(column{name: "Nodes"}, column{name: "Reason"}, column{name: "Resource"}, column{name: "Which"})
+	table := newTable("Nodes", "Reason", "Resource", "Which")
 	for _, r := range a.Refusals {
 		addRow(table, strconv.Itoa(r.Nodes), r.Reason, orNone(r.Resource), examples(r.Examples, r.Nodes))
 	}
@@ -110,7 +107,7 @@ func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
 		return
 	}
 	wide := o.output.wide()
-	missing := newTable(column{name: "Resource"}, column{name: "Requested"}, column{name: "Free"}, column{name: "Missing"})
+	missing := newTable("Resource", "Requested", "Free", "Missing")
 	for _, m := range c.Missing {
 		addRow(missing, m.Resource, amount(m.Resource, m.Requested, wide), amount(m.Resource, m.Free, wide), amount(m.Resource, m.Missing, wide))
 	}
@@ -119,7 +116,7 @@ func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
 		return
 	}
 	resource := c.Missing[0].Resource
-	holders := newTable(column{name: "Holder"}, column{name: "State"}, column{name: "Amount"}, column{name: "Scheduler"})
+	holders := newTable("Holder", "State", "Amount", "Scheduler")
 	for i := range c.Holders {
 		h := &c.Holders[i]
 		addRow(holders, holderName(h), h.State, amount(resource, h.Amount, wide), orNone(h.Scheduler))

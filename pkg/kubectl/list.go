@@ -42,7 +42,7 @@ EXPIRES tells how long unused room is still kept; CONSUMED how many slots pods u
 
   # Those of all namespaces, with the reason of those that are not available, as they change
   kubectl reserve list -A -o wide --watch`,
-		Args: nothing,
+		Args: takes("no arguments", cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list those of all namespaces")
@@ -53,9 +53,6 @@ EXPIRES tells how long unused room is still kept; CONSUMED how many slots pods u
 }
 
 func (o *listOptions) run(ctx context.Context) error {
-	if err := o.output.validate(); err != nil {
-		return err
-	}
 	if o.watch && !o.output.table() {
 		return usageErrorf("--watch prints tables: leave out -o %s", o.output.format)
 	}
@@ -162,21 +159,9 @@ func setKinds(list *v1alpha1.ReservationList) *v1alpha1.ReservationList {
 }
 
 func newReservationTable(withNamespace bool) *metav1.Table {
-	columns := []column{
-		{name: "Name"},
-		{name: "Node"},
-		{name: "Status"},
-		{name: "Consumed"},
-		{name: "Expires"},
-		{name: "Age"},
-		{name: "Slots", wide: true},
-		{name: "Requests", wide: true},
-		{name: "Policy", wide: true},
-		{name: "Scheduler", wide: true},
-		{name: "Reason", wide: true},
-	}
+	columns := []string{"Name", "Node", "Status", "Consumed", "Expires", "Age", "+Slots", "+Requests", "+Policy", "+Scheduler", "+Reason"}
 	if withNamespace {
-		columns = append([]column{{name: "Namespace"}}, columns...)
+		columns = append([]string{"Namespace"}, columns...)
 	}
 	return newTable(columns...)
 }

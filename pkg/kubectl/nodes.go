@@ -46,9 +46,9 @@ resources of the nodes.`,
 
   # Where is more bound than there is?
   kubectl reserve nodes --overcommitted`,
-		Args:              atMostOne("NAME"),
+		Args:              takes("at most one NAME", cobra.MaximumNArgs(1)),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
-		ValidArgsFunction: env.completeNodes,
+		ValidArgsFunction: env.completeArgs(1, listNodes),
 	}
 	cmd.Flags().BoolVar(&o.overcommitted, "overcommitted", false, "only nodes with more bound than they have")
 	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
@@ -56,9 +56,6 @@ resources of the nodes.`,
 }
 
 func (o *nodesOptions) run(ctx context.Context, args []string) error {
-	if err := o.output.validate(); err != nil {
-		return err
-	}
 	if o.overcommitted && len(args) > 0 {
 		return usageErrorf("--overcommitted chooses among all nodes: leave it out, or leave out %q", args[0])
 	}
@@ -94,13 +91,10 @@ func (o *nodesOptions) all(ctx context.Context, s *server) (*reserver.NodesAnswe
 		query.Set("overcommitted", "true")
 	}
 	whole := &reserver.NodesAnswer{Nodes: []reserver.Node{}}
-	err := s.getPages(ctx, "/v1/nodes", query, func() (any, func() string) {
-		page := &reserver.NodesAnswer{}
-		return page, func() string {
-			whole.Revision = page.Revision
-			whole.Nodes = append(whole.Nodes, page.Nodes...)
-			return page.Continue
-		}
+	err := getPages(ctx, s, "/v1/nodes", query, func(page *reserver.NodesAnswer) string {
+		whole.Revision = page.Revision
+		whole.Nodes = append(whole.Nodes, page.Nodes...)
+		return page.Continue
 	})
 	return whole, err
 }
@@ -135,8 +129,8 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 
 // deviceTable tells who has the devices of a node, by the server's account.
 func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
-	table := newTable(column{name: "Device"}, column{name: "Resource"}, column{name: "ID"}, column{name: "Free"}, column{name: "Pod"},
-		column{name: "Reservation"}, column{name: "Properties", wide: true})
+	table := newTable("Device", "Resource", "ID", "Free", "Pod",
+		"Reservation", "+Properties")
 	for i := range devices {
 		d := &devices[i]
 		pods := make([]string, len(d.Pods))
@@ -154,9 +148,9 @@ func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
 
 // slotTable tells what reservations keep on a node, and how much of it no pod uses yet.
 func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
-	table := newTable(column{name: "Reservation"}, column{name: "Slot"}, column{name: "Keeps"}, column{name: "Unused"},
-		column{name: "Used by"}, column{name: "Expires"}, column{name: "Policy", wide: true}, column{name: "Priority", wide: true},
-		column{name: "Preemptible", wide: true}, column{name: "Host ports", wide: true})
+	table := newTable("Reservation", "Slot", "Keeps", "Unused",
+		"Used by", "Expires", "+Policy", "+Priority",
+		"+Preemptible", "+Host ports")
 	for i := range slots {
 		n, slot := &slots[i], &slots[i].Slot
 		users := make([]string, len(slot.Consumers))
@@ -176,8 +170,8 @@ func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 
 // table has one row per node and resource; a node is named in its first row.
 func (o *nodesOptions) table(nodes []reserver.Node) *metav1.Table {
-	table := newTable(column{name: "Node"}, column{name: "Status"}, column{name: "Pods", wide: true}, column{name: "Resource"},
-		column{name: "Allocatable"}, column{name: "Bound"}, column{name: "Reserved"}, column{name: "Free"}, column{name: "Use"})
+	table := newTable("Node", "Status", "+Pods", "Resource",
+		"Allocatable", "Bound", "Reserved", "Free", "Use")
 	for i := range nodes {
 		n := &nodes[i]
 		name, status, pods := n.Name, nodeStatus(n), strconv.Itoa(n.ClaimCount)

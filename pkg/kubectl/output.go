@@ -32,7 +32,7 @@ type output struct {
 	allowed   []string
 }
 
-// addFlags adds -o with the formats that the command has.
+// addFlags adds -o with the formats that the command has, and has it checked before the command runs.
 func (o *output) addFlags(cmd *cobra.Command, allowed ...string) {
 	o.allowed = allowed
 	cmd.Flags().StringVarP(&o.format, "output", "o", o.format, "output format: "+strings.Join(allowed, "|"))
@@ -40,6 +40,7 @@ func (o *output) addFlags(cmd *cobra.Command, allowed ...string) {
 		cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print tables without their headers")
 	}
 	completeFixed(cmd, "output", allowed...)
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.validate() }
 }
 
 func (o *output) validate() error {
@@ -56,18 +57,14 @@ func (o *output) table() bool {
 	return o.format == "" || o.format == outputTable || o.format == outputWide
 }
 
-// column is one column of a table; only -o wide shows those that are wide.
-type column struct {
-	name string
-	wide bool
-}
-
-// newTable makes a table in the shape that kubectl's printers print.
-func newTable(columns ...column) *metav1.Table {
+// newTable makes a table in the shape that kubectl's printers print. Columns that begin with + are
+// for -o wide only.
+func newTable(columns ...string) *metav1.Table {
 	table := &metav1.Table{}
-	for _, c := range columns {
-		definition := metav1.TableColumnDefinition{Name: c.name, Type: "string"}
-		if c.wide {
+	for _, name := range columns {
+		name, wide := strings.CutPrefix(name, "+")
+		definition := metav1.TableColumnDefinition{Name: name, Type: "string"}
+		if wide {
 			definition.Priority = 1
 		}
 		table.ColumnDefinitions = append(table.ColumnDefinitions, definition)

@@ -42,7 +42,7 @@ under way) or Bound.`,
 
   # Reserved by one scheduler and not bound yet
   kubectl reserve pods -A --scheduler batch-scheduler --state Reserved`,
-		Args: nothing,
+		Args: takes("no arguments", cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
@@ -53,7 +53,7 @@ under way) or Bound.`,
 	flags.StringVar(&o.state, "state", "", "only those that are Reserved, Binding or Bound")
 	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	completeFixed(cmd, "state", claimStates...)
-	completeBy(cmd, "node", env.completeNodes)
+	completeBy(cmd, "node", env.completeNames(listNodes))
 	return cmd
 }
 
@@ -71,13 +71,10 @@ func (o *podsOptions) run(ctx context.Context) error {
 	}
 	defer s.Close()
 	whole := &reserver.ClaimsAnswer{Claims: []reserver.Claim{}}
-	err = s.getPages(ctx, "/v1/claims", query, func() (any, func() string) {
-		page := &reserver.ClaimsAnswer{}
-		return page, func() string {
-			whole.Revision = page.Revision
-			whole.Claims = append(whole.Claims, page.Claims...)
-			return page.Continue
-		}
+	err = getPages(ctx, s, "/v1/claims", query, func(page *reserver.ClaimsAnswer) string {
+		whole.Revision = page.Revision
+		whole.Claims = append(whole.Claims, page.Claims...)
+		return page.Continue
 	})
 	if err != nil {
 		return err
@@ -101,9 +98,6 @@ func (o *podsOptions) run(ctx context.Context) error {
 
 // query checks the flags and makes the parameters of /v1/claims of them.
 func (o *podsOptions) query() (url.Values, error) {
-	if err := o.output.validate(); err != nil {
-		return nil, err
-	}
 	if o.summary && !o.output.table() {
 		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.output.format)
 	}
@@ -132,13 +126,13 @@ func (o *podsOptions) query() (url.Values, error) {
 }
 
 func newClaimTable(withNamespace bool) *metav1.Table {
-	columns := []column{{name: "Scheduler"}}
+	columns := []string{"Scheduler"}
 	if withNamespace {
-		columns = append(columns, column{name: "Namespace"})
+		columns = append(columns, "Namespace")
 	}
-	return newTable(append(columns, column{name: "Pod"}, column{name: "State"}, column{name: "Node"},
-		column{name: "CPU"}, column{name: "Memory"}, column{name: "Others"}, column{name: "Expires"},
-		column{name: "Reservation", wide: true}, column{name: "Priority", wide: true}, column{name: "Host ports", wide: true}, column{name: "UID", wide: true})...)
+	return newTable(append(columns, "Pod", "State", "Node",
+		"CPU", "Memory", "Others", "Expires",
+		"+Reservation", "+Priority", "+Host ports", "+UID")...)
 }
 
 func addClaim(table *metav1.Table, c *reserver.Claim, withNamespace, raw bool, now time.Time) {
@@ -190,8 +184,8 @@ func summaryTable(claims []reserver.Claim, raw bool) *metav1.Table {
 		return cmp.Or(cmp.Compare(a.scheduler, b.scheduler),
 			cmp.Compare(slices.Index(claimStates, a.state), slices.Index(claimStates, b.state)))
 	})
-	table := newTable(column{name: "Scheduler"}, column{name: "State"}, column{name: "Pods"}, column{name: "CPU"},
-		column{name: "Memory"}, column{name: "Others"})
+	table := newTable("Scheduler", "State", "Pods", "CPU",
+		"Memory", "Others")
 	for _, k := range keys {
 		s := sums[k]
 		addRow(table, orNone(k.scheduler), k.state, strconv.Itoa(s.pods), requested(s.amounts, corev1.ResourceCPU, raw),

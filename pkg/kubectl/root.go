@@ -96,28 +96,12 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	return usageErrorf("there is no command %q: %s", args[0], hint)
 }
 
-// exactlyOne, atMostOne and nothing are the counts of arguments a command takes; what names them.
-func exactlyOne(what string) cobra.PositionalArgs {
+// takes checks the number of a command's arguments, and says in words how many it takes.
+func takes(what string, check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usageErrorf("%s takes exactly one %s and got %d: see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+		if check(cmd, args) != nil {
+			return usageErrorf("%s takes %s and got %d: see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
 		}
 		return nil
 	}
-}
-
-func atMostOne(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usageErrorf("%s takes at most one %s and got %d: see %s --help", cmd.CommandPath(), what, len(args), cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
-func nothing(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageErrorf("%s takes no arguments and got %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
-	}
-	return nil
 }

@@ -159,17 +159,14 @@ func clip(text string) string {
 
 // getPages reads a route that answers in pages. take keeps one page and returns where the next one
 // starts, or nothing at the end.
-func (s *server) getPages(ctx context.Context, path string, query url.Values, page func() (answer any, take func() string)) error {
-	if query == nil {
-		query = url.Values{}
-	}
+func getPages[A any](ctx context.Context, s *server, path string, query url.Values, take func(page *A) (next string)) error {
 	query.Set("limit", pageSize)
 	for {
-		answer, take := page()
-		if err := s.get(ctx, path, query, answer); err != nil {
+		page := new(A)
+		if err := s.get(ctx, path, query, page); err != nil {
 			return err
 		}
-		next := take()
+		next := take(page)
 		if next == "" {
 			return nil
 		}

@@ -1,7 +1,6 @@
 package kubectl
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,31 +22,33 @@ type specFlags struct {
 	replicas     int
 	node         string
 	nodeSelector map[string]string
-	ttl          optional[time.Duration]
+	ttl          time.Duration
 	index        string
 	selector     string
 	controller   string
 	policy       string
 	preemptible  bool
-	priority     optional[int32]
+	priority     int32
 	scheduler    string
 	labels       map[string]string
+	given        func(flag string) bool
 }
 
 func (f *specFlags) addFlags(flags *pflag.FlagSet) {
+	f.given = flags.Changed
 	flags.StringVar(&f.cpu, "cpu", "", "CPU of each slot, such as 4 or 500m")
 	flags.StringVar(&f.memory, "memory", "", "memory of each slot, such as 8Gi")
 	flags.StringArrayVar(&f.resources, "resource", nil, "name=amount of another resource of each slot, such as nvidia.com/gpu=2; may be repeated")
 	flags.IntVar(&f.replicas, "replicas", f.replicas, "how many slots: room for so many pods, named NAME-0, NAME-1, ...")
 	flags.StringVar(&f.node, "node", "", "node to reserve on; without it the server chooses")
 	flags.StringToStringVar(&f.nodeSelector, "node-selector", nil, "label=value that a chosen node must have; may be repeated")
-	flags.Var(&f.ttl, "ttl", "how long unused room is kept, counted from when it is available; 0s: until deleted; without it, the server's default")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long unused room is kept, counted from when it is available; 0s: until deleted; without it, the server's default")
 	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+" is this may use the room")
 	flags.StringVar(&f.selector, "selector", "", "pods with these labels may use the room, such as app=web or 'tier in (a,b)'")
 	flags.StringVar(&f.controller, "controller", "", "pods of this controller may use the room, such as Deployment/web")
 	flags.StringVar(&f.policy, "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's")
 	flags.BoolVar(&f.preemptible, "preemptible", false, "let a pod of higher priority take the room where it fits nowhere else")
-	flags.Var(&f.priority, "priority", "priority of the reservation, as of a pod")
+	flags.Int32Var(&f.priority, "priority", 0, "priority of the reservation, as of a pod")
 	flags.StringVar(&f.scheduler, "scheduler", "", "scheduler whose limits in the server's policy the room counts against")
 	flags.StringToStringVar(&f.labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
 }
@@ -75,14 +76,17 @@ func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, 
 		return nil, err
 	}
 	spec := v1alpha1.ReservationSpec{
-		SchedulerName: f.scheduler, Priority: f.priority.value, Preemptible: f.preemptible,
+		SchedulerName: f.scheduler, Preemptible: f.preemptible,
 		AllocatePolicy: policy, Consumers: consumers, Slots: slots,
 	}
-	if f.ttl.value != nil {
-		if err := checkTTL(*f.ttl.value); err != nil {
+	if f.given("priority") {
+		spec.Priority = &f.priority
+	}
+	if f.given("ttl") {
+		if err := checkTTL(f.ttl); err != nil {
 			return nil, err
 		}
-		spec.TTL = &metav1.Duration{Duration: *f.ttl.value}
+		spec.TTL = &metav1.Duration{Duration: f.ttl}
 	}
 	return &v1alpha1.Reservation{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"},
@@ -155,30 +159,15 @@ func (f *specFlags) requests() (corev1.ResourceList, error) {
 	return requests, nil
 }
 
-// maxQuantityText bounds the text of an amount: parsing one with a huge exponent takes seconds.
-const maxQuantityText = 40
-
 func parseAmount(flag, text string) (resource.Quantity, error) {
-	var quantity resource.Quantity
-	readable := len(text) <= maxQuantityText && !hugeExponent(text)
-	if readable {
-		var err error
-		quantity, err = resource.ParseQuantity(text)
-		readable = err == nil
-	}
+	quantity, err := resource.ParseQuantity(text)
 	switch {
-	case !readable:
+	case err != nil:
 		return quantity, usageErrorf("%s %q is not an amount: write it like a pod's request, such as 4, 500m or 8Gi", flag, clip(text))
 	case quantity.Sign() < 0:
 		return quantity, usageErrorf("%s %q is negative: give 0 or more", flag, text)
 	}
 	return quantity, nil
-}
-
-// hugeExponent tells whether a quantity has an exponent of more than two digits.
-func hugeExponent(text string) bool {
-	at := strings.IndexAny(text, "eE")
-	return at >= 0 && len(strings.TrimLeft(text[at+1:], "+-0")) > 2
 }
 
 // consumers say which pods may use the room.
@@ -256,45 +245,4 @@ func checkTTL(ttl time.Duration) error {
 	default:
 		return nil
 	}
-}
-
-// optional is a flag that may be absent, which is not the same as its zero value.
-type optional[T int32 | time.Duration] struct{ value *T }
-
-// String, Set and Type make it a pflag.Value.
-func (o *optional[T]) String() string {
-	if o.value == nil {
-		return ""
-	}
-	return fmt.Sprint(*o.value)
-}
-
-// Set reads a whole number or a duration.
-func (o *optional[T]) Set(text string) error {
-	var parsed T
-	switch p := any(&parsed).(type) {
-	case *int32:
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil {
-			return fmt.Errorf("it is not a whole number of 32 bits")
-		}
-		*p = int32(n)
-	case *time.Duration:
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return fmt.Errorf("it is not a duration; write one such as 10m")
-		}
-		*p = d
-	}
-	o.value = &parsed
-	return nil
-}
-
-// Type is the placeholder in the help.
-func (o *optional[T]) Type() string {
-	var zero T
-	if _, ok := any(zero).(int32); ok {
-		return "int"
-	}
-	return "duration"
 }

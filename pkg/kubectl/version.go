@@ -27,7 +27,7 @@ func newVersionCommand(env *environment) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of the plugin and of the server",
 		Example: "  kubectl reserve version --client",
-		Args:    nothing,
+		Args:    takes("no arguments", cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	cmd.Flags().BoolVar(&o.client, "client", false, "only that of the plugin; asks no server")
@@ -37,9 +37,6 @@ func newVersionCommand(env *environment) *cobra.Command {
 
 // run prints what it knows even where the server does not answer, and then fails.
 func (o *versionOptions) run(ctx context.Context) error {
-	if err := o.output.validate(); err != nil {
-		return err
-	}
 	v := versions{Client: version.Get()}
 	var failed error
 	if !o.client {
