@@ -12,7 +12,6 @@ package metrics
 
 import (
 	"net/http"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,14 +35,14 @@ var durationBuckets = []float64{
 }
 
 // Metrics is the set of all collectors on a registry of its own. All methods are safe for
-// concurrent use, and those on the path of a decision do not allocate once a series exists.
+// concurrent use, and those that tell of a decision do not allocate once a series exists.
 type Metrics struct {
 	registry *prometheus.Registry
 
-	requests  *series[requestKey, requestSeries]
-	decisions *series[decisionKey, prometheus.Counter]
-	conflicts *series[conflictKey, prometheus.Counter]
-
+	requests      *prometheus.CounterVec
+	durations     *prometheus.HistogramVec
+	decisions     *prometheus.CounterVec
+	conflicts     *prometheus.CounterVec
 	bypassedBinds *prometheus.CounterVec
 	bindOutcomes  *prometheus.CounterVec
 	drift         *prometheus.GaugeVec
@@ -55,19 +54,6 @@ type Metrics struct {
 	resources  *label
 	ledger     atomic.Pointer[func() LedgerStats]
 }
-
-type (
-	requestKey struct {
-		verb string
-		code int
-	}
-	requestSeries struct {
-		count    prometheus.Counter
-		duration prometheus.Observer
-	}
-	decisionKey struct{ verb, scheduler, result string }
-	conflictKey struct{ scheduler, resource string }
-)
 
 // New makes the collectors, those of the Go runtime and of the process included. The ledger's
 // gauges appear once RegisterLedger was called.
@@ -82,8 +68,16 @@ func New() *Metrics {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		ledgerCollector{stats: &m.ledger},
 	)
-	m.addRequestSeries()
-	m.addDecisionSeries()
+	m.requests = m.counterVec("requests_total", "HTTP requests answered, by verb and status code.", "verb", "code")
+	m.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "request_duration_seconds",
+		Help: "Time taken to answer an HTTP request, by verb.", Buckets: durationBuckets,
+	}, []string{"verb"})
+	m.decisions = m.counterVec("decisions_total",
+		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
+	m.conflicts = m.counterVec("conflicts_total",
+		"Reservations refused because the room was already taken, by scheduler and what was short: a resource, hostPort, or unlisted for one that nothing offers.",
+		"scheduler", "resource")
 	m.bypassedBinds = m.counterVec("bypassed_binds_total",
 		"Pods found bound to a node without a claim made before, by scheduler.", "scheduler")
 	m.bindOutcomes = m.counterVec("bind_outcomes_total",
@@ -100,37 +94,8 @@ func New() *Metrics {
 		Namespace: namespace, Name: "ledger_drift",
 		Help: "Differences between the ledger and the cluster found by the last comparison, by kind. One that stays could not be repaired; the log tells of each.",
 	}, []string{"kind"})
-	m.registry.MustRegister(m.reloadedAt, m.drift)
+	m.registry.MustRegister(m.durations, m.reloadedAt, m.drift)
 	return m
-}
-
-func (m *Metrics) addRequestSeries() {
-	count := m.counterVec("requests_total", "HTTP requests answered, by verb and status code.", "verb", "code")
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "request_duration_seconds",
-		Help: "Time taken to answer an HTTP request, by verb.", Buckets: durationBuckets,
-	}, []string{"verb"})
-	m.registry.MustRegister(duration)
-	m.requests = newSeries(func(k requestKey) requestSeries {
-		return requestSeries{
-			count:    count.WithLabelValues(k.verb, strconv.Itoa(k.code)),
-			duration: duration.WithLabelValues(k.verb),
-		}
-	})
-}
-
-func (m *Metrics) addDecisionSeries() {
-	decisions := m.counterVec("decisions_total",
-		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
-	conflicts := m.counterVec("conflicts_total",
-		"Reservations refused because the room was already taken, by scheduler and what was short: a resource, hostPort, or unlisted for one that nothing offers.",
-		"scheduler", "resource")
-	m.decisions = newSeries(func(k decisionKey) prometheus.Counter {
-		return decisions.WithLabelValues(k.verb, k.scheduler, k.result)
-	})
-	m.conflicts = newSeries(func(k conflictKey) prometheus.Counter {
-		return conflicts.WithLabelValues(k.scheduler, k.resource)
-	})
 }
 
 // Handler serves the metrics in the Prometheus exposition formats.

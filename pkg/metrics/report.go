@@ -1,25 +1,27 @@
 package metrics
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // ObserveRequest counts one answered HTTP request and the time it took. verb is a fixed name of
 // the route ("filter", "reserve", ...), never a path sent by a client.
 func (m *Metrics) ObserveRequest(verb string, code int, took time.Duration) {
-	s := m.requests.get(requestKey{verb, code})
-	s.count.Inc()
-	s.duration.Observe(took.Seconds())
+	m.requests.WithLabelValues(verb, strconv.Itoa(code)).Inc()
+	m.durations.WithLabelValues(verb).Observe(took.Seconds())
 }
 
 // ObserveDecision counts one decision on a pod or a group. verb and result are fixed words of the
 // caller's ("bind", "granted"); scheduler may be anything a client sent.
 func (m *Metrics) ObserveDecision(verb, scheduler, result string) {
-	m.decisions.get(decisionKey{verb, m.schedulers.value(scheduler), result}).Inc()
+	m.decisions.WithLabelValues(verb, m.schedulers.value(scheduler), result).Inc()
 }
 
 // ObserveConflict counts one reservation refused for want of resource. Both may be anything a
 // client sent.
 func (m *Metrics) ObserveConflict(scheduler, resource string) {
-	m.conflicts.get(conflictKey{m.schedulers.value(scheduler), m.resources.value(resource)}).Inc()
+	m.conflicts.WithLabelValues(m.schedulers.value(scheduler), m.resources.value(resource)).Inc()
 }
 
 // ObserveBypassedBind counts one pod that scheduler bound without asking first.
