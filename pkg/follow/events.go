@@ -1,0 +1,73 @@
+package follow
+
+import (
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/lru"
+)
+
+// repeatAfter is how long nobody is told the same again by TellAgain, and maxTold of how many objects that is
+// remembered.
+const (
+	repeatAfter = 5 * time.Minute
+	maxTold     = 4096
+)
+
+// maxNote is the longest note the API takes in an Event.
+const maxNote = 1024
+
+// Events writes Events. Each is a write to the API server: beyond the burst they are left out, so whatever one
+// says must be seen elsewhere, too. The limits of client-go's own recorder are per object, and there are many.
+type Events struct {
+	recorder events.EventRecorder
+	limiter  *rate.Limiter
+	told     *lru.Cache // by UID
+}
+
+type told struct {
+	note  string
+	until time.Time
+}
+
+// NewEvents returns Events of at most so many per second, and of a burst.
+func NewEvents(recorder events.EventRecorder, perSecond rate.Limit, burst int) *Events {
+	return &Events{recorder: recorder, limiter: rate.NewLimiter(perSecond, burst), told: lru.New(maxTold)}
+}
+
+// Tell writes an Event of a type, Normal or Warning, and reports whether it is not left out.
+func (e *Events) Tell(on *v1.ObjectReference, kind, reason, action, note string) bool {
+	if !e.limiter.Allow() {
+		return false
+	}
+	e.recorder.Eventf(on, nil, kind, reason, action, "%s", Clip(note, maxNote))
+	return true
+}
+
+// Warn tells an object something that stays true for long, once in a while.
+func (e *Events) Warn(on *v1.ObjectReference, reason, action, note string) {
+	last, known := e.told.Get(on.UID)
+	if known && last.(told).note == note && time.Now().Before(last.(told).until) {
+		return
+	}
+	if e.Tell(on, v1.EventTypeWarning, reason, action, note) {
+		e.told.Add(on.UID, told{note, time.Now().Add(repeatAfter)})
+	}
+}
+
+// Clip bounds a text for people.
+func Clip(text string, length int) string {
+	if len(text) <= length {
+		return text
+	}
+	return strings.ToValidUTF8(text[:length-3], "") + "..."
+}
+
+// PodReference names a pod for an Event.
+func PodReference(namespace, name string, uid types.UID) *v1.ObjectReference {
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid}
+}

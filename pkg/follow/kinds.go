@@ -1,0 +1,152 @@
+package follow
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+// askAgain is how often the API server is asked which kinds it knows, and askSoon how soon after an
+// answer that did not come, or that is in doubt.
+const (
+	askAgain = 10 * time.Second
+	askSoon  = time.Second
+)
+
+// Definitions knows which kinds of one group and version the API server has. Make it with NewDefinitions.
+type Definitions struct {
+	client discovery.DiscoveryInterfaceWithContext
+	group  schema.GroupVersion
+	log    logrus.FieldLogger
+	doubts chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	known   []string   // plural names; nil before the first answer
+	changed chan struct{}
+}
+
+// NewDefinitions returns Definitions that know nothing until they run.
+func NewDefinitions(client discovery.DiscoveryInterfaceWithContext, group schema.GroupVersion, log logrus.FieldLogger) *Definitions {
+	return &Definitions{client: client, group: group, log: log, doubts: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// Run goes on asking the API server until ctx ends.
+func (d *Definitions) Run(ctx context.Context) error {
+	for {
+		wait := askAgain
+		if err := d.ask(ctx); err != nil && ctx.Err() == nil {
+			d.log.WithError(err).Warnf("could not ask the API server for the definitions of %s; will ask again", d.group.Group)
+			wait = askSoon
+		}
+		again := time.After(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		case <-d.doubts:
+			if !Pause(ctx, askSoon) { // a kind that goes is doubted by many at once
+				return nil
+			}
+		}
+	}
+}
+
+func (d *Definitions) ask(ctx context.Context) error {
+	known := []string{}
+	list, err := d.client.ServerResourcesForGroupVersionWithContext(ctx, d.group.String())
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return err
+	default:
+		for i := range list.APIResources {
+			known = append(known, list.APIResources[i].Name)
+		}
+		slices.Sort(known)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.known == nil || !slices.Equal(known, d.known) {
+		d.known = known
+		close(d.changed)
+		d.changed = make(chan struct{})
+	}
+	return nil
+}
+
+// Kind returns kinds that are of use together only, by their plural names.
+func (d *Definitions) Kind(plurals ...string) *Kind { return &Kind{definitions: d, plurals: plurals} }
+
+// Kind is one kind of objects, or several that are of use together only.
+type Kind struct {
+	definitions *Definitions
+	plurals     []string
+}
+
+// Installed reports whether the API server knows the kind, by its last answer; false before there is one.
+func (k *Kind) Installed() bool {
+	installed, _, _ := k.state()
+	return installed
+}
+
+// Doubt has the API server asked at once: an answer of it did not go with what Installed says.
+func (k *Kind) Doubt() {
+	select {
+	case k.definitions.doubts <- struct{}{}:
+	default:
+	}
+}
+
+// await returns when the API server has said that the kind is installed, or is not, and false where ctx
+// ends before.
+func (k *Kind) await(ctx context.Context, want bool) bool {
+	return k.awaitThat(ctx, func(installed bool) bool { return installed == want })
+}
+
+// awaitAnswer returns when the API server has said either.
+func (k *Kind) awaitAnswer(ctx context.Context) bool {
+	return k.awaitThat(ctx, func(bool) bool { return true })
+}
+
+func (k *Kind) awaitThat(ctx context.Context, holds func(installed bool) bool) bool {
+	for {
+		installed, answered, changed := k.state()
+		if ctx.Err() != nil {
+			return false
+		}
+		if answered && holds(installed) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+}
+
+// state returns what is known, and what is closed when there is news.
+func (k *Kind) state() (installed, answered bool, changed <-chan struct{}) {
+	d := k.definitions
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	missing := slices.ContainsFunc(k.plurals, func(p string) bool { return !slices.Contains(d.known, p) })
+	return !missing, d.known != nil, d.changed
+}
+
+// Pause waits and reports whether ctx lasts.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,236 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Object is a pointer to an object of some kind.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Client is the part of a typed client that following takes; L is its list.
+type Client[L runtime.Object] interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}
+
+// Source is all objects of one kind, and who is told of them.
+type Source struct {
+	plural  string
+	options cache.InformerOptions
+	gone    func(obj any)
+	failed  func(plural string, err error) // where it is followed says what it does
+}
+
+// NewSource returns the objects of a client. set is told of every state of an object, and whether it is of
+// the first list; gone of objects that are deleted. Both are called one at a time. clients is the set that the
+// client is of: fake ones cannot do all that an API server can.
+func NewSource[T Object, L runtime.Object](
+	clients any, plural string, client Client[L], example T, set func(obj T, initial bool), gone func(obj T),
+) *Source {
+	s := &Source{plural: plural}
+	s.gone = func(obj any) {
+		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = last.Obj
+		}
+		if obj, ok := obj.(T); ok {
+			gone(obj)
+		}
+	}
+	s.options = cache.InformerOptions{
+		ObjectType: example, Transform: dropManagedFields,
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(listWatch(s, client), clients),
+		Handler: cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc:    func(obj any, initial bool) { set(obj.(T), initial) },
+			UpdateFunc: func(_, obj any) { set(obj.(T), false) },
+			DeleteFunc: s.gone,
+		},
+	}
+	return s
+}
+
+// Keeping has objects cut down to what is kept of them before anybody is told of them.
+func (s *Source) Keeping(transform cache.TransformFunc) *Source {
+	s.options.Transform = transform
+	return s
+}
+
+func listWatch[L runtime.Object](s *Source, client Client[L]) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			// The newest state, where a reflector would take what some API server has cached: what was
+			// acknowledged just before a restart must be in the first list.
+			if o.ResourceVersion == "0" {
+				o.ResourceVersion, o.ResourceVersionMatch = "", ""
+			}
+			list, err := client.List(ctx, o)
+			if err != nil {
+				s.report(ctx, err)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := client.Watch(ctx, o)
+			if err != nil {
+				s.report(ctx, err)
+			}
+			if err != nil && o.SendInitialEvents != nil {
+				err = withoutCause(err)
+			}
+			return w, err
+		},
+	}
+}
+
+func (s *Source) report(ctx context.Context, err error) {
+	if ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
+		s.failed(s.plural, err)
+	}
+}
+
+// withoutCause hides from a reflector that an API server refuses connections. Where that happens to
+// its first request, it waits for up to a minute and a stop has to wait as well (watchList of client-go
+// 0.37); after other errors it lists, and then waits in a way that a stop ends.
+func withoutCause(err error) error {
+	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// dropManagedFields saves memory: nobody here reads who wrote which field.
+func dropManagedFields(obj any) (any, error) {
+	if object, ok := obj.(metav1.Object); ok {
+		object.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// Watch follows all objects of a Kind. Make one with NewWatch.
+type Watch struct {
+	kind    *Kind // nil: always installed
+	sources []*Source
+	log     logrus.FieldLogger
+	listed  atomic.Bool
+
+	mu     sync.RWMutex // guards stores
+	stores []cache.Store
+}
+
+// NewWatch returns a Watch that does not run. kind is nil for kinds that every API server has. The objects
+// of a source are told of once those of the sources before it are.
+func NewWatch(kind *Kind, log logrus.FieldLogger, sources ...*Source) *Watch {
+	w := &Watch{kind: kind, sources: sources, log: log}
+	for _, s := range sources {
+		s.failed = w.failed
+	}
+	return w
+}
+
+func (w *Watch) failed(plural string, err error) {
+	if w.kind != nil && apierrors.IsNotFound(err) {
+		w.kind.Doubt()
+		return
+	}
+	w.log.WithError(err).Warnf("could not read %s; will try again. If this stays: the server needs the rights in manifests/base/rbac.yaml", plural)
+}
+
+// Listed reports whether the kind is installed and every object there is has been told of.
+func (w *Watch) Listed() bool { return w.listed.Load() }
+
+// Get returns the newest state known of an object of the first source, nil where there is none.
+func (w *Watch) Get(key string) any {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if len(w.stores) == 0 {
+		return nil
+	}
+	obj, _, err := w.stores[0].GetByKey(key)
+	if err != nil {
+		return nil
+	}
+	return obj
+}
+
+// Run follows the objects until ctx ends. It calls present each time that the kind is installed and all
+// objects there are have been told of, and absent each time that it is not installed. Their ctx ends when
+// that changes.
+func (w *Watch) Run(ctx context.Context, present, absent func(ctx context.Context)) error {
+	if w.kind == nil {
+		w.follow(ctx, present)
+		return nil
+	}
+	for w.kind.awaitAnswer(ctx) {
+		if w.kind.Installed() {
+			w.whileInstalled(ctx, present)
+			continue
+		}
+		w.log.Warnf("the cluster has no definition of %s: running without; install manifests/crd to have them", strings.Join(w.kind.plurals, " and "))
+		absent(ctx)
+		w.kind.await(ctx, true)
+	}
+	return nil
+}
+
+// whileInstalled follows the objects until the kind is not installed any more, and then tells that they are
+// gone: nobody may be told of that otherwise.
+func (w *Watch) whileInstalled(ctx context.Context, present func(context.Context)) {
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	running.Go(func() { w.follow(following, present) })
+	gone := w.kind.await(ctx, false)
+	stop()
+	running.Wait()
+	if !gone {
+		return
+	}
+	for i, store := range w.replaceStores(nil) {
+		for _, obj := range store.List() {
+			w.sources[i].gone(obj)
+		}
+	}
+}
+
+// follow lists and watches until ctx ends.
+func (w *Watch) follow(ctx context.Context, present func(context.Context)) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer w.listed.Store(false)
+	var stores []cache.Store
+	for _, s := range w.sources {
+		store, informer := cache.NewInformerWithOptions(s.options)
+		stores = append(stores, store)
+		w.replaceStores(stores)
+		running.Go(func() { informer.RunWithContext(ctx) })
+		select {
+		case <-informer.HasSyncedChecker().Done():
+		case <-ctx.Done():
+			return
+		}
+	}
+	w.listed.Store(true)
+	present(ctx)
+	<-ctx.Done()
+}
+
+func (w *Watch) replaceStores(stores []cache.Store) (before []cache.Store) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, w.stores = w.stores, stores
+	return before
+}
