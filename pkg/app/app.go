@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/extender"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -54,10 +55,12 @@ type App struct {
 	claimChanged func(namespace, name string)
 	// reservations starts and stops the cache, too: see there.
 	reservations *reservationObjects
+	definitions  *follow.Definitions
 	devices      *deviceclaims.Controller
 	steering     *steering.Steering
 	preemptors   *binder.Preemptors
 	keeper       *deletedpods.Keeper
+	stopKeeper   func()
 
 	api     *restapi.API
 	health  *health
@@ -96,9 +99,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.buildReservations(clients)
 	a.buildDevices(clients)
 	a.buildWakeups(client)
-	if err := a.buildConsumption(clients); err != nil {
-		return nil, err
-	}
+	a.buildConsumption(clients)
 	if o.PolicyFile != "" {
 		a.watcher = policy.NewWatcher(a.policies, policy.WatcherOptions{
 			Path: o.PolicyFile, OnReload: a.policyLoaded, OnError: a.policyFailed,
@@ -215,7 +216,7 @@ func (a *App) Start(ctx context.Context) error {
 	a.expirer.Start()
 	a.wakeups.Start()
 	a.steering.Start()
-	a.keeper.Start()
+	a.stopKeeper = start(ctx, a.keeper)
 	if err := errors.Join(a.events.start(), a.reservations.start(ctx), a.comparer.Start(ctx)); err != nil {
 		return errors.Join(err, a.Stop(ctx))
 	}
@@ -296,7 +297,9 @@ func (a *App) Stop(ctx context.Context) error {
 	}
 	a.comparer.Stop()
 	err = errors.Join(err, a.reservations.stop())
-	a.keeper.Stop()
+	if a.stopKeeper != nil {
+		a.stopKeeper()
+	}
 	a.steering.Stop()
 	a.wakeups.Stop()
 	a.expirer.Stop()

@@ -23,22 +23,18 @@ const maxPreemptors = 4096
 
 // buildConsumption sets up how pods come to use reserved room, and how the room
 // of deleted pods comes to be reserved.
-func (a *App) buildConsumption(clients Clients) error {
+func (a *App) buildConsumption(clients Clients) {
 	a.preemptors = binder.NewPreemptors(maxPreemptors)
 	a.steering = steering.New(steering.Options{
 		Ledger: a.ledger, Reservations: a.matcher, Devices: a.Devices, Log: a.log,
 		Nominator: controller.APIPatcher{Pods: clients.Core.CoreV1()}, OnGivenUp: a.wakeups.Wake,
 	})
-	deployments, err := deletedpods.NewDeployments(clients.Metadata, a.log)
-	if err != nil {
-		return err
-	}
 	a.keeper = deletedpods.New(deletedpods.Options{
-		Ledger: a.ledger, Store: a.reservations.objects, Matcher: tellingMatcher{a.matcher, a}, Deployments: deployments,
-		Enabled: a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
+		Ledger: a.ledger.Observer, Store: a.reservations.objects, Matcher: tellingMatcher{a.matcher, a},
+		Deployments: deletedpods.NewDeployments(clients.Metadata, a.log),
+		Enabled:     a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
 		Recorder: a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"), Log: a.log,
 	})
-	return nil
 }
 
 // tellingMatcher is the matcher as the keeper of deleted pods' room uses it: that room is in

@@ -2,65 +2,22 @@ package deviceclaims
 
 import (
 	"fmt"
-	"time"
-
-	"golang.org/x/time/rate"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
-// A pod is told the same at most once in repeatAfter. Beyond the burst of all pods Events are left out, as
-// explain says the same.
-const (
-	repeatAfter         = 5 * time.Minute
-	maxPods             = 4096
-	complaintsPerSecond = 5
-	complaintBurst      = 50
-)
-
-// complaints remembers what pods were told last.
-type complaints struct {
-	limiter *rate.Limiter
-	last    *lru.Cache // by UID of the pod
-}
-
-type complaint struct {
-	note  string
-	until time.Time
-}
-
-func newComplaints() *complaints {
-	return &complaints{rate.NewLimiter(complaintsPerSecond, complaintBurst), lru.New(maxPods)}
-}
-
-// allow reports whether a pod is to be told something now.
-func (t *complaints) allow(pod *podinfo.Info, note string, now time.Time) bool {
-	if last, ok := t.last.Get(pod.Ref.UID); ok && last.(complaint).note == note && now.Before(last.(complaint).until) {
-		return false
-	}
-	if !t.limiter.AllowN(now, 1) {
-		return false
-	}
-	t.last.Add(pod.Ref.UID, complaint{note, now.Add(repeatAfter)})
-	return true
-}
-
 // Refused is told of a pod that was refused all nodes offered. Where its claims are the reason, and neither time
 // nor another node will help by itself, an Event on the pod says so.
 func (c *Controller) Refused(pod *podinfo.Info) {
-	if pod.Devices == nil || pod.Ref.UID == "" || c.Recorder == nil {
+	if pod.Devices == nil || pod.Ref.UID == "" {
 		return
 	}
-	reason, note := c.complaint(pod)
-	if reason == ledger.Fits || !c.told.allow(pod, note, time.Now()) {
-		return
+	if reason, note := c.complaint(pod); reason != ledger.Fits {
+		c.complaints.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason.String(), "Filter", note)
 	}
-	on := &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Ref.Namespace, Name: pod.Ref.Name, UID: pod.Ref.UID}
-	c.Recorder.Eventf(on, nil, v1.EventTypeWarning, reason.String(), "Filter", "%s", clip(note, maxNote))
 }
 
 // complaint says what is wrong with the claims of a pod; Fits where nothing is.

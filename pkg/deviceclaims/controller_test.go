@@ -2,6 +2,7 @@ package deviceclaims
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -253,4 +254,36 @@ func TestWithoutTheDefinitions(t *testing.T) {
 	assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
 	assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
 	assert.Equal(t, ledger.Fits, w.fits(w.pod("q", "", "", ""), "n1"))
+}
+
+// TestDefinitionsGoAndComeBack uninstalls the definitions, with which their objects go.
+func TestDefinitionsGoAndComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
+		pass := func(d time.Duration) {
+			<-time.After(d)
+			synctest.Wait()
+		}
+		pass(time.Second)
+		pod := w.pod("p", "c", "", "")
+		require.True(t, w.controller.Serving())
+		require.Equal(t, ledger.Fits, w.fits(pod, "n1"))
+
+		w.served.Store(false)
+		pass(noticed)
+		assert.False(t, w.controller.Serving())
+		assert.True(t, w.controller.Synced(), "the server works without devices")
+		assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
+		node, _, _ := w.ledger.Node("n1")
+		assert.Empty(t, node.Devices)
+
+		w.changed = nil
+		w.served.Store(true)
+		pass(noticed)
+		assert.True(t, w.controller.Serving())
+		assert.Equal(t, []string{"default/c"}, w.changed, "pods that wait for it have news")
+		assert.Equal(t, ledger.Fits, w.fits(pod, "n1"))
+		assert.Equal(t, "GPU-a", w.bind("p", "c", "n1"))
+		w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
+	})
 }

@@ -6,26 +6,10 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
-
-// Each Event is a write to the API server. Beyond the burst Events are left out, as status says the same.
-const (
-	eventsPerSecond = 20
-	eventBurst      = 100
-)
-
-// maxNote is the longest note the API takes in an Event.
-const maxNote = 1024
-
-type eventLimiter struct{ *rate.Limiter }
-
-func newEventLimiter() eventLimiter {
-	return eventLimiter{rate.NewLimiter(eventsPerSecond, eventBurst)}
-}
 
 // tellClaim writes an Event on a claim whose phase has changed, and a line in the log.
 func (c *Controller) tellClaim(claim *v1alpha1.ExtendedResourceClaim, former v1alpha1.ExtendedResourceClaimPhase) {
@@ -78,7 +62,5 @@ func (c *Controller) event(on *v1.ObjectReference, kind, reason, note string) {
 	c.Log.WithFields(logrus.Fields{
 		"kind": on.Kind, "object": object{namespace: on.Namespace, name: on.Name}.String(), "reason": reason, "note": note,
 	}).Info("device")
-	if c.Recorder != nil && c.limiter.AllowN(time.Now(), 1) {
-		c.Recorder.Eventf(on, nil, kind, reason, "Project", "%s", clip(note, maxNote))
-	}
+	c.events.Tell(on, kind, reason, "Project", note)
 }

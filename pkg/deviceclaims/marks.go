@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
@@ -55,7 +56,7 @@ func (c *Controller) bringPod(ctx context.Context, pod ledger.PodRef) error {
 	if err != nil {
 		return err
 	}
-	c.event(&v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+	c.event(follow.PodReference(pod.Namespace, pod.Name, pod.UID),
 		v1.EventTypeWarning, reasonMarks, "somebody changed the annotations that say which devices the pod has: it has "+marks.Given+" until it goes")
 	return nil
 }

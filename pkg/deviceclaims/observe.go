@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
@@ -36,56 +35,6 @@ func keyOf(obj *v1alpha1.ExtendedResourceClaim) types.NamespacedName {
 	return types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
 }
 
-// deviceHandler is told of devices.
-type deviceHandler struct{ *Controller }
-
-var _ cache.ResourceEventHandler = deviceHandler{}
-
-// OnAdd implements cache.ResourceEventHandler.
-func (h deviceHandler) OnAdd(obj any, _ bool) {
-	if d, ok := obj.(*v1alpha1.ExtendedResource); ok {
-		h.observeDevice(d)
-	}
-}
-
-// OnUpdate implements cache.ResourceEventHandler.
-func (h deviceHandler) OnUpdate(_, obj any) { h.OnAdd(obj, false) }
-
-// OnDelete implements cache.ResourceEventHandler.
-func (h deviceHandler) OnDelete(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	if d, ok := obj.(*v1alpha1.ExtendedResource); ok {
-		h.forgetDevice(d.Name)
-	}
-}
-
-// claimHandler is told of claims.
-type claimHandler struct{ *Controller }
-
-var _ cache.ResourceEventHandler = claimHandler{}
-
-// OnAdd implements cache.ResourceEventHandler.
-func (h claimHandler) OnAdd(obj any, _ bool) {
-	if claim, ok := obj.(*v1alpha1.ExtendedResourceClaim); ok {
-		h.observeClaim(claim)
-	}
-}
-
-// OnUpdate implements cache.ResourceEventHandler.
-func (h claimHandler) OnUpdate(_, obj any) { h.OnAdd(obj, false) }
-
-// OnDelete implements cache.ResourceEventHandler.
-func (h claimHandler) OnDelete(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	if claim, ok := obj.(*v1alpha1.ExtendedResourceClaim); ok {
-		h.forgetClaim(claim)
-	}
-}
-
 // observeDevice takes in a state of a device.
 func (c *Controller) observeDevice(d *v1alpha1.ExtendedResource) {
 	c.mu.Lock()
@@ -108,10 +57,10 @@ func (c *Controller) observeDevice(d *v1alpha1.ExtendedResource) {
 }
 
 // forgetDevice drops a device whose object is gone.
-func (c *Controller) forgetDevice(name string) {
+func (c *Controller) forgetDevice(last *v1alpha1.ExtendedResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d := c.devices.remove(name); d != nil {
+	if d := c.devices.remove(last.Name); d != nil {
 		c.tellLedger(d.Spec.NodeName)
 		c.bringDevice(identityOf(d))
 	}
@@ -170,19 +119,16 @@ func (c *Controller) forgetClaim(obj *v1alpha1.ExtendedResourceClaim) {
 
 // announce tells of claims that came, went or changed. No lock is held.
 func (c *Controller) announce(claims ...types.NamespacedName) {
-	if c.OnClaimChanged == nil {
-		return
-	}
 	for _, key := range claims {
 		c.OnClaimChanged(key.Namespace, key.Name)
 	}
 }
 
-// adopt tells the ledger of the devices found at the start, node by node, and returns the claims.
+// adopt tells the ledger of the devices that were listed, node by node, and returns the claims.
 func (c *Controller) adopt() []types.NamespacedName {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.listed = true
+	c.listed, c.unserved = true, false
 	for _, node := range slices.Collect(maps.Keys(c.devices.byNode)) {
 		c.tellLedger(node)
 	}

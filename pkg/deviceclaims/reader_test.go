@@ -6,18 +6,16 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -35,19 +33,12 @@ func TestReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset(gpuClaim("c", 2))
 		var served atomic.Bool
-		client.Resources = []*metav1.APIResourceList{{
-			GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "extendedresourceclaims"}},
-		}}
-		client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if served.Load() {
-				return false, nil, nil
-			}
-			return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "globalreserve.io")
-		})
+		serve(client, &served)
 		log, _ := logtest.NewNullLogger()
 		var mu sync.Mutex
 		var told []string
-		r := NewReader(client, func(_, name string) {
+		definitions := follow.NewDefinitions(client.Discovery(), v1alpha1.SchemeGroupVersion, log)
+		r := NewReader(client, definitions.Kind("extendedresourceclaims"), func(_, name string) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, name)
@@ -61,18 +52,16 @@ func TestReader(t *testing.T) {
 			return list
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.Run(ctx)
-		}()
+		var running sync.WaitGroup
+		running.Go(func() { _ = definitions.Run(ctx) })
+		running.Go(func() { _ = r.Run(ctx) })
 		pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p"}, Devices: &podinfo.DeviceMarks{Claims: []string{"c"}}}
 		assert.Empty(t, changes())
 		assert.Contains(t, r.Devices(pod).Err, "install manifests/crd")
 		assert.Nil(t, r.Devices(&podinfo.Info{}), "it claims nothing")
 
 		served.Store(true)
-		pause(ctx, discoverEvery)
+		<-time.After(noticed)
 		assert.Equal(t, []string{"c"}, changes())
 		asked := r.Devices(pod)
 		require.Empty(t, asked.Err)
@@ -88,7 +77,20 @@ func TestReader(t *testing.T) {
 		require.NoError(t, claims.Delete(ctx, "c", metav1.DeleteOptions{}))
 		assert.Equal(t, []string{"c"}, changes())
 		assert.Contains(t, r.Devices(pod).Err, "there is no ExtendedResourceClaim c in namespace ns")
+		_, err = claims.Create(ctx, gpuClaim("d", 1), metav1.CreateOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"d"}, changes())
+		served.Store(false)
+		<-time.After(noticed)
+		assert.Equal(t, []string{"d"}, changes(), "it went with the definition")
+		assert.Contains(t, r.Devices(pod).Err, "install manifests/crd")
+		served.Store(true)
+		<-time.After(noticed)
+		assert.Equal(t, []string{"d"}, changes())
 		cancel()
-		<-done
+		running.Wait()
 	})
 }
+
+// noticed is how soon it has to be noticed that the definitions came or went.
+const noticed = 30 * time.Second

@@ -1,7 +1,6 @@
 package deviceclaims
 
 import (
-	"context"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -110,43 +109,6 @@ func claimKey(ref ledger.DeviceClaimRef) types.NamespacedName {
 	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// eventBatch is how many of the ledger's events are read at once.
-const eventBatch = 1024
-
-// followLedger reads the ledger's events as they come.
-func (c *Controller) followLedger(ctx context.Context, wake <-chan struct{}) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wake:
-			c.mu.Lock()
-			c.catchUp()
-			c.mu.Unlock()
-		}
-	}
-}
-
-// catchUp reads the ledger's events up to now. c.mu is held.
-func (c *Controller) catchUp() {
-	for {
-		events, ok := c.Ledger.EventsSince(c.buffer[:0], c.seen, eventBatch)
-		if !ok {
-			c.seen = c.Ledger.Revision()
-			c.rebuild()
-			return
-		}
-		c.buffer = events[:0]
-		for i := range events {
-			c.seen = events[i].Revision
-			c.note(&events[i])
-		}
-		if len(events) < eventBatch {
-			return
-		}
-	}
-}
-
 // note takes in one event. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
 	switch e.Type {
@@ -239,6 +201,6 @@ func (c *Controller) rebuild() {
 func (c *Controller) takeStock() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.catchUp()
+	c.journal.CatchUp()
 	c.rebuild()
 }

@@ -15,11 +15,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -32,12 +35,13 @@ const gpu = "nvidia.com/gpu"
 // world is a started Controller between a ledger and an API server that knows nothing but its own kinds.
 type world struct {
 	*testing.T
-	controller *Controller
-	ledger     *ledger.Ledger
-	client     *fake.Clientset
-	recorder   *events.FakeRecorder
-	served     atomic.Bool
-	annotated  chan map[string]string // what was written to pods
+	controller  *Controller
+	ledger      *ledger.Ledger
+	client      *fake.Clientset
+	recorder    *events.FakeRecorder
+	served      atomic.Bool
+	definitions *follow.Definitions
+	annotated   chan map[string]string // what was written to pods
 
 	mu      sync.Mutex
 	nodes   map[string]bool
@@ -61,14 +65,16 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	}
 	w.addNode("n1")
 	w.addNode("n2")
+	serve(w.client, &w.served)
+	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.controller = New(Options{
-		Ledger: w.ledger, Client: w.client, Recorder: w.recorder, Log: log,
+		Ledger: w.ledger.Observer, Client: w.client, Recorder: w.recorder, Log: log,
 		NodeExists: func(name string) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.nodes[name]
 		},
-		Served:      func(context.Context) (bool, error) { return w.served.Load(), nil },
+		Kind:        w.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		StateSynced: func(context.Context) error { return nil },
 		Annotate: func(_ context.Context, _ ledger.PodRef, annotations map[string]string) error {
 			w.annotated <- annotations
@@ -84,11 +90,31 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 }
 
 func (w *world) start() {
-	w.controller.Start()
-	w.Cleanup(w.controller.Stop)
+	running, stop := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = w.definitions.Run(running) })
+	ended.Go(func() { _ = w.controller.Run(running) })
+	w.Cleanup(func() {
+		stop()
+		ended.Wait()
+	})
 	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
 	defer cancel()
 	require.NoError(w, w.controller.WaitForSync(ctx))
+}
+
+// serve makes a fake API server know the kinds while served is true.
+func serve(client *fake.Clientset, served *atomic.Bool) {
+	client.Resources = []*metav1.APIResourceList{{
+		GroupVersion: v1alpha1.SchemeGroupVersion.String(),
+		APIResources: []metav1.APIResource{{Name: "extendedresources"}, {Name: "extendedresourceclaims"}},
+	}}
+	client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if served.Load() {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "globalreserve.io")
+	})
 }
 
 func (w *world) addNode(name string) {

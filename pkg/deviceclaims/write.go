@@ -28,30 +28,6 @@ const (
 // made for it before the watch told of the deletion has reached the ledger by then.
 const settleTime = 2 * time.Second
 
-// work brings one object after another up to date.
-func (c *Controller) work(ctx context.Context) {
-	if waitFor(ctx, c.ready) != nil {
-		return
-	}
-	for {
-		key, stopping := c.queue.Get()
-		if stopping {
-			return
-		}
-		err := c.bring(ctx, key)
-		switch {
-		case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
-			c.queue.Forget(key) // of an object that is gone the watch is about to tell
-		default:
-			if !apierrors.IsConflict(err) { // somebody else wrote it, which the watch brings
-				c.Log.WithError(err).WithField("object", key.String()).Warn("could not write what a device, a claim or a pod has to say; will try again")
-			}
-			c.queue.AddRateLimited(key)
-		}
-		c.queue.Done(key)
-	}
-}
-
 // String returns namespace/name, or the name of a device.
 func (o object) String() string {
 	if o.namespace == "" {
@@ -64,13 +40,19 @@ func (o object) String() string {
 func (c *Controller) bring(ctx context.Context, key object) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if key.pod != "" {
-		return c.bringPod(ctx, ledger.PodRef{Namespace: key.namespace, Name: key.name, UID: key.pod})
+	var err error
+	switch {
+	case key.pod != "":
+		err = c.bringPod(ctx, ledger.PodRef{Namespace: key.namespace, Name: key.name, UID: key.pod})
+	case key.namespace == "":
+		err = c.bringDeviceObject(ctx, key.name)
+	default:
+		err = c.bringClaim(ctx, types.NamespacedName{Namespace: key.namespace, Name: key.name})
 	}
-	if key.namespace == "" {
-		return c.bringDeviceObject(ctx, key.name)
+	if apierrors.IsNotFound(err) {
+		return nil // of an object that is gone the watch is about to tell
 	}
-	return c.bringClaim(ctx, types.NamespacedName{Namespace: key.namespace, Name: key.name})
+	return err
 }
 
 func (c *Controller) bringDeviceObject(ctx context.Context, name string) error {
@@ -90,7 +72,7 @@ func (c *Controller) bringDeviceObject(ctx context.Context, name string) error {
 func (c *Controller) deviceToWrite(name string) *v1alpha1.ExtendedResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.catchUp()
+	c.journal.CatchUp()
 	d := c.devices.byName[name]
 	if d == nil {
 		return nil
@@ -147,7 +129,7 @@ type claimWrite struct {
 func (c *Controller) claimToWrite(key types.NamespacedName) claimWrite {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.catchUp()
+	c.journal.CatchUp()
 	claim := c.claims[key]
 	if claim == nil {
 		return claimWrite{}

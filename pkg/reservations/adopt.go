@@ -10,18 +10,16 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// meet takes in an object for the first time. initial objects were there before
-// the server: what they prove to be granted is held again without asking. Later
-// ones hold what the ledger has for them. c.mu is held.
-func (c *Controller) meet(rsv *v1alpha1.Reservation, initial bool) {
+// meet takes in an object for the first time. Those of the start are looked at together, once pods and nodes
+// are known (restoreAll). Later ones hold what the ledger has for them. c.mu is held.
+func (c *Controller) meet(rsv *v1alpha1.Reservation) {
 	r := newRecord(rsv)
 	c.records[r.key()] = r
 	switch {
 	case r.final():
 		c.explainEnd(r)
-	case initial && convert.Granted(rsv):
-		c.adopt(r)
-	case !initial && rsv.Status.Phase == "" && convert.MadeByServer(rsv):
+	case c.starting:
+	case rsv.Status.Phase == "" && convert.MadeByServer(rsv):
 		c.link(r)
 	default:
 		c.begin(r)
@@ -65,89 +63,17 @@ func (c *Controller) impossible(rsv *v1alpha1.Reservation) *cause {
 }
 
 // ttl returns how long a reservation lasts from when it is available; 0 is until
-// it is deleted. Whoever made an object for the server has asked the policy.
+// it is deleted.
 func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 	asked := rsv.Spec.TTL
 	switch {
 	case asked == nil:
 		return c.TTL(rsv.Spec.SchedulerName, 0)
-	case asked.Duration == 0 || convert.MadeByServer(rsv):
+	case asked.Duration == 0:
 		return asked.Duration, nil
 	default:
 		return c.TTL(rsv.Spec.SchedulerName, asked.Duration)
 	}
-}
-
-// adopt holds again what an object proves to have been granted to it before the
-// server started. c.mu is held.
-func (c *Controller) adopt(r *record) {
-	now := c.now()
-	holds, err := convert.GrantedHolds(c.Ledger.Table(), r.rsv)
-	if err != nil {
-		c.refuse(r, cause{reasonInvalidSpec, err.Error()})
-		return
-	}
-	c.restore(r, now)
-	deadline := r.deadline()
-	over := !deadline.IsZero() && !deadline.After(now)
-	for k := range holds {
-		i := r.byName[holds[k].Ref.Slot]
-		r.hold(i)
-		if over {
-			r.slots[i].end = ending{how: ledger.HoldExpired}
-			continue
-		}
-		holds[k].Deadline = deadline
-		c.Ledger.ObserveHold(holds[k])
-	}
-	if len(holds) == 0 {
-		r.project(nil, now)
-	}
-}
-
-// restore puts the status of an adopted object in order: it may be missing, or
-// not what this server wrote.
-func (c *Controller) restore(r *record, now time.Time) {
-	was := map[string]v1alpha1.SlotStatus{}
-	for _, s := range r.status.Slots {
-		was[s.Name] = s
-	}
-	since, deadline := r.rsv.CreationTimestamp.Time, convert.Deadline(r.rsv)
-	if r.status.AvailableAt != nil {
-		since = r.status.AvailableAt.Time
-	} else if ttl, err := c.ttl(r.rsv); err == nil && r.rsv.Spec.TTL == nil {
-		deadline = convert.DeadlineAfter(since, ttl)
-	}
-	r.granted(c.nodesOf(r.rsv), since, deadline, now)
-	for i := range r.status.Slots {
-		s := &r.status.Slots[i]
-		before, known := was[s.Name]
-		switch {
-		case known:
-			before.NodeName, before.State = orElse(before.NodeName, s.NodeName), orElse(before.State, s.State)
-			*s = before
-		case s.NodeName == "":
-			s.State = v1alpha1.SlotReleased // nobody knows where it was
-		}
-	}
-	if ttl := r.rsv.Spec.TTL; ttl != nil {
-		if at, later := r.extended(ttl.Duration); later && c.allows(r.rsv) {
-			r.setDeadline(at)
-		}
-	}
-}
-
-func orElse[T ~string](value, otherwise T) T {
-	if value != "" {
-		return value
-	}
-	return otherwise
-}
-
-// allows reports whether the policy allows an object's ttl.
-func (c *Controller) allows(rsv *v1alpha1.Reservation) bool {
-	_, err := c.ttl(rsv)
-	return err == nil
 }
 
 // nodesOf returns the nodes that a spec names, as they are now.
@@ -170,7 +96,7 @@ func (c *Controller) link(r *record) {
 	for _, v := range c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name) {
 		held[v.Ref.Slot] = true
 	}
-	c.catchUp() // the end of what is not held is known now, if it was held
+	c.journal.CatchUp() // the end of what is not held is known now, if it was held
 	ends := map[string]ending{}
 	for i := range r.rsv.Spec.Slots {
 		ref := ledger.HoldRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: r.rsv.Spec.Slots[i].Name}
@@ -245,44 +171,4 @@ func (c *Controller) priority(rsv *v1alpha1.Reservation) int32 {
 		}
 	}
 	return highest
-}
-
-// settleStart matches what was adopted with the pods and nodes, once these are
-// in the ledger.
-func (c *Controller) settleStart() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.catchUp()
-	c.loseNodes()
-	for key, r := range c.records {
-		if r.status.Phase == v1alpha1.ReservationAvailable {
-			c.releaseOfGonePods(r)
-			c.setPriority(r)
-		}
-		c.queue.Add(key)
-	}
-	c.catchUp()
-}
-
-// setPriority gives holds adopted before any pod was known the priority of the
-// pods they are for. c.mu is held.
-func (c *Controller) setPriority(r *record) {
-	if r.rsv.Spec.Priority == nil {
-		c.Ledger.SetHoldPriority(r.rsv.Namespace, r.rsv.Name, c.priority(r.rsv))
-	}
-}
-
-// releaseOfGonePods releases the slots for pods that were deleted, or have
-// finished, while nobody watched. c.mu is held.
-func (c *Controller) releaseOfGonePods(r *record) {
-	for i := range r.slots {
-		spec := &r.rsv.Spec.Slots[i]
-		if !r.slots[i].held || spec.Pod == nil || spec.Pod.UID == "" {
-			continue
-		}
-		pod, ok := c.Pods.Pod(r.rsv.Namespace, spec.Pod.Name)
-		if !ok || pod.Ref.UID != spec.Pod.UID || pod.Finished {
-			c.Ledger.ReleaseHolds(r.rsv.Namespace, r.rsv.Name, spec.Name)
-		}
-	}
 }

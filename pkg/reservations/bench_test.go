@@ -52,9 +52,10 @@ func BenchmarkEndOfMany(b *testing.B) {
 			rsv := newReservation(fmt.Sprintf("r%d", i), time.Minute, slot("a", "n1", 10))
 			rsv.Spec.Slots[0].Requests["pods"] = rsv.Spec.Slots[0].Requests["cpu"]
 			rsv.Status.Phase = v1alpha1.ReservationAvailable
-			w.c.meet(rsv, true)
+			w.c.meet(rsv)
 		}
 		w.c.mu.Unlock()
+		w.c.restoreAll()
 		require.Equal(b, count, w.ledger.Stats().Holds)
 		b.StartTimer()
 		w.ledger.Expire(time.Now().Add(time.Hour))

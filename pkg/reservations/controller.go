@@ -5,18 +5,16 @@ import (
 	"errors"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -50,7 +48,7 @@ type Matcher interface {
 	Remove(namespace, name string)
 }
 
-// Options configures a Controller. All fields are needed but Recorder.
+// Options configures a Controller. All fields are needed.
 type Options struct {
 	Ledger *ledger.Ledger
 	// Client speaks JSON, as custom resources need.
@@ -58,8 +56,8 @@ type Options struct {
 	Nodes   Nodes
 	Pods    Pods
 	Matcher Matcher
-	// Served asks whether the API server knows Reservations.
-	Served func(ctx context.Context) (bool, error)
+	// Kind is that of Reservations.
+	Kind *follow.Kind
 	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
 	StateSynced func(ctx context.Context) error
 	// MayDecide returns when new room may be given, or ctx ends. What was given
@@ -70,102 +68,83 @@ type Options struct {
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
 	// FinishedTTL is how long objects are kept after their end.
 	FinishedTTL time.Duration
-	// Recorder gets the Events; nil means none.
+	// Recorder gets the Events.
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
 }
 
-// workers is how many writes to the API server are under way at once.
-const workers = 4
+// Thousands of reservations may end at once: more Events than these are left out.
+const (
+	eventsPerSecond = 20
+	eventBurst      = 100
+)
 
 // Controller keeps Reservation objects and the ledger in step. Make one with
-// New; it can be started once.
+// New; it can run once.
 type Controller struct {
 	Options
-	now func() time.Time
-	// source lists and watches the objects.
-	source  *source
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	kick    chan struct{} // something may fit now that did not
-	limiter eventLimiter
+	now    func() time.Time
+	watch  *follow.Watch
+	queue  *follow.Queue[types.NamespacedName]
+	events *follow.Events
+	kick   chan struct{} // something may fit now that did not
 
-	mu      sync.Mutex // guards what follows
-	records map[types.NamespacedName]*record
-	waiting map[types.NamespacedName]*record // those that are pending
-	seen    uint64                           // the ledger's events are read up to here
-	buffer  []ledger.Event
-	orphans orphans
+	mu       sync.Mutex // guards what follows
+	records  map[types.NamespacedName]*record
+	waiting  map[types.NamespacedName]*record // those that are pending
+	journal  *follow.Journal
+	orphans  orphans
+	starting bool // the objects of the start are not restored yet
 
-	adopted chan struct{} // closed when the objects of the start are in the ledger
-	ready   chan struct{} // closed when pods and nodes are matched with them, too
-	serving atomic.Bool
-
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	listed *follow.Gate // open when the objects of the start are known
+	ready  *follow.Gate // open when they hold what is theirs
 }
 
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, now: time.Now,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryFirst, retryMost),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "reservations"}),
-		kick: make(chan struct{}, 1), limiter: newEventLimiter(),
+		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
+			Name: "writing a reservation", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
+		}),
+		events:  follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		kick:    make(chan struct{}, 1),
 		records: map[types.NamespacedName]*record{}, waiting: map[types.NamespacedName]*record{},
-		orphans: newOrphans(),
-		adopted: make(chan struct{}), ready: make(chan struct{}),
+		orphans: newOrphans(), starting: true,
+		listed: follow.NewGate(), ready: follow.NewGate(),
 	}
-	c.source = newSource(o.Client, c, o.Log)
+	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.lostTrack)
+	c.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "reservations",
+		o.Client.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll), &v1alpha1.Reservation{}, c.set, c.deleted))
 	return c
 }
 
-// Start begins to watch, until Stop.
-func (c *Controller) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel = cancel
-	c.seen = c.Ledger.Revision()
-	wake, unsubscribe := c.Ledger.Subscribe()
-	c.done.Go(func() {
-		defer unsubscribe()
-		c.followLedger(ctx, wake)
+// Run keeps objects and ledger in step until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
+	running.Go(func() { c.placeLoop(ctx) })
+	running.Go(func() {
+		if c.ready.Wait(ctx) == nil {
+			_ = c.queue.Run(ctx, c.bring)
+		}
 	})
-	c.done.Go(func() { c.run(ctx) })
-	c.done.Go(func() { c.placeLoop(ctx) })
-	for range workers {
-		c.done.Go(func() { c.work(ctx) })
-	}
+	return c.watch.Run(ctx, c.present, c.absent)
 }
 
-// Stop ends everything and returns when it has ended.
-func (c *Controller) Stop() {
-	if c.cancel == nil {
-		return
-	}
-	c.cancel()
-	c.queue.ShutDown()
-	c.done.Wait()
-}
-
-// WaitAdopted returns nil when everything that objects prove to be held is in
-// the ledger. Only then may pods reach it.
-func (c *Controller) WaitAdopted(ctx context.Context) error { return waitFor(ctx, c.adopted) }
+// WaitListed returns nil when the objects of the start are known. Pods and nodes are
+// listed after that: a pod that an object names, and that is not there then, is gone.
+func (c *Controller) WaitListed(ctx context.Context) error { return c.listed.Wait(ctx) }
 
 // WaitForSync returns nil once Synced is true, or the error of ctx.
-func (c *Controller) WaitForSync(ctx context.Context) error { return waitFor(ctx, c.ready) }
+func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wait(ctx) }
 
 // Synced reports whether decisions can rely on the reservations in the ledger.
-func (c *Controller) Synced() bool {
-	select {
-	case <-c.ready:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 
 // Serving reports whether the API server knows Reservations and they are watched.
-func (c *Controller) Serving() bool { return c.serving.Load() && c.Synced() }
+func (c *Controller) Serving() bool { return c.Kind.Installed() && c.watch.Listed() && c.Synced() }
 
 // Known reports whether the watch has brought a Reservation of a name.
 func (c *Controller) Known(namespace, name string) bool {
@@ -175,89 +154,31 @@ func (c *Controller) Known(namespace, name string) bool {
 	return ok
 }
 
-func waitFor(ctx context.Context, event <-chan struct{}) error {
-	select {
-	case <-event:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// askAgain is how often a cluster without the definition is asked for it, and
-// askSoon how soon an API server that did not answer is asked again.
-const (
-	askAgain = 30 * time.Second
-	askSoon  = time.Second
-)
-
-// run brings the Controller up: objects first, then what pods and nodes make of
-// them. Where the API server knows no Reservations it is up without, and goes on
-// asking.
-func (c *Controller) run(ctx context.Context) {
-	served := c.isServed(ctx)
-	if ctx.Err() != nil {
+// present is called when all objects there are have been told of.
+func (c *Controller) present(ctx context.Context) {
+	if !c.start(ctx) {
 		return
-	}
-	if !served {
-		c.Log.Warn("the cluster has no definition of reservations.globalreserve.io: running without reservation objects; install manifests/crd to have them")
-		close(c.adopted)
-		if c.StateSynced(ctx) != nil {
-			return
-		}
-		close(c.ready)
-		for !served {
-			if !pause(ctx, askAgain) {
-				return
-			}
-			served = c.isServed(ctx)
-		}
-	}
-	if c.source.start(ctx, &c.done) != nil {
-		return
-	}
-	late := c.Synced()
-	if !late {
-		close(c.adopted)
-	}
-	if c.StateSynced(ctx) != nil {
-		return
-	}
-	c.settleStart()
-	c.serving.Store(true)
-	if !late {
-		close(c.ready)
 	}
 	c.Log.WithField("reservations", c.count()).Info("reservation objects are watched")
 	c.retry()
 }
 
-// isServed asks until there is an answer; it returns false when ctx ends.
-func (c *Controller) isServed(ctx context.Context) bool {
-	for {
-		served, err := c.Served(ctx)
-		if err == nil {
-			return served
-		}
-		if ctx.Err() == nil {
-			c.Log.WithError(err).Warn("could not ask the API server for the definition of reservations; will ask again")
-		}
-		if !pause(ctx, askSoon) {
-			return false
-		}
-	}
-}
+// absent is called when the API server knows no Reservations.
+func (c *Controller) absent(ctx context.Context) { c.start(ctx) }
 
-// pause waits and reports whether ctx lasts.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
+// start restores what objects had, once: when pods and nodes are in the ledger. It reports whether that is
+// done.
+func (c *Controller) start(ctx context.Context) bool {
+	if c.Synced() {
 		return true
 	}
+	c.listed.Open()
+	if c.StateSynced(ctx) != nil {
+		return false
+	}
+	c.restoreAll()
+	c.ready.Open()
+	return true
 }
 
 func (c *Controller) count() int {
@@ -266,28 +187,18 @@ func (c *Controller) count() int {
 	return len(c.records)
 }
 
-// OnAdd implements cache.ResourceEventHandler.
-func (c *Controller) OnAdd(obj any, initial bool) {
-	if rsv, ok := obj.(*v1alpha1.Reservation); ok {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.observe(rsv, initial)
-	}
+// set is told of every state of an object.
+func (c *Controller) set(rsv *v1alpha1.Reservation, _ bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observe(rsv)
 }
 
-// OnUpdate implements cache.ResourceEventHandler.
-func (c *Controller) OnUpdate(_, obj any) { c.OnAdd(obj, false) }
-
-// OnDelete implements cache.ResourceEventHandler.
-func (c *Controller) OnDelete(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	if rsv, ok := obj.(*v1alpha1.Reservation); ok {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.forget(keyOf(rsv), rsv.UID)
-	}
+// deleted is told of objects that are gone.
+func (c *Controller) deleted(rsv *v1alpha1.Reservation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(keyOf(rsv), rsv.UID)
 }
 
 func keyOf(rsv *v1alpha1.Reservation) types.NamespacedName {
@@ -295,7 +206,7 @@ func keyOf(rsv *v1alpha1.Reservation) types.NamespacedName {
 }
 
 // observe takes in a state of an object. c.mu is held.
-func (c *Controller) observe(rsv *v1alpha1.Reservation, initial bool) {
+func (c *Controller) observe(rsv *v1alpha1.Reservation) {
 	key := keyOf(rsv)
 	r := c.records[key]
 	switch {
@@ -306,10 +217,10 @@ func (c *Controller) observe(rsv *v1alpha1.Reservation, initial bool) {
 		c.forget(key, rsv.UID)
 		return
 	case r == nil:
-		c.meet(rsv, initial)
+		c.meet(rsv)
 	case r.rsv.UID != rsv.UID:
 		c.forget(key, r.rsv.UID)
-		c.meet(rsv, initial)
+		c.meet(rsv)
 	default:
 		c.follow(r, rsv)
 	}
@@ -327,7 +238,7 @@ func (c *Controller) follow(r *record, rsv *v1alpha1.Reservation) {
 	r.rsv = rsv
 	if rsv.Status.Phase.IsFinal() && !r.final() {
 		c.release(r)
-		c.catchUp()
+		c.journal.CatchUp()
 		r.status = *rsv.Status.DeepCopy()
 		for i := range r.slots {
 			r.slots[i].held = false
@@ -382,9 +293,9 @@ func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 	}
 	// A hold of that name may be a newer reservation's already, whose object is
 	// not here yet: only what has not ended since is released.
-	c.catchUp()
+	c.journal.CatchUp()
 	if c.release(r) > 0 {
-		c.catchUp()
+		c.journal.CatchUp()
 		c.retry()
 	}
 	delete(c.records, key)

@@ -2,17 +2,18 @@
 Package reservations makes Reservation objects hold room in the ledger, and makes the objects tell
 what became of it.
 
-The Controller watches the objects. The object is the truth of what is wanted, the ledger of what is
-held; status is a projection of the ledger. What lives where:
+The Controller follows the objects, on pkg/follow. The object is the truth of what is wanted, the ledger of
+what is held; status is a projection of the ledger and decides nothing. What lives where:
 
-  - controller.go  the Controller: start, stop, what the watch tells
-  - adopt.go       objects met for the first time: those found at the start, and new ones
+  - controller.go  the Controller: its parts, its start, what the watch tells
+  - adopt.go       objects met for the first time
+  - restore.go     objects of the start that say that room was granted to them
   - record.go      what is known of one object, and every step of its life; pure, no clock
   - status.go      how status puts that in words: conditions, printer columns; pure
   - ledger.go      the ledger's events: pods took a hold, it expired, a node went
   - place.go       the loop that places pending objects
   - choose.go      which nodes the server chooses; pure
-  - write.go       the workers that write status and delete objects
+  - write.go       what the workers write: status, and the deletion of objects
   - release.go     giving back single slots
   - events.go      Events on the objects
 
@@ -31,8 +32,8 @@ deletedpods (the room of deleted pods), steering (pods to the nodes that hold ro
 	  - Pending objects are tried in the order of priority, then age, whenever the ledger frees room or
 	    a node changes. The Available condition has the reason. One that does not fit does not keep
 	    younger ones from being placed.
-	  - An object the server made itself (convert.MadeByLabel) had its room before it existed: it is
-	    Available from its creation on. It is deleted when it has ended, because the bindings of its
+	  - An object the server made itself (convert.MadeByLabel) has its room in the ledger before it exists: it
+	    is Available from its creation on. The label alone gives nothing. It is deleted when it has ended, because the bindings of its
 	    pods are the record of it. Any other object is deleted FinishedTTL after its end.
 	  - The ttl counts from status.availableAt, which has whole seconds: expiresAt is availableAt + ttl,
 	    rounded up, and the ledger's deadline is the same moment. A longer ttl moves both, nothing
@@ -46,16 +47,28 @@ deletedpods (the room of deleted pods), steering (pods to the nodes that hold ro
 
 # Starting
 
-The objects are read, and the holds of those that were granted put into the ledger, before any pod
-is (WaitAdopted): a pod that says what it was bound with then finds its hold and uses it up. Slots
-used or given back by status, and objects past their deadline, hold nothing. Once the pods and nodes
-are in, slots whose pod is gone are released and objects whose node is gone fail. Only then is the
-Controller Synced and the server decides.
+The objects are listed first (WaitListed), then pods and nodes. Once these are in the ledger, and before
+anything else is decided, the objects that say that they are Available, and those the server made, get back
+what they say that they had: the oldest first, each as a whole, and only what is free (restoreAll). What
+their status names is a preference for nodes and devices, no more. Anybody may have written it, as well as the
+label; only the time of an object's creation cannot be written. So:
+
+  - Pods that were bound with a slot are linked with it, and use it up. What they use does not count twice.
+  - Slots that are used up or given back by status, or whose pods are gone, hold nothing, and neither do
+    objects past their deadline. Objects whose node is gone, or is another one, fail.
+  - An object whose room is not free waits like a new one, unless some of its pods run already: then it fails.
+
+The room of a durable reservation that was acknowledged is free at a restart, unless pods were bound around
+the server: nothing else is decided before. Only then is the Controller Synced and the server decides.
+
+# When the definition goes
+
+The objects go with it, and what they hold is given back. The server works without until it is back.
 
 # Locks
 
 Controller.mu guards the records. The ledger may be called with it held, the API server never is.
-Whoever relies on a hold's absence reads the ledger's events first (catchUp), so that it is known
+Whoever relies on a hold's absence reads the ledger's events first (journal.CatchUp), so that it is known
 how the hold ended.
 
 What may be touched: what a pod or a hold may do is decided in pkg/ledger; which objects lead to

@@ -2,27 +2,10 @@ package reservations
 
 import (
 	"github.com/sirupsen/logrus"
-	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
-
-// Each Event is a write to the API server. Thousands of reservations may end at
-// once; beyond the burst their Events are left out, as status says the same.
-const (
-	eventsPerSecond = 20
-	eventBurst      = 100
-)
-
-// maxNote is the longest note the API takes in an Event.
-const maxNote = 1024
-
-type eventLimiter struct{ *rate.Limiter }
-
-func newEventLimiter() eventLimiter {
-	return eventLimiter{rate.NewLimiter(eventsPerSecond, eventBurst)}
-}
 
 // tell writes a Normal Event on the object and a line in the log.
 func (c *Controller) tell(r *record, reason, action, note string) {
@@ -39,14 +22,11 @@ func (c *Controller) event(r *record, kind, reason, action, note string) {
 		"reservation": r.key().String(), "scheduler": r.rsv.Spec.SchedulerName, "node": r.status.NodeName,
 		"slots": len(r.slots), "reason": reason, "note": note,
 	}).Info("reservation")
-	if c.Recorder == nil || !c.limiter.AllowN(c.now(), 1) {
-		return
-	}
 	object := &v1.ObjectReference{
 		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation",
 		Namespace: r.rsv.Namespace, Name: r.rsv.Name, UID: r.rsv.UID, ResourceVersion: r.rsv.ResourceVersion,
 	}
-	c.Recorder.Eventf(object, nil, kind, reason, action, "%s", clip(note, maxNote))
+	c.events.Tell(object, kind, reason, action, note)
 }
 
 // ended tells of the end of a reservation.

@@ -1,7 +1,6 @@
 package reservations
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -10,42 +9,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
-
-// eventBatch is how many of the ledger's events are read at once.
-const eventBatch = 1024
-
-// followLedger reads the ledger's events as they come.
-func (c *Controller) followLedger(ctx context.Context, wake <-chan struct{}) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wake:
-			c.mu.Lock()
-			c.catchUp()
-			c.mu.Unlock()
-		}
-	}
-}
-
-// catchUp reads the ledger's events up to now. c.mu is held.
-func (c *Controller) catchUp() {
-	for {
-		events, ok := c.Ledger.EventsSince(c.buffer[:0], c.seen, eventBatch)
-		if !ok {
-			c.lostTrack()
-			return
-		}
-		c.buffer = events[:0]
-		for i := range events {
-			c.seen = events[i].Revision
-			c.note(&events[i])
-		}
-		if len(events) < eventBatch {
-			return
-		}
-	}
-}
 
 // note takes in one event. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
@@ -125,7 +88,6 @@ func (c *Controller) fail(r *record, why cause) {
 // lostTrack is for when more has happened than the ledger remembers: how holds
 // ended is concluded from how things are. c.mu is held.
 func (c *Controller) lostTrack() {
-	c.seen = c.Ledger.Revision()
 	c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
 	for key, r := range c.records {
 		for _, i := range r.lost(c.Ledger.ReservationHolds(key.Namespace, key.Name)) {

@@ -423,11 +423,37 @@ func TestWithoutDefinition(t *testing.T) {
 		assert.True(t, w.c.Synced(), "the server works without reservations")
 		assert.False(t, w.c.Serving())
 		w.served.Store(true)
-		w.pass(askAgain + time.Second)
+		w.pass(noticed)
 		assert.True(t, w.c.Serving())
 		w.addNode("n1")
 		w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
 		assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
+	})
+}
+
+// noticed is how soon it has to be noticed that the definition came or went.
+const noticed = 30 * time.Second
+
+// TestDefinitionGoesAndComesBack uninstalls the definition, with which its objects go.
+func TestDefinitionGoesAndComesBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("r", time.Hour, slot("a", "n1", 1000)))
+		require.Equal(t, []string{"a@n1"}, w.held("r"))
+		w.served.Store(false)
+		w.pass(noticed)
+		assert.False(t, w.c.Serving(), "nobody may write objects")
+		assert.True(t, w.c.Synced(), "the server works without reservations")
+		assert.False(t, w.c.Known(testNamespace, "r"))
+		assert.Empty(t, w.held("r"))
+		require.NoError(t, w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Delete(w.ctx(), "r", metav1.DeleteOptions{}))
+
+		w.served.Store(true)
+		w.pass(noticed)
+		assert.True(t, w.c.Serving())
+		w.create(newReservation("new", time.Hour, slot("a", "n1", 1000)))
+		assert.Equal(t, []string{"a@n1"}, w.held("new"))
+		assert.Empty(t, w.held("r"))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -24,7 +25,7 @@ const (
 
 // placeLoop places pending reservations when something may fit that did not.
 func (c *Controller) placeLoop(ctx context.Context) {
-	if waitFor(ctx, c.ready) != nil || c.MayDecide(ctx) != nil {
+	if c.ready.Wait(ctx) != nil || c.MayDecide(ctx) != nil {
 		return
 	}
 	for {
@@ -36,7 +37,7 @@ func (c *Controller) placeLoop(ctx context.Context) {
 		}
 		begun := c.now()
 		c.placeAll(ctx)
-		if !pause(ctx, max(placePause, placeRest*c.now().Sub(begun))) {
+		if !follow.Pause(ctx, max(placePause, placeRest*c.now().Sub(begun))) {
 			return
 		}
 	}
@@ -123,7 +124,7 @@ func (c *Controller) place(a attempt, rooms *rooms) {
 func (c *Controller) startPlacing(a attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.catchUp()
+	c.journal.CatchUp()
 	if c.waiting[a.key()] != a.record {
 		return false
 	}
@@ -150,6 +151,9 @@ func (c *Controller) ask(a attempt, rooms *rooms) (p *placement, why *cause, fin
 	}
 	if ttl > 0 {
 		p.deadline = convert.DeadlineAfter(p.availableAt, ttl)
+		if !p.deadline.After(now) {
+			return nil, &cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was room"}, true, false
+		}
 	}
 	for i := range holds {
 		holds[i].Priority, holds[i].Deadline = a.priority, p.deadline
@@ -211,7 +215,7 @@ func elsewhere(holds []ledger.Hold, existing map[int]ledger.HoldRef) *cause {
 func (c *Controller) endPlacing(a attempt, p *placement, why *cause, final bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.catchUp()
+	c.journal.CatchUp()
 	r := a.record
 	r.placing = false
 	granted := why == nil

@@ -42,7 +42,7 @@ func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, s
 	defer c.mu.Unlock()
 	if c.records[key] == marked.record {
 		c.Ledger.ReleaseHolds(namespace, name, marked.names...)
-		c.catchUp()
+		c.journal.CatchUp()
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ type marked struct {
 func (c *Controller) mark(key types.NamespacedName, slots []string) (marked, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.catchUp()
+	c.journal.CatchUp()
 	r := c.records[key]
 	if r == nil {
 		return marked{}, fmt.Errorf("%w: %s", ErrNoReservation, key)
@@ -99,6 +99,6 @@ func (c *Controller) fetch(ctx context.Context, key types.NamespacedName) error 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.observe(rsv, false)
+	c.observe(rsv)
 	return nil
 }

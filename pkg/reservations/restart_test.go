@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -188,15 +189,50 @@ func TestRestart(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"},
 		},
-		"more is held than fits by now": {
+		"its room was taken meanwhile": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "n1", 3000))) },
 			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.HoldRef{}) },
-			want:    "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
+			want:    "Pending InsufficientResource  0/1",
+		},
+		"its room was taken meanwhile, and there is other room": {
+			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 3000))) },
+			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.HoldRef{}) },
+			want:    "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
+		},
+		"made by the server, and its room was taken meanwhile": {
+			between: func(w *world) {
+				bound(w, "p", "", 0, ledger.HoldRef{})
+				bound(w, "q", "n1", 3500, ledger.HoldRef{})
+				w.create(made())
+			},
+			want: "Pending InsufficientResource  0/2",
+		},
+		"made by the server, and over while its room is taken": {
+			between: func(w *world) {
+				bound(w, "p", "", 0, ledger.HoldRef{})
+				bound(w, "q", "n1", 3500, ledger.HoldRef{})
+				w.create(made())
+			},
+			after: func(w *world) { w.pass(2 * time.Minute) },
+			want:  "deleted",
+		},
+		"some pods run, and the room for the others was taken": {
+			before: func(w *world) {
+				w.create(group(time.Minute))
+				w.bind("p", "n1", 1000, slotRef("r", "a"))
+			},
+			between: func(w *world) { bound(w, "q", "n1", 2500, ledger.HoldRef{}) },
+			want:    "Failed RoomLost n1 1/2 a@n1=Consumed:p b@n1=Released",
+		},
+		"its node was cordoned meanwhile": {
+			before:  func(w *world) { w.create(group(time.Minute)) },
+			between: func(w *world) { w.cordoned.Store(true) },
+			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 		"a status that lost its slots": {
 			before:  func(w *world) { w.create(group(time.Minute)) },
 			between: func(w *world) { w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots = nil }) },
-			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@=Released", held: []string{"a@n1"},
+			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 	}
 	for name, tc := range cases {
@@ -259,11 +295,12 @@ func TestReadyComesLast(t *testing.T) {
 			return synced(ctx)
 		}
 		w.start()
-		require.NoError(t, w.c.WaitAdopted(w.ctx()))
-		assert.Equal(t, []string{"a@n1"}, w.held("r"), "held before any pod is known")
+		require.NoError(t, w.c.WaitListed(w.ctx()))
+		assert.Empty(t, w.held("r"), "what is still free is not known before all pods are")
 		assert.False(t, w.c.Synced())
 		close(told)
 		require.NoError(t, w.c.WaitForSync(w.ctx()))
+		assert.Equal(t, []string{"a@n1"}, w.held("r"))
 	})
 }
 
@@ -276,14 +313,14 @@ func TestNothingNewBeforeDecisionsMayBeMade(t *testing.T) {
 		w.kill()
 		w.create(newReservation("new", time.Minute, slot("a", "n1", 1000)))
 		w.newServer()
-		open := make(chan struct{})
-		w.c.MayDecide = func(ctx context.Context) error { return waitFor(ctx, open) }
+		open := follow.NewGate()
+		w.c.MayDecide = open.Wait
 		w.start()
 		w.settle()
 		assert.True(t, w.c.Synced())
 		assert.Equal(t, []string{"a@n1"}, w.held("held"))
 		assert.Empty(t, w.held("new"))
-		close(open)
+		open.Open()
 		w.settle()
 		assert.Equal(t, []string{"a@n1"}, w.held("new"))
 	})

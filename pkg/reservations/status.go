@@ -2,13 +2,13 @@ package reservations
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 )
 
 // Reasons of the Available condition. Those of a refused slot are the ledger's,
@@ -48,7 +48,7 @@ func (r *record) describe(why cause, now time.Time) {
 
 func (r *record) setCondition(kind string, status metav1.ConditionStatus, why cause, now time.Time) {
 	apimeta.SetStatusCondition(&r.status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: why.reason, Message: clip(why.message, maxMessage),
+		Type: kind, Status: status, Reason: why.reason, Message: follow.Clip(why.message, maxMessage),
 		ObservedGeneration: r.rsv.Generation, LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 	})
 }
@@ -68,13 +68,6 @@ func (r *record) finishedAt() time.Time {
 
 // maxMessage is far below what the API takes; a message is for people.
 const maxMessage = 1000
-
-func clip(text string, length int) string {
-	if len(text) <= length {
-		return text
-	}
-	return strings.ToValidUTF8(text[:length-3], "") + "..."
-}
 
 // nodeColumn names the first node, and how many other nodes there are.
 func nodeColumn(slots []v1alpha1.SlotStatus) string {

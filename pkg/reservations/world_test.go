@@ -18,11 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -55,7 +58,13 @@ type world struct {
 	c       *Controller
 	served  atomic.Bool
 	events  *recorder
-	ahead   atomic.Int64 // how far the controller's clock is ahead
+	// cordoned is whether nodes are, when the server is told of them.
+	cordoned atomic.Bool
+	ahead    atomic.Int64 // how far the controller's clock is ahead
+
+	definitions *follow.Definitions
+	cancel      context.CancelFunc
+	running     sync.WaitGroup
 
 	mu    sync.Mutex
 	nodes map[string]Node
@@ -69,6 +78,15 @@ func newWorld(t testingT, client *fake.Clientset) *world {
 		events: &recorder{},
 	}
 	w.served.Store(true)
+	client.Resources = []*metav1.APIResourceList{{
+		GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "reservations"}},
+	}}
+	client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if w.served.Load() {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "globalreserve.io")
+	})
 	w.newServer()
 	return w
 }
@@ -83,9 +101,10 @@ func (w *world) newServer() {
 	w.ledger = ledger.New(ledger.Options{})
 	w.matcher = &matcher.Matcher{}
 	w.expirer = controller.NewExpirer(w.ledger, log)
+	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
 		Ledger: w.ledger, Client: w.client, Nodes: w, Pods: w, Matcher: w.matcher,
-		Served:      func(context.Context) (bool, error) { return w.served.Load(), nil },
+		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
@@ -104,12 +123,16 @@ func (w *world) newServer() {
 
 func (w *world) start() {
 	w.expirer.Start()
-	w.c.Start()
+	ctx, cancel := context.WithCancel(w.ctx())
+	w.cancel = cancel
+	w.running.Go(func() { _ = w.definitions.Run(ctx) })
+	w.running.Go(func() { _ = w.c.Run(ctx) })
 	synctest.Wait()
 }
 
 func (w *world) stop() {
-	w.c.Stop()
+	w.cancel()
+	w.running.Wait()
 	w.expirer.Stop()
 }
 
@@ -143,7 +166,7 @@ func (w *world) tellLedger() {
 }
 
 func (w *world) observeNode(n Node) {
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: n.Name, UID: n.UID, Allocatable: []resources.Amount{
+	w.ledger.ObserveNode(ledger.NodeObservation{Name: n.Name, UID: n.UID, Unschedulable: w.cordoned.Load(), Allocatable: []resources.Amount{
 		{Column: resources.CPU, Value: 4000}, {Column: resources.Memory, Value: 8 << 30}, {Column: resources.Pods, Value: 100},
 	}})
 }

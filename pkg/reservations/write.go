@@ -21,28 +21,9 @@ const (
 	retryFirst   = 100 * time.Millisecond
 	retryMost    = 10 * time.Second
 	writeTimeout = 10 * time.Second
+	// workers is how many writes to the API server are under way at once.
+	workers = 4
 )
-
-// work brings one object after another up to date.
-func (c *Controller) work(ctx context.Context) {
-	if waitFor(ctx, c.ready) != nil {
-		return
-	}
-	for {
-		key, stopping := c.queue.Get()
-		if stopping {
-			return
-		}
-		err := c.bring(ctx, key)
-		if err != nil && ctx.Err() == nil {
-			c.Log.WithError(err).WithField("reservation", key.String()).Warn("could not write a reservation; will try again")
-			c.queue.AddRateLimited(key)
-		} else {
-			c.queue.Forget(key)
-		}
-		c.queue.Done(key)
-	}
-}
 
 // step is what the API server has to be told next.
 type step int
@@ -76,7 +57,7 @@ func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error 
 func (c *Controller) next(key types.NamespacedName) (step, types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.catchUp()
+	c.journal.CatchUp()
 	r := c.records[key]
 	if r == nil {
 		return stepNone, ""
@@ -109,7 +90,7 @@ func (c *Controller) project(r *record) {
 		return
 	}
 	holds := c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name)
-	c.catchUp() // whatever is not among the holds has ended before now
+	c.journal.CatchUp() // whatever is not among the holds has ended before now
 	if lost := r.lost(holds); len(lost) > 0 {
 		c.Log.WithField("reservation", r.key().String()).Errorf("no event told how the holds of %d slots ended", len(lost))
 		for _, i := range lost {
@@ -175,7 +156,7 @@ func (c *Controller) take(rsv *v1alpha1.Reservation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.records[keyOf(rsv)]; r != nil && r.rsv.UID == rsv.UID {
-		c.observe(rsv, false)
+		c.observe(rsv)
 	}
 }
 
@@ -200,7 +181,7 @@ func (c *Controller) delete(ctx context.Context, key types.NamespacedName, uid t
 // gone drops an object that the API server does not have and the watch will not
 // tell of any more.
 func (c *Controller) gone(key types.NamespacedName, uid types.UID) {
-	if c.source.has(key.String()) {
+	if c.watch.Get(key.String()) != nil {
 		return // the watch is about to
 	}
 	c.mu.Lock()

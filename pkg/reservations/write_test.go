@@ -64,7 +64,7 @@ func TestGoneBeforeItsStatus(t *testing.T) {
 		w.c.take(rsv) // nothing is known of it, so nothing becomes of it
 		assert.Zero(t, w.c.count())
 		w.c.mu.Lock()
-		w.c.observe(rsv, false)
+		w.c.observe(rsv)
 		w.c.mu.Unlock()
 		w.settle()
 		assert.Zero(t, w.c.count())

@@ -20,13 +20,7 @@ type Room struct {
 // ForRoom returns the request that asks for a room; it counts as one pod. It
 // returns an error that names the resource when an amount is negative or has no
 // int64, or when no node can offer a resource of that name.
-func ForRoom(t *Table, room *Room) (Request, error) { return forRoom(t, room, t.Lookup) }
-
-// ForGrantedRoom is ForRoom for a room that was granted before, when there was
-// a column for everything it names.
-func ForGrantedRoom(t *Table, room *Room) (Request, error) { return forRoom(t, room, t.InternUse) }
-
-func forRoom(t *Table, room *Room, column func(v1.ResourceName) (Column, bool)) (Request, error) {
+func ForRoom(t *Table, room *Room) (Request, error) {
 	req := Request{Amounts: []Amount{{Column: Pods, Value: 1}}}
 	for name, q := range room.Requests {
 		if name == v1.ResourcePods || t.ignored[name] {
@@ -39,7 +33,7 @@ func forRoom(t *Table, room *Room, column func(v1.ResourceName) (Column, bool)) 
 		if value == 0 {
 			continue
 		}
-		if col, ok := column(name); ok {
+		if col, ok := t.Lookup(name); ok {
 			req.Amounts = append(req.Amounts, Amount{Column: col, Value: value})
 		} else {
 			req.Unlisted = append(req.Unlisted, NamedAmount{Name: name, Value: value})

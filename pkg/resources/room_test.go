@@ -63,13 +63,6 @@ func TestForRoom(t *testing.T) {
 			assert.Equal(t, tc.want, got)
 		})
 	}
-
-	granted, err := ForGrantedRoom(table, &Room{Requests: v1.ResourceList{gpu: resource.MustParse("2")}})
-	require.NoError(t, err)
-	assert.Empty(t, granted.Unlisted, "what was granted was listed")
-	col, ok := table.Lookup(gpu)
-	require.True(t, ok)
-	assert.EqualValues(t, 2, granted.Value(col))
 }
 
 func TestRoomOfIsTheReverse(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package convert translates between Reservation objects and the ledger's holds,
-// and says when an object alone proves that its room was granted. It is pure:
+// and says what an object tells of what was granted to it. It is pure:
 // the controller, the REST API and the keeper of deleted pods' room share it.
 package convert
 
@@ -17,7 +17,8 @@ import (
 
 // MadeByLabel is on Reservations that the server made itself, with one of the
 // values below. Room is held in the ledger before such an object is created, so
-// it counts as available from its creation on, whatever its status says.
+// it counts as available from its creation on. The label alone gives nothing: others
+// can write it, too.
 const (
 	MadeByLabel = "globalreserve.io/made-by"
 	// MadeByReserve is the value for groups reserved through /reserve.
@@ -36,9 +37,11 @@ func MadeByServer(rsv *v1alpha1.Reservation) bool {
 	}
 }
 
-// Granted reports whether the object alone proves that its room was granted and
-// has not ended: its status says so, or the server made it and has written no
-// status yet. Its deadline may have passed; see Deadline.
+// Granted reports whether an object says that its room was granted and has not
+// ended: by its status, or because the server made it and has written no status
+// yet. Others may have written both, so this proves nothing: where room is given
+// for it, that is decided like anything new. Its deadline may have passed; see
+// Deadline.
 func Granted(rsv *v1alpha1.Reservation) bool {
 	return rsv.Status.Phase == v1alpha1.ReservationAvailable || (rsv.Status.Phase == "" && MadeByServer(rsv))
 }
@@ -73,47 +76,6 @@ func DeadlineAfter(from time.Time, ttl time.Duration) time.Time {
 // Where the object names no priority it is 0: who knows the slots' pods fills in
 // theirs. An error tells what of the spec can never be met.
 func Holds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error) {
-	return holds(t, rsv, resources.ForRoom)
-}
-
-// GrantedHolds returns the holds of an object that is Granted as they were
-// granted: on the nodes its status tells, without the slots that are used up or
-// given back.
-func GrantedHolds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error) {
-	all, err := holds(t, rsv, resources.ForGrantedRoom)
-	if err != nil {
-		return nil, err
-	}
-	status := make(map[string]*v1alpha1.SlotStatus, len(rsv.Status.Slots))
-	for i := range rsv.Status.Slots {
-		status[rsv.Status.Slots[i].Name] = &rsv.Status.Slots[i]
-	}
-	kept := all[:0]
-	for i, h := range all {
-		s := status[h.Ref.Slot]
-		setGiven(&h, &rsv.Spec.Slots[i], s)
-		if s != nil {
-			if over(s, h.Policy) {
-				continue
-			}
-			h.Node = cmp.Or(s.NodeName, h.Node)
-		}
-		if h.Node != "" {
-			kept = append(kept, h)
-		}
-	}
-	return kept, nil
-}
-
-// over reports whether a slot holds nothing any more. A slot that several pods
-// may share goes on holding its room while they use it.
-func over(s *v1alpha1.SlotStatus, policy ledger.AllocatePolicy) bool {
-	return s.State == v1alpha1.SlotReleased || (s.State == v1alpha1.SlotConsumed && policy == ledger.Once)
-}
-
-type countRoom func(*resources.Table, *resources.Room) (resources.Request, error)
-
-func holds(t *resources.Table, rsv *v1alpha1.Reservation, count countRoom) ([]ledger.Hold, error) {
 	var priority int32
 	if rsv.Spec.Priority != nil {
 		priority = *rsv.Spec.Priority
@@ -123,7 +85,7 @@ func holds(t *resources.Table, rsv *v1alpha1.Reservation, count countRoom) ([]le
 	for i := range rsv.Spec.Slots {
 		slot := &rsv.Spec.Slots[i]
 		room := roomOf(slot)
-		req, err := count(t, &room)
+		req, err := resources.ForRoom(t, &room)
 		if err != nil {
 			return nil, fmt.Errorf("slot %s: %w", slot.Name, err)
 		}
@@ -143,6 +105,41 @@ func holds(t *resources.Table, rsv *v1alpha1.Reservation, count countRoom) ([]le
 		return nil, err
 	}
 	return result, nil
+}
+
+// GrantedHolds returns the holds of an object as it says that they were granted,
+// without the slots that are used up or given back. A slot whose spec names no
+// node is on the one its status tells; where that tells none, it has no hold.
+func GrantedHolds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error) {
+	all, err := Holds(t, rsv)
+	if err != nil {
+		return nil, err
+	}
+	status := make(map[string]*v1alpha1.SlotStatus, len(rsv.Status.Slots))
+	for i := range rsv.Status.Slots {
+		status[rsv.Status.Slots[i].Name] = &rsv.Status.Slots[i]
+	}
+	kept := all[:0]
+	for i, h := range all {
+		s := status[h.Ref.Slot]
+		setGiven(&h, &rsv.Spec.Slots[i], s)
+		if s != nil {
+			if over(s, h.Policy) {
+				continue
+			}
+			h.Node = cmp.Or(h.Node, s.NodeName)
+		}
+		if h.Node != "" {
+			kept = append(kept, h)
+		}
+	}
+	return kept, nil
+}
+
+// over reports whether a slot holds nothing any more. A slot that several pods
+// may share goes on holding its room while they use it.
+func over(s *v1alpha1.SlotStatus, policy ledger.AllocatePolicy) bool {
+	return s.State == v1alpha1.SlotReleased || (s.State == v1alpha1.SlotConsumed && policy == ledger.Once)
 }
 
 func roomOf(slot *v1alpha1.Slot) resources.Room {

@@ -2,12 +2,15 @@ package deletedpods
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -28,43 +31,41 @@ const (
 	reasonNotKept    = "RoomNotKept"
 )
 
-func (k *Keeper) work(ctx context.Context) {
-	for {
-		key, shutdown := k.queue.Get()
-		if shutdown {
-			return
-		}
-		k.mu.Lock()
-		t := k.tasks[key]
-		k.mu.Unlock()
-		if t == nil || k.try(ctx, t) {
-			k.mu.Lock()
-			delete(k.tasks, key)
-			k.mu.Unlock()
-			k.queue.Forget(key)
-		} else {
-			k.queue.AddRateLimited(key)
-		}
-		k.queue.Done(key)
+// Reasons to try again that no call has an error for.
+var (
+	errLater = errors.New("the object that had the name is gone again")
+	errInUse = errors.New("a pod is being bound with the room")
+)
+
+// work brings one object about, in as many tries as it takes.
+func (k *Keeper) work(ctx context.Context, key types.NamespacedName) error {
+	k.mu.Lock()
+	t := k.tasks[key]
+	k.mu.Unlock()
+	if t == nil {
+		return nil
 	}
+	if err := k.try(ctx, t); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.tasks, key)
+	return nil
 }
 
-// try brings one object about and reports whether there is nothing left to do.
-func (k *Keeper) try(ctx context.Context, t *task) bool {
+// try brings one object about. An error means that there is something left to do.
+func (k *Keeper) try(ctx context.Context, t *task) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	if held, _ := k.held(t); !held {
 		k.forget(t)
-		return true
+		return nil
 	}
 	if t.wish.byDeployment {
 		marks, err := k.Deployments.live(ctx, t.pod.Ref.Namespace, t.pod.Controller.Name)
-		if err != nil {
-			k.log(t).WithError(err).Warn("could not look at the Deployment of a deleted pod; will try again")
-			return false
-		}
-		if !k.confirm(t, marks) {
-			return true
+		if err != nil || !k.confirm(t, marks) {
+			return err
 		}
 	}
 	return k.create(ctx, t)
@@ -94,43 +95,42 @@ func (k *Keeper) confirm(t *task, marks *podinfo.Marks) bool {
 	return true
 }
 
-// create writes the object and reports whether there is nothing left to do.
-func (k *Keeper) create(ctx context.Context, t *task) bool {
+// create writes the object. An error means that it has to be tried again. This is where a write of unknown fate
+// is settled: by writing again until there is an object of the name, and then by looking whose it is.
+func (k *Keeper) create(ctx context.Context, t *task) error {
 	rsv := t.rsv.DeepCopy()
 	rsv.CreationTimestamp = metav1.Time{}
 	_, err := k.Store.Create(ctx, rsv)
 	switch store.Classify(err) {
 	case store.Done:
-		return true
+		return nil
 	case store.Exists:
 		return k.nameTaken(ctx, t)
 	case store.Refused, store.Missing:
 		k.giveBack(t)
 		k.log(t).WithError(err).Warn("the room of a deleted pod could not be kept")
 		k.warn(t.pod, reasonNotKept, "the Reservation for the room of this pod was refused: "+err.Error())
-		return true
+		return nil
 	default:
-		k.log(t).WithError(err).Warn("could not create the Reservation for the room of a deleted pod; will try again")
-		return false
+		return fmt.Errorf("creating the Reservation: %w", err)
 	}
 }
 
 // nameTaken finds out whose object has the name: the one written by an earlier
 // try, or another's, which the hold then leaves the name to.
-func (k *Keeper) nameTaken(ctx context.Context, t *task) bool {
+func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 	other, err := k.Store.Get(ctx, t.hold.Ref.Namespace, t.hold.Ref.Name)
 	switch {
 	case store.Classify(err) == store.Missing:
-		return false // gone meanwhile
+		return errLater
 	case err != nil:
-		k.log(t).WithError(err).Warn("could not look at the Reservation that has the name of a deleted pod; will try again")
-		return false
+		return fmt.Errorf("looking at the Reservation that has the name: %w", err)
 	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod && other.Annotations[PodUIDAnnotation] == string(t.pod.Ref.UID):
-		return true
+		return nil
 	case t.hold.Ref.Name == suffixed(t.pod):
 		k.giveBack(t)
 		k.warn(t.pod, reasonNotKept, "there are Reservations of all names that the one for the room of this pod could have")
-		return true
+		return nil
 	default:
 		return k.rename(t)
 	}
@@ -138,18 +138,20 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) bool {
 
 // rename moves the hold to the name that has the pod's UID in it. The new hold
 // is there before the old one goes: for a moment the room counts twice and
-// nobody can take it. It always reports that the old name's task is done, unless
-// a pod is being bound with the hold.
-func (k *Keeper) rename(t *task) bool {
-	if held, used := k.held(t); !held || used {
-		return !held
+// nobody can take it. While a pod is being bound with the hold, that has to wait.
+func (k *Keeper) rename(t *task) error {
+	switch held, used := k.held(t); {
+	case !held:
+		return nil
+	case used:
+		return errInUse
 	}
 	moved := *t
 	moved.hold.Ref.Name = suffixed(t.pod)
 	k.Ledger.ObserveHold(moved.hold)
 	k.remember(&moved)
 	k.giveBack(t)
-	return true
+	return nil
 }
 
 // held reports whether the hold is still there, and whether a pod uses it.
@@ -178,12 +180,5 @@ func (k *Keeper) forget(t *task) {
 
 // warn writes an Event on a deleted pod.
 func (k *Keeper) warn(pod *podinfo.Info, reason, note string) {
-	if k.Recorder == nil {
-		return
-	}
-	k.Recorder.Eventf(podReference(pod.Ref), nil, v1.EventTypeWarning, reason, "KeepRoom", "%s", note)
-}
-
-func podReference(pod ledger.PodRef) *v1.ObjectReference {
-	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	k.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "KeepRoom", note)
 }

@@ -2,7 +2,6 @@ package deletedpods
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,12 +9,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
@@ -24,54 +20,16 @@ var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
 // Deployments knows the reservation annotations of all Deployments. Of each it
 // keeps its name and those annotations only.
 type Deployments struct {
-	client   metadata.Interface
-	informer cache.SharedIndexInformer
+	client metadata.Interface
+	watch  *follow.Watch
 }
 
 // NewDeployments returns Deployments that are not watched yet.
-func NewDeployments(client metadata.Interface, log logrus.FieldLogger) (*Deployments, error) {
-	d := &Deployments{
-		client:   client,
-		informer: cache.NewSharedIndexInformer(source(client), &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}),
-	}
-	if err := d.informer.SetTransform(onlyMarks); err != nil {
-		return nil, fmt.Errorf("setting up the watch on Deployments: %w", err)
-	}
-	err := d.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		log.WithError(err).Warn("could not read Deployments, so their annotations do not count; will try again. If this stays: the server needs the rights in manifests/base/rbac.yaml")
-		cache.DefaultWatchErrorHandler(ctx, r, err)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("setting up the watch on Deployments: %w", err)
-	}
-	return d, nil
-}
-
-// source lists and watches all Deployments.
-func source(client metadata.Interface) cache.ListerWatcher {
-	all := client.Resource(deployments)
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return all.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := all.Watch(ctx, o)
-			if err != nil && o.SendInitialEvents != nil {
-				err = withoutCause(err)
-			}
-			return w, err
-		},
-	}, client)
-}
-
-// withoutCause hides from a reflector that an API server refuses connections. Where that happens to
-// its first request, it waits for up to a minute and a stop has to wait as well (watchList of client-go
-// 0.37); after other errors it lists, and then waits in a way that a stop ends.
-func withoutCause(err error) error {
-	if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
-		return errors.New(err.Error())
-	}
-	return err
+func NewDeployments(client metadata.Interface, log logrus.FieldLogger) *Deployments {
+	ignore := func(*metav1.PartialObjectMetadata) {}
+	return &Deployments{client: client, watch: follow.NewWatch(nil, log, follow.NewSource(
+		client, deployments.Resource, client.Resource(deployments), &metav1.PartialObjectMetadata{},
+		func(*metav1.PartialObjectMetadata, bool) {}, ignore).Keeping(onlyMarks))}
 }
 
 // onlyMarks drops everything but the name and the reservation annotations.
@@ -104,16 +62,15 @@ func asking(deployment *metav1.PartialObjectMetadata) map[string]string {
 }
 
 // run watches until ctx ends.
-func (d *Deployments) run(ctx context.Context) { d.informer.RunWithContext(ctx) }
+func (d *Deployments) run(ctx context.Context) {
+	nothing := func(context.Context) {}
+	_ = d.watch.Run(ctx, nothing, nothing)
+}
 
 // marks returns what the watch knows of a Deployment, nil where it has no
 // reservation annotations.
 func (d *Deployments) marks(namespace, name string) *podinfo.Marks {
-	obj, ok, err := d.informer.GetStore().GetByKey(namespace + "/" + name)
-	if err != nil || !ok {
-		return nil
-	}
-	if deployment, ok := obj.(*metav1.PartialObjectMetadata); ok {
+	if deployment, ok := d.watch.Get(namespace + "/" + name).(*metav1.PartialObjectMetadata); ok {
 		return podinfo.ReadMarks(namespace, deployment.Annotations)
 	}
 	return nil

@@ -35,8 +35,7 @@ func TestDeploymentsStopAtOnceWithoutAnAPIServer(t *testing.T) {
 				client, err := metadata.NewForConfig(&rest.Config{Host: "http://api", Transport: refusing{}, QPS: -1})
 				require.NoError(t, err)
 				log, lines := test.NewNullLogger()
-				watched, err := NewDeployments(client, log)
-				require.NoError(t, err)
+				watched := NewDeployments(client, log)
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan struct{})
 				go func() {

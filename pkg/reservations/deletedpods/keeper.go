@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -36,9 +36,9 @@ type Matcher interface {
 	Remove(namespace, name string)
 }
 
-// Options configures a Keeper. All fields are needed but Recorder.
+// Options configures a Keeper. All fields are needed.
 type Options struct {
-	Ledger      *ledger.Ledger
+	Ledger      ledger.Observer
 	Store       Store
 	Matcher     Matcher
 	Deployments *Deployments
@@ -51,24 +51,28 @@ type Options struct {
 	// TTL returns how long a reservation lasts that asks for so long, 0 asking
 	// for the default; an error says that it asks for too much.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
-	// Recorder gets Events on the deleted pods; nil means none.
+	// Recorder gets Events on the deleted pods.
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
 }
 
 // Keeper keeps the room of deleted pods; see the package comment. Make one with
-// New; it can be started once. It is a clusterstate.RoomKeeper.
+// New; it can run once. It is a clusterstate.RoomKeeper.
 type Keeper struct {
 	Options
-	now   func() time.Time
-	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	now    func() time.Time
+	queue  *follow.Queue[types.NamespacedName]
+	events *follow.Events
 
 	mu    sync.Mutex // guards tasks
 	tasks map[types.NamespacedName]*task
-
-	cancel context.CancelFunc
-	done   sync.WaitGroup
 }
+
+// Events beyond these are left out.
+const (
+	eventsPerSecond = 20
+	eventBurst      = 100
+)
 
 // task is a hold whose object is to be created. Only the worker that has its key
 // changes it.
@@ -80,33 +84,24 @@ type task struct {
 	rsv  *v1alpha1.Reservation
 }
 
-// New returns a Keeper that is not started.
+// New returns a Keeper that does not run.
 func New(o Options) *Keeper {
-	return &Keeper{Options: o, now: time.Now, tasks: map[types.NamespacedName]*task{}}
-}
-
-// Start watches Deployments and creates objects until Stop. Keep must not be
-// called before.
-func (k *Keeper) Start() {
-	k.queue = workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryFirst, retryMost))
-	ctx, cancel := context.WithCancel(context.Background())
-	k.cancel = cancel
-	k.done.Go(func() { k.Deployments.run(ctx) })
-	for range workers {
-		k.done.Go(func() { k.work(ctx) })
+	return &Keeper{
+		Options: o, now: time.Now, tasks: map[types.NamespacedName]*task{},
+		events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
+			Name: "keeping the room of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
+		}),
 	}
 }
 
-// Stop ends everything and returns when it has ended. Holds without an object
-// are lost with the process.
-func (k *Keeper) Stop() {
-	if k.cancel == nil {
-		return
-	}
-	k.cancel()
-	k.queue.ShutDown()
-	k.done.Wait()
+// Run watches Deployments and creates objects until ctx ends. Holds without an
+// object are lost with the process.
+func (k *Keeper) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { k.Deployments.run(ctx) })
+	return k.queue.Run(ctx, k.work)
 }
 
 // Keep implements clusterstate.RoomKeeper.

@@ -77,6 +77,7 @@ func (a *api) names() []string {
 // world is a Keeper that runs, with a ledger of one node of four CPUs.
 type world struct {
 	*Keeper
+	Stop     func()
 	t        *testing.T
 	ledger   *ledger.Ledger
 	matcher  *matcher.Matcher
@@ -111,10 +112,8 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	w.ledger.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{
 		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 	}})
-	watched, err := NewDeployments(w.metadata, log)
-	require.NoError(t, err)
 	w.Keeper = New(Options{
-		Ledger: w.ledger, Store: w.api, Matcher: w.matcher, Deployments: watched, Recorder: w.recorder, Log: log,
+		Ledger: w.ledger.Observer, Store: w.api, Matcher: w.matcher, Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
 		Enabled: func() bool { return w.enabled },
 		Taken:   func(_, name string) bool { return w.taken[name] },
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
@@ -124,7 +123,13 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 			return asked, nil
 		},
 	})
-	w.Start()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	w.Stop = func() {
+		cancel()
+		running.Wait()
+	}
 	return w
 }
 

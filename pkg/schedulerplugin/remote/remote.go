@@ -14,8 +14,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -58,7 +60,8 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			return nil, err
 		}
 		matching := &matcher.Matcher{}
-		reservations := &reservations{client: objects, matcher: matching, log: o.Log}
+		definitions := follow.NewDefinitions(objects.Discovery(), v1alpha1.SchemeGroupVersion, o.Log)
+		reservations := newReservations(objects, definitions.Kind("reservations"), matching, o.Log)
 		watcher, err := binding.Watch(ctx, reserver.WatchOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("watching the ledger: %w", err)
@@ -68,14 +71,15 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			reservations: reservations,
 			reserving:    reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
 		}
-		b.claims = deviceclaims.NewReader(objects, b.tellClaim, o.Log)
+		b.claims = deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), b.tellClaim, o.Log)
 		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
 		b.mirror.Start(watcher)
 		go func() {
 			defer close(b.stopped)
 			var objects sync.WaitGroup
+			objects.Go(func() { _ = definitions.Run(ctx) })
 			objects.Go(func() { reservations.run(ctx) })
-			objects.Go(func() { b.claims.Run(ctx) })
+			objects.Go(func() { _ = b.claims.Run(ctx) })
 			b.health.run(ctx)
 			objects.Wait()
 			b.mirror.Stop()

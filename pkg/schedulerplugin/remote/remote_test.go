@@ -282,7 +282,7 @@ func TestReservationsAreToldOf(t *testing.T) {
 	rsv := &v1alpha1.Reservation{Spec: v1alpha1.ReservationSpec{
 		Consumers: &v1alpha1.ConsumerSpec{Index: "team"}, Slots: []v1alpha1.Slot{{Name: "s"}},
 	}}
-	rsv.Namespace, rsv.Name = "ns", "r"
+	rsv.Namespace, rsv.Name, rsv.UID = "ns", "r", "uid"
 	log, _ := logtest.NewNullLogger()
 	m := &matcher.Matcher{}
 	b := &backend{matcher: m, reservations: &reservations{matcher: m, log: log}}
@@ -292,9 +292,9 @@ func TestReservationsAreToldOf(t *testing.T) {
 		told = append(told, namespace)
 		assert.Len(t, b.Candidates(member), 1)
 	})
-	b.reservations.add(rsv)
+	b.reservations.set(rsv, true)
 	assert.Equal(t, []string{"ns"}, told)
-	b.reservations.set(rsv)
+	b.reservations.set(rsv, false)
 	assert.Len(t, told, 1, "a change is no news: who may use it stays")
 	b.reservations.remove(rsv)
 	assert.Empty(t, b.Candidates(member))

@@ -4,32 +4,33 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
-	"github.com/globalreserve/globalreserve/pkg/generated/informers/externalversions"
 	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 )
 
-// discoverEvery is how often it is looked whether the cluster knows Reservations.
-const discoverEvery = 10 * time.Second
-
 // reservations tells a matcher which pods may use which reservations.
 type reservations struct {
-	client  versioned.Interface
+	watch   *follow.Watch
 	matcher *matcher.Matcher
 	log     logrus.FieldLogger
 
 	mu     sync.Mutex // guards notify
 	notify []func(namespace string)
+}
+
+func newReservations(client versioned.Interface, kind *follow.Kind, m *matcher.Matcher, log logrus.FieldLogger) *reservations {
+	r := &reservations{matcher: m, log: log}
+	r.watch = follow.NewWatch(kind, log, follow.NewSource(client, "reservations",
+		client.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll), &v1alpha1.Reservation{}, r.set, r.remove))
+	return r
 }
 
 // newObjects returns the client of our kinds of objects.
@@ -43,38 +44,21 @@ func newObjects(config *rest.Config) (versioned.Interface, error) {
 	return objects, nil
 }
 
-// run follows the Reservation objects, once there are any to follow, until ctx ends.
+// run follows the Reservation objects, while the cluster knows them, until ctx ends.
 func (r *reservations) run(ctx context.Context) {
-	err := wait.PollUntilContextCancel(ctx, discoverEvery, true, func(ctx context.Context) (bool, error) {
-		_, err := r.client.Discovery().ServerResourcesForGroupVersionWithContext(ctx, v1alpha1.SchemeGroupVersion.String())
-		if err != nil && !apierrors.IsNotFound(err) {
-			r.log.WithError(err).Warn("Cannot find out whether the cluster knows Reservations; will try again")
-		}
-		return err == nil, nil
-	})
-	if err != nil {
-		return // stopping
-	}
-	factory := externalversions.NewSharedInformerFactory(r.client, 0)
-	informer := factory.Globalreserve().V1alpha1().Reservations().Informer()
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: r.add, UpdateFunc: func(_, after any) { r.set(after) }, DeleteFunc: r.remove,
-	}); err != nil {
-		r.log.WithError(err).Error("Reservations are not followed: pods will not prefer them")
-		return
-	}
-	factory.Start(ctx.Done())
-	<-ctx.Done()
-	factory.Shutdown()
+	nothing := func(context.Context) {}
+	_ = r.watch.Run(ctx, nothing, nothing)
 }
 
-// add takes in a reservation that is new here. Its room may be in the ledger, and so in the
+// set takes in a state of a reservation. The room of one that is new here may be in the ledger, and so in the
 // mirror, for long: pods that may use it have not been told of it then. Who may use a
 // reservation never changes afterwards.
-func (r *reservations) add(object any) {
-	r.set(object)
-	rsv, ok := object.(*v1alpha1.Reservation)
-	if !ok {
+func (r *reservations) set(rsv *v1alpha1.Reservation, _ bool) {
+	before := r.matcher.Origin(rsv.Namespace, rsv.Name)
+	if err := r.matcher.Set(rsv); err != nil {
+		r.log.WithError(err).Warn("No pod can use a reservation")
+	}
+	if now := r.matcher.Origin(rsv.Namespace, rsv.Name); now.UID == "" || now.UID == before.UID {
 		return
 	}
 	r.mu.Lock()
@@ -85,19 +69,4 @@ func (r *reservations) add(object any) {
 	}
 }
 
-func (r *reservations) set(object any) {
-	if rsv, ok := object.(*v1alpha1.Reservation); ok {
-		if err := r.matcher.Set(rsv); err != nil {
-			r.log.WithError(err).Warn("No pod can use a reservation")
-		}
-	}
-}
-
-func (r *reservations) remove(object any) {
-	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = last.Obj
-	}
-	if rsv, ok := object.(*v1alpha1.Reservation); ok {
-		r.matcher.Remove(rsv.Namespace, rsv.Name)
-	}
-}
+func (r *reservations) remove(rsv *v1alpha1.Reservation) { r.matcher.Remove(rsv.Namespace, rsv.Name) }

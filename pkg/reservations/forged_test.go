@@ -1,0 +1,152 @@
+package reservations
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// available makes an object say that all its slots are held.
+func available(rsv *v1alpha1.Reservation, node string) *v1alpha1.Reservation {
+	now := metav1.Time{Time: time.Now().Truncate(time.Second)}
+	rsv.Status = v1alpha1.ReservationStatus{
+		Phase: v1alpha1.ReservationAvailable, NodeName: node, AvailableAt: &now,
+		ExpiresAt: &metav1.Time{Time: now.Add(1000 * time.Hour)},
+	}
+	for _, s := range rsv.Spec.Slots {
+		rsv.Status.Slots = append(rsv.Status.Slots, v1alpha1.SlotStatus{
+			Name: s.Name, NodeName: node, NodeUID: "uid-of-n1", State: v1alpha1.SlotReserved,
+		})
+	}
+	return rsv
+}
+
+// TestForged has objects say that room was granted to them which never was, when a server meets them at its start
+// and later. Another reservation has 3 of the 4 CPUs of node n1, and a pod 1 of n2.
+func TestForged(t *testing.T) {
+	cases := map[string]struct {
+		forged func() *v1alpha1.Reservation
+		want   string
+		held   []string
+	}{
+		"status": {
+			forged: func() *v1alpha1.Reservation {
+				return available(newReservation("r", time.Hour, slot("a", "n1", 2000)), "n1")
+			},
+			want: "Pending InsufficientResource  0/1",
+		},
+		"status on a node that the spec does not name": {
+			forged: func() *v1alpha1.Reservation {
+				return available(newReservation("r", time.Hour, slot("a", "n1", 2000)), "n2")
+			},
+			want: "Pending InsufficientResource  0/1",
+		},
+		"status, and there is room elsewhere": {
+			forged: func() *v1alpha1.Reservation {
+				return available(newReservation("r", time.Hour, slot("a", "", 2000)), "n1")
+			},
+			want: "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
+		},
+		"status, and it is larger than any node": {
+			forged: func() *v1alpha1.Reservation {
+				return available(newReservation("r", time.Hour, slot("a", "", 5000)), "n1")
+			},
+			want: "Pending NoNodeFits  0/1",
+		},
+		"status of a resource that no node has": {
+			forged: func() *v1alpha1.Reservation {
+				rsv := newReservation("r", time.Hour, slot("a", "n1", 100))
+				rsv.Spec.Slots[0].Requests["example.com/gpu"] = rsv.Spec.Slots[0].Requests["cpu"]
+				return available(rsv, "n1")
+			},
+			want: "Pending InsufficientResource  0/1",
+		},
+		"label": {
+			forged: func() *v1alpha1.Reservation {
+				return madeBy(newReservation("r", time.Hour, slot("a", "n1", 2000)), convert.MadeByReserve)
+			},
+			want: "Pending InsufficientResource  0/1",
+		},
+		"label and status": {
+			forged: func() *v1alpha1.Reservation {
+				return madeBy(available(newReservation("r", time.Hour, slot("a", "n1", 2000)), "n1"), convert.MadeByDeletedPod)
+			},
+			want: "Pending InsufficientResource  0/1",
+		},
+		"all slots, of which one fits": {
+			forged: func() *v1alpha1.Reservation {
+				return available(newReservation("r", time.Hour, slot("a", "n1", 500), slot("b", "n1", 1000)), "n1")
+			},
+			want: "Pending InsufficientResource  0/2",
+		},
+	}
+	for name, tc := range cases {
+		for _, restart := range []bool{true, false} {
+			t.Run(name+map[bool]string{true: ", at the start", false: ", later"}[restart], func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					w.addNode("n1")
+					w.addNode("n2")
+					w.bind("p", "n2", 1000)
+					w.create(newReservation("granted", time.Hour, slot("a", "n1", 3000)))
+					require.Equal(t, []string{"a@n1"}, w.held("granted"))
+					forged := func() {
+						w.pass(time.Second)
+						w.create(tc.forged())
+					}
+					if restart {
+						w.kill()
+						forged()
+						w.comeBack()
+					} else {
+						forged()
+					}
+					w.settle()
+					if !restart && tc.want == "Pending InsufficientResource  0/1" && tc.forged().Status.Phase == "" {
+						tc.want = "deleted" // the server lost the room before anybody was told of it
+					}
+					assert.Equal(t, tc.want, w.shown("r"))
+					assert.ElementsMatch(t, tc.held, w.held("r"))
+					assert.Equal(t, []string{"a@n1"}, w.held("granted"), "what was granted stays")
+					assert.Zero(t, w.ledger.Stats().OvercommittedNodes)
+				})
+			})
+		}
+	}
+}
+
+// TestOlderComesFirst has objects of both orders of their names claim the same room at a start.
+func TestOlderComesFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(newReservation("m", time.Hour, slot("a", "n1", 3000)))
+		w.kill()
+		w.pass(2 * time.Second)
+		w.create(available(newReservation("a", time.Hour, slot("a", "n1", 3000)), "n1"))
+		w.create(madeBy(newReservation("z", time.Hour, slot("a", "n1", 3000)), convert.MadeByReserve))
+		w.comeBack()
+		w.settle()
+		assert.Equal(t, []string{"a@n1"}, w.held("m"))
+		assert.Empty(t, append(w.held("a"), w.held("z")...))
+	})
+}
+
+// TestForgedEnd has an object say that it lasts longer than the policy allows.
+func TestForgedEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.kill()
+		rsv := available(newReservation("r", time.Minute, slot("a", "n1", 1000)), "n1")
+		w.create(rsv)
+		w.comeBack()
+		w.settle()
+		require.Equal(t, []string{"a@n1"}, w.held("r"))
+		assert.Equal(t, rsv.Status.AvailableAt.Add(time.Minute), w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
+		assert.Equal(t, rsv.Status.AvailableAt.Add(time.Minute), w.get("r").Status.ExpiresAt.Time)
+	})
+}

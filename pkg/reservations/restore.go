@@ -1,0 +1,271 @@
+package reservations
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// restoreAll looks at the objects of the start, once all pods and nodes are in the ledger and before anything
+// else is decided. Those that say that room was granted to them are first, the oldest before the younger: when
+// an object was made is the one thing that nobody can write into it. All others begin to wait.
+func (c *Controller) restoreAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.journal.CatchUp()
+	all := slices.SortedFunc(maps.Values(c.records), func(a, b *record) int {
+		return cmp.Or(a.rsv.CreationTimestamp.Compare(b.rsv.CreationTimestamp.Time),
+			cmp.Compare(a.rsv.Namespace, b.rsv.Namespace), cmp.Compare(a.rsv.Name, b.rsv.Name))
+	})
+	for _, r := range all {
+		switch {
+		case r.final():
+		case convert.Granted(r.rsv):
+			c.restore(r)
+		default:
+			c.begin(r)
+		}
+		c.queue.Add(r.key())
+	}
+	c.starting = false
+}
+
+// restore gives an object back what it says that it had, as far as that is free now. What it says of slots
+// that are used up or given back is believed: that gives nothing. c.mu is held.
+func (c *Controller) restore(r *record) {
+	now := c.now()
+	since, deadline, err := c.term(r.rsv, now)
+	if err != nil {
+		c.refuse(r, cause{reasonTTLTooLong, err.Error()})
+		return
+	}
+	holds, err := convert.GrantedHolds(c.Ledger.Table(), r.rsv)
+	if err != nil {
+		c.refuse(r, cause{reasonInvalidSpec, err.Error()})
+		return
+	}
+	if !r.restored(holds, since, deadline, now) {
+		clear(r.slots)
+		c.begin(r) // its status does not say where it was
+		return
+	}
+	c.endRestored(r, now)
+	priority := c.priority(r.rsv)
+	holds = slices.DeleteFunc(holds, func(h ledger.Hold) bool { return !r.holds(h.Ref.Slot) })
+	for k := range holds {
+		holds[k].Priority, holds[k].Deadline = priority, deadline
+	}
+	why := c.reclaim(r, holds)
+	switch {
+	case why == nil:
+		c.project(r)
+	case r.used():
+		// Some pods run and the others have no place: what is left of the reservation is of no use.
+		c.giveUp(r, cause{reasonRoomLost, "the room of other slots went while no server watched: " + why.message})
+		c.project(r)
+	default:
+		clear(r.slots)
+		if c.begin(r); r.pending() {
+			r.waits(cause{reasonNotGranted, "the room that the reservation had is not free: " + why.message}, now)
+		}
+	}
+}
+
+// term returns since when an object that says that it was available is so, and until when (zero: for ever). Its
+// status may say a later end than its ttl, which was longer then, as far as the policy allows that.
+func (c *Controller) term(rsv *v1alpha1.Reservation, now time.Time) (since, deadline time.Time, err error) {
+	ttl, err := c.ttl(rsv)
+	since = rsv.CreationTimestamp.Time
+	if at := rsv.Status.AvailableAt; at != nil && at.After(since) && !at.After(convert.DeadlineAfter(now, 0)) {
+		since = at.Time
+	}
+	switch {
+	case err != nil:
+	case ttl == 0:
+		return since, time.Time{}, nil
+	default:
+		deadline = convert.DeadlineAfter(since, ttl)
+	}
+	if end := rsv.Status.ExpiresAt; end != nil && (rsv.Spec.TTL == nil || end.After(deadline)) {
+		if _, refused := c.TTL(rsv.Spec.SchedulerName, end.Sub(since)); refused == nil {
+			return since, end.Time, nil
+		}
+	}
+	return since, deadline, err
+}
+
+// restored puts the status in order: the slots of holds are those that are to be held. It reports false where
+// there is no telling what became of another slot.
+func (r *record) restored(holds []ledger.Hold, since, deadline, now time.Time) bool {
+	r.status = *r.rsv.Status.DeepCopy()
+	was := map[string]v1alpha1.SlotStatus{}
+	for _, s := range r.status.Slots {
+		was[s.Name] = s
+	}
+	nodes := make([]where, len(r.slots))
+	for i := range nodes {
+		spec := &r.rsv.Spec.Slots[i]
+		nodes[i] = where{cmp.Or(spec.NodeName, was[spec.Name].NodeName), was[spec.Name].NodeUID}
+	}
+	r.granted(nodes, since, deadline, now)
+	for k := range holds {
+		r.hold(r.byName[holds[k].Ref.Slot])
+	}
+	for i := range r.slots {
+		if r.slots[i].held {
+			continue
+		}
+		r.status.Slots[i] = was[r.status.Slots[i].Name]
+		if state := r.status.Slots[i].State; state != v1alpha1.SlotConsumed && state != v1alpha1.SlotReleased {
+			return false
+		}
+	}
+	return true
+}
+
+// endRestored ends the slots that hold nothing any more: the deadline has passed, their pods were deleted or have
+// finished, or a node is not the one it was. c.mu is held.
+func (c *Controller) endRestored(r *record, now time.Time) {
+	deadline := r.deadline()
+	for i := range r.slots {
+		slot, status := &r.slots[i], &r.status.Slots[i]
+		node, ok := c.Nodes.Node(status.NodeName)
+		switch {
+		case !slot.held:
+		case !deadline.IsZero() && !deadline.After(now):
+			slot.end = ending{how: ledger.HoldExpired}
+		case status.NodeUID != "" && (!ok || node.UID != status.NodeUID):
+			c.giveUp(r, cause{reasonNodeGone, "node " + status.NodeName + " was deleted, or another one has its name"})
+			return
+		case c.podGone(r.rsv.Namespace, r.rsv.Spec.Slots[i].Pod):
+			slot.end = ending{how: ledger.HoldReleased}
+		default:
+			status.NodeUID = node.UID
+		}
+	}
+}
+
+// giveUp ends all slots that are held, for a reason. c.mu is held.
+func (c *Controller) giveUp(r *record, why cause) {
+	r.failure = &why
+	for i := range r.slots {
+		if r.slots[i].held && r.slots[i].end.how == "" {
+			r.slots[i].end = ending{how: ledger.HoldReleased}
+		}
+	}
+}
+
+// podGone reports whether the pod that a slot is for was deleted, or has finished.
+func (c *Controller) podGone(namespace string, ref *v1alpha1.PodReference) bool {
+	if ref == nil || ref.UID == "" {
+		return false
+	}
+	pod, ok := c.Pods.Pod(namespace, ref.Name)
+	return !ok || pod.Ref.UID != ref.UID || pod.Finished
+}
+
+// holds reports whether a slot is held, as far as known.
+func (r *record) holds(slot string) bool {
+	s := &r.slots[r.byName[slot]]
+	return s.held && s.end.how == ""
+}
+
+// used reports whether a pod uses a slot, or used one up.
+func (r *record) used() bool {
+	for i := range r.slots {
+		if r.slots[i].end.how == ledger.HoldConsumed || r.status.Slots[i].State == v1alpha1.SlotConsumed {
+			return true
+		}
+	}
+	return false
+}
+
+// reclaim holds slots again, all or none, and returns why it does not. It relies on nobody else deciding
+// meanwhile. c.mu is held.
+func (c *Controller) reclaim(r *record, holds []ledger.Hold) *cause {
+	// Pods that were bound with a slot are linked with it first. To see which these are, each slot is recorded
+	// as one that keeps nothing.
+	for _, h := range holds {
+		h.Request, h.Devices = &resources.Request{}, nil
+		c.Ledger.ObserveHold(h)
+	}
+	c.journal.CatchUp() // some are used up, or their pods are elsewhere
+	consumers := map[string][]ledger.Consumer{}
+	for _, view := range c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name) {
+		consumers[view.Ref.Slot] = view.Consumers
+	}
+	var left, rests []ledger.Hold
+	for _, h := range holds {
+		if r.holds(h.Ref.Slot) {
+			left, rests = append(left, h), append(rests, c.rest(h, consumers[h.Ref.Slot]))
+		}
+	}
+	c.Ledger.ReleaseHolds(r.rsv.Namespace, r.rsv.Name)
+	c.journal.CatchUp()
+	for k := range left {
+		r.slots[r.byName[left[k].Ref.Slot]].end = ending{}
+	}
+	result := c.Ledger.PlaceHolds(ledger.HoldPlan{Holds: rests, DryRun: true}, c.now())
+	if len(result.Rejections) > 0 {
+		why, _, _ := refusal(result.Rejections, r.rsv.Spec.Slots, rests)
+		return why
+	}
+	if why := elsewhere(rests, result.Existing); why != nil {
+		return why
+	}
+	for k := range left {
+		c.keepToFree(&left[k])
+		c.Ledger.ObserveHold(left[k])
+	}
+	return nil
+}
+
+// rest returns what a slot keeps beyond what its pods use. It may stay on a node that was cordoned since.
+func (c *Controller) rest(h ledger.Hold, consumers []ledger.Consumer) ledger.Hold {
+	request := *h.Request
+	request.ToleratesUnschedulable = true
+	h.Request = &request
+	if len(consumers) == 0 {
+		return h
+	}
+	h.Pod, h.Devices = ledger.PodRef{}, nil // its pods have the devices
+	request.Amounts, request.Ports = slices.Clone(request.Amounts), slices.Clone(request.Ports)
+	for _, consumer := range consumers {
+		pod, _ := c.Ledger.Claim(consumer.Pod)
+		for k := range request.Amounts {
+			a := &request.Amounts[k]
+			a.Value = max(0, a.Value-pod.Request.Value(a.Column))
+		}
+		request.Amounts = slices.DeleteFunc(request.Amounts, func(a resources.Amount) bool { return a.Value == 0 })
+		request.Ports = slices.DeleteFunc(request.Ports, func(p resources.HostPort) bool {
+			return slices.ContainsFunc(pod.Request.Ports, p.CollidesWith)
+		})
+	}
+	return h
+}
+
+// keepToFree forgets which devices a slot is said to keep where one of them is not free: it is given others.
+func (c *Controller) keepToFree(h *ledger.Hold) {
+	if h.Devices == nil || h.Devices.Given == "" {
+		return
+	}
+	free := map[string]bool{}
+	node, _, _ := c.Ledger.Node(h.Node)
+	for _, d := range node.Devices {
+		free[d.ID] = free[d.ID] || d.Free
+	}
+	for id := range strings.SplitSeq(h.Devices.Given, ",") {
+		if !free[id] {
+			h.Devices.Given = ""
+			return
+		}
+		free[id] = false
+	}
+}
