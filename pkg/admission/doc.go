@@ -34,7 +34,7 @@
 //
 // A binding that another request for the same pod and node follows is one claim;
 // the later allowance begins a new Grace. Requests that arrive while a claim is
-// being bound by the server's own Bind (pkg/binder) are refused, because that
+// being bound by the server's own Bind (pkg/arbiter) are refused, because that
 // takes the claim back by its own rules. The server's own bindings are allowed as
 // they are; the webhook configuration should not send them here at all.
 //

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -207,7 +207,7 @@ func (a *Admission) examine(ctx context.Context, p *pending, abandoned bool) (le
 		err = errors.New("the API server answered without a pod")
 	}
 	switch {
-	case binder.IsNoPod(err):
+	case arbiter.IsNoPod(err):
 		return p.ref, withdrawn, nil // a UID that is gone does not come back
 	case err != nil:
 		return p.ref, unknown, err

@@ -14,7 +14,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/pkg/admission"
-	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
@@ -26,8 +29,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
-	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
-	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -45,8 +46,8 @@ type App struct {
 	cache    *clusterstate.Cache
 	matcher  *matcher.Matcher
 	comparer *clusterstate.Comparer
-	binder   *binder.Binder
-	recent   *binder.Recent
+	question *question.Maker
+	arbiter  *arbiter.Arbiter
 	expirer  *controller.Expirer
 	wakeups  *controller.Wakeups
 	// wakesItself is LeaveAlone's.
@@ -58,7 +59,6 @@ type App struct {
 	definitions  *follow.Definitions
 	devices      *deviceclaims.Controller
 	steering     *steering.Steering
-	preemptors   *binder.Preemptors
 	keeper       *deletedpods.Keeper
 	stopKeeper   func()
 
@@ -98,6 +98,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.buildState(client)
 	a.buildReservations(clients)
 	a.buildDevices(clients)
+	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: a.matcher, Devices: a.devices.Devices}
 	a.buildWakeups(client)
 	a.buildConsumption(clients)
 	if o.PolicyFile != "" {
@@ -118,7 +119,8 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
-		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) }, Devices: a.Devices,
+		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) },
+		Devices:       func(pod *podinfo.Info) *ledger.DeviceRequest { return a.devices.Devices(pod) },
 		OnDeviceMarks: func(pod *podinfo.Info) { a.devices.MarksChanged(pod) },
 		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
 			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
@@ -138,25 +140,21 @@ func (a *App) buildState(client kubernetes.Interface) {
 }
 
 func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
-	a.recent = binder.NewRecent(recentPods)
 	var err error
-	a.binder, err = binder.New(binder.Options{
-		Ledger: a.ledger, Client: binder.NewClient(client), Pods: a.cache, Recent: a.recent,
-		Timeout: a.options.BindTimeout, Log: a.log, Reservations: a.matcher, Preemptors: a.preemptors, Devices: a.devices,
-		OnOutcome: func(o binder.Outcome) { a.metrics.ObserveBindOutcome(string(o)) },
+	a.arbiter, err = arbiter.New(arbiter.Options{
+		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
+		Policy: a.policies, Metrics: a.metrics, Undecided: func() string { return a.health.undecided() }, Log: a.log,
+		BindTimeout: a.options.BindTimeout,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("setting up binds: %w", err)
+		return nil, err
 	}
 	router := httprouter.New()
 	router.NotFound = httpjson.NotFound()
 	router.MethodNotAllowed = httpjson.MethodNotAllowed()
 	router.HandleOPTIONS = false
 	extender.New(extender.Options{
-		Ledger: a.ledger, Binder: a.binder, Pods: a.cache, Recent: a.recent, Metrics: a.metrics,
-		Policy: prioritizePolicy{a.policies}, Refusals: a.wakeups, Log: a.log,
-		Reservations: a.matcher, Steering: a.steering, Preemptors: a.preemptors, Devices: a.devices,
-		OnRefused: a.newOnRefused(),
+		Arbiter: a.arbiter, Ledger: a.ledger, Wakeups: a.wakeups, Metrics: a.metrics, OnRefused: a.newOnRefused(), Log: a.log,
 	}).Register(router)
 	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
@@ -173,10 +171,6 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
 	return a.health.gate(router), nil
 }
-
-// recentPods is how many pods of the last filter calls are kept for binds that
-// overtake the informer.
-const recentPods = 4096
 
 // ledgerStats is the ledger's part of the metrics.
 func (a *App) ledgerStats() metrics.LedgerStats {
@@ -290,7 +284,7 @@ func (a *App) Wait(ctx context.Context) error {
 func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)
-	err := errors.Join(a.stopSecure(ctx), a.server.stop(ctx), a.binder.Stop(ctx))
+	err := errors.Join(a.stopSecure(ctx), a.server.stop(ctx), a.arbiter.Stop(ctx))
 	a.api.Stop()
 	if a.watcher != nil {
 		a.watcher.Stop()

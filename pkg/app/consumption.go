@@ -8,25 +8,20 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/notices"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-	"github.com/globalreserve/globalreserve/pkg/reservations/blame"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
-	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
-	"github.com/globalreserve/globalreserve/pkg/reservations/steering"
 )
-
-// maxPreemptors is how many pods may wait for a bind that ends preemptible holds.
-const maxPreemptors = 4096
 
 // buildConsumption sets up how pods come to use reserved room, and how the room
 // of deleted pods comes to be reserved.
 func (a *App) buildConsumption(clients Clients) {
-	a.preemptors = binder.NewPreemptors(maxPreemptors)
 	a.steering = steering.New(steering.Options{
-		Ledger: a.ledger, Reservations: a.matcher, Devices: a.Devices, Log: a.log,
+		Ledger: a.ledger, Question: a.question, Log: a.log,
 		Nominator: controller.APIPatcher{Pods: clients.Core.CoreV1()}, OnGivenUp: a.wakeups.Wake,
 	})
 	a.keeper = deletedpods.New(deletedpods.Options{
@@ -59,8 +54,7 @@ func (m tellingMatcher) Set(rsv *v1alpha1.Reservation) error {
 func (a *App) buildWakeups(client kubernetes.Interface) {
 	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Pods: pendingPods{a.cache, a}, Log: a.log,
-		OnWakeup: a.metrics.ObserveWakeup, Reservations: a.matcher, Steer: a.steer,
-		Devices: a.devices,
+		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Steer: a.steer,
 		Ready: func(ctx context.Context) error {
 			if err := a.waitForObjects(ctx); err != nil {
 				return err
@@ -73,21 +67,14 @@ func (a *App) buildWakeups(client kubernetes.Interface) {
 // settled tells those who remember pending pods that one is bound, or gone.
 func (a *App) settled(pod types.UID) {
 	a.wakeups.Settled(pod)
-	a.steering.Settled(pod)
-	a.preemptors.Withdraw(pod)
-}
-
-// newBlame makes what tells waiting pods, by Events, which reservation keeps the
-// room they lack.
-func (a *App) newBlame() *blame.Blame {
-	return blame.New(a.ledger, a.matcher.Candidates, a.Devices, a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"))
+	a.arbiter.Settled(pod)
 }
 
 // newOnRefused makes what tells pods that were refused all nodes what keeps them waiting.
 func (a *App) newOnRefused() func(pod *podinfo.Info, offered []string) {
-	blamed := a.newBlame()
+	notices := notices.New(a.ledger, a.question, a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"))
 	return func(pod *podinfo.Info, offered []string) {
-		blamed.Refused(pod, offered)
+		notices.Refused(pod, offered)
 		a.devices.Refused(pod)
 	}
 }

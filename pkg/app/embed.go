@@ -1,13 +1,11 @@
 package app
 
 import (
-	"context"
-	"errors"
 	"iter"
 
-	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
@@ -18,27 +16,15 @@ import (
 // server is not stopping.
 func (a *App) Deciding() bool { return a.health.ready() == "" }
 
-// Candidates returns the holds a pod may use, the preferred ones first.
-func (a *App) Candidates(pod *podinfo.Info) []ledger.HoldRef { return a.matcher.Candidates(pod) }
+// Arbiter is what decides for all integration paths.
+func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }
 
-// Devices returns what the claims of devices that a pod names ask for, nil for a pod that
-// names none.
-func (a *App) Devices(pod *podinfo.Info) *ledger.DeviceRequest { return a.devices.Devices(pod) }
+// Question is how pods ask the ledger for capacity.
+func (a *App) Question() *question.Maker { return a.question }
 
 // OnClaimChanged has f called whenever a claim of devices came, went or was made anew. It
 // must be called before Start, and f must not block.
 func (a *App) OnClaimChanged(f func(namespace, name string)) { a.claimChanged = f }
-
-// Bind binds a pod to a node as /bind does. What the caller knows of the pod counts
-// where the informers have not heard of it yet. An error is a *binder.Error.
-func (a *App) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
-	if why := a.health.undecided(); why != "" {
-		return &binder.Error{Outcome: binder.Failed, Pod: pod.Ref, Node: node, Cause: errors.New(why)}
-	}
-	a.recent.Add(pod)
-	_, err := a.binder.Bind(ctx, pod.Ref, node)
-	return err
-}
 
 // LeaveAlone says which schedulers wake their pods themselves: at its start the
 // server does not, as it does for pods that a server before it may have refused. It

@@ -9,7 +9,7 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
-	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -33,7 +33,7 @@ const bindMargin = time.Second
 
 // hold keeps decisions back for as long as one request of a bind may take.
 func (h *health) hold(bindTimeout time.Duration) {
-	h.opens.Store(time.Now().Add(binder.RequestTimeout(bindTimeout) + bindMargin).UnixNano())
+	h.opens.Store(time.Now().Add(arbiter.RequestTimeout(bindTimeout) + bindMargin).UnixNano())
 }
 
 // open reports whether bindings sent before this server started are settled.

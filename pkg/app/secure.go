@@ -195,7 +195,7 @@ func (a *App) buildWebhook(client kubernetes.Interface, plain http.Handler) erro
 	var err error
 	a.webhook, err = admission.New(admission.Options{
 		Ledger: a.ledger, Client: admission.NewClient(client), Pods: a.cache, Metrics: a.metrics,
-		Reservations: a.matcher, Preemptors: a.preemptors, Devices: a.devices, Log: a.log,
+		Reservations: a.matcher, Preemptors: a.arbiter, Devices: a.devices, Log: a.log,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the admission webhook: %w", err)

@@ -3,8 +3,6 @@ package clusterstate
 import (
 	"context"
 	"errors"
-	"iter"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,7 +12,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -32,12 +29,10 @@ type Cache struct {
 	// apply is held while one object's change goes to the stores and to the
 	// ledger, so that whoever holds it sees both with it or both without.
 	apply sync.Mutex
-	pods  *podStore
+	*Pods
 	nodes *nodeStore
 	// nodesChanged, if any, is told of changes of labels and taints.
 	nodesChanged func()
-
-	seen seenVersion // of pods
 
 	podsSynced  atomic.Bool
 	nodesSynced atomic.Bool
@@ -62,7 +57,7 @@ func newCache(l *ledger.Ledger, o Options) *Cache {
 	o = o.withDefaults()
 	return &Cache{
 		ledger: l, table: l.Table(), options: o, log: o.Logger,
-		pods: newPodStore(), nodes: newNodeStore(), synced: make(chan struct{}),
+		Pods: NewPods(), nodes: newNodeStore(), synced: make(chan struct{}),
 	}
 }
 
@@ -119,31 +114,6 @@ func (c *Cache) markSynced(kind *atomic.Bool) {
 	}
 }
 
-// Pod returns the pod of a name; ok is false where the cache has none. The
-// result is shared and must not be changed. Of a pod whose request cannot be
-// counted (see PodError) it says that it asks for the resource Uncountable.
-func (c *Cache) Pod(namespace, name string) (pod *podinfo.Info, ok bool) {
-	if r := c.pods.get(podKey{namespace, name}); r != nil {
-		return &r.Info, true
-	}
-	return nil, false
-}
-
-// PodError returns why the request of a pod cannot be counted, naming the field
-// that is wrong; nil where it can, or where there is no such pod.
-func (c *Cache) PodError(namespace, name string) error {
-	if r := c.pods.get(podKey{namespace, name}); r != nil {
-		return r.err
-	}
-	return nil
-}
-
-// PendingPods yields, in no order, the pods that have no node and have not
-// finished, those being deleted included. No lock is held while it yields.
-func (c *Cache) PendingPods() iter.Seq[*podinfo.Info] {
-	return slices.Values(c.pods.pendingPods())
-}
-
 // Stats counts what the cache holds.
 type Stats struct {
 	Pods        int // all of them
@@ -156,7 +126,7 @@ type Stats struct {
 
 // Stats returns the counts of this moment.
 func (c *Cache) Stats() Stats {
-	s := c.pods.stats()
+	s := c.Pods.stats()
 	s.Nodes = c.nodes.len()
 	return s
 }

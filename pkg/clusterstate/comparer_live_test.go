@@ -212,7 +212,7 @@ func TestComparerLooksOnItsClock(t *testing.T) {
 }
 
 func TestDiagnosePod(t *testing.T) {
-	request := newPodRecord(ledger.New(ledger.Options{}).Table(), aPod("p", 1)).Request
+	request := NewRecord(ledger.New(ledger.Options{}).Table(), aPod("p", 1)).Request
 	claim := func(state ledger.State) *ledger.ClaimView {
 		return &ledger.ClaimView{Pod: aRef("p"), Node: "n1", State: state, Request: request}
 	}

@@ -17,7 +17,7 @@ import (
 type cacheLook struct {
 	*Comparer
 	found   map[suspicion]source
-	onNode  map[string][]*podRecord // the cache's bound pods
+	onNode  map[string][]*Record // the cache's bound pods
 	visited map[string]struct{}
 	nodes   int                // nodes that exist in the ledger, of those visited
 	claims  int                // claims on the nodes visited
@@ -33,13 +33,13 @@ func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[led
 	nodes := c.cache.nodes.all()
 	l := cacheLook{
 		Comparer: c, found: found,
-		onNode:  make(map[string][]*podRecord, len(nodes)),
+		onNode:  make(map[string][]*Record, len(nodes)),
 		visited: make(map[string]struct{}, len(nodes)),
 	}
 	if collect {
 		l.claimed = map[ledger.PodRef]struct{}{}
 	}
-	for _, r := range c.cache.pods.all() {
+	for _, r := range c.cache.Pods.all() {
 		if r.Bound() {
 			l.onNode[r.Node] = append(l.onNode[r.Node], r)
 		}
@@ -121,7 +121,7 @@ func (l *cacheLook) compare(claim *ledger.ClaimView, pod *podinfo.Info, ref ledg
 // podOf returns the cache's pod of a reference: nil where the name is another
 // pod's by now.
 func (c *Cache) podOf(ref ledger.PodRef) *podinfo.Info {
-	r := c.pods.get(podKey{ref.Namespace, ref.Name})
+	r := c.Pods.get(podKey{ref.Namespace, ref.Name})
 	if r == nil || (ref.UID != "" && r.Ref.UID != ref.UID) {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (c *Comparer) findLivePods(ctx context.Context, found map[suspicion]source,
 }
 
 func (c *Comparer) compareLivePod(pod *v1.Pod, found map[suspicion]source) {
-	r := newPodRecord(c.ledger.Table(), pod)
+	r := NewRecord(c.ledger.Table(), pod)
 	if kind := diagnosePod(c.claimOf(r.Ref), &r.Info); kind != "" {
 		addListed(found, suspicion{kind: kind, pod: r.Ref, live: true})
 	}

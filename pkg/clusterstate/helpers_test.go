@@ -244,7 +244,7 @@ func (c *Cache) claim(name string) *ledger.ClaimView {
 
 // placement asks for room for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
-	return newPodRecord(c.table, pod).Placement(node)
+	return NewRecord(c.table, pod).Placement(node)
 }
 
 func mustHoldInvariants(t *testing.T, l *ledger.Ledger) {

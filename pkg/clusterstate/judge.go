@@ -60,7 +60,7 @@ func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) 
 		}
 		s.live = true
 	}
-	before := c.cache.pods.get(podKey{s.pod.Namespace, s.pod.Name})
+	before := c.cache.Pods.get(podKey{s.pod.Namespace, s.pod.Name})
 	live, err := c.fetchPod(ctx, s.pod)
 	if err != nil {
 		return nil, err
@@ -71,11 +71,11 @@ func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) 
 
 // answer is what the API server said of a pod, nil where it is gone, and what
 // the cache held when it was asked.
-type answer struct{ pod, before *podRecord }
+type answer struct{ pod, before *Record }
 
 // fetchPod reads a pod from the API server, past every cache; nil is a pod that
 // is gone.
-func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*podRecord, error) {
+func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Record, error) {
 	pod, err := c.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -85,7 +85,7 @@ func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*podRecord,
 	case ref.UID != "" && pod.UID != ref.UID:
 		return nil, nil
 	default:
-		return newPodRecord(c.ledger.Table(), pod), nil
+		return NewRecord(c.ledger.Table(), pod), nil
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *Comparer) judgePod(s suspicion, live answer) (d *Difference, sure bool)
 func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *podChange, sure bool) {
 	c.cache.apply.Lock()
 	defer c.cache.apply.Unlock()
-	record := c.cache.pods.get(podKey{s.pod.Namespace, s.pod.Name})
+	record := c.cache.Pods.get(podKey{s.pod.Namespace, s.pod.Name})
 	if s.live {
 		if record != live.before {
 			return nil, nil, true // the cache has overtaken the answer
@@ -169,7 +169,7 @@ func inFlight(kind Kind, claim *ledger.ClaimView, pod *podinfo.Info) bool {
 // repairPod makes the cache and the ledger take a proven state of a pod; nil is
 // a pod that is gone. It returns nil where nothing can be done. The cache's lock
 // is held.
-func (c *Comparer) repairPod(ref ledger.PodRef, record *podRecord) *podChange {
+func (c *Comparer) repairPod(ref ledger.PodRef, record *Record) *podChange {
 	if record == nil {
 		change := c.cache.applyRemovePod(ref, nil, 0)
 		return &change

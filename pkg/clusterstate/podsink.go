@@ -25,12 +25,12 @@ func (s podSink) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return s.record(obj) }
 }
 
-func (s podSink) record(obj any) (*podRecord, error) {
+func (s podSink) record(obj any) (*Record, error) {
 	switch o := obj.(type) {
-	case *podRecord:
+	case *Record:
 		return o, nil
 	case *v1.Pod:
-		return newPodRecord(s.table, o), nil
+		return NewRecord(s.table, o), nil
 	default:
 		return nil, fmt.Errorf("expected a pod from the API server, got %T", obj)
 	}
@@ -46,7 +46,7 @@ func (s podSink) Update(obj any) error {
 		return err
 	}
 	s.observePod(r)
-	s.seen.raise(r.ResourceVersion)
+	s.Seen(r.ResourceVersion)
 	return nil
 }
 
@@ -58,14 +58,14 @@ func (s podSink) Delete(obj any) error {
 		return err
 	}
 	s.removePod(r.Ref, r, r.ResourceVersion)
-	s.seen.raise(r.ResourceVersion)
+	s.Seen(r.ResourceVersion)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore: the first full state, and later the
 // state after a gap in the watch. What went in the gap makes room first.
 func (s podSink) Replace(items []any, resourceVersion string) error {
-	records := make([]*podRecord, 0, len(items))
+	records := make([]*Record, 0, len(items))
 	for _, item := range items {
 		r, err := s.record(item)
 		if err != nil {
@@ -81,7 +81,7 @@ func (s podSink) Replace(items []any, resourceVersion string) error {
 	if s.podsSynced.Load() {
 		s.options.OnCatchUp(since)
 	}
-	s.seen.raise(parseVersion(resourceVersion))
+	s.Seen(parseVersion(resourceVersion))
 	s.markSynced(&s.podsSynced)
 	return nil
 }
@@ -89,7 +89,7 @@ func (s podSink) Replace(items []any, resourceVersion string) error {
 // Bookmark implements cache.ReflectorBookmarkStore: there has been no change of a
 // pod up to that resource version which was not reported.
 func (s podSink) Bookmark(resourceVersion string) error {
-	s.seen.raise(parseVersion(resourceVersion))
+	s.Seen(parseVersion(resourceVersion))
 	return nil
 }
 
@@ -98,8 +98,8 @@ func (podSink) Resync() error { return nil }
 
 // removeAbsentPods removes what is held and not among records, the state of the
 // cluster at version.
-func (c *Cache) removeAbsentPods(records []*podRecord, version uint64) {
-	held := c.pods.all()
+func (c *Cache) removeAbsentPods(records []*Record, version uint64) {
+	held := c.Pods.all()
 	if len(held) == 0 {
 		return
 	}
@@ -117,14 +117,14 @@ func (c *Cache) removeAbsentPods(records []*podRecord, version uint64) {
 
 // podChange is what became of one pod, for the listeners.
 type podChange struct {
-	from     *podRecord // held before under the pod's name; may be a former pod
-	to       *podRecord // nil: the pod is gone
+	from     *Record // held before under the pod's name; may be a former pod
+	to       *Record // nil: the pod is gone
 	gone     ledger.PodRef
 	observed ledger.Observed
 }
 
 // observePod records a state of a pod and tells the listeners.
-func (c *Cache) observePod(r *podRecord) {
+func (c *Cache) observePod(r *Record) {
 	c.apply.Lock()
 	change, ok := c.applyPod(r)
 	c.apply.Unlock()
@@ -135,7 +135,7 @@ func (c *Cache) observePod(r *podRecord) {
 
 // removePod records that a pod was deleted and tells the listeners. last is the
 // pod's last state.
-func (c *Cache) removePod(pod ledger.PodRef, last *podRecord, version uint64) {
+func (c *Cache) removePod(pod ledger.PodRef, last *Record, version uint64) {
 	c.apply.Lock()
 	change := c.applyRemovePod(pod, last, version)
 	c.apply.Unlock()
@@ -144,8 +144,8 @@ func (c *Cache) removePod(pod ledger.PodRef, last *podRecord, version uint64) {
 
 // applyPod takes a state of a pod into the store and the ledger. ok is false
 // where it is older than what is held, and so changes nothing. c.apply is held.
-func (c *Cache) applyPod(r *podRecord) (change podChange, ok bool) {
-	held := c.pods.get(keyOf(r))
+func (c *Cache) applyPod(r *Record) (change podChange, ok bool) {
+	held := c.Pods.get(keyOf(r))
 	if held != nil && older(r.ResourceVersion, held.ResourceVersion) {
 		return podChange{}, false
 	}
@@ -153,17 +153,17 @@ func (c *Cache) applyPod(r *podRecord) (change podChange, ok bool) {
 		// The name was given anew and the deletion missed: the former pod is gone.
 		c.end(held, held.ResourceVersion)
 	}
-	c.pods.set(held, r)
+	c.Pods.Put(r)
 	return podChange{from: held, to: r, observed: c.tellLedger(r)}, true
 }
 
 // applyRemovePod takes a pod out of the store and the ledger. A newer pod of the
 // same name stays. last is the pod's last state, nil where it is not known.
 // c.apply is held.
-func (c *Cache) applyRemovePod(pod ledger.PodRef, last *podRecord, version uint64) podChange {
-	held := c.pods.get(podKey{pod.Namespace, pod.Name})
+func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Record, version uint64) podChange {
+	held := c.Pods.get(podKey{pod.Namespace, pod.Name})
 	if held != nil && held.Ref.UID == pod.UID {
-		c.pods.remove(held)
+		c.Pods.remove(held)
 		if last == nil {
 			last = held
 		}
@@ -179,7 +179,7 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *podRecord, version uint6
 // end tells the ledger that a pod uses its room no more: it was deleted, or has
 // finished on its way there. Whoever keeps rooms may keep this one, in the same
 // step. c.apply is held.
-func (c *Cache) end(last *podRecord, version uint64) {
+func (c *Cache) end(last *Record, version uint64) {
 	if keeper := c.options.Rooms; keeper != nil && last.Node != "" {
 		if hold, kept, keep := keeper.Keep(&last.Info); keep {
 			if c.ledger.RemovePodHolding(last.Ref, version, hold) {
@@ -192,7 +192,7 @@ func (c *Cache) end(last *podRecord, version uint64) {
 }
 
 // tellLedger reports one state of a pod. c.apply is held.
-func (c *Cache) tellLedger(r *podRecord) ledger.Observed {
+func (c *Cache) tellLedger(r *Record) ledger.Observed {
 	switch {
 	case r.Finished && r.Deleting:
 		// The kubelet ends the containers of a pod that is being deleted, and says
@@ -211,7 +211,7 @@ func (c *Cache) tellLedger(r *podRecord) ledger.Observed {
 }
 
 // observation is what the ledger is told of a bound pod.
-func (c *Cache) observation(r *podRecord) ledger.PodObservation {
+func (c *Cache) observation(r *Record) ledger.PodObservation {
 	o := r.Observation()
 	if r.Devices != nil && c.options.Devices != nil {
 		o.Devices = c.options.Devices(&r.Info)
@@ -222,9 +222,9 @@ func (c *Cache) observation(r *podRecord) ledger.PodObservation {
 // ObserveClaimants tells the ledger anew of the bound pods that name a claim of devices: its object came,
 // went or was made anew, so that their devices are known now that were not, or belong to another claim.
 func (c *Cache) ObserveClaimants(namespace, claim string) {
-	for _, found := range c.pods.naming(podKey{namespace, claim}) {
+	for _, found := range c.Pods.naming(podKey{namespace, claim}) {
 		c.apply.Lock()
-		if r := c.pods.get(keyOf(found)); r == found && r.Bound() {
+		if r := c.Pods.get(keyOf(found)); r == found && r.Bound() {
 			c.ledger.ObservePod(c.observation(r))
 		}
 		c.apply.Unlock()

@@ -20,8 +20,8 @@ import (
 // names it.
 const Uncountable v1.ResourceName = "globalreserve.io/uncountable-request"
 
-// podRecord is what is kept of one pod. It is not changed once it is in a store.
-type podRecord struct {
+// Record is what is kept of one pod. It is not changed once it is in a store.
+type Record struct {
 	podinfo.Info
 	// err says why the pod's request cannot be counted; nil for nearly all.
 	err error
@@ -39,19 +39,19 @@ type nodeRecord struct {
 // objects where lists are put together. As nobody changes them, a copy is the
 // record itself.
 
-func (r *podRecord) GetObjectKind() schema.ObjectKind  { return schema.EmptyObjectKind }
-func (r *podRecord) DeepCopyObject() runtime.Object    { return r }
+func (r *Record) GetObjectKind() schema.ObjectKind  { return schema.EmptyObjectKind }
+func (r *Record) DeepCopyObject() runtime.Object    { return r }
 func (r *nodeRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 func (r *nodeRecord) DeepCopyObject() runtime.Object   { return r }
 
-// newPodRecord makes a pod compact. A pod whose request cannot be counted is
+// NewRecord makes a pod compact. A pod whose request cannot be counted is
 // kept too: it exists, and whoever asks about it deserves an answer.
-func newPodRecord(t *resources.Table, pod *v1.Pod) *podRecord {
+func NewRecord(t *resources.Table, pod *v1.Pod) *Record {
 	info, err := podinfo.New(t, pod)
 	if err != nil {
 		info = uncountable(t, pod)
 	}
-	r := &podRecord{Info: *info, err: err}
+	r := &Record{Info: *info, err: err}
 	// The same few strings come with every pod, each time in memory of their own.
 	r.Ref.Namespace = unique.Make(r.Ref.Namespace).Value()
 	r.Node = unique.Make(r.Node).Value()
@@ -99,7 +99,7 @@ func parseVersion(s string) uint64 {
 }
 
 // info returns the shared part of a record, nil of none.
-func (r *podRecord) info() *podinfo.Info {
+func (r *Record) info() *podinfo.Info {
 	if r == nil {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (r *podRecord) info() *podinfo.Info {
 }
 
 // bound reports whether there is a record, of a pod that uses room on a node.
-func (r *podRecord) bound() bool { return r != nil && r.Bound() }
+func (r *Record) bound() bool { return r != nil && r.Bound() }
 
 // older reports whether version a is known to be of an older state than b.
 func older(a, b uint64) bool { return a != 0 && b != 0 && a < b }

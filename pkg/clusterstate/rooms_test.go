@@ -125,7 +125,7 @@ func TestMatchedPodsUseTheirHold(t *testing.T) {
 	run(t, f, func(t *testing.T) {
 		hold := ledger.Hold{
 			Ref:  ledger.HoldRef{Namespace: "default", Name: "r", Slot: "s"},
-			Node: "n1", Request: newPodRecord(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
+			Node: "n1", Request: NewRecord(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
 		}
 		f.ledger.ObserveHold(hold)
 		f.podServer.send(watch.Added, aPod("a", 2, on("n1"), matched("default/r/s")))

@@ -62,10 +62,14 @@ func (s *seenVersion) next(version uint64) <-chan struct{} {
 	return s.more
 }
 
-// WaitForPods returns nil once the ledger knows all changes of pods up to a
-// resource version, or the error of ctx if that ends first. Whoever has a pod that
-// is newer than what the cache has seen may know that others are gone which the
-// ledger still counts. It costs nothing where there is nothing to wait for.
-func (c *Cache) WaitForPods(ctx context.Context, version uint64) error {
-	return c.seen.wait(ctx, version)
+// WaitForPods returns nil once the store, and the ledger with it, has all changes
+// of pods up to a resource version, or the error of ctx if that ends first. Whoever
+// has a pod that is newer than what the watch has brought may know that others are
+// gone which the ledger still counts. It costs nothing where there is nothing to
+// wait for.
+func (s *Pods) WaitForPods(ctx context.Context, version uint64) error {
+	return s.seen.wait(ctx, version)
 }
+
+// Seen records that all changes of pods up to a resource version are in.
+func (s *Pods) Seen(version uint64) { s.seen.raise(version) }

@@ -2,6 +2,7 @@ package clusterstate
 
 import (
 	"hash/maphash"
+	"iter"
 	"slices"
 	"sync"
 
@@ -11,60 +12,67 @@ import (
 // podKey finds a pod the way people name it.
 type podKey struct{ namespace, name string }
 
-func keyOf(r *podRecord) podKey { return podKey{r.Ref.Namespace, r.Ref.Name} }
+func keyOf(r *Record) podKey { return podKey{r.Ref.Namespace, r.Ref.Name} }
 
 // podShards is how many parts the pods are kept in. With 150,000 pods a walk
 // over all of them then holds each lock for some ten microseconds.
 const podShards = 64
 
-// podStore keeps all pods. Writers are serialized by Cache.apply.
-type podStore struct {
+// Pods are the pods of a cluster in compact form, as far as the watch has brought
+// them. Make one with NewPods. Lookups are safe for concurrent use; writers are
+// serialized by Cache.apply.
+type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]podShard
+	seen   seenVersion
 
 	mu      sync.RWMutex          // guards what follows
-	pending map[podKey]*podRecord // those without a node that have not finished
-	claimed map[podKey]*podRecord // those that name claims of devices
+	pending map[podKey]*Record // those without a node that have not finished
+	claimed map[podKey]*Record // those that name claims of devices
 	counts  Stats
 }
 
 type podShard struct {
 	mu   sync.RWMutex
-	pods map[podKey]*podRecord
+	pods map[podKey]*Record
 }
 
-func newPodStore() *podStore {
-	s := &podStore{seed: maphash.MakeSeed(), pending: map[podKey]*podRecord{}, claimed: map[podKey]*podRecord{}}
+// NewPods returns an empty store.
+func NewPods() *Pods {
+	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Record{}, claimed: map[podKey]*Record{}}
 	for i := range s.shards {
-		s.shards[i].pods = map[podKey]*podRecord{}
+		s.shards[i].pods = map[podKey]*Record{}
 	}
 	return s
 }
 
-func (s *podStore) shard(k podKey) *podShard {
+func (s *Pods) shard(k podKey) *podShard {
 	return &s.shards[maphash.Comparable(s.seed, k)%podShards]
 }
 
 // get returns the pod of a name, nil where there is none.
-func (s *podStore) get(k podKey) *podRecord {
+func (s *Pods) get(k podKey) *Record {
 	shard := s.shard(k)
 	shard.mu.RLock()
 	defer shard.mu.RUnlock()
 	return shard.pods[k]
 }
 
-// set puts r in the place of held, which is what get returned before.
-func (s *podStore) set(held, r *podRecord) {
+// Put takes in a state of a pod, in the place of the one that had its name, which
+// is returned; nil where there was none.
+func (s *Pods) Put(r *Record) (former *Record) {
 	k := keyOf(r)
 	shard := s.shard(k)
 	shard.mu.Lock()
+	former = shard.pods[k]
 	shard.pods[k] = r
 	shard.mu.Unlock()
-	s.account(k, held, r)
+	s.account(k, former, r)
+	return former
 }
 
 // remove takes held, which is what get returned before, out.
-func (s *podStore) remove(held *podRecord) {
+func (s *Pods) remove(held *Record) {
 	k := keyOf(held)
 	shard := s.shard(k)
 	shard.mu.Lock()
@@ -75,7 +83,7 @@ func (s *podStore) remove(held *podRecord) {
 
 // account keeps the counts and the pending pods in step with a change; either
 // record may be nil.
-func (s *podStore) account(k podKey, from, to *podRecord) {
+func (s *Pods) account(k podKey, from, to *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.add(from, -1)
@@ -92,9 +100,9 @@ func (s *podStore) account(k podKey, from, to *podRecord) {
 	}
 }
 
-func (r *podRecord) pending() bool { return r.Node == "" && !r.Finished }
+func (r *Record) pending() bool { return r.Node == "" && !r.Finished }
 
-func (c *Stats) add(r *podRecord, n int) {
+func (c *Stats) add(r *Record, n int) {
 	if r == nil {
 		return
 	}
@@ -112,13 +120,36 @@ func (c *Stats) add(r *podRecord, n int) {
 	}
 }
 
-func (s *podStore) stats() Stats {
+func (s *Pods) stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.counts
 }
 
-func (s *podStore) pendingPods() []*podinfo.Info {
+// Pod returns the pod of a name; ok is false where there is none. The
+// result is shared and must not be changed. Of a pod whose request cannot be
+// counted (see PodError) it says that it asks for the resource Uncountable.
+func (s *Pods) Pod(namespace, name string) (pod *podinfo.Info, ok bool) {
+	if r := s.get(podKey{namespace, name}); r != nil {
+		return &r.Info, true
+	}
+	return nil, false
+}
+
+// PodError returns why the request of a pod cannot be counted, naming the field
+// that is wrong; nil where it can, or where there is no such pod.
+func (s *Pods) PodError(namespace, name string) error {
+	if r := s.get(podKey{namespace, name}); r != nil {
+		return r.err
+	}
+	return nil
+}
+
+// PendingPods yields, in no order, the pods that have no node and have not
+// finished, those being deleted included. No lock is held while it yields.
+func (s *Pods) PendingPods() iter.Seq[*podinfo.Info] { return slices.Values(s.pendingPods()) }
+
+func (s *Pods) pendingPods() []*podinfo.Info {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	pods := make([]*podinfo.Info, 0, len(s.pending))
@@ -129,10 +160,10 @@ func (s *podStore) pendingPods() []*podinfo.Info {
 }
 
 // naming returns the pods of a namespace that name a claim of devices.
-func (s *podStore) naming(claim podKey) []*podRecord {
+func (s *Pods) naming(claim podKey) []*Record {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var found []*podRecord
+	var found []*Record
 	for k, r := range s.claimed {
 		if k.namespace == claim.namespace && slices.Contains(r.Devices.Claims, claim.name) {
 			found = append(found, r)
@@ -142,8 +173,8 @@ func (s *podStore) naming(claim podKey) []*podRecord {
 }
 
 // all returns every pod. It is not one moment's state: each shard is.
-func (s *podStore) all() []*podRecord {
-	records := make([]*podRecord, 0, s.stats().Pods)
+func (s *Pods) all() []*Record {
+	records := make([]*Record, 0, s.stats().Pods)
 	for i := range s.shards {
 		shard := &s.shards[i]
 		shard.mu.RLock()

@@ -9,16 +9,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
-// Devices says what the claims of devices that pods name ask for.
-type Devices interface {
-	// Devices returns nil for a pod that names no claims.
-	Devices(pod *podinfo.Info) *ledger.DeviceRequest
-}
-
-type noDevices struct{}
-
-func (noDevices) Devices(*podinfo.Info) *ledger.DeviceRequest { return nil }
-
 // names reports whether a pod names a claim of devices.
 func names(pod *podinfo.Info, claim podName) bool {
 	return pod.Devices != nil && pod.Ref.Namespace == claim.namespace && slices.Contains(pod.Devices.Claims, claim.name)

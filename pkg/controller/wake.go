@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // wakers is how many pods are woken at once, and patchTimeout bounds each: an API
@@ -48,7 +47,7 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 		}
 	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
-		placement := w.placement(r.pod)
+		placement := w.Question.Of(r.pod, "")
 		what.nodes = w.fitting(&placement, nodes)
 	}
 	if !what.any() {
@@ -63,10 +62,10 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 
 // lookAtHolds notes that a refused pod may use a hold, however long it has been there.
 func (w *Wakeups) lookAtHolds(r *refusal) {
-	if len(w.Reservations.Candidates(r.pod)) == 0 {
+	if len(w.Question.Matcher.Candidates(r.pod)) == 0 {
 		return // as most
 	}
-	if placement := w.placement(r.pod); len(w.Ledger.UsableHolds(&placement)) > 0 {
+	if placement := w.Question.Of(r.pod, ""); len(w.Ledger.UsableHolds(&placement)) > 0 {
 		w.refused.tell(r, news{held: true}, time.Now())
 	}
 }
@@ -87,19 +86,9 @@ func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string 
 	return fitting
 }
 
-// placement asks for what a pod needs now: a resource that no node offered when
-// it was refused may be offered by now.
-func (w *Wakeups) placement(pod *podinfo.Info) ledger.Placement {
-	placement := pod.Placement("")
-	placement.Request = pod.Request.Relisted(w.Ledger.Table())
-	placement.Holds = w.Reservations.Candidates(pod)
-	placement.Devices = w.Devices.Devices(pod)
-	return placement
-}
-
 // fitsHeld reports whether the pod could use a hold that is new to it.
 func (w *Wakeups) fitsHeld(r *refusal, f *freed) bool {
-	placement := w.placement(r.pod)
+	placement := w.Question.Of(r.pod, "")
 	return slices.ContainsFunc(w.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool {
 		return f.nodes[h.Node].held > r.revision
 	})
@@ -118,7 +107,7 @@ const (
 
 // why returns the reason there is now to wake a pod for its news.
 func (w *Wakeups) why(r *refusal, what *news) reason {
-	placement := w.placement(r.pod)
+	placement := w.Question.Of(r.pod, "")
 	if what.held && len(w.Ledger.UsableHolds(&placement)) > 0 {
 		return heldRoom
 	}

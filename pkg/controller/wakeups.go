@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
@@ -54,12 +55,6 @@ type PodPatcher interface {
 	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
 }
 
-// Reservations says which reserved room pods may use.
-type Reservations interface {
-	// Candidates returns the holds a pod may use, the preferred ones first.
-	Candidates(pod *podinfo.Info) []ledger.HoldRef
-}
-
 // Pods is the cluster's pods as the ledger has them.
 type Pods interface {
 	// Pod returns the pod of a name, and false where there is none.
@@ -78,10 +73,8 @@ type WakeupOptions struct {
 	// Ready returns nil once the ledger has all pods and reservations. nil means
 	// that it has.
 	Ready func(context.Context) error
-	// Reservations is nil where pods use no holds but those kept for them alone.
-	Reservations Reservations
-	// Devices is nil where pods have no claims of devices.
-	Devices Devices
+	// Question is how pods ask for capacity.
+	Question *question.Maker
 	// Steer wakes a pod by sending it to a node that holds room for it. It reports
 	// false where the pod has to be woken otherwise. nil never does.
 	Steer func(pod *podinfo.Info) bool
@@ -141,12 +134,6 @@ type Wakeups struct {
 
 // NewWakeups returns Wakeups that are not started.
 func NewWakeups(o WakeupOptions) *Wakeups {
-	if o.Reservations == nil {
-		o.Reservations = noReservations{}
-	}
-	if o.Devices == nil {
-		o.Devices = noDevices{}
-	}
 	if o.Steer == nil {
 		o.Steer = func(*podinfo.Info) bool { return false }
 	}
@@ -367,7 +354,3 @@ func (w *Wakeups) lookAtAll() {
 	took := time.Since(began)
 	w.nextLook = time.Now().Add(restShare * took)
 }
-
-type noReservations struct{}
-
-func (noReservations) Candidates(*podinfo.Info) []ledger.HoldRef { return nil }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -190,38 +191,36 @@ type identity struct {
 	}
 }
 
-// pod makes sense of the pod of a request. A pod that the informer, or an
-// earlier request, has brought at the same resource version is the same.
-func (e *Extender) pod(raw jsontext.Value) (*podinfo.Info, error) {
+// query names the pod of a request. The copy in the request is decoded only where
+// there is nothing better to go by.
+func (e *Extender) query(raw jsontext.Value) (*arbiter.PodQuery, error) {
 	ref, version, err := identify(raw)
 	if err != nil {
 		return nil, err
 	}
-	if info, ok := e.o.Pods.Pod(ref.Namespace, ref.Name); ok && same(info, ref, version) {
+	return &arbiter.PodQuery{Ref: ref, Version: version, Copy: func() (*podinfo.Info, error) {
+		var pod v1.Pod
+		if err := httpjson.Unmarshal(raw, &pod, podinfo.Quantities); err != nil {
+			return nil, badRequest("Pod: %s", err)
+		}
+		if (ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}) != ref {
+			return nil, badRequest("Pod.metadata is ambiguous: send every field once")
+		}
+		info, err := podinfo.New(e.o.Ledger.Table(), &pod)
+		if err != nil {
+			return nil, &arbiter.UncountableError{Pod: ref, Cause: err}
+		}
 		return info, nil
-	}
-	if info, ok := e.o.Recent.Get(ref.UID); ok && same(info, ref, version) {
-		return info, nil
-	}
-	var pod v1.Pod
-	if err := httpjson.Unmarshal(raw, &pod, podinfo.Quantities); err != nil {
-		return nil, badRequest("Pod: %s", err)
-	}
-	info, err := podinfo.New(e.o.Ledger.Table(), &pod)
-	if err != nil {
-		return nil, uncountable{ref, err}
-	}
-	if info.Ref != ref {
-		return nil, badRequest("Pod.metadata is ambiguous: send every field once")
-	}
-	e.o.Recent.Add(info)
-	return info, nil
+	}}, nil
 }
 
-// same reports whether info is the pod a request is about, in the same state. A
-// pod that asks for a resource no node had when it was seen is looked at anew.
-func same(info *podinfo.Info, ref ledger.PodRef, version uint64) bool {
-	return info.Ref == ref && version != 0 && info.ResourceVersion == version && len(info.Request.Unlisted) == 0
+// asBadRequest is for verbs whose answer has no field for an error.
+func asBadRequest(err error) error {
+	var u *arbiter.UncountableError
+	if errors.As(err, &u) {
+		return badRequest("%s", u.Error())
+	}
+	return err
 }
 
 // identify returns the names of the pod of a request and its resource version,

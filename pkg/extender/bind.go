@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -28,7 +29,7 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	}
 	start := time.Now()
 	ref := ledger.PodRef{Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID}
-	pod, err := e.o.Binder.Bind(r.Context(), ref, a.Node)
+	pod, err := e.o.Arbiter.Bind(r.Context(), ref, a.Node)
 	var answer bindAnswer
 	if err != nil {
 		answer.Error, answer.Outcome = err.Error(), outcomeOf(err)
@@ -48,11 +49,11 @@ type bindAnswer struct {
 
 // outcomeOf names the kind of a bind's error.
 func outcomeOf(err error) string {
-	var kind interface{ Result() string }
-	if errors.As(err, &kind) {
-		return kind.Result()
+	var e *arbiter.Error
+	if errors.As(err, &e) {
+		return string(e.Outcome)
 	}
-	return resultFailed
+	return string(arbiter.Failed)
 }
 
 // checkBinding refuses what cannot be the name of anything: the names go into
@@ -122,12 +123,10 @@ func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *podinfo.Info,
 // countRefusal names the kind of a bind's error, and counts a conflict where the
 // ledger had no room.
 func (e *Extender) countRefusal(pod *podinfo.Info, err error) string {
-	var refused interface{ Refusal() *ledger.Rejection }
-	if errors.As(err, &refused) {
-		if r := refused.Refusal(); r != nil {
-			if name, short := r.Shortage(); short {
-				e.o.Metrics.ObserveConflict(pod.Scheduler, name)
-			}
+	var refused *arbiter.Error
+	if errors.As(err, &refused) && refused.Rejection != nil {
+		if name, short := refused.Rejection.Shortage(); short {
+			e.o.Metrics.ObserveConflict(pod.Scheduler, name)
 		}
 	}
 	return outcomeOf(err)

@@ -1,37 +1,17 @@
 package extender
 
 import (
-	"errors"
 	"net/http"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/sirupsen/logrus"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
-// scratch is memory that is used anew for every request.
-type scratch struct {
-	verdicts []ledger.Verdict
-	second   []ledger.Verdict
-	usage    []ledger.Usage
-}
-
-type scratchPool struct{ pool sync.Pool }
-
-func (p *scratchPool) get() *scratch {
-	if s, ok := p.pool.Get().(*scratch); ok {
-		return s
-	}
-	return &scratch{}
-}
-
-func (p *scratchPool) put(s *scratch) { p.pool.Put(s) }
-
-// filter says on which nodes the ledger has room for the pod.
+// filter says on which nodes the ledger has capacity for the pod.
 func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	a := e.newArgs()
 	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
@@ -41,45 +21,49 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	pod, err := e.pod(a.Pod)
-	var u uncountable
-	switch {
-	case errors.As(err, &u):
-		e.reportUncountable(u)
-		httpjson.Write(w, http.StatusOK, &filterResult{names: names, items: items, uncountable: true})
-		return nil
-	case err != nil:
+	query, err := e.query(a.Pod)
+	if err != nil {
 		return err
 	}
-	e.lag.await(r.Context(), e.o.Pods, pod)
-	s := e.scratch.get()
-	defer e.scratch.put(s)
-	revision := e.o.Ledger.Revision()
-	comesBack := e.decide(pod, names, s)
-	result := filterResult{names: names, items: items, verdicts: s.verdicts}
+	s := e.scratch.Get().(*arbiter.Scratch)
+	defer e.scratch.Put(s)
+	advice, err := e.o.Arbiter.Filter(r.Context(), query, names, s)
+	if err != nil {
+		return err
+	}
+	result := filterResult{names: names, items: items, verdicts: advice.Verdicts, uncountable: advice.Uncountable != nil}
 	httpjson.Write(w, http.StatusOK, &result)
-	if e.report(pod, &result, revision) && !comesBack {
-		e.o.Refusals.Refused(pod, revision, names)
+	if result.uncountable {
+		e.reportUncountable(query.Ref, advice.Uncountable)
+		return nil
+	}
+	mayWake := e.report(advice, names)
+	switch {
+	case !advice.Known:
+	case advice.TryAgain:
+		e.o.Wakeups.Wake(advice.Pod)
+	case mayWake && !advice.ComesBack:
+		e.o.Wakeups.Refused(advice.Pod, advice.Revision, names)
 	}
 	return nil
 }
 
 // reportUncountable logs why a pod is refused everywhere, once for each of the
 // latest such pods.
-func (e *Extender) reportUncountable(u uncountable) {
-	if _, told := e.told.Get(u.pod.UID); told {
+func (e *Extender) reportUncountable(pod ledger.PodRef, why error) {
+	if _, told := e.told.Get(pod.UID); told {
 		return
 	}
-	e.told.Add(u.pod.UID, nil)
-	e.o.Log.WithFields(logrus.Fields{"pod": u.pod.String(), "uid": u.pod.UID}).WithError(u.cause).
+	e.told.Add(pod.UID, nil)
+	e.o.Log.WithFields(logrus.Fields{"pod": pod.String(), "uid": pod.UID}).WithError(why).
 		Warn("a pod is refused on every node: its request cannot be counted")
 }
 
 // report tells of a filter decision after it was answered. It returns whether the
 // ledger may take back a refusal by itself.
-func (e *Extender) report(pod *podinfo.Info, result *filterResult, revision uint64) (wakes bool) {
+func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes bool) {
 	fit := 0
-	for _, v := range result.verdicts {
+	for _, v := range advice.Verdicts {
 		if v.Reason == ledger.Fits {
 			fit++
 		} else if refusals[v.Reason].wakes {
@@ -89,18 +73,20 @@ func (e *Extender) report(pod *podinfo.Info, result *filterResult, revision uint
 	outcome := resultGranted
 	if fit == 0 {
 		outcome = resultRefused
-		e.o.OnRefused(pod, result.names)
+		if advice.Known {
+			e.o.OnRefused(advice.Pod, offered)
+		}
 	}
-	e.o.Metrics.ObserveDecision(verbFilter, pod.Scheduler, outcome)
-	if log, ok := e.debug(pod); ok {
+	e.o.Metrics.ObserveDecision(verbFilter, advice.Pod.Scheduler, outcome)
+	if log, ok := e.debug(advice.Pod); ok {
 		reasons := map[string]int{}
-		for _, v := range result.verdicts {
+		for _, v := range advice.Verdicts {
 			if v.Reason != ledger.Fits {
 				reasons[v.Reason.String()]++
 			}
 		}
 		log.WithFields(logrus.Fields{
-			"nodes": len(result.verdicts), "fit": fit, "refused": reasons, "result": outcome, "revision": revision,
+			"nodes": len(advice.Verdicts), "fit": fit, "refused": reasons, "result": outcome, "revision": advice.Revision,
 		}).Debug("filter")
 	}
 	return wakes

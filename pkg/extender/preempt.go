@@ -2,6 +2,7 @@ package extender
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/sirupsen/logrus"
@@ -9,8 +10,6 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // preemptArgs is extenderv1.ExtenderPreemptionArgs, decoded no further than
@@ -51,19 +50,28 @@ func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 	return metas
 }
 
-// preempt keeps the nodes on which the ledger has room for the pod once the
+// preempt keeps the nodes on which the ledger has capacity for the pod once the
 // victims are gone.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	a := e.newPreemptArgs()
 	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
 		return err
 	}
-	pod, err := e.pod(a.Pod)
+	query, err := e.query(a.Pod)
+	if err != nil {
+		return err
+	}
+	candidates := withVictims(a.candidates())
+	pod, fits, err := e.o.Arbiter.Preempt(r.Context(), query, uidsOf(candidates))
 	if err != nil {
 		return asBadRequest(err)
 	}
-	candidates := a.candidates()
-	kept := e.keepFitting(pod, candidates)
+	kept := make(map[string]*extenderv1.MetaVictims, len(candidates))
+	for node, victims := range candidates {
+		if fits[node] {
+			kept[node] = victims
+		}
+	}
 	httpjson.Write(w, http.StatusOK, &extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: kept})
 	outcome := resultGranted
 	if len(kept) == 0 {
@@ -76,28 +84,28 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// keepFitting returns the candidates on which the pod would fit without the
-// victims. A node without victims is left out: there is nothing to preempt, and
+// withVictims leaves out nodes without a victim: there is nothing to preempt, and
 // kube-scheduler takes one in the answer for an error of the whole call.
-func (e *Extender) keepFitting(pod *podinfo.Info, candidates map[string]*extenderv1.MetaVictims) map[string]*extenderv1.MetaVictims {
-	kept := make(map[string]*extenderv1.MetaVictims, len(candidates))
+func withVictims(candidates map[string]*extenderv1.MetaVictims) map[string]*extenderv1.MetaVictims {
+	named := make(map[string]*extenderv1.MetaVictims, len(candidates))
 	for node, meta := range candidates {
 		if meta == nil {
 			continue
 		}
-		keep := &extenderv1.MetaVictims{NumPDBViolations: meta.NumPDBViolations}
-		var uids []types.UID
-		for _, p := range meta.Pods {
-			if p != nil && p.UID != "" {
-				keep.Pods = append(keep.Pods, p)
-				uids = append(uids, types.UID(p.UID))
-			}
-		}
-		placement := e.placement(pod)
-		placement.Node = node
-		if len(uids) > 0 && e.o.Ledger.FitWithout(&placement, uids).Reason == ledger.Fits {
-			kept[node] = keep
+		pods := slices.DeleteFunc(slices.Clone(meta.Pods), func(p *extenderv1.MetaPod) bool { return p == nil || p.UID == "" })
+		if len(pods) > 0 {
+			named[node] = &extenderv1.MetaVictims{Pods: pods, NumPDBViolations: meta.NumPDBViolations}
 		}
 	}
-	return kept
+	return named
+}
+
+func uidsOf(candidates map[string]*extenderv1.MetaVictims) map[string][]types.UID {
+	uids := make(map[string][]types.UID, len(candidates))
+	for node, victims := range candidates {
+		for _, p := range victims.Pods {
+			uids[node] = append(uids[node], types.UID(p.UID))
+		}
+	}
+	return uids
 }

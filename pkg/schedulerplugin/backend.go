@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
@@ -15,16 +16,16 @@ import (
 type Backend interface {
 	// Ledger is what Filter reads: the ledger itself or a mirror of it.
 	Ledger() *ledger.Ledger
-	// Candidates returns the holds a pod may use, the preferred ones first.
-	Candidates(pod *podinfo.Info) []ledger.HoldRef
-	// Devices returns what the claims of devices that a pod names ask for, nil for a pod
-	// that names none.
-	Devices(pod *podinfo.Info) *ledger.DeviceRequest
+	// Question is how pods ask Ledger for capacity.
+	Question() *question.Maker
 	// NotifyClaims has f called whenever a claim of devices came, went or was made anew.
 	// f must not block.
 	NotifyClaims(f func(namespace, name string))
 	// Ready returns nil where decisions can be made now, else an *UnavailableError.
 	Ready() error
+	// NotifyMatched has f called when it becomes known, after the capacity was reserved,
+	// that pods of a namespace may use it. f must not block.
+	NotifyMatched(f func(namespace string))
 	// NotifyReady has f called whenever Ready comes to return nil, or an error of another
 	// kind. f must not block.
 	NotifyReady(f func())

@@ -45,9 +45,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	} else if why != nil {
 		c.bypass = true
 	}
-	c.placement = info.Placement("")
-	c.placement.Holds = p.backend.Candidates(info)
-	c.placement.Devices = p.backend.Devices(info)
+	c.placement = p.backend.Question().Of(info, "")
 	state.Write(stateKey, c)
 	if c.bypass {
 		return nil, nil
@@ -137,7 +135,7 @@ func fits(l *ledger.Ledger, placement *ledger.Placement, node string) ledger.Rea
 func (p *Plugin) refused(c *cycle) {
 	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
 		p.waker.refused(c.pod, c.revision)
-		if !slices.Equal(p.backend.Candidates(c.pod), c.placement.Holds) {
+		if !slices.Equal(p.backend.Question().Matcher.Candidates(c.pod), c.placement.Holds) {
 			p.waker.wakeups.Wake(c.pod) // it was looked at without a reservation that it may use by now
 		}
 	}
@@ -199,7 +197,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if info.Devices != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: the pod claims devices")
 	}
-	if _, home := homeOf(p.backend.Ledger(), info.Ref); home || len(p.backend.Candidates(info)) > 0 {
+	if _, home := homeOf(p.backend.Ledger(), info.Ref); home || len(p.backend.Question().Matcher.Candidates(info)) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: room is kept for the pod")
 	}
 	return []fwk.SignFragment{{Key: "GlobalReserve.Request()", Value: signature{

@@ -63,7 +63,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, informer.Lister(), log}, Pods: noPods{}, Log: p.log,
-		Reservations: p.backend, Devices: p.backend, InProcess: true, OnWakeup: func() {},
+		Question: p.backend.Question(), InProcess: true, OnWakeup: func() {},
 	})
 	return w
 }
@@ -75,11 +75,7 @@ func (w *waker) start() {
 	}
 	w.backend.NotifyReady(w.ready)
 	w.backend.NotifyClaims(w.wakeups.DeviceClaimChanged)
-	if b, ok := w.backend.(interface {
-		NotifyMatched(f func(namespace string))
-	}); ok {
-		b.NotifyMatched(w.wakeups.Matched)
-	}
+	w.backend.NotifyMatched(w.wakeups.Matched)
 }
 
 func (w *waker) stop() {

@@ -38,10 +38,8 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 	if err != nil {
 		return nil // it asks for more than can be counted, so it can be bound nowhere
 	}
-	placement := info.Placement(node.Node().Name)
-	placement.Devices = p.backend.Devices(info)
-	placement.Holds = p.backend.Candidates(info) // room kept for it there is what it takes
-	c.whatif.added = append(c.whatif.added, placement)
+	// A slot that is kept for it there is what it takes.
+	c.whatif.added = append(c.whatif.added, p.backend.Question().Of(info, node.Node().Name))
 	return nil
 }
 

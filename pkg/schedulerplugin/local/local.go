@@ -15,6 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
@@ -151,11 +152,8 @@ func (b *backend) isProfile(name string) bool {
 // Ledger implements schedulerplugin.Backend.
 func (b *backend) Ledger() *ledger.Ledger { return b.app.Ledger() }
 
-// Candidates implements schedulerplugin.Backend.
-func (b *backend) Candidates(pod *podinfo.Info) []ledger.HoldRef { return b.app.Candidates(pod) }
-
-// Devices implements schedulerplugin.Backend.
-func (b *backend) Devices(pod *podinfo.Info) *ledger.DeviceRequest { return b.app.Devices(pod) }
+// Question implements schedulerplugin.Backend.
+func (b *backend) Question() *question.Maker { return b.app.Question() }
 
 // NotifyClaims implements schedulerplugin.Backend.
 func (b *backend) NotifyClaims(f func(namespace, name string)) {
@@ -208,27 +206,20 @@ func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (ma
 	if err := b.Ready(); err != nil {
 		return false, err
 	}
-	l, now := b.app.Ledger(), time.Now()
-	_, had := l.Claim(p.Pod)
-	result := l.Reserve(ledger.Plan{
-		Placements: []ledger.Placement{*p}, Mode: ledger.AllOrNothing, Deadline: now.Add(b.ttl),
-	}, now)
-	if len(result.Rejections) > 0 {
-		r := &result.Rejections[0]
-		return false, &schedulerplugin.RefusedError{Reason: r.Reason, Message: r.Message(), Revision: result.Revision}
+	made, rejection, revision := b.app.Arbiter().Keep(p, b.ttl)
+	if rejection != nil {
+		return false, &schedulerplugin.RefusedError{Reason: rejection.Reason, Message: rejection.Message(), Revision: revision}
 	}
-	return !had, nil
+	return made, nil
 }
 
 // Unreserve implements schedulerplugin.Backend. A claim that is being bound by then
 // stays: whoever binds it settles it.
-func (b *backend) Unreserve(_ context.Context, p *ledger.Placement) {
-	b.app.Ledger().Unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
-}
+func (b *backend) Unreserve(_ context.Context, p *ledger.Placement) { b.app.Arbiter().GiveBack(p) }
 
 // Bind implements schedulerplugin.Backend.
 func (b *backend) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
-	return b.app.Bind(ctx, pod, node)
+	return b.app.Arbiter().BindKnown(ctx, pod, node)
 }
 
 // Caught implements schedulerplugin.Backend: Filter sees what Reserve sees.

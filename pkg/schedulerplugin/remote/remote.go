@@ -15,13 +15,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
@@ -67,11 +68,12 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			return nil, fmt.Errorf("watching the ledger: %w", err)
 		}
 		b := &backend{
-			mirror: mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}), matcher: matching,
+			mirror:       mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}),
 			reservations: reservations,
 			reserving:    reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
 		}
 		b.claims = deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), b.tellClaim, o.Log)
+		b.question = &question.Maker{Table: b.Ledger().Table(), Matcher: matching, Devices: b.claims.Devices}
 		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
 		b.mirror.Start(watcher)
 		go func() {
@@ -100,7 +102,7 @@ func newClient(args *schedulerplugin.Args, try, all time.Duration) (*client.Clie
 // backend implements schedulerplugin.Backend.
 type backend struct {
 	mirror    *mirror.Mirror
-	matcher   *matcher.Matcher
+	question  *question.Maker
 	reserving *client.Client
 	binding   *client.Client
 	health    *health
@@ -124,11 +126,8 @@ func (b *backend) Wait() error {
 // Ledger implements schedulerplugin.Backend.
 func (b *backend) Ledger() *ledger.Ledger { return b.mirror.Ledger() }
 
-// Candidates implements schedulerplugin.Backend.
-func (b *backend) Candidates(pod *podinfo.Info) []ledger.HoldRef { return b.matcher.Candidates(pod) }
-
-// Devices implements schedulerplugin.Backend.
-func (b *backend) Devices(pod *podinfo.Info) *ledger.DeviceRequest { return b.claims.Devices(pod) }
+// Question implements schedulerplugin.Backend.
+func (b *backend) Question() *question.Maker { return b.question }
 
 // NotifyClaims implements schedulerplugin.Backend.
 func (b *backend) NotifyClaims(f func(namespace, name string)) {

@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"fmt"
@@ -21,6 +21,7 @@ const (
 	InFlight       Outcome = "in_flight"       // somebody else is binding the pod
 	Busy           Outcome = "busy"            // too many binds in flight; nothing was sent
 	Stopping       Outcome = "stopping"        // the server is shutting down; nothing was sent
+	NotReady       Outcome = "not_ready"       // nothing can be decided now; nothing was sent
 )
 
 // Errors to compare with errors.Is; each matches every *Error of its outcome.
@@ -40,6 +41,8 @@ type Error struct {
 	Node string
 	// BoundTo is the node the pod is on (BoundElsewhere).
 	BoundTo string
+	// Why says why nothing can be decided now (NotReady).
+	Why string
 	// Rejection is the ledger's (Refused).
 	Rejection *ledger.Rejection
 	// Cause is what the API server or the connection to it said, nil if nothing.
@@ -71,6 +74,8 @@ func (e *Error) what() string {
 		return fmt.Sprintf("pod %s is being bound to node %q by somebody else; wait for that bind to end", e.Pod, e.Node)
 	case Busy:
 		return fmt.Sprintf("pod %s was not bound to node %q because too many binds are in flight; try again", e.Pod, e.Node)
+	case NotReady:
+		return e.Why
 	case Stopping:
 		return fmt.Sprintf("pod %s was not bound to node %q because the server is shutting down; try again", e.Pod, e.Node)
 	default:
@@ -87,8 +92,15 @@ func (e *Error) Is(target error) bool {
 	return ok && *t == Error{Outcome: e.Outcome}
 }
 
-// Result is the outcome in a word fit for a metric's label.
-func (e *Error) Result() string { return string(e.Outcome) }
+// UncountableError says that a pod is well-formed but that what it requests cannot
+// be counted.
+type UncountableError struct {
+	Pod   ledger.PodRef
+	Cause error
+}
 
-// Refusal is the ledger's rejection, nil where the ledger did not refuse.
-func (e *Error) Refusal() *ledger.Rejection { return e.Rejection }
+// Error names the field that is wrong.
+func (e *UncountableError) Error() string { return "the pod cannot be scheduled: " + e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *UncountableError) Unwrap() error { return e.Cause }

@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"context"
@@ -86,12 +86,13 @@ func TestUnknown(t *testing.T) {
 				assert.Equal(t, "a", node)
 				assertOutcome(t, Refused, w.bindPod(p, "b"))
 				assertOutcome(t, Unknown, w.bindPod(p, "a"))
+				assert.Equal(t, map[Outcome]int{Unknown: 1}, w.outcomes())
 
 				w.wait()
 				assert.LessOrEqual(t, time.Since(start), tt.within)
 				state, _ = w.state(p)
 				assert.Equal(t, tt.state, state)
-				assert.Equal(t, []Outcome{Unknown, tt.outcome}, w.outcomes)
+				assert.Equal(t, map[Outcome]int{Unknown: 1, tt.outcome: 1}, w.outcomes())
 				w.end()
 				if tt.outcome == Bound {
 					assert.Equal(t, "a", w.api.read("ns", "p").Spec.NodeName)
@@ -110,12 +111,12 @@ func errIf(when bool, err error) error {
 
 // wait lets all flights end.
 func (w *world) wait() {
-	w.Binder.mu.Lock()
+	w.Arbiter.mu.Lock()
 	var flights []*flight
 	for _, f := range w.flights {
 		flights = append(flights, f)
 	}
-	w.Binder.mu.Unlock()
+	w.Arbiter.mu.Unlock()
 	for _, f := range flights {
 		<-f.done
 	}
@@ -202,7 +203,7 @@ func TestMaxInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, q := newPod("p"), newPod("q")
 		w := newWorld(t, p, q)
-		w.Binder = w.newBinder(Options{MaxInFlight: 1})
+		w.Arbiter = w.newArbiter(Options{MaxInFlight: 1})
 		w.api.bind = script(reply{commit: before, hang: true})
 		result := make(chan error, 1)
 		go func() { result <- w.bindPod(p, "a") }()

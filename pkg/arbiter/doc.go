@@ -54,4 +54,4 @@
 //
 // What may be touched: the answers of the API server are sorted in classify
 // and nowhere else. The package knows nothing of HTTP handlers.
-package binder
+package arbiter

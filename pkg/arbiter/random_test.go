@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"context"
@@ -116,7 +116,7 @@ func (s *scenario) play(t *testing.T) error {
 	for k := range s.pods {
 		pods[k] = newPod(fmt.Sprintf("p%d", k))
 		w.api.put(pods[k])
-		w.cache[key(pods[k])] = w.info(pods[k])
+		w.bring(pods[k])
 	}
 	for k := range s.pods {
 		s.pods[k].play(w, &wg, pods[k])

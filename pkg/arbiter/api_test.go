@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// TestClient checks what a real client sends: one request, bounded in time on
+// TestAPI checks what a real client sends: one request, bounded in time on
 // both sides, whatever the answer asks for.
-func TestClient(t *testing.T) {
+func TestAPI(t *testing.T) {
 	var requests []*http.Request
 	var sent v1.Binding
 	code := http.StatusCreated
@@ -41,7 +41,7 @@ func TestClient(t *testing.T) {
 	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	require.NoError(t, err)
 	defer clientset.CoreV1().RESTClient().(*rest.RESTClient).Client.CloseIdleConnections()
-	client := NewClient(clientset)
+	client := NewAPI(clientset)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	binding := newBinding(ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "node-1", nil)
@@ -68,11 +68,11 @@ func TestClient(t *testing.T) {
 	assert.Empty(t, requests[0].URL.Query().Get("resourceVersion"), "a read from the cache may be old")
 }
 
-func TestClientRefusesPaths(t *testing.T) {
+func TestAPIRefusesPaths(t *testing.T) {
 	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	for _, name := range []string{"..", "a/b", ""} {
-		_, err := NewClient(clientset).Get(t.Context(), "ns", name)
+		_, err := NewAPI(clientset).Get(t.Context(), "ns", name)
 		assert.ErrorContains(t, err, "name")
 	}
 }

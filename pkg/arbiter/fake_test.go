@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,15 +19,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 var (
 	errReset   = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	pods       = v1.Resource("pods")
+	podKind    = v1.Resource("pods")
 	bindings   = v1.Resource("pods/binding")
 )
 
@@ -109,7 +117,7 @@ func (a *fakeAPI) read(namespace, name string) *v1.Pod {
 	return a.pods[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
 }
 
-// Bind implements Client.
+// Bind implements API.
 func (a *fakeAPI) Bind(ctx context.Context, binding *v1.Binding) error {
 	a.mu.Lock()
 	r := honest
@@ -151,7 +159,7 @@ func (a *fakeAPI) assign(b *v1.Binding) error {
 	}
 	switch {
 	case p == nil:
-		return apierrors.NewNotFound(pods, b.Name)
+		return apierrors.NewNotFound(podKind, b.Name)
 	case p.UID != b.UID:
 		return conflict("precondition failed: UID in precondition: %s, UID in object meta: %s", b.UID, p.UID)
 	case p.DeletionTimestamp != nil:
@@ -168,7 +176,7 @@ func (a *fakeAPI) assign(b *v1.Binding) error {
 	return nil
 }
 
-// Get implements Client.
+// Get implements API.
 func (a *fakeAPI) Get(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 	a.mu.Lock()
 	n := a.gets
@@ -187,55 +195,95 @@ func (a *fakeAPI) Get(ctx context.Context, namespace, name string) (*v1.Pod, err
 	if p := a.read(namespace, name); p != nil {
 		return p, nil
 	}
-	return nil, apierrors.NewNotFound(pods, name)
+	return nil, apierrors.NewNotFound(podKind, name)
 }
 
-// cache is an informer's view of pods.
-type cache map[types.NamespacedName]*podinfo.Info
+// nominations are the writes of status.nominatedNodeName.
+type nominations struct{}
 
-func (c cache) Pod(namespace, name string) (*podinfo.Info, bool) {
-	info, ok := c[types.NamespacedName{Namespace: namespace, Name: name}]
-	return info, ok
-}
+func (nominations) Nominate(context.Context, ledger.PodRef, string) error { return nil }
+func (nominations) Clear(context.Context, ledger.PodRef, string) error    { return nil }
 
-// world is a Binder with everything around it.
+// world is an Arbiter with everything around it.
 type world struct {
-	*Binder
-	t        *testing.T
-	api      *fakeAPI
-	ledger   *ledger.Ledger
-	cache    cache
-	recent   *Recent
-	mu       sync.Mutex
-	outcomes []Outcome
+	*Arbiter
+	t         *testing.T
+	api       *fakeAPI
+	ledger    *ledger.Ledger
+	store     *clusterstate.Pods // what the watch has brought
+	question  *question.Maker
+	steering  *steering.Steering
+	metrics   *metrics.Metrics
+	undecided string
 }
 
-// newWorld has the nodes a and b with room for four pods each, and an informer
-// that knows the pods.
+// newWorld has the nodes a and b with capacity for four pods each, and a watch that
+// has brought the pods.
 func newWorld(t *testing.T, pods ...*v1.Pod) *world {
-	w := &world{t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}), cache: cache{}, recent: NewRecent(10)}
+	w := &world{
+		t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}),
+		store: clusterstate.NewPods(), metrics: metrics.New(),
+	}
+	w.question = &question.Maker{
+		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
+		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+	}
+	w.steering = steering.New(steering.Options{
+		Ledger: w.ledger, Question: w.question, Nominator: nominations{}, Log: silent(), OnGivenUp: func(*podinfo.Info) {},
+	})
 	for _, name := range []string{"a", "b"} {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10},
 		}})
 	}
-	for _, p := range pods {
-		w.cache[key(p)] = w.info(p)
-	}
-	w.Binder = w.newBinder(Options{})
+	w.bring(pods...)
+	w.Arbiter = w.newArbiter(Options{})
 	return w
 }
 
-func (w *world) newBinder(o Options) *Binder {
-	o.Ledger, o.Client, o.Pods, o.Recent = w.ledger, w.api, w.cache, w.recent
-	o.OnOutcome = func(outcome Outcome) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.outcomes = append(w.outcomes, outcome)
-	}
-	b, err := New(o)
+func (w *world) newArbiter(o Options) *Arbiter {
+	o.Ledger, o.Pods, o.Question, o.API, o.Steering = w.ledger, w.store, w.question, w.api, w.steering
+	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
+	o.Undecided = func() string { return w.undecided }
+	a, err := New(o)
 	require.NoError(w.t, err)
-	return b
+	return a
+}
+
+func silent() *logrus.Logger {
+	log, _ := logtest.NewNullLogger()
+	return log
+}
+
+// bring is what the watch does with the pods as they are now.
+func (w *world) bring(pods ...*v1.Pod) {
+	for _, p := range pods {
+		r := clusterstate.NewRecord(w.ledger.Table(), p)
+		w.store.Put(r)
+		w.store.Seen(r.ResourceVersion)
+	}
+}
+
+// forget makes the watch one that has brought nothing.
+func (w *world) forget() {
+	w.store = clusterstate.NewPods()
+	w.pods.cached = w.store
+}
+
+// outcomes counts the bindings sent, by outcome, as the metrics do.
+func (w *world) outcomes() map[Outcome]int {
+	families, err := w.metrics.Gatherer().Gather()
+	require.NoError(w.t, err)
+	counts := map[Outcome]int{}
+	for _, f := range families {
+		if f.GetName() != "globalreserve_bind_outcomes_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			counts[Outcome(m.GetLabel()[0].GetValue())] = int(m.GetCounter().GetValue())
+		}
+	}
+	return counts
 }
 
 func (w *world) info(p *v1.Pod) *podinfo.Info {
@@ -264,7 +312,7 @@ func (w *world) observe(p *v1.Pod) {
 	w.ledger.ObservePod(ledger.PodObservation{Pod: info.Ref, Node: info.Node, Request: info.Request})
 }
 
-// end stops the Binder and checks the ledger.
+// end stops the Arbiter and checks the ledger.
 func (w *world) end() {
 	require.NoError(w.t, w.Stop(context.Background()))
 	w.api.late.Wait()

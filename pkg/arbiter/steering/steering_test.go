@@ -14,10 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -61,35 +64,43 @@ type world struct {
 	t       *testing.T
 	ledger  *ledger.Ledger
 	api     *api
-	holds   []ledger.HoldRef // every pod may use them
+	matcher *matcher.Matcher
 	devices *ledger.DeviceRequest
 	givenUp []string
 }
 
-func (w *world) Candidates(*podinfo.Info) []ledger.HoldRef { return w.holds }
-
 func newWorld(t *testing.T, nodes ...string) *world {
 	log, _ := logtest.NewNullLogger()
-	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{nominated: map[string]string{}}}
+	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{nominated: map[string]string{}}, matcher: &matcher.Matcher{}}
 	for _, n := range nodes {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 		}})
 	}
 	w.Steering = New(Options{
-		Ledger: w.ledger, Reservations: w, Nominator: w.api, Log: log,
-		Devices:   func(*podinfo.Info) *ledger.DeviceRequest { return w.devices },
+		Ledger: w.ledger, Nominator: w.api, Log: log,
+		Question: &question.Maker{
+			Table: w.ledger.Table(), Matcher: w.matcher,
+			Devices: func(*podinfo.Info) *ledger.DeviceRequest { return w.devices },
+		},
 		OnGivenUp: func(pod *podinfo.Info) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
 	})
 	w.Start()
 	return w
 }
 
-// hold keeps two CPUs of a node.
+// hold keeps two CPUs of a node, which every pod of the namespace may use.
 func (w *world) hold(name, node string, policy ledger.AllocatePolicy) ledger.HoldRef {
 	ref := ledger.HoldRef{Namespace: "ns", Name: name, Slot: "s"}
 	require.True(w.t, w.ledger.ObserveHold(ledger.Hold{Ref: ref, Node: node, Policy: policy, Request: request(2000)}))
-	w.holds = append(w.holds, ref)
+	require.NoError(w.t, w.matcher.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: name},
+		Spec: v1alpha1.ReservationSpec{
+			AllocatePolicy: v1alpha1.AllocatePolicy(policy),
+			Slots:          []v1alpha1.Slot{{Name: ref.Slot}},
+			Consumers:      &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}},
+		},
+	}))
 	return ref
 }
 
@@ -102,8 +113,7 @@ func pod(name string) *podinfo.Info {
 }
 
 func (w *world) usable(p *podinfo.Info) []ledger.UsableHold {
-	placement := p.Placement("")
-	placement.Holds = w.holds
+	placement := w.Question.Of(p, "")
 	return w.ledger.UsableHolds(&placement)
 }
 
@@ -117,8 +127,7 @@ func (w *world) direct(p *podinfo.Info, offered ...string) string {
 }
 
 func (w *world) bind(p *podinfo.Info, node string) {
-	placement := p.Placement(node)
-	placement.Holds = w.holds
+	placement := w.Question.Of(p, node)
 	_, rejection := w.ledger.StartBind(&placement, time.Now())
 	require.Nil(w.t, rejection)
 	require.True(w.t, w.ledger.Confirm(p.Ref, node))
@@ -298,8 +307,7 @@ func TestNominationsAreCleared(t *testing.T) {
 		},
 		"the pod is being bound with it": {
 			func(w *world, _ ledger.HoldRef, p *podinfo.Info) {
-				placement := p.Placement("a")
-				placement.Holds = w.holds
+				placement := w.Question.Of(p, "a")
 				_, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(w.t, rejection)
 			},

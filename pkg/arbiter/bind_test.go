@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"context"
@@ -16,10 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -30,10 +28,10 @@ var (
 	errInvalid    = apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Binding").GroupKind(), "p", nil)
 	errBadRequest = apierrors.NewBadRequest("no")
 	errInternal   = apierrors.NewInternalError(errors.New("etcd"))
-	errTimeout    = apierrors.NewServerTimeout(pods, "update", 2)
+	errTimeout    = apierrors.NewServerTimeout(podKind, "update", 2)
 	errTooMany    = apierrors.NewTooManyRequests("slow down", 1)
 	errStorage    = apierrors.NewConflict(bindings, "p", errors.New("context deadline exceeded"))
-	errNoRoute    = apierrors.NewGenericServerResponse(404, "POST", pods, "p", "page not found", 0, true)
+	errNoRoute    = apierrors.NewGenericServerResponse(404, "POST", podKind, "p", "page not found", 0, true)
 )
 
 // script plays replies in order, then honest ones.
@@ -61,7 +59,7 @@ func always(err error) func(int) reply { return func(int) reply { return reply{e
 // many stands for a number of POSTs that depends on the length of random pauses.
 const many = -1
 
-// TestBind binds pod p, which the informer knows, to node a.
+// TestBind binds pod p, which the watch has brought, to node a.
 func TestBind(t *testing.T) {
 	now := metav1.Now()
 	tests := map[string]struct {
@@ -171,7 +169,7 @@ func TestBind(t *testing.T) {
 					assert.Equal(t, tt.posts, w.api.posts, "POSTs")
 				}
 				assert.Equal(t, tt.gets, w.api.gets, "GETs")
-				assert.Equal(t, []Outcome{tt.outcome}, w.outcomes)
+				assert.Equal(t, map[Outcome]int{tt.outcome: 1}, w.outcomes())
 			})
 		})
 	}
@@ -186,7 +184,6 @@ func assertOutcome(t *testing.T, want Outcome, err error) {
 	var e *Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, want, e.Outcome, "%v", err)
-	assert.Equal(t, string(want), e.Result())
 	assert.ErrorIs(t, err, &Error{Outcome: want})
 	assert.NotErrorIs(t, err, &Error{Outcome: "another"})
 	assert.NotEmpty(t, err.Error())
@@ -200,7 +197,7 @@ func TestLiveReadOfBoundPodIsCounted(t *testing.T) {
 			p := newPod("p")
 			p.Spec.NodeName = node
 			w := newWorld(t, p)
-			clear(w.cache)
+			w.forget()
 			assertOutcome(t, outcome, w.bindPod(p, "a"))
 			claim, ok := w.ledger.Claim(w.info(p).Ref)
 			require.True(t, ok)
@@ -220,87 +217,90 @@ func TestBeforeSending(t *testing.T) {
 		posts   int
 		gets    int
 		reason  ledger.Reason
+		waited  time.Duration
 	}{
-		"informer behind, filter saw the pod": {
+		"the watch is behind, and a request named the pod": {
 			setup: func(w *world, p *v1.Pod) {
-				w.recent.Add(w.info(p))
-				clear(w.cache)
+				p.ResourceVersion = "2"
+				w.forget()
+				w.pods.named(p.UID, 2)
 			},
-			outcome: Bound, posts: 1,
+			outcome: Bound, posts: 1, gets: 1, waited: maxLag,
 		},
-		"informer behind, live read": {setup: func(w *world, p *v1.Pod) { clear(w.cache) }, outcome: Bound, posts: 1, gets: 1},
-		"informer knows the pod before": {
+		"the watch is behind": {setup: func(w *world, p *v1.Pod) { w.forget() }, outcome: Bound, posts: 1, gets: 1},
+		"the watch has brought the pod before": {
 			setup: func(w *world, p *v1.Pod) {
 				old := p.DeepCopy()
 				old.UID = "old"
-				w.cache[key(p)] = w.info(old)
+				w.bring(old)
 			},
 			outcome: Bound, posts: 1, gets: 1,
 		},
-		"filter saw a pod of that UID under another name": {
+		"a pod of that UID was read under another name": {
 			setup: func(w *world, p *v1.Pod) {
 				other := p.DeepCopy()
-				other.Name = "q"
-				w.recent.Add(w.info(other))
-				clear(w.cache)
+				other.Name, other.ResourceVersion = "q", "1"
+				w.api.put(other)
+				w.forget()
+				_, err := w.pods.find(w.t.Context(), ref(other), 1)
+				require.NoError(w.t, err)
+				w.api.gets = 0
 			},
 			outcome: Bound, posts: 1, gets: 1,
 		},
 		"a node with a new resource came after the pod": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
-				w.cache[key(p)] = w.info(p)
-				w.recent.Add(w.info(p))
+				w.bring(p)
 				gpu, ok := w.ledger.Table().Intern("example.com/gpu")
 				require.True(w.t, ok)
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: []resources.Amount{
 					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10}, {Column: gpu, Value: 1},
 				}})
 			},
-			outcome: Bound, posts: 1, gets: 1,
+			outcome: Bound, posts: 1,
 		},
-		"resized since the informer saw it, and larger than the node": {
+		"resized since the watch brought it, and larger than the node": {
 			setup: func(w *world, p *v1.Pod) {
 				p.ResourceVersion = "1"
-				w.cache[key(p)] = w.info(p)
+				w.bring(p)
 				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2", resource.MustParse("5")
-				w.recent.Add(w.info(p))
+				w.pods.named(p.UID, 2)
 			},
-			outcome: Refused, reason: ledger.InsufficientResource,
+			outcome: Refused, reason: ledger.InsufficientResource, gets: 1, waited: maxLag,
 		},
-		"the informer knows a newer one than filter saw": {
+		"the watch has brought a newer one than was named": {
 			setup: func(w *world, p *v1.Pod) {
-				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "1", resource.MustParse("5")
-				w.recent.Add(w.info(p))
-				p.ResourceVersion, p.Spec.Containers[0].Resources.Requests["cpu"] = "2", resource.MustParse("1")
-				w.cache[key(p)] = w.info(p)
+				p.ResourceVersion = "2"
+				w.bring(p)
+				w.pods.named(p.UID, 1)
 			},
 			outcome: Bound, posts: 1,
 		},
 		"no such pod": {
 			setup: func(w *world, p *v1.Pod) {
-				clear(w.cache)
+				w.forget()
 				w.api.remove(p)
 			},
 			outcome: PodGone, gets: 1,
 		},
 		"another UID": {
 			setup: func(w *world, p *v1.Pod) {
-				clear(w.cache)
+				w.forget()
 				p.UID = "new"
 			},
 			outcome: UIDMismatch, gets: 1,
 		},
 		"the live read fails": {
 			setup: func(w *world, p *v1.Pod) {
-				clear(w.cache)
+				w.forget()
 				w.api.get = fail(1, errInternal)
 			},
 			outcome: Failed, gets: 1,
 		},
 		"a pod that cannot be counted": {
 			setup: func(w *world, p *v1.Pod) {
-				clear(w.cache)
+				w.forget()
 				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
 			},
 			outcome: Failed, gets: 1,
@@ -308,28 +308,28 @@ func TestBeforeSending(t *testing.T) {
 		"bound to the node already": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.NodeName = "a"
-				w.cache[key(p)] = w.info(p)
+				w.bring(p)
 			},
 			outcome: Bound,
 		},
 		"bound to another node already": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.NodeName = "b"
-				w.cache[key(p)] = w.info(p)
+				w.bring(p)
 			},
 			outcome: BoundElsewhere,
 		},
 		"being deleted": {
 			setup: func(w *world, p *v1.Pod) {
 				p.DeletionTimestamp = &now
-				w.cache[key(p)] = w.info(p)
+				w.bring(p)
 			},
 			outcome: PodGone,
 		},
 		"finished on that node": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.NodeName, p.Status.Phase = "a", v1.PodSucceeded
-				w.cache[key(p)] = w.info(p)
+				w.bring(p)
 			},
 			outcome: PodGone,
 		},
@@ -389,17 +389,19 @@ func TestBeforeSending(t *testing.T) {
 				pod := p.DeepCopy()
 				w := newWorld(t, p)
 				tt.setup(w, p)
+				start := time.Now()
 				err := w.bindPod(pod, "a")
+				assert.Equal(t, tt.waited, time.Since(start))
 				assertOutcome(t, tt.outcome, err)
 				assert.Equal(t, tt.posts, w.api.posts, "POSTs")
 				assert.Equal(t, tt.gets, w.api.gets, "GETs")
 				if tt.posts == 0 {
-					assert.Empty(t, w.outcomes, "nothing was sent")
+					assert.Empty(t, w.outcomes(), "nothing was sent")
 				}
 				if tt.outcome == Refused {
 					var e *Error
 					require.ErrorAs(t, err, &e)
-					assert.Equal(t, tt.reason, e.Refusal().Reason)
+					assert.Equal(t, tt.reason, e.Rejection.Reason)
 				}
 				w.end()
 			})
@@ -430,7 +432,7 @@ func TestClassify(t *testing.T) {
 		want answer
 	}{
 		"success":             {nil, answerBound},
-		"no pod":              {apierrors.NewNotFound(pods, "p"), answerNoPod},
+		"no pod":              {apierrors.NewNotFound(podKind, "p"), answerNoPod},
 		"no namespace":        {apierrors.NewNotFound(v1.Resource("namespaces"), "ns"), answerRefused},
 		"404 of a proxy":      {errNoRoute, answerRefused},
 		"403":                 {errForbidden, answerRefused},
@@ -457,24 +459,34 @@ func TestClassify(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	_, err := New(Options{})
 	require.ErrorContains(t, err, "required")
-	_, err = New(Options{Ledger: ledger.New(ledger.Options{}), Client: newFakeAPI(), Pods: cache{}, Timeout: -1})
-	require.ErrorContains(t, err, "negative")
+	o := newWorld(t).o
+	_, err = New(o)
+	require.NoError(t, err)
+	for _, change := range []func(*Options){
+		func(o *Options) { o.BindTimeout = -1 },
+		func(o *Options) { o.Settle = -1 },
+		func(o *Options) { o.MaxInFlight = -1 },
+	} {
+		wrong := o
+		change(&wrong)
+		_, err = New(wrong)
+		require.ErrorContains(t, err, "negative")
+	}
 }
 
-func TestRecent(t *testing.T) {
-	r := NewRecent(2)
-	pod := func(uid types.UID) *podinfo.Info { return &podinfo.Info{Ref: ledger.PodRef{UID: uid}} }
-	a := pod("a")
-	r.Add(pod("a"))
-	r.Add(pod("b"))
-	r.Add(a)
-	r.Add(pod("c"))
-	got, ok := r.Get("a")
-	assert.True(t, ok)
-	assert.Same(t, a, got)
-	_, ok = r.Get("b")
-	assert.False(t, ok, "the one not used for longest goes")
-	r.Add(pod("d"))
-	_, ok = r.Get("c")
-	assert.False(t, ok)
+// Nothing is sent while nothing can be decided, but a pod that is bound is bound.
+func TestBindWhileUndecided(t *testing.T) {
+	bound := newPod("bound")
+	bound.Spec.NodeName = "a"
+	w := newWorld(t, newPod("p"), bound)
+	w.undecided = "the account is incomplete"
+	err := w.bindPod(newPod("p"), "a")
+	assertOutcome(t, NotReady, err)
+	require.EqualError(t, err, w.undecided)
+	require.NoError(t, w.bindPod(bound, "a"))
+	assert.Zero(t, w.api.posts)
+	assert.Zero(t, w.ledger.Stats().Claims)
+	w.undecided = ""
+	require.NoError(t, w.bindPod(newPod("p"), "a"))
+	w.end()
 }

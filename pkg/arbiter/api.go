@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// Client is what the binder needs of the API server.
-type Client interface {
+// API is what the arbiter needs of the API server.
+type API interface {
 	// Bind POSTs a Binding once. It must not repeat the request by itself: the
 	// error it returns has to be the one of the only request sent.
 	Bind(ctx context.Context, binding *v1.Binding) error
@@ -25,8 +25,8 @@ type Client interface {
 	Get(ctx context.Context, namespace, name string) (*v1.Pod, error)
 }
 
-// NewClient returns the Client of a real API server.
-func NewClient(client kubernetes.Interface) Client {
+// NewAPI returns the API of a real API server.
+func NewAPI(client kubernetes.Interface) API {
 	return restClient{client.CoreV1().RESTClient()}
 }
 
@@ -35,13 +35,13 @@ func NewClient(client kubernetes.Interface) Client {
 // sends with some 5xx too) and then returns the last error only.
 type restClient struct{ rest rest.Interface }
 
-// Bind implements Client.
+// Bind implements API.
 func (c restClient) Bind(ctx context.Context, binding *v1.Binding) error {
 	return bounded(ctx, c.rest.Post()).Namespace(binding.Namespace).Resource("pods").Name(binding.Name).
 		SubResource("binding").Body(binding).Do(ctx).Error()
 }
 
-// Get implements Client.
+// Get implements API.
 func (c restClient) Get(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 	pod := &v1.Pod{}
 	err := bounded(ctx, c.rest.Get()).Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(pod)

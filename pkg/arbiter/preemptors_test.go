@@ -1,4 +1,4 @@
-package binder
+package arbiter
 
 import (
 	"testing"
@@ -7,23 +7,27 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// offers lets every pod use the same holds.
-type offers struct {
-	holds []ledger.HoldRef
-	godel bool
-	uid   types.UID
-}
-
-func (o offers) Candidates(*podinfo.Info) []ledger.HoldRef { return o.holds }
-func (o offers) Origin(_, name string) podinfo.Origin {
-	return podinfo.Origin{Godel: o.godel && name == "r", UID: o.uid}
+// offer lets all pods of the namespace use the slot of roomRef.
+func (w *world) offer(change func(*v1alpha1.Reservation)) {
+	rsv := &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: roomRef.Namespace, Name: roomRef.Name},
+		Spec: v1alpha1.ReservationSpec{
+			Slots:     []v1alpha1.Slot{{Name: roomRef.Slot}},
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}},
+		},
+	}
+	if change != nil {
+		change(rsv)
+	}
+	require.NoError(w.t, w.question.Matcher.Set(rsv))
 }
 
 var roomRef = ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}
@@ -40,23 +44,27 @@ func TestBindWithHolds(t *testing.T) {
 	annotated := func(key, value string) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Annotations = map[string]string{key: value} }
 	}
+	type reservation = v1alpha1.Reservation
+	open := func(*reservation) {}
+	uid := func(r *reservation) { r.UID = "7" }
+	godel := func(r *reservation) { r.Annotations = map[string]string{v1alpha1.GodelReservationAnnotation: "true"} }
 	tests := map[string]struct {
 		node    string
-		offers  offers
+		offer   func(*reservation) // nil: nobody may use it
 		pod     func(*v1.Pod)
 		reply   reply
 		outcome Outcome
 		want    map[string]string
 		holds   int // afterwards
 	}{
-		"its hold":          {"a", offers{holds: []ledger.HoldRef{roomRef}}, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
-		"nobody else's":     {"a", offers{}, nil, honest, Refused, nil, 1},
-		"not on its node":   {"b", offers{holds: []ledger.HoldRef{roomRef}}, nil, honest, Bound, nil, 1},
-		"the bind fails":    {"a", offers{holds: []ledger.HoldRef{roomRef}}, nil, reply{err: errForbidden}, Failed, map[string]string{ours: "ns/r/s"}, 1},
-		"a Gödel pod":       {"a", offers{holds: []ledger.HoldRef{roomRef}}, annotated("godel.bytedance.com/reservation-index", "i"), honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
-		"an object":         {"a", offers{holds: []ledger.HoldRef{roomRef}, uid: "7"}, nil, honest, Bound, map[string]string{ours: "ns/r/s", ours + "-uid": "7"}, 0},
-		"Gödel reservation": {"a", offers{holds: []ledger.HoldRef{roomRef}, godel: true}, nil, honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
-		"a copied pod":      {"b", offers{}, annotated(ours, "ns/old/s"), honest, Bound, map[string]string{ours: ""}, 1},
+		"its hold":          {"a", open, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
+		"nobody else's":     {"a", nil, nil, honest, Refused, nil, 1},
+		"not on its node":   {"b", open, nil, honest, Bound, nil, 1},
+		"the bind fails":    {"a", open, nil, reply{err: errForbidden}, Failed, map[string]string{ours: "ns/r/s"}, 1},
+		"a Gödel pod":       {"a", open, annotated("godel.bytedance.com/reservation-index", "i"), honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
+		"an object":         {"a", uid, nil, honest, Bound, map[string]string{ours: "ns/r/s", ours + "-uid": "7"}, 0},
+		"Gödel reservation": {"a", godel, nil, honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
+		"a copied pod":      {"b", nil, annotated(ours, "ns/old/s"), honest, Bound, map[string]string{ours: ""}, 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +74,9 @@ func TestBindWithHolds(t *testing.T) {
 					tt.pod(p)
 				}
 				w := newWorld(t, p)
-				w.Binder = w.newBinder(Options{Reservations: tt.offers})
+				if tt.offer != nil {
+					w.offer(tt.offer)
+				}
 				require.True(t, w.ledger.ObserveHold(hold(4)))
 				var sent map[string]string
 				w.api.onBind = func(b *v1.Binding) { sent = b.Annotations }
@@ -91,33 +101,31 @@ func TestBindPreemptsOnlyWhereAllowed(t *testing.T) {
 		p.Spec.Priority = new(int32)
 		*p.Spec.Priority = 10
 		w := newWorld(t, p)
-		preemptors := NewPreemptors(10)
-		w.Binder = w.newBinder(Options{Preemptors: preemptors})
 		room := hold(4)
 		room.Preemptible = true
 		require.True(t, w.ledger.ObserveHold(room))
 		require.ErrorIs(t, w.bindPod(p, "a"), &Error{Outcome: Refused})
 		assert.Equal(t, 1, w.ledger.Stats().Holds)
-		preemptors.Allow(p.UID)
+		w.preemptors.allow(p.UID)
 		require.NoError(t, w.bindPod(p, "a"))
 		assert.Zero(t, w.ledger.Stats().Holds)
-		assert.False(t, preemptors.Allowed(p.UID), "once is enough")
+		assert.False(t, w.preemptors.isAllowed(p.UID), "once is enough")
 		w.end()
 	})
 }
 
 func TestPreemptors(t *testing.T) {
-	p := NewPreemptors(2)
+	p := newPreemptors(2)
 	for _, pod := range []types.UID{"a", "b", "c", "c"} {
-		p.Looked(pod)
+		p.looked(pod)
 	}
 	assert.Len(t, p.pods, 2)
-	assert.Equal(t, 3, p.Looked("c"))
-	assert.False(t, p.Allowed("c"))
-	p.Allow("c")
-	assert.True(t, p.Allowed("c"))
-	p.Withdraw("c")
-	p.Withdraw("none")
-	assert.False(t, p.Allowed("c"))
-	assert.Equal(t, 1, p.Looked("c"))
+	assert.Equal(t, 3, p.looked("c"))
+	assert.False(t, p.isAllowed("c"))
+	p.allow("c")
+	assert.True(t, p.isAllowed("c"))
+	p.withdraw("c")
+	p.withdraw("none")
+	assert.False(t, p.isAllowed("c"))
+	assert.Equal(t, 1, p.looked("c"))
 }

@@ -1,8 +1,9 @@
-package binder
+package arbiter
 
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,9 +17,7 @@ import (
 
 // gpuClaims stands for a cluster in which every claim asks for one GPU; "missing" does
 // not exist.
-type gpuClaims struct{}
-
-func (gpuClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func gpuClaims(pod *podinfo.Info) *ledger.DeviceRequest {
 	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
 	for _, name := range pod.Devices.Claims {
 		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
@@ -76,7 +75,7 @@ func TestBindWithClaims(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := claiming("p", tt.claims)
 				w := newWorld(t, p)
-				w.Binder = w.newBinder(Options{Devices: gpuClaims{}})
+				w.question.Devices = gpuClaims
 				w.ledger.ObserveDevices("a", []devices.Device{
 					{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
 				})
@@ -103,16 +102,17 @@ func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
 		before, after := claiming("p", "c,d"), claiming("p", "e")
 		before.ResourceVersion, after.ResourceVersion = "1", "2"
 		w := newWorld(t, after)
-		w.Binder = w.newBinder(Options{Devices: gpuClaims{}})
+		w.question.Devices = gpuClaims
 		w.ledger.ObserveDevices("a", []devices.Device{
 			{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
 		})
 		info := w.info(before)
 		placement := info.Placement("a")
-		placement.Devices = gpuClaims{}.Devices(info)
-		require.Equal(t, 1, w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement}}, w.o.Now()).Granted)
+		placement.Devices = gpuClaims(info)
+		require.Equal(t, 1, w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement}}, time.Now()).Granted)
 		require.Empty(t, w.freeDevices())
-		w.recent.Add(info)
+		w.bring(before)
+		w.pods.named(after.UID, 2)
 		sent := ""
 		w.api.onBind = func(b *v1.Binding) { sent = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
 		require.NoError(t, w.bindPod(after, "a"))

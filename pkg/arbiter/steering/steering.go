@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
@@ -41,18 +42,10 @@ type Nominator interface {
 	Clear(ctx context.Context, pod ledger.PodRef, node string) error
 }
 
-// Reservations says which holds a pod may use.
-type Reservations interface {
-	Candidates(pod *podinfo.Info) []ledger.HoldRef
-}
-
 // Options configures Steering. All fields are required.
 type Options struct {
-	Ledger       *ledger.Ledger
-	Reservations Reservations
-	// Devices returns what the claims of devices that a pod names ask for, nil for a pod
-	// that names none.
-	Devices   func(pod *podinfo.Info) *ledger.DeviceRequest
+	Ledger    *ledger.Ledger
+	Question  *question.Maker
 	Nominator Nominator
 	Log       logrus.FieldLogger
 	// OnGivenUp is told of a pod that waits for a nomination that does not come, or
@@ -142,8 +135,7 @@ func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered
 // makes the scheduler try the pod again. It reports false where the pod could
 // not be planned, and so is not woken.
 func (s *Steering) Wake(pod *podinfo.Info) bool {
-	placement := pod.Placement("")
-	placement.Holds, placement.Devices = s.Reservations.Candidates(pod), s.Devices(pod)
+	placement := s.Question.Of(pod, "")
 	usable := s.Ledger.UsableHolds(&placement)
 	s.mu.Lock()
 	defer s.mu.Unlock()

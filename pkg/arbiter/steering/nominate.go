@@ -105,8 +105,8 @@ func (s *Steering) stillUsable(p *plan) bool {
 	if _, claimed := s.Ledger.Claim(pod.Ref); claimed {
 		return true
 	}
-	placement := pod.Placement("")
-	placement.Holds, placement.Devices = []ledger.HoldRef{hold.Ref}, s.Devices(pod)
+	placement := s.Question.Of(pod, "")
+	placement.Holds = []ledger.HoldRef{hold.Ref}
 	return slices.ContainsFunc(s.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool { return h.Ref == hold.Ref })
 }
 

@@ -1,0 +1,124 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+)
+
+// Options are what an Arbiter works with. All fields are required that do not say
+// otherwise.
+type Options struct {
+	Ledger   *ledger.Ledger
+	Pods     *clusterstate.Pods
+	Question *question.Maker
+	API      API
+	Steering *steering.Steering
+	Policy   *policy.Store
+	Metrics  *metrics.Metrics
+	// Undecided returns why nothing can be decided now, or "". The account may be
+	// incomplete, or another server may be deciding.
+	Undecided func() string
+	Log       logrus.FieldLogger
+	// BindTimeout is after how long callers get an answer whatever happens; 0 means
+	// 8s. It must lie below the callers' own timeout, and one request to the API
+	// server may take a third of it.
+	BindTimeout time.Duration
+	// Settle is after how long no request can still be waiting in the API server;
+	// 0 means 90s. It must not lie below the API server's --request-timeout.
+	Settle time.Duration
+	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096.
+	MaxInFlight int
+}
+
+const (
+	defaultTimeout     = 8 * time.Second
+	defaultSettle      = 90 * time.Second
+	defaultMaxInFlight = 4096
+	maxPreemptors      = 4096
+)
+
+// RequestTimeout returns how long one request to the API server may take within
+// a bind that may take timeout: there is time for a repeat and a re-read.
+func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
+
+func (o *Options) setDefaults() error {
+	if o.Ledger == nil || o.Pods == nil || o.Question == nil || o.API == nil || o.Steering == nil ||
+		o.Policy == nil || o.Metrics == nil || o.Undecided == nil || o.Log == nil {
+		return errors.New("arbiter: Options.Ledger, Pods, Question, API, Steering, Policy, Metrics, Undecided and Log are required")
+	}
+	if o.BindTimeout < 0 || o.Settle < 0 || o.MaxInFlight < 0 {
+		return errors.New("arbiter: Options.BindTimeout, Settle and MaxInFlight must not be negative")
+	}
+	if o.BindTimeout == 0 {
+		o.BindTimeout = defaultTimeout
+	}
+	if o.Settle == 0 {
+		o.Settle = defaultSettle
+	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = defaultMaxInFlight
+	}
+	return nil
+}
+
+// Arbiter decides; see the package comment. Make one with New and end it with
+// Stop.
+type Arbiter struct {
+	o          Options
+	pods       *pods
+	preemptors *preemptors
+
+	ctx    context.Context // of all flights; ends with Stop
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the flights' goroutines
+
+	// mu guards the rest.
+	mu      sync.Mutex
+	stopped bool
+	flights map[flightKey]*flight
+}
+
+// New returns an Arbiter. It starts nothing.
+func New(o Options) (*Arbiter, error) {
+	if err := o.setDefaults(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Arbiter{
+		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, preemptors: newPreemptors(maxPreemptors),
+		pods: newPods(&o),
+	}, nil
+}
+
+func newPods(o *Options) *pods {
+	return &pods{
+		cached: o.Pods, api: o.API, ledger: o.Ledger, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
+		observe: func(info *podinfo.Info) { o.Ledger.ObservePod(o.Question.Observation(info)) },
+	}
+}
+
+// Settled is told of a pod that is bound, or gone: it does not wait any more.
+func (a *Arbiter) Settled(pod types.UID) {
+	a.preemptors.withdraw(pod)
+	a.o.Steering.Settled(pod)
+}
+
+// Allowed reports whether the bind of a pod may end preemptible slots.
+func (a *Arbiter) Allowed(pod types.UID) bool { return a.preemptors.isAllowed(pod) }
+
+// Withdraw forgets that the bind of a pod may end preemptible slots.
+func (a *Arbiter) Withdraw(pod types.UID) { a.preemptors.withdraw(pod) }

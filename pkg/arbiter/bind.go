@@ -1,0 +1,140 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+type flightKey struct {
+	pod  ledger.PodRef
+	node string
+}
+
+// flight is one bind under way.
+type flight struct {
+	flightKey
+	// overdue ends at the deadline for answering the callers, and with the flight.
+	overdue context.Context
+	cancel  context.CancelFunc
+	info    atomic.Pointer[podinfo.Info] // nil until the pod was found
+	// annotations tell with the Binding what the pod was bound with.
+	annotations map[string]string
+	done        chan struct{}
+	err         error // to be read after done
+
+	// Of the flight's goroutine only:
+	deadline time.Time // when overdue ends
+	posted   bool
+	reported bool      // that it is overdue
+	lost     time.Time // when the last POST was sent whose fate is unknown; zero if none
+}
+
+// Bind binds a pod to a node, or joins the same bind where one is under way. It
+// returns what is known of the pod, nil where nothing is, and an *Error where
+// the pod was not bound or is not known to be. The end of ctx ends the waiting,
+// not the bind.
+func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*podinfo.Info, error) {
+	f, err := a.join(flightKey{pod, node})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-f.done:
+		return f.info.Load(), f.err
+	case <-ctx.Done():
+		return f.info.Load(), &Error{Outcome: Unknown, Pod: pod, Node: node, Cause: ctx.Err()}
+	case <-f.overdue.Done():
+	}
+	select {
+	case <-f.done: // both had ended
+		return f.info.Load(), f.err
+	default:
+		return f.info.Load(), &Error{Outcome: Unknown, Pod: pod, Node: node}
+	}
+}
+
+// join returns the flight of a bind and starts it if there is none.
+func (a *Arbiter) join(key flightKey) (*flight, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if f, ok := a.flights[key]; ok {
+		return f, nil
+	}
+	if a.stopped {
+		return nil, &Error{Outcome: Stopping, Pod: key.pod, Node: key.node}
+	}
+	if len(a.flights) >= a.o.MaxInFlight {
+		return nil, &Error{Outcome: Busy, Pod: key.pod, Node: key.node}
+	}
+	f := &flight{flightKey: key, done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout)}
+	f.overdue, f.cancel = context.WithDeadline(a.ctx, f.deadline)
+	a.flights[key] = f
+	a.wg.Go(func() { a.run(f) })
+	return f, nil
+}
+
+// run carries out a flight and tells everybody.
+func (a *Arbiter) run(f *flight) {
+	f.err = a.bind(f)
+	outcome := Bound
+	var e *Error
+	if errors.As(f.err, &e) {
+		outcome = e.Outcome
+	}
+	if f.posted && (outcome != Unknown || !f.reported) {
+		a.o.Metrics.ObserveBindOutcome(string(outcome))
+	}
+	if f.reported {
+		a.log(f).WithField("outcome", outcome).Info("A bind whose outcome was not known in time has ended")
+	}
+	a.mu.Lock()
+	delete(a.flights, f.flightKey)
+	a.mu.Unlock()
+	close(f.done)
+	f.cancel() // after done: whoever waits must see the answer, not the deadline
+}
+
+// Stop refuses new binds, waits until those under way have answered their
+// callers, or ctx ends, and then ends what is left: binds of which the outcome
+// is unknown. It returns an error where it cut off binds within their time.
+func (a *Arbiter) Stop(ctx context.Context) error {
+	a.mu.Lock()
+	a.stopped = true
+	waiting := make([]*flight, 0, len(a.flights))
+	for _, f := range a.flights {
+		waiting = append(waiting, f)
+	}
+	a.mu.Unlock()
+	var err error
+	for k, f := range waiting {
+		select {
+		case <-f.done:
+		case <-f.overdue.Done():
+		case <-ctx.Done():
+			err = fmt.Errorf("arbiter: stopped before up to %d binds had an answer; their pods may be bound nevertheless: %w",
+				len(waiting)-k, ctx.Err())
+		}
+		if err != nil {
+			break
+		}
+	}
+	a.cancel()
+	a.wg.Wait()
+	return err
+}
+
+func (a *Arbiter) log(f *flight) logrus.FieldLogger {
+	return a.o.Log.WithFields(logrus.Fields{"pod": f.pod.String(), "uid": f.pod.UID, "node": f.node})
+}
+
+func (f *flight) fail(outcome Outcome, cause error) *Error {
+	return &Error{Outcome: outcome, Pod: f.pod, Node: f.node, Cause: cause}
+}

@@ -1,0 +1,145 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// PodQuery names the pod that a scheduler asks about.
+type PodQuery struct {
+	Ref ledger.PodRef
+	// Version is the resource version of the caller's copy, 0 where it has none.
+	Version uint64
+	// Copy decodes the caller's copy. It is asked only where the API server has no
+	// such pod or cannot be read, and only advice is given on it. Its error is the
+	// caller's to understand.
+	Copy func() (*podinfo.Info, error)
+}
+
+// Advice is what filter says of the nodes offered to a pod.
+type Advice struct {
+	Pod *podinfo.Info
+	// Uncountable says why the pod is refused everywhere; Verdicts is empty then.
+	Uncountable error
+	// Verdicts has an entry for each node offered. The memory is the caller's.
+	Verdicts []ledger.Verdict
+	// Revision is the ledger's from before that was decided.
+	Revision uint64
+	// Known says that the pod is the API server's: it may be remembered.
+	Known bool
+	// TryAgain says that the pod was refused for now and is to be woken at once.
+	TryAgain bool
+	// ComesBack says that the pod was refused all nodes for now only: it has been
+	// sent to a node that was not offered.
+	ComesBack bool
+}
+
+// Scratch is memory for verdicts that is used again for every request.
+type Scratch struct{ verdicts, second []ledger.Verdict }
+
+// Filter says which of the nodes offered have capacity for a pod. It grants nothing,
+// but may plan the pod for capacity that is reserved, and send it there.
+func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *Scratch) (*Advice, error) {
+	pod, known, err := a.advised(ctx, q)
+	var u *UncountableError
+	switch {
+	case errors.As(err, &u):
+		return &Advice{Pod: &podinfo.Info{Ref: q.Ref}, Uncountable: u.Cause}, nil
+	case err != nil:
+		return nil, err
+	}
+	advice := &Advice{Pod: pod, Known: known, Revision: a.o.Ledger.Revision()}
+	placement := a.o.Question.Of(pod, "")
+	s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], &placement, offered)
+	advice.Verdicts = s.verdicts
+	switch {
+	case !known || !a.o.Ledger.HasHolds():
+	case !fitsAny(s.verdicts):
+		advice.TryAgain = a.offerPreemptible(pod, &placement, offered, s)
+	default:
+		a.preemptors.withdraw(pod.Ref.UID)
+		advice.ComesBack = a.direct(pod, &placement, offered, s.verdicts)
+	}
+	return advice, nil
+}
+
+// advised finds the pod a scheduler asks about. known is false where all there is
+// is the caller's copy.
+func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *podinfo.Info, known bool, err error) {
+	pod, err = a.pods.find(ctx, q.Ref, q.Version)
+	if err == nil {
+		return pod, true, nil
+	}
+	var u *UncountableError
+	if errors.As(err, &u) {
+		return nil, false, err
+	}
+	pod, err = q.Copy()
+	return pod, false, err
+}
+
+func fitsAny(verdicts []ledger.Verdict) bool {
+	return slices.ContainsFunc(verdicts, func(v ledger.Verdict) bool { return v.Reason == ledger.Fits })
+}
+
+// looksBeforePreempting is how many filter calls in a row must find no capacity for
+// a pod before preemptible slots are offered, where some node has capacity: it may
+// be one the pod cannot be on, or one the scheduler has just not looked at.
+const looksBeforePreempting = 3
+
+// offerPreemptible takes a second look for a pod that fits none of the nodes: it
+// may fit once preemptible slots of lower priority end. Its bind may end them
+// then. again says that the pod should be tried again before that.
+func (a *Arbiter) offerPreemptible(pod *podinfo.Info, placement *ledger.Placement, offered []string, s *Scratch) (again bool) {
+	short := func(v ledger.Verdict) bool {
+		return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict ||
+			v.Reason == ledger.InsufficientDevices
+	}
+	uid := pod.Ref.UID
+	if _, claimed := a.o.Ledger.Claim(pod.Ref); claimed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
+		a.preemptors.withdraw(uid)
+		return false
+	}
+	s.second = a.o.Ledger.AppendPreemptingFit(s.second[:0], placement, offered)
+	if !fitsAny(s.second) {
+		a.preemptors.withdraw(uid)
+		return false
+	}
+	looks := a.preemptors.looked(uid)
+	if looks < looksBeforePreempting && a.o.Ledger.CountFits(placement) > 0 {
+		return true
+	}
+	a.preemptors.allow(uid)
+	for i, v := range s.second {
+		if v.Reason == ledger.Fits {
+			s.verdicts[i] = v
+		}
+	}
+	return false
+}
+
+// direct keeps a pod that could use reserved capacity on the node that has it, if
+// the policy puts that above everything else. elsewhere says that this node is
+// not among those offered.
+func (a *Arbiter) direct(pod *podinfo.Info, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict) (elsewhere bool) {
+	usable := a.o.Ledger.UsableHolds(placement)
+	if len(usable) == 0 || a.o.Policy.Current().Prioritize.ReservationMatch < extenderv1.MaxExtenderPriority {
+		return false
+	}
+	node, elsewhere := a.o.Steering.Direct(pod, usable, offered)
+	if i := slices.Index(offered, node); !elsewhere && (i < 0 || verdicts[i].Reason != ledger.Fits) {
+		return false
+	}
+	for i, name := range offered {
+		if verdicts[i].Reason == ledger.Fits && name != node {
+			verdicts[i] = ledger.Verdict{Reason: ledger.ClaimedElsewhere}
+		}
+	}
+	return elsewhere
+}

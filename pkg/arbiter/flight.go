@@ -1,0 +1,248 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// The pauses between tries grow from the first to the longest.
+const (
+	firstPause          = 50 * time.Millisecond
+	longestPause        = time.Second     // while callers wait
+	longestPauseOverdue = 5 * time.Second // afterwards
+)
+
+// bind is a whole flight.
+func (a *Arbiter) bind(f *flight) error {
+	info, err := a.pods.find(a.ctx, f.pod, 0)
+	if err != nil {
+		return f.at(err)
+	}
+	f.info.Store(info)
+	if decided, err := f.judge(info); decided {
+		return err
+	}
+	if err := a.pass(info, f.node); err != nil {
+		return f.at(err)
+	}
+	placement := a.o.Question.Of(info, f.node)
+	placement.Preempt = a.preemptors.isAllowed(f.pod.UID)
+	grant, rejection := a.o.Ledger.StartBind(&placement, time.Now())
+	switch {
+	case rejection != nil:
+		e := f.fail(Refused, nil)
+		e.Rejection = rejection
+		return e
+	case grant.Before == ledger.Bound:
+		return nil
+	case grant.Before == ledger.Binding:
+		// Flights of this Arbiter are joined, so this one is not ours.
+		return f.fail(InFlight, nil)
+	default:
+		a.preemptors.withdraw(f.pod.UID)
+		f.annotations = info.Given(info.Matching(grant.Hold, a.o.Question.Matcher.Origin), grant.Devices)
+		return a.send(f)
+	}
+}
+
+// judge decides a bind by the pod alone where that is possible.
+func (f *flight) judge(info *podinfo.Info) (decided bool, err error) {
+	switch {
+	case info.Finished:
+		return true, f.fail(PodGone, nil)
+	case info.Node == f.node:
+		return true, nil
+	case info.Node != "":
+		return true, f.elsewhere(info.Node)
+	case info.Deleting:
+		return true, f.fail(PodGone, nil)
+	default:
+		return false, nil
+	}
+}
+
+// at makes an error the flight's.
+func (f *flight) at(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		e.Node = f.node
+		return e
+	}
+	return f.fail(Failed, err)
+}
+
+func (f *flight) elsewhere(node string) *Error {
+	e := f.fail(BoundElsewhere, nil)
+	e.BoundTo = node
+	return e
+}
+
+// send POSTs the Binding until its outcome is known; see the package comment
+// for why it may be sent again. The claim is Binding when it is called.
+func (a *Arbiter) send(f *flight) error {
+	pause := firstPause
+	var cause error
+	for {
+		said := answerNotSent
+		sent := time.Now()
+		if sent.Before(f.deadline.Add(a.o.Settle)) {
+			cause = a.post(f)
+			said = classify(cause)
+		}
+		if known, err := a.settle(f, said, sent, cause); known {
+			return err
+		}
+		wait := spread(max(pause, suggested(cause)))
+		if f.lost.IsZero() && (said == answerRefused || time.Until(f.deadline) <= wait) {
+			return a.giveBack(f, f.fail(Failed, cause))
+		}
+		if !a.pause(f, wait) {
+			return a.interrupted(f, cause)
+		}
+		if known, err := a.observed(f); known {
+			return err
+		}
+		pause = min(2*pause, a.longest(f))
+	}
+}
+
+// settle ends the claim if the answer to a POST, and where that is not enough a
+// live read, tells the outcome.
+func (a *Arbiter) settle(f *flight, said answer, sent time.Time, cause error) (known bool, err error) {
+	switch {
+	case said == answerBound:
+		a.confirm(f)
+		return true, nil
+	case said == answerNoPod:
+		return true, a.giveBack(f, f.fail(PodGone, nil))
+	case f.lost.IsZero() && (said == answerRefused || said == answerNotSent):
+		return false, nil // nothing is under way, so there is nothing to read
+	}
+	// Counted up to before the read, because that is the moment it tells of.
+	settled := !f.lost.IsZero() && time.Since(f.lost) > a.o.Settle
+	pod, readErr := a.get(f)
+	switch {
+	case readErr == nil:
+		known, err = a.settleByPod(f, pod, said, cause)
+	case IsNoPod(readErr):
+		known, err = true, a.giveBack(f, f.fail(PodGone, nil))
+	}
+	switch {
+	case known:
+		return true, err
+	case said == answerConflict || said == answerUnknown:
+		f.lost = sent
+	case readErr == nil && settled:
+		return true, a.giveBack(f, f.fail(Failed, cause)) // no POST can still be under way
+	}
+	return false, nil
+}
+
+// settleByPod ends the claim if the pod as it is now tells the outcome.
+func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said answer, cause error) (known bool, err error) {
+	finished := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	switch {
+	case pod.UID != f.pod.UID:
+		return true, a.giveBack(f, f.fail(UIDMismatch, nil))
+	case pod.Spec.NodeName == f.node:
+		a.confirm(f)
+		return true, nil
+	case pod.Spec.NodeName != "":
+		return true, a.giveBack(f, f.elsewhere(pod.Spec.NodeName))
+	case pod.DeletionTimestamp != nil || finished:
+		return true, a.giveBack(f, f.fail(PodGone, nil))
+	case said == answerConflict && len(pod.Spec.SchedulingGates) > 0 && f.lost.IsZero():
+		return true, a.giveBack(f, f.fail(Failed, cause)) // that is what the 409 was for
+	default:
+		return false, nil
+	}
+}
+
+// observed ends a flight that an observation of the informers was faster than.
+func (a *Arbiter) observed(f *flight) (known bool, err error) {
+	claim, ok := a.o.Ledger.Claim(f.pod)
+	switch {
+	case !ok:
+		return true, f.fail(PodGone, nil)
+	case claim.Node != f.node:
+		return true, f.elsewhere(claim.Node)
+	default:
+		return claim.State == ledger.Bound, nil
+	}
+}
+
+func (a *Arbiter) confirm(f *flight) {
+	if !a.o.Ledger.Confirm(f.pod, f.node) {
+		a.log(f).Debug("A pod that was bound has no claim on its node any more")
+	}
+}
+
+func (a *Arbiter) giveBack(f *flight, err error) error {
+	a.o.Ledger.BindFailed(f.pod, f.node)
+	return err
+}
+
+// interrupted ends a flight that Stop cut off.
+func (a *Arbiter) interrupted(f *flight, cause error) error {
+	if f.lost.IsZero() {
+		return a.giveBack(f, f.fail(Stopping, cause))
+	}
+	return f.fail(Unknown, cause)
+}
+
+// pause waits and reports whether the Binder goes on.
+func (a *Arbiter) pause(f *flight, d time.Duration) bool {
+	if !f.reported && f.overdue.Err() != nil && a.ctx.Err() == nil {
+		f.reported = true
+		a.o.Metrics.ObserveBindOutcome(string(Unknown))
+		a.log(f).Warn("The outcome of a bind was not known in time; its claim stays until it is")
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-a.ctx.Done():
+		return false
+	}
+}
+
+// spread makes a pause up to a quarter longer, so that the binds of an outage do
+// not all return at once.
+func spread(d time.Duration) time.Duration { return d + rand.N(d/4+1) }
+
+func (a *Arbiter) longest(f *flight) time.Duration {
+	if f.overdue.Err() != nil {
+		return longestPauseOverdue
+	}
+	return longestPause
+}
+
+// suggested is the pause an answer of the API server asks for.
+func suggested(err error) time.Duration {
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		return min(time.Duration(seconds)*time.Second, longestPauseOverdue)
+	}
+	return 0
+}
+
+func (a *Arbiter) post(f *flight) error {
+	ctx, cancel := context.WithTimeout(a.ctx, RequestTimeout(a.o.BindTimeout))
+	defer cancel()
+	f.posted = true
+	return a.o.API.Bind(ctx, newBinding(f.pod, f.node, f.annotations))
+}
+
+func (a *Arbiter) get(f *flight) (*v1.Pod, error) {
+	ctx, cancel := context.WithTimeout(a.ctx, RequestTimeout(a.o.BindTimeout))
+	defer cancel()
+	return get(ctx, a.o.API, f.pod)
+}

@@ -1,0 +1,39 @@
+package arbiter
+
+import (
+	"context"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// What follows is for a scheduler in the same process, which reserves a pod's
+// capacity at the end of its scheduling cycle and binds the pod later.
+
+// Keep keeps capacity for one pod on a node for a while. made says that the pod had
+// none before, so that GiveBack may end it. revision is the ledger's of that moment.
+func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, rejection *ledger.Rejection, revision uint64) {
+	now := time.Now()
+	_, had := a.o.Ledger.Claim(p.Pod)
+	result := a.o.Ledger.Reserve(ledger.Plan{
+		Placements: []ledger.Placement{*p}, Mode: ledger.AllOrNothing, Deadline: now.Add(ttl),
+	}, now)
+	if len(result.Rejections) > 0 {
+		return false, &result.Rejections[0], result.Revision
+	}
+	return !had, nil, result.Revision
+}
+
+// GiveBack ends what Keep has made. Capacity of a pod that is being bound stays.
+func (a *Arbiter) GiveBack(p *ledger.Placement) {
+	a.o.Ledger.Unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
+}
+
+// BindKnown is Bind for a caller that knows the pod at a version: it is not bound by
+// an older one.
+func (a *Arbiter) BindKnown(ctx context.Context, pod *podinfo.Info, node string) error {
+	a.pods.named(pod.Ref.UID, pod.ResourceVersion)
+	_, err := a.Bind(ctx, pod.Ref, node)
+	return err
+}

@@ -1,0 +1,75 @@
+// Package notices tells pods that wait, by an Event, which reservation keeps the
+// capacity they lack. Filter's own reasons are constant texts and name nobody, because
+// schedulers copy them into the pods' conditions.
+//
+// What may be touched: how often Events are written is decided here, and nowhere
+// else. Which hold is to blame is the ledger's to say.
+package notices
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/lru"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// Each Event is a write to the API server. A pod is told at most once in
+// repeatAfter, and looked at once in lookAfter; beyond the burst of all pods
+// Events are left out, as explain says the same.
+const (
+	repeatAfter     = 5 * time.Minute
+	lookAfter       = 10 * time.Second
+	maxPods         = 4096
+	eventsPerSecond = 5
+	eventBurst      = 50
+)
+
+// Reason is that of the Events.
+const Reason = "RoomReserved"
+
+// Writer writes the Events. Make one with New. It is safe for concurrent use.
+type Writer struct {
+	ledger   *ledger.Ledger
+	question *question.Maker
+	recorder events.EventRecorder
+	limiter  *rate.Limiter
+	next     *lru.Cache // by UID: when a pod is looked at again
+}
+
+// New returns a Writer.
+func New(l *ledger.Ledger, q *question.Maker, recorder events.EventRecorder) *Writer {
+	return &Writer{
+		ledger: l, question: q, recorder: recorder,
+		limiter: rate.NewLimiter(eventsPerSecond, eventBurst), next: lru.New(maxPods),
+	}
+}
+
+// Refused is told of a pod that was refused all nodes offered.
+func (w *Writer) Refused(pod *podinfo.Info, offered []string) {
+	if pod.Ref.UID == "" || !w.ledger.HasHolds() {
+		return
+	}
+	now := time.Now()
+	if next, ok := w.next.Get(pod.Ref.UID); ok && now.Before(next.(time.Time)) {
+		return
+	}
+	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
+	placement := w.question.Of(pod, "")
+	hold, node, ok := w.ledger.HeldBack(&placement, offered)
+	if !ok || !w.limiter.AllowN(now, 1) {
+		return
+	}
+	w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
+	object := &v1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Ref.Namespace, Name: pod.Ref.Name, UID: pod.Ref.UID,
+	}
+	note := fmt.Sprintf("node %s would have room for this pod, but reservation %s keeps it for others", node, hold)
+	w.recorder.Eventf(object, nil, v1.EventTypeWarning, Reason, "Filter", "%s", note)
+}

@@ -1,0 +1,159 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
+
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+const (
+	// maxLag is how long a decision waits for the watch of pods. It is usually some
+	// milliseconds behind a scheduler at most.
+	maxLag = 100 * time.Millisecond
+	// lagPause is for how long nobody waits after one wait was in vain: the watch is
+	// far behind, or somebody sends versions that do not exist.
+	lagPause = time.Second
+	// knownPods is how many pods are remembered that the watch has not brought.
+	knownPods = 4096
+)
+
+// pods finds pods as the API server has them. A copy of a pod in a request may say
+// that the pod exists, and at which version; nothing else of it counts.
+//
+// A scheduler's watch is often ahead of ours, and whoever sends a pod that is newer
+// than all our watch has brought may have seen another go first. So a decision waits
+// a moment for the watch, and reads the pod live where that was in vain.
+type pods struct {
+	cached *clusterstate.Pods
+	api    API
+	ledger *ledger.Ledger
+	// observe tells the ledger of a pod that was found bound before the watch has
+	// brought it: its capacity must not be granted until then.
+	observe func(pod *podinfo.Info)
+	timeout time.Duration // of one live read
+
+	pausedUntil atomic.Int64 // Unix time in nanoseconds
+
+	mu    sync.Mutex // guards the read and write of an entry of known
+	known *lru.Cache // by UID: sighting
+}
+
+// sighting is what is known of a pod besides what the watch has brought.
+type sighting struct {
+	version uint64        // the newest one a request has named
+	live    *podinfo.Info // as it was read last; nil if it never was
+}
+
+// find returns a pod as the API server has it, in the state of a version or a newer
+// one as far as there is such a state. version is 0 where the caller knows none. Its
+// errors are an *Error and an *UncountableError.
+func (p *pods) find(ctx context.Context, ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
+	version = p.named(ref.UID, version)
+	if info, err := p.brought(ref, version); info != nil || err != nil {
+		return info, err
+	}
+	if p.await(ctx, version) {
+		if info, err := p.brought(ref, version); info != nil || err != nil {
+			return info, err
+		}
+	}
+	return p.read(ctx, ref)
+}
+
+// named records the version of a pod that a request names, and returns the newest
+// one named so far.
+func (p *pods) named(uid types.UID, version uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen, _ := p.known.Get(uid)
+	s, _ := seen.(sighting)
+	if version <= s.version {
+		return s.version
+	}
+	s.version = version
+	p.known.Add(uid, s)
+	return version
+}
+
+// brought returns the pod as the watch has brought it, or as it was read before;
+// nil where that is another pod, or older than version.
+func (p *pods) brought(ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
+	if info, ok := p.cached.Pod(ref.Namespace, ref.Name); ok && info.Ref.UID == ref.UID && info.ResourceVersion >= version {
+		if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
+			return nil, &UncountableError{Pod: ref, Cause: err}
+		}
+		return info, nil
+	}
+	seen, _ := p.known.Get(ref.UID)
+	if s, ok := seen.(sighting); ok && s.live != nil && s.live.Ref == ref && version != 0 && s.live.ResourceVersion >= version {
+		return s.live, nil
+	}
+	return nil, nil
+}
+
+// await waits for the watch to reach a version, not long, and reports whether it
+// is worth looking again.
+func (p *pods) await(ctx context.Context, version uint64) bool {
+	if version == 0 || time.Now().UnixNano() < p.pausedUntil.Load() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxLag)
+	defer cancel()
+	if p.cached.WaitForPods(ctx, version) != nil {
+		p.pausedUntil.Store(time.Now().Add(lagPause).UnixNano())
+		return false
+	}
+	return true
+}
+
+// read reads a pod live.
+func (p *pods) read(ctx context.Context, ref ledger.PodRef) (*podinfo.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	pod, err := get(ctx, p.api, ref)
+	switch {
+	case err != nil && IsNoPod(err):
+		return nil, &Error{Outcome: PodGone, Pod: ref}
+	case err != nil:
+		return nil, &Error{Outcome: Failed, Pod: ref, Cause: err}
+	case ref.UID != "" && pod.UID != ref.UID:
+		return nil, &Error{Outcome: UIDMismatch, Pod: ref}
+	}
+	info, err := podinfo.New(p.ledger.Table(), pod)
+	if err != nil {
+		return nil, &UncountableError{Pod: ref, Cause: err}
+	}
+	if info.Bound() {
+		p.observe(info)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen, _ := p.known.Get(info.Ref.UID)
+	s, _ := seen.(sighting)
+	s.live = info
+	// A version that the API server does not have is nobody's: it must not make every
+	// later look at the pod a live read.
+	s.version = min(s.version, info.ResourceVersion)
+	p.known.Add(info.Ref.UID, s)
+	return info, nil
+}
+
+// get reads a pod live.
+func get(ctx context.Context, api API, ref ledger.PodRef) (*v1.Pod, error) {
+	pod, err := api.Get(ctx, ref.Namespace, ref.Name)
+	if err == nil && pod == nil {
+		return nil, fmt.Errorf("reading pod %s: %w", ref, errors.New("the API server answered without a pod"))
+	}
+	return pod, err
+}

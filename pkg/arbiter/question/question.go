@@ -1,0 +1,43 @@
+// Package question turns a pod into the question the ledger is asked: what the pod
+// requests, which slots of reservations it may use, and which devices its claims
+// ask for. Every integration path asks through it, near the ledger (pkg/arbiter)
+// and far from it (the scheduler plugin on a mirror), so that all ask the same.
+//
+// What may be touched: whatever a decision must know of a pod is added here, once.
+// The package asks nothing and decides nothing.
+package question
+
+import (
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Maker makes questions. All fields are required. It is safe for concurrent use.
+type Maker struct {
+	// Table has the columns of the ledger that is asked.
+	Table *resources.Table
+	// Matcher knows which reservations a pod may use.
+	Matcher *matcher.Matcher
+	// Devices returns what the device claims that a pod names ask for, nil for a pod
+	// that names none.
+	Devices func(pod *podinfo.Info) *ledger.DeviceRequest
+}
+
+// Of asks for capacity for a pod on a node; an empty node leaves open where. A
+// resource that no node offered when the pod was read may be offered by now.
+func (m *Maker) Of(pod *podinfo.Info, node string) ledger.Placement {
+	p := pod.Placement(node)
+	p.Request = pod.Request.Relisted(m.Table)
+	p.Holds = m.Matcher.Candidates(pod)
+	p.Devices = m.Devices(pod)
+	return p
+}
+
+// Observation is what the ledger is told of a bound pod.
+func (m *Maker) Observation(pod *podinfo.Info) ledger.PodObservation {
+	o := pod.Observation()
+	o.Devices = m.Devices(pod)
+	return o
+}
