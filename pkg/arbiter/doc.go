@@ -1,15 +1,24 @@
-// Package binder binds pods: it reserves room in the ledger, POSTs the Binding
-// to the API server and settles the claim by what became of it. It is the one
-// place where an extender user's decision becomes true.
+// Package arbiter is the only place that asks the ledger to decide. Every
+// integration path (extender, REST, Go API, plugin, admission, objects) decodes a
+// request, asks the arbiter, and encodes the answer.
+//
+//	request -> which pod?          pods.go       the API server's copy, never the request's
+//	        -> the question        question/     what it requests, its slots, its devices
+//	        -> the gates           gates.go      may it be given anything at all?
+//	        -> the ledger          pkg/ledger    is there capacity?
+//	        -> carry out           flight.go     the Binding, until its fate is known
+//
+// A new rule about who may have what is one more gate in gates.go.
 //
 // # One bind
 //
-//	find the pod      informer, else the last filter call's pod (Recent), else a live GET
+//	find the pod      the watch's store, after a short wait for it; else a live read
+//	pass the gates    refused: nothing was sent
 //	ledger.StartBind  refused: nothing was sent
 //	POST binding      with the UID as precondition
 //	settle            Confirm, or BindFailed, or go on until it is known
 //
-// A bind runs in a goroutine of the Binder's own, a flight, keyed by pod and
+// A bind runs in a goroutine of the Arbiter's own, a flight, keyed by pod and
 // node. A repeat of the same bind joins the flight, so there is one POST and
 // all get its answer; a caller that hangs up ends nothing. The same pod bound
 // to another node meanwhile is refused by the ledger.
@@ -21,15 +30,15 @@
 // out later. The same holds for a 409 that a live read does not explain: the
 // API server answers 409 for every storage error it has no better code for,
 // storage timeouts included (kubernetes pkg/registry/core/pod/storage,
-// BindingREST.assignPod). Giving the room back then could promise it twice. So
+// BindingREST.assignPod). Giving the capacity back then could promise it twice. So
 // the flight reads the pod live, which settles the matter where the pod is
 //
 //   - bound to our node: Confirm. Whoever's POST it was, the promise is kept.
 //   - bound elsewhere: BindFailed. Bindings are for ever, so ours can no longer
-//     be carried out; the informers report the other node.
+//     be carried out; the watch reports the other node.
 //   - gone, replaced, or being deleted: BindFailed. The UID precondition, and
 //     the API server's refusal to bind a pod that is being deleted, keep a late
-//     POST from doing anything. The informers, not the binder, tell the ledger
+//     POST from doing anything. The watch, not the arbiter, tells the ledger
 //     of the deletion: a 404 for the name alone must not outlaw a UID.
 //
 // Where the pod is still unbound, a POST may be under way. Sending the same
@@ -37,21 +46,24 @@
 // and answers 409 to the other; its answer settles the matter like the first
 // one's. That goes on, with growing pauses, until the outcome is known. At the
 // deadline the callers get ErrUnknownOutcome and the flight goes on without
-// them. The claim stays Binding until then.
+// them. The allocation stays Binding until then.
 //
 // A definite refusal of the repeated POST (403 because rights were withdrawn,
 // 422 ...) says nothing of the one before it, which may have passed that check
 // already. It only counts once every earlier POST is certainly over: the API
 // server abandons a request after --request-timeout (60s by default), so when
 // Settle has passed since the last POST of unknown fate was sent, and the pod
-// is read live and is unbound, the room is given back. To make that moment
+// is read live and is unbound, the capacity is given back. To make that moment
 // come whatever the answers are, a flight stops sending Settle after its
 // deadline and only reads from then on.
 //
 // Flights end when their outcome is known, or when Stop cancels them; they are
 // bounded by Options.MaxInFlight. After a restart nothing is remembered: the
-// informers tell the truth.
+// watch tells the truth.
 //
-// What may be touched: the answers of the API server are sorted in classify
-// and nowhere else. The package knows nothing of HTTP handlers.
+// What may be touched: the API server's answers are sorted in one place (classify).
+// The package knows nothing of HTTP handlers. Its parts that stand alone are in
+// folders: question (what a pod asks), matcher (which slots it may use), steering
+// (bringing a pod to its slot), notices (telling a pod that waits who keeps the
+// capacity).
 package arbiter

@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-
 )
 
 // preemptors remembers the pods that fit a node only if preemptible holds ended,

@@ -127,4 +127,3 @@ func prefer(score, match int64, own bool) int64 {
 	}
 	return score
 }
-

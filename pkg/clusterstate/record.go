@@ -39,8 +39,8 @@ type nodeRecord struct {
 // objects where lists are put together. As nobody changes them, a copy is the
 // record itself.
 
-func (r *Record) GetObjectKind() schema.ObjectKind  { return schema.EmptyObjectKind }
-func (r *Record) DeepCopyObject() runtime.Object    { return r }
+func (r *Record) GetObjectKind() schema.ObjectKind     { return schema.EmptyObjectKind }
+func (r *Record) DeepCopyObject() runtime.Object       { return r }
 func (r *nodeRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 func (r *nodeRecord) DeepCopyObject() runtime.Object   { return r }
 

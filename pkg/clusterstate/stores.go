@@ -26,7 +26,7 @@ type Pods struct {
 	shards [podShards]podShard
 	seen   seenVersion
 
-	mu      sync.RWMutex          // guards what follows
+	mu      sync.RWMutex       // guards what follows
 	pending map[podKey]*Record // those without a node that have not finished
 	claimed map[podKey]*Record // those that name claims of devices
 	counts  Stats
