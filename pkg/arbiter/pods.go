@@ -59,7 +59,9 @@ type sighting struct {
 // one as far as there is such a state. version is 0 where the caller knows none. Its
 // errors are an *Error and an *UncountableError.
 func (p *pods) find(ctx context.Context, ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
-	version = p.named(ref.UID, version)
+	if ref.UID != "" {
+		version = p.named(ref.UID, version)
+	}
 	if info, err := p.brought(ref, version); info != nil || err != nil {
 		return info, err
 	}
@@ -68,7 +70,7 @@ func (p *pods) find(ctx context.Context, ref ledger.PodRef, version uint64) (*po
 			return info, err
 		}
 	}
-	return p.read(ctx, ref)
+	return p.read(ctx, ref, version)
 }
 
 // named records the version of a pod that a request names, and returns the newest
@@ -118,7 +120,7 @@ func (p *pods) await(ctx context.Context, version uint64) bool {
 }
 
 // read reads a pod live.
-func (p *pods) read(ctx context.Context, ref ledger.PodRef) (*podinfo.Info, error) {
+func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	pod, err := get(ctx, p.api, ref)
@@ -141,10 +143,14 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef) (*podinfo.Info, erro
 	defer p.mu.Unlock()
 	seen, _ := p.known.Get(info.Ref.UID)
 	s, _ := seen.(sighting)
-	s.live = info
+	if s.live == nil || s.live.Ref != info.Ref || s.live.ResourceVersion <= info.ResourceVersion {
+		s.live = info
+	}
 	// A version that the API server does not have is nobody's: it must not make every
 	// later look at the pod a live read.
-	s.version = min(s.version, info.ResourceVersion)
+	if s.version <= version {
+		s.version = info.ResourceVersion
+	}
 	p.known.Add(info.Ref.UID, s)
 	return info, nil
 }

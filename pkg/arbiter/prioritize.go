@@ -14,15 +14,18 @@ import (
 
 // Prioritize scores nodes for a pod, from 0 to 10, by how much of them is used, and
 // prefers the node that has the pod's own reservation, or a slot the pod may use.
-func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string) (pod *podinfo.Info, scores []int64, err error) {
-	pod, _, err = a.advised(ctx, q)
+func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string) (_ *podinfo.Info, scores []int64, _ error) {
+	pod, known, err := a.advised(ctx, q)
 	if err != nil {
 		return nil, nil, err
 	}
 	scoring := &a.o.Policy.Current().Prioritize
 	factors, columns := factors(scoring, a.o.Ledger.Table(), pod.Request)
 	used := a.o.Ledger.AppendUsage(nil, offered, columns)
-	home, preferred := a.home(pod, offered)
+	home, preferred := "", false
+	if known {
+		home, preferred = a.home(pod, offered)
+	}
 	match := min(max(scoring.ReservationMatch, extenderv1.MinExtenderPriority), extenderv1.MaxExtenderPriority)
 	scores = make([]int64, len(offered))
 	for i, name := range offered {

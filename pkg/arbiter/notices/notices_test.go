@@ -8,10 +8,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -32,8 +35,21 @@ func newPod(name string, milliCPU int64) *podinfo.Info {
 
 var ref = ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}
 
+// newQuestion asks for the same devices for every pod. consumers, if there are any,
+// may use the slot.
+func newQuestion(t *testing.T, l *ledger.Ledger, wanted *ledger.DeviceRequest, consumers *v1alpha1.ConsumerSpec) *question.Maker {
+	m := &matcher.Matcher{}
+	require.NoError(t, m.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
+		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: ref.Slot}}, Consumers: consumers},
+	}))
+	return &question.Maker{
+		Table: l.Table(), Matcher: m, Devices: func(*podinfo.Info) *ledger.DeviceRequest { return wanted },
+	}
+}
+
 // newRig has nodes full and held of 4 CPUs: one with a pod of 4, one with a hold of 3.
-func newRig(t *testing.T, candidates ...ledger.HoldRef) (*Blame, *events.FakeRecorder) {
+func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.FakeRecorder) {
 	l := ledger.New(ledger.Options{})
 	for _, node := range []string{"full", "held"} {
 		l.ObserveNode(ledger.NodeObservation{Name: node, Allocatable: []resources.Amount{
@@ -43,10 +59,8 @@ func newRig(t *testing.T, candidates ...ledger.HoldRef) (*Blame, *events.FakeRec
 	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: request(4000)})
 	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "held", Policy: ledger.Once, Request: request(3000)}))
 	recorder := events.NewFakeRecorder(1000)
-	return New(l, func(*podinfo.Info) []ledger.HoldRef { return candidates }, noDevices, recorder), recorder
+	return New(l, newQuestion(t, l, nil, consumers), recorder), recorder
 }
-
-func noDevices(*podinfo.Info) *ledger.DeviceRequest { return nil }
 
 // TestRefusedForDevices has room for the pod everywhere, and its device is kept.
 func TestRefusedForDevices(t *testing.T) {
@@ -58,31 +72,32 @@ func TestRefusedForDevices(t *testing.T) {
 	l.ObserveDevices("n", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
 	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "n", Policy: ledger.Once, Request: request(1000), Devices: wanted}))
 	recorder := events.NewFakeRecorder(1)
-	b := New(l, func(*podinfo.Info) []ledger.HoldRef { return nil }, func(*podinfo.Info) *ledger.DeviceRequest { return wanted }, recorder)
-	b.Refused(newPod("p", 1000), []string{"n"})
+	w := New(l, newQuestion(t, l, wanted, nil), recorder)
+	w.Refused(newPod("p", 1000), []string{"n"})
 	require.Len(t, recorder.Events, 1)
 	assert.Equal(t, "Warning RoomReserved node n would have room for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)
 }
 
 func TestRefused(t *testing.T) {
 	const blamed = "Warning RoomReserved node held would have room for this pod, but reservation ns/r/s keeps it for others"
+	everybody := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 	both := []string{"full", "held", "unknown"}
 	cases := map[string]struct {
-		milliCPU   int64
-		offered    []string
-		candidates []ledger.HoldRef
-		want       string
+		milliCPU  int64
+		offered   []string
+		consumers *v1alpha1.ConsumerSpec
+		want      string
 	}{
 		"because of the hold":                      {milliCPU: 2000, offered: both, want: blamed},
 		"it would not fit without the hold either": {milliCPU: 5000, offered: both},
 		"the node was not offered":                 {milliCPU: 2000, offered: []string{"full"}},
 		"it fits beside the hold":                  {milliCPU: 1000, offered: both},
-		"the hold is for it":                       {milliCPU: 2000, offered: both, candidates: []ledger.HoldRef{ref}},
+		"the hold is for it":                       {milliCPU: 2000, offered: both, consumers: everybody},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b, recorder := newRig(t, tc.candidates...)
-			b.Refused(newPod("p", tc.milliCPU), tc.offered)
+			w, recorder := newRig(t, tc.consumers)
+			w.Refused(newPod("p", tc.milliCPU), tc.offered)
 			close(recorder.Events)
 			assert.Equal(t, tc.want, <-recorder.Events)
 		})
@@ -92,7 +107,7 @@ func TestRefused(t *testing.T) {
 // TestHowOften checks that pods tried again and again are told now and then.
 func TestHowOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, recorder := newRig(t)
+		w, recorder := newRig(t, nil)
 		told := func() int {
 			n := len(recorder.Events)
 			for range n {
@@ -101,18 +116,18 @@ func TestHowOften(t *testing.T) {
 			return n
 		}
 		for range 100 {
-			b.Refused(newPod("p", 2000), []string{"held"})
+			w.Refused(newPod("p", 2000), []string{"held"})
 		}
 		assert.Equal(t, 1, told())
 		<-time.After(repeatAfter)
-		b.Refused(newPod("p", 2000), []string{"held"})
+		w.Refused(newPod("p", 2000), []string{"held"})
 		assert.Equal(t, 1, told())
 		for i := range 10 * eventBurst {
-			b.Refused(newPod(fmt.Sprint("p-", i), 2000), []string{"held"})
+			w.Refused(newPod(fmt.Sprint("p-", i), 2000), []string{"held"})
 		}
 		assert.Equal(t, eventBurst-1, told(), "all pods together, right after one")
 		<-time.After(lookAfter)
-		b.Refused(newPod(fmt.Sprint("p-", 10*eventBurst-1), 2000), []string{"held"})
+		w.Refused(newPod(fmt.Sprint("p-", 10*eventBurst-1), 2000), []string{"held"})
 		assert.Equal(t, 1, told(), "one that was left out")
 	})
 }

@@ -1,0 +1,176 @@
+package arbiter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// TestFilterWithReservations asks about a pod of two CPUs on nodes of four: b is
+// taken by a slot for pods of index i, c by a preemptible one of priority -1.
+func TestFilterWithReservations(t *testing.T) {
+	const full, away = ledger.InsufficientResource, ledger.ClaimedElsewhere
+	type said = map[string]ledger.Reason
+	priority := func(value int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &value } }
+	fill := func(w *world) {
+		filler := sized("filler", "3", 4)
+		filler.Spec.NodeName = "a"
+		w.observe(filler)
+	}
+	tests := map[string]struct {
+		setup    func(w *world)
+		pod      func(p *v1.Pod)
+		nodes    []string // nil: a, b, c
+		looks    int      // 0: 1
+		want     said
+		tryAgain bool
+		allowed  bool
+	}{
+		"reserved capacity is not for everybody": {want: said{"a": ledger.Fits, "b": full, "c": full}},
+		"a matching pod is kept on its node":     {pod: indexed, want: said{"a": away, "b": ledger.Fits, "c": full}},
+		"a weaker preference leaves the choice": {
+			setup: func(w *world) {
+				p := policy.Default()
+				p.Prioritize.ReservationMatch = 9
+				w.o.Policy.Set(p)
+			},
+			pod: indexed, want: said{"a": ledger.Fits, "b": ledger.Fits, "c": full},
+		},
+		"a slot on a node that kube-scheduler does not offer": {
+			pod: indexed, nodes: []string{"a", "c"}, want: said{"a": ledger.Fits, "c": full},
+		},
+		"it has its choice in the end": {pod: indexed, looks: 5, want: said{"a": ledger.Fits, "b": ledger.Fits, "c": full}},
+		"preemptible capacity is not offered while there is other": {
+			pod: priority(5), looks: 10, want: said{"a": ledger.Fits, "b": full, "c": full},
+		},
+		"it is when there is none": {
+			setup: fill, pod: priority(5), want: said{"a": full, "b": full, "c": ledger.Fits}, allowed: true,
+		},
+		"not to pods of its own priority": {
+			setup: fill, pod: priority(-1), looks: 10, want: said{"a": full, "b": full, "c": full},
+		},
+		"other capacity that was not offered is looked for": {
+			pod: priority(5), nodes: []string{"b", "c"}, looks: looksBeforePreempting - 1,
+			want: said{"b": full, "c": full}, tryAgain: true,
+		},
+		"but not for ever": {
+			pod: priority(5), nodes: []string{"b", "c"}, looks: looksBeforePreempting,
+			want: said{"b": full, "c": ledger.Fits}, allowed: true,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w, p := reserved(t, tt.pod)
+			if tt.setup != nil {
+				tt.setup(w)
+			}
+			nodes := tt.nodes
+			if nodes == nil {
+				nodes = []string{"a", "b", "c"}
+			}
+			var advice *Advice
+			var got said
+			for range max(tt.looks, 1) {
+				advice, got = w.reasons(w.query(p, 5, small), nodes...)
+			}
+			assert.Equal(t, tt.want, got)
+			assert.False(t, advice.ComesBack)
+			assert.Equal(t, tt.tryAgain, advice.TryAgain)
+			assert.Equal(t, tt.allowed, w.preemptors.isAllowed(p.UID))
+			assert.True(t, advice.Known)
+		})
+	}
+}
+
+// reserved is the world of TestFilterWithReservations.
+func reserved(t *testing.T, change func(*v1.Pod)) (*world, *v1.Pod) {
+	p := sized("p", "2", 5)
+	if change != nil {
+		change(p)
+	}
+	w := newWorld(t, p)
+	w.ledger.ObserveNode(ledger.NodeObservation{Name: "c", Allocatable: []resources.Amount{
+		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10},
+	}})
+	w.offer(consumedByIndex)
+	match, idle := hold(4), hold(4)
+	match.Node = "b"
+	idle.Node, idle.Ref.Name, idle.Preemptible, idle.Priority = "c", "idle", true, -1
+	require.True(t, w.ledger.ObserveHold(match))
+	require.True(t, w.ledger.ObserveHold(idle))
+	return w, p
+}
+
+// A pod that fits again without ending anything may end nothing any more.
+func TestPermissionToPreemptIsWithdrawn(t *testing.T) {
+	w, p := reserved(t, important)
+	filler := sized("filler", "3", 4)
+	filler.Spec.NodeName = "a"
+	w.observe(filler)
+	ask := func() { w.reasons(w.query(p, 5, small), "a", "b", "c") }
+	ask()
+	require.True(t, w.preemptors.isAllowed(p.UID))
+	w.ledger.RemovePod(ref(filler), 5)
+	ask()
+	assert.False(t, w.preemptors.isAllowed(p.UID))
+}
+
+// The scheduler has not looked at the node that has the pod's slot.
+func TestFilterSendsPodToNodeThatWasNotOffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := reserved(t, indexed)
+		w.steering.Start()
+		defer w.steering.Stop()
+		offered := []string{"a"}
+		for len(offered) < 100 {
+			offered = append(offered, "other")
+		}
+		advice, said := w.reasons(w.query(p, 5, small), offered...)
+		assert.True(t, advice.ComesBack)
+		assert.False(t, advice.TryAgain)
+		assert.Equal(t, ledger.ClaimedElsewhere, said["a"])
+		assert.Equal(t, ledger.NodeUnknown, said["other"], "the reason stays the ledger's")
+	})
+}
+
+func TestPrioritize(t *testing.T) {
+	for name, tt := range map[string]struct {
+		setup func(w *world, p *v1.Pod)
+		pod   func(*v1.Pod)
+		want  []int64 // of a, b, c
+	}{
+		"by use":            {nil, nil, []int64{5, 10, 10}},
+		"a slot it may use": {nil, indexed, []int64{0, 10, 0}},
+		"its own reservation": {
+			func(w *world, p *v1.Pod) {
+				plan := ledger.Plan{Placements: []ledger.Placement{w.info(p).Placement("a")}}
+				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
+			}, indexed, []int64{10, 0, 0},
+		},
+		"least allocated": {
+			func(w *world, _ *v1.Pod) {
+				p := policy.Default()
+				p.Prioritize.Strategy, p.Prioritize.ReservationMatch = policy.LeastAllocated, 4
+				w.o.Policy.Set(p)
+			}, indexed, []int64{3, 4, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, p := reserved(t, tt.pod)
+			if tt.setup != nil {
+				tt.setup(w, p)
+			}
+			_, scores, err := w.Prioritize(t.Context(), w.query(p, 5, small), []string{"a", "b", "c"})
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, scores)
+		})
+	}
+}

@@ -1,0 +1,556 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// noVersion is newer than any state the API server has.
+const noVersion = 999_999_999
+
+// sized returns a pod of the API server's.
+func sized(name, cpu string, version int) *v1.Pod {
+	p := newPod(name)
+	p.ResourceVersion = strconv.Itoa(version)
+	p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(cpu)
+	return p
+}
+
+// query asks about a pod with a copy of it that says something else.
+func (w *world) query(p *v1.Pod, version uint64, forge func(*v1.Pod)) *PodQuery {
+	return &PodQuery{Ref: ref(p), Version: version, Copy: func() (*podinfo.Info, error) {
+		forged := p.DeepCopy()
+		forge(forged)
+		return w.info(forged), nil
+	}}
+}
+
+// small makes a pod ask for next to nothing.
+func small(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1m") }
+
+// important makes a pod one of a high priority.
+func important(p *v1.Pod) { p.Spec.Priority = new(int32(100)) }
+
+// indexed makes a pod one that may use the reservations of index i.
+func indexed(p *v1.Pod) {
+	p.Annotations = map[string]string{v1alpha1.ReservationIndexAnnotation: "i"}
+}
+
+// consumedByIndex makes a reservation one for pods of index i.
+func consumedByIndex(r *v1alpha1.Reservation) { r.Spec.Consumers = &v1alpha1.ConsumerSpec{Index: "i"} }
+
+// reasons is what filter says of nodes.
+func (w *world) reasons(q *PodQuery, nodes ...string) (*Advice, map[string]ledger.Reason) {
+	w.t.Helper()
+	advice, err := w.Filter(w.t.Context(), q, nodes, &Scratch{})
+	require.NoError(w.t, err)
+	said := map[string]ledger.Reason{}
+	for i, v := range advice.Verdicts {
+		said[nodes[i]] = v.Reason
+	}
+	return advice, said
+}
+
+// anywhere runs a test with a watch that has brought the pods, and with one that
+// has not.
+func anywhere(t *testing.T, pods func() []*v1.Pod, test func(t *testing.T, w *world, pods []*v1.Pod)) {
+	for name, brought := range map[string]bool{"the watch has brought the pods": true, "the watch has not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pods := pods()
+				w := newWorld(t, pods...)
+				if !brought {
+					w.forget()
+				}
+				test(t, w, pods)
+				w.end()
+			})
+		})
+	}
+}
+
+// Two pods of three CPUs do not both get on a node of four because a request says
+// that they are small.
+func TestForgedAmountsBindNothing(t *testing.T) {
+	two := func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5), sized("q", "3", 6)} }
+	anywhere(t, two, func(t *testing.T, w *world, pods []*v1.Pod) {
+		for _, p := range pods {
+			advice, said := w.reasons(w.query(p, noVersion, small), "a")
+			assert.True(t, advice.Known)
+			assert.Equal(t, w.info(p).Request, advice.Pod.Request)
+			assert.Equal(t, ledger.Fits, said["a"])
+		}
+		require.NoError(t, w.bindPod(pods[0], "a"))
+		err := w.bindPod(pods[1], "a")
+		assertOutcome(t, Refused, err)
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, ledger.InsufficientResource, e.Rejection.Reason)
+		assert.Equal(t, 1, w.api.posts)
+		assert.Equal(t, "a", w.api.read("ns", "p").Spec.NodeName)
+		assert.Empty(t, w.api.read("ns", "q").Spec.NodeName)
+		_, said := w.reasons(w.query(pods[1], noVersion, small), "a", "b")
+		assert.Equal(t, map[string]ledger.Reason{"a": ledger.InsufficientResource, "b": ledger.Fits}, said)
+	})
+}
+
+func TestForgedAmountsDoNotScore(t *testing.T) {
+	anywhere(t, func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5)} }, func(t *testing.T, w *world, pods []*v1.Pod) {
+		pod, scores, err := w.Prioritize(t.Context(), w.query(pods[0], noVersion, small), []string{"a"})
+		require.NoError(t, err)
+		assert.Equal(t, w.info(pods[0]).Request, pod.Request)
+		assert.Equal(t, []int64{8}, scores, "three of four CPUs")
+	})
+}
+
+func TestForgedAmountsDoNotPreempt(t *testing.T) {
+	anywhere(t, func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5)} }, func(t *testing.T, w *world, pods []*v1.Pod) {
+		var victims []types.UID
+		for k := range 4 {
+			victim := newPod(fmt.Sprint(k))
+			victim.Spec.NodeName = "a"
+			w.observe(victim)
+			victims = append(victims, victim.UID)
+		}
+		for count, fits := range []bool{false, false, false, true, true} {
+			pod, got, err := w.Preempt(t.Context(), w.query(pods[0], noVersion, small), map[string][]types.UID{"a": victims[:count]})
+			require.NoError(t, err)
+			assert.Equal(t, w.info(pods[0]).Request, pod.Request)
+			assert.Equal(t, map[string]bool{"a": fits}, got, "%d of four victims", count)
+		}
+	})
+}
+
+// Whether a pod may end a preemptible slot is said by its own priority.
+func TestForgedPriorityEndsNothing(t *testing.T) {
+	for name, own := range map[string]bool{"its own": true, "forged": false} {
+		t.Run(name, func(t *testing.T) {
+			one := func() []*v1.Pod {
+				p := sized("p", "3", 5)
+				if own {
+					important(p)
+				}
+				return []*v1.Pod{p}
+			}
+			anywhere(t, one, func(t *testing.T, w *world, pods []*v1.Pod) {
+				kept := hold(4)
+				kept.Preemptible = true
+				require.True(t, w.ledger.ObserveHold(kept))
+				want := ledger.InsufficientResource
+				for look := range looksBeforePreempting {
+					advice, said := w.reasons(w.query(pods[0], noVersion, important), "a")
+					if own && look == looksBeforePreempting-1 {
+						want = ledger.Fits
+					}
+					assert.Equal(t, want, said["a"], "look %d", look)
+					assert.Equal(t, own && want != ledger.Fits, advice.TryAgain)
+				}
+				assert.Equal(t, own, w.preemptors.isAllowed(pods[0].UID))
+				if own {
+					require.NoError(t, w.bindPod(pods[0], "a"))
+					assert.Zero(t, w.ledger.Stats().Holds)
+				} else {
+					assertOutcome(t, Refused, w.bindPod(pods[0], "a"))
+					assert.Equal(t, 1, w.ledger.Stats().Holds)
+				}
+			})
+		})
+	}
+}
+
+// Which reservation a pod may use is said by its own annotations and labels.
+func TestForgedAnnotationUsesNothing(t *testing.T) {
+	for name, own := range map[string]bool{"its own": true, "forged": false} {
+		t.Run(name, func(t *testing.T) {
+			two := func() []*v1.Pod {
+				p, q := sized("p", "3", 5), sized("q", "3", 6)
+				indexed(q)
+				if own {
+					indexed(p)
+				}
+				return []*v1.Pod{p, q}
+			}
+			anywhere(t, two, func(t *testing.T, w *world, pods []*v1.Pod) {
+				w.offer(consumedByIndex)
+				require.True(t, w.ledger.ObserveHold(hold(4)))
+				forged := w.query(pods[0], noVersion, indexed)
+				_, said := w.reasons(forged, "a", "b")
+				_, scores, err := w.Prioritize(t.Context(), forged, []string{"a", "b"})
+				require.NoError(t, err)
+				_, others := w.reasons(w.query(pods[1], 6, indexed), "a", "b")
+				bound := w.bindPod(pods[0], "a")
+				if own {
+					assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.ClaimedElsewhere}, said)
+					assert.Equal(t, []int64{10, 0}, scores)
+					assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, others, "the slot is the first pod's")
+					require.NoError(t, bound)
+					return
+				}
+				assert.Equal(t, map[string]ledger.Reason{"a": ledger.InsufficientResource, "b": ledger.Fits}, said)
+				assert.NotEqual(t, []int64{10, 0}, scores)
+				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.ClaimedElsewhere}, others, "the slot is free to be planned for")
+				assertOutcome(t, Refused, bound)
+			})
+		})
+	}
+}
+
+// TestFind looks for a pod that the API server has at version 7 and the watch has
+// brought at version 5.
+func TestFind(t *testing.T) {
+	const soon = 30 * time.Millisecond
+	tests := map[string]struct {
+		setup   func(w *world, p *v1.Pod)
+		later   func(w *world, p *v1.Pod) // soon after the question
+		version uint64
+		want    uint64  // version
+		outcome Outcome // of the *Error
+		wrong   bool    // an *UncountableError
+		waited  time.Duration
+		gets    int
+	}{
+		"the watch has brought it":        {version: 5, want: 5},
+		"the watch has brought more":      {version: 4, want: 5},
+		"nobody names a version":          {want: 5},
+		"the watch is a moment behind":    {version: 7, later: (*world).catchUp, want: 7, waited: soon},
+		"the watch is far behind":         {version: 7, want: 7, waited: maxLag, gets: 1},
+		"there is no such version":        {version: noVersion, want: 7, waited: maxLag, gets: 1},
+		"another request named a version": {setup: func(w *world, p *v1.Pod) { w.pods.named(p.UID, 7) }, want: 7, waited: maxLag, gets: 1},
+		"the watch brings other pods only": {
+			version: 7, later: func(w *world, _ *v1.Pod) { w.store.Seen(8) }, want: 7, waited: soon, gets: 1,
+		},
+		"the watch has brought nothing": {setup: func(w *world, _ *v1.Pod) { w.forget() }, want: 7, gets: 1},
+		"the watch has brought nothing, and a version is named": {
+			setup: func(w *world, _ *v1.Pod) { w.forget() }, later: (*world).catchUp, version: 7, want: 7, waited: soon,
+		},
+		"a former pod of the name": {
+			setup: func(w *world, p *v1.Pod) {
+				former := p.DeepCopy()
+				former.UID, former.ResourceVersion = "former", "6"
+				w.bring(former)
+			},
+			version: 5, want: 7, gets: 1,
+		},
+		"no such pod": {
+			setup:   func(w *world, p *v1.Pod) { w.forget(); w.api.remove(p) },
+			outcome: PodGone, gets: 1,
+		},
+		"another pod of the name": {
+			setup: func(w *world, p *v1.Pod) {
+				w.forget()
+				other := p.DeepCopy()
+				other.UID = "other"
+				w.api.put(other)
+			},
+			outcome: UIDMismatch, gets: 1,
+		},
+		"the API server fails": {
+			setup:   func(w *world, _ *v1.Pod) { w.api.get = fail(1, errInternal) },
+			version: 7, outcome: Failed, waited: maxLag, gets: 1,
+		},
+		"the API server hangs": {
+			setup:   func(w *world, _ *v1.Pod) { w.forget(); w.api.get = fail(1, context.DeadlineExceeded) },
+			outcome: Failed, waited: RequestTimeout(defaultTimeout), gets: 1,
+		},
+		"a 404 that is not the API server's": {
+			setup:   func(w *world, _ *v1.Pod) { w.forget(); w.api.get = fail(1, errNoRoute) },
+			outcome: Failed, gets: 1,
+		},
+		"the watch has brought one that cannot be counted": {
+			setup: func(w *world, p *v1.Pod) { uncountable(p); w.bring(p) },
+			wrong: true, version: 7,
+		},
+		"one that cannot be counted is read": {
+			setup: func(w *world, p *v1.Pod) { uncountable(p); w.forget() },
+			wrong: true, gets: 1,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := sized("p", "1", 5)
+				w := newWorld(t, p)
+				p.ResourceVersion = "7"
+				asked := ref(p)
+				if tt.setup != nil {
+					tt.setup(w, p)
+				}
+				if tt.later != nil {
+					time.AfterFunc(soon, func() { tt.later(w, p) })
+				}
+				start := time.Now()
+				info, err := w.pods.find(t.Context(), asked, tt.version)
+				assert.Equal(t, tt.waited, time.Since(start))
+				assert.Equal(t, tt.gets, w.api.gets)
+				var u *UncountableError
+				switch {
+				case tt.outcome != "":
+					assertOutcome(t, tt.outcome, err)
+				case tt.wrong:
+					require.ErrorAs(t, err, &u)
+					assert.Equal(t, asked, u.Pod)
+					assert.ErrorContains(t, err, "cpu")
+				default:
+					require.NoError(t, err)
+					assert.Equal(t, asked, info.Ref)
+					assert.Equal(t, tt.want, info.ResourceVersion)
+				}
+			})
+		})
+	}
+}
+
+func (w *world) catchUp(p *v1.Pod) { w.bring(p) }
+
+func uncountable(p *v1.Pod) {
+	p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
+}
+
+// A watch that is far behind does not make every pod wait.
+func TestNobodyWaitsAfterOneWaitInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pods []*v1.Pod
+		for k := range 10 {
+			pods = append(pods, sized(fmt.Sprint(k), "1", 5))
+		}
+		w := newWorld(t, pods...)
+		for k, p := range pods {
+			p.ResourceVersion = "7"
+			start := time.Now()
+			info, err := w.pods.find(t.Context(), ref(p), 7)
+			require.NoError(t, err)
+			assert.EqualValues(t, 7, info.ResourceVersion)
+			want := time.Duration(0)
+			if k == 0 || k == 5 {
+				want = maxLag
+			}
+			assert.Equal(t, want, time.Since(start), "pod %d", k)
+			if k == 4 {
+				<-time.After(lagPause)
+			}
+		}
+		assert.Equal(t, 10, w.api.gets)
+	})
+}
+
+// The end of a request ends its waiting.
+func TestFindEndsWithItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := sized("p", "1", 5)
+		w := newWorld(t, p)
+		w.api.get = fail(1, context.DeadlineExceeded)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := w.pods.find(ctx, ref(p), 7)
+		assertOutcome(t, Failed, err)
+		assert.Equal(t, time.Millisecond, time.Since(start))
+	})
+}
+
+// A version that the API server does not have costs one live read, and not one for
+// each later look.
+func TestVersionThatDoesNotExist(t *testing.T) {
+	one := func() []*v1.Pod { return []*v1.Pod{sized("p", "1", 5)} }
+	anywhere(t, one, func(t *testing.T, w *world, pods []*v1.Pod) {
+		p := pods[0]
+		_, err := w.pods.find(t.Context(), ref(p), noVersion)
+		require.NoError(t, err)
+		assert.Equal(t, 1, w.api.gets)
+		<-time.After(lagPause)
+		start := time.Now()
+		for _, version := range []uint64{0, 5, 4} {
+			info, err := w.pods.find(t.Context(), ref(p), version)
+			require.NoError(t, err)
+			assert.EqualValues(t, 5, info.ResourceVersion)
+		}
+		assert.Equal(t, 1, w.api.gets)
+		assert.Zero(t, time.Since(start))
+
+		p.ResourceVersion = "9"
+		w.bring(p)
+		info, err := w.pods.find(t.Context(), ref(p), 0)
+		require.NoError(t, err)
+		assert.EqualValues(t, 9, info.ResourceVersion, "what the watch brings later is newer")
+		assert.Equal(t, 1, w.api.gets)
+	})
+}
+
+// What was read live is not forgotten for something older that the watch brings.
+func TestReadIsNewerThanWhatTheWatchBrings(t *testing.T) {
+	for name, version := range map[string]uint64{"a version was named": 6, "none was": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := sized("p", "3", 7)
+				w := newWorld(t, p)
+				w.forget()
+				_, err := w.pods.find(t.Context(), ref(p), version)
+				require.NoError(t, err)
+				w.bring(sized("p", "1", 6))
+				info, err := w.pods.find(t.Context(), ref(p), 0)
+				require.NoError(t, err)
+				assert.EqualValues(t, 7, info.ResourceVersion)
+			})
+		})
+	}
+}
+
+// A live read under way says nothing of a version that is named meanwhile.
+func TestVersionNamedDuringRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := sized("p", "1", 5)
+		w := newWorld(t, p)
+		p.ResourceVersion = "7"
+		w.api.get = func(n int) error {
+			if n == 0 {
+				w.pods.named(p.UID, 9)
+			}
+			return nil
+		}
+		info, err := w.pods.find(t.Context(), ref(p), 7)
+		require.NoError(t, err)
+		assert.EqualValues(t, 7, info.ResourceVersion)
+		w.bring(p)
+		p.ResourceVersion = "9"
+		info, err = w.pods.find(t.Context(), ref(p), 0)
+		require.NoError(t, err)
+		assert.EqualValues(t, 9, info.ResourceVersion)
+	})
+}
+
+// Requests about pods whose UID nobody knows yet have nothing to do with each other.
+func TestVersionOfPodWithoutUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, q := sized("p", "1", 5), sized("q", "1", 6)
+		w := newWorld(t, p, q)
+		_, err := w.pods.find(t.Context(), ledger.PodRef{Namespace: "ns", Name: "p"}, noVersion)
+		require.NoError(t, err)
+		<-time.After(lagPause)
+		start := time.Now()
+		info, err := w.pods.find(t.Context(), ledger.PodRef{Namespace: "ns", Name: "q"}, 6)
+		require.NoError(t, err)
+		assert.Equal(t, q.UID, info.Ref.UID)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// A pod that filter finds bound before the watch has brought that is counted, once.
+func TestFilterCountsBoundPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, q := sized("p", "3", 5), sized("q", "3", 6)
+		w := newWorld(t, p, q)
+		p.ResourceVersion, p.Spec.NodeName = "7", "a"
+		for range 2 {
+			w.reasons(w.query(p, 7, small), "a")
+		}
+		_, said := w.reasons(w.query(q, 6, small), "a", "b")
+		assert.Equal(t, map[string]ledger.Reason{"a": ledger.InsufficientResource, "b": ledger.Fits}, said)
+		w.bring(p)
+		w.observe(p)
+		assert.Equal(t, 1, w.ledger.Stats().Claims[ledger.Bound])
+		w.end()
+	})
+}
+
+func TestFilterOfPodThatCannotBeCounted(t *testing.T) {
+	p := sized("p", "1", 5)
+	uncountable(p)
+	w := newWorld(t, p)
+	advice, err := w.Filter(t.Context(), w.query(p, 5, small), []string{"a"}, &Scratch{})
+	require.NoError(t, err)
+	assert.Equal(t, ref(p), advice.Pod.Ref)
+	require.ErrorContains(t, advice.Uncountable, "cpu")
+	assert.Empty(t, advice.Verdicts)
+}
+
+// Where the API server says nothing of a pod, advice is given on the caller's copy,
+// and nothing is done for it.
+func TestAdviceByTheCopy(t *testing.T) {
+	unknown := map[string]func(w *world, p *v1.Pod){
+		"the API server is away": func(w *world, _ *v1.Pod) { w.api.get = func(int) error { return errRefused } },
+		"it has no such pod":     func(w *world, p *v1.Pod) { w.api.remove(p) },
+		"it has another one": func(w *world, p *v1.Pod) {
+			other := p.DeepCopy()
+			other.UID = "other"
+			w.api.put(other)
+		},
+	}
+	for name, setup := range unknown {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, q := sized("p", "3", 5), sized("q", "3", 6)
+				indexed(q)
+				w := newWorld(t, p, q)
+				w.forget()
+				w.bring(q)
+				setup(w, p)
+				w.offer(consumedByIndex)
+				require.True(t, w.ledger.ObserveHold(hold(4)))
+				forge := func(p *v1.Pod) { important(p); indexed(p) }
+
+				advice, said := w.reasons(w.query(p, 5, forge), "a", "b")
+				assert.False(t, advice.Known)
+				assert.False(t, advice.ComesBack)
+				assert.Equal(t, ref(p), advice.Pod.Ref)
+				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, said, "its choice is not narrowed down")
+				_, _, err := w.Prioritize(t.Context(), w.query(p, 5, forge), []string{"a", "b"})
+				require.NoError(t, err)
+				_, others := w.reasons(w.query(q, 6, indexed), "a", "b")
+				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.ClaimedElsewhere}, others,
+					"nobody is kept away from the slot")
+			})
+		})
+		t.Run(name+": preemption", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := sized("p", "3", 5)
+				w := newWorld(t, p)
+				w.forget()
+				setup(w, p)
+				kept := hold(4)
+				kept.Preemptible = true
+				require.True(t, w.ledger.ObserveHold(kept))
+				for range looksBeforePreempting + 1 {
+					advice, said := w.reasons(w.query(p, 5, important), "a")
+					assert.False(t, advice.Known)
+					assert.False(t, advice.TryAgain)
+					assert.Equal(t, ledger.InsufficientResource, said["a"])
+				}
+				assert.Empty(t, w.preemptors.pods)
+			})
+		})
+	}
+}
+
+// What the copy is wrong about is the caller's to hear.
+func TestCopyThatCannotBeRead(t *testing.T) {
+	wrong := errors.New("Pod: not a pod")
+	p := sized("p", "1", 5)
+	w := newWorld(t)
+	q := &PodQuery{Ref: ref(p), Version: 5, Copy: func() (*podinfo.Info, error) { return nil, wrong }}
+	_, err := w.Filter(t.Context(), q, []string{"a"}, &Scratch{})
+	require.ErrorIs(t, err, wrong)
+	_, _, err = w.Prioritize(t.Context(), q, []string{"a"})
+	require.ErrorIs(t, err, wrong)
+	_, _, err = w.Preempt(t.Context(), q, map[string][]types.UID{"a": nil})
+	require.ErrorIs(t, err, wrong)
+
+	q.Copy = func() (*podinfo.Info, error) { return nil, &UncountableError{Pod: q.Ref, Cause: wrong} }
+	advice, err := w.Filter(t.Context(), q, []string{"a"}, &Scratch{})
+	require.NoError(t, err)
+	assert.Equal(t, wrong, advice.Uncountable)
+}

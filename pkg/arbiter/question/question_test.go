@@ -1,0 +1,60 @@
+package question_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// A question has all that counts of a pod: what it requests, by the columns there
+// are by now, the slots it may use and its devices.
+func TestQuestion(t *testing.T) {
+	l := ledger.New(ledger.Options{})
+	pod, err := podinfo.New(l.Table(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7", Annotations: map[string]string{
+			v1alpha1.ReservationIndexAnnotation: "i", v1alpha1.ExtendedResourceClaimsAnnotation: "c",
+		}},
+		Spec: v1.PodSpec{SchedulerName: "s", Priority: new(int32(3)), Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{"cpu": resource.MustParse("1"), "example.com/gpu": resource.MustParse("2")},
+		}}}},
+	})
+	require.NoError(t, err)
+	column, ok := l.Table().Intern("example.com/gpu")
+	require.True(t, ok)
+	m := &matcher.Matcher{}
+	require.NoError(t, m.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r"},
+		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "a"}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
+	}))
+	asked := &ledger.DeviceRequest{Err: pod.Devices.Claims[0]}
+	maker := &question.Maker{Table: l.Table(), Matcher: m, Devices: func(of *podinfo.Info) *ledger.DeviceRequest {
+		assert.Same(t, pod, of)
+		return asked
+	}}
+
+	got := maker.Of(pod, "node-1")
+	assert.Equal(t, pod.Ref, got.Pod)
+	assert.Equal(t, "node-1", got.Node)
+	assert.Equal(t, "s", got.Scheduler)
+	assert.EqualValues(t, 3, got.Priority)
+	assert.EqualValues(t, 2, got.Request.Value(column))
+	assert.Empty(t, got.Request.Unlisted)
+	assert.NotEmpty(t, pod.Request.Unlisted, "the pod is shared and not changed")
+	assert.Equal(t, []ledger.HoldRef{{Namespace: "ns", Name: "r", Slot: "a"}}, got.Holds)
+	assert.Same(t, asked, got.Devices)
+	assert.False(t, got.Preempt)
+
+	observed := maker.Observation(pod)
+	assert.Same(t, asked, observed.Devices)
+	assert.EqualValues(t, 7, observed.ResourceVersion)
+}
