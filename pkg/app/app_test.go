@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,13 +20,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	runtimeutil "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
+	restfake "k8s.io/client-go/rest/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
@@ -55,11 +62,52 @@ func testNode(name string) *v1.Node {
 }
 
 func testClients(core kubernetes.Interface) Clients {
-	scheme := metadatafake.NewTestScheme()
-	runtimeutil.Must(metav1.AddMetaToScheme(scheme))
+	known := metadatafake.NewTestScheme()
+	runtimeutil.Must(metav1.AddMetaToScheme(known))
 	return Clients{
-		Core: core, Reservations: reservationsfake.NewSimpleClientset(), Metadata: metadatafake.NewSimpleMetadataClient(scheme),
+		Core: readable{core}, Reservations: reservationsfake.NewSimpleClientset(), Metadata: metadatafake.NewSimpleMetadataClient(known),
 	}
+}
+
+// readable has the objects of a fake clientset read by REST, too: the fake has no
+// client of its own for that.
+type readable struct{ kubernetes.Interface }
+
+func (r readable) CoreV1() corev1client.CoreV1Interface { return readableCore{r.Interface.CoreV1()} }
+
+// IsWatchListSemanticsUnSupported tells reflectors what the fake tells them.
+func (readable) IsWatchListSemanticsUnSupported() bool { return true }
+
+type readableCore struct{ corev1client.CoreV1Interface }
+
+func (c readableCore) RESTClient() rest.Interface {
+	return &restfake.RESTClient{
+		NegotiatedSerializer: scheme.Codecs.WithoutConversion(), GroupVersion: v1.SchemeGroupVersion,
+		Client: restfake.CreateHTTPClient(func(r *http.Request) (*http.Response, error) {
+			path := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // namespaces/NAMESPACE/pods/NAME
+			if len(path) != 4 || path[2] != "pods" || r.Method != http.MethodGet {
+				return nil, fmt.Errorf("%s %s is not served", r.Method, r.URL.Path)
+			}
+			pod, err := c.Pods(path[1]).Get(r.Context(), path[3], metav1.GetOptions{})
+			var failed *apierrors.StatusError
+			if errors.As(err, &failed) {
+				failed.ErrStatus.Kind, failed.ErrStatus.APIVersion = "Status", "v1"
+				return answer(int(failed.ErrStatus.Code), &failed.ErrStatus)
+			}
+			if err != nil {
+				return nil, err
+			}
+			pod.Kind, pod.APIVersion = "Pod", "v1"
+			return answer(http.StatusOK, pod)
+		}),
+	}
+}
+
+func answer(code int, body any) (*http.Response, error) {
+	text, err := json.Marshal(body)
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)),
+	}, err
 }
 
 func testOptions() Options {

@@ -9,10 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 )
 
 // Those who wake pods hear that a deleted pod's room is for somebody when that can be found out, which
@@ -20,7 +21,14 @@ import (
 func TestMatchesAreTold(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
 	l := ledger.New(ledger.Options{})
-	a := &App{matcher: &matcher.Matcher{}, wakeups: controller.NewWakeups(controller.WakeupOptions{Ledger: l, Log: log})}
+	asking := &question.Maker{
+		Table: l.Table(), Matcher: &matcher.Matcher{},
+		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+	}
+	a := &App{
+		matcher: asking.Matcher, question: asking,
+		wakeups: controller.NewWakeups(controller.WakeupOptions{Ledger: l, Question: asking, Log: log}),
+	}
 	pod := &v1.Pod{}
 	pod.Namespace, pod.Name, pod.UID = "ns", "p", "u"
 	pod.Annotations = map[string]string{v1alpha1.ReservationIndexAnnotation: "team"}
@@ -33,7 +41,8 @@ func TestMatchesAreTold(t *testing.T) {
 	var told []string
 	a.NotifyMatched(func(namespace string) {
 		told = append(told, namespace)
-		assert.Len(t, a.Candidates(info), 1)
+		asked := a.Question().Of(info, "")
+		assert.Len(t, asked.Holds, 1)
 	})
 	require.NoError(t, tellingMatcher{a.matcher, a}.Set(rsv))
 	assert.Equal(t, []string{"ns"}, told)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -11,11 +12,21 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/binder"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 type noObserver struct{}
@@ -75,9 +86,51 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	assert.Equal(t, http.StatusTeapot, ask().Code)
 	held = false
 	assert.Contains(t, ask().Body.String(), "could not renew its lease")
-	a := &App{health: h}
+
+	api := &onePod{pod: &v1.Pod{}}
+	api.pod.Namespace, api.pod.Name, api.pod.UID = "ns", "p", "u"
+	a := &App{health: h, arbiter: newArbiter(t, api, h)}
+	t.Cleanup(func() { require.NoError(t, a.arbiter.Stop(context.Background())) })
 	assert.False(t, a.Deciding())
-	var refused *binder.Error
-	require.ErrorAs(t, a.Bind(t.Context(), &podinfo.Info{}, "node"), &refused, "nor from within the process")
-	require.ErrorAs(t, a.BindNamed(t.Context(), &extenderv1.ExtenderBindingArgs{}), new(*reserver.UnavailableError))
+	var refused *arbiter.Error
+	known := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
+	require.ErrorAs(t, a.Arbiter().BindKnown(t.Context(), known, "node"), &refused, "nor from within the process")
+	assert.Equal(t, arbiter.NotReady, refused.Outcome)
+	named := &extenderv1.ExtenderBindingArgs{PodNamespace: "ns", PodName: "p", PodUID: "u", Node: "node"}
+	require.ErrorAs(t, a.BindNamed(t.Context(), named), new(*reserver.UnavailableError))
+	assert.Zero(t, api.bindings)
+
+	held = true
+	require.NoError(t, a.BindNamed(t.Context(), named), "the lease was all that was in the way")
+	assert.Equal(t, 1, api.bindings)
+}
+
+// onePod is an API server that has one pod.
+type onePod struct {
+	pod      *v1.Pod
+	bindings int
+}
+
+func (p *onePod) Get(context.Context, string, string) (*v1.Pod, error) { return p.pod.DeepCopy(), nil }
+
+func (p *onePod) Bind(context.Context, *v1.Binding) error {
+	p.bindings++
+	return nil
+}
+
+// newArbiter returns an Arbiter of a ledger that has the node "node".
+func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
+	l := ledger.New(ledger.Options{})
+	l.ObserveNode(ledger.NodeObservation{Name: "node", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 1}}})
+	asking := &question.Maker{
+		Table: l.Table(), Matcher: &matcher.Matcher{},
+		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+	}
+	a, err := arbiter.New(arbiter.Options{
+		Ledger: l, Pods: clusterstate.NewPods(), Question: asking, API: api,
+		Steering: steering.New(steering.Options{Ledger: l, Question: asking, Nominator: controller.APIPatcher{}, Log: logrus.New(), OnGivenUp: func(*podinfo.Info) {}}),
+		Policy:   policy.NewStore(policy.Default(), time.Minute), Metrics: metrics.New(), Undecided: h.undecided, Log: logrus.New(),
+	})
+	require.NoError(t, err)
+	return a
 }

@@ -42,7 +42,7 @@ func TestServerInTheSameProcess(t *testing.T) {
 	}
 	requireAway()
 	info := &podinfo.Info{Ref: ledger.PodRef{Namespace: "default", Name: "other", UID: "v"}}
-	require.ErrorContains(t, a.Bind(t.Context(), info, "a"), "not read all nodes and pods yet")
+	require.ErrorContains(t, a.Arbiter().BindKnown(t.Context(), info, "a"), "not read all nodes and pods yet")
 
 	require.NoError(t, a.Start(t.Context()))
 	require.NoError(t, a.WaitReady(t.Context()))

@@ -483,7 +483,7 @@ func TestBindWhileUndecided(t *testing.T) {
 	err := w.bindPod(newPod("p"), "a")
 	assertOutcome(t, NotReady, err)
 	require.EqualError(t, err, w.undecided)
-	require.NoError(t, w.bindPod(bound, "a"))
+	assertOutcome(t, NotReady, w.bindPod(bound, "a"))
 	assert.Zero(t, w.api.posts)
 	assert.Zero(t, w.ledger.Stats().Claims)
 	w.undecided = ""

@@ -83,6 +83,12 @@ func (e *Error) what() string {
 	}
 }
 
+// of says which bind the error is about.
+func (e *Error) of(pod ledger.PodRef, node string) *Error {
+	e.Pod, e.Node = pod, node
+	return e
+}
+
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 

@@ -26,8 +26,7 @@ func (a *Arbiter) pass(pod *podinfo.Info, node string) error {
 var gates = []func(a *Arbiter, pod *podinfo.Info, node string) error{
 	func(a *Arbiter, pod *podinfo.Info, node string) error {
 		if err := a.ready(); err != nil {
-			err.Pod, err.Node = pod.Ref, node
-			return err
+			return err.of(pod.Ref, node)
 		}
 		return nil
 	},

@@ -41,7 +41,7 @@ func (f *fakeClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
 func deviceWorld(t *testing.T) (*world, *fakeClaims) {
 	claims := &fakeClaims{map[string]bool{"c": true, "d": true}}
 	w := makeWorld(t, "a", "b")
-	w.wakeups.Devices = claims
+	w.question.Devices = claims.Devices
 	for _, node := range []string{"a", "b"} {
 		w.ledger.ObserveDevices(node, []devices.Device{{Name: node, Resource: "nvidia.com/gpu", ID: "GPU-" + node}})
 	}
@@ -60,7 +60,7 @@ func (w *world) claimant(name, claim string) *podinfo.Info {
 // reserveDevices reserves room and the claim's device for a pod.
 func (w *world) reserveDevices(p *podinfo.Info, node string, ttl time.Duration) {
 	placement := p.Placement(node)
-	placement.Devices = w.wakeups.Devices.Devices(p)
+	placement.Devices = w.question.Devices(p)
 	now := time.Now()
 	result := w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement}, Deadline: now.Add(ttl)}, now)
 	require.Equal(w.t, 1, result.Granted, "%+v", result.Rejections)

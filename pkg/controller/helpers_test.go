@@ -19,6 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -90,15 +93,24 @@ func silentLog() logrus.FieldLogger {
 	return log
 }
 
+// newQuestion is how pods ask where there are no reservations and no claims of devices.
+func newQuestion(l *ledger.Ledger) *question.Maker {
+	return &question.Maker{
+		Table: l.Table(), Matcher: &matcher.Matcher{},
+		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+	}
+}
+
 // world is a ledger with nodes of 4 CPU each and a started Wakeups.
 type world struct {
-	t       *testing.T
-	ledger  *ledger.Ledger
-	wakeups *Wakeups
-	patcher *fakePatcher
-	pods    *fakePods
-	ready   chan struct{} // closed: the server is ready
-	count   atomic.Int64
+	t        *testing.T
+	ledger   *ledger.Ledger
+	question *question.Maker
+	wakeups  *Wakeups
+	patcher  *fakePatcher
+	pods     *fakePods
+	ready    chan struct{} // closed: the server is ready
+	count    atomic.Int64
 }
 
 // advance lets time pass in the bubble and waits until everybody has acted.
@@ -122,8 +134,9 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 		}})
 	}
+	w.question = newQuestion(w.ledger)
 	w.wakeups = NewWakeups(WakeupOptions{
-		Ledger: w.ledger, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), OnWakeup: func() { w.count.Add(1) },
+		Ledger: w.ledger, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), OnWakeup: func() { w.count.Add(1) },
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-w.ready:
@@ -138,13 +151,29 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 
 func (w *world) pod(name, cpu string, priority int32) *podinfo.Info {
 	info, err := podinfo.New(w.ledger.Table(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"name": name},
+		},
 		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Resources: v1.ResourceRequirements{
 			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)},
 		}}}},
 	})
 	require.NoError(w.t, err)
 	return info
+}
+
+// match has the reservation r match the pods of these names.
+func (w *world) match(names ...string) {
+	rsv := &v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: testHold.Namespace, Name: testHold.Name},
+		Spec: v1alpha1.ReservationSpec{
+			Slots: []v1alpha1.Slot{{Name: testHold.Slot}},
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
+			}}},
+		},
+	}
+	require.NoError(w.t, w.question.Matcher.Set(rsv))
 }
 
 func (w *world) reserve(p *podinfo.Info, node string, ttl time.Duration) {

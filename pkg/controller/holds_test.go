@@ -19,17 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// matching lets the pods named use the hold of the tests.
-type matching map[string]bool
-
 var testHold = ledger.HoldRef{Namespace: "default", Name: "r", Slot: "s"}
-
-func (m matching) Candidates(pod *podinfo.Info) []ledger.HoldRef {
-	if m[pod.Ref.Name] {
-		return []ledger.HoldRef{testHold}
-	}
-	return nil
-}
 
 func (w *world) hold(node string, cpu int64) {
 	require.True(w.t, w.ledger.ObserveHold(ledger.Hold{
@@ -44,7 +34,7 @@ func TestHoldsWakeThePodsThatMayUseThem(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, "a", "b")
 				var steered []string
-				w.wakeups.Reservations = matching{"waiting": true, "too-large": true}
+				w.match("waiting", "too-large")
 				w.wakeups.Steer = func(pod *podinfo.Info) bool {
 					if steers {
 						steered = append(steered, pod.Ref.Name)
@@ -76,15 +66,13 @@ func TestHoldsWakeThePodsThatMayUseThem(t *testing.T) {
 func TestHoldThatIsMatchedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		known := matching{}
-		w.wakeups.Reservations = known
 		w.hold("a", 3000)
 		for _, name := range []string{"waiting", "too-large", "stranger"} {
 			w.refuse(w.pod(name, map[string]string{"waiting": "3", "too-large": "5", "stranger": "3"}[name], 0))
 		}
 		advance(time.Minute)
 		assert.Empty(t, w.patcher.names())
-		known["waiting"], known["too-large"] = true, true
+		w.match("waiting", "too-large")
 		w.wakeups.Matched("elsewhere")
 		advance(time.Minute)
 		assert.Empty(t, w.patcher.names(), "matching never crosses namespaces")
@@ -98,7 +86,7 @@ func TestHoldThatIsMatchedLater(t *testing.T) {
 func TestHoldPlacedBehindARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		w.wakeups.Reservations = matching{"waiting": true}
+		w.match("waiting")
 		decidedAt := w.ledger.Revision()
 		w.hold("a", 1000)
 		synctest.Wait()
@@ -112,7 +100,7 @@ func TestHoldPlacedBehindARefusal(t *testing.T) {
 func TestHoldGivenBackByAFailedBind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		w.wakeups.Reservations = matching{"waiting": true, "binding": true}
+		w.match("waiting", "binding")
 		w.hold("a", 4000)
 		placement := w.pod("binding", "4", 0).Placement("a")
 		placement.Holds = []ledger.HoldRef{testHold}

@@ -16,7 +16,8 @@ import (
 // TestReadingEventsCostsLittle: events are read after every change of the ledger, several times for
 // each pod that is bound.
 func TestReadingEventsCostsLittle(t *testing.T) {
-	w := NewWakeups(WakeupOptions{Ledger: ledger.New(ledger.Options{})})
+	l := ledger.New(ledger.Options{})
+	w := NewWakeups(WakeupOptions{Ledger: l, Question: newQuestion(l)})
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
 			w.readNew(w.Ledger.Revision())
@@ -30,7 +31,7 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 func TestLookingAtRefusalsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	l.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 1}}})
-	w := NewWakeups(WakeupOptions{Ledger: l})
+	w := NewWakeups(WakeupOptions{Ledger: l, Question: newQuestion(l)})
 	request := &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 1}}}
 	for i := range maxRefusals {
 		uid := strconv.Itoa(i)

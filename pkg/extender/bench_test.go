@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"syscall"
@@ -17,15 +18,17 @@ import (
 	"github.com/stretchr/testify/require"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
 // benchWorld has 500 nodes of which every n-th is full, the body of a filter
-// call about them, and an informer that knows the pod if known is set.
+// call about them, and a watch that has brought the pod if known is set.
 func benchWorld(b *testing.B, full int, known bool) (*world, []byte) {
 	w := newWorld(b)
 	w.o.Log.SetLevel(logrus.InfoLevel)
-	w.scoring = Scoring{Resources: []ResourceWeight{{"cpu", 1}, {"memory", 1}}, ReservationMatch: 10}
+	w.score(policy.Prioritize{
+		Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 1}}, ReservationMatch: 10,
+	})
 	names := make([]string, 500)
 	for i := range names {
 		names[i] = fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i/250, i%250)
@@ -36,12 +39,9 @@ func benchWorld(b *testing.B, full int, known bool) (*world, []byte) {
 	}
 	pod := typicalPod(b)
 	if known {
-		info, err := podinfo.New(w.ledger.Table(), pod)
-		require.NoError(b, err)
-		w.pods[pod.UID] = info
+		w.create(pod)
 	}
-	w.o.Metrics = quiet{}
-	w.o.Refusals = quiet{}
+	w.store.Seen(math.MaxUint64)
 	body, err := json.Marshal(extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names})
 	require.NoError(b, err)
 	return w, body
@@ -66,7 +66,7 @@ func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-func benchmarkHandler(b *testing.B, handle func(http.ResponseWriter, *http.Request) error, body []byte, before func()) {
+func benchmarkHandler(b *testing.B, handle func(http.ResponseWriter, *http.Request) error, body []byte) {
 	w := discard{http.Header{}}
 	reader := bytes.NewReader(body)
 	r := httptest.NewRequest(http.MethodPost, "/", reader)
@@ -75,7 +75,6 @@ func benchmarkHandler(b *testing.B, handle func(http.ResponseWriter, *http.Reque
 	b.SetBytes(int64(len(body)))
 	defer reportCPU(b, cpuTime(b))
 	for b.Loop() {
-		before()
 		reader.Reset(body)
 		r.Body = io.NopCloser(reader)
 		require.NoError(b, handle(w, r))
@@ -92,18 +91,14 @@ func BenchmarkFilter(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			w, body := benchWorld(b, tt.full, tt.known)
-			benchmarkHandler(b, w.filter, body, func() {
-				if !tt.known {
-					clear(w.recent)
-				}
-			})
+			benchmarkHandler(b, w.filter, body)
 		})
 	}
 }
 
 func BenchmarkPrioritize(b *testing.B) {
 	w, body := benchWorld(b, 2, true)
-	benchmarkHandler(b, w.prioritize, body, func() {})
+	benchmarkHandler(b, w.prioritize, body)
 }
 
 // BenchmarkFilterHTTP is a whole call over loopback, the client's part included.
@@ -122,12 +117,3 @@ func BenchmarkFilterHTTP(b *testing.B) {
 		require.NoError(b, answer.Body.Close())
 	}
 }
-
-// quiet counts nothing.
-type quiet struct{}
-
-func (quiet) ObserveRequest(string, int, time.Duration)                    {}
-func (quiet) ObserveDecision(string, string, string)                       {}
-func (quiet) ObserveConflict(string, string)                               {}
-func (quiet) Refused(pod *podinfo.Info, revision uint64, offered []string) {}
-func (quiet) Wake(*podinfo.Info)                                           {}

@@ -23,6 +23,9 @@ const gpu = "nvidia.com/gpu"
 type gpuClaims struct{}
 
 func (gpuClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+	if pod.Devices == nil {
+		return nil
+	}
 	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
 	for _, name := range pod.Devices.Claims {
 		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1})
@@ -48,7 +51,7 @@ func claiming(name, claims string) *v1.Pod {
 // "of-a" has that of a; on b there is room for one pod more, on the others for more.
 func newDeviceWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.o.Devices = gpuClaims{}
+	w.question.Devices = gpuClaims{}.Devices
 	for _, node := range []string{"a", "b", "c"} {
 		w.node(node, 4000, 8e9)
 		if node != "c" {
@@ -98,8 +101,9 @@ func TestFilterOfPodsWithClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newDeviceWorld(t)
 			nodes := []string{"a", "b", "c"}
+			w.create(claiming("p", tc.claims))
 			var got extenderv1.ExtenderFilterResult
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: claiming("p", tc.claims), NodeNames: &nodes}, &got)
+			w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &nodes}, &got)
 			assert.Equal(t, tc.fits, *got.NodeNames)
 			assert.Len(t, got.FailedNodes, len(tc.failed))
 			assert.Len(t, got.FailedAndUnresolvableNodes, len(tc.unresolvable))
@@ -164,8 +168,9 @@ func TestPreemptForDevices(t *testing.T) {
 			if tc.before != nil {
 				tc.before(w)
 			}
+			w.create(claiming("p", tc.claims))
 			var got extenderv1.ExtenderPreemptionResult
-			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: claiming("p", tc.claims), NodeNameToMetaVictims: tc.candidates}, &got)
+			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: newPod("p"), NodeNameToMetaVictims: tc.candidates}, &got)
 			kept := []string{}
 			for node := range got.NodeNameToMetaVictims {
 				kept = append(kept, node)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
@@ -14,7 +15,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -80,65 +81,62 @@ func TestFilter(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			w, p := fillWorld(t), newPod("p")
-			if tt.setup != nil {
-				tt.setup(w, p)
-			}
-			before := w.ledger.Revision()
-			var everywhere [][]string
-			w.o.OnRefused = func(pod *podinfo.Info, offered []string) {
-				assert.Equal(t, p.UID, pod.Ref.UID)
-				everywhere = append(everywhere, offered)
-			}
-
-			var got extenderv1.ExtenderFilterResult
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &tt.nodes}, &got)
-			if len(*got.NodeNames) > 0 {
-				assert.Empty(t, everywhere)
-			} else {
-				assert.Equal(t, [][]string{tt.nodes}, everywhere)
-			}
-			require.NotNil(t, got.NodeNames, "kube-scheduler takes no list for an answer without names")
-			assert.Equal(t, tt.kept, *got.NodeNames)
-			assert.Nil(t, got.Nodes)
-			assertMap(t, tt.failed, got.FailedNodes)
-			assertMap(t, tt.unresolvable, got.FailedAndUnresolvableNodes)
-			assert.Empty(t, got.Error)
-
-			assert.Equal(t, before, w.ledger.Revision(), "filter only reads")
-			assert.Equal(t, tt.wakes, len(w.refused) == 1)
-			if tt.wakes {
-				assert.Equal(t, p.UID, w.refused[0].Ref.UID)
-				assert.Equal(t, tt.nodes, w.offered)
-				assert.Equal(t, before, w.revision)
-			}
-			assert.Equal(t, []string{"filter scheduler " + tt.result}, w.decisions)
-			assert.Equal(t, []string{"filter 200"}, w.requests)
-			assert.Contains(t, w.recent, p.UID)
-
-			whole := &v1.NodeList{Items: []v1.Node{}}
-			for _, n := range tt.nodes {
-				if n == "" {
-					return
+			synctest.Test(t, func(t *testing.T) {
+				w, p := fillWorld(t), newPod("p")
+				if tt.setup != nil {
+					tt.setup(w, p)
 				}
-				whole.Items = append(whole.Items, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"of": n}}})
-			}
-			got = extenderv1.ExtenderFilterResult{}
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, Nodes: whole}, &got)
-			assert.Nil(t, got.NodeNames)
-			require.NotNil(t, got.Nodes)
-			require.Len(t, got.Nodes.Items, len(tt.kept))
-			for i, n := range got.Nodes.Items {
-				assert.Equal(t, tt.kept[i], n.Name)
-				assert.Equal(t, map[string]string{"of": n.Name}, n.Labels, "a node is passed on whole")
-			}
-			assertMap(t, tt.failed, got.FailedNodes)
-			assertMap(t, tt.unresolvable, got.FailedAndUnresolvableNodes)
+				w.create(p)
+				before := w.ledger.Revision()
+
+				var got extenderv1.ExtenderFilterResult
+				w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &tt.nodes}, &got)
+				require.NotNil(t, got.NodeNames, "kube-scheduler takes no list for an answer without names")
+				assert.Equal(t, tt.kept, *got.NodeNames)
+				assert.Nil(t, got.Nodes)
+				assertMap(t, tt.failed, got.FailedNodes)
+				assertMap(t, tt.unresolvable, got.FailedAndUnresolvableNodes)
+				assert.Empty(t, got.Error)
+				if len(tt.kept) > 0 {
+					assert.Empty(t, w.everywhere)
+				} else {
+					assert.Equal(t, [][]string{tt.nodes}, w.everywhere)
+				}
+
+				assert.Equal(t, before, w.ledger.Revision(), "filter only reads")
+				assert.Equal(t, map[string]int{"filter scheduler " + tt.result: 1}, w.decisions())
+				assert.Equal(t, map[string]int{"filter 200": 1}, w.requests())
+				w.askWithNodes(p, tt.nodes, tt.kept, tt.failed, tt.unresolvable)
+				woken := w.wokenAfter(w.grow(tt.nodes...))
+				assert.Equal(t, tt.wakes, len(woken) == 1, "%v", woken)
+			})
 		})
 	}
 }
 
-func assertMap(t *testing.T, want, got extenderv1.FailedNodesMap) {
+// askWithNodes asks filter with whole nodes what was asked with names.
+func (w *world) askWithNodes(p *v1.Pod, nodes, kept []string, failed, unresolvable extenderv1.FailedNodesMap) {
+	whole := &v1.NodeList{Items: []v1.Node{}}
+	for _, n := range nodes {
+		if n == "" {
+			return
+		}
+		whole.Items = append(whole.Items, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"of": n}}})
+	}
+	var got extenderv1.ExtenderFilterResult
+	w.ask("filter", extenderv1.ExtenderArgs{Pod: p, Nodes: whole}, &got)
+	assert.Nil(w.t, got.NodeNames)
+	require.NotNil(w.t, got.Nodes)
+	require.Len(w.t, got.Nodes.Items, len(kept))
+	for i, n := range got.Nodes.Items {
+		assert.Equal(w.t, kept[i], n.Name)
+		assert.Equal(w.t, map[string]string{"of": n.Name}, n.Labels, "a node is passed on whole")
+	}
+	assertMap(w.t, failed, got.FailedNodes)
+	assertMap(w.t, unresolvable, got.FailedAndUnresolvableNodes)
+}
+
+func assertMap(t testing.TB, want, got extenderv1.FailedNodesMap) {
 	t.Helper()
 	if len(want) == 0 {
 		assert.Empty(t, got)
@@ -162,80 +160,115 @@ func TestReasonsAreComplete(t *testing.T) {
 	assert.Len(t, refusals, int(ledger.DeviceClaimUnusable)+1)
 }
 
-// TestPodIsNotDecodedTwice: what the informer, or an earlier request, has
-// brought at the same resource version is used instead of the request's pod.
-func TestPodIsNotDecodedTwice(t *testing.T) {
-	known := func(w *world, p *v1.Pod) *podinfo.Info {
-		info, err := podinfo.New(w.ledger.Table(), p)
-		require.NoError(w.t, err)
-		return info
-	}
+// TestCopyOfAPod: where the API server has the pod, the copy in a request says no
+// more than a version. Where there is nothing else, it is answered by the copy, and
+// nobody else hears of that.
+func TestCopyOfAPod(t *testing.T) {
+	inWatch := func(w *world, p *v1.Pod) { w.create(p) }
 	tests := map[string]struct {
-		setup func(w *world, p *v1.Pod)
-		asked string // the version in the request
-		reuse bool
+		setup  func(w *world, p *v1.Pod) // p is the API server's and fits nowhere
+		asked  string                    // the version in the request
+		copied bool                      // the copy, which fits, decides
 	}{
-		"informer has it":                   {func(w *world, p *v1.Pod) { w.pods[p.UID] = known(w, p) }, "7", true},
-		"informer has another version":      {func(w *world, p *v1.Pod) { w.pods[p.UID] = known(w, p) }, "8", false},
-		"an earlier request brought it":     {func(w *world, p *v1.Pod) { w.recent[p.UID] = known(w, p) }, "7", true},
-		"an earlier request, older":         {func(w *world, p *v1.Pod) { w.recent[p.UID] = known(w, p) }, "8", false},
-		"nobody has it":                     {func(*world, *v1.Pod) {}, "7", false},
-		"no version":                        {func(w *world, p *v1.Pod) { w.pods[p.UID] = known(w, p) }, "", false},
-		"a version that is none":            {func(w *world, p *v1.Pod) { w.pods[p.UID] = known(w, p) }, "x", false},
-		"informer has another pod by name":  {func(w *world, p *v1.Pod) { p.UID = "old"; w.pods["old"] = known(w, p) }, "7", false},
-		"another pod's version 0":           {func(w *world, p *v1.Pod) { p.ResourceVersion = ""; w.pods[p.UID] = known(w, p) }, "0", false},
-		"an earlier request, under another": {func(w *world, p *v1.Pod) { i := known(w, p); i.Ref.Name = "q"; w.recent[p.UID] = i }, "7", false},
-		"it asked for something new": {func(w *world, p *v1.Pod) {
-			p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
-			w.pods[p.UID] = known(w, p)
-		}, "7", false},
+		"the watch has brought it":      {inWatch, "7", false},
+		"no version":                    {inWatch, "", false},
+		"a version that is none":        {inWatch, "x", false},
+		"version 0":                     {inWatch, "0", false},
+		"a version that does not exist": {inWatch, "999", false},
+		"the watch has an older state":  {func(w *world, p *v1.Pod) { w.bring(newPod("p")); p.ResourceVersion = "8"; w.api.put(p) }, "8", false},
+		"the watch has not brought it":  {func(w *world, p *v1.Pod) { w.api.put(p) }, "7", false},
+		"nobody has it":                 {func(*world, *v1.Pod) {}, "7", true},
+		"another pod has its name":      {func(w *world, p *v1.Pod) { p.UID = "old"; w.create(p) }, "7", true},
+		"the API server cannot be read": {func(w *world, _ *v1.Pod) { w.api.down = errDown }, "7", true},
+		"but the watch has brought it":  {func(w *world, p *v1.Pod) { w.create(p); w.api.down = errDown }, "7", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.node("small", 500, 1e10)
-			tt.setup(w, newPod("p"))
-			// The request's pod is smaller than the known one, to tell them apart.
-			p := newPod("p")
-			p.ResourceVersion = tt.asked
-			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("100m")
-			var got extenderv1.ExtenderFilterResult
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"small"}}, &got)
-			assert.Equal(t, tt.reuse, len(*got.NodeNames) == 0)
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.node("small", 500, 1e10)
+				tt.setup(w, newPod("p"))
+				p := newPod("p")
+				p.ResourceVersion = tt.asked
+				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("100m")
+				assert.Equal(t, tt.copied, w.fits(p, "small"))
+
+				victims := map[string]*extenderv1.MetaVictims{"small": {Pods: []*extenderv1.MetaPod{{UID: "v"}}}}
+				var kept extenderv1.ExtenderPreemptionResult
+				w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: victims}, &kept)
+				assert.Equal(t, tt.copied, len(kept.NodeNameToMetaVictims) == 1)
+				var scores extenderv1.HostPriorityList
+				w.score(policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 1}}})
+				w.ask("prioritize", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"small"}}, &scores)
+				assert.Equal(t, map[bool]int64{true: 2, false: 10}[tt.copied], scores[0].Score, "the share of CPU in use")
+
+				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("600m")
+				assert.False(t, w.fits(p, "small"))
+				if tt.copied {
+					w.assertUntold(t, p, "small")
+				} else {
+					assert.NotEmpty(t, w.everywhere)
+					assert.Equal(t, []string{"p"}, w.wokenAfter(w.grow("small")))
+				}
+			})
 		})
 	}
 }
 
-func TestFilterUncountablePod(t *testing.T) {
-	w, p := fillWorld(t), newPod("p")
-	p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
-	args := extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}
-	var got extenderv1.ExtenderFilterResult
-	for range 2 {
-		// An error would have kube-scheduler try again and again; this waits for a
-		// change of the cluster.
-		w.ask("filter", args, &got)
-		assert.Empty(t, got.Error)
-		assert.Empty(t, *got.NodeNames)
-		assert.Empty(t, got.FailedNodes)
-		assert.Len(t, got.FailedAndUnresolvableNodes, len(allNodes))
-		for _, text := range got.FailedAndUnresolvableNodes {
-			assert.Equal(t, uncountableRefusal, text, "kube-scheduler takes another text for news")
-		}
+// A copy that cannot be read is the caller's mistake, but nobody looks at it where
+// the API server has the pod.
+func TestMalformedCopy(t *testing.T) {
+	const text = `{"Pod":{"metadata":{"namespace":"ns","name":"p","uid":"uid-p"},"spec":{"containers":5}},"NodeNames":["n"],` +
+		`"NodeNameToMetaVictims":{}}`
+	for _, verb := range []string{"filter", "prioritize", "preempt"} {
+		w := newWorld(t)
+		w.node("n", 4000, 4e9)
+		assert.Equal(t, http.StatusBadRequest, w.post(verb, text).Code)
+		w.create(newPod("p"))
+		assert.Equal(t, http.StatusOK, w.post(verb, text).Code)
 	}
-	assert.Empty(t, w.recent)
-	require.Len(t, w.logs.AllEntries(), 1, "one line for a pod, however often it is asked about")
-	assert.ErrorContains(t, w.logs.LastEntry().Data[logrus.ErrorKey].(error), "spec.containers[0].resources.requests[cpu] is -1")
+}
 
-	for _, verb := range []string{"prioritize", "preempt"} {
-		answer := w.post(verb, args)
-		assert.Equal(t, http.StatusBadRequest, answer.Code)
-		assert.Contains(t, answer.Body.String(), "must not be negative")
+func TestFilterUncountablePod(t *testing.T) {
+	for name, create := range map[string]func(w *world, p *v1.Pod){
+		"of the watch": (*world).create, "read live": func(w *world, p *v1.Pod) { w.api.put(p) }, "a copy": func(*world, *v1.Pod) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, p := fillWorld(t), newPod("p")
+				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
+				create(w, p)
+				args := extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}
+				var got extenderv1.ExtenderFilterResult
+				for range 2 {
+					// An error would have kube-scheduler try again and again; this waits for a
+					// change of the cluster.
+					w.ask("filter", args, &got)
+					assert.Empty(t, got.Error)
+					assert.Empty(t, *got.NodeNames)
+					assert.Empty(t, got.FailedNodes)
+					assert.Len(t, got.FailedAndUnresolvableNodes, len(allNodes))
+					for _, text := range got.FailedAndUnresolvableNodes {
+						assert.Equal(t, uncountableRefusal, text, "kube-scheduler takes another text for news")
+					}
+				}
+				require.Len(t, w.logs.AllEntries(), 1, "one line for a pod, however often it is asked about")
+				assert.ErrorContains(t, w.logs.LastEntry().Data[logrus.ErrorKey].(error), "spec.containers[0].resources.requests[cpu] is -1")
+
+				for _, verb := range []string{"prioritize", "preempt"} {
+					answer := w.post(verb, args)
+					assert.Equal(t, http.StatusBadRequest, answer.Code)
+					assert.Contains(t, answer.Body.String(), "must not be negative")
+				}
+				w.assertUntold(t, p, allNodes...)
+			})
+		})
 	}
 }
 
 func TestFilterLogs(t *testing.T) {
 	w := fillWorld(t)
+	w.create(newPod("p"))
 	args := extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &allNodes}
 	var got extenderv1.ExtenderFilterResult
 	w.ask("filter", args, &got)

@@ -21,99 +21,85 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// world is an Extender with everything around it.
+// world is an Extender with everything around it. Nothing of it runs by itself but
+// what a test starts.
 type world struct {
 	*Extender
-	t       testing.TB
-	router  *httprouter.Router
-	ledger  *ledger.Ledger
-	logs    *logtest.Hook
-	pods    map[types.UID]*podinfo.Info // the informer's
-	recent  map[types.UID]*podinfo.Info
-	scoring Scoring
+	t        testing.TB
+	router   *httprouter.Router
+	ledger   *ledger.Ledger
+	logs     *logtest.Hook // of the Extender
+	api      *fakeAPI
+	store    *clusterstate.Pods // what the watch of pods has brought
+	question *question.Maker
+	steering *steering.Steering
+	policy   *policy.Store
+	wakeups  *controller.Wakeups
+	writes   *writes
+	metrics  *metrics.Metrics
 
-	requests  []string // verb code
-	decisions []string // verb scheduler result
-	conflicts []string // scheduler resource
-	refused   []*podinfo.Info
-	offered   []string // with the last refusal
-	woken     []*podinfo.Info
-	revision  uint64 // of the last refusal
-
-	waitForPods func(ctx context.Context, version uint64) error // nil: the informer is never behind
-
-	bindFunc func(pod ledger.PodRef, node string) (*podinfo.Info, error)
-	binds    int
+	everywhere [][]string // the nodes offered, of pods refused all
 }
 
+// newWorld has a watch that is not behind, of a cluster without pods.
 func newWorld(t testing.TB) *world {
 	log, hook := logtest.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
+	silent, _ := logtest.NewNullLogger()
 	w := &world{
 		t: t, router: httprouter.New(), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}), logs: hook,
-		pods: map[types.UID]*podinfo.Info{}, recent: map[types.UID]*podinfo.Info{},
+		api: &fakeAPI{pods: map[types.NamespacedName]*v1.Pod{}}, store: clusterstate.NewPods(), metrics: metrics.New(),
+		writes: &writes{nominated: map[string]string{}}, policy: policy.NewStore(policy.Default(), time.Minute),
 	}
+	w.store.Seen(startVersion)
+	w.question = &question.Maker{
+		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
+		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+	}
+	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
+		Ledger: w.ledger, Question: w.question, Patcher: w.writes, Pods: w.store, Log: silent, OnWakeup: func() {},
+		Ready: func(ctx context.Context) error { // or it would take all pending pods for refused
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	})
+	w.steering = steering.New(steering.Options{
+		Ledger: w.ledger, Question: w.question, Nominator: w.writes, Log: silent, OnGivenUp: w.wakeups.Wake,
+	})
+	decider, err := arbiter.New(arbiter.Options{
+		Ledger: w.ledger, Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
+		Metrics: w.metrics, Undecided: func() string { return "" }, Log: silent,
+	})
+	require.NoError(t, err)
 	w.Extender = New(Options{
-		Ledger: w.ledger, Binder: w, Pods: w, Recent: recentPods(w.recent), Refusals: w, Metrics: w, Policy: w, Log: log,
+		Arbiter: decider, Ledger: w.ledger, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,
+		OnRefused: func(_ *podinfo.Info, offered []string) { w.everywhere = append(w.everywhere, offered) },
 	})
 	w.Register(w.router)
 	return w
 }
 
-type recentPods map[types.UID]*podinfo.Info
+// startVersion is what the watch has seen from the start: that of newPod.
+const startVersion = 7
 
-func (r recentPods) Add(pod *podinfo.Info) { r[pod.Ref.UID] = pod }
-func (r recentPods) Get(uid types.UID) (*podinfo.Info, bool) {
-	pod, ok := r[uid]
-	return pod, ok
-}
-
-func (w *world) Bind(_ context.Context, pod ledger.PodRef, node string) (*podinfo.Info, error) {
-	w.binds++
-	return w.bindFunc(pod, node)
-}
-
-func (w *world) Pod(namespace, name string) (*podinfo.Info, bool) {
-	for _, p := range w.pods {
-		if p.Ref.Namespace == namespace && p.Ref.Name == name {
-			return p, true
-		}
-	}
-	return nil, false
-}
-
-func (w *world) WaitForPods(ctx context.Context, version uint64) error {
-	if w.waitForPods == nil {
-		return nil
-	}
-	return w.waitForPods(ctx, version)
-}
-
-func (w *world) Scoring() Scoring { return w.scoring }
-
-func (w *world) Refused(pod *podinfo.Info, revision uint64, offered []string) {
-	w.refused = append(w.refused, pod)
-	w.revision = revision
-	w.offered = offered
-}
-
-func (w *world) Wake(pod *podinfo.Info) { w.woken = append(w.woken, pod) }
-
-func (w *world) ObserveRequest(verb string, code int, _ time.Duration) {
-	w.requests = append(w.requests, fmt.Sprint(verb, " ", code))
-}
-
-func (w *world) ObserveDecision(verb, scheduler, result string) {
-	w.decisions = append(w.decisions, fmt.Sprint(verb, " ", scheduler, " ", result))
-}
-
-func (w *world) ObserveConflict(scheduler, resource string) {
-	w.conflicts = append(w.conflicts, scheduler+" "+resource)
+// score has pods scored this way.
+func (w *world) score(how policy.Prioritize) {
+	p := *w.policy.Current()
+	p.Prioritize = how
+	w.policy.Set(&p)
 }
 
 // node adds a node with so many milli-CPU and bytes of memory.

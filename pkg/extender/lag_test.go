@@ -1,7 +1,7 @@
 package extender
 
 import (
-	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,17 +13,23 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
+// How long one answer waits for the watch, and then all do without.
+const (
+	maxLag   = 100 * time.Millisecond
+	lagPause = time.Second
+)
+
 // A pod that was deleted still has its room in the ledger when its successor, which
 // a scheduler knows already, is asked about.
-func TestFilterWaitsForTheInformer(t *testing.T) {
+func TestFilterWaitsForTheWatch(t *testing.T) {
 	cases := map[string]struct {
 		version string
-		behind  time.Duration // until the informer has caught up
+		behind  time.Duration // until the watch has caught up
 		fits    bool
 		waited  time.Duration
 	}{
-		"a moment behind":        {version: "7", behind: 30 * time.Millisecond, fits: true, waited: 30 * time.Millisecond},
-		"far behind":             {version: "7", behind: time.Hour, waited: maxLag},
+		"a moment behind":        {version: "8", behind: 30 * time.Millisecond, fits: true, waited: 30 * time.Millisecond},
+		"far behind":             {version: "8", behind: time.Hour, waited: maxLag},
 		"not the API server's":   {version: "", behind: time.Hour},
 		"no version of a number": {version: "abc", behind: time.Hour},
 	}
@@ -33,44 +39,43 @@ func TestFilterWaitsForTheInformer(t *testing.T) {
 				w := newWorld(t)
 				w.node("n1", 1000, 2e9)
 				w.run("former", "n1", 1000, 1e9)
-				w.waitForPods = func(ctx context.Context, version uint64) error {
-					assert.EqualValues(t, 7, version)
-					select {
-					case <-time.After(tt.behind):
-						w.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "former", UID: "former"}, 6)
-						return nil
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				}
 				pod := newPod("successor")
-				pod.ResourceVersion = tt.version
+				pod.ResourceVersion = "8"
+				w.api.put(pod)
+				caught := time.AfterFunc(tt.behind, func() {
+					w.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "former", UID: "former"}, 6)
+					w.bring(pod)
+				})
+				defer caught.Stop()
+				asked := pod.DeepCopy()
+				asked.ResourceVersion = tt.version
 				began := time.Now()
-				assert.Equal(t, tt.fits, w.fits(pod, "n1"))
+				assert.Equal(t, tt.fits, w.fits(asked, "n1"))
 				assert.Equal(t, tt.waited, time.Since(began))
 			})
 		})
 	}
 }
 
-// An informer that is far behind must not make every pod of a scheduler wait.
+// A watch that is far behind must not make every pod of a scheduler wait.
 func TestFilterDoesNotWaitAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.node("n1", 1000, 2e9)
-		waits := 0
-		w.waitForPods = func(ctx context.Context, _ uint64) error {
-			waits++
-			<-ctx.Done()
-			return ctx.Err()
+		ask := func(k int) time.Duration {
+			pod := newPod(fmt.Sprint("p", k))
+			pod.ResourceVersion = fmt.Sprint(startVersion + 1 + k)
+			w.api.put(pod)
+			began := time.Now()
+			assert.True(t, w.fits(pod, "n1"))
+			return time.Since(began)
 		}
-		for range 10 {
-			assert.True(t, w.fits(newPod("p"), "n1"))
+		assert.Equal(t, maxLag, ask(0))
+		for k := range 10 {
+			assert.Zero(t, ask(k))
 		}
-		assert.Equal(t, 1, waits)
 		<-time.After(lagPause)
-		assert.True(t, w.fits(newPod("p"), "n1"))
-		assert.Equal(t, 2, waits)
+		assert.Equal(t, maxLag, ask(10))
 	})
 }
 

@@ -1,81 +1,71 @@
 package extender
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/binder"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
-	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
-)
-
-// What the server hands in fits.
-var (
-	_ Binder   = (*binder.Binder)(nil)
-	_ Pods     = (*clusterstate.Cache)(nil)
-	_ Recent   = (*binder.Recent)(nil)
-	_ Refusals = (*controller.Wakeups)(nil)
-	_ Metrics  = (*metrics.Metrics)(nil)
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 func unmarshal(text string, into any) error { return httpjson.Unmarshal([]byte(text), into) }
 
 func TestPrioritize(t *testing.T) {
-	cpu := []ResourceWeight{{"cpu", 1}}
+	cpu := []policy.ResourceWeight{{Name: "cpu", Weight: 1}}
 	tests := map[string]struct {
-		scoring Scoring
+		scoring policy.Prioritize
 		reserve string // the node the pod has a reservation on
 		want    map[string]int64
 	}{
 		// The pod asks for 1000m and 1G. Nodes of 4000m and 4G: idle has nothing
 		// on it, half has 2000m and 0.
-		"MostAllocated":  {scoring: Scoring{Resources: cpu}, want: map[string]int64{"idle": 3, "half": 8, "unknown": 0}},
-		"LeastAllocated": {scoring: Scoring{Resources: cpu, LeastAllocated: true}, want: map[string]int64{"idle": 8, "half": 3, "unknown": 0}},
+		"MostAllocated":  {scoring: policy.Prioritize{Resources: cpu}, want: map[string]int64{"idle": 3, "half": 8, "unknown": 0}},
+		"LeastAllocated": {scoring: policy.Prioritize{Resources: cpu, Strategy: policy.LeastAllocated}, want: map[string]int64{"idle": 8, "half": 3, "unknown": 0}},
 		"weights": {
-			scoring: Scoring{Resources: []ResourceWeight{{"cpu", 3}, {"memory", 1}}},
+			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 3}, {Name: "memory", Weight: 1}}},
 			want:    map[string]int64{"idle": 3, "half": 6},
 		},
 		"a resource the pod does not ask for": {
-			scoring: Scoring{Resources: []ResourceWeight{{"cpu", 1}, {"example.com/gpu", 100}}},
+			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 1}, {Name: "example.com/gpu", Weight: 100}}},
 			want:    map[string]int64{"idle": 3, "half": 8},
 		},
 		"a resource nobody has": {
-			scoring: Scoring{Resources: []ResourceWeight{{"example.com/none", 100}}}, want: map[string]int64{"idle": 0},
+			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "example.com/none", Weight: 100}}}, want: map[string]int64{"idle": 0},
 		},
 		"no resources": {want: map[string]int64{"idle": 0, "half": 0}},
 		"reservation above all": {
-			scoring: Scoring{Resources: cpu, ReservationMatch: 10}, reserve: "idle",
+			scoring: policy.Prioritize{Resources: cpu, ReservationMatch: 10}, reserve: "idle",
 			want: map[string]int64{"idle": 10, "half": 0},
 		},
 		"reservation by half": {
 			// idle has the pod's 1000m in its use already: 25 of 100.
-			scoring: Scoring{Resources: cpu, ReservationMatch: 5}, reserve: "idle",
+			scoring: policy.Prioritize{Resources: cpu, ReservationMatch: 5}, reserve: "idle",
 			want: map[string]int64{"idle": 6, "half": 4},
 		},
 		"reservation without preference": {
-			scoring: Scoring{Resources: cpu}, reserve: "idle", want: map[string]int64{"idle": 3, "half": 8},
+			scoring: policy.Prioritize{Resources: cpu}, reserve: "idle", want: map[string]int64{"idle": 3, "half": 8},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			w, p := newWorld(t), newPod("p")
-			w.scoring = tt.scoring
+			w.create(p)
+			w.score(tt.scoring)
 			_, ok := w.ledger.Table().Intern("example.com/gpu")
 			require.True(t, ok)
 			w.node("idle", 4000, 4e9)
@@ -97,32 +87,9 @@ func TestPrioritize(t *testing.T) {
 					assert.Equal(t, extenderv1.HostPriority{Host: n, Score: tt.want[n]}, got[i])
 				}
 			}
-			assert.Equal(t, []string{"prioritize scheduler scored", "prioritize scheduler scored"}, w.decisions)
+			assert.Equal(t, map[string]int{"prioritize scheduler scored": 2}, w.decisions())
 		})
 	}
-}
-
-func TestNodeScoreExtremes(t *testing.T) {
-	huge := int64(math.MaxInt64)
-	for _, u := range []ledger.Usage{
-		{Allocatable: 0, Used: 5},
-		{Allocatable: 1, Used: 0},
-		{Allocatable: huge, Used: huge},
-		{Allocatable: 1, Used: huge},
-		{Allocatable: huge, Used: 0},
-		{Allocatable: -1, Used: 1},
-		{Allocatable: 10, Used: -10},
-	} {
-		for _, least := range []bool{false, true} {
-			for _, request := range []int64{0, 1, huge} {
-				got := nodeScore([]factor{{weight: 100, request: request}}, []ledger.Usage{u}, least, false)
-				assert.GreaterOrEqual(t, got, extenderv1.MinExtenderPriority, "%+v", u)
-				assert.LessOrEqual(t, got, extenderv1.MaxExtenderPriority, "%+v", u)
-			}
-		}
-	}
-	assert.Equal(t, int64(10), nodeScore([]factor{{1, 1}}, []ledger.Usage{{Allocatable: 4, Used: 3}}, false, false))
-	assert.Equal(t, int64(0), nodeScore([]factor{{1, 2}}, []ledger.Usage{{Allocatable: 4, Used: 3}}, true, false))
 }
 
 func TestPreempt(t *testing.T) {
@@ -164,6 +131,7 @@ func TestPreempt(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			w, p := newWorld(t), newPod("p")
+			w.create(p)
 			w.node("n", 4000, 4e9)
 			w.node("m", 4000, 4e9)
 			w.node("idle", 4000, 4e9)
@@ -182,7 +150,7 @@ func TestPreempt(t *testing.T) {
 			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: tt.candidates}, &got)
 			assert.Equal(t, want, got.NodeNameToMetaVictims)
 			result := map[bool]string{true: "granted", false: "refused"}[len(want) > 0]
-			assert.Equal(t, []string{"preempt scheduler " + result}, w.decisions)
+			assert.Equal(t, map[string]int{"preempt scheduler " + result: 1}, w.decisions())
 
 			got = extenderv1.ExtenderPreemptionResult{}
 			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToVictims: wholeVictims(tt.candidates)}, &got)
@@ -224,74 +192,90 @@ func wholeVictims(metas map[string]*extenderv1.MetaVictims) map[string]*extender
 }
 
 func TestBind(t *testing.T) {
-	rejection := &ledger.Rejection{Pod: ledger.PodRef{Namespace: "ns", Name: "p"}, Node: "n", Reason: ledger.InsufficientResource, Resource: "cpu", Requested: 1000, Free: 500}
+	full := func(w *world, _ *v1.Pod) { w.run("other", "n", 3500, 0) }
 	tests := map[string]struct {
-		err       error
+		setup     func(w *world, p *v1.Pod)
+		node      string
 		unknown   bool // nothing is known of the pod
 		result    string
 		message   string
-		conflicts []string
+		conflicts map[string]int
 	}{
 		"success": {result: "granted"},
 		"refused": {
-			err: &binder.Error{Outcome: binder.Refused, Rejection: rejection}, result: "refused",
-			message: `node "n" has too little cpu for pod ns/p: requested 1000, free 500`, conflicts: []string{"scheduler cpu"},
+			setup: full, result: "refused",
+			message: `node "n" has too little cpu for pod ns/p: requested 1000, free 500`, conflicts: map[string]int{"scheduler cpu": 1},
 		},
 		"refused a port": {
-			err: &binder.Error{Outcome: binder.Refused, Rejection: &ledger.Rejection{
-				Node: "n", Reason: ledger.HostPortConflict, Resource: "hostPort/TCP/8080",
-			}},
-			result: "refused", message: "hostPort/TCP/8080 on node", conflicts: []string{"scheduler hostPort"},
+			setup: func(w *world, p *v1.Pod) {
+				p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+				w.run("other", "n", 0, 0, resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: 8080}, IP: "0.0.0.0"})
+			},
+			result: "refused", message: "hostPort/TCP/8080 on node", conflicts: map[string]int{"scheduler hostPort": 1},
 		},
-		"refused, but not for room": {
-			err:    &binder.Error{Outcome: binder.Refused, Rejection: &ledger.Rejection{Reason: ledger.NodeUnknown, Node: "n"}},
-			result: "refused", message: "is not in the ledger",
+		"refused, but not for room": {node: "unheard-of", result: "refused", message: "is not in the ledger"},
+		"gone": {
+			setup: func(w *world, p *v1.Pod) { p.Name = "another" }, unknown: true, result: "pod_gone", message: "was deleted",
 		},
-		"gone":          {err: binder.ErrPodGone, unknown: true, result: "pod_gone", message: "was deleted"},
-		"unknown":       {err: fmt.Errorf("wrapped: %w", binder.ErrUnknownOutcome), result: "unknown", message: "not known yet"},
-		"another error": {err: errors.New("boom"), result: "failed", message: "boom"},
+		"unknown": {
+			setup: func(w *world, _ *v1.Pod) {
+				w.api.refuse = func() error {
+					w.api.down = errDown
+					return errDown
+				}
+			},
+			result: "unknown", message: "not known yet",
+		},
+		"another error": {
+			setup: func(w *world, _ *v1.Pod) {
+				w.api.refuse = func() error { return apierrors.NewForbidden(v1.Resource("pods/binding"), "p", errors.New("boom")) }
+			},
+			result: "failed", message: "boom",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			w, p := newWorld(t), newPod("p")
-			w.node("n", 4000, 4e9)
-			w.bindFunc = func(pod ledger.PodRef, node string) (*podinfo.Info, error) {
-				assert.Equal(t, ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid-p"}, pod)
-				assert.Equal(t, "n", node)
-				if tt.err == nil {
-					w.reserve(p, "n")
+			synctest.Test(t, func(t *testing.T) {
+				w, p := newWorld(t), newPod("p")
+				defer func() { assert.NoError(t, w.o.Arbiter.Stop(t.Context())) }()
+				w.node("n", 4000, 4e9)
+				if tt.setup != nil {
+					tt.setup(w, p)
 				}
+				w.create(p)
+				node := cmp.Or(tt.node, "n")
+				var got bindAnswer
+				w.ask("bind", extenderv1.ExtenderBindingArgs{PodName: "p", PodNamespace: "ns", PodUID: "uid-p", Node: node}, &got)
+				assert.Contains(t, got.Error, tt.message)
+				granted := tt.result == "granted"
+				assert.Equal(t, granted, got.Error == "")
+				if !granted {
+					assert.Equal(t, tt.result, got.Outcome)
+				}
+				scheduler := "scheduler"
 				if tt.unknown {
-					return nil, tt.err
+					scheduler = "other"
 				}
-				info, err := podinfo.New(w.ledger.Table(), p)
-				require.NoError(t, err)
-				return info, tt.err
-			}
-			var got extenderv1.ExtenderBindingResult
-			w.ask("bind", extenderv1.ExtenderBindingArgs{PodName: "p", PodNamespace: "ns", PodUID: "uid-p", Node: "n"}, &got)
-			assert.Contains(t, got.Error, tt.message)
-			assert.Equal(t, tt.err == nil, got.Error == "")
-			scheduler := "scheduler"
-			if tt.unknown {
-				scheduler = ""
-			}
-			assert.Equal(t, []string{"bind " + scheduler + " " + tt.result}, w.decisions)
-			assert.Equal(t, tt.conflicts, w.conflicts)
+				assert.Equal(t, map[string]int{"bind " + scheduler + " " + tt.result: 1}, w.decisions())
+				if tt.conflicts == nil {
+					tt.conflicts = map[string]int{}
+				}
+				assert.Equal(t, tt.conflicts, w.conflicts())
 
-			require.Len(t, w.logs.AllEntries(), 1)
-			line := w.logs.LastEntry()
-			assert.Equal(t, logrus.InfoLevel, line.Level)
-			assert.Equal(t, "ns/p", line.Data["pod"])
-			assert.Equal(t, types.UID("uid-p"), line.Data["uid"])
-			assert.Equal(t, "n", line.Data["node"])
-			assert.Equal(t, tt.result, line.Data["result"])
-			if tt.err == nil {
-				assert.Equal(t, int64(1000), line.Data["cpu_milli"])
-				assert.Equal(t, int64(1e9), line.Data["memory_bytes"])
-				assert.Equal(t, int64(3000), line.Data["free_cpu_milli"])
-				assert.Equal(t, int64(3e9), line.Data["free_memory_bytes"])
-			}
+				require.Len(t, w.logs.AllEntries(), 1)
+				line := w.logs.LastEntry()
+				assert.Equal(t, logrus.InfoLevel, line.Level)
+				assert.Equal(t, "ns/p", line.Data["pod"])
+				assert.Equal(t, types.UID("uid-p"), line.Data["uid"])
+				assert.Equal(t, node, line.Data["node"])
+				assert.Equal(t, tt.result, line.Data["result"])
+				if granted {
+					assert.Equal(t, int64(1000), line.Data["cpu_milli"])
+					assert.Equal(t, int64(1e9), line.Data["memory_bytes"])
+					assert.Equal(t, int64(3000), line.Data["free_cpu_milli"])
+					assert.Equal(t, int64(3e9), line.Data["free_memory_bytes"])
+				}
+			})
 		})
 	}
 }
@@ -366,10 +350,9 @@ func TestMalformed(t *testing.T) {
 				require.NoError(t, unmarshal(got.Body.String(), &body))
 				assert.Contains(t, body.Error, tt.message, verb)
 				assert.Equal(t, before, w.ledger.Revision())
-				assert.Empty(t, w.decisions)
-				assert.Empty(t, w.recent)
-				assert.Zero(t, w.binds)
-				assert.Equal(t, []string{fmt.Sprint(verb, " ", tt.code)}, w.requests)
+				assert.Empty(t, w.decisions())
+				assert.Zero(t, w.api.posts)
+				assert.Equal(t, map[string]int{fmt.Sprint(verb, " ", tt.code): 1}, w.requests())
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func (f *fixture) boundClaiming(pod *v1.Pod) {
 	info, err := podinfo.New(f.backend.ledger.Table(), pod)
 	require.NoError(f.t, err)
 	o := info.Observation()
-	o.Node, o.Devices = "a", f.backend.Devices(info)
+	o.Node, o.Devices = "a", f.backend.devices(info)
 	o.Devices.Given = "gpu-0"
 	f.backend.ledger.ObservePod(o)
 }

@@ -19,6 +19,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -27,24 +29,24 @@ import (
 
 // fakeBackend is a ledger, and remembers what was asked of it.
 type fakeBackend struct {
-	ledger     *ledger.Ledger
-	candidates map[string][]ledger.HoldRef // by the pod's name
-	unready    error
-	fail       error // of Reserve and Bind
-	made       bool  // Reserve may have been carried out where it fails
-	notify     []func()
-	claims     map[string]bool // of devices: those that exist, each for one GPU
-	onClaim    func(namespace, name string)
-	matched    func(namespace string)
-	calls      []string
+	ledger   *ledger.Ledger
+	question *question.Maker
+	unready  error
+	fail     error // of Reserve and Bind
+	made     bool  // Reserve may have been carried out where it fails
+	notify   []func()
+	claims   map[string]bool // of devices: those that exist, each for one GPU
+	onClaim  func(namespace, name string)
+	matched  func(namespace string)
+	calls    []string
 }
 
 func (b *fakeBackend) Ledger() *ledger.Ledger { return b.ledger }
-func (b *fakeBackend) Candidates(pod *podinfo.Info) []ledger.HoldRef {
-	return b.candidates[pod.Ref.Name]
-}
 
-func (b *fakeBackend) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (b *fakeBackend) Question() *question.Maker { return b.question }
+
+// devices is what the claims of a pod ask for.
+func (b *fakeBackend) devices(pod *podinfo.Info) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}
@@ -183,9 +185,11 @@ func newFixture(t *testing.T, policy FailurePolicy) *fixture {
 		}}})
 		l.ObserveNode(ledger.NodeObservation{Name: name, UID: types.UID(name), Allocatable: allocatable})
 	}
+	backend := &fakeBackend{ledger: l}
+	backend.question = &question.Maker{Table: l.Table(), Matcher: &matcher.Matcher{}, Devices: backend.devices}
 	client := fake.NewClientset()
 	f := &fixture{
-		t: t, backend: &fakeBackend{ledger: l, candidates: map[string][]ledger.HoldRef{}},
+		t: t, backend: backend,
 		handle: &fakeHandle{client: client, informers: informers.NewSharedInformerFactory(client, 0), activated: make(chan string, 100)},
 	}
 	log, _ := logtest.NewNullLogger()
@@ -204,11 +208,26 @@ func (f *fixture) known(pod *v1.Pod) {
 
 func newPod(name, cpu string) *v1.Pod {
 	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1",
+			Labels: map[string]string{"name": name},
+		},
 		Spec: v1.PodSpec{SchedulerName: "profile", Containers: []v1.Container{{
 			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
 		}}},
 	}
+}
+
+// match has a reservation of one slot match the pods of a name.
+func (f *fixture) match(hold ledger.HoldRef, pod string) {
+	f.t.Helper()
+	require.NoError(f.t, f.backend.question.Matcher.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: hold.Namespace, Name: hold.Name},
+		Spec: v1alpha1.ReservationSpec{
+			Slots:     []v1alpha1.Slot{{Name: hold.Slot}},
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": pod}}},
+		},
+	}))
 }
 
 // bound puts a pod on a node in the ledger.

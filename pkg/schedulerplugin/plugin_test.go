@@ -160,7 +160,7 @@ func TestNominatedPods(t *testing.T) {
 // A nominated pod that has room kept for it there takes no more than that.
 func TestNominatedPodWithRoomOfItsOwn(t *testing.T) {
 	f := newFixture(t, Fail)
-	f.backend.candidates["nominated"] = []ledger.HoldRef{f.hold("r", "a", "2", "")}
+	f.match(f.hold("r", "a", "2", ""), "nominated")
 	pod := newPod("p", "2")
 	state := f.begin(pod)
 	require.True(t, f.filter(state, pod, "a").IsSuccess())
@@ -301,7 +301,7 @@ func TestReservationIsHeardOfLate(t *testing.T) {
 		f.known(pod)
 		state := f.begin(pod)
 		return f, pod, state, func() {
-			f.backend.candidates = map[string][]ledger.HoldRef{"p": {hold}}
+			f.match(hold, "p")
 			f.backend.matched("ns")
 		}
 	}
@@ -323,7 +323,8 @@ func TestScore(t *testing.T) {
 	f := newFixture(t, Fail)
 	pod := newPod("p", "1")
 	assert.True(t, f.PreScore(t.Context(), f.begin(pod), pod, nil).IsSkip(), "no room is kept for it")
-	f.backend.candidates["p"] = []ledger.HoldRef{f.hold("r", "b", "2", ""), f.hold("s", "a", "2", "")}
+	f.match(f.hold("r", "b", "2", ""), "p")
+	f.match(f.hold("s", "a", "2", ""), "p")
 	state := f.begin(pod)
 	require.True(t, f.PreScore(t.Context(), state, pod, nil).IsSuccess())
 	best, _ := f.Score(t.Context(), state, pod, nodeInfo("b"))

@@ -17,11 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-	"github.com/globalreserve/globalreserve/pkg/reservations/matcher"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
@@ -41,7 +42,7 @@ func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	log, _ := logtest.NewNullLogger()
 	asking, err := newClient(&schedulerplugin.Args{RemoteURL: server.URL}, time.Second, 10*time.Millisecond)
 	require.NoError(t, err)
-	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), matcher: &matcher.Matcher{}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
+	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), question: &question.Maker{Matcher: &matcher.Matcher{}}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
 	b.health = &health{mirror: b.mirror, log: log, started: time.Now()}
 	events := make(given)
 	b.mirror.Start(events)
@@ -285,19 +286,19 @@ func TestReservationsAreToldOf(t *testing.T) {
 	rsv.Namespace, rsv.Name, rsv.UID = "ns", "r", "uid"
 	log, _ := logtest.NewNullLogger()
 	m := &matcher.Matcher{}
-	b := &backend{matcher: m, reservations: &reservations{matcher: m, log: log}}
+	b := &backend{question: &question.Maker{Matcher: m}, reservations: &reservations{matcher: m, log: log}}
 	member := newInfo(t, map[string]string{v1alpha1.ReservationIndexAnnotation: "team"})
 	var told []string
 	b.NotifyMatched(func(namespace string) {
 		told = append(told, namespace)
-		assert.Len(t, b.Candidates(member), 1)
+		assert.Len(t, b.Question().Matcher.Candidates(member), 1)
 	})
 	b.reservations.set(rsv, true)
 	assert.Equal(t, []string{"ns"}, told)
 	b.reservations.set(rsv, false)
 	assert.Len(t, told, 1, "a change is no news: who may use it stays")
 	b.reservations.remove(rsv)
-	assert.Empty(t, b.Candidates(member))
+	assert.Empty(t, b.Question().Matcher.Candidates(member))
 }
 
 func newInfo(t *testing.T, annotations map[string]string) *podinfo.Info {
