@@ -58,7 +58,7 @@ func (a *App) buildReservations(clients Clients) {
 	a.reservations = &reservationObjects{
 		objects: store.New(clients.Reservations, 0), cache: a.cache, broadcaster: broadcaster, failed: make(chan error, 1),
 		Controller: reservations.New(reservations.Options{
-			Ledger: a.ledger, Client: clients.Reservations, Nodes: nodeLookup{a.cache}, Pods: a.cache, Matcher: a.matcher,
+			Ledger: a.ledger, Client: clients.Reservations, Nodes: a.cache, Pods: a.cache, Matcher: a.matcher,
 			Kind:        a.definitions.Kind("reservations"),
 			StateSynced: a.cache.WaitForSync,
 			MayDecide:   func(ctx context.Context) error { return a.health.waitOpen(ctx) },
@@ -115,23 +115,4 @@ func (r *reservationObjects) stop() error {
 	}
 	r.broadcaster.Shutdown()
 	return err
-}
-
-// nodeLookup gives the cache's nodes in the controller's own words.
-type nodeLookup struct{ cache *clusterstate.Cache }
-
-// Node implements reservations.Nodes.
-func (n nodeLookup) Node(name string) (reservations.Node, bool) {
-	node, ok := n.cache.Node(name)
-	return reservations.Node(node), ok
-}
-
-// Nodes implements reservations.Nodes.
-func (n nodeLookup) Nodes() []reservations.Node {
-	all := n.cache.Nodes()
-	nodes := make([]reservations.Node, len(all))
-	for i := range all {
-		nodes[i] = reservations.Node(all[i])
-	}
-	return nodes
 }

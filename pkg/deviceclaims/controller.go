@@ -102,11 +102,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
-	running.Go(func() {
-		if c.ready.Wait(ctx) == nil {
-			_ = c.queue.Run(ctx, c.bring)
-		}
-	})
+	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
 	return c.watch.Run(ctx, c.present, c.absent)
 }
 

@@ -36,8 +36,11 @@ func (o object) String() string {
 	return o.namespace + "/" + o.name
 }
 
-// bring makes the API server's object what it has to be.
+// bring makes the API server's object what it has to be, once it is known what that is.
 func (c *Controller) bring(ctx context.Context, key object) error {
+	if err := c.ready.Wait(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var err error

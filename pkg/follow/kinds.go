@@ -89,10 +89,19 @@ type Kind struct {
 	plurals     []string
 }
 
+// state is what is known of a kind.
+type state int
+
+const (
+	unknown state = iota // the API server has not answered yet
+	absent
+	installed
+)
+
 // Installed reports whether the API server knows the kind, by its last answer; false before there is one.
 func (k *Kind) Installed() bool {
-	installed, _, _ := k.state()
-	return installed
+	now, _ := k.state()
+	return now == installed
 }
 
 // Doubt has the API server asked at once: an answer of it did not go with what Installed says.
@@ -103,25 +112,12 @@ func (k *Kind) Doubt() {
 	}
 }
 
-// await returns when the API server has said that the kind is installed, or is not, and false where ctx
-// ends before.
-func (k *Kind) await(ctx context.Context, want bool) bool {
-	return k.awaitThat(ctx, func(installed bool) bool { return installed == want })
-}
-
-// awaitAnswer returns when the API server has said either.
-func (k *Kind) awaitAnswer(ctx context.Context) bool {
-	return k.awaitThat(ctx, func(bool) bool { return true })
-}
-
-func (k *Kind) awaitThat(ctx context.Context, holds func(installed bool) bool) bool {
+// next returns what is known once it is another than was, or ctx ends.
+func (k *Kind) next(ctx context.Context, was state) state {
 	for {
-		installed, answered, changed := k.state()
-		if ctx.Err() != nil {
-			return false
-		}
-		if answered && holds(installed) {
-			return true
+		now, changed := k.state()
+		if now != was || ctx.Err() != nil {
+			return now
 		}
 		select {
 		case <-ctx.Done():
@@ -131,12 +127,18 @@ func (k *Kind) awaitThat(ctx context.Context, holds func(installed bool) bool) b
 }
 
 // state returns what is known, and what is closed when there is news.
-func (k *Kind) state() (installed, answered bool, changed <-chan struct{}) {
+func (k *Kind) state() (now state, changed <-chan struct{}) {
 	d := k.definitions
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	missing := slices.ContainsFunc(k.plurals, func(p string) bool { return !slices.Contains(d.known, p) })
-	return !missing, d.known != nil, d.changed
+	switch {
+	case d.known == nil:
+		return unknown, d.changed
+	case slices.ContainsFunc(k.plurals, func(p string) bool { return !slices.Contains(d.known, p) }):
+		return absent, d.changed
+	default:
+		return installed, d.changed
+	}
 }
 
 // Pause waits and reports whether ctx lasts.

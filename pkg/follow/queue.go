@@ -25,47 +25,26 @@ type QueueOptions struct {
 // be added before it runs. Make one with NewQueue.
 type Queue[K comparable] struct {
 	options QueueOptions
-
-	mu    sync.RWMutex // guards what follows
-	queue workqueue.TypedRateLimitingInterface[K]
-	early []K // added before there was a queue, which has goroutines
+	queue   func() workqueue.TypedRateLimitingInterface[K] // made when it is needed: it has goroutines, which Run ends
 }
 
 // NewQueue returns a Queue that does not run.
-func NewQueue[K comparable](o QueueOptions) *Queue[K] { return &Queue[K]{options: o} }
+func NewQueue[K comparable](o QueueOptions) *Queue[K] {
+	return &Queue[K]{options: o, queue: sync.OnceValue(func() workqueue.TypedRateLimitingInterface[K] {
+		return workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](o.RetryFirst, o.RetryMost),
+			workqueue.TypedRateLimitingQueueConfig[K]{Name: o.Name})
+	})}
+}
 
 // Add has a key worked on.
-func (q *Queue[K]) Add(key K) { q.AddAfter(key, 0) }
+func (q *Queue[K]) Add(key K) { q.queue().Add(key) }
 
 // AddAfter has a key worked on after a while.
-func (q *Queue[K]) AddAfter(key K, after time.Duration) {
-	q.mu.RLock()
-	queue := q.queue
-	q.mu.RUnlock()
-	if queue == nil {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if queue = q.queue; queue == nil {
-			q.early = append(q.early, key)
-			return
-		}
-	}
-	queue.AddAfter(key, after)
-}
+func (q *Queue[K]) AddAfter(key K, after time.Duration) { q.queue().AddAfter(key, after) }
 
 // Run works on the keys until ctx ends. A key is forgotten when work returns nil.
 func (q *Queue[K]) Run(ctx context.Context, work func(ctx context.Context, key K) error) error {
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[K](q.options.RetryFirst, q.options.RetryMost),
-		workqueue.TypedRateLimitingQueueConfig[K]{Name: q.options.Name})
-	q.mu.Lock()
-	q.queue = queue
-	early := q.early
-	q.early = nil
-	q.mu.Unlock()
-	for _, key := range early {
-		queue.Add(key)
-	}
 	var workers sync.WaitGroup
 	for range q.options.Workers {
 		workers.Go(func() {
@@ -74,26 +53,27 @@ func (q *Queue[K]) Run(ctx context.Context, work func(ctx context.Context, key K
 		})
 	}
 	<-ctx.Done()
-	queue.ShutDown()
+	q.queue().ShutDown()
 	workers.Wait()
 	return nil
 }
 
 // next works on one key; it returns false when there will be none.
 func (q *Queue[K]) next(ctx context.Context, work func(ctx context.Context, key K) error) bool {
-	key, shutdown := q.queue.Get()
+	queue := q.queue()
+	key, shutdown := queue.Get()
 	if shutdown {
 		return false
 	}
-	defer q.queue.Done(key)
+	defer queue.Done(key)
 	err := work(ctx, key)
 	if err == nil || ctx.Err() != nil {
-		q.queue.Forget(key)
+		queue.Forget(key)
 		return true
 	}
 	if !apierrors.IsConflict(err) { // somebody else wrote it, which the watch brings
 		q.options.Log.WithError(err).WithField("key", fmt.Sprint(key)).Warnf("%s: something failed; will try again", q.options.Name)
 	}
-	q.queue.AddRateLimited(key)
+	queue.AddRateLimited(key)
 	return true
 }

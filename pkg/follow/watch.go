@@ -34,6 +34,7 @@ type Source struct {
 	options cache.InformerOptions
 	gone    func(obj any)
 	failed  func(plural string, err error) // where it is followed says what it does
+	store   atomic.Pointer[cache.Store]    // of what is known now
 }
 
 // NewSource returns the objects of a client. set is told of every state of an object, and whether it is of
@@ -126,9 +127,6 @@ type Watch struct {
 	sources []*Source
 	log     logrus.FieldLogger
 	listed  atomic.Bool
-
-	mu     sync.RWMutex // guards stores
-	stores []cache.Store
 }
 
 // NewWatch returns a Watch that does not run. kind is nil for kinds that every API server has. The objects
@@ -154,12 +152,11 @@ func (w *Watch) Listed() bool { return w.listed.Load() }
 
 // Get returns the newest state known of an object of the first source, nil where there is none.
 func (w *Watch) Get(key string) any {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if len(w.stores) == 0 {
+	store := w.sources[0].store.Load()
+	if store == nil {
 		return nil
 	}
-	obj, _, err := w.stores[0].GetByKey(key)
+	obj, _, err := (*store).GetByKey(key)
 	if err != nil {
 		return nil
 	}
@@ -167,21 +164,20 @@ func (w *Watch) Get(key string) any {
 }
 
 // Run follows the objects until ctx ends. It calls present each time that the kind is installed and all
-// objects there are have been told of, and absent each time that it is not installed. Their ctx ends when
+// objects there are have been told of, and missing each time that it is not installed. Their ctx ends when
 // that changes.
-func (w *Watch) Run(ctx context.Context, present, absent func(ctx context.Context)) error {
+func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Context)) error {
 	if w.kind == nil {
 		w.follow(ctx, present)
 		return nil
 	}
-	for w.kind.awaitAnswer(ctx) {
-		if w.kind.Installed() {
+	for now := w.kind.next(ctx, unknown); ctx.Err() == nil; now = w.kind.next(ctx, now) {
+		if now == installed {
 			w.whileInstalled(ctx, present)
 			continue
 		}
 		w.log.Warnf("the cluster has no definition of %s: running without; install manifests/crd to have them", strings.Join(w.kind.plurals, " and "))
-		absent(ctx)
-		w.kind.await(ctx, true)
+		missing(ctx)
 	}
 	return nil
 }
@@ -190,18 +186,16 @@ func (w *Watch) Run(ctx context.Context, present, absent func(ctx context.Contex
 // gone: nobody may be told of that otherwise.
 func (w *Watch) whileInstalled(ctx context.Context, present func(context.Context)) {
 	following, stop := context.WithCancel(ctx)
-	defer stop()
 	var running sync.WaitGroup
 	running.Go(func() { w.follow(following, present) })
-	gone := w.kind.await(ctx, false)
+	w.kind.next(ctx, installed)
 	stop()
 	running.Wait()
-	if !gone {
-		return
-	}
-	for i, store := range w.replaceStores(nil) {
-		for _, obj := range store.List() {
-			w.sources[i].gone(obj)
+	for _, s := range w.sources {
+		if store := s.store.Swap(nil); store != nil && ctx.Err() == nil {
+			for _, obj := range (*store).List() {
+				s.gone(obj)
+			}
 		}
 	}
 }
@@ -211,11 +205,9 @@ func (w *Watch) follow(ctx context.Context, present func(context.Context)) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer w.listed.Store(false)
-	var stores []cache.Store
 	for _, s := range w.sources {
 		store, informer := cache.NewInformerWithOptions(s.options)
-		stores = append(stores, store)
-		w.replaceStores(stores)
+		s.store.Store(&store)
 		running.Go(func() { informer.RunWithContext(ctx) })
 		select {
 		case <-informer.HasSyncedChecker().Done():
@@ -226,11 +218,4 @@ func (w *Watch) follow(ctx context.Context, present func(context.Context)) {
 	w.listed.Store(true)
 	present(ctx)
 	<-ctx.Done()
-}
-
-func (w *Watch) replaceStores(stores []cache.Store) (before []cache.Store) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	before, w.stores = w.stores, stores
-	return before
 }

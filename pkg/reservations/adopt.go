@@ -100,9 +100,9 @@ func (c *Controller) link(r *record) {
 	ends := map[string]ending{}
 	for i := range r.rsv.Spec.Slots {
 		ref := ledger.HoldRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: r.rsv.Spec.Slots[i].Name}
-		if end, ok := c.orphans.get(ref); ok {
-			ends[ref.Slot] = end
-			c.orphans.forget(ref)
+		if end, ok := c.orphans.Get(ref); ok {
+			ends[ref.Slot] = end.(ending)
+			c.orphans.Remove(ref)
 		}
 	}
 	if len(held) == 0 && len(ends) == 0 {

@@ -8,44 +8,31 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
-// Node is what placing a slot needs to know of a node beyond its capacity.
-type Node struct {
-	Name   string
-	UID    types.UID
-	Labels map[string]string
-	Taints []v1.Taint
-}
-
 // Nodes is where the nodes are looked up.
 type Nodes interface {
 	// Node returns a node; ok is false where there is none of that name.
-	Node(name string) (node Node, ok bool)
+	Node(name string) (node clusterstate.Node, ok bool)
 	// Nodes returns all nodes, in no order.
-	Nodes() []Node
+	Nodes() []clusterstate.Node
 }
 
 // Pods is where the pods are looked up.
 type Pods interface {
 	Pod(namespace, name string) (*podinfo.Info, bool)
-}
-
-// Matcher is told which reservations pods may use.
-type Matcher interface {
-	// Set takes in a reservation. An error says why no pod can ever match it.
-	Set(rsv *v1alpha1.Reservation) error
-	Remove(namespace, name string)
 }
 
 // Options configures a Controller. All fields are needed.
@@ -55,7 +42,7 @@ type Options struct {
 	Client  versioned.Interface
 	Nodes   Nodes
 	Pods    Pods
-	Matcher Matcher
+	Matcher *matcher.Matcher // is told which reservations pods may use
 	// Kind is that of Reservations.
 	Kind *follow.Kind
 	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
@@ -72,6 +59,10 @@ type Options struct {
 	Recorder events.EventRecorder
 	Log      logrus.FieldLogger
 }
+
+// maxOrphans is how many ends of holds are remembered whose objects are not known: an object made by the server
+// may be used up before the watch tells of it, and the watch is never that far behind.
+const maxOrphans = 1 << 15
 
 // Thousands of reservations may end at once: more Events than these are left out.
 const (
@@ -93,8 +84,8 @@ type Controller struct {
 	records  map[types.NamespacedName]*record
 	waiting  map[types.NamespacedName]*record // those that are pending
 	journal  *follow.Journal
-	orphans  orphans
-	starting bool // the objects of the start are not restored yet
+	orphans  *lru.Cache // how holds ended whose objects are not known, by HoldRef
+	starting bool       // the objects of the start are not restored yet
 
 	listed *follow.Gate // open when the objects of the start are known
 	ready  *follow.Gate // open when they hold what is theirs
@@ -110,7 +101,7 @@ func New(o Options) *Controller {
 		events:  follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		kick:    make(chan struct{}, 1),
 		records: map[types.NamespacedName]*record{}, waiting: map[types.NamespacedName]*record{},
-		orphans: newOrphans(), starting: true,
+		orphans: lru.New(maxOrphans), starting: true,
 		listed: follow.NewGate(), ready: follow.NewGate(),
 	}
 	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.lostTrack)
@@ -125,11 +116,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { _ = c.journal.Run(ctx, &c.mu) })
 	running.Go(func() { c.placeLoop(ctx) })
-	running.Go(func() {
-		if c.ready.Wait(ctx) == nil {
-			_ = c.queue.Run(ctx, c.bring)
-		}
-	})
+	running.Go(func() { _ = c.queue.Run(ctx, c.bring) })
 	return c.watch.Run(ctx, c.present, c.absent)
 }
 

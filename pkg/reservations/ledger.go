@@ -14,7 +14,7 @@ import (
 func (c *Controller) note(e *ledger.Event) {
 	switch e.Type {
 	case ledger.HoldPlaced:
-		c.orphans.forget(e.Hold)
+		c.orphans.Remove(e.Hold)
 	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		c.noteEnding(e.Hold, ending{e.Type, e.Pod})
 		c.retry() // a used up hold frees what its pod does not need
@@ -36,7 +36,7 @@ func (c *Controller) noteEnding(ref ledger.HoldRef, end ending) {
 		c.bringSoon(r)
 		return
 	}
-	c.orphans.add(ref, end)
+	c.orphans.Add(ref, end)
 }
 
 func (c *Controller) noteConsumer(e *ledger.Event) {
@@ -138,35 +138,4 @@ func (c *Controller) loseNodesOf(r *record) {
 			status.NodeUID = node.UID
 		}
 	}
-}
-
-// orphans remembers how holds ended whose objects are not known: an object made
-// by the server may be used up before the watch tells of it. The oldest are
-// forgotten: two generations are kept.
-type orphans struct{ recent, earlier map[ledger.HoldRef]ending }
-
-// orphanGeneration is how many endings make a generation; the watch is never
-// that far behind.
-const orphanGeneration = 1 << 14
-
-func newOrphans() orphans { return orphans{recent: map[ledger.HoldRef]ending{}} }
-
-func (o *orphans) add(ref ledger.HoldRef, end ending) {
-	if len(o.recent) >= orphanGeneration {
-		o.earlier, o.recent = o.recent, make(map[ledger.HoldRef]ending, orphanGeneration)
-	}
-	o.recent[ref] = end
-}
-
-func (o *orphans) get(ref ledger.HoldRef) (ending, bool) {
-	if end, ok := o.recent[ref]; ok {
-		return end, true
-	}
-	end, ok := o.earlier[ref]
-	return end, ok
-}
-
-func (o *orphans) forget(ref ledger.HoldRef) {
-	delete(o.recent, ref)
-	delete(o.earlier, ref)
 }

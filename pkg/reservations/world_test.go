@@ -25,6 +25,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
@@ -40,6 +41,9 @@ const (
 	defaultTTL    = time.Minute
 	finishedTTL   = time.Hour
 )
+
+// Node is a node as the controller knows it.
+type Node = clusterstate.Node
 
 // testingT is a *testing.T or a *rapid.T.
 type testingT interface {

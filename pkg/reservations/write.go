@@ -34,8 +34,11 @@ const (
 	stepDelete
 )
 
-// bring makes the API server's object what it has to be.
+// bring makes the API server's object what it has to be, once it is known what that is.
 func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error {
+	if err := c.ready.Wait(ctx); err != nil {
+		return err
+	}
 	next, uid := c.next(key)
 	switch next {
 	case stepWrite:
