@@ -116,9 +116,6 @@ func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wai
 // Synced reports whether decisions can rely on the devices in the ledger.
 func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 
-// Serving reports whether the API server knows devices and claims, and they are watched.
-func (c *Controller) Serving() bool { return c.Kind.Installed() && c.watch.Listed() && c.Synced() }
-
 // present is called when all objects there are have been told of.
 func (c *Controller) present(ctx context.Context) {
 	if claims := c.adopt(); c.Synced() {

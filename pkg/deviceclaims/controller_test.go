@@ -249,7 +249,7 @@ func TestPodBoundAroundTheLedger(t *testing.T) {
 func TestWithoutTheDefinitions(t *testing.T) {
 	w := makeWorld(t)
 	w.start()
-	assert.False(t, w.controller.Serving())
+	assert.False(t, w.controller.watch.Listed())
 	pod := w.pod("p", "c", "", "")
 	assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
 	assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
@@ -266,12 +266,12 @@ func TestDefinitionsGoAndComeBack(t *testing.T) {
 		}
 		pass(time.Second)
 		pod := w.pod("p", "c", "", "")
-		require.True(t, w.controller.Serving())
+		require.True(t, w.controller.watch.Listed())
 		require.Equal(t, ledger.Fits, w.fits(pod, "n1"))
 
 		w.served.Store(false)
 		pass(noticed)
-		assert.False(t, w.controller.Serving())
+		assert.False(t, w.controller.watch.Listed())
 		assert.True(t, w.controller.Synced(), "the server works without devices")
 		assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
 		node, _, _ := w.ledger.Node("n1")
@@ -280,7 +280,7 @@ func TestDefinitionsGoAndComeBack(t *testing.T) {
 		w.changed = nil
 		w.served.Store(true)
 		pass(noticed)
-		assert.True(t, w.controller.Serving())
+		assert.True(t, w.controller.watch.Listed())
 		assert.Equal(t, []string{"default/c"}, w.changed, "pods that wait for it have news")
 		assert.Equal(t, ledger.Fits, w.fits(pod, "n1"))
 		assert.Equal(t, "GPU-a", w.bind("p", "c", "n1"))

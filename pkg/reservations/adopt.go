@@ -65,15 +65,13 @@ func (c *Controller) impossible(rsv *v1alpha1.Reservation) *cause {
 // ttl returns how long a reservation lasts from when it is available; 0 is until
 // it is deleted.
 func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
-	asked := rsv.Spec.TTL
-	switch {
-	case asked == nil:
-		return c.TTL(rsv.Spec.SchedulerName, 0)
-	case asked.Duration == 0:
-		return asked.Duration, nil
-	default:
-		return c.TTL(rsv.Spec.SchedulerName, asked.Duration)
+	var asked time.Duration
+	if ttl := rsv.Spec.TTL; ttl != nil {
+		if asked = ttl.Duration; asked == 0 {
+			return 0, nil
+		}
 	}
+	return c.TTL(rsv.Spec.SchedulerName, asked)
 }
 
 // nodesOf returns the nodes that a spec names, as they are now.
@@ -89,8 +87,8 @@ func (c *Controller) nodesOf(rsv *v1alpha1.Reservation) []where {
 }
 
 // link takes in an object that the server made just now, for holds that it had
-// placed before. Some may have ended already. If none was ever there, nobody was
-// promised anything, and the object has to be placed like any other. c.mu is held.
+// placed before. Some may have ended already. If none was ever there, the
+// object has to be placed like any other. c.mu is held.
 func (c *Controller) link(r *record) {
 	held := map[string]bool{}
 	for _, v := range c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name) {
@@ -106,7 +104,6 @@ func (c *Controller) link(r *record) {
 		}
 	}
 	if len(held) == 0 && len(ends) == 0 {
-		r.promised = true
 		c.begin(r)
 		return
 	}
@@ -125,9 +122,7 @@ func (c *Controller) link(r *record) {
 		}
 	}
 	c.Ledger.SetHoldDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
-	if len(held) > 0 && c.Synced() {
-		c.loseNodesOf(r)
-	}
+	c.loseNodesOf(r)
 }
 
 // applyTTL moves the deadline of an available reservation whose ttl was extended.

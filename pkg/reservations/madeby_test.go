@@ -98,6 +98,13 @@ func TestMadeByServer(t *testing.T) {
 			steps: func(w *world) {
 				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
 			},
+			want: "Pending InsufficientResource  0/1",
+		},
+		"the label alone, until its ttl is over": {
+			steps: func(w *world) {
+				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
+				w.pass(2 * time.Minute)
+			},
 			want: "deleted",
 		},
 		"the label alone, and there is room": {

@@ -230,8 +230,6 @@ func (c *Controller) endPlacing(a attempt, p *placement, why *cause, final bool)
 		c.grant(r, p)
 	case final:
 		c.refuse(r, *why)
-	case r.promised:
-		c.refuse(r, cause{reasonRoomLost, "the room was given up before the reservation was known: " + why.message})
 	default:
 		r.waits(*why, c.now())
 	}

@@ -29,9 +29,6 @@ type record struct {
 	// placing is true while the ledger is being asked for the holds: they may
 	// end before anybody knows that they were granted.
 	placing bool
-	// promised: the room was held before the object existed, so that losing it
-	// is an end and no reason to wait.
-	promised bool
 	// refusedTTL is the last ttl that was refused, so that this is told once.
 	refusedTTL time.Duration
 }
