@@ -1,21 +1,20 @@
 package admission_test
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/admission"
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 )
 
 func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
@@ -33,7 +32,7 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newWorld(t)
 			w.put(pod("p", "3"))
 			if tc.shown {
 				w.show("p")
@@ -50,8 +49,7 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 			assert.EqualValues(t, "uid-p", allowed.UID)
 			assert.Equal(t, want, allowed.ResourceVersion)
 			assert.Empty(t, allowed.Annotations)
-			gets, _ := w.sent()
-			assert.Equal(t, tc.wantGets, gets)
+			assert.Equal(t, tc.wantGets, w.gets)
 			assert.Equal(t, "Binding on a", w.state("p"))
 			assert.Equal(t, 1, w.count("granted"))
 		})
@@ -79,10 +77,10 @@ func TestBindingIsRefused(t *testing.T) {
 			code:   http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 3000, free 2000; largest holder ns/q (2000, Binding by naive)`,
 		},
 		"no such node": {given: func(b *v1.Binding) { b.Target.Name = "x" }, code: http.StatusConflict, want: `node "x" is not in the ledger`},
-		"bound, and the informer is behind": {
+		"bound, and the watch is behind": {
 			before: func(_ *testing.T, w *world) { w.change("p", func(p *v1.Pod) { p.Spec.NodeName = "b" }) },
 			given:  func(b *v1.Binding) { b.ResourceVersion = "102" }, // the caller has seen it, so it is read live
-			code:   http.StatusConflict, want: `is bound to node "b" already`,
+			code:   http.StatusConflict, want: `is bound to node "b" already`, claim: "Bound on b",
 		},
 		"bound": {change: func(p *v1.Pod) { p.Spec.NodeName = "a" }, code: http.StatusConflict, want: `is bound to node "a" already`, claim: "Bound on a"},
 		"being deleted": {
@@ -90,8 +88,8 @@ func TestBindingIsRefused(t *testing.T) {
 		},
 		"finished":       {change: func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, code: http.StatusConflict, want: "is being deleted or has finished"},
 		"uncountable":    {change: func(p *v1.Pod) { negative(p) }, code: http.StatusUnprocessableEntity, want: "must not be negative"},
-		"another UID":    {given: func(b *v1.Binding) { b.UID = "old" }, code: http.StatusConflict, want: "has the UID uid-p, not old"},
-		"changed":        {given: func(b *v1.Binding) { b.ResourceVersion = "7" }, code: http.StatusConflict, want: "has the resourceVersion 101, not 7"},
+		"another UID":    {given: func(b *v1.Binding) { b.UID = "old" }, code: http.StatusConflict, want: "has another UID than old"},
+		"changed":        {given: func(b *v1.Binding) { b.ResourceVersion = "7" }, code: http.StatusConflict, want: "has another resourceVersion by now"},
 		"no such pod":    {given: func(b *v1.Binding) { b.Name = "x" }, code: http.StatusNotFound, want: "pod ns/x does not exist"},
 		"not a node":     {given: func(b *v1.Binding) { b.Target.Kind = "Pod" }, code: http.StatusBadRequest, want: `target.kind is "Pod"`},
 		"no target":      {given: func(b *v1.Binding) { b.Target.Name = "" }, code: http.StatusBadRequest, want: "target.name is missing"},
@@ -99,7 +97,7 @@ func TestBindingIsRefused(t *testing.T) {
 		"name of a path": {given: func(b *v1.Binding) { b.Name = "../p" }, code: http.StatusBadRequest, want: "is not the name of a pod"},
 		"bound by the server itself": {
 			before: func(_ *testing.T, w *world) {
-				info, _ := w.Pod("ns", "p")
+				info := w.info("p")
 				placement := info.Placement("a")
 				_, rejection := w.ledger.StartBind(&placement, time0)
 				require.Nil(w.t, rejection)
@@ -113,7 +111,7 @@ func TestBindingIsRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newWorld(t)
 			p := pod("p", "3")
 			if tc.change != nil {
 				tc.change(p)
@@ -143,14 +141,14 @@ func TestBindingIsRefused(t *testing.T) {
 }
 
 func TestOwnBinding(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.start()
 	p := w.add(pod("p", "3"))
 	require.Eventually(t, func() bool { // until the server knows who it is
 		_, refusal := w.bind(binding("nobody", "a"), byUs)
 		return refusal != nil
 	}, waitFor, poll)
-	info, _ := w.Pod("ns", "p")
+	info := w.info("p")
 	placement := info.Placement("a")
 	_, rejection := w.ledger.StartBind(&placement, time0)
 	require.Nil(t, rejection)
@@ -168,22 +166,18 @@ func TestOwnBinding(t *testing.T) {
 	assert.Equal(t, p.ResourceVersion, allowed.ResourceVersion)
 }
 
-func TestBindingUsesAHold(t *testing.T) {
-	w := newWorld(t, nil)
-	w.add(pod("p", "3"))
-	info, _ := w.Pod("ns", "p")
-	hold := ledger.Hold{Ref: ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}, Node: "a", Request: info.Request}
-	result := w.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{hold}}, time0)
-	require.Empty(t, result.Rejections)
+func TestBindingUsesASlot(t *testing.T) {
+	w := newWorld(t)
+	w.add(indexed(pod("p", "3")))
+	w.keep(w.info("p"))
 	w.add(pod("q", "3"))
 	_, refusal := w.bind(binding("q", "a"))
-	require.NotNil(t, refusal, "the room is held")
+	require.NotNil(t, refusal, "the capacity is kept")
 	assert.Contains(t, refusal.Message, "reservation ns/rsv/0")
 
-	w.holds = []ledger.HoldRef{hold.Ref}
 	tried, refusal := w.bind(binding("p", "a"), dryRun)
 	require.Nil(t, refusal)
-	assert.Empty(t, tried.Annotations, "a dry run has no hold")
+	assert.Empty(t, tried.Annotations, "a dry run has no slot")
 	allowed, refusal := w.bind(binding("p", "a"))
 	require.Nil(t, refusal)
 	assert.Equal(t, map[string]string{
@@ -199,9 +193,30 @@ func TestBindingUsesAHold(t *testing.T) {
 	assert.Equal(t, "kept", allowed.Annotations["other"])
 }
 
+// What a Binding says of its pod besides who it is and at which version does not count:
+// neither which slot it may use, nor how little it asks for, nor its priority.
+func TestForgedBindingGetsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.add(pod("p", "3"))
+	w.keep(w.info("p"))
+	forged := indexed(pod("p", "1m"))
+	forged.Spec.Priority = ptr.To(int32(1000))
+	raw, err := json.Marshal(map[string]any{
+		"metadata": forged.ObjectMeta, "spec": forged.Spec, "target": map[string]string{"kind": "Node", "name": "a"},
+	})
+	require.NoError(t, err)
+	forge := func(r *admissionv1.AdmissionRequest) { r.Object.Raw = raw }
+	_, refusal := w.bind(binding("p", "a"), forge)
+	require.NotNil(t, refusal)
+	assert.Contains(t, refusal.Message, "requested 3000, free 1000")
+	_, refusal = w.bind(binding("p", "a"), forge, dryRun)
+	require.NotNil(t, refusal)
+	assert.Equal(t, "none", w.state("p"))
+}
+
 // Nobody may say of a binding that it uses a hold but the ledger.
 func TestForgedMatchIsTakenAway(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.add(pod("p", "3"))
 	b := binding("p", "a")
 	b.Annotations = map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/forged/0"}
@@ -211,7 +226,7 @@ func TestForgedMatchIsTakenAway(t *testing.T) {
 }
 
 func TestDryRunChangesNothing(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.add(pod("p", "3"))
 	w.add(pod("big", "5"))
 	before := w.ledger.Snapshot()
@@ -221,7 +236,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	require.NotNil(t, refusal)
 	assert.Contains(t, refusal.Message, "too little cpu")
 	assert.Equal(t, before, w.ledger.Snapshot())
-	assert.Empty(t, w.results)
+	assert.Zero(t, w.count("granted")+w.count("refused"))
 
 	_, refusal = w.bind(binding("p", "b"))
 	require.Nil(t, refusal)
@@ -232,41 +247,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 	require.Nil(t, refusal)
 }
 
-func TestReservedClaimIsRedeemed(t *testing.T) {
-	w := newWorld(t, nil)
-	w.add(pod("p", "3"))
-	info, _ := w.Pod("ns", "p")
-	w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{info.Placement("a")}, Deadline: time.Now().Add(time.Hour)}, time0)
-	_, refusal := w.bind(binding("p", "b"))
-	require.NotNil(t, refusal)
-	_, refusal = w.bind(binding("p", "a"))
-	require.Nil(t, refusal)
-	assert.Equal(t, "Binding on a", w.state("p"))
-}
-
-func TestPreemption(t *testing.T) {
-	preemptors := &preemptors{}
-	w := newWorld(t, func(o *admission.Options) { o.Preemptors = preemptors })
-	p := pod("p", "3")
-	priority := int32(10)
-	p.Spec.Priority = &priority
-	w.add(p)
-	info, _ := w.Pod("ns", "p")
-	w.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{{
-		Ref: ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}, Node: "a", Request: info.Request, Preemptible: true,
-	}}}, time0)
-	_, refusal := w.bind(binding("p", "a"))
-	require.NotNil(t, refusal)
-	preemptors.allowed = true
-	_, refusal = w.bind(binding("p", "a"), dryRun)
-	require.Nil(t, refusal)
-	_, refusal = w.bind(binding("p", "a"))
-	require.Nil(t, refusal)
-	assert.False(t, preemptors.allowed, "it has used its leave")
-}
-
 func TestTooManyPending(t *testing.T) {
-	w := newWorld(t, func(o *admission.Options) { o.MaxPending = 1 })
+	w := newWorldWith(t, arbiter.Options{MaxPending: 1})
 	w.add(pod("p", "1"))
 	w.add(pod("q", "1"))
 	_, refusal := w.bind(binding("p", "a"))
@@ -280,16 +262,24 @@ func TestTooManyPending(t *testing.T) {
 
 // What keeps the server from deciding is an error, so that the webhook's failurePolicy counts.
 func TestAPIServerAway(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.fail(errors.New("connection refused"))
 	body := encode(t, review(t, "p", "pods", "binding", binding("p", "a")))
 	code, answer := w.post(body)
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, answer, "connection refused")
+
+	w.fail(nil)
+	w.put(pod("p", "1"))
+	w.undecided = "another server decides"
+	code, answer = w.post(body)
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, answer, "another server decides")
+	assert.Equal(t, "none", w.state("p"))
 }
 
 func TestOtherRequestsAreSkipped(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	for name, r := range map[string]*admissionv1.AdmissionReview{
 		"eviction": review(t, "p", "pods", "eviction", binding("p", "a")),
 		"node":     review(t, "p", "nodes", "", binding("p", "a")),
@@ -302,15 +292,4 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 	response := w.ask(review(t, "p", "pods", "", pod("p", "100")))
 	assert.True(t, response.Allowed, "a pod without a node")
 	assert.Empty(t, response.Warnings)
-}
-
-func TestOptionsAreChecked(t *testing.T) {
-	_, err := admission.New(admission.Options{})
-	require.ErrorContains(t, err, "are required")
-	w := newWorld(t, nil)
-	_, err = admission.New(admission.Options{Ledger: w.ledger, Client: w, Pods: w, Metrics: w, Grace: -1})
-	require.ErrorContains(t, err, "must not be negative")
-	hook, err := admission.New(admission.Options{Ledger: w.ledger, Client: w, Pods: w, Metrics: w})
-	require.NoError(t, err)
-	hook.Stop(context.Background())
 }

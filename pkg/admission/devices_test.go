@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/admission"
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -22,6 +21,9 @@ const gpu = "nvidia.com/gpu"
 type claimsOfGPUs struct{ t *testing.T }
 
 func (c claimsOfGPUs) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+	if pod.Devices == nil {
+		return nil
+	}
 	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
 	for _, name := range pod.Devices.Claims {
 		spec := &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1}
@@ -41,7 +43,8 @@ func (c claimsOfGPUs) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
 
 // newDeviceWorld has a P100 and two K80 on node a.
 func newDeviceWorld(t *testing.T) *world {
-	w := newWorld(t, func(o *admission.Options) { o.Devices = claimsOfGPUs{t} })
+	w := newWorld(t)
+	w.question.Devices = claimsOfGPUs{t}.Devices
 	var list []devices.Device
 	for id, model := range map[string]string{"gpu-0": "P100", "gpu-1": "K80", "gpu-2": "K80"} {
 		list = append(list, devices.Device{Name: id, Resource: gpu, ID: id, Properties: map[string]string{"model": model}})

@@ -1,7 +1,6 @@
 package admission_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +13,8 @@ import (
 	"time"
 
 	"github.com/julienschmidt/httprouter"
-	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -30,8 +29,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/admission"
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -40,47 +47,51 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // self is the user that the server under test is to the API server.
 const self = "system:serviceaccount:globalreserve-system:globalreserve"
 
-// world is a server's webhook with an API server and an informer that the test plays.
+// world is a webhook with everything behind it: an Arbiter, what the watch has brought,
+// and an API server that the test plays.
 type world struct {
-	t      *testing.T
-	ledger *ledger.Ledger
-	hook   *admission.Admission
-	router *httprouter.Router
-	log    *logtest.Hook
+	t        *testing.T
+	ledger   *ledger.Ledger
+	store    *clusterstate.Pods // what the watch has brought
+	question *question.Maker
+	metrics  *metrics.Metrics
+	arbiter  *arbiter.Arbiter
+	router   *httprouter.Router
 
-	mu       sync.Mutex // guards what follows
-	version  int
-	live     map[string]*v1.Pod       // what the API server has, by name
-	informer map[string]*podinfo.Info // what the informer shows
-	failing  error                    // what the API server answers instead
-	noPatch  error                    // what it answers to patches instead
-	annotate func()                   // called before each patch
-	gets     int
-	patches  int
-	results  map[string]int // of decisions
-	holds    []ledger.HoldRef
+	mu        sync.Mutex // guards what follows
+	version   int
+	live      map[string]*v1.Pod // what the API server has, by name
+	failing   error              // what the API server answers instead
+	gets      int
+	undecided string
 }
 
-func newWorld(t *testing.T, change func(*admission.Options)) *world {
+func newWorld(t *testing.T) *world { return newWorldWith(t, arbiter.Options{}) }
+
+func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	t.Helper()
 	w := &world{
-		t: t, ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256}), live: map[string]*v1.Pod{},
-		informer: map[string]*podinfo.Info{}, results: map[string]int{}, version: 100,
+		t: t, ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256}), store: clusterstate.NewPods(),
+		metrics: metrics.New(), live: map[string]*v1.Pod{}, version: 100,
 	}
 	w.node("a", "4")
 	w.node("b", "4")
-	logger, hook := logtest.NewNullLogger()
-	logger.SetLevel(logrus.DebugLevel)
-	w.log = hook
-	o := admission.Options{Ledger: w.ledger, Client: w, Pods: w, Metrics: w, Reservations: w, Log: logger}
-	if change != nil {
-		change(&o)
+	log, _ := logtest.NewNullLogger()
+	w.question = &question.Maker{
+		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
+		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
 	}
+	o.Ledger, o.Pods, o.Question, o.API, o.Metrics, o.Log = w.ledger, w.store, w.question, w, w.metrics, log
+	o.Policy = policy.NewStore(policy.Default(), time.Minute)
+	o.Steering = steering.New(steering.Options{
+		Ledger: w.ledger, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*podinfo.Info) {},
+	})
+	o.Undecided = func() string { return w.undecided }
 	var err error
-	w.hook, err = admission.New(o)
+	w.arbiter, err = arbiter.New(o)
 	require.NoError(t, err)
 	w.router = httprouter.New()
-	w.hook.Register(w.router)
+	admission.New(admission.Options{Arbiter: w.arbiter, Metrics: w.metrics, Log: log}).Register(w.router)
 	return w
 }
 
@@ -91,10 +102,14 @@ func (w *world) node(name, cpu string) {
 	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: resources.Allocatable(w.ledger.Table(), node)})
 }
 
-// start runs the background loop until the test's end.
+// start has the Arbiter find out who the server is.
 func (w *world) start() {
-	w.hook.Start()
-	w.t.Cleanup(func() { w.hook.Stop(context.Background()) })
+	var run sync.WaitGroup
+	run.Go(func() { assert.NoError(w.t, w.arbiter.Run(w.t.Context())) })
+	w.t.Cleanup(func() {
+		assert.NoError(w.t, w.arbiter.Stop(context.Background()))
+		run.Wait()
+	})
 }
 
 func pod(name, cpu string) *v1.Pod {
@@ -117,30 +132,25 @@ func (w *world) put(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// show lets the informer see what the API server has of a pod, and tells the ledger.
+// show has the watch bring what the API server has of a pod.
 func (w *world) show(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.live[name]
-	if p == nil {
-		if info := w.informer[name]; info != nil {
-			w.ledger.RemovePod(info.Ref, info.ResourceVersion)
-		}
-		delete(w.informer, name)
+	r := clusterstate.NewRecord(w.ledger.Table(), w.live[name])
+	w.store.Put(r)
+	w.store.Seen(r.ResourceVersion)
+	if r.Bound() {
+		w.ledger.ObservePod(w.question.Observation(&r.Info))
 		return
 	}
-	info, err := podinfo.New(w.ledger.Table(), p)
-	require.NoError(w.t, err)
-	w.informer[name] = info
-	if info.Bound() {
-		o := info.Observation()
-		if info.Devices != nil {
-			o.Devices = claimsOfGPUs{w.t}.Devices(info)
-		}
-		w.ledger.ObservePod(o)
-		return
-	}
-	w.ledger.ObserveUnbound(info.Ref)
+	w.ledger.ObserveUnbound(r.Ref)
+}
+
+// info is a pod as the watch has brought it.
+func (w *world) info(name string) *podinfo.Info {
+	info, ok := w.store.Pod("ns", name)
+	require.True(w.t, ok)
+	return info
 }
 
 // add is put and show.
@@ -167,31 +177,10 @@ func (w *world) remove(name string) {
 	delete(w.live, name)
 }
 
-// beforePatch has something happen before each patch of a pod.
-func (w *world) beforePatch(do func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.annotate = do
-}
-
-// sent returns how many requests the API server got.
-func (w *world) sent() (gets, patches int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.gets, w.patches
-}
-
 func (w *world) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failing = err
-}
-
-// failPatches has the API server read pods, and not change them.
-func (w *world) failPatches(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.noPatch = err
 }
 
 // carryOut does what the API server does with a binding that was allowed: it checks the
@@ -213,7 +202,7 @@ func (w *world) carryOut(b *v1.Binding) error {
 	return nil
 }
 
-// Get implements admission.Client.
+// Get implements arbiter.API.
 func (w *world) Get(_ context.Context, _, name string) (*v1.Pod, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,50 +217,21 @@ func (w *world) Get(_ context.Context, _, name string) (*v1.Pod, error) {
 	}
 }
 
-// Annotate implements admission.Client.
-func (w *world) Annotate(_ context.Context, ref ledger.PodRef, annotation, value string) (*v1.Pod, error) {
-	w.mu.Lock()
-	w.patches++
-	failing, hook := cmp.Or(w.failing, w.noPatch), w.annotate
-	w.mu.Unlock()
-	if failing != nil {
-		return nil, failing
-	}
-	if hook != nil {
-		hook()
-	}
-	w.change(ref.Name, func(p *v1.Pod) {
-		if p.Annotations == nil {
-			p.Annotations = map[string]string{}
-		}
-		p.Annotations[annotation] = value
-	})
-	return w.Get(context.Background(), ref.Namespace, ref.Name)
+// Annotate implements arbiter.API.
+func (w *world) Annotate(_ context.Context, pod ledger.PodRef, annotation, value string) (*v1.Pod, error) {
+	w.change(pod.Name, func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotation, value) })
+	return w.Get(context.Background(), pod.Namespace, pod.Name)
 }
 
-// Self implements admission.Client.
+// Self implements arbiter.API.
 func (w *world) Self(context.Context) (string, error) { return self, nil }
 
-// Pod implements admission.Pods.
-func (w *world) Pod(_, name string) (*podinfo.Info, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	info, ok := w.informer[name]
-	return info, ok
-}
+// Bind implements arbiter.API: nobody binds through the server here.
+func (w *world) Bind(context.Context, *v1.Binding) error { return errors.New("not here") }
 
-// Candidates and Godel implement admission.Reservations.
-func (w *world) Candidates(*podinfo.Info) []ledger.HoldRef { return w.holds }
-func (w *world) Origin(string, string) podinfo.Origin      { return podinfo.Origin{Godel: true} }
-
-// The rest implements admission.Metrics.
-func (w *world) ObserveRequest(string, int, time.Duration) {}
-func (w *world) ObserveConflict(string, string)            {}
-func (w *world) ObserveDecision(_, _, result string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.results[result]++
-}
+// Nominate and Clear implement steering.Nominator.
+func (w *world) Nominate(context.Context, ledger.PodRef, string) error { return nil }
+func (w *world) Clear(context.Context, ledger.PodRef, string) error    { return nil }
 
 func binding(name, node string) *v1.Binding {
 	return &v1.Binding{
@@ -364,10 +324,23 @@ func (w *world) state(name string) string {
 	return claim.State.String() + " on " + claim.Node
 }
 
-func (w *world) count(result string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.results[result]
+// count returns how many decisions of one result there were, as the metrics do.
+func (w *world) count(result string) (count int) {
+	families, err := w.metrics.Gatherer().Gather()
+	require.NoError(w.t, err)
+	for _, f := range families {
+		if f.GetName() != "globalreserve_decisions_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if label.GetName() == "result" && label.GetValue() == result {
+					count += int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return count
 }
 
 func encode(t testing.TB, r *admissionv1.AdmissionReview) string {
@@ -389,7 +362,23 @@ const (
 // time0 is before every deadline of a test.
 var time0 = time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-type preemptors struct{ allowed bool }
+// slot is the one of the reservation that pods of index i may use, whose users come from Gödel.
+var slot = ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}
 
-func (p *preemptors) Allowed(types.UID) bool { return p.allowed }
-func (p *preemptors) Withdraw(types.UID)     { p.allowed = false }
+// keep keeps the slot on node a, for a pod as this one.
+func (w *world) keep(p *podinfo.Info) {
+	require.NoError(w.t, w.question.Matcher.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: slot.Namespace, Name: slot.Name, Annotations: map[string]string{v1alpha1.GodelReservationAnnotation: "true"},
+		},
+		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: slot.Slot}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
+	}))
+	result := w.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
+	require.Empty(w.t, result.Rejections)
+}
+
+// indexed makes a pod one that may use the slot.
+func indexed(p *v1.Pod) *v1.Pod {
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.ReservationIndexAnnotation, "i")
+	return p
+}

@@ -44,7 +44,7 @@ func TestHostileRequests(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newWorld(t)
 			before := w.ledger.Snapshot()
 			code, answer := w.post(tc.body)
 			assert.Equal(t, tc.code, code, answer)
@@ -80,7 +80,7 @@ func TestHostileObjects(t *testing.T) {
 	}
 	for name, changes := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newWorld(t)
 			w.add(pod("p", "1"))
 			before := w.ledger.Snapshot()
 			response := w.ask(review(t, "p", "pods", "binding", binding("p", "a"), changes...))
@@ -94,7 +94,7 @@ func TestHostileObjects(t *testing.T) {
 
 // Whoever reaches the port cannot have more memory than there is for reading requests: the others wait.
 func TestManyLongRequests(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t)
 	w.add(pod("p", "1"))
 	send := func(ctx context.Context, body io.Reader, length int64) *httptest.ResponseRecorder {
 		recorder := httptest.NewRecorder()
@@ -138,7 +138,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","namespace":"ns","operation":"CREATE","resource":{"version":"v1","resource":"pods"},"object":{}}}`)
 	f.Add("{")
 	f.Fuzz(func(t *testing.T, body string) {
-		w := newWorld(t, nil)
+		w := newWorld(t)
 		w.add(pod("p", "1"))
 		code, answer := w.post(body)
 		switch code {

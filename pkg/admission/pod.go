@@ -2,14 +2,10 @@ package admission
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -52,21 +48,13 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 		v.refusal = invalid("spec.nodeName is not the name of a node: " + httpjson.Clip(v.node))
 		return v, nil
 	}
-	info, refusal := a.count(incoming(&pod, request.Namespace))
-	if v.pod, v.refusal = info, refusal; refusal != nil {
-		return v, nil
-	}
-	var err error
-	if v.refusal, err = a.checkName(ctx, v.ref); err != nil || v.refusal != nil {
+	said, err := a.o.Arbiter.AdmitPod(ctx, incoming(&pod, request.Namespace), v.node, v.dryRun)
+	v.found(said.Pod)
+	if err != nil {
+		v.refusal, err = refusalOf(err, said.Pod)
 		return v, err
 	}
-	asked := ask{placement: a.placement(info, v.node), create: true}
-	if v.dryRun {
-		v.refusal = a.tryOut(&asked.placement)
-	} else {
-		asked.grant, v.refusal = a.claim(ctx, &asked)
-	}
-	v.patch.annotate(pod.Annotations, a.told(info, &asked, v.dryRun))
+	v.patch.annotate(pod.Annotations, said.Annotations)
 	return v, nil
 }
 
@@ -89,21 +77,4 @@ func incoming(pod *v1.Pod, namespace string) *v1.Pod {
 func generateName(base string) string {
 	base = base[:min(len(base), maxGeneratedName-randomCharacters)]
 	return base + utilrand.String(randomCharacters)
-}
-
-// checkName refuses a name that another pod has. The informer may show a pod
-// that is gone already.
-func (a *Admission) checkName(ctx context.Context, ref ledger.PodRef) (*refusal, error) {
-	if _, ok := a.o.Pods.Pod(ref.Namespace, ref.Name); !ok {
-		return nil, nil
-	}
-	_, err := a.get(ctx, ref)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, httpjson.Errorf(http.StatusServiceUnavailable, "it cannot be found out whether there is a pod %s: %s", ref, err)
-	default:
-		return refuse(http.StatusConflict, metav1.StatusReasonAlreadyExists, fmt.Sprintf("pod %s already exists", ref)), nil
-	}
 }

@@ -32,28 +32,10 @@ const maxName = 253
 
 // The results of decisions in metrics and log lines.
 const (
-	resultGranted   = "granted"
-	resultRefused   = "refused"
-	resultSkipped   = "skipped"   // not ours to decide
-	resultWithdrawn = "withdrawn" // allowed before, and did not happen
+	resultGranted = "granted"
+	resultRefused = "refused"
+	resultSkipped = "skipped" // not ours to decide
 )
-
-// refusal is why a request is refused, in the words and the code its sender gets.
-type refusal struct {
-	code    int32
-	reason  metav1.StatusReason
-	message string
-	// rejection is the ledger's, where it was the ledger that refused.
-	rejection *ledger.Rejection
-}
-
-func refuse(code int32, reason metav1.StatusReason, message string) *refusal {
-	return &refusal{code: code, reason: reason, message: message}
-}
-
-func conflict(message string) *refusal {
-	return refuse(http.StatusConflict, metav1.StatusReasonConflict, message)
-}
 
 // verdict is the answer to one request.
 type verdict struct {
@@ -65,6 +47,13 @@ type verdict struct {
 	ref     ledger.PodRef
 	node    string
 	dryRun  bool
+}
+
+// found notes what is known of the pod.
+func (v *verdict) found(pod *podinfo.Info) {
+	if v.pod = pod; pod != nil {
+		v.ref = pod.Ref
+	}
 }
 
 func skip(ref ledger.PodRef, node string) *verdict {

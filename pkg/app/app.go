@@ -13,7 +13,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/globalreserve/globalreserve/pkg/admission"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
@@ -65,9 +64,9 @@ type App struct {
 	api     *restapi.API
 	health  *health
 	server  *httpServer
-	webhook *admission.Admission // nil without TLS
-	secure  *secureServer        // nil without TLS
-	streams chan struct{}        // closed when watchers have to go
+	secure  *secureServer  // nil without TLS
+	streams chan struct{}  // closed when watchers have to go
+	running sync.WaitGroup // the parts that block in Run
 
 	mu        sync.Mutex               // guards what follows
 	onMatched []func(namespace string) // NotifyMatched's
@@ -111,9 +110,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	a.server = newHTTPServer(handler, log)
-	if err := a.buildWebhook(client, handler); err != nil {
-		return nil, err
-	}
+	a.buildWebhook(handler)
 	return a, nil
 }
 
@@ -217,7 +214,7 @@ func (a *App) Start(ctx context.Context) error {
 	a.server.start()
 	fields := logrus.Fields{"version": version.Get().String(), "address": a.Addr()}
 	if a.secure != nil {
-		a.webhook.Start()
+		a.running.Go(func() { _ = a.arbiter.Run(context.Background()) }) // until it is stopped
 		a.secure.start()
 		fields["secureAddress"] = a.SecureAddr()
 	}
@@ -285,6 +282,7 @@ func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)
 	err := errors.Join(a.stopSecure(ctx), a.server.stop(ctx), a.arbiter.Stop(ctx))
+	a.running.Wait()
 	a.api.Stop()
 	if a.watcher != nil {
 		a.watcher.Stop()

@@ -107,8 +107,9 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 
 // onePod is an API server that has one pod.
 type onePod struct {
-	pod      *v1.Pod
-	bindings int
+	arbiter.API // nothing else is asked
+	pod         *v1.Pod
+	bindings    int
 }
 
 func (p *onePod) Get(context.Context, string, string) (*v1.Pod, error) { return p.pod.DeepCopy(), nil }

@@ -14,7 +14,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/globalreserve/globalreserve/pkg/admission"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -188,20 +187,12 @@ func (s *secureServer) close() {
 }
 
 // buildWebhook makes what is served over TLS, if anything is.
-func (a *App) buildWebhook(client kubernetes.Interface, plain http.Handler) error {
+func (a *App) buildWebhook(plain http.Handler) {
 	if !a.options.Secure.Enabled() {
-		return nil
+		return
 	}
-	var err error
-	a.webhook, err = admission.New(admission.Options{
-		Ledger: a.ledger, Client: admission.NewClient(client), Pods: a.cache, Metrics: a.metrics,
-		Reservations: a.matcher, Preemptors: a.arbiter, Devices: a.devices, Log: a.log,
-	})
-	if err != nil {
-		return fmt.Errorf("setting up the admission webhook: %w", err)
-	}
-	a.secure = newSecureServer(a.options.Secure, a.webhook, a.health, plain, a.log)
-	return nil
+	webhook := admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: a.log})
+	a.secure = newSecureServer(a.options.Secure, webhook, a.health, plain, a.log)
 }
 
 // SecureAddr returns the address TLS is served on, "" where it is not.
@@ -226,7 +217,6 @@ func (a *App) stopSecure(ctx context.Context) error {
 		return nil
 	}
 	err := a.secure.stop(ctx)
-	a.webhook.Stop(ctx)
 	a.secure.close()
 	return err
 }

@@ -2,15 +2,20 @@ package arbiter
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -23,17 +28,25 @@ type API interface {
 	Bind(ctx context.Context, binding *v1.Binding) error
 	// Get reads a pod live, not from a cache.
 	Get(ctx context.Context, namespace, name string) (*v1.Pod, error)
+	// Annotate sets one annotation of the pod with this UID and returns the pod
+	// as it is then. It fails with a conflict where another pod has the name.
+	Annotate(ctx context.Context, pod ledger.PodRef, annotation, value string) (*v1.Pod, error)
+	// Self returns the name of the user that the server is to the API server.
+	Self(ctx context.Context) (string, error)
 }
 
 // NewAPI returns the API of a real API server.
 func NewAPI(client kubernetes.Interface) API {
-	return restClient{client.CoreV1().RESTClient()}
+	return restClient{client.CoreV1().RESTClient(), client.AuthenticationV1()}
 }
 
 // restClient does without the typed client because that repeats a request for
 // which the answer asks to be tried later (Retry-After, which the API server
 // sends with some 5xx too) and then returns the last error only.
-type restClient struct{ rest rest.Interface }
+type restClient struct {
+	rest rest.Interface
+	auth authenticationclient.AuthenticationV1Interface
+}
 
 // Bind implements API.
 func (c restClient) Bind(ctx context.Context, binding *v1.Binding) error {
@@ -46,6 +59,29 @@ func (c restClient) Get(ctx context.Context, namespace, name string) (*v1.Pod, e
 	pod := &v1.Pod{}
 	err := bounded(ctx, c.rest.Get()).Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(pod)
 	return pod, err
+}
+
+// Annotate implements API.
+func (c restClient) Annotate(ctx context.Context, pod ledger.PodRef, annotation, value string) (*v1.Pod, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "annotations": map[string]string{annotation: value},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch of pod %s: %w", pod, err)
+	}
+	changed := &v1.Pod{}
+	err = bounded(ctx, c.rest.Patch(types.MergePatchType)).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		Body(patch).Do(ctx).Into(changed)
+	return changed, err
+}
+
+// Self implements API.
+func (c restClient) Self(ctx context.Context) (string, error) {
+	review, err := c.auth.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return review.Status.UserInfo.Username, nil
 }
 
 // bounded sends a request once and tells the API server when to abandon it.

@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -42,12 +43,26 @@ type Options struct {
 	Settle time.Duration
 	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096.
 	MaxInFlight int
+	// Grace is how long a Binding allowed at the API server has to show up before it is
+	// withdrawn; 0 means 3s.
+	Grace time.Duration
+	// CreateGrace is how long an allowed pod has to show up, and an allowed Binding of a
+	// pod that cannot be patched; 0 means 45s. It must lie above the time after which the
+	// API server abandons the creation of an object: 34s (kubernetes
+	// staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), and
+	// what etcd may take for a write it has begun.
+	CreateGrace time.Duration
+	// MaxPending bounds the Bindings and pods allowed whose fate is not known; 0 means 8192.
+	MaxPending int
 }
 
 const (
 	defaultTimeout     = 8 * time.Second
 	defaultSettle      = 90 * time.Second
 	defaultMaxInFlight = 4096
+	defaultGrace       = 3 * time.Second
+	defaultCreateGrace = 45 * time.Second
+	defaultMaxPending  = 8192
 	maxPreemptors      = 4096
 )
 
@@ -60,18 +75,15 @@ func (o *Options) setDefaults() error {
 		o.Policy == nil || o.Metrics == nil || o.Undecided == nil || o.Log == nil {
 		return errors.New("arbiter: Options.Ledger, Pods, Question, API, Steering, Policy, Metrics, Undecided and Log are required")
 	}
-	if o.BindTimeout < 0 || o.Settle < 0 || o.MaxInFlight < 0 {
-		return errors.New("arbiter: Options.BindTimeout, Settle and MaxInFlight must not be negative")
+	if min(o.BindTimeout, o.Settle, o.Grace, o.CreateGrace) < 0 || min(o.MaxInFlight, o.MaxPending) < 0 {
+		return errors.New("arbiter: Options.BindTimeout, Settle, MaxInFlight, Grace, CreateGrace and MaxPending must not be negative")
 	}
-	if o.BindTimeout == 0 {
-		o.BindTimeout = defaultTimeout
-	}
-	if o.Settle == 0 {
-		o.Settle = defaultSettle
-	}
-	if o.MaxInFlight == 0 {
-		o.MaxInFlight = defaultMaxInFlight
-	}
+	o.BindTimeout = cmp.Or(o.BindTimeout, defaultTimeout)
+	o.Settle = cmp.Or(o.Settle, defaultSettle)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
+	o.Grace = cmp.Or(o.Grace, defaultGrace)
+	o.CreateGrace = cmp.Or(o.CreateGrace, defaultCreateGrace)
+	o.MaxPending = cmp.Or(o.MaxPending, defaultMaxPending)
 	return nil
 }
 
@@ -81,6 +93,7 @@ type Arbiter struct {
 	o          Options
 	pods       *pods
 	preemptors *preemptors
+	pending    pendings
 
 	ctx    context.Context // of all flights; ends with Stop
 	cancel context.CancelFunc
@@ -100,7 +113,7 @@ func New(o Options) (*Arbiter, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, preemptors: newPreemptors(maxPreemptors),
-		pods: newPods(&o),
+		pods: newPods(&o), pending: newPendings(),
 	}, nil
 }
 
@@ -116,9 +129,3 @@ func (a *Arbiter) Settled(pod types.UID) {
 	a.preemptors.withdraw(pod)
 	a.o.Steering.Settled(pod)
 }
-
-// Allowed reports whether the bind of a pod may end preemptible slots.
-func (a *Arbiter) Allowed(pod types.UID) bool { return a.preemptors.isAllowed(pod) }
-
-// Withdraw forgets that the bind of a pod may end preemptible slots.
-func (a *Arbiter) Withdraw(pod types.UID) { a.preemptors.withdraw(pod) }

@@ -107,8 +107,10 @@ func (a *Arbiter) run(f *flight) {
 
 // Stop refuses new binds, waits until those under way have answered their
 // callers, or ctx ends, and then ends what is left: binds of which the outcome
-// is unknown. It returns an error where it cut off binds within their time.
+// is unknown. Meanwhile it settles what was allowed at the API server. It returns
+// an error where it cut off binds within their time.
 func (a *Arbiter) Stop(ctx context.Context) error {
+	a.wg.Go(func() { a.stopPending(ctx) })
 	a.mu.Lock()
 	a.stopped = true
 	waiting := make([]*flight, 0, len(a.flights))

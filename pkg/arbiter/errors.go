@@ -22,6 +22,9 @@ const (
 	Busy           Outcome = "busy"            // too many binds in flight; nothing was sent
 	Stopping       Outcome = "stopping"        // the server is shutting down; nothing was sent
 	NotReady       Outcome = "not_ready"       // nothing can be decided now; nothing was sent
+	Changed        Outcome = "changed"         // the pod has another version than the Binding asks for
+	NameTaken      Outcome = "name_taken"      // there is a pod of the name of the one to be created
+	NotGone        Outcome = "not_gone"        // an earlier pod of that name may still have its capacity
 )
 
 // Errors to compare with errors.Is; each matches every *Error of its outcome.
@@ -63,10 +66,16 @@ func (e *Error) what() string {
 	case Refused:
 		return e.Rejection.Message()
 	case PodGone:
+		if e.Pod.UID == "" {
+			return fmt.Sprintf("pod %s does not exist; do not schedule it", e.Pod)
+		}
 		return fmt.Sprintf("pod %s (uid %s) was deleted, is being deleted or has finished; do not schedule it", e.Pod, e.Pod.UID)
 	case UIDMismatch:
 		return fmt.Sprintf("pod %s has another UID than %s: it was deleted and created again; schedule the new pod", e.Pod, e.Pod.UID)
 	case BoundElsewhere:
+		if e.BoundTo == e.Node {
+			return fmt.Sprintf("pod %s is bound to node %q already; nothing is left to do", e.Pod, e.BoundTo)
+		}
 		return fmt.Sprintf("pod %s is bound to node %q already, not to %q; nothing is left to do", e.Pod, e.BoundTo, e.Node)
 	case Unknown:
 		return fmt.Sprintf("it is not known yet whether pod %s was bound to node %q; its room stays reserved there until it is, so try that node again", e.Pod, e.Node)
@@ -76,9 +85,18 @@ func (e *Error) what() string {
 		return fmt.Sprintf("pod %s was not bound to node %q because too many binds are in flight; try again", e.Pod, e.Node)
 	case NotReady:
 		return e.Why
+	case Changed:
+		return fmt.Sprintf("pod %s has another resourceVersion by now: it has changed; look at it again", e.Pod)
+	case NameTaken:
+		return fmt.Sprintf("pod %s already exists", e.Pod)
+	case NotGone:
+		return fmt.Sprintf("an earlier pod %s has not been seen to be gone yet; try again", e.Pod)
 	case Stopping:
 		return fmt.Sprintf("pod %s was not bound to node %q because the server is shutting down; try again", e.Pod, e.Node)
 	default:
+		if e.Node == "" {
+			return fmt.Sprintf("pod %s cannot be read, so nothing can be decided on it", e.Pod)
+		}
 		return fmt.Sprintf("pod %s was not bound to node %q; its room was given back, so schedule it again", e.Pod, e.Node)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -77,6 +78,12 @@ type fakeAPI struct {
 	onBind   func(binding *v1.Binding)
 	onCommit func()
 	late     sync.WaitGroup
+	// patch says what becomes of a patch; nil means that all is well. onPatch is told of
+	// each that is carried out, before it is.
+	patches int
+	patch   error
+	onPatch func()
+	version int // the last one given to a pod
 }
 
 func newFakeAPI(pods ...*v1.Pod) *fakeAPI {
@@ -197,6 +204,44 @@ func (a *fakeAPI) Get(ctx context.Context, namespace, name string) (*v1.Pod, err
 	}
 	return nil, apierrors.NewNotFound(podKind, name)
 }
+
+// Annotate implements API.
+func (a *fakeAPI) Annotate(_ context.Context, pod ledger.PodRef, annotation, value string) (*v1.Pod, error) {
+	a.mu.Lock()
+	a.patches++
+	answer, onPatch := a.patch, a.onPatch
+	a.mu.Unlock()
+	if answer != nil {
+		return nil, answer
+	}
+	if onPatch != nil {
+		onPatch()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pods[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
+	switch {
+	case p == nil:
+		return nil, apierrors.NewNotFound(podKind, pod.Name)
+	case p.UID != pod.UID:
+		return nil, apierrors.NewConflict(podKind, pod.Name, errors.New("another UID"))
+	}
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotation, value)
+	a.touch(p)
+	return p.DeepCopy(), nil
+}
+
+// touch gives a pod a new version. a.mu is held.
+func (a *fakeAPI) touch(p *v1.Pod) {
+	a.version++
+	p.ResourceVersion = strconv.Itoa(1000 + a.version)
+}
+
+// self is the user that the server is to the API server.
+const self = "system:serviceaccount:globalreserve-system:globalreserve"
+
+// Self implements API.
+func (a *fakeAPI) Self(context.Context) (string, error) { return self, nil }
 
 // nominations are the writes of status.nominatedNodeName.
 type nominations struct{}

@@ -91,7 +91,7 @@ func (p *pods) named(uid types.UID, version uint64) uint64 {
 // brought returns the pod as the watch has brought it, or as it was read before;
 // nil where that is another pod, or older than version.
 func (p *pods) brought(ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
-	if info, ok := p.cached.Pod(ref.Namespace, ref.Name); ok && info.Ref.UID == ref.UID && info.ResourceVersion >= version {
+	if info, ok := p.cached.Pod(ref.Namespace, ref.Name); ok && isOf(info, ref) && info.ResourceVersion >= version {
 		if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
 			return nil, &UncountableError{Pod: ref, Cause: err}
 		}
@@ -102,6 +102,33 @@ func (p *pods) brought(ref ledger.PodRef, version uint64) (*podinfo.Info, error)
 		return s.live, nil
 	}
 	return nil, nil
+}
+
+// isOf reports whether a pod that the watch has brought is the one that a request
+// names. Where it names no UID, a pod that cannot be bound any more may be a former
+// one of the name.
+func isOf(info *podinfo.Info, ref ledger.PodRef) bool {
+	if ref.UID == "" {
+		return info.Node == "" && !info.Finished && !info.Deleting
+	}
+	return info.Ref.UID == ref.UID
+}
+
+// exists reports whether there is a pod of a name. The watch may show one that is gone
+// already; one that it does not show yet the API server knows of.
+func (p *pods) exists(ctx context.Context, ref ledger.PodRef) (bool, error) {
+	if _, ok := p.cached.Pod(ref.Namespace, ref.Name); !ok {
+		return false, nil
+	}
+	_, err := p.read(ctx, ledger.PodRef{Namespace: ref.Namespace, Name: ref.Name}, 0)
+	switch {
+	case errors.Is(err, ErrPodGone):
+		return false, nil
+	case errors.As(err, new(*UncountableError)):
+		return true, nil
+	default:
+		return err == nil, err
+	}
 }
 
 // await waits for the watch to reach a version, not long, and reports whether it

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -22,8 +23,9 @@ import (
 
 // fakeAPI is an API server's pods.
 type fakeAPI struct {
-	mu   sync.Mutex
-	pods map[types.NamespacedName]*v1.Pod
+	arbiter.API // nothing else is asked
+	mu          sync.Mutex
+	pods        map[types.NamespacedName]*v1.Pod
 	// down is the answer to every read, if there is one, and refuse that to every
 	// binding.
 	down   error
@@ -183,11 +185,19 @@ func (w *world) hold(name, node string, preemptible bool) {
 	}))
 }
 
+// mayEndSlots reports whether a bind of a pod to node c may end the slot there.
+func (w *world) mayEndSlots(p *v1.Pod) bool {
+	_, err := w.o.Arbiter.AdmitBinding(context.Background(), &arbiter.BindingQuery{
+		Pod: ledger.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: "c", DryRun: true,
+	})
+	return err == nil
+}
+
 // assertUntold checks that nobody but the caller has heard of a pod.
 func (w *world) assertUntold(t *testing.T, p *v1.Pod, nodes ...string) {
 	t.Helper()
 	assert.Empty(t, w.everywhere)
-	assert.False(t, w.o.Arbiter.Allowed(p.UID))
+	assert.False(t, w.mayEndSlots(p))
 	assert.Empty(t, w.wokenAfter(w.grow(nodes...)))
 	assert.Empty(t, w.writes.nominated)
 }

@@ -97,7 +97,7 @@ func TestFilterWithReservations(t *testing.T) {
 				p := newPod("p")
 				urgent(p)
 				assert.True(w.t, w.fits(p, "c"))
-				assert.True(w.t, w.o.Arbiter.Allowed(p.UID))
+				assert.True(w.t, w.mayEndSlots(p))
 				w.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "filler", UID: "filler"}, 1)
 			},
 			pod: urgent, kept: []string{"a"}, failed: map[string]string{"b": full, "c": full},
@@ -128,7 +128,7 @@ func TestFilterWithReservations(t *testing.T) {
 				}
 			}
 			assert.Equal(t, tt.failed, failed)
-			assert.Equal(t, tt.allowed, w.o.Arbiter.Allowed(pod.UID))
+			assert.Equal(t, tt.allowed, w.mayEndSlots(pod))
 		})
 	}
 }
@@ -221,7 +221,7 @@ func TestPreemptibleRoomAfterSomeLooks(t *testing.T) {
 		for look := 1; look <= looks; look++ {
 			offered := look == looks
 			assert.Equal(t, offered, w.fits(pod, "c"), "look %d", look)
-			assert.Equal(t, offered, w.o.Arbiter.Allowed(pod.UID))
+			assert.Equal(t, offered, w.mayEndSlots(pod))
 			assert.Len(t, w.wokenAfter(func() {}), min(look, looks-1), "it has to be tried again, whatever is free")
 		}
 	})

@@ -1,0 +1,251 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// BindingQuery is a Binding that the API server asks about before it carries it out.
+type BindingQuery struct {
+	// Pod may lack the UID, where the Binding does not name it.
+	Pod ledger.PodRef
+	// Version is the resource version that the pod must have, "" for any.
+	Version string
+	Node    string
+	// User is who sent the Binding.
+	User   string
+	DryRun bool
+}
+
+// Admitted is what is known of a pod whose Binding, or creation, is asked about.
+type Admitted struct {
+	// Pod is nil where nothing is known of it. A Binding may be allowed only with its UID
+	// and its version as preconditions: see pending.
+	Pod *podinfo.Info
+	// Own says that the Binding is of a bind of this Arbiter, which looks after it itself:
+	// it is to be allowed as it is.
+	Own bool
+	// Annotations tell the pod what it was granted.
+	Annotations map[string]string
+}
+
+// AdmitBinding decides whether a Binding may be carried out. What it grants stays
+// granted until it is known what became of the Binding; see pending. An error that is
+// an *Error or an *UncountableError says why it may not.
+func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, error) {
+	version, _ := strconv.ParseUint(q.Version, 10, 64) // what is no number matches no pod
+	pod, err := a.pods.find(ctx, q.Pod, version)
+	if err != nil {
+		return Admitted{}, err
+	}
+	if err := q.check(pod); err != nil {
+		return Admitted{Pod: pod}, err
+	}
+	return a.admit(ctx, &admission{pod: pod, node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
+}
+
+// check refuses a pod that the API server would not bind.
+func (q *BindingQuery) check(pod *podinfo.Info) error {
+	e := &Error{Pod: pod.Ref, Node: q.Node}
+	switch version := formatVersion(pod); {
+	case pod.Node != "":
+		e.Outcome, e.BoundTo = BoundElsewhere, pod.Node
+	case pod.Deleting || pod.Finished:
+		e.Outcome = PodGone
+	case q.Version != "" && q.Version != version:
+		e.Outcome = Changed
+	case pod.ResourceVersion == 0:
+		e.Outcome, e.Cause = Failed, errors.New("its resourceVersion is not a number")
+	default:
+		return nil
+	}
+	return e
+}
+
+func formatVersion(pod *podinfo.Info) string { return strconv.FormatUint(pod.ResourceVersion, 10) }
+
+// AdmitPod decides whether a pod may be created on a node. The pod is what the API
+// server is about to create, without a UID and without the node. What it grants stays
+// granted until it is known whether the pod was created; see pending. Its errors are
+// those of AdmitBinding.
+func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node string, dryRun bool) (Admitted, error) {
+	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name}
+	info, err := podinfo.New(a.o.Ledger.Table(), pod)
+	if err != nil {
+		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
+	}
+	taken, err := a.pods.exists(ctx, ref)
+	switch {
+	case err != nil:
+		return Admitted{Pod: info}, err
+	case taken:
+		return Admitted{Pod: info}, &Error{Outcome: NameTaken, Pod: ref, Node: node}
+	}
+	return a.admit(ctx, &admission{pod: info, node: node, create: true}, dryRun)
+}
+
+// admission is a Binding, or a pod, that is to be allowed.
+type admission struct {
+	pod       *podinfo.Info
+	node      string
+	placement ledger.Placement
+	own       bool // this server has sent it
+	create    bool // the pod is being created
+}
+
+// admit passes the gates and asks the ledger. A trial grants nothing.
+func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted, error) {
+	said := Admitted{Pod: k.pod}
+	if err := a.pass(k.pod, k.node); err != nil {
+		return said, err
+	}
+	uid, origin := k.pod.Ref.UID, a.o.Question.Matcher.Origin
+	k.placement = a.o.Question.Of(k.pod, k.node)
+	k.placement.Preempt = uid != "" && a.preemptors.isAllowed(uid)
+	if trial {
+		said.Annotations = k.pod.Matching(ledger.HoldRef{}, origin)
+		return said, a.tryOut(&k.placement)
+	}
+	grant, own, err := a.allow(ctx, k)
+	if err != nil || own {
+		said.Own = own
+		return said, err
+	}
+	said.Annotations = k.pod.Given(k.pod.Matching(grant.Hold, origin), grant.Devices)
+	return said, nil
+}
+
+// allow has the ledger decide, and remembers what it granted.
+func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
+	grant, own, err = a.tryAllow(k)
+	var e *Error
+	elsewhere := errors.As(err, &e) && e.Rejection != nil && e.Rejection.Reason == ledger.ClaimedElsewhere
+	if elsewhere && !k.create && a.settleEarly(ctx, k.pod.Ref) {
+		return a.tryAllow(k)
+	}
+	return grant, own, err
+}
+
+func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err error) {
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	ref := k.pod.Ref
+	fail := func(outcome Outcome) (ledger.Grant, bool, error) {
+		return ledger.Grant{}, false, &Error{Outcome: outcome, Pod: ref, Node: k.node, BoundTo: k.node}
+	}
+	before := a.pending.of[ref]
+	switch {
+	case a.pending.stopped:
+		return fail(Stopping)
+	case before == nil && len(a.pending.of) >= a.o.MaxPending:
+		return fail(Busy)
+	case k.create:
+		if claim, ok := a.o.Ledger.Claim(ref); ok && claim.Pod.UID != "" {
+			return fail(NotGone)
+		}
+	}
+	grant, rejection := a.o.Ledger.StartBind(&k.placement, time.Now())
+	if rejection == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
+		grant, rejection = a.grow(before, &k.placement)
+	}
+	switch {
+	case rejection != nil:
+		return ledger.Grant{}, false, &Error{Outcome: Refused, Pod: ref, Node: k.node, Rejection: rejection}
+	case grant.Before == ledger.Bound:
+		return fail(BoundElsewhere)
+	case grant.Before == ledger.Binding && before == nil && k.own:
+		return ledger.Grant{}, true, nil
+	case grant.Before == ledger.Binding && before == nil:
+		return fail(InFlight)
+	}
+	a.preemptors.withdraw(ref.UID)
+	a.remember(k, before)
+	return grant, false, nil
+}
+
+// grow makes an allocation that was allowed for less count for what is asked now: the
+// pod has changed (what it asks for, or the devices it claims), or another webhook has
+// changed it, or another pod of its name is created at the same time. What was
+// allowed may still be carried out, so its allocation stays where there is no capacity
+// for more. a.pending.mu is held.
+func (a *Arbiter) grow(before *pending, p *ledger.Placement) (ledger.Grant, *ledger.Rejection) {
+	now := time.Now()
+	a.o.Ledger.BindFailed(p.Pod, p.Node)
+	grant, rejection := a.o.Ledger.StartBind(p, now)
+	if rejection == nil {
+		return grant, nil
+	}
+	// Somebody took the capacity since StartBind found it, a moment ago.
+	less := *p
+	less.Request, less.Devices = before.request, before.devices
+	if _, lost := a.o.Ledger.StartBind(&less, now); lost != nil {
+		a.logPending(before).WithField("reason", lost.Reason.String()).Error(
+			"the capacity of an allowed binding was taken while its pod asked for more; its node is overcommitted if it is carried out")
+	}
+	return grant, rejection
+}
+
+// remember makes a binding pending, or pending once more. a.pending.mu is held.
+func (a *Arbiter) remember(k *admission, before *pending) {
+	p := before
+	if p == nil || p.node != k.node {
+		p = &pending{
+			ref: k.pod.Ref, node: k.node, scheduler: k.pod.Scheduler, request: k.placement.Request, create: k.create,
+		}
+		a.pending.of[p.ref] = p
+	}
+	if !covers(p.request, k.placement.Request) {
+		p.request = k.placement.Request
+	}
+	p.devices = k.placement.Devices
+	grace := a.o.Grace
+	if p.create {
+		grace = a.o.CreateGrace
+	}
+	p.allowed = time.Now()
+	p.due, p.pause = p.allowed.Add(grace), 0
+	p.generation++
+}
+
+// covers reports whether what is allowed already is enough for what is asked now.
+func (p *pending) covers(asked *ledger.Placement) bool {
+	return covers(p.request, asked.Request) && p.devices.Same(asked.Devices)
+}
+
+func covers(claimed, asked *resources.Request) bool {
+	for _, a := range asked.Amounts {
+		if a.Value > claimed.Value(a.Column) {
+			return false
+		}
+	}
+	return slices.Equal(claimed.Ports, asked.Ports) && slices.Equal(claimed.Unlisted, asked.Unlisted)
+}
+
+// tryOut decides without changing anything.
+func (a *Arbiter) tryOut(p *ledger.Placement) error {
+	claim, claimed := a.o.Ledger.Claim(p.Pod)
+	if claimed && claim.State == ledger.Bound && claim.Node == p.Node {
+		return &Error{Outcome: BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}
+	}
+	nodes := []string{p.Node}
+	if fitsAny(a.o.Ledger.AppendFit(nil, p, nodes)) {
+		return nil
+	}
+	if !claimed && p.Preempt && fitsAny(a.o.Ledger.AppendPreemptingFit(nil, p, nodes)) {
+		return nil
+	}
+	result := a.o.Ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{*p}, DryRun: true}, time.Now())
+	if len(result.Rejections) == 0 {
+		return nil // capacity was freed meanwhile
+	}
+	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
+}

@@ -1,0 +1,308 @@
+package arbiter
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// WithdrawnAnnotation is patched on a pod when a binding of it that was allowed
+// is withdrawn. Its value, the time, is new each time, which changes the pod's
+// resourceVersion; that is all it is for.
+const WithdrawnAnnotation = "globalreserve.io/binding-withdrawn"
+
+const (
+	// tick is how often pending bindings are looked through.
+	tick = 250 * time.Millisecond
+	// settlers bounds how many bindings are settled at the same time.
+	settlers = 8
+	// pendingTimeout bounds one request to the API server about a pending binding.
+	pendingTimeout = 3 * time.Second
+	// firstPending is the first pause between tries to settle one. The longest is that
+	// of overdue binds.
+	firstPending = 250 * time.Millisecond
+	// earlyAge is the age from which on a binding may be withdrawn because its
+	// scheduler has turned to another node: by far most are carried out within
+	// milliseconds, and no scheduler gives up that fast.
+	earlyAge = 500 * time.Millisecond
+	// selfPause is the pause between tries to find out who the server is.
+	selfPause = 5 * time.Second
+)
+
+// pendings are the bindings and pods that were allowed and whose fate is not known.
+// See the package comment.
+type pendings struct {
+	ctx    context.Context // of Run; ends when Stop begins to settle
+	cancel context.CancelFunc
+	loop   sync.Mutex // held by Run
+
+	// mu guards the rest. It is held over a decision of the ledger and what is
+	// remembered of it, so that the two agree.
+	mu      sync.Mutex
+	stopped bool
+	self    string // the user that the server is to the API server; empty if not known
+	of      map[ledger.PodRef]*pending
+}
+
+// pending is an allowed binding, or an allowed pod, of which it is not known yet
+// whether it was carried out. Its allocation is Binding.
+type pending struct {
+	ref       ledger.PodRef
+	node      string
+	scheduler string
+	request   *resources.Request
+	devices   *ledger.DeviceRequest
+	create    bool
+
+	allowed    time.Time // the last time
+	generation int       // how often it was allowed
+	due        time.Time // when it is to be settled
+	pause      time.Duration
+	settling   bool // somebody is settling it
+}
+
+func newPendings() pendings {
+	ctx, cancel := context.WithCancel(context.Background())
+	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}}
+}
+
+// Run settles what was allowed and has not shown up, until ctx ends or Stop is called,
+// which settles the rest. It is to be called once.
+func (a *Arbiter) Run(ctx context.Context) error {
+	a.pending.loop.Lock()
+	defer a.pending.loop.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(a.pending.ctx, cancel)()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	var asked time.Time
+	known := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if !known && time.Since(asked) >= selfPause {
+			known, asked = a.askSelf(ctx), time.Now()
+		}
+		a.settleAll(ctx, func(p *pending) bool { return !time.Now().Before(p.due) })
+	}
+}
+
+// stopPending refuses to allow more and settles what is pending, until ctx ends: what
+// was allowed and has not been carried out by then will not be. Nothing can stop the
+// creation of a pod.
+func (a *Arbiter) stopPending(ctx context.Context) {
+	a.pending.mu.Lock()
+	a.pending.stopped = true
+	a.pending.mu.Unlock()
+	a.pending.cancel()
+	a.pending.loop.Lock()
+	defer a.pending.loop.Unlock()
+	a.settleAll(ctx, func(p *pending) bool { return !p.create })
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	if left := len(a.pending.of); left > 0 {
+		a.o.Log.WithField("count", left).Warn("stopped while bindings or pods that were allowed may still be carried out; the next server learns of them when they are")
+	}
+}
+
+// askSelf finds out who the server is to the API server. It reports false where
+// it should be tried again.
+func (a *Arbiter) askSelf(ctx context.Context) (known bool) {
+	asking, cancel := context.WithTimeout(ctx, pendingTimeout)
+	defer cancel()
+	name, err := a.o.API.Self(asking)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.o.Log.WithError(err).Warn("cannot find out the server's own user name: until then its own bindings must be kept from the webhook by a matchCondition")
+		}
+		return apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
+	}
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	a.pending.self = name
+	return true
+}
+
+func (s *pendings) isSelf(user string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.self != "" && s.self == user
+}
+
+// settleAll forgets the pending bindings that the watch has told of, and settles
+// those of the others that are chosen.
+func (a *Arbiter) settleAll(ctx context.Context, chosen func(*pending) bool) {
+	group := errgroup.Group{}
+	group.SetLimit(settlers)
+	for _, p := range a.takePending(chosen) {
+		group.Go(func() error {
+			a.settlePending(ctx, p)
+			return nil
+		})
+	}
+	_ = group.Wait() // none fails
+}
+
+// takePending forgets what is over and returns the chosen rest, marked as being settled.
+func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	var taken []*pending
+	for ref, p := range a.pending.of {
+		switch {
+		case p.settling:
+		case a.isOver(p):
+			delete(a.pending.of, ref)
+		case chosen(p):
+			p.settling = true
+			taken = append(taken, p)
+		}
+	}
+	return taken
+}
+
+// isOver reports whether the allocation tells what became of a binding: it was carried
+// out, or its pod is gone or elsewhere. a.pending.mu is held.
+func (a *Arbiter) isOver(p *pending) bool {
+	claim, ok := a.o.Ledger.Claim(p.ref)
+	return !ok || claim.Node != p.node || claim.State != ledger.Binding
+}
+
+// settleEarly settles the pending binding of a pod whose scheduler asks for
+// another node, and reports whether that is out of the way.
+func (a *Arbiter) settleEarly(ctx context.Context, ref ledger.PodRef) bool {
+	a.pending.mu.Lock()
+	p := a.pending.of[ref]
+	if p == nil || p.settling || time.Since(p.allowed) < earlyAge {
+		a.pending.mu.Unlock()
+		return false
+	}
+	p.settling = true
+	a.pending.mu.Unlock()
+	return a.settlePending(ctx, p)
+}
+
+// fate is what became of an allowed binding.
+type fate uint8
+
+const (
+	unknown   fate = iota
+	happened       // the pod is on the node
+	withdrawn      // it did not happen, and never will
+)
+
+// settlePending finds out what became of a binding, and sees to it that it never
+// happens where it has not. It reports whether that succeeded. p.settling is set when
+// it is called.
+func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
+	a.pending.mu.Lock()
+	generation, abandoned := p.generation, time.Since(p.allowed) >= a.o.CreateGrace
+	a.pending.mu.Unlock()
+	ref, what, err := a.examine(ctx, p, abandoned)
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	p.settling = false
+	switch {
+	case what == happened:
+		a.o.Ledger.Confirm(ref, p.node)
+		a.forget(p)
+		return true
+	case what == withdrawn && p.generation != generation:
+		return false // allowed once more meanwhile, and that may happen
+	case what == withdrawn:
+		a.withdraw(p)
+		return true
+	default:
+		p.pause = min(max(2*p.pause, firstPending), longestPauseOverdue)
+		p.due = time.Now().Add(p.pause)
+		a.logPending(p).WithError(err).Warn("it is not known whether an allowed binding was carried out; its capacity stays taken until it is")
+		return false
+	}
+}
+
+// withdraw ends the allocation of a binding that did not happen. a.pending.mu is held.
+func (a *Arbiter) withdraw(p *pending) {
+	a.forget(p)
+	if a.o.Ledger.BindFailed(p.ref, p.node) {
+		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
+		a.logPending(p).WithField("result", "withdrawn").Info("an allowed binding did not happen; its capacity was given back")
+	}
+}
+
+// forget makes a binding not pending any more. Its pod may have another one that
+// is, for another node. a.pending.mu is held.
+func (a *Arbiter) forget(p *pending) {
+	if a.pending.of[p.ref] == p {
+		delete(a.pending.of, p.ref)
+	}
+}
+
+// examine reads the pod and, where it is unbound, makes it so that no binding
+// allowed before can be carried out. It returns the pod as it is, with its UID. Where the
+// pod cannot be patched, because another webhook does not let it be, say, it counts that the
+// API server has abandoned the request by now.
+func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, fate, error) {
+	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
+	defer cancel()
+	pod, err := get(reading, a.o.API, p.ref)
+	switch {
+	case err != nil && IsNoPod(err):
+		return p.ref, withdrawn, nil // a UID that is gone does not come back
+	case err != nil:
+		return p.ref, unknown, err
+	}
+	ref := ledger.PodRef{Namespace: p.ref.Namespace, Name: p.ref.Name, UID: pod.UID}
+	switch what := fateOf(pod, p); {
+	case what != unknown:
+		return ref, what, nil
+	case p.create:
+		return ref, withdrawn, nil // another pod of that name
+	}
+	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
+	defer cancel()
+	pod, err = a.o.API.Annotate(patching, p.ref, WithdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
+	switch {
+	case err != nil && abandoned: // before the pod was read
+		return ref, withdrawn, nil
+	case err != nil:
+		return ref, unknown, err
+	}
+	if what := fateOf(pod, p); what != unknown {
+		return ref, what, nil
+	}
+	return ref, withdrawn, nil
+}
+
+// fateOf tells what became of a binding by the pod as it is. It is unknown where
+// the pod is unbound.
+func fateOf(pod *v1.Pod, p *pending) fate {
+	finished := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	switch {
+	case p.ref.UID != "" && pod.UID != p.ref.UID:
+		return withdrawn
+	case pod.Spec.NodeName == p.node:
+		return happened
+	case pod.Spec.NodeName != "", pod.DeletionTimestamp != nil, finished:
+		return withdrawn
+	default:
+		return unknown
+	}
+}
+
+func (a *Arbiter) logPending(p *pending) logrus.FieldLogger {
+	return a.o.Log.WithFields(logrus.Fields{
+		"pod": p.ref.String(), "uid": p.ref.UID, "node": p.node, "scheduler": p.scheduler,
+	})
+}

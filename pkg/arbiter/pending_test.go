@@ -1,0 +1,539 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// afterGrace is a moment at which a binding has been settled if it can be.
+const afterGrace = defaultGrace + time.Second
+
+// cluster is a world in which others bind pods at the API server, which asks the Arbiter.
+type cluster struct {
+	*world
+	log   *logtest.Hook
+	shown map[string]*v1.Pod // as the watch has brought them
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{world: newWorld(t), shown: map[string]*v1.Pod{}}
+	logger, hook := logtest.NewNullLogger()
+	c.o.Log, c.log = logger, hook
+	return c
+}
+
+// inCluster runs a test with a clock of its own and a running loop.
+func inCluster(t *testing.T, test func(*testing.T, *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		var run sync.WaitGroup
+		run.Go(func() { assert.NoError(t, c.Run(t.Context())) })
+		test(t, c)
+		c.away(nil)
+		c.end()
+		run.Wait()
+	})
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
+// add makes a pod that the watch brings at once.
+func (c *cluster) add(name, cpu string) *v1.Pod {
+	p := sized(name, cpu, 1)
+	c.api.change(func() { c.api.touch(p) })
+	c.api.put(p)
+	c.show(name)
+	return p
+}
+
+// edit updates a pod at the API server.
+func (c *cluster) edit(p *v1.Pod, how func(*v1.Pod)) {
+	c.api.change(func() {
+		how(p)
+		c.api.touch(p)
+	})
+}
+
+// show has the watch bring what the API server has of a pod.
+func (c *cluster) show(name string) {
+	p := c.api.read("ns", name)
+	former := c.shown[name]
+	if former != nil && (p == nil || p.UID != former.UID) {
+		delete(c.shown, name)
+		c.forget()
+		for _, other := range c.shown {
+			c.bring(other)
+		}
+		c.ledger.RemovePod(ref(former), c.info(former).ResourceVersion)
+	}
+	if p == nil {
+		return
+	}
+	c.shown[name] = p
+	c.bring(p)
+	if info := c.info(p); info.Bound() {
+		c.ledger.ObservePod(c.question.Observation(info))
+	} else {
+		c.ledger.ObserveUnbound(info.Ref)
+	}
+}
+
+// away has the API server fail; nil has it work again.
+func (c *cluster) away(err error) {
+	c.api.change(func() {
+		c.api.get, c.api.patch = func(int) error { return err }, err
+	})
+}
+
+func (c *cluster) sent() (gets, patches int) {
+	c.api.change(func() { gets, patches = c.api.gets, c.api.patches })
+	return gets, patches
+}
+
+// ask has the API server ask about a binding, and returns it as it is allowed.
+func (c *cluster) ask(pod ledger.PodRef, node string) (*v1.Binding, error) {
+	said, err := c.AdmitBinding(context.Background(), &BindingQuery{Pod: pod, Node: node})
+	if err != nil {
+		return nil, err
+	}
+	b := newBinding(said.Pod.Ref, node, said.Annotations)
+	b.ResourceVersion = formatVersion(said.Pod)
+	return b, nil
+}
+
+// allow is ask for a binding that is allowed.
+func (c *cluster) allow(p *v1.Pod, node string) *v1.Binding {
+	c.t.Helper()
+	b, err := c.ask(ref(p), node)
+	require.NoError(c.t, err)
+	return b
+}
+
+// carryOut does what the API server does with a binding that was allowed.
+func (c *cluster) carryOut(b *v1.Binding) error {
+	var p *v1.Pod
+	c.api.change(func() { p = c.api.pods[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}] })
+	if p == nil || b.ResourceVersion != p.ResourceVersion {
+		return errors.New("conflict")
+	}
+	if err := c.api.assign(b); err != nil {
+		return err
+	}
+	c.edit(p, func(*v1.Pod) {})
+	return nil
+}
+
+// create has the API server ask about a pod with a node.
+func (c *cluster) create(name, cpu, node string) error {
+	p := sized(name, cpu, 0)
+	p.UID, p.ResourceVersion = "", ""
+	_, err := c.AdmitPod(context.Background(), p, node, false)
+	return err
+}
+
+// created has the API server create a pod with a node.
+func (c *cluster) created(name, cpu, node string) {
+	p := sized(name, cpu, 5)
+	p.Spec.NodeName = node
+	c.api.put(p)
+}
+
+// on tells the state of a pod's allocation, known by UID or by name only.
+func (c *cluster) on(pod ledger.PodRef) string {
+	claim, ok := c.ledger.Claim(pod)
+	if !ok {
+		return "none"
+	}
+	return claim.State.String() + " on " + claim.Node
+}
+
+func named(name string) ledger.PodRef { return ledger.PodRef{Namespace: "ns", Name: name} }
+
+func TestBindingThatHappensIsForgotten(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		p := c.add("p", "3")
+		require.NoError(t, c.carryOut(c.allow(p, "a")))
+		c.show("p")
+		pass(afterGrace)
+		assert.Equal(t, "Bound on a", c.on(ref(p)))
+		gets, patches := c.sent()
+		assert.Zero(t, gets+patches, "the watch has told it all")
+	})
+}
+
+func TestBindingThatHappenedUnseen(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		p := c.add("p", "3")
+		require.NoError(t, c.carryOut(c.allow(p, "a")))
+		pass(afterGrace)
+		assert.Equal(t, "Bound on a", c.on(ref(p)))
+		_, patches := c.sent()
+		assert.Zero(t, patches)
+	})
+}
+
+// What was allowed and has not happened is made impossible before its capacity is given back.
+func TestBindingThatDoesNotHappen(t *testing.T) {
+	cases := map[string]struct {
+		meanwhile   func(*cluster, *v1.Pod)
+		wantPatches int
+	}{
+		"still unbound": {meanwhile: func(*cluster, *v1.Pod) {}, wantPatches: 1},
+		"changed": {
+			meanwhile:   func(c *cluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) },
+			wantPatches: 1,
+		},
+		"gone": {meanwhile: func(c *cluster, p *v1.Pod) { c.api.remove(p) }},
+		"made again": {meanwhile: func(c *cluster, _ *v1.Pod) {
+			another := sized("p", "3", 7)
+			another.UID = "another"
+			c.api.put(another)
+		}},
+		"being deleted": {meanwhile: func(c *cluster, p *v1.Pod) {
+			c.edit(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} })
+		}},
+		"bound elsewhere": {meanwhile: func(c *cluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Spec.NodeName = "b" }) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *cluster) {
+				p := c.add("p", "3")
+				allowed := c.allow(p, "a")
+				tc.meanwhile(c, p)
+				pass(defaultGrace - time.Second)
+				assert.Equal(t, "Binding on a", c.on(ref(p)))
+				pass(2 * time.Second)
+				assert.Equal(t, "none", c.on(ref(p)))
+				_, patches := c.sent()
+				assert.Equal(t, tc.wantPatches, patches)
+				assert.Equal(t, 1, c.decisions("withdrawn"))
+				require.Error(t, c.carryOut(allowed), "too late")
+			})
+		})
+	}
+}
+
+// decisions counts the decisions of one result on admissions, as the metrics do.
+func (w *world) decisions(result string) (count int) {
+	families, err := w.metrics.Gatherer().Gather()
+	require.NoError(w.t, err)
+	for _, f := range families {
+		if f.GetName() != "globalreserve_decisions_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if label.GetName() == "result" && label.GetValue() == result {
+					count += int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return count
+}
+
+// The binding is carried out between our look at the pod and the patch.
+func TestBindingThatHappensAtTheLastMoment(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		p := c.add("p", "3")
+		allowed := c.allow(p, "a")
+		c.api.change(func() { c.api.onPatch = func() { assert.NoError(t, c.carryOut(allowed)) } })
+		pass(afterGrace)
+		assert.Equal(t, "Bound on a", c.on(ref(p)))
+		_, patches := c.sent()
+		assert.Equal(t, 1, patches)
+	})
+}
+
+// The same binding is allowed once more while the first is being withdrawn: it may happen, so the
+// capacity must stay.
+func TestBindingAllowedAgainWhileItIsWithdrawn(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		p := c.add("p", "3")
+		first := c.allow(p, "a")
+		c.api.change(func() {
+			c.api.onPatch = sync.OnceFunc(func() {
+				_, err := c.ask(ref(p), "a")
+				assert.NoError(t, err)
+			})
+		})
+		pass(defaultGrace + 500*time.Millisecond)
+		assert.Equal(t, "Binding on a", c.on(ref(p)))
+		require.Error(t, c.carryOut(first))
+		c.show("p")
+		require.NoError(t, c.carryOut(c.allow(p, "a")))
+		c.show("p")
+		pass(afterGrace)
+		assert.Equal(t, "Bound on a", c.on(ref(p)))
+	})
+}
+
+// As long as nobody knows what became of the binding, its capacity stays taken.
+func TestUnknownFateKeepsTheCapacity(t *testing.T) {
+	for name, err := range map[string]error{
+		"time-out": errors.New("timeout"), "a 404 that is not the API server's word on the pod": errNoRoute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *cluster) {
+				p := c.add("p", "3")
+				c.allow(p, "a")
+				c.away(err)
+				pass(time.Minute)
+				assert.Equal(t, "Binding on a", c.on(ref(p)))
+				gets, _ := c.sent()
+				assert.Less(t, gets, 30, "the pauses grow")
+				c.away(nil)
+				pass(6 * time.Second)
+				assert.Equal(t, "none", c.on(ref(p)))
+			})
+		})
+	}
+}
+
+// Another webhook does not let the pod be patched. Its capacity is given back when the API server
+// must have abandoned the binding, and not before.
+func TestPodThatCannotBePatched(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		p := c.add("p", "3")
+		c.allow(p, "a")
+		c.api.change(func() { c.api.patch = apierrors.NewForbidden(podKind, "p", errors.New("denied by a policy")) })
+		pass(44 * time.Second)
+		assert.Equal(t, "Binding on a", c.on(ref(p)))
+		pass(10 * time.Second)
+		assert.Equal(t, "none", c.on(ref(p)))
+	})
+	inCluster(t, func(t *testing.T, c *cluster) { // one that was carried out all the same
+		p := c.add("p", "3")
+		allowed := c.allow(p, "a")
+		c.api.change(func() { c.api.patch = errors.New("no") })
+		pass(40 * time.Second)
+		require.NoError(t, c.carryOut(allowed))
+		pass(20 * time.Second)
+		assert.Equal(t, "Bound on a", c.on(ref(p)))
+	})
+}
+
+func TestSchedulerTurnsToAnotherNode(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		p := c.add("p", "3")
+		first := c.allow(p, "a")
+		_, err := c.ask(ref(p), "b")
+		assertOutcome(t, Refused, err) // the first one may be on its way
+		pass(600 * time.Millisecond)
+		second := c.allow(p, "b")
+		assert.Equal(t, "Binding on b", c.on(ref(p)))
+		require.Error(t, c.carryOut(first))
+		c.show("p")
+		require.Error(t, c.carryOut(second), "the watch was behind: a conflict")
+		require.NoError(t, c.carryOut(c.allow(p, "b")))
+		c.show("p")
+		pass(afterGrace)
+		assert.Equal(t, "Bound on b", c.on(ref(p)))
+	})
+}
+
+// The pod asks for more than when its binding was allowed first.
+func TestPodGrowsBetweenTwoBindings(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		p := c.add("p", "1")
+		c.allow(p, "a")
+		c.edit(p, func(p *v1.Pod) { p.Spec = sized("p", "3", 1).Spec })
+		c.show("p")
+		c.allow(p, "a")
+		_, err := c.ask(ref(c.add("q", "2")), "a")
+		assertOutcome(t, Refused, err)
+		assert.ErrorContains(t, err, "free 1000")
+	})
+}
+
+func TestStopSettlesWhatIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		var run sync.WaitGroup
+		run.Go(func() { assert.NoError(t, c.Run(t.Context())) })
+		p := c.add("p", "1")
+		allowed := c.allow(p, "a")
+		require.NoError(t, c.create("q", "1", "a"))
+		c.end()
+		run.Wait()
+		assert.Equal(t, "none", c.on(ref(p)))
+		require.Error(t, c.carryOut(allowed))
+		assert.Contains(t, c.log.LastEntry().Message, "may still be carried out", "the pod cannot be fenced off")
+		_, err := c.ask(ref(p), "a")
+		assertOutcome(t, Stopping, err)
+		assertOutcome(t, Stopping, c.create("r", "1", "a"))
+	})
+}
+
+// Stop settles what Run was cut off from, too.
+func TestStopWhileRunSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		var run sync.WaitGroup
+		run.Go(func() { assert.NoError(t, c.Run(t.Context())) })
+		p := c.add("p", "1")
+		allowed := c.allow(p, "a")
+		c.api.change(func() { c.api.get = fail(1, context.DeadlineExceeded) })
+		pass(afterGrace) // the read hangs
+		c.end()
+		run.Wait()
+		assert.Equal(t, "none", c.on(ref(p)))
+		require.Error(t, c.carryOut(allowed))
+	})
+}
+
+func TestPodWithANode(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		require.NoError(t, c.create("p", "3", "a"))
+		assert.Equal(t, "Binding on a", c.on(named("p")))
+		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		c.created("p", "3", "a")
+		c.show("p")
+		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))), "the allocation has got its pod's UID")
+		pass(time.Minute)
+		gets, _ := c.sent()
+		assert.Zero(t, gets)
+		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))))
+	})
+}
+
+// A pod that is never created keeps its capacity until the API server cannot create it any more.
+func TestPodThatIsNeverCreated(t *testing.T) {
+	cases := map[string]struct {
+		meanwhile func(*cluster)
+		want      string
+	}{
+		"no pod":       {meanwhile: func(*cluster) {}, want: "none"},
+		"unseen":       {meanwhile: func(c *cluster) { c.created("p", "3", "a") }, want: "Bound on a"},
+		"another pod":  {meanwhile: func(c *cluster) { c.created("p", "3", "") }, want: "none"},
+		"another node": {meanwhile: func(c *cluster) { c.created("p", "3", "b") }, want: "none"},
+		"unknown":      {meanwhile: func(c *cluster) { c.away(errors.New("away")) }, want: "Binding on a"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *cluster) {
+				require.NoError(t, c.create("p", "3", "a"))
+				tc.meanwhile(c)
+				pass(40 * time.Second)
+				assert.Equal(t, "Binding on a", c.on(named("p")))
+				pass(10 * time.Second)
+				assert.Equal(t, tc.want, c.on(named("p")))
+				_, patches := c.sent()
+				assert.Zero(t, patches)
+			})
+		})
+	}
+}
+
+// Another webhook adds a container, so the API server asks once more.
+func TestPodIsReviewedAgain(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		require.NoError(t, c.create("p", "1", "a"))
+		require.NoError(t, c.create("p", "3", "a"))
+		assertOutcome(t, Refused, c.create("q", "2", "a")) // it counts for 3 now
+		require.NoError(t, c.create("p", "2", "a"))
+		assertOutcome(t, Refused, c.create("q", "2", "a")) // and goes on doing so
+		assertOutcome(t, Refused, c.create("p", "5", "a"))
+	})
+}
+
+// A pod of the same name is created at the same time, for more than there is. Its refusal must not
+// give back the capacity of the first, which may still be created.
+func TestRefusedNamesakeLeavesTheCapacity(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		require.NoError(t, c.create("p", "3", "a"))
+		assertOutcome(t, Refused, c.create("p", "5", "a"))
+		require.Equal(t, "Binding on a", c.on(named("p")))
+		assertOutcome(t, Refused, c.create("q", "2", "a")) // the first counts for 3 still
+		require.NoError(t, c.create("r", "1", "a"), "and for no more")
+		c.created("p", "3", "a")
+		c.show("p")
+		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))))
+	})
+}
+
+// Random bindings, repeats, failures, deletions and outages: at no moment may the API server carry
+// out a binding for which the ledger has no allocation, nor a node have more than it offers.
+func TestRandomAdmissions(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *cluster) { c.random(rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func (c *cluster) random(r *rand.Rand) {
+	var inFlight []*v1.Binding
+	pods := []*v1.Pod{c.add("p0", "1")}
+	for range 400 {
+		p := pods[r.IntN(len(pods))]
+		switch r.IntN(10) {
+		case 0, 1:
+			pods = append(pods, c.add(fmt.Sprintf("p%d", len(pods)), fmt.Sprint(1+r.IntN(3))))
+		case 2, 3, 4:
+			asked := ref(p)
+			if r.IntN(2) == 0 {
+				asked.UID = ""
+			}
+			if allowed, err := c.ask(asked, []string{"a", "b"}[r.IntN(2)]); err == nil {
+				inFlight = append(inFlight, allowed)
+			}
+		case 5, 6:
+			if len(inFlight) > 0 {
+				i := r.IntN(len(inFlight))
+				_ = c.carryOut(inFlight[i])
+				inFlight = append(inFlight[:i], inFlight[i+1:]...)
+			}
+		case 7:
+			c.show(p.Name)
+		case 8:
+			c.api.remove(p)
+		case 9:
+			c.away([]error{nil, nil, nil, errors.New("away")}[r.IntN(4)])
+			pass(time.Duration(r.IntN(4000)) * time.Millisecond)
+			c.away(nil)
+		}
+		c.checkTruth()
+	}
+}
+
+// checkTruth fails if pods are bound at the API server beyond what nodes offer, or without an allocation.
+func (c *cluster) checkTruth() {
+	used := map[string]int64{}
+	var bound []*v1.Pod
+	c.api.change(func() {
+		for _, p := range c.api.pods {
+			if p.Spec.NodeName != "" {
+				bound = append(bound, p.DeepCopy())
+			}
+		}
+	})
+	for _, p := range bound {
+		used[p.Spec.NodeName] += p.Spec.Containers[0].Resources.Requests.Cpu().Value()
+		state := c.on(ref(p))
+		require.True(c.t, strings.HasSuffix(state, " on "+p.Spec.NodeName), "pod %s is on %s, its allocation is %s", p.Name, p.Spec.NodeName, state)
+	}
+	for node, cpus := range used {
+		require.LessOrEqual(c.t, cpus, int64(4), "node %s", node)
+	}
+}
