@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -18,7 +17,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/admission"
-	"github.com/globalreserve/globalreserve/pkg/app"
 )
 
 // build does what kubectl kustomize does with a folder and returns the objects by kind.
@@ -89,11 +87,7 @@ func TestWebhookConfigurations(t *testing.T) {
 func TestWebhookServerHasItsCertificate(t *testing.T) {
 	objects := build(t, filepath.Join("admission", "cert-manager"))
 	pod := only[appsv1.Deployment](t, objects, "Deployment").Spec.Template.Spec
-	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
-	options := app.DefaultOptions()
-	options.AddFlags(flags)
-	require.NoError(t, flags.Parse(pod.Containers[0].Args))
-	require.NoError(t, options.Validate())
+	options := parseArgs(t, pod.Containers[0].Args)
 
 	assert.True(t, slices.ContainsFunc(pod.Containers[0].Ports, func(p corev1.ContainerPort) bool {
 		return p.Name == "https" && int(p.ContainerPort) == options.Secure.Port

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
@@ -281,14 +283,16 @@ func checkServerPod(t *testing.T, pod corev1.PodSpec) {
 	assert.Equal(t, "/livez", container.LivenessProbe.HTTPGet.Path)
 	assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
 	assert.Contains(t, container.Args, "--port=23456")
-	for _, arg := range container.Args {
-		name, _, _ := strings.Cut(arg, "=")
-		assert.Contains(t, serverFlags, name)
-	}
+	parseArgs(t, container.Args)
 }
 
-// serverFlags are the flags of the server; a manifest with another one would not start.
-var serverFlags = []string{
-	"--kubeconfig", "--bind-address", "--port", "--log-level", "--log-format", "--reservation-ttl",
-	"--policy-file", "--allow-insecure-http",
+// parseArgs reads a command line as the server does, which would not start with another one.
+func parseArgs(t *testing.T, args []string) app.Options {
+	t.Helper()
+	flags := pflag.NewFlagSet("server", pflag.ContinueOnError)
+	options := app.DefaultOptions()
+	options.AddFlags(flags)
+	require.NoError(t, flags.Parse(args))
+	require.NoError(t, options.Validate())
+	return options
 }
