@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the control plane the end-to-end tests, the demo and the benchmarks run on: etcd,
-# kube-apiserver, kube-controller-manager, kube-scheduler and kwok, at the versions go.mod pins.
+# kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl, at the versions go.mod pins.
 #
 #   bash test/binaries/build.sh [--quiet] [OUTPUT_DIR]
 #
@@ -33,12 +33,13 @@ command -v go >/dev/null || {
 unset GOOS GOARCH
 export CGO_ENABLED=0 GOWORK=off GOFLAGS=-mod=readonly
 
-names=(etcd kube-apiserver kube-scheduler kwok kube-controller-manager)
+names=(etcd kube-apiserver kube-scheduler kwok kube-controller-manager kubectl)
 declare -A packages=(
   [etcd]=go.etcd.io/etcd/server/v3
   [kube-apiserver]=k8s.io/kubernetes/cmd/kube-apiserver
   [kube-scheduler]=k8s.io/kubernetes/cmd/kube-scheduler
   [kube-controller-manager]=k8s.io/kubernetes/cmd/kube-controller-manager
+  [kubectl]=k8s.io/kubernetes/cmd/kubectl
   [kwok]=sigs.k8s.io/kwok/cmd/kwok
 )
 
@@ -77,7 +78,7 @@ version_flags() {
 build() {
   local name=$1 ldflags="-s -w" temporary="$out/.$1.$$"
   case $name in
-    kube-*) ldflags+=$(version_flags "$kubernetes_version") ;;
+    kube*) ldflags+=$(version_flags "$kubernetes_version") ;;
   esac
   go build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$temporary" "${packages[$name]}"
   mv -f "$temporary" "$out/$name"

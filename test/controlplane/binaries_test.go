@@ -79,14 +79,14 @@ func TestBuildScript(t *testing.T) {
 		require.Equal(t, want, b.built(), why)
 		require.Equal(t, want == 0, output == "", "it speaks only when it builds: %s", output)
 	}
-	requireRun(5, "nothing is there yet")
+	requireRun(6, "nothing is there yet")
 	requireRun(0, "all is there")
 	require.NoError(t, os.Remove(b.path("out", "kwok")))
-	requireRun(5, "a binary is missing")
+	requireRun(6, "a binary is missing")
 	b.version = "go2"
-	requireRun(5, "another Go release")
+	requireRun(6, "another Go release")
 	require.NoError(t, os.WriteFile(b.path("go.sum"), []byte("other"), 0o600))
-	requireRun(5, "other modules")
+	requireRun(6, "other modules")
 	requireRun(0, "all is there")
 
 	b.version, b.failing = "go3", "sigs.k8s.io/kwok/cmd/kwok"
@@ -94,7 +94,7 @@ func TestBuildScript(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, 4, b.built(), "it stops at the first failure")
 	b.failing = ""
-	requireRun(5, "a failed build does not count")
+	requireRun(6, "a failed build does not count")
 	leftovers, err := filepath.Glob(b.path("out", ".*.[0-9]*"))
 	require.NoError(t, err)
 	require.Empty(t, leftovers)
@@ -114,7 +114,7 @@ func TestBuildScriptRunsSideBySide(t *testing.T) {
 		})
 	}
 	group.Wait()
-	require.Equal(t, 5, b.built(), "one run builds, the others wait for it")
+	require.Equal(t, 6, b.built(), "one run builds, the others wait for it")
 }
 
 func TestRepositoryRootOutsideTheRepository(t *testing.T) {

@@ -223,6 +223,9 @@ func (c *ControlPlane) URL() string { return "https://127.0.0.1:" + strconv.Itoa
 // What is written there is written behind the API server's back.
 func (c *ControlPlane) EtcdURL() string { return c.etcdURL }
 
+// BinDir is the directory of the programs, kubectl among them.
+func (c *ControlPlane) BinDir() string { return c.bin }
+
 // FreePort returns a TCP port on 127.0.0.1 that no other control plane is given until Stop.
 func (c *ControlPlane) FreePort() (int, error) { return c.ports.take() }
 

@@ -56,9 +56,6 @@ func sameEachRun(output string) string {
 // walkReadme runs the commands of the README as they are written there, and compares what they print. What
 // only looks is looked at until it is so.
 func walkReadme(c *cluster) {
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		c.t.Skip("the commands of the README need kubectl on the PATH; what they do is tested without it, too")
-	}
 	text, err := os.ReadFile(filepath.Join(exampleDir(c.t), "README.md"))
 	require.NoError(c.t, err)
 	commands := readmeCommands(string(text))
@@ -100,7 +97,7 @@ func looks(line string) bool {
 	return strings.HasPrefix(line, "kubectl get ") || strings.HasPrefix(line, "kubectl reserve ") || strings.HasPrefix(line, "kubectl describe ")
 }
 
-// environment is that of somebody with a kubeconfig and the plugin on the PATH.
+// environment is that of somebody with a kubeconfig, and kubectl and its plugin on the PATH.
 func (c *cluster) environment() []string {
 	c.t.Helper()
 	kubeconfig, err := c.AdminKubeconfig()
@@ -110,5 +107,5 @@ func (c *cluster) environment() []string {
 	_, err = os.Stat(filepath.Join(root, "bin", "kubectl-reserve"))
 	require.NoError(c.t, err, "build it with 'make build'")
 	return append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+c.t.TempDir(),
-		"PATH="+filepath.Join(root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+		"PATH="+strings.Join([]string{filepath.Join(root, "bin"), c.BinDir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 }
