@@ -46,6 +46,7 @@ type Metrics struct {
 	bypassedBinds *prometheus.CounterVec
 	bindOutcomes  *prometheus.CounterVec
 	drift         *prometheus.GaugeVec
+	driftFound    *prometheus.CounterVec
 	wakeups       prometheus.Counter
 	reloadFailed  prometheus.Counter
 	reloadedAt    prometheus.Gauge
@@ -94,6 +95,8 @@ func New() *Metrics {
 		Namespace: namespace, Name: "ledger_drift",
 		Help: "Differences between the ledger and the cluster found by the last comparison, by kind. One that stays could not be repaired; the log tells of each.",
 	}, []string{"kind"})
+	m.driftFound = m.counterVec("ledger_drift_found_total",
+		"Differences between the ledger and the cluster found by all comparisons, by kind.", "kind")
 	m.registry.MustRegister(m.durations, m.reloadedAt, m.drift)
 	return m
 }

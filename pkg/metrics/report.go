@@ -42,6 +42,7 @@ func (m *Metrics) ObserveWakeup() { m.wakeups.Inc() }
 // the last difference is shown for ever. kind is a fixed word of the caller's.
 func (m *Metrics) SetDrift(kind string, differences int) {
 	m.drift.WithLabelValues(kind).Set(float64(differences))
+	m.driftFound.WithLabelValues(kind).Add(float64(differences))
 }
 
 // PolicyLoaded records that the policy in force was loaded at the given time.

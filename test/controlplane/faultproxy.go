@@ -44,6 +44,9 @@ type Fault struct {
 	// with Before, the work is done even after the client has given up, as by a packet that was long
 	// under way.
 	DropAnswer bool
+	// HideEvents keeps from the client every event of this watch that has the text in it, such as an
+	// object's name. It is looked up at every event, for SetFault to end it.
+	HideEvents string
 }
 
 // FaultFunc decides what happens to a request. It is called from many goroutines, before the
@@ -199,9 +202,12 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 		Transport:     transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      discardLog,
-		ModifyResponse: func(*http.Response) error {
+		ModifyResponse: func(response *http.Response) error {
 			if !pause(r.Context(), fault.After) || fault.DropAnswer {
 				return errDropped
+			}
+			if response.StatusCode == http.StatusOK && r.URL.Query().Has("watch") {
+				response.Body = newEventFilter(response, func() string { return (*p.fault.Load())(r).HideEvents })
 			}
 			return nil
 		},

@@ -3,9 +3,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,20 +24,6 @@ func (c *cluster) requireAgreement() {
 		assert.Empty(t, differences, "the server and the API server differ")
 		assert.Zero(t, c.metric(t, "globalreserve_ledger_drift"))
 	})
-}
-
-// requireNoDriftSeen fails if the server's comparison ever found a difference.
-func (c *cluster) requireNoDriftSeen() {
-	c.t.Helper()
-	log, err := os.ReadFile(c.server.LogFile())
-	require.NoError(c.t, err)
-	var lines []string
-	for line := range strings.Lines(string(log)) {
-		if strings.Contains(line, "the ledger differ") {
-			lines = append(lines, line)
-		}
-	}
-	require.Empty(c.t, lines, "the ledger differed from the cluster")
 }
 
 func isCounted(pod *corev1.Pod) bool {

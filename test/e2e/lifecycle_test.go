@@ -174,6 +174,7 @@ func TestMetricNames(t *testing.T) {
 		"globalreserve_bypassed_binds_total":     {"scheduler"},
 		"globalreserve_wakeups_total":            nil,
 		"globalreserve_ledger_drift":             {"kind"},
+		driftFound:                               {"kind"},
 	}
 	eventually(t, soon, func(t *assert.CollectT) {
 		metrics := c.scrape(t)
