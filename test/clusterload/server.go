@@ -53,6 +53,11 @@ type ServerOptions struct {
 	ReadyTimeout time.Duration
 }
 
+// QuickStart are arguments of a server for tests that prove nothing by the time a bind may take. A server
+// that starts waits until the binds of one before it are over, for as long as one request of a bind may
+// last, which is a third of this.
+var QuickStart = []string{"--bind-timeout=2s"}
+
 // Server is a running GlobalReserve server. It ends with its control plane.
 type Server struct {
 	*controlplane.Process

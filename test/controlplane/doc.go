@@ -10,14 +10,23 @@ are built on first use.
 	err = cp.Kill(controlplane.APIServer)
 	err = cp.StartPart(ctx, controlplane.APIServer)
 
+Tests that break nothing share one, which is empty again at the beginning of each:
+
+	var shared controlplane.Shared
+	func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
+	cp := shared.StartT(t)
+
 What lives where:
 
   - controlplane.go  the ControlPlane type: Start, Stop, and each part by name
   - parts.go         the command line of each part; scheduler.go for kube-scheduler
+  - shared.go        one control plane for the tests of a package; tenant.go: what each of them has of it
+  - state.go         removes what a test left behind, and sees it gone; etcd.go reads and deletes it
   - process.go       Process: any program, started, watched and ended without leaving anything behind
   - identity.go      kubeconfigs and rest.Configs per user, signed by the CA of pki.go
   - nodes.go         fake nodes and namespaces
-  - faultproxy.go    a proxy in front of the API server that loses, delays or refuses answers
+  - faultproxy.go    a proxy in front of the API server that loses, delays or refuses answers;
+    eventfilter.go hides events of watches
   - ports.go         ports that no second control plane on this machine is given
   - binaries.go      finds or builds the binaries
 

@@ -49,6 +49,15 @@ func manifest(kind string) (*unstructured.Unstructured, error) {
 	return definition, nil
 }
 
+// Prepare is Install as controlplane.Shared wants it.
+func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
+	config, err := cp.AdminRESTConfig()
+	if err != nil {
+		return err
+	}
+	return Install(ctx, config)
+}
+
 // Install creates the definitions of all kinds and waits until the API server has established them.
 func Install(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)

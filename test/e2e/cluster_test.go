@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,10 +39,21 @@ type cluster struct {
 	server  *clusterload.Server
 }
 
-// newCluster starts a control plane with so many nodes of 4 CPUs and 16 GiB.
+// newCluster makes so many nodes of 4 CPUs and 16 GiB.
 func newCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
+	return clusterOn(t, shared.StartT(t), nodes)
+}
+
+// newOwnCluster is newCluster for a test that stops parts of the control plane.
+func newOwnCluster(t *testing.T, nodes int) *cluster {
+	t.Helper()
+	return clusterOn(t, controlplane.StartT(t, controlplane.Options{}), nodes)
+}
+
+func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster {
+	t.Helper()
+	c := &cluster{ControlPlane: cp, t: t}
 	c.addNodes(nodes, controlplane.NodeTemplate{})
 	c.watcher = clusterload.NewWatcher(c.Client())
 	require.NoError(t, c.watcher.Start(t.Context()))
@@ -54,7 +66,7 @@ func newCluster(t *testing.T, nodes int) *cluster {
 func newServedCluster(t *testing.T, nodes int, args ...string) *cluster {
 	t.Helper()
 	c := newCluster(t, nodes)
-	c.startServer(clusterload.ServerOptions{Args: args})
+	c.startServer(clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, args)})
 	return c
 }
 

@@ -10,7 +10,8 @@ The second form needs `make build controlplane` before it.
 
 What lives where:
 
-  - cluster_test.go    a control plane with a server, and what every test asks of them
+  - cluster_test.go    a control plane with a server, and what every test asks of them; main_test.go: the
+    control plane that they share
   - agreement_test.go  compares what the server says with what the API server has
   - http_test.go       calls of the server; metrics_test.go reads its metrics
   - pods_test.go       makes, binds and awaits pods
@@ -20,10 +21,12 @@ What lives where:
   - fault_test.go      API server and server restarted under load; bindfault_test.go: lost answers
   - expiry_test.go     reservations that end wake the pods that wait for their room
   - scheduler_test.go, preempt_test.go, extender_test.go  kube-scheduler's side
-  - bypass_test.go, policy_test.go, lifecycle_test.go  the rest, by what it is about
+  - drift_test.go      the server's comparison of its ledger with the cluster
+  - bypass_test.go, policy_test.go, lifecycle_test.go, whatif_test.go  the rest, by what it is about
 
 Verdicts come from the API server: from every single watch event (clusterload.Watcher), and from lists
-at the end. What the server says of itself is compared with those, never trusted. Each test has a
-control plane of its own, which costs about four seconds and makes every failure reproducible alone.
+at the end. What the server says of itself is compared with those, never trusted. The tests
+share one control plane, which has none of the objects of the test before, and each has a server of its
+own. Those that stop parts of the control plane have their own.
 */
 package e2e

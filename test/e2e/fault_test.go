@@ -57,7 +57,8 @@ func (c *cluster) awaitBoundCount(n int) {
 
 // TestAPIServerFaults takes the API server away while pods are being bound.
 func TestAPIServerFaults(t *testing.T) {
-	c := newServedCluster(t, faultNodes)
+	c := newOwnCluster(t, faultNodes)
+	c.startServer(clusterload.ServerOptions{})
 	apiServer, err := c.Process(controlplane.APIServer)
 	require.NoError(t, err)
 	c.underLoad(
@@ -79,6 +80,7 @@ func TestAPIServerFaults(t *testing.T) {
 func TestServerFaults(t *testing.T) {
 	c := newServedCluster(t, faultNodes)
 	kill := func() {
+		c.requireNoDriftSeen() // the next one counts from nothing
 		require.NoError(t, c.server.Kill())
 		require.NoError(t, c.server.Start(t.Context()))
 	}
@@ -93,7 +95,8 @@ func TestServerFaults(t *testing.T) {
 
 // TestEtcdFault freezes etcd, so that the API server answers late or with errors of its own.
 func TestEtcdFault(t *testing.T) {
-	c := newServedCluster(t, faultNodes)
+	c := newOwnCluster(t, faultNodes)
+	c.startServer(clusterload.ServerOptions{})
 	etcd, err := c.Process(controlplane.Etcd)
 	require.NoError(t, err)
 	freeze := func() { require.NoError(t, etcd.Signal(syscall.SIGSTOP)) }

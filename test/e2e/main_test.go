@@ -14,6 +14,9 @@ import (
 // groupScheduler is the file of the example group scheduler's program.
 var groupScheduler string
 
+// shared is the control plane of all tests that do not break it.
+var shared controlplane.Shared
+
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -29,7 +32,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
-	return m.Run()
+	return shared.Run(m)
 }
 
 func buildGroupScheduler() error {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func (m *mountedPolicy) write(content string) {
 func TestPolicyReload(t *testing.T) {
 	c := newCluster(t, 2)
 	mount := mountPolicy(t, strategy("MostAllocated"))
-	c.startServer(clusterload.ServerOptions{Args: []string{"--policy-file=" + mount.file()}})
+	c.startServer(clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, []string{"--policy-file=" + mount.file()})})
 	used := c.create(newPod("used", nobody, "2"))[0]
 	require.Empty(t, c.bind(t, used, "node-0"))
 	asking := c.create(newPod("asking", nobody, "1"))[0]
@@ -120,7 +121,7 @@ func TestPolicyTTLs(t *testing.T) {
 schedulers: [{name: batch, maxReservationTTL: 1h}]
 reservations: {defaultTTL: 5m, maxTTL: 2h}
 `)
-	c.startServer(clusterload.ServerOptions{Args: []string{"--policy-file=" + mount.file()}})
+	c.startServer(clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, []string{"--policy-file=" + mount.file()})})
 	type request struct {
 		SchedulerName string
 		Pods          []*corev1.Pod

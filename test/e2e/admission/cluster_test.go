@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -22,7 +23,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 const (
@@ -53,12 +53,9 @@ func newCluster(t *testing.T, nodes int, change func(*admissionregistrationv1.Mu
 // newBareCluster is newCluster without the webhook being installed.
 func newBareCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
+	c := &cluster{ControlPlane: shared.StartT(t), t: t}
 	_, err := c.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
-	admin, err := c.AdminRESTConfig()
-	require.NoError(t, err)
-	require.NoError(t, crd.Install(t.Context(), admin))
 	c.watcher = clusterload.NewWatcher(c.Client())
 	require.NoError(t, c.watcher.Start(t.Context()))
 	t.Cleanup(c.watcher.Stop)
@@ -70,7 +67,7 @@ func newBareCluster(t *testing.T, nodes int) *cluster {
 	require.NoError(t, err)
 	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
 		Binary: os.Getenv("GLOBALRESERVE_BINARY"),
-		Args:   append([]string{"--compare-interval=500ms", "--full-compare-interval=3s"}, c.webhook.Args...),
+		Args:   slices.Concat(clusterload.QuickStart, []string{"--compare-interval=500ms", "--full-compare-interval=3s"}, c.webhook.Args),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -71,7 +71,7 @@ var badClaims = map[string]struct {
 
 // TestBadClaims has pods wait whose claims cannot be used, until these are mended.
 func TestBadClaims(t *testing.T) {
-	c := newCluster(t, setup{nodes: 2})
+	c := newCluster(t, setup{own: &controlplane.Options{}, nodes: 2}) // it changes a definition
 	require.NoError(t, c.CreateNamespace(t.Context(), "other"))
 	for i := range badClaims {
 		c.createDevice("gpu-"+i, "node-1", "K80")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,8 +51,9 @@ type cluster struct {
 
 // setup says what a cluster is like.
 type setup struct {
-	controlplane controlplane.Options
-	nodes        int
+	// own is a control plane of its own; nil is the shared one.
+	own   *controlplane.Options
+	nodes int
 	// admission has the API server ask about bindings.
 	admission bool
 	// alone is without a server.
@@ -64,11 +66,15 @@ type setup struct {
 
 func newCluster(t *testing.T, s setup) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: controlplane.StartT(t, s.controlplane), t: t}
+	c := &cluster{t: t}
+	if s.own != nil {
+		c.ControlPlane = controlplane.StartT(t, *s.own)
+		require.NoError(t, crd.Prepare(t.Context(), c.ControlPlane))
+	} else {
+		c.ControlPlane = shared.StartT(t)
+	}
 	config, err := c.AdminRESTConfig()
 	require.NoError(t, err)
-	config.QPS = -1
-	require.NoError(t, crd.Install(t.Context(), config))
 	c.dynamic, err = dynamic.NewForConfig(config)
 	require.NoError(t, err)
 	config.ContentType = "application/json"
@@ -85,7 +91,7 @@ func newCluster(t *testing.T, s setup) *cluster {
 
 func (c *cluster) startServer(s *setup) {
 	c.t.Helper()
-	args := append([]string{"--log-level=debug", "--compare-interval=500ms"}, s.args...)
+	args := slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, s.args)
 	var err error
 	if s.admission {
 		c.webhook, err = clusterload.NewWebhook(c.ControlPlane)

@@ -27,7 +27,7 @@ import (
 // setups it shows: pods without a schedulerName go to a kube-scheduler with managed-resources.yaml.
 func TestWalkThrough(t *testing.T) {
 	c := newCluster(t, setup{
-		controlplane: controlplane.Options{ControllerManager: true, Kwok: true}, nodes: 2,
+		own: &controlplane.Options{ControllerManager: true, Kwok: true}, nodes: 2,
 		args: []string{"--ignored-resources=globalreserve.io/devices"},
 	})
 	c.awaitUntainted()

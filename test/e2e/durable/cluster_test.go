@@ -24,7 +24,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 const (
@@ -54,10 +53,14 @@ type cluster struct {
 // and nobody else, and the API server.
 func newCluster(t testing.TB, nodes int, proxied bool) (*cluster, *controlplane.FaultProxy) {
 	t.Helper()
-	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
+	return clusterOn(t, shared.StartT(t), nodes, proxied)
+}
+
+func clusterOn(t testing.TB, cp *controlplane.ControlPlane, nodes int, proxied bool) (*cluster, *controlplane.FaultProxy) {
+	t.Helper()
+	c := &cluster{ControlPlane: cp, t: t}
 	config, err := c.AdminRESTConfig()
 	require.NoError(t, err)
-	require.NoError(t, crd.Install(t.Context(), config))
 	config.ContentType, config.QPS = "application/json", -1
 	c.reservations, err = versioned.NewForConfig(config)
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 // onCreates does something to the first creates of Reservations.
@@ -79,7 +80,9 @@ func TestWritesThatFail(t *testing.T) {
 
 // TestAPIServerAway: while the API server is away nothing durable is granted, and room in memory is.
 func TestAPIServerAway(t *testing.T) {
-	c, _ := newCluster(t, 2, false)
+	cp := controlplane.StartT(t, controlplane.Options{})
+	require.NoError(t, crd.Prepare(t.Context(), cp))
+	c, _ := clusterOn(t, cp, 2, false)
 	pods, others := c.create("worker", "3", 2), c.create("other", "500m", 2)
 	require.NoError(t, c.Kill(controlplane.APIServer))
 	group := groupOn(c.nodes, pods...)

@@ -15,7 +15,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 const (
@@ -58,12 +57,9 @@ type race struct {
 
 func newRace(t *testing.T) *race {
 	t.Helper()
-	cp := controlplane.StartT(t, controlplane.Options{})
+	cp := shared.StartT(t)
 	_, err := cp.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
-	admin, err := cp.AdminRESTConfig()
-	require.NoError(t, err)
-	require.NoError(t, crd.Install(t.Context(), admin))
 	r := &race{ControlPlane: cp, watcher: clusterload.NewWatcher(cp.Client())}
 	require.NoError(t, r.watcher.Start(t.Context()))
 	t.Cleanup(r.watcher.Stop)

@@ -46,7 +46,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
+	c := &cluster{ControlPlane: shared.StartT(t), t: t}
 	_, err := c.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
 	c.watcher = clusterload.NewWatcher(c.Client())

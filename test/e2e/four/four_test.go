@@ -15,7 +15,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 const (
@@ -59,10 +58,7 @@ type cluster struct {
 
 func start(t *testing.T, local bool) *cluster {
 	ctx := t.Context()
-	c := &cluster{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t}
-	admin, err := c.AdminRESTConfig()
-	require.NoError(t, err)
-	require.NoError(t, crd.Install(ctx, admin))
+	c := &cluster{ControlPlane: shared.StartT(t), t: t}
 	names, err := c.CreateNodes(ctx, nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
 		corev1.ResourceCPU: *resource.NewQuantity(nodeCPUs, resource.DecimalSI), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: resource.MustParse("110"),

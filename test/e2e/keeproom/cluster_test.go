@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 const (
@@ -48,13 +48,9 @@ type cluster struct {
 // newCluster starts a cluster without nodes. args are added to the server's command line.
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
-	c := &cluster{
-		ControlPlane: controlplane.StartT(t, controlplane.Options{ControllerManager: true, Kwok: true}),
-		t:            t, namespace: "default",
-	}
+	c := &cluster{ControlPlane: shared.StartT(t), t: t, namespace: "default"}
 	config, err := c.AdminRESTConfig()
 	require.NoError(t, err)
-	require.NoError(t, crd.Install(t.Context(), config))
 	config.ContentType = "application/json"
 	c.reservations, err = versioned.NewForConfig(config)
 	require.NoError(t, err)
@@ -62,7 +58,7 @@ func newCluster(t *testing.T, args ...string) *cluster {
 	require.NoError(t, c.watcher.Start(t.Context()))
 	t.Cleanup(c.watcher.Stop)
 	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
-		Args: append([]string{"--log-level=debug", "--compare-interval=500ms"}, args...),
+		Args: slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, args),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

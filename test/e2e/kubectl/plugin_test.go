@@ -40,10 +40,8 @@ type bench struct {
 // newBench starts a control plane with two nodes of 4 CPUs, the definition of Reservation and a server.
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := newBareBench(t)
-	admin, err := b.AdminRESTConfig()
-	require.NoError(t, err)
-	require.NoError(t, crd.Install(t.Context(), admin))
+	b := benchOn(t, controlplane.StartT(t, controlplane.Options{}))
+	require.NoError(t, crd.Prepare(t.Context(), b.ControlPlane))
 	b.startServer()
 	return b
 }
@@ -51,12 +49,17 @@ func newBench(t *testing.T) *bench {
 // newBareBench has neither the definition nor a server.
 func newBareBench(t *testing.T) *bench {
 	t.Helper()
+	return benchOn(t, shared.StartT(t))
+}
+
+func benchOn(t *testing.T, cp *controlplane.ControlPlane) *bench {
+	t.Helper()
 	root, err := controlplane.RepositoryRoot()
 	require.NoError(t, err)
 	plugin := filepath.Join(root, "bin", "kubectl-reserve")
 	_, err = os.Stat(plugin)
 	require.NoError(t, err, "build it with 'make build'")
-	b := &bench{ControlPlane: controlplane.StartT(t, controlplane.Options{}), t: t, plugin: plugin}
+	b := &bench{ControlPlane: cp, t: t, plugin: plugin}
 	b.kubeconfig, err = b.AdminKubeconfig()
 	require.NoError(t, err)
 	b.nodes, err = b.CreateNodes(t.Context(), 2, controlplane.NodeTemplate{})
@@ -66,7 +69,7 @@ func newBareBench(t *testing.T) *bench {
 
 func (b *bench) startServer() {
 	b.t.Helper()
-	server, err := clusterload.StartServer(b.t.Context(), b.ControlPlane, clusterload.ServerOptions{})
+	server, err := clusterload.StartServer(b.t.Context(), b.ControlPlane, clusterload.ServerOptions{Args: clusterload.QuickStart})
 	require.NoError(b.t, err)
 	b.server = server
 }

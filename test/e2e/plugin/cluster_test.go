@@ -50,11 +50,12 @@ type cluster struct {
 
 // setup says what a cluster is like.
 type setup struct {
-	remote       bool
-	nodes        int
-	cpu          string // of a node
-	scheduler    clusterload.PluginSchedulerOptions
-	controlplane controlplane.Options
+	remote    bool
+	nodes     int
+	cpu       string // of a node
+	scheduler clusterload.PluginSchedulerOptions
+	// own is a control plane of its own; nil is the shared one.
+	own *controlplane.Options
 	// proxied puts a FaultProxy between the scheduler and the API server.
 	proxied bool
 	// via puts something between the scheduler and the server; nil is nothing.
@@ -75,10 +76,15 @@ func eachMode(t *testing.T, s setup, test func(t *testing.T, c *cluster)) {
 func newCluster(t *testing.T, s setup) (*cluster, *controlplane.FaultProxy) {
 	t.Helper()
 	ctx := t.Context()
-	c := &cluster{ControlPlane: controlplane.StartT(t, s.controlplane), t: t}
+	c := &cluster{t: t}
+	if s.own != nil {
+		c.ControlPlane = controlplane.StartT(t, *s.own)
+		require.NoError(t, crd.Prepare(ctx, c.ControlPlane))
+	} else {
+		c.ControlPlane = shared.StartT(t)
+	}
 	config, err := c.AdminRESTConfig()
 	require.NoError(t, err)
-	require.NoError(t, crd.Install(ctx, config))
 	config.ContentType, config.QPS = "application/json", -1
 	c.reservations, err = versioned.NewForConfig(config)
 	require.NoError(t, err)
@@ -91,9 +97,9 @@ func newCluster(t *testing.T, s setup) (*cluster, *controlplane.FaultProxy) {
 	require.NoError(t, c.watcher.Start(ctx))
 	t.Cleanup(c.watcher.Stop)
 	o := s.scheduler
-	o.Name = scheduler
+	o.Name, o.ServerArgs = scheduler, map[string]any{"bindTimeout": "2s"} // as short as clusterload.QuickStart
 	if s.remote {
-		c.server, err = clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{})
+		c.server, err = clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: clusterload.QuickStart})
 		require.NoError(t, err)
 		o.RemoteURL, c.url = c.server.URL, c.server.URL
 		if s.via != nil {

@@ -20,7 +20,7 @@ import (
 // no place, the ledger hears nothing of its pods; when it has one, all of them are bound.
 func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	const members = 4
-	eachMode(t, setup{nodes: 2, cpu: "2", controlplane: controlplane.Options{
+	eachMode(t, setup{nodes: 2, cpu: "2", own: &controlplane.Options{
 		FeatureGates:  map[string]bool{"GenericWorkload": true},
 		APIServerArgs: []string{"--runtime-config=scheduling.k8s.io/v1beta1=true"},
 	}}, func(t *testing.T, c *cluster) {

@@ -25,7 +25,8 @@ func TestLife(t *testing.T) {
 	for name, test := range map[string]func(*cluster){
 		"phases":      phases,
 		"groups":      groups,
-		"shared":      shared,
+		"shared":      sharedSlot,
+		"restricted":  restricted,
 		"made-anew":   madeAnew,
 		"expiry":      expiry,
 		"node-gone":   nodeGone,
@@ -137,8 +138,8 @@ func groups(c *cluster) {
 	assert.Equal(c.t, "groups-0 +2|Available|0/3", c.columns("r"))
 }
 
-// shared: pods come and go on a slot that several share.
-func shared(c *cluster) {
+// sharedSlot: pods come and go on a slot that several share.
+func sharedSlot(c *cluster) {
 	node := c.nodes(1)[0]
 	c.reserve("r", `{ttl: 10m, allocatePolicy: Aligned, consumers: {selector: {}}, slots: [{name: a, nodeName: shared-0, requests: {cpu: 2}}]}`)
 	c.await("r", v1alpha1.ReservationAvailable)
@@ -158,6 +159,37 @@ func shared(c *cluster) {
 		assert.Empty(t, rsv.Status.Slots[0].Pods)
 		assert.Equal(t, v1alpha1.SlotReserved, rsv.Status.Slots[0].State)
 	})
+}
+
+// restricted: pods that share a slot use no more than it holds of what it names, where those of an Aligned
+// one use free room of the node beside it.
+func restricted(c *cluster) {
+	nodes := c.nodes(2)
+	spec := func(policy, node string) string {
+		return `{ttl: 10m, allocatePolicy: ` + policy + `, consumers: {index: ` + policy + `}, slots: [{name: a, nodeName: ` + node + `, requests: {cpu: 2}}]}`
+	}
+	c.reserve("aligned", spec("Aligned", nodes[0]))
+	c.reserve("restricted", spec("Restricted", nodes[1]))
+	c.await("aligned", v1alpha1.ReservationAvailable)
+	c.await("restricted", v1alpha1.ReservationAvailable)
+	with := func(pod string) string {
+		got, err := c.Client().CoreV1().Pods(c.namespace).Get(c.t.Context(), pod, metav1.GetOptions{})
+		require.NoError(c.t, err)
+		return got.Annotations[v1alpha1.MatchedReservationAnnotation]
+	}
+	require.Empty(c.t, c.bind(c.createPod("aligned-large", "3", "Aligned"), nodes[0]))
+	assert.Equal(c.t, "restricted/aligned/a", with("aligned-large"))
+	large := c.createPod("restricted-large", "3", "Restricted")
+	assert.Contains(c.t, c.bind(large, nodes[1]), "cpu", "2 of 4 are free beside the slot, and that is not enough")
+
+	for _, name := range []string{"first", "second"} {
+		require.Empty(c.t, c.bind(c.createPod(name, "1", "Restricted"), nodes[1]))
+		assert.Equal(c.t, "restricted/restricted/a", with(name))
+	}
+	require.Empty(c.t, c.bind(c.createPod("third", "1", "Restricted"), nodes[1]))
+	assert.Empty(c.t, with("third"), "the slot is used up, the rest of the node is not")
+	c.eventually(soon, func(t *assert.CollectT) { assert.Len(t, c.get("restricted").Status.Slots[0].Pods, 2) })
+	require.NotEmpty(c.t, c.bind(large, nodes[1]))
 }
 
 // madeAnew: the pods of a reservation that was deleted do not use the next one of its name, not even

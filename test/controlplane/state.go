@@ -1,0 +1,263 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/metadata"
+)
+
+const (
+	resetTimeout = 30 * time.Second
+	resetPoll    = 20 * time.Millisecond
+	// reactionTime is what the controller manager needs to hear of the end of a workload, and to
+	// write what it was about to.
+	reactionTime = 200 * time.Millisecond
+)
+
+// State says which objects a control plane had at one moment.
+type State struct {
+	revisions map[string]string // of the last changes, by etcd's keys
+}
+
+// State returns which objects are there now.
+func (c *ControlPlane) State(ctx context.Context) (*State, error) {
+	revisions, err := c.etcdKeys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of the control plane: %w", err)
+	}
+	return &State{revisions: revisions}, nil
+}
+
+// Reset removes all objects that an earlier State does not have, and returns when the API server says
+// that they are gone. It deletes in etcd: no finalizer, no grace period, no controller that is not
+// there and no webhook whose server has ended holds it up. Whoever else writes objects has to be
+// stopped first. It is an error if objects of the State are gone, or there are other definitions of
+// kinds: what did that needs a control plane of its own.
+func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
+	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
+	defer cancel()
+	removed := map[string][]string{} // names, by kind
+	for {
+		now, err := c.etcdKeys(ctx)
+		if err != nil {
+			return fmt.Errorf("reset the control plane: %w", err)
+		}
+		if err := state.requireKept(now); err != nil {
+			return fmt.Errorf("reset the control plane: %w", err)
+		}
+		added := c.added(state, now)
+		if len(added) == 0 {
+			break
+		}
+		if err := c.remove(ctx, added); err != nil {
+			return fmt.Errorf("reset the control plane: %w", err)
+		}
+		for _, key := range added {
+			kind, name := splitKey(key)
+			removed[kind] = append(removed[kind], name)
+		}
+		if c.options.ControllerManager {
+			<-time.After(reactionTime)
+		}
+	}
+	if err := c.awaitRemoved(ctx, removed); err != nil {
+		return fmt.Errorf("reset the control plane: %w", err)
+	}
+	return nil
+}
+
+// requireKept fails if an object is gone, or a definition was changed or added: the API server takes its
+// time to serve that, and more of it to forget it.
+func (s *State) requireKept(now map[string]string) error {
+	for key, revision := range s.revisions {
+		current, there := now[key]
+		if !there && !strings.HasPrefix(key, registry+"leases/") && !strings.HasPrefix(key, registry+"events/") {
+			return fmt.Errorf("%s is gone: the test needs a control plane of its own", key)
+		}
+		if isDefinition(key) && current != revision {
+			return fmt.Errorf("%s was changed: the test needs a control plane of its own", key)
+		}
+	}
+	for key := range now {
+		if _, known := s.revisions[key]; isDefinition(key) && !known {
+			return fmt.Errorf("%s is new: the test needs a control plane of its own", key)
+		}
+	}
+	return nil
+}
+
+func isDefinition(key string) bool {
+	return strings.HasPrefix(key, registry+"apiextensions.k8s.io/customresourcedefinitions/")
+}
+
+// added are the keys of objects that the State does not have: workloads alone as long as there are any,
+// so that nothing is made for them any more when the rest goes.
+func (c *ControlPlane) added(state *State, now map[string]string) []string {
+	var all, workloads []string
+	for key := range now {
+		kind, name := splitKey(key)
+		if _, known := state.revisions[key]; known || c.isOwn(kind, name) {
+			continue
+		}
+		all = append(all, key)
+		if slices.Contains([]string{"deployments", "replicasets", "statefulsets", "jobs"}, kind) {
+			workloads = append(workloads, key)
+		}
+	}
+	if len(workloads) > 0 {
+		return workloads
+	}
+	return all
+}
+
+// isOwn tells whether an object was made by the control plane for itself.
+func (c *ControlPlane) isOwn(kind, name string) bool {
+	switch kind {
+	case "masterleases", "ranges", "peerserverleases":
+		return true
+	case "leases":
+		return strings.HasPrefix(name, "kube-system/apiserver-")
+	case "serviceaccounts":
+		return c.options.ControllerManager && strings.HasPrefix(name, "kube-system/")
+	}
+	return false
+}
+
+func (c *ControlPlane) remove(ctx context.Context, keys []string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(nodeWriters)
+	for _, key := range keys {
+		group.Go(func() error { return c.etcdDelete(ctx, key) })
+	}
+	return group.Wait()
+}
+
+// splitKey returns what comes before an object's namespace and name in its key, and these. The kind
+// has two parts where its group has a dot, and for services.
+func splitKey(key string) (kind, name string) {
+	parts := strings.SplitN(strings.TrimPrefix(key, registry), "/", 3)
+	if len(parts) == 3 && (strings.Contains(parts[0], ".") || parts[0] == "services") {
+		return parts[0] + "/" + parts[1], parts[2]
+	}
+	kind, name, _ = strings.Cut(strings.TrimPrefix(key, registry), "/")
+	return kind, name
+}
+
+// awaitRemoved waits until the API server lists none of the objects, and asks no webhook any more that
+// was among them. Its lists are as fresh as etcd, and what it serves later is no older.
+func (c *ControlPlane) awaitRemoved(ctx context.Context, removed map[string][]string) error {
+	config, err := c.AdminRESTConfig()
+	if err != nil {
+		return err
+	}
+	lists, err := metadata.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	webhooks := false
+	group, listCtx := errgroup.WithContext(ctx)
+	for kind, names := range removed {
+		webhooks = webhooks || strings.Contains(kind, "webhook")
+		resource, err := c.resourceOf(kind)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return awaitGone(listCtx, lists.Resource(resource), names) })
+	}
+	if err := group.Wait(); err != nil || !webhooks {
+		return err
+	}
+	return c.awaitNoWebhook(ctx)
+}
+
+// resourceOf finds what the API server calls the objects of a kind.
+func (c *ControlPlane) resourceOf(kind string) (schema.GroupVersionResource, error) {
+	group, name, divided := strings.Cut(kind, "/")
+	if !divided {
+		group, name = "", kind
+	}
+	renamed := map[string]string{"minions": "nodes", "services/specs": "services", "services/endpoints": "endpoints"}
+	if other, ok := renamed[kind]; ok {
+		group, name = "", other
+	}
+	lists, err := c.client.Discovery().ServerPreferredResources()
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return schema.GroupVersionResource{}, err
+		}
+		for i := range list.APIResources {
+			if list.APIResources[i].Name == name && (group == "" || group == version.Group) {
+				return version.WithResource(name), nil
+			}
+		}
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("the API server serves no objects that etcd keeps under %s%s", registry, kind)
+}
+
+// awaitGone waits until the API server lists none of the objects, given by their namespaces and names.
+func awaitGone(ctx context.Context, api metadata.ResourceInterface, names []string) error {
+	gone := map[string]bool{}
+	for _, name := range names {
+		gone[name] = true
+	}
+	var left []string
+	err := wait.PollUntilContextCancel(ctx, resetPoll, true, func(ctx context.Context) (bool, error) {
+		list, err := api.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		left = nil
+		for i := range list.Items {
+			name := strings.TrimPrefix(list.Items[i].Namespace+"/"+list.Items[i].Name, "/")
+			if gone[name] {
+				left = append(left, name)
+			}
+		}
+		return len(left) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the API server still has %v: %w", left, err)
+	}
+	return nil
+}
+
+// awaitNoWebhook waits until the API server creates and binds pods without asking anybody. It does
+// neither: both are dry runs.
+func (c *ControlPlane) awaitNoWebhook(ctx context.Context) error {
+	pods := c.client.CoreV1().Pods(corev1.NamespaceDefault)
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	probe := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "webhook-probe"},
+		Spec:       corev1.PodSpec{NodeName: "no-such-node", Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: probe.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: probe.Spec.NodeName},
+	}
+	var last error
+	err := wait.PollUntilContextCancel(ctx, resetPoll, true, func(ctx context.Context) (bool, error) {
+		if _, last = pods.Create(ctx, probe, dryRun); last != nil {
+			return false, nil
+		}
+		last = pods.Bind(ctx, binding, dryRun)
+		return apierrors.IsNotFound(last), nil // there is no such pod
+	})
+	if err != nil {
+		return fmt.Errorf("the API server still asks a webhook: %w", errors.Join(err, last))
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+package keeproom
+
+import (
+	"os"
+	"testing"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+)
+
+// shared is the control plane of all tests, with our definitions.
+var shared = controlplane.Shared{Options: controlplane.Options{ControllerManager: true, Kwok: true}, Prepare: crd.Prepare}
+
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }

@@ -1,0 +1,13 @@
+package kubectl
+
+import (
+	"os"
+	"testing"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// shared is the control plane of all tests.
+var shared = controlplane.Shared{}
+
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }

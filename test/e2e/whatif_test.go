@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+func (c *cluster) whatIf(request *reserver.WhatIfRequest) (answer reserver.WhatIfAnswer) {
+	c.t.Helper()
+	c.call(c.t, http.MethodPost, "/v1/whatif", request, &answer)
+	return answer
+}
+
+// TestWhatIf asks what a reservation would be answered if pods were gone, and then deletes them: the
+// answer comes true. Asking changes nothing.
+func TestWhatIf(t *testing.T) {
+	c := newServedCluster(t, 2)
+	victims := c.create(newPods(2, "victim", nobody, "3")...)
+	for i, victim := range victims {
+		require.Empty(t, c.bind(t, victim, nodeOf(i)))
+	}
+	c.requireAgreement()
+	workers := c.create(newPods(2, "worker", nobody, "2")...)
+	before := c.claims(t)
+	question := &reserver.WhatIfRequest{Request: reserver.Request{SchedulerName: nobody, Pods: workers}}
+
+	refused := c.whatIf(question)
+	require.NotEmpty(t, refused.Error)
+	require.Equal(t, []string{"worker-0", "worker-1"}, refused.FailedPods)
+	require.Equal(t, "cpu", refused.Rejections[0].Resource)
+
+	question.Without = []reserver.GonePod{{Namespace: namespace, Name: "victim-1"}}
+	half := c.whatIf(question)
+	require.Len(t, half.FailedPods, 1, "one node has room for one of them")
+
+	question.Without = append(question.Without, reserver.GonePod{UID: string(victims[0].UID)})
+	fits := c.whatIf(question)
+	require.Empty(t, fits.Error)
+	require.Len(t, fits.Placements, 2)
+	require.Equal(t, before, c.claims(t), "asking changed the ledger")
+
+	var nodes []string
+	for _, placement := range fits.Placements {
+		nodes = append(nodes, placement.Node)
+	}
+	require.NotEmpty(t, c.reserve(t, groupOf(workers, nodes...)).Error, "the pods are still there")
+	for _, victim := range victims {
+		c.delete(victim)
+	}
+	c.requireAgreement()
+	require.True(t, granted(c.reserve(t, groupOf(workers, nodes...))), "as it was answered")
+	require.True(t, granted(c.unreserve(t, groupOf(workers, nodes...))))
+	c.requireNeverOvercommitted()
+}
