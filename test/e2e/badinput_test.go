@@ -15,12 +15,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
 )
 
 // TestBadInput sends malformed and hostile requests to a real server: every one is refused with a
 // text that says why, none changes the ledger, and the server goes on working.
 func TestBadInput(t *testing.T) {
-	c := newServedCluster(t, 3)
+	t.Parallel() // most of the time it waits for connections that say nothing to be ended
+	c := newOwnCluster(t, 3)
+	c.startServer(clusterload.ServerOptions{})
 	bound := c.create(newPod("bound", nobody, "1"))[0]
 	require.Empty(t, c.bind(t, bound, "node-0"))
 	c.requireAgreement()

@@ -15,14 +15,27 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
+// bindTime is how long the server may take for a bind in tests that hold binds up, and requestTime how long
+// it waits for one answer of the API server within that: both shorter than in production, and so are the
+// faults.
+const (
+	bindTime    = 4 * time.Second
+	requestTime = bindTime / 3
+)
+
 // newProxiedCluster is a cluster whose server, and nobody else, reaches the API server through a proxy.
 func newProxiedCluster(t *testing.T, nodes int) (*cluster, *controlplane.FaultProxy) {
 	t.Helper()
 	c := newCluster(t, nodes)
+	return c, c.startProxiedServer()
+}
+
+func (c *cluster) startProxiedServer() *controlplane.FaultProxy {
+	c.t.Helper()
 	proxy, err := c.StartFaultProxy()
-	require.NoError(t, err)
-	c.startServer(clusterload.ServerOptions{Proxy: proxy})
-	return c, proxy
+	require.NoError(c.t, err)
+	c.startServer(clusterload.ServerOptions{Proxy: proxy, Args: []string{"--bind-timeout=" + bindTime.String()}})
+	return proxy
 }
 
 // onFirstBinds does something to the first few bindings of every pod.
@@ -53,15 +66,15 @@ func TestLostAnswers(t *testing.T) {
 		fault controlplane.FaultFunc
 		says  string
 	}{
-		"the answer is lost after the commit":              {onFirstBinds(1, controlplane.Fault{DropAnswer: true}), success},
-		"every answer is lost":                             {onFirstBinds(100, controlplane.Fault{DropAnswer: true}), success},
-		"the request is lost":                              {onFirstBinds(1, controlplane.Fault{DropRequest: true}), either},
-		"the request is lost twice":                        {onFirstBinds(2, controlplane.Fault{DropRequest: true}), either},
-		"an internal error before the commit":              {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusInternalServerError}), either},
-		"the API server is overloaded":                     {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), either},
-		"not allowed":                                      {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusForbidden}), failure},
-		"the answer takes 3 s":                             {onFirstBinds(1, controlplane.Fault{After: 3 * time.Second}), success},
-		"committed 4 s later, when the caller tried again": {onFirstBinds(1, controlplane.Fault{Before: 4 * time.Second, DropAnswer: true}), either},
+		"the answer is lost after the commit":             {onFirstBinds(1, controlplane.Fault{DropAnswer: true}), success},
+		"every answer is lost":                            {onFirstBinds(100, controlplane.Fault{DropAnswer: true}), success},
+		"the request is lost":                             {onFirstBinds(1, controlplane.Fault{DropRequest: true}), either},
+		"the request is lost twice":                       {onFirstBinds(2, controlplane.Fault{DropRequest: true}), either},
+		"an internal error before the commit":             {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusInternalServerError}), either},
+		"the API server is overloaded":                    {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), either},
+		"not allowed":                                     {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusForbidden}), failure},
+		"the answer takes too long":                       {onFirstBinds(1, controlplane.Fault{After: requestTime * 5 / 4}), success},
+		"committed late, when the server has tried again": {onFirstBinds(1, controlplane.Fault{Before: requestTime * 3 / 2, DropAnswer: true}), either},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +186,7 @@ func TestLateEvents(t *testing.T) {
 // became of the bind, it neither gives the room to others nor binds the pod elsewhere.
 func TestUnknownOutcome(t *testing.T) {
 	c, proxy := newProxiedCluster(t, 2)
-	proxy.SetFault(onFirstBinds(100, controlplane.Fault{Before: 10 * time.Second, DropAnswer: true}))
+	proxy.SetFault(onFirstBinds(100, controlplane.Fault{Before: bindTime * 5 / 4, DropAnswer: true}))
 	pod := c.create(newPod("pod", nobody, "3"))[0]
 	rival := c.create(newPod("rival", nobody, "2"))[0]
 	require.Contains(t, c.bind(t, pod, "node-0"), "not known")

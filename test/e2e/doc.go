@@ -18,7 +18,7 @@ What lives where:
   - race_test.go       schedulers compete for less room than they ask for
   - group_test.go      groups are reserved whole or not at all; what becomes of reserved pods
   - badinput_test.go   malformed and hostile requests over all routes; its table is in badcases_test.go
-  - fault_test.go      API server and server restarted under load; bindfault_test.go: lost answers
+  - fault_test.go      API server, etcd and server restarted under load; bindfault_test.go: lost answers
   - expiry_test.go     reservations that end wake the pods that wait for their room
   - scheduler_test.go, preempt_test.go, extender_test.go  kube-scheduler's side
   - drift_test.go      the server's comparison of its ledger with the cluster

@@ -27,7 +27,9 @@ func (c *cluster) requireNoDriftSeen() {
 // TestDriftIsFoundAndRepaired keeps from the server that a pod was created and bound, as no watch of the
 // API server does: only a list tells. The comparison has to find it, count it once and put it right.
 func TestDriftIsFoundAndRepaired(t *testing.T) {
-	c, proxy := newProxiedCluster(t, 2)
+	t.Parallel() // most of the time it waits for the comparison to be sure
+	c := newOwnCluster(t, 2)
+	proxy := c.startProxiedServer()
 	c.requireAgreement()
 	proxy.SetFault(func(*http.Request) controlplane.Fault { return controlplane.Fault{HideEvents: "unheard-of"} })
 	pod := c.create(newPod("unheard-of", nobody, "3"))[0]

@@ -55,11 +55,14 @@ func (c *cluster) awaitBoundCount(n int) {
 	})
 }
 
-// TestAPIServerFaults takes the API server away while pods are being bound.
-func TestAPIServerFaults(t *testing.T) {
+// TestControlPlaneFaults takes the API server away while pods are being bound, and freezes etcd, so that
+// the API server answers late or with errors of its own.
+func TestControlPlaneFaults(t *testing.T) {
 	c := newOwnCluster(t, faultNodes)
 	c.startServer(clusterload.ServerOptions{})
 	apiServer, err := c.Process(controlplane.APIServer)
+	require.NoError(t, err)
+	etcd, err := c.Process(controlplane.Etcd)
 	require.NoError(t, err)
 	c.underLoad(
 		func() { require.NoError(t, c.RestartPart(t.Context(), controlplane.APIServer)) },
@@ -67,12 +70,27 @@ func TestAPIServerFaults(t *testing.T) {
 			require.NoError(t, c.Kill(controlplane.APIServer))
 			require.NoError(t, c.StartPart(t.Context(), controlplane.APIServer))
 		},
-		func() { // it hangs: connections stay open, and nothing is answered
-			require.NoError(t, apiServer.Signal(syscall.SIGSTOP))
-			<-time.After(4 * time.Second)
-			require.NoError(t, apiServer.Signal(syscall.SIGCONT))
+		// It hangs: connections stay open, and nothing is answered.
+		func() { c.frozen(apiServer, 4*time.Second, func() {}) },
+		func() { c.frozen(etcd, 6*time.Second, func() {}) },
+		func() { // the binds that the server dies over are still on their way when it comes back
+			var start errgroup.Group
+			c.frozen(etcd, 2*time.Second, func() {
+				require.NoError(t, c.server.Kill())
+				start.Go(func() error { return c.server.Start(t.Context()) })
+			})
+			require.NoError(t, start.Wait())
 		},
 	)
+}
+
+// frozen suspends a process for a while, and does something at the beginning of it.
+func (c *cluster) frozen(process *controlplane.Process, d time.Duration, do func()) {
+	c.t.Helper()
+	require.NoError(c.t, process.Signal(syscall.SIGSTOP))
+	do()
+	<-time.After(d)
+	require.NoError(c.t, process.Signal(syscall.SIGCONT))
 }
 
 // TestServerFaults kills the server again and again while pods are being bound. All it knows it has
@@ -91,30 +109,4 @@ func TestServerFaults(t *testing.T) {
 		require.NoError(t, c.server.Start(t.Context()))
 	}
 	c.underLoad(kill, kill, stop, kill, kill)
-}
-
-// TestEtcdFault freezes etcd, so that the API server answers late or with errors of its own.
-func TestEtcdFault(t *testing.T) {
-	c := newOwnCluster(t, faultNodes)
-	c.startServer(clusterload.ServerOptions{})
-	etcd, err := c.Process(controlplane.Etcd)
-	require.NoError(t, err)
-	freeze := func() { require.NoError(t, etcd.Signal(syscall.SIGSTOP)) }
-	thaw := func() { require.NoError(t, etcd.Signal(syscall.SIGCONT)) }
-	c.underLoad(
-		func() {
-			freeze()
-			<-time.After(6 * time.Second)
-			thaw()
-		},
-		func() { // the binds that the server dies over are still on their way when it comes back
-			freeze()
-			require.NoError(t, c.server.Kill())
-			var start errgroup.Group
-			start.Go(func() error { return c.server.Start(t.Context()) })
-			<-time.After(2 * time.Second)
-			thaw()
-			require.NoError(t, start.Wait())
-		},
-	)
 }

@@ -47,7 +47,7 @@ func TestReadiness(t *testing.T) {
 	go func() {
 		defer close(started)
 		in := *c // startServer sets its server only when that is ready
-		in.startServer(clusterload.ServerOptions{Proxy: proxy, Port: port})
+		in.startServer(clusterload.ServerOptions{Proxy: proxy, Port: port, Args: clusterload.QuickStart})
 	}()
 	eventually(t, soon, func(t *assert.CollectT) {
 		r, err := c.send(c.t.Context(), http.MethodGet, "/livez", nil)
