@@ -250,11 +250,12 @@ func (c *ControlPlane) awaitNoWebhook(ctx context.Context) error {
 	}
 	var last error
 	err := wait.PollUntilContextCancel(ctx, resetPoll, true, func(ctx context.Context) (bool, error) {
-		if _, last = pods.Create(ctx, probe, dryRun); last != nil {
-			return false, nil
+		_, last = pods.Create(ctx, probe, dryRun)
+		created := last == nil
+		if created {
+			last = pods.Bind(ctx, binding, dryRun)
 		}
-		last = pods.Bind(ctx, binding, dryRun)
-		return apierrors.IsNotFound(last), nil // there is no such pod
+		return created && apierrors.IsNotFound(last), nil // there is no such pod
 	})
 	if err != nil {
 		return fmt.Errorf("the API server still asks a webhook: %w", errors.Join(err, last))

@@ -27,7 +27,8 @@ const (
 func newProxiedCluster(t *testing.T, nodes int) (*cluster, *controlplane.FaultProxy) {
 	t.Helper()
 	c := newCluster(t, nodes)
-	return c, c.startProxiedServer()
+	proxy := c.startProxiedServer()
+	return c, proxy
 }
 
 func (c *cluster) startProxiedServer() *controlplane.FaultProxy {
