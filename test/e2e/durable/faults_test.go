@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -28,54 +29,69 @@ const always = 1 << 40
 
 // TestWritesThatFail: whatever becomes of the write, the answer says what is held, and only that stays.
 func TestWritesThatFail(t *testing.T) {
-	tests := map[string]struct {
+	type test struct {
 		fault   controlplane.FaultFunc
 		granted bool
-		within  time.Duration // until nothing is left of one that is not granted
-	}{
-		"forbidden":                           {onCreates(always, controlplane.Fault{Refuse: http.StatusForbidden}), false, 0},
-		"invalid":                             {onCreates(always, controlplane.Fault{Refuse: http.StatusUnprocessableEntity}), false, 0},
-		"too many requests, once":             {onCreates(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), true, 0},
-		"an internal error, once":             {onCreates(1, controlplane.Fault{Refuse: http.StatusInternalServerError}), true, 0},
-		"an error after the commit":           {onCreates(1, controlplane.Fault{DropAnswer: true}), true, 0},
-		"every answer is lost":                {onCreates(always, controlplane.Fault{DropAnswer: true}), true, 0},
-		"the request is lost":                 {onCreates(1, controlplane.Fault{DropRequest: true}), true, 0},
-		"slow":                                {onCreates(1, controlplane.Fault{After: time.Second}), true, 0},
-		"so slow that it is sent again":       {onCreates(1, controlplane.Fault{Before: 8 * time.Second, DropAnswer: true}), true, 0},
-		"every request is lost":               {onCreates(always, controlplane.Fault{DropRequest: true}), false, 2 * soon},
-		"every request ends with a bad error": {onCreates(always, controlplane.Fault{Refuse: http.StatusServiceUnavailable}), false, 2 * soon},
+	}
+	// What is held after the answer is clear at once.
+	settled := map[string]test{
+		"forbidden":                     {onCreates(always, controlplane.Fault{Refuse: http.StatusForbidden}), false},
+		"invalid":                       {onCreates(always, controlplane.Fault{Refuse: http.StatusUnprocessableEntity}), false},
+		"too many requests, once":       {onCreates(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), true},
+		"an internal error, once":       {onCreates(1, controlplane.Fault{Refuse: http.StatusInternalServerError}), true},
+		"an error after the commit":     {onCreates(1, controlplane.Fault{DropAnswer: true}), true},
+		"every answer is lost":          {onCreates(always, controlplane.Fault{DropAnswer: true}), true},
+		"the request is lost":           {onCreates(1, controlplane.Fault{DropRequest: true}), true},
+		"slow":                          {onCreates(1, controlplane.Fault{After: time.Second}), true},
+		"so slow that it is sent again": {onCreates(1, controlplane.Fault{Before: 8 * time.Second, DropAnswer: true}), true},
+	}
+	// The room is kept until it is known that nothing was written.
+	unsettled := map[string]test{
+		"every request is lost":               {onCreates(always, controlplane.Fault{DropRequest: true}), false},
+		"every request ends with a bad error": {onCreates(always, controlplane.Fault{Refuse: http.StatusServiceUnavailable}), false},
 	}
 	c, proxy := newCluster(t, 2, true)
-	pods := c.create("worker", "3", 2)
-	for name, tc := range tests {
+	groups := 0
+	prefix := func() string {
+		groups++
+		return fmt.Sprintf("worker-%d", groups)
+	}
+	for name, tc := range settled {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			proxy.SetFault(tc.fault)
-			answer := c.reserve(groupOn(c.nodes, pods...))
-			proxy.SetFault(nil)
-			if tc.granted {
-				require.Empty(t, answer.Error)
-				objects := c.objects()
-				require.Len(t, objects, 1)
-				assert.Equal(t, answer.Reservation, "default/"+objects[0].Name)
-				assert.Len(t, c.held(), 2)
-				require.Empty(t, c.unreserve(&request{SchedulerName: scheduler, Reservation: answer.Reservation}).Error)
-			} else {
-				assert.Contains(t, answer.Error, "nothing was reserved")
-				assert.Len(t, answer.FailedPods, 2)
-				assert.Empty(t, answer.Reservation)
-			}
-			left := func(t assert.TestingT) {
-				assert.Empty(t, c.held())
-				assert.Empty(t, c.objects())
-			}
-			if tc.within == 0 {
-				left(t)
-			} else {
-				c.eventually(tc.within, func(t *assert.CollectT) { left(t) })
-			}
+			c.requireAnswer(prefix(), proxy, tc.fault, tc.granted)
+			assert.Empty(t, c.held())
+			assert.Empty(t, c.objects())
 		})
 	}
+	for name, tc := range unsettled {
+		t.Run(name, func(t *testing.T) { c.in(t).requireAnswer(prefix(), proxy, tc.fault, tc.granted) })
+	}
+	c.eventually(2*soon, func(t *assert.CollectT) {
+		assert.Empty(t, c.held())
+		assert.Empty(t, c.objects())
+	})
+}
+
+// requireAnswer reserves for two pods while writes fail, and gives back what it was granted.
+func (c *cluster) requireAnswer(prefix string, proxy *controlplane.FaultProxy, fault controlplane.FaultFunc, granted bool) {
+	c.t.Helper()
+	pods := c.create(prefix, "1", 2)
+	proxy.SetFault(fault)
+	answer := c.reserve(groupOn(c.nodes, pods...))
+	proxy.SetFault(nil)
+	if !granted {
+		assert.Contains(c.t, answer.Error, "nothing was reserved")
+		assert.Len(c.t, answer.FailedPods, 2)
+		assert.Empty(c.t, answer.Reservation)
+		return
+	}
+	require.Empty(c.t, answer.Error)
+	objects := c.objects()
+	require.Len(c.t, objects, 1)
+	assert.Equal(c.t, answer.Reservation, "default/"+objects[0].Name)
+	assert.Len(c.t, c.held(), 2)
+	require.Empty(c.t, c.unreserve(&request{SchedulerName: scheduler, Reservation: answer.Reservation}).Error)
 }
 
 // TestAPIServerAway: while the API server is away nothing durable is granted, and room in memory is.

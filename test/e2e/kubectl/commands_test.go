@@ -83,7 +83,7 @@ func (b *bench) checkCreate() {
 	out = b.must(b.run("create", "other", "--cpu", "1", "--dry-run=server", "-o", "yaml"))
 	assert.Contains(b.t, out, "uid: ", "the API server has seen it")
 	// What the plugin leaves to the schema to refuse.
-	got = b.run("create", "other", "--cpu", "1", "--scheduler", "No Such Name")
+	got = b.run("create", "other", "--cpu", "1", "--scheduler", strings.Repeat("n", 254))
 	assert.Equal(b.t, 1, got.code)
 	assert.Contains(b.t, got.err, "spec.schedulerName")
 }
