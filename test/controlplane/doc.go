@@ -13,7 +13,7 @@ are built on first use.
 Tests that break nothing share one, which is empty again at the beginning of each:
 
 	var shared controlplane.Shared
-	func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
+	func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 	cp := shared.StartT(t)
 
 What lives where:

@@ -14,7 +14,7 @@ import (
 //
 //	var shared controlplane.Shared
 //
-//	func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
+//	func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 type Shared struct {
 	// Options says what it consists of.
 	Options Options
@@ -27,12 +27,14 @@ type Shared struct {
 	user  string // the test that has it
 }
 
-// Run runs the tests of a package, ends the control plane and returns the exit code.
-func (s *Shared) Run(m *testing.M) int {
+// Run runs the tests of a package, ends the control planes they share and returns the exit code.
+func Run(m *testing.M, shared ...*Shared) int {
 	code := m.Run()
-	if err := s.discard(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop the shared control plane:", err)
-		return 1
+	for _, s := range shared {
+		if err := s.discard(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop a shared control plane:", err)
+			code = 1
+		}
 	}
 	return code
 }

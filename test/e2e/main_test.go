@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
-	return shared.Run(m)
+	return controlplane.Run(m, &shared)
 }
 
 func buildGroupScheduler() error {

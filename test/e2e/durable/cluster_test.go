@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +73,7 @@ func clusterOn(t testing.TB, cp *controlplane.ControlPlane, nodes int, proxied b
 	c.watcher = clusterload.NewWatcher(c.Client())
 	require.NoError(t, c.watcher.Start(t.Context()))
 	t.Cleanup(c.watcher.Stop)
-	options := clusterload.ServerOptions{Args: append(clusterload.QuickStart, "--log-level=debug", "--compare-interval=500ms")}
+	options := clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"})}
 	if proxied {
 		options.Proxy, err = c.StartFaultProxy()
 		require.NoError(t, err)

@@ -11,4 +11,4 @@ import (
 // shared is the control plane of all tests that do not break it, with our definitions.
 var shared = controlplane.Shared{Prepare: crd.Prepare}
 
-func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }

@@ -21,7 +21,7 @@ var keep = annotations(v1alpha1.ReservationAnnotation, "true")
 func TestControllers(t *testing.T) {
 	c := newCluster(t)
 	c.startScheduler(nil)
-	for name, test := range map[string]func(*cluster){
+	tests := map[string]func(*cluster){
 		"rolling-update":     rollingUpdate,
 		"taken-away":         annotationTakenAway,
 		"not-asked-for":      notAskedFor,
@@ -31,9 +31,15 @@ func TestControllers(t *testing.T) {
 		"same-name":          sameName,
 		"name-taken":         nameTaken,
 		"evicted-for-others": preemptedPods,
-	} {
-		t.Run(name, func(t *testing.T) { test(c.in(t, name)) })
 	}
+	t.Run("side by side", func(t *testing.T) { // each in a namespace and on nodes of its own
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(c.in(t, name))
+			})
+		}
+	})
 	c.requireNeverOvercommitted()
 }
 

@@ -11,4 +11,4 @@ import (
 // shared is the control plane of all tests, with our definitions.
 var shared = controlplane.Shared{Options: controlplane.Options{ControllerManager: true, Kwok: true}, Prepare: crd.Prepare}
 
-func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }

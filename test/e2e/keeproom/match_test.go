@@ -113,7 +113,8 @@ func waitingPod(c *cluster) {
 	c.awaitReservation("late", v1alpha1.ReservationPending)
 	require.NoError(t, c.reservations.GlobalreserveV1alpha1().Reservations(c.namespace).Delete(t.Context(), "all", metav1.DeleteOptions{}))
 	pod, _ := c.awaitBound("waits")
-	require.NotEmpty(t, pod.Spec.NodeName)
+	require.Equal(t, nodes[1], pod.Spec.NodeName, "the other node is as free")
+	require.Equal(t, c.namespace+"/late/a", pod.Annotations[ours])
 }
 
 // TestSteering has 500 nodes, of which kube-scheduler looks at a few for each pod. Every pod that comes

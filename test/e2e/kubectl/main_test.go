@@ -10,4 +10,4 @@ import (
 // shared is the control plane of all tests.
 var shared = controlplane.Shared{}
 
-func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }

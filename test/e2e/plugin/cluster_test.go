@@ -22,7 +22,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 const (
@@ -54,8 +53,8 @@ type setup struct {
 	nodes     int
 	cpu       string // of a node
 	scheduler clusterload.PluginSchedulerOptions
-	// own is a control plane of its own; nil is the shared one.
-	own *controlplane.Options
+	// plane is the control plane; nil is that of most tests.
+	plane *controlplane.Shared
 	// proxied puts a FaultProxy between the scheduler and the API server.
 	proxied bool
 	// via puts something between the scheduler and the server; nil is nothing.
@@ -76,13 +75,10 @@ func eachMode(t *testing.T, s setup, test func(t *testing.T, c *cluster)) {
 func newCluster(t *testing.T, s setup) (*cluster, *controlplane.FaultProxy) {
 	t.Helper()
 	ctx := t.Context()
-	c := &cluster{t: t}
-	if s.own != nil {
-		c.ControlPlane = controlplane.StartT(t, *s.own)
-		require.NoError(t, crd.Prepare(ctx, c.ControlPlane))
-	} else {
-		c.ControlPlane = shared.StartT(t)
+	if s.plane == nil {
+		s.plane = &shared
 	}
+	c := &cluster{ControlPlane: s.plane.StartT(t), t: t}
 	config, err := c.AdminRESTConfig()
 	require.NoError(t, err)
 	config.ContentType, config.QPS = "application/json", -1

@@ -13,17 +13,14 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // kube-scheduler tries a pod group out, through Reserve, before any of it is real. As long as the group has
 // no place, the ledger hears nothing of its pods; when it has one, all of them are bound.
 func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	const members = 4
-	eachMode(t, setup{nodes: 2, cpu: "2", own: &controlplane.Options{
-		FeatureGates:  map[string]bool{"GenericWorkload": true},
-		APIServerArgs: []string{"--runtime-config=scheduling.k8s.io/v1beta1=true"},
-	}}, func(t *testing.T, c *cluster) {
+	t.Parallel() // beside the one that waits for the end of a lease
+	eachMode(t, setup{nodes: 2, cpu: "2", plane: &withGroups}, func(t *testing.T, c *cluster) {
 		other := c.reserve("other", "1", c.nodes[0], time.Hour) // three of the four have room beside it
 		heard := c.hear()
 		_, err := c.Client().SchedulingV1beta1().PodGroups(namespace).Create(t.Context(), &schedulingv1beta1.PodGroup{

@@ -62,6 +62,7 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 // the lease by then and gives the room away; the first one wakes up with its ledger of before, must not
 // decide on it, and ends.
 func TestALedgerThatWasSuspended(t *testing.T) {
+	t.Parallel() // most of the time it waits for the end of the lease
 	c, _ := newCluster(t, setup{nodes: 1, cpu: "4"})
 	c.create(newPod("before", "1"))
 	c.bound("before")
