@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestBadInput sends malformed and hostile requests to a real server: every one is refused with a
@@ -60,20 +61,20 @@ func TestBadInput(t *testing.T) {
 	c.requireAgreement()
 }
 
-func (c *cluster) sendBad(request badRequest) (reply, error) {
+func (c *cluster) sendBad(request badRequest) (testbed.Reply, error) {
 	method := request.method
 	if method == "" {
 		method = http.MethodPost
 	}
 	sent, err := http.NewRequestWithContext(c.t.Context(), method, c.server.URL+request.path, strings.NewReader(request.body))
 	if err != nil {
-		return reply{}, err
+		return testbed.Reply{}, err
 	}
 	sent.Header.Set("Content-Type", "application/json")
 	for name, value := range request.header {
 		sent.Header.Set(name, value)
 	}
-	return do(sent)
+	return testbed.Do(sent)
 }
 
 func (c *cluster) requireRefused(request badRequest) {
@@ -86,18 +87,18 @@ func (c *cluster) requireRefused(request badRequest) {
 }
 
 // requireError checks that an answer is an error in JSON with a text that helps.
-func requireError(t *testing.T, got reply, status int) {
+func requireError(t *testing.T, got testbed.Reply, status int) {
 	t.Helper()
 	if status == 0 {
 		status = http.StatusBadRequest
 	}
-	shown := string(got.body[:min(len(got.body), 300)])
-	require.Equal(t, status, got.status, shown)
-	require.Contains(t, got.header.Get("Content-Type"), "application/json", shown)
+	shown := string(got.Body[:min(len(got.Body), 300)])
+	require.Equal(t, status, got.Status, shown)
+	require.Contains(t, got.Header.Get("Content-Type"), "application/json", shown)
 	var answer struct{ Error string }
-	require.NoError(t, json.Unmarshal(got.body, &answer), shown)
+	require.NoError(t, json.Unmarshal(got.Body, &answer), shown)
 	require.Greater(t, len(answer.Error), 10, "the error says nothing: %s", shown)
-	require.Less(t, len(got.body), 4096, "the error repeats what was sent")
+	require.Less(t, len(got.Body), 4096, "the error repeats what was sent")
 	require.NotContains(t, answer.Error, "\x00")
 	require.NotContains(t, answer.Error, "goroutine")
 }
@@ -173,10 +174,10 @@ func requireSlowRefused(t *testing.T, answer string, err error) {
 	}
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	requireError(t, reply{status: response.StatusCode, header: response.Header, body: body}, response.StatusCode)
+	requireError(t, testbed.Reply{Status: response.StatusCode, Header: response.Header, Body: body}, response.StatusCode)
 }
 
 func (c *cluster) requireNoPanic() {
 	c.t.Helper()
-	require.NotContains(c.t, tail(c.server.LogFile(), 1<<20), "panic")
+	require.NotContains(c.t, testbed.Tail(c.server.LogFile(), 1<<20), "panic")
 }

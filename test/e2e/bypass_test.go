@@ -20,8 +20,8 @@ func TestBypassedBinds(t *testing.T) {
 		c.bindDirectly(pod, "node-0")
 		eventually(t, soon, func(t *assert.CollectT) {
 			metrics := c.scrape(t)
-			assert.Equal(t, i+1, int(metrics.sum("globalreserve_bypassed_binds_total", "scheduler", nobody)))
-			assert.Equal(t, max(0, i-1), int(metrics.sum("globalreserve_overcommitted_nodes")))
+			assert.Equal(t, i+1, int(metrics.Sum("globalreserve_bypassed_binds_total", "scheduler", nobody)))
+			assert.Equal(t, max(0, i-1), int(metrics.Sum("globalreserve_overcommitted_nodes")))
 		})
 	}
 	require.NotEmpty(t, c.watcher.Violations(), "the API server shows it too")
@@ -68,6 +68,6 @@ func TestBypassedBindsOfOneScheduler(t *testing.T) {
 	require.Equal(t, 9, c.awaitSettled(late).Bound)
 	c.requireAgreement()
 	metrics := c.scrape(t)
-	require.Equal(t, 4, int(metrics.sum("globalreserve_bypassed_binds_total", "scheduler", "rogue")))
-	require.Equal(t, 4, int(metrics.sum("globalreserve_bypassed_binds_total")))
+	require.Equal(t, 4, int(metrics.Sum("globalreserve_bypassed_binds_total", "scheduler", "rogue")))
+	require.Equal(t, 4, int(metrics.Sum("globalreserve_bypassed_binds_total")))
 }

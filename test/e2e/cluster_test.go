@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -27,16 +27,13 @@ const (
 	quiet = time.Second
 )
 
-// comparing makes the server compare its ledger with the cluster all the time.
-var comparing = []string{"--compare-interval=500ms", "--full-compare-interval=3s"}
-
 // cluster is a control plane with what judges it and, mostly, a GlobalReserve server.
 type cluster struct {
 	*controlplane.ControlPlane
 	t       *testing.T
 	watcher *clusterload.Watcher
 	rebinds *rebindWatch
-	server  *clusterload.Server
+	server  *testbed.Server
 }
 
 // newCluster makes so many nodes of 4 CPUs and 16 GiB.
@@ -55,9 +52,7 @@ func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster 
 	t.Helper()
 	c := &cluster{ControlPlane: cp, t: t}
 	c.addNodes(nodes, controlplane.NodeTemplate{})
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(t.Context()))
-	t.Cleanup(c.watcher.Stop)
+	c.watcher = testbed.Watch(t, cp)
 	c.rebinds = startRebindWatch(t, c.Client())
 	return c
 }
@@ -66,7 +61,7 @@ func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster 
 func newServedCluster(t *testing.T, nodes int, args ...string) *cluster {
 	t.Helper()
 	c := newCluster(t, nodes)
-	c.startServer(clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, args)})
+	c.startServer(clusterload.ServerOptions{Args: args})
 	return c
 }
 
@@ -79,15 +74,8 @@ func (c *cluster) in(t *testing.T) *cluster {
 
 func (c *cluster) startServer(options clusterload.ServerOptions) {
 	c.t.Helper()
-	options.Args = append(append([]string{"--log-level=debug"}, comparing...), options.Args...)
-	server, err := clusterload.StartServer(c.t.Context(), c.ControlPlane, options)
-	require.NoError(c.t, err)
-	c.server = server
-	c.t.Cleanup(func() {
-		if c.t.Failed() {
-			c.t.Logf("end of the server's log:\n%s", tail(server.LogFile(), 15))
-		}
-	})
+	options.Args = append([]string{"--full-compare-interval=3s"}, options.Args...)
+	c.server = testbed.StartServer(c.t, c.ControlPlane, options)
 }
 
 func (c *cluster) addNodes(n int, template controlplane.NodeTemplate) []string {
@@ -166,14 +154,4 @@ func (c *cluster) clear() {
 func eventually(t *testing.T, within time.Duration, condition func(t *assert.CollectT), what ...any) {
 	t.Helper()
 	require.EventuallyWithT(t, condition, within, poll, what...)
-}
-
-// tail returns the last lines of a file.
-func tail(file string, lines int) string {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // driftFound counts what the server's comparisons have found since it started.
@@ -16,12 +17,12 @@ const driftFound = "globalreserve_ledger_drift_found_total"
 // requireNoDriftSeen fails if the server's comparison has found a difference since the server started.
 func (c *cluster) requireNoDriftSeen() {
 	c.t.Helper()
-	var metrics families
+	var metrics testbed.Families
 	eventually(c.t, soon, func(t *assert.CollectT) {
 		metrics = c.scrape(t)
 		assert.Contains(t, metrics, driftFound, "nothing was compared yet")
 	})
-	require.Zero(c.t, metrics.sum(driftFound), "the ledger differed from the cluster: %s", tail(c.server.LogFile(), 20))
+	require.Zero(c.t, metrics.Sum(driftFound), "the ledger differed from the cluster: %s", testbed.Tail(c.server.LogFile(), 20))
 }
 
 // TestDriftIsFoundAndRepaired keeps from the server that a pod was created and bound, as no watch of the
@@ -42,7 +43,7 @@ func TestDriftIsFoundAndRepaired(t *testing.T) {
 	require.Equal(t, "node-0", claim.Node)
 	require.Contains(t, c.bind(t, c.create(newPod("other", nobody, "2"))[0], "node-0"), "cpu", "what was found counts")
 	require.InDelta(t, 1, c.metric(t, driftFound), 0, "what was put right is found once")
-	require.Contains(t, tail(c.server.LogFile(), 1<<20), "the ledger differed from the cluster and was repaired")
+	require.Contains(t, testbed.Tail(c.server.LogFile(), 1<<20), "the ledger differed from the cluster and was repaired")
 	proxy.SetFault(nil)
 	c.delete(pod)
 	c.requireAgreement()

@@ -59,7 +59,7 @@ func (c *cluster) awaitBoundCount(n int) {
 // the API server answers late or with errors of its own.
 func TestControlPlaneFaults(t *testing.T) {
 	c := newOwnCluster(t, faultNodes)
-	c.startServer(clusterload.ServerOptions{})
+	c.startServer(clusterload.ServerOptions{Args: []string{"--bind-timeout=8s"}}) // as in production
 	apiServer, err := c.Process(controlplane.APIServer)
 	require.NoError(t, err)
 	etcd, err := c.Process(controlplane.Etcd)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestReadiness holds back the server's first look at the cluster. Until it has seen all of it, it is
@@ -43,21 +44,21 @@ func TestReadiness(t *testing.T) {
 	started := make(chan struct{})
 	port, err := c.FreePort()
 	require.NoError(t, err)
-	c.server = &clusterload.Server{URL: "http://127.0.0.1:" + strconv.Itoa(port)}
+	c.server = &testbed.Server{Caller: testbed.Caller{URL: "http://127.0.0.1:" + strconv.Itoa(port)}}
 	go func() {
 		defer close(started)
 		in := *c // startServer sets its server only when that is ready
-		in.startServer(clusterload.ServerOptions{Proxy: proxy, Port: port, Args: clusterload.QuickStart})
+		in.startServer(clusterload.ServerOptions{Proxy: proxy, Port: port})
 	}()
 	eventually(t, soon, func(t *assert.CollectT) {
-		r, err := c.send(c.t.Context(), http.MethodGet, "/livez", nil)
+		r, err := c.server.Send(c.t.Context(), http.MethodGet, "/livez", nil)
 		require.NoError(t, err)
-		assert.Equal(t, http.StatusOK, r.status)
+		assert.Equal(t, http.StatusOK, r.Status)
 	})
 	status := func(method, path string, body any) (int, string) {
-		r, err := c.send(t.Context(), method, path, body)
+		r, err := c.server.Send(t.Context(), method, path, body)
 		require.NoError(t, err)
-		return r.status, string(r.body)
+		return r.Status, string(r.Body)
 	}
 	code, text := status(http.MethodGet, "/readyz", nil)
 	require.Equal(t, http.StatusServiceUnavailable, code)
@@ -121,7 +122,7 @@ func (c *cluster) openWatch() func() error {
 	require.NoError(c.t, err)
 	streaming, ended := make(chan int, 1), make(chan error, 1)
 	go func() {
-		response, err := httpClient.Do(request)
+		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			streaming <- 0
 			ended <- err

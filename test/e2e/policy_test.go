@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -62,7 +61,7 @@ func (m *mountedPolicy) write(content string) {
 func TestPolicyReload(t *testing.T) {
 	c := newCluster(t, 2)
 	mount := mountPolicy(t, strategy("MostAllocated"))
-	c.startServer(clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, []string{"--policy-file=" + mount.file()})})
+	c.startServer(clusterload.ServerOptions{Args: []string{"--policy-file=" + mount.file()}})
 	used := c.create(newPod("used", nobody, "2"))[0]
 	require.Empty(t, c.bind(t, used, "node-0"))
 	asking := c.create(newPod("asking", nobody, "1"))[0]
@@ -121,7 +120,7 @@ func TestPolicyTTLs(t *testing.T) {
 schedulers: [{name: batch, maxReservationTTL: 1h}]
 reservations: {defaultTTL: 5m, maxTTL: 2h}
 `)
-	c.startServer(clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, []string{"--policy-file=" + mount.file()})})
+	c.startServer(clusterload.ServerOptions{Args: []string{"--policy-file=" + mount.file()}})
 	type request struct {
 		SchedulerName string
 		Pods          []*corev1.Pod
@@ -146,7 +145,7 @@ reservations: {defaultTTL: 5m, maxTTL: 2h}
 			pods := []*corev1.Pod{newPod("pod", nobody, "1")}
 			asked := request{SchedulerName: test.scheduler, Pods: pods, Nodes: []string{"node-0"}, TTLSeconds: test.ttl}
 			if test.lasts == 0 {
-				got, err := c.send(t.Context(), http.MethodPost, "/reserve", asked)
+				got, err := c.server.Send(t.Context(), http.MethodPost, "/reserve", asked)
 				require.NoError(t, err)
 				requireError(t, got, http.StatusBadRequest)
 				require.Empty(t, c.claims(t).Claims)

@@ -39,7 +39,7 @@ func TestSchedulerConfigs(t *testing.T) {
 			for _, profile := range profiles {
 				for _, verb := range []string{"filter", "prioritize", "bind"} {
 					name := "globalreserve_decisions_total"
-					grown := after.sum(name, "verb", verb, "scheduler", profile) - before.sum(name, "verb", verb, "scheduler", profile)
+					grown := after.Sum(name, "verb", verb, "scheduler", profile) - before.Sum(name, "verb", verb, "scheduler", profile)
 					require.GreaterOrEqual(t, grown, float64(pods), "%s calls for the pods of %s", verb, profile)
 				}
 			}

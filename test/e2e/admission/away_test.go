@@ -88,9 +88,9 @@ func TestOwnBindings(t *testing.T) {
 				c.create(p)
 			}
 			eventually(t, soon, func(t *assert.CollectT) { assert.Len(t, boundPods(c), 16) })
-			skipped := c.metric(`globalreserve_decisions_total{result="skipped",scheduler="default-scheduler",verb="admission"}`)
+			skipped := c.decided("default-scheduler", "skipped")
 			assert.Equal(t, map[bool]int{true: 0, false: 16}[change == nil], skipped)
-			assert.Equal(t, 16, c.metric(`globalreserve_decisions_total{result="granted",scheduler="default-scheduler",verb="bind"}`))
+			assert.Equal(t, 16, c.metric("globalreserve_decisions_total", "result", "granted", "scheduler", "default-scheduler", "verb", "bind"))
 			c.requireNeverOvercommitted()
 		})
 	}

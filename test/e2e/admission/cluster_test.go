@@ -3,12 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,8 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -36,7 +33,7 @@ type cluster struct {
 	*controlplane.ControlPlane
 	t       *testing.T
 	watcher *clusterload.Watcher
-	server  *clusterload.Server
+	server  *testbed.Server
 	webhook *clusterload.Webhook
 	// naive is the client of somebody who knows nothing of GlobalReserve.
 	naive kubernetes.Interface
@@ -56,35 +53,17 @@ func newBareCluster(t *testing.T, nodes int) *cluster {
 	c := &cluster{ControlPlane: shared.StartT(t), t: t}
 	_, err := c.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(t.Context()))
-	t.Cleanup(c.watcher.Stop)
+	c.watcher = testbed.Watch(t, c.ControlPlane)
 	config, err := c.RESTConfig("naive", controlplane.AdminGroup)
 	require.NoError(t, err)
 	c.naive, err = kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	c.webhook, err = clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(t, err)
-	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
-		Binary: os.Getenv("GLOBALRESERVE_BINARY"),
-		Args:   slices.Concat(clusterload.QuickStart, []string{"--compare-interval=500ms", "--full-compare-interval=3s"}, c.webhook.Args),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("end of the server's log:\n%s", tail(c.server.LogFile(), 20))
-		}
+	c.server = testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{
+		Args: slices.Concat(c.webhook.Args, []string{"--full-compare-interval=3s", "--log-level=info"}),
 	})
 	return c
-}
-
-func tail(file string, lines int) string {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 // pod is a pod that asks for so many CPUs and has nobody who schedules it but the test.
@@ -123,31 +102,32 @@ func (c *cluster) remove(name string) {
 	require.NoError(c.t, c.naive.CoreV1().Pods(namespace).Delete(c.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 }
 
-// metric returns one of the server's counts, 0 where it is not there.
-func (c *cluster) metric(line string) int {
-	for text := range strings.Lines(c.get("/metrics")) {
-		if rest, ok := strings.CutPrefix(text, line+" "); ok {
-			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			require.NoError(c.t, err)
-			return int(value)
-		}
-	}
-	return 0
+// metric adds up the series of a metric that carry the labels given as name, value, name, value.
+func (c *cluster) metric(name string, labels ...string) int {
+	c.t.Helper()
+	sum, err := c.server.Metric(c.t.Context(), name, labels...)
+	require.NoError(c.t, err)
+	return int(sum)
 }
 
-func (c *cluster) get(path string) string {
-	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.server.URL+path, http.NoBody)
-	require.NoError(c.t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(c.t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(c.t, err)
-	return string(body)
+// decided counts the decisions on bindings of a scheduler that ended so.
+func (c *cluster) decided(scheduler, result string) int {
+	return c.metric("globalreserve_decisions_total", "result", result, "scheduler", scheduler, "verb", "admission")
 }
 
-// claims returns the number of claims that are on their way to be bound.
-func (c *cluster) claimsBinding() int { return c.metric(`globalreserve_claims{state="Binding"}`) }
+func (c *cluster) bypassed(scheduler string) int {
+	return c.metric("globalreserve_bypassed_binds_total", "scheduler", scheduler)
+}
+
+func (c *cluster) claims() reserver.ClaimsAnswer {
+	c.t.Helper()
+	claims, err := c.server.Claims(c.t.Context())
+	require.NoError(c.t, err)
+	return claims
+}
+
+// claimsIn is how many claims are in a state.
+func (c *cluster) claimsIn(state string) int { return c.metric("globalreserve_claims", "state", state) }
 
 func eventually(t *testing.T, within time.Duration, condition func(t *assert.CollectT), what ...any) {
 	t.Helper()

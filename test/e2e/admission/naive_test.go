@@ -48,7 +48,7 @@ func TestSchedulersThatKnowNothingAreArbitrated(t *testing.T) {
 		c.requireNeverOvercommitted()
 		require.NoError(t, clusterload.DeletePods(t.Context(), c.naive, namespace))
 		eventually(t, soon, func(t *assert.CollectT) {
-			assert.Zero(t, c.metric(`globalreserve_claims{state="Bound"}`))
+			assert.Zero(t, c.claimsIn("Bound"))
 		})
 	}
 	for _, s := range naive {
@@ -58,10 +58,10 @@ func TestSchedulersThatKnowNothingAreArbitrated(t *testing.T) {
 	}
 	for _, scheduler := range []string{"naive-a", "naive-b", "default-scheduler"} {
 		t.Logf("%s: granted %d, refused %d, withdrawn %d", scheduler,
-			c.metric(`globalreserve_decisions_total{result="granted",scheduler="`+scheduler+`",verb="admission"}`),
-			c.metric(`globalreserve_decisions_total{result="refused",scheduler="`+scheduler+`",verb="admission"}`),
-			c.metric(`globalreserve_decisions_total{result="withdrawn",scheduler="`+scheduler+`",verb="admission"}`))
-		assert.Zero(t, c.metric(`globalreserve_bypassed_binds_total{scheduler="`+scheduler+`"}`))
+			c.decided(scheduler, "granted"),
+			c.decided(scheduler, "refused"),
+			c.decided(scheduler, "withdrawn"))
+		assert.Zero(t, c.bypassed(scheduler))
 	}
 }
 

@@ -38,16 +38,16 @@ func TestBindings(t *testing.T) {
 				c.remove(pod)
 			}
 			eventually(t, soon, func(t *assert.CollectT) {
-				assert.Zero(t, c.metric(`globalreserve_claims{state="Bound"}`))
+				assert.Zero(t, c.claimsIn("Bound"))
 			})
 		})
 	}
 	err := c.bind(ctx, "no-such-pod", "node-0")
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
-	assert.Equal(t, 4, c.metric(`globalreserve_decisions_total{result="granted",scheduler="naive",verb="admission"}`))
-	assert.Equal(t, 2, c.metric(`globalreserve_conflicts_total{resource="cpu",scheduler="naive"}`))
-	assert.Zero(t, c.metric(`globalreserve_bypassed_binds_total{scheduler="naive"}`))
-	assert.Zero(t, c.claimsBinding())
+	assert.Equal(t, 4, c.decided("naive", "granted"))
+	assert.Equal(t, 2, c.metric("globalreserve_conflicts_total", "resource", "cpu", "scheduler", "naive"))
+	assert.Zero(t, c.bypassed("naive"))
+	assert.Zero(t, c.claimsIn("Binding"))
 	c.requireNeverOvercommitted()
 }
 
@@ -57,7 +57,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	ctx := t.Context()
 	c.create(pod("big", "5"))
 	c.create(pod("small", "1"))
-	before := c.get("/v1/claims")
+	before := c.claims()
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pods := c.naive.CoreV1().Pods(namespace)
 	require.NoError(t, pods.Bind(ctx, binding("small", "node-0"), dryRun))
@@ -70,8 +70,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 	withNode.Spec.NodeName = "node-0"
 	_, err = pods.Create(ctx, withNode, dryRun)
 	require.ErrorContains(t, err, "too little cpu")
-	assert.Equal(t, before, c.get("/v1/claims"), "claims, and the revision")
-	assert.Zero(t, c.metric(`globalreserve_decisions_total{result="granted",scheduler="naive",verb="admission"}`))
+	assert.Equal(t, before, c.claims(), "claims, and the revision")
+	assert.Zero(t, c.decided("naive", "granted"))
 }
 
 // Pods created with a node are decided on like bindings, and have their claim by name.
@@ -100,9 +100,9 @@ func TestPodsCreatedWithANode(t *testing.T) {
 	created := c.create(generated)
 	assert.Regexp(t, "^generated-[a-z0-9]{10}$", created.Name)
 	eventually(t, soon, func(t *assert.CollectT) {
-		assert.Equal(t, 2, c.metric(`globalreserve_claims{state="Bound"}`))
+		assert.Equal(t, 2, c.claimsIn("Bound"))
 	})
-	assert.Zero(t, c.claimsBinding())
+	assert.Zero(t, c.claimsIn("Binding"))
 
 	// Made again at once under the same name.
 	c.remove("first")
@@ -117,6 +117,6 @@ func TestPodsCreatedWithANode(t *testing.T) {
 
 	unbound := pod("unbound", "100")
 	c.create(unbound) // has no node, so the webhook has nothing to say
-	assert.Zero(t, c.metric(`globalreserve_bypassed_binds_total{scheduler="naive"}`))
+	assert.Zero(t, c.bypassed("naive"))
 	c.requireNeverOvercommitted()
 }

@@ -31,7 +31,7 @@ func (c *cluster) awaitOtherHook(h *otherHook) {
 // requireGivenBack waits until nothing is being bound any more and one more binding was withdrawn.
 func (c *cluster) requireGivenBack() {
 	c.t.Helper()
-	eventually(c.t, givenBackWithin, func(t *assert.CollectT) { assert.Zero(t, c.claimsBinding()) })
+	eventually(c.t, givenBackWithin, func(t *assert.CollectT) { assert.Zero(t, c.claimsIn("Binding")) })
 }
 
 // A binding that we allow and another webhook refuses: its room is given back within seconds, and a
@@ -49,7 +49,7 @@ func TestBindingRefusedByAnotherWebhook(t *testing.T) {
 	require.ErrorContains(t, c.bind(ctx, "waiting", "node-0"), "largest holder default/refused")
 	c.requireGivenBack()
 	require.NoError(t, c.bind(ctx, "waiting", "node-0"))
-	assert.Equal(t, 1, c.metric(`globalreserve_decisions_total{result="withdrawn",scheduler="naive",verb="admission"}`))
+	assert.Equal(t, 1, c.decided("naive", "withdrawn"))
 
 	// Its scheduler turns to another node: the first one does not keep it.
 	require.NoError(t, c.bind(ctx, "refused", "node-1"))
@@ -93,7 +93,7 @@ func TestLateBindingIsFencedOff(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- c.bind(ctx, "late", "node-0") }()
 	<-reached
-	assert.Equal(t, 1, c.claimsBinding(), "while it may be carried out, its room is taken")
+	assert.Equal(t, 1, c.claimsIn("Binding"), "while it may be carried out, its room is taken")
 	require.Error(t, c.bind(ctx, "other", "node-0"))
 	c.requireGivenBack()
 	require.NoError(t, c.bind(ctx, "other", "node-0"))

@@ -2,14 +2,7 @@ package devices
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -44,7 +37,7 @@ type cluster struct {
 	objects versioned.Interface
 	dynamic dynamic.Interface
 	verdict *verdict
-	server  *clusterload.Server
+	server  *testbed.Server
 	webhook *clusterload.Webhook
 	proxy   *controlplane.FaultProxy
 }
@@ -77,9 +70,7 @@ func newCluster(t *testing.T, s setup) *cluster {
 	require.NoError(t, err)
 	c.dynamic, err = dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	config.ContentType = "application/json"
-	c.objects, err = versioned.NewForConfig(config)
-	require.NoError(t, err)
+	c.objects = testbed.Objects(t, c.ControlPlane)
 	_, err = c.CreateNodes(t.Context(), s.nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
 	c.verdict = startVerdict(t, c.Client())
@@ -91,26 +82,18 @@ func newCluster(t *testing.T, s setup) *cluster {
 
 func (c *cluster) startServer(s *setup) {
 	c.t.Helper()
-	args := slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, s.args)
 	var err error
+	args := s.args
 	if s.admission {
 		c.webhook, err = clusterload.NewWebhook(c.ControlPlane)
 		require.NoError(c.t, err)
-		args = append(args, c.webhook.Args...)
+		args = slices.Concat(args, c.webhook.Args)
 	}
 	if s.proxied {
 		c.proxy, err = c.StartFaultProxy()
 		require.NoError(c.t, err)
 	}
-	c.server, err = clusterload.StartServer(c.t.Context(), c.ControlPlane, clusterload.ServerOptions{
-		Binary: os.Getenv("GLOBALRESERVE_BINARY"), Args: args, Proxy: c.proxy,
-	})
-	require.NoError(c.t, err)
-	c.t.Cleanup(func() {
-		if c.t.Failed() {
-			c.t.Logf("end of the server's log:\n%s", tail(c.server.LogFile(), 40))
-		}
-	})
+	c.server = testbed.StartServer(c.t, c.ControlPlane, clusterload.ServerOptions{Args: args, Proxy: c.proxy})
 	if s.admission {
 		require.NoError(c.t, c.webhook.Install(c.t.Context(), c.ControlPlane, nil))
 	}
@@ -141,98 +124,23 @@ func (c *cluster) eventually(condition func(t *assert.CollectT), what ...any) {
 // bind asks the server to bind a pod, as a scheduler does, and returns why it did not.
 func (c *cluster) bind(pod *corev1.Pod, node string) (refusal string) {
 	c.t.Helper()
-	refusal, err := c.tryBind(c.t.Context(), pod, node)
+	refusal, err := c.server.TryBind(c.t.Context(), pod, node)
 	require.NoError(c.t, err)
 	return refusal
-}
-
-// tryBind is bind for a server that may be gone.
-func (c *cluster) tryBind(ctx context.Context, pod *corev1.Pod, node string) (refusal string, err error) {
-	var result extenderv1.ExtenderBindingResult
-	err = c.post(ctx, "/bind", extenderv1.ExtenderBindingArgs{
-		PodName: pod.Name, PodNamespace: pod.Namespace, PodUID: pod.UID, Node: node,
-	}, &result)
-	return result.Error, err
 }
 
 // filter asks the server where a pod could go, and returns the reason for each node where it cannot.
 func (c *cluster) filter(pod *corev1.Pod, nodes ...string) map[string]string {
 	c.t.Helper()
-	var result extenderv1.ExtenderFilterResult
-	require.NoError(c.t, c.post(c.t.Context(), "/filter", extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes}, &result))
-	require.Empty(c.t, result.Error)
-	reasons := map[string]string{}
-	for node, reason := range result.FailedNodes {
-		reasons[node] = reason
-	}
-	for node, reason := range result.FailedAndUnresolvableNodes {
-		reasons[node] = reason
-	}
+	reasons, err := c.server.Filter(c.t.Context(), pod, nodes...)
+	require.NoError(c.t, err)
 	return reasons
 }
 
-// post asks the server. An error means that no answer came.
-func (c *cluster) post(ctx context.Context, path string, question, answer any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.server.URL+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	return do(request, answer)
-}
-
-// ask reads from the server.
-func (c *cluster) ask(t require.TestingT, path string, answer any) {
-	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.server.URL+path, http.NoBody)
-	require.NoError(t, err)
-	require.NoError(t, do(request, answer))
-}
-
-func do(request *http.Request, answer any) error {
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		var text bytes.Buffer
-		_, _ = text.ReadFrom(response.Body)
-		return fmt.Errorf("%s %s: %s: %s", request.Method, request.URL.Path, response.Status, text.String())
-	}
-	if text, ok := answer.(*string); ok {
-		var content bytes.Buffer
-		_, err = content.ReadFrom(response.Body)
-		*text = content.String()
-		return err
-	}
-	return json.NewDecoder(response.Body).Decode(answer)
-}
-
-// metric adds up those of the server's counts whose line begins so.
-func (c *cluster) metric(prefix string) (sum float64) {
+// metric adds up the series of a metric that carry the labels given as name, value, name, value.
+func (c *cluster) metric(name string, labels ...string) float64 {
 	c.t.Helper()
-	var text string
-	c.ask(c.t, "/metrics", &text)
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, prefix) {
-			fields := strings.Fields(line)
-			value, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-			require.NoError(c.t, err)
-			sum += value
-		}
-	}
+	sum, err := c.server.Metric(c.t.Context(), name, labels...)
+	require.NoError(c.t, err)
 	return sum
-}
-
-// tail returns the last lines of a file.
-func tail(file string, lines int) string {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

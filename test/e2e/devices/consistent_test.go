@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // truth is what the bound pods of the namespace say.
@@ -111,8 +110,8 @@ func (a *truth) checkClaim(claim *v1alpha1.ExtendedResourceClaim, names map[stri
 
 // checkAccount compares with what the server decides by.
 func (c *cluster) checkAccount(t require.TestingT, all *truth) (found []string) {
-	var nodes reserver.NodesAnswer
-	c.ask(t, "/v1/nodes?limit=1000", &nodes)
+	nodes, err := c.server.Nodes(c.t.Context())
+	require.NoError(t, err)
 	require.Empty(t, nodes.Continue)
 	for i := range nodes.Nodes {
 		node := &nodes.Nodes[i]

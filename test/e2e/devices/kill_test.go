@@ -13,8 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 const (
@@ -91,8 +89,8 @@ func TestKilledAgainAndAgain(t *testing.T) {
 func (c *cluster) requireNoOtherClaims() {
 	c.t.Helper()
 	c.eventually(func(t *assert.CollectT) {
-		var answer reserver.ClaimsAnswer
-		c.ask(t, "/v1/claims?limit=1000", &answer)
+		answer, err := c.server.Claims(c.t.Context())
+		require.NoError(t, err)
 		for i := range answer.Claims {
 			assert.Equal(t, "Bound", answer.Claims[i].State, "%+v", answer.Claims[i])
 		}
@@ -169,7 +167,7 @@ func (l *load) bindPod(ctx context.Context) error {
 	}
 	l.remember(name)
 	for _, i := range rand.Perm(raceNodes) {
-		refusal, err := l.tryBind(ctx, pod, fmt.Sprintf("node-%d", i))
+		refusal, err := l.server.TryBind(ctx, pod, fmt.Sprintf("node-%d", i))
 		if err != nil {
 			return err // it may be bound or not; nobody needs to know
 		}

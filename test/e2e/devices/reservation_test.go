@@ -25,13 +25,6 @@ func TestReservedDevices(t *testing.T) {
 	c.verdict.requireGood(t)
 }
 
-// restart kills the server and starts it again.
-func (c *cluster) restart() {
-	c.t.Helper()
-	require.NoError(c.t, c.server.Kill())
-	require.NoError(c.t, c.server.Start(c.t.Context()))
-}
-
 // awaitReservation waits until a Reservation is in a phase, and returns it.
 func (c *cluster) awaitReservation(name string, phase v1alpha1.ReservationPhase) (rsv *v1alpha1.Reservation) {
 	c.t.Helper()
@@ -76,7 +69,7 @@ spec:
 	c.create(newPod("slot-another", scheduler, "slot-another"))
 	c.awaitRefused("slot-another")
 
-	c.restart()
+	c.server.Crash(c.t)
 	c.createClaim("slot-consumer", "slot", 1)
 	c.createConsumer("slot-consumer", "slot-consumer", "slot")
 	consumer, _ := c.awaitBound("slot-consumer")
@@ -109,7 +102,7 @@ func deletedPodKeeps(c *cluster) {
 	c.createClaim("thief", "back", 1)
 	c.create(newPod("thief", scheduler, "thief"))
 	c.awaitRefused("thief")
-	c.restart()
+	c.server.Crash(c.t)
 	c.createConsumer("comes-back", "back", "back")
 	back, _ := c.awaitBound("comes-back")
 	require.Equal(c.t, "GPU-back", given(back))

@@ -219,7 +219,7 @@ spec:
 func walkManaged(c *cluster) {
 	asked := func() (sum float64) {
 		for _, verb := range []string{"filter", "prioritize", "preempt", "bind"} {
-			sum += c.metric(`globalreserve_requests_total{code="200",verb="` + verb + `"}`)
+			sum += c.metric("globalreserve_requests_total", "code", "200", "verb", verb)
 		}
 		return sum
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -93,7 +94,7 @@ type groupRequest struct {
 func (c *cluster) reserve(request *groupRequest) (answer reserver.Answer) {
 	c.t.Helper()
 	request.SchedulerName, request.TTLSeconds = "group", 60
-	require.NoError(c.t, c.post(c.t.Context(), "/reserve", request, &answer))
+	require.NoError(c.t, c.server.Post(c.t.Context(), testbed.ReservePath, request, &answer))
 	return answer
 }
 
@@ -136,8 +137,7 @@ func (c *cluster) reserveGroup(model string, durable *bool, bind func(pod *corev
 	require.Empty(c.t, answer.FailedPods, "%+v", answer)
 	require.Equal(c.t, durable == nil, answer.Reservation != "")
 	if durable == nil {
-		require.NoError(c.t, c.server.Kill())
-		require.NoError(c.t, c.server.Start(c.t.Context()))
+		c.server.Crash(c.t)
 	}
 	require.Len(c.t, c.filter(rival, request.Nodes...), 3, "the devices are kept for the group")
 	require.NotEmpty(c.t, c.bind(rival, "node-0"))
@@ -243,9 +243,9 @@ func (c *cluster) scheduleGroups(ctx context.Context) {
 				request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", (try+i)%raceNodes))
 			}
 			var answer reserver.Answer
-			if c.post(ctx, "/reserve", request, &answer) == nil && answer.Error == "" && len(answer.FailedPods) == 0 {
+			if c.server.Post(ctx, testbed.ReservePath, request, &answer) == nil && answer.Error == "" && len(answer.FailedPods) == 0 {
 				for i, pod := range request.Pods {
-					_, _ = c.tryBind(ctx, pod, request.Nodes[i]) // what fails is tried again
+					_, _ = c.server.TryBind(ctx, pod, request.Nodes[i]) // what fails is tried again
 				}
 			}
 		}

@@ -1,15 +1,8 @@
 package durable
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -46,7 +40,7 @@ type cluster struct {
 	t            testing.TB
 	reservations versioned.Interface
 	watcher      *clusterload.Watcher
-	server       *clusterload.Server
+	server       *testbed.Server
 	nodes        []string
 }
 
@@ -60,31 +54,20 @@ func newCluster(t testing.TB, nodes int, proxied bool) (*cluster, *controlplane.
 func clusterOn(t testing.TB, cp *controlplane.ControlPlane, nodes int, proxied bool) (*cluster, *controlplane.FaultProxy) {
 	t.Helper()
 	c := &cluster{ControlPlane: cp, t: t}
-	config, err := c.AdminRESTConfig()
-	require.NoError(t, err)
-	config.ContentType, config.QPS = "application/json", -1
-	c.reservations, err = versioned.NewForConfig(config)
-	require.NoError(t, err)
+	c.reservations = testbed.Objects(t, cp)
+	var err error
 	c.nodes, err = c.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(nodeCPU), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: resource.MustParse("250"),
 	}})
 	require.NoError(t, err)
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(t.Context()))
-	t.Cleanup(c.watcher.Stop)
-	options := clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"})}
+	c.watcher = testbed.Watch(t, cp)
+	options := clusterload.ServerOptions{}
 	if proxied {
 		options.Proxy, err = c.StartFaultProxy()
 		require.NoError(t, err)
 	}
-	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, options)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("end of the server's log:\n%s", tail(c.server.LogFile(), 30))
-		}
-	})
+	c.server = testbed.StartServer(t, cp, options)
 	return c, options.Proxy
 }
 
@@ -113,57 +96,21 @@ func groupOn(nodes []string, pods ...*corev1.Pod) *request {
 	return &request{SchedulerName: scheduler, Pods: pods, Nodes: nodes, TTLSeconds: 600}
 }
 
-var httpClient = &http.Client{
-	Timeout:   60 * time.Second,
-	Transport: &http.Transport{MaxIdleConnsPerHost: 64},
-}
-
-// send makes one request of the server and reads its answer.
-func (c *cluster) send(ctx context.Context, method, path string, body, answer any) (status int, err error) {
-	var reader io.Reader = http.NoBody
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return 0, err
-		}
-		reader = bytes.NewReader(data)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, c.server.URL+path, reader)
-	if err != nil {
-		return 0, err
-	}
-	response, err := httpClient.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	if err := json.Unmarshal(data, answer); err != nil {
-		return 0, fmt.Errorf("status %d, %s: %w", response.StatusCode, data, err)
-	}
-	return response.StatusCode, nil
-}
-
 // ask makes a request that is answered with 200.
 func (c *cluster) ask(method, path string, body, answer any) {
 	c.t.Helper()
-	status, err := c.send(c.t.Context(), method, path, body, answer)
-	require.NoError(c.t, err)
-	require.Equal(c.t, http.StatusOK, status, "%s %s: %+v", method, path, answer)
+	require.NoError(c.t, c.server.Call(c.t.Context(), method, path, body, answer))
 }
 
 func (c *cluster) reserve(r *request) (answer reserver.Answer) {
 	c.t.Helper()
-	c.ask(http.MethodPost, "/reserve", r, &answer)
+	c.ask(http.MethodPost, testbed.ReservePath, r, &answer)
 	return answer
 }
 
 func (c *cluster) unreserve(r *request) (answer reserver.Answer) {
 	c.t.Helper()
-	c.ask(http.MethodPost, "/unreserve", r, &answer)
+	c.ask(http.MethodPost, testbed.UnreservePath, r, &answer)
 	return answer
 }
 
@@ -171,7 +118,7 @@ func (c *cluster) unreserve(r *request) (answer reserver.Answer) {
 func (c *cluster) held() []string {
 	c.t.Helper()
 	var answer reserver.ReservationsAnswer
-	c.ask(http.MethodGet, "/v1/reservations", nil, &answer)
+	c.ask(http.MethodGet, testbed.ReservationsPath, nil, &answer)
 	held := []string{}
 	for _, r := range answer.Reservations {
 		for _, s := range r.Slots {
@@ -185,7 +132,7 @@ func (c *cluster) held() []string {
 func (c *cluster) cpu(node string) reserver.NodeAmount {
 	c.t.Helper()
 	var answer reserver.NodeAnswer
-	c.ask(http.MethodGet, "/v1/nodes/"+node, nil, &answer)
+	c.ask(http.MethodGet, testbed.NodesPath+"/"+node, nil, &answer)
 	return answer.Node.Resources["cpu"]
 }
 
@@ -248,21 +195,4 @@ func (c *cluster) requireNeverOvercommitted() {
 	c.t.Helper()
 	require.NoError(c.t, c.watcher.CatchUp(c.t.Context()))
 	require.Empty(c.t, c.watcher.Violations(), "nodes were overcommitted")
-}
-
-// kill ends the server as a crash does and starts it again.
-func (c *cluster) kill() {
-	c.t.Helper()
-	require.NoError(c.t, c.server.Kill())
-	require.NoError(c.t, c.server.Start(c.t.Context()))
-}
-
-// tail returns the last lines of a file.
-func tail(file string, lines int) string {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

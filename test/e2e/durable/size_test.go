@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // etcdLimit is the largest value etcd takes with its default settings.
@@ -61,17 +61,19 @@ func TestLargestGroup(t *testing.T) {
 		})
 	}
 	proxy.SetFault(nil)
-	var refused reserver.Answer
-	status, err := c.send(t.Context(), http.MethodPost, "/reserve", c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m"), &refused)
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusBadRequest, status)
-	assert.Contains(t, refused.Error, "at most 1000")
-	status, err = c.send(t.Context(), http.MethodPost, "/reserve", c.bigGroup(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m"), &refused)
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusBadRequest, status)
-	assert.Contains(t, refused.Error, "etcd takes 1.5 MiB")
+	assert.Contains(t, c.malformed(c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m")), "at most 1000")
+	assert.Contains(t, c.malformed(c.bigGroup(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m")), "etcd takes 1.5 MiB")
 	assert.Empty(t, c.objects())
 	assert.Empty(t, c.held())
+}
+
+// malformed sends a reservation that the server answers with 400, and returns why.
+func (c *cluster) malformed(r *request) string {
+	c.t.Helper()
+	reply, err := c.server.Send(c.t.Context(), http.MethodPost, testbed.ReservePath, r)
+	require.NoError(c.t, err)
+	require.Equal(c.t, http.StatusBadRequest, reply.Status, "%s", reply.Body)
+	return string(reply.Body)
 }
 
 // stored returns how many bytes an object has as the API server keeps it, once its status says of

@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // BenchmarkDurableReserve measures a durable /reserve of 100 pods beside a bare create of the same
@@ -112,7 +113,7 @@ func BenchmarkExpiry(b *testing.B) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		var answer extenderv1.ExtenderFilterResult
-		if _, err := c.send(ctx, http.MethodPost, "/filter", args, &answer); err != nil {
+		if err := c.server.Post(ctx, testbed.FilterPath, args, &answer); err != nil {
 			break // the time is over
 		}
 		took := time.Since(start)
@@ -155,7 +156,7 @@ func (c *cluster) alignDeadlines() time.Time {
 	}
 	c.eventually(soon, func(t *assert.CollectT) {
 		var answer reserver.ReservationsAnswer
-		c.ask(http.MethodGet, "/v1/reservations", nil, &answer)
+		c.ask(http.MethodGet, testbed.ReservationsPath, nil, &answer)
 		assert.Len(t, answer.Reservations, len(objects))
 		for _, r := range answer.Reservations {
 			assert.True(t, r.ExpiresAt.Equal(deadline), r.Name)

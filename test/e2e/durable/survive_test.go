@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestGroupSurvivesAKill reserves a group, kills the server, and lets the group's own scheduler bind
@@ -27,7 +28,7 @@ func TestGroupSurvivesAKill(t *testing.T) {
 	before := c.held()
 	require.Len(t, before, 4)
 
-	c.kill()
+	c.server.Crash(c.t)
 	assert.Equal(t, before, c.held(), "an acknowledged reservation is not lost")
 	c.requireRefused(rivals[0].Name)
 	again := c.reserve(group)
@@ -42,7 +43,7 @@ func TestGroupSurvivesAKill(t *testing.T) {
 	for i, pod := range workers {
 		c.bind(pod, c.nodes[i])
 		if i == 1 {
-			c.kill() // in the middle of it
+			c.server.Crash(c.t) // in the middle of it
 		}
 	}
 	c.eventually(soon, func(t *assert.CollectT) {
@@ -63,7 +64,7 @@ func (c *cluster) requireRefused(pod string) {
 	rival := newPod(pod, "2")
 	rival.UID = "of-a-pod-that-is-not-there"
 	var answer extenderv1.ExtenderFilterResult
-	c.ask(http.MethodPost, "/filter", &extenderv1.ExtenderArgs{Pod: rival, NodeNames: &c.nodes}, &answer)
+	c.ask(http.MethodPost, testbed.FilterPath, &extenderv1.ExtenderArgs{Pod: rival, NodeNames: &c.nodes}, &answer)
 	require.NotNil(c.t, answer.NodeNames)
 	assert.Empty(c.t, *answer.NodeNames)
 }
@@ -85,8 +86,7 @@ func TestKilledBeforeTheWrite(t *testing.T) {
 	answered := make(chan error, 1)
 	pods := c.create("worker", "3", 2)
 	go func() {
-		_, err := c.send(t.Context(), http.MethodPost, "/reserve", groupOn(c.nodes, pods...), &struct{}{})
-		answered <- err
+		answered <- c.server.Post(t.Context(), testbed.ReservePath, groupOn(c.nodes, pods...), &struct{}{})
 	}()
 	<-reached
 	assert.Len(t, c.held(), 2)
@@ -116,7 +116,7 @@ func TestGivingBack(t *testing.T) {
 	assert.Zero(t, c.cpu(c.nodes[0]).Reserved)
 	theirs := c.unreserve(&request{SchedulerName: "theirs", Pods: workers[1:2]})
 	assert.Contains(t, theirs.Error, "belongs to another scheduler")
-	c.kill()
+	c.server.Crash(c.t)
 	assert.Len(t, c.held(), 3, "what was given back stays so over a restart")
 	states := map[v1alpha1.SlotState]int{}
 	for _, slot := range c.objects()[0].Status.Slots {

@@ -26,6 +26,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -40,7 +41,7 @@ type cluster struct {
 	*controlplane.ControlPlane
 	t       *testing.T
 	watcher *clusterload.Watcher
-	server  *clusterload.Server
+	server  *testbed.Server
 	client  *client.Client
 }
 
@@ -49,11 +50,8 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	c := &cluster{ControlPlane: shared.StartT(t), t: t}
 	_, err := c.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(t.Context()))
-	t.Cleanup(c.watcher.Stop)
-	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{})
-	require.NoError(t, err)
+	c.watcher = testbed.Watch(t, c.ControlPlane)
+	c.server = testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{})
 	c.client, err = client.New(client.Options{URL: c.server.URL})
 	require.NoError(t, err)
 	t.Cleanup(c.client.Close)

@@ -3,8 +3,7 @@ package four
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -64,9 +64,7 @@ func start(t *testing.T, local bool) *cluster {
 		corev1.ResourcePods: resource.MustParse("110"),
 	}})
 	require.NoError(t, err)
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(ctx))
-	t.Cleanup(c.watcher.Stop)
+	c.watcher = testbed.Watch(t, c.ControlPlane)
 	c.startLedger(local)
 
 	config, err := clusterload.SchedulerConfig("default-scheduler.yaml", c.url)
@@ -94,7 +92,7 @@ func (c *cluster) startLedger(local bool) {
 	if local {
 		options.ServerArgs = webhook.PluginArgs
 	} else {
-		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: webhook.Args})
+		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, webhook.Args)})
 		require.NoError(t, err)
 		c.url, options.RemoteURL = server.URL, server.URL
 	}
@@ -104,9 +102,8 @@ func (c *cluster) startLedger(local bool) {
 		c.url = scheduler.URL
 	}
 	t.Cleanup(func() {
-		if content, err := os.ReadFile(scheduler.LogFile()); t.Failed() && err == nil {
-			lines := strings.Split(string(content), "\n")
-			t.Logf("end of the scheduler's log:\n%s", strings.Join(lines[max(0, len(lines)-30):], "\n"))
+		if t.Failed() {
+			t.Logf("end of the scheduler's log:\n%s", testbed.Tail(scheduler.LogFile(), 30))
 		}
 	})
 	require.NoError(t, webhook.Install(ctx, c.ControlPlane, nil))

@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -41,7 +39,7 @@ type cluster struct {
 	t            *testing.T
 	reservations versioned.Interface
 	watcher      *clusterload.Watcher
-	server       *clusterload.Server
+	server       *testbed.Server
 	namespace    string
 }
 
@@ -49,23 +47,9 @@ type cluster struct {
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{ControlPlane: shared.StartT(t), t: t, namespace: "default"}
-	config, err := c.AdminRESTConfig()
-	require.NoError(t, err)
-	config.ContentType = "application/json"
-	c.reservations, err = versioned.NewForConfig(config)
-	require.NoError(t, err)
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(t.Context()))
-	t.Cleanup(c.watcher.Stop)
-	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
-		Args: slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, args),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("end of the server's log:\n%s", tail(c.server.LogFile(), 30))
-		}
-	})
+	c.reservations = testbed.Objects(t, c.ControlPlane)
+	c.watcher = testbed.Watch(t, c.ControlPlane)
+	c.server = testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{Args: args})
 	return c
 }
 
@@ -223,14 +207,4 @@ func (c *cluster) requireNeverOvercommitted() {
 	defer cancel()
 	require.NoError(c.t, c.watcher.CatchUp(ctx))
 	require.Empty(c.t, c.watcher.Violations(), "nodes were overcommitted")
-}
-
-// tail returns the last lines of a file.
-func tail(file string, lines int) string {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

@@ -1,12 +1,7 @@
 package plugin
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"testing"
 	"time"
 
@@ -22,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -40,11 +36,11 @@ type cluster struct {
 	t            *testing.T
 	reservations versioned.Interface
 	watcher      *clusterload.Watcher
-	server       *clusterload.Server // nil in mode local
+	server       *testbed.Server // nil in mode local
 	scheduler    *clusterload.PluginScheduler
-	// url is where the ledger is served.
-	url   string
-	nodes []string
+	// ledger is whoever serves the ledger.
+	ledger testbed.Caller
+	nodes  []string
 }
 
 // setup says what a cluster is like.
@@ -79,25 +75,19 @@ func newCluster(t *testing.T, s setup) (*cluster, *controlplane.FaultProxy) {
 		s.plane = &shared
 	}
 	c := &cluster{ControlPlane: s.plane.StartT(t), t: t}
-	config, err := c.AdminRESTConfig()
-	require.NoError(t, err)
-	config.ContentType, config.QPS = "application/json", -1
-	c.reservations, err = versioned.NewForConfig(config)
-	require.NoError(t, err)
+	c.reservations = testbed.Objects(t, c.ControlPlane)
+	var err error
 	c.nodes, err = c.CreateNodes(ctx, s.nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(s.cpu), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: resource.MustParse("250"),
 	}})
 	require.NoError(t, err)
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(ctx))
-	t.Cleanup(c.watcher.Stop)
+	c.watcher = testbed.Watch(t, c.ControlPlane)
 	o := s.scheduler
 	o.Name, o.ServerArgs = scheduler, map[string]any{"bindTimeout": "2s"} // as short as clusterload.QuickStart
 	if s.remote {
-		c.server, err = clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: clusterload.QuickStart})
-		require.NoError(t, err)
-		o.RemoteURL, c.url = c.server.URL, c.server.URL
+		c.server = testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{})
+		o.RemoteURL, c.ledger = c.server.URL, c.server.Caller
 		if s.via != nil {
 			o.RemoteURL = s.via(c.server.URL)
 		}
@@ -112,7 +102,7 @@ func newCluster(t *testing.T, s setup) (*cluster, *controlplane.FaultProxy) {
 	c.scheduler, err = clusterload.StartPluginScheduler(ctx, c.ControlPlane, o)
 	require.NoError(t, err)
 	if !s.remote {
-		c.url = c.scheduler.URL
+		c.ledger.URL = c.scheduler.URL
 	}
 	return c, proxy
 }
@@ -185,26 +175,6 @@ func (c *cluster) refused(name string) string {
 	return message
 }
 
-// send makes one request of the ledger's server and reads the answer.
-func (c *cluster) send(method, path string, body, answer any) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
-	defer cancel()
-	var reader io.Reader = http.NoBody
-	if body != nil {
-		data, err := json.Marshal(body)
-		require.NoError(c.t, err)
-		reader = bytes.NewReader(data)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, c.url+path, reader)
-	require.NoError(c.t, err)
-	response, err := http.DefaultClient.Do(r)
-	require.NoError(c.t, err)
-	defer response.Body.Close()
-	require.Equal(c.t, http.StatusOK, response.StatusCode, path)
-	require.NoError(c.t, json.NewDecoder(response.Body).Decode(answer))
-}
-
 // reserve has somebody else reserve CPU on a node, for a pod that does not exist.
 func (c *cluster) reserve(name, cpu, node string, ttl time.Duration) *reserver.Request {
 	c.t.Helper()
@@ -213,7 +183,7 @@ func (c *cluster) reserve(name, cpu, node string, ttl time.Duration) *reserver.R
 		TTLSeconds: int64(ttl / time.Second), Durable: ptr.To(false),
 	}
 	var answer reserver.Answer
-	c.send(http.MethodPost, "/reserve", r, &answer)
+	require.NoError(c.t, c.ledger.Post(c.t.Context(), testbed.ReservePath, r, &answer))
 	require.Empty(c.t, answer.Error)
 	return r
 }
@@ -221,15 +191,15 @@ func (c *cluster) reserve(name, cpu, node string, ttl time.Duration) *reserver.R
 func (c *cluster) unreserve(r *reserver.Request) {
 	c.t.Helper()
 	var answer reserver.Answer
-	c.send(http.MethodPost, "/unreserve", &reserver.Request{SchedulerName: r.SchedulerName, Pods: r.Pods}, &answer)
+	require.NoError(c.t, c.ledger.Post(c.t.Context(), testbed.UnreservePath, &reserver.Request{SchedulerName: r.SchedulerName, Pods: r.Pods}, &answer))
 	require.Empty(c.t, answer.Error)
 }
 
 // claims lists the claims that are not those of bound pods, as namespace/name@node.
 func (c *cluster) claims() []string {
 	c.t.Helper()
-	var answer reserver.ClaimsAnswer
-	c.send(http.MethodGet, "/v1/claims", nil, &answer)
+	answer, err := c.ledger.Claims(c.t.Context())
+	require.NoError(c.t, err)
 	claims := []string{}
 	for _, claim := range answer.Claims {
 		if claim.State != "Bound" {
@@ -251,8 +221,7 @@ func (c *cluster) awaitEmpty(node string) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
 		var answer reserver.NodeAnswer
-		c.send(http.MethodGet, "/v1/nodes/"+node, nil, &answer)
-		return len(answer.Claims) == 0
+		return c.ledger.Get(c.t.Context(), testbed.NodesPath+"/"+node, &answer) == nil && len(answer.Claims) == 0
 	}, soon, poll)
 }
 

@@ -55,7 +55,7 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 // other pods there were claims before.
 func (c *cluster) hear() func(last string) []string {
 	c.t.Helper()
-	watching, err := client.New(client.Options{URL: c.url})
+	watching, err := client.New(client.Options{URL: c.ledger.URL})
 	require.NoError(c.t, err)
 	c.t.Cleanup(watching.Close)
 	events, err := watching.Watch(c.t.Context(), reserver.WatchOptions{})

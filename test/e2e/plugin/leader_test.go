@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // A server is killed between the Reserve and the Bind of a pod, and the one in its place, which knows
@@ -25,7 +26,7 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 		require.NoError(t, err)
 		forward := httputil.NewSingleHostReverseProxy(target)
 		between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/bind" {
+			if r.URL.Path == testbed.BindPath {
 				select {
 				case binds <- struct{}{}:
 				default:
@@ -44,8 +45,7 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 	c.create(newPod("pod", "4"))
 	<-binds
 	require.Len(t, c.claims(), 1)
-	require.NoError(t, c.server.Kill())
-	require.NoError(t, c.server.Start(t.Context())) // it is ready when this returns
+	c.server.Crash(t) // it is ready when this returns
 	require.Empty(t, c.claims(), "the claim was in memory only")
 	others := c.reserve("other", "4", c.nodes[0], 10*soon)
 	close(release)

@@ -1,13 +1,9 @@
 package reservations
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -41,7 +37,7 @@ type cluster struct {
 	t         *testing.T
 	versioned versioned.Interface
 	watcher   *clusterload.Watcher
-	server    *clusterload.Server
+	server    *testbed.Server
 	namespace string
 }
 
@@ -49,23 +45,9 @@ type cluster struct {
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{ControlPlane: shared.StartT(t), t: t, namespace: "default"}
-	config, err := c.AdminRESTConfig()
-	require.NoError(t, err)
-	config.ContentType = "application/json"
-	c.versioned, err = versioned.NewForConfig(config)
-	require.NoError(t, err)
-	c.watcher = clusterload.NewWatcher(c.Client())
-	require.NoError(t, c.watcher.Start(t.Context()))
-	t.Cleanup(c.watcher.Stop)
-	c.server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
-		Args: slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, args),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("end of the server's log:\n%s", tail(c.server.LogFile(), 40))
-		}
-	})
+	c.versioned = testbed.Objects(t, c.ControlPlane)
+	c.watcher = testbed.Watch(t, c.ControlPlane)
+	c.server = testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{Args: args})
 	return c
 }
 
@@ -220,51 +202,9 @@ func (c *cluster) createPod(name, cpu, index string) *corev1.Pod {
 // bind asks the server to bind a pod, as a scheduler does, and returns why it did not.
 func (c *cluster) bind(pod *corev1.Pod, node string) string {
 	c.t.Helper()
-	refusal, err := c.tryBind(c.t.Context(), pod, node)
+	refusal, err := c.server.TryBind(c.t.Context(), pod, node)
 	require.NoError(c.t, err)
 	return refusal
-}
-
-func (c *cluster) tryBind(ctx context.Context, pod *corev1.Pod, node string) (refusal string, err error) {
-	var result extenderv1.ExtenderBindingResult
-	err = c.post(ctx, "/bind", extenderv1.ExtenderBindingArgs{
-		PodName: pod.Name, PodNamespace: pod.Namespace, PodUID: pod.UID, Node: node,
-	}, &result)
-	return result.Error, err
-}
-
-// post asks the server. An error means that no answer came.
-func (c *cluster) post(ctx context.Context, path string, question, answer any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.server.URL+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	return do(request, answer)
-}
-
-// ask reads from the server.
-func (c *cluster) ask(t require.TestingT, path string, answer any) {
-	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.server.URL+path, http.NoBody)
-	require.NoError(t, err)
-	require.NoError(t, do(request, answer))
-}
-
-func do(request *http.Request, answer any) error {
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		var text bytes.Buffer
-		_, _ = text.ReadFrom(response.Body)
-		return fmt.Errorf("%s %s: %s: %s", request.Method, request.URL.Path, response.Status, text.String())
-	}
-	return json.NewDecoder(response.Body).Decode(answer)
 }
 
 // patchTTL does what `kubectl patch rsv NAME --type=merge` does.
@@ -272,14 +212,4 @@ func (c *cluster) patchTTL(name, ttl string) error {
 	patch := fmt.Appendf(nil, `{"spec":{"ttl":%q}}`, ttl)
 	_, err := c.reservations().Patch(c.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
-}
-
-// tail returns the last lines of a file.
-func tail(file string, lines int) string {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

@@ -39,8 +39,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	})
 	for kill := range kills {
 		<-time.After(time.Duration(100+rand.IntN(600)) * time.Millisecond)
-		require.NoError(t, c.server.Kill())
-		require.NoError(t, c.server.Start(t.Context()))
+		c.server.Crash(t)
 		func() {
 			l.running.Lock() // nothing is under way while both sides are compared
 			defer l.running.Unlock()
@@ -71,8 +70,8 @@ func (l *load) differences(t require.TestingT) []string {
 	require.NoError(t, err)
 	objects, err := l.versioned.GlobalreserveV1alpha1().Reservations("").List(l.t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	var held reserver.ReservationsAnswer
-	l.ask(t, "/v1/reservations?limit=1000", &held)
+	held, err := l.server.Reservations(l.t.Context())
+	require.NoError(t, err)
 	require.Empty(t, held.Continue)
 	slots := map[string]reserver.Slot{}
 	rooms := map[string]string{}
@@ -100,11 +99,11 @@ func (l *load) differences(t require.TestingT) []string {
 
 // claimDifferences compares the claims with the bound pods, and looks for nodes that promise too much.
 func (l *load) claimDifferences(t require.TestingT, pods []corev1.Pod) (found []string) {
-	var claims reserver.ClaimsAnswer
-	l.ask(t, "/v1/claims?limit=1000", &claims)
+	claims, err := l.server.Claims(l.t.Context())
+	require.NoError(t, err)
 	require.Empty(t, claims.Continue)
-	var nodes reserver.NodesAnswer
-	l.ask(t, "/v1/nodes?limit=1000", &nodes)
+	nodes, err := l.server.Nodes(l.t.Context())
+	require.NoError(t, err)
 	on := map[string]string{}
 	for _, claim := range claims.Claims {
 		if claim.State != "Bound" {

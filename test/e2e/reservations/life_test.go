@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -67,9 +66,9 @@ func phases(c *cluster) {
 
 	other := c.createPod("other", "2", "")
 	assert.Contains(c.t, c.bind(other, node), "phases/r/a", "a refusal names who holds the room")
-	var filtered extenderv1.ExtenderFilterResult
-	require.NoError(c.t, c.post(c.t.Context(), "/filter", extenderv1.ExtenderArgs{Pod: other, NodeNames: &[]string{node}}, &filtered))
-	assert.Empty(c.t, *filtered.NodeNames)
+	reasons, err := c.server.Filter(c.t.Context(), other, node)
+	require.NoError(c.t, err)
+	assert.Contains(c.t, reasons, node)
 	assert.Equal(c.t, []string{"node phases-0 would have room for this pod, but reservation phases/r/a keeps it for others"},
 		c.notes("other", "RoomReserved"))
 
@@ -204,8 +203,7 @@ func madeAnew(c *cluster) {
 	require.NoError(c.t, c.versioned.GlobalreserveV1alpha1().Reservations(c.namespace).Delete(c.t.Context(), "r", metav1.DeleteOptions{}))
 	c.reserve("r", spec)
 	c.await("r", v1alpha1.ReservationAvailable)
-	require.NoError(c.t, c.server.Kill())
-	require.NoError(c.t, c.server.Start(c.t.Context()))
+	c.server.Crash(c.t)
 	assert.Empty(c.t, c.bind(c.createPod("second", "2", ""), node), "all of the room is there")
 	assert.NotEmpty(c.t, c.bind(c.createPod("third", "2", ""), node), "1 of 4 is free")
 	c.eventually(soon, func(t *assert.CollectT) {

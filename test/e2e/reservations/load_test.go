@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // load is what users and schedulers do, all at once, to a server that may be killed at any moment.
@@ -141,7 +142,7 @@ func (l *load) reserveGroup(ctx context.Context) error {
 		request.Pods, request.Nodes = append(request.Pods, pod), append(request.Nodes, l.node())
 	}
 	var answer reserver.Answer
-	err := l.post(ctx, "/reserve", request, &answer)
+	err := l.server.Post(ctx, testbed.ReservePath, request, &answer)
 	if err != nil || answer.Error != "" || len(answer.FailedPods) > 0 {
 		for _, pod := range request.Pods {
 			_ = l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
@@ -175,7 +176,7 @@ func (l *load) bindGroup(ctx context.Context) error {
 		return nil
 	}
 	for i, pod := range p.pods {
-		refusal, err := l.tryBind(ctx, pod, p.nodes[i])
+		refusal, err := l.server.TryBind(ctx, pod, p.nodes[i])
 		if err != nil {
 			l.mu.Lock()
 			l.groups[name] = &promise{pods: p.pods[i:], nodes: p.nodes[i:], expires: p.expires}
@@ -201,7 +202,7 @@ func (l *load) unreserveGroup(ctx context.Context) error {
 		return nil
 	}
 	var answer reserver.Answer
-	return l.did("groups given back", l.post(ctx, "/unreserve", groupRequest{SchedulerName: "nobody", Reservation: name}, &answer))
+	return l.did("groups given back", l.server.Post(ctx, testbed.UnreservePath, groupRequest{SchedulerName: "nobody", Reservation: name}, &answer))
 }
 
 // createObject makes an object as people do, for pods of an index.
@@ -233,7 +234,7 @@ func (l *load) bindConsumer(ctx context.Context) error {
 		return err
 	}
 	for range 3 {
-		refusal, err := l.tryBind(ctx, pod, l.node())
+		refusal, err := l.server.TryBind(ctx, pod, l.node())
 		if err != nil {
 			return err // it may be bound or not; nobody needs to know
 		}

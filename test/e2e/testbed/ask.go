@@ -1,0 +1,153 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// Paths of the server.
+const (
+	FilterPath       = "/filter"
+	BindPath         = "/bind"
+	ReservePath      = "/reserve"
+	UnreservePath    = "/unreserve"
+	MetricsPath      = "/metrics"
+	NodesPath        = "/v1/nodes"
+	ClaimsPath       = "/v1/claims"
+	ReservationsPath = "/v1/reservations"
+	WhatIfPath       = "/v1/whatif"
+)
+
+// all is how many entries a list is asked for, so that none is left for another page.
+const all = "?limit=1000"
+
+var httpClient = &http.Client{
+	Timeout:   time.Minute,
+	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
+}
+
+// Caller asks whoever serves GlobalReserve at a URL.
+type Caller struct {
+	URL string
+}
+
+// Reply is an answer as it came.
+type Reply struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Do sends a request.
+func Do(request *http.Request) (Reply, error) {
+	response, err := httpClient.Do(request)
+	if err != nil {
+		return Reply{}, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return Reply{Status: response.StatusCode, Header: response.Header, Body: content}, err
+}
+
+// Send asks. The question is sent as it is when it is bytes, else as JSON; nil is none.
+func (c Caller) Send(ctx context.Context, method, path string, question any) (Reply, error) {
+	body, ok := question.([]byte)
+	if !ok && question != nil {
+		var err error
+		if body, err = json.Marshal(question); err != nil {
+			return Reply{}, err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return Reply{}, err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	return Do(request)
+}
+
+// Call asks what is answered with 200, and reads the answer. An error means that no such answer came.
+func (c Caller) Call(ctx context.Context, method, path string, question, answer any) error {
+	reply, err := c.Send(ctx, method, path, question)
+	if err == nil && reply.Status != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", reply.Status, reply.Body)
+	}
+	if err == nil {
+		err = json.Unmarshal(reply.Body, answer)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// Post is Call with a question.
+func (c Caller) Post(ctx context.Context, path string, question, answer any) error {
+	return c.Call(ctx, http.MethodPost, path, question, answer)
+}
+
+// Get is Call without one.
+func (c Caller) Get(ctx context.Context, path string, answer any) error {
+	return c.Call(ctx, http.MethodGet, path, nil, answer)
+}
+
+// TryBind asks for a bind, as a scheduler does, and returns why it is refused. An error means that no answer
+// came.
+func (c Caller) TryBind(ctx context.Context, pod *corev1.Pod, node string) (refusal string, err error) {
+	var answer extenderv1.ExtenderBindingResult
+	err = c.Post(ctx, BindPath, &extenderv1.ExtenderBindingArgs{
+		PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: node,
+	}, &answer)
+	return answer.Error, err
+}
+
+// Claims are the claims of all pods.
+func (c Caller) Claims(ctx context.Context) (answer reserver.ClaimsAnswer, err error) {
+	err = c.Get(ctx, ClaimsPath+all, &answer)
+	return answer, err
+}
+
+// Nodes are the accounts of all nodes.
+func (c Caller) Nodes(ctx context.Context) (answer reserver.NodesAnswer, err error) {
+	err = c.Get(ctx, NodesPath+all, &answer)
+	return answer, err
+}
+
+// Reservations are those of which the server keeps slots.
+func (c Caller) Reservations(ctx context.Context) (answer reserver.ReservationsAnswer, err error) {
+	err = c.Get(ctx, ReservationsPath+all, &answer)
+	return answer, err
+}
+
+// Filter asks where a pod could go, and returns the reason for each node where it cannot.
+func (c Caller) Filter(ctx context.Context, pod *corev1.Pod, nodes ...string) (map[string]string, error) {
+	var answer extenderv1.ExtenderFilterResult
+	err := c.Post(ctx, FilterPath, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes}, &answer)
+	if err == nil && answer.Error != "" {
+		err = errors.New(answer.Error)
+	}
+	reasons := map[string]string{}
+	maps.Copy(reasons, answer.FailedNodes)
+	maps.Copy(reasons, answer.FailedAndUnresolvableNodes)
+	return reasons, err
+}
+
+// Metric adds up the series of a metric that carry the labels given as name, value, name, value.
+func (c Caller) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
+	families, err := c.Metrics(ctx)
+	return families.Sum(name, labels...), err
+}

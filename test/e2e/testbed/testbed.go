@@ -1,0 +1,78 @@
+package testbed
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// shownLines is how much is shown of the log of a server whose test failed.
+const shownLines = 40
+
+// Server is a GlobalReserve server that can be asked.
+type Server struct {
+	*controlplane.Process
+	Caller
+}
+
+// StartServer starts a server that compares itself with the cluster all the time. Its log is shown where the
+// test fails.
+func StartServer(t testing.TB, cp *controlplane.ControlPlane, o clusterload.ServerOptions) *Server {
+	t.Helper()
+	o.Args = slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, o.Args)
+	if o.Binary == "" {
+		o.Binary = os.Getenv("GLOBALRESERVE_BINARY")
+	}
+	server, err := clusterload.StartServer(t.Context(), cp, o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of the server's log:\n%s", Tail(server.LogFile(), shownLines))
+		}
+	})
+	return &Server{Process: server.Process, Caller: Caller{URL: server.URL}}
+}
+
+// Crash ends the server as a crash does and starts it again.
+func (s *Server) Crash(t testing.TB) {
+	t.Helper()
+	require.NoError(t, s.Kill())
+	require.NoError(t, s.Start(t.Context()))
+}
+
+// Watch follows all pods and nodes until the test ends.
+func Watch(t testing.TB, cp *controlplane.ControlPlane) *clusterload.Watcher {
+	t.Helper()
+	watcher := clusterload.NewWatcher(cp.Client())
+	require.NoError(t, watcher.Start(t.Context()))
+	t.Cleanup(watcher.Stop)
+	return watcher
+}
+
+// Objects is a client of our kinds that may do everything.
+func Objects(t testing.TB, cp *controlplane.ControlPlane) versioned.Interface {
+	t.Helper()
+	config, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	config.ContentType = "application/json" // our kinds have no protobuf form
+	objects, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
+	return objects
+}
+
+// Tail returns the last lines of a file, or why it cannot be read.
+func Tail(file string, lines int) string {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
