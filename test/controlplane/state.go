@@ -53,7 +53,7 @@ func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
 		if err != nil {
 			return fmt.Errorf("reset the control plane: %w", err)
 		}
-		if err := state.requireKept(now); err != nil {
+		if err := c.requireKept(state, now); err != nil {
 			return fmt.Errorf("reset the control plane: %w", err)
 		}
 		added := c.added(state, now)
@@ -79,10 +79,11 @@ func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
 
 // requireKept fails if an object is gone, or a definition was changed or added: the API server takes its
 // time to serve that, and more of it to forget it.
-func (s *State) requireKept(now map[string]string) error {
+func (c *ControlPlane) requireKept(s *State, now map[string]string) error {
 	for key, revision := range s.revisions {
 		current, there := now[key]
-		if !there && !strings.HasPrefix(key, registry+"leases/") && !strings.HasPrefix(key, registry+"events/") {
+		kind, name := splitKey(key)
+		if !there && kind != "events" && !c.isOwn(kind, name) {
 			return fmt.Errorf("%s is gone: the test needs a control plane of its own", key)
 		}
 		if isDefinition(key) && current != revision {
@@ -124,7 +125,7 @@ func (c *ControlPlane) added(state *State, now map[string]string) []string {
 // isOwn tells whether an object was made by the control plane for itself.
 func (c *ControlPlane) isOwn(kind, name string) bool {
 	switch kind {
-	case "masterleases", "ranges", "peerserverleases":
+	case "masterleases", "peerserverleases", "ranges", "ipaddresses":
 		return true
 	case "leases":
 		return strings.HasPrefix(name, "kube-system/apiserver-")

@@ -24,7 +24,7 @@ func TestWhatIf(t *testing.T) {
 		require.Empty(t, c.bind(t, victim, nodeOf(i)))
 	}
 	c.requireAgreement()
-	workers := c.create(newPods(2, "worker", nobody, "2")...)
+	workers := c.create(newPods(2, "worker", nobody, "3")...)
 	before := c.claims(t)
 	question := &reserver.WhatIfRequest{Request: reserver.Request{SchedulerName: nobody, Pods: workers}}
 
