@@ -61,6 +61,36 @@
 // bounded by Options.MaxInFlight. After a restart nothing is remembered: the
 // watch tells the truth.
 //
+// # Bindings of others
+//
+// The API server asks about Bindings that others send, and about pods created with a
+// node (admit.go). Allowing is not binding: another webhook may refuse, the caller may
+// be gone, or the Binding may wait in the API server for long and be carried out
+// later. So it is pending (pending.go) until it shows up bound, and after Grace it is
+// withdrawn. Giving its capacity back while it may still be carried out could promise
+// it twice. Therefore every Binding is allowed with the pod's present resourceVersion
+// as a precondition, which the API server checks when it writes (kubernetes
+// pkg/registry/core/pod/storage, BindingREST.setPodNodeAndMetadata). Before the
+// capacity is given back, the pod is patched, which changes its resourceVersion: if the
+// pod that the patch returns is unbound, no Binding allowed before can be carried out
+// any more. As long as the patch's outcome is not known, the allocation stays and the
+// patch is repeated.
+//
+// A repeat of an allowed Binding is the same allocation and begins a new Grace. One for
+// another node is not held up by the first for long (settleEarly). A pod that is being
+// bound by a flight is refused: the flight takes the allocation back by its own rules.
+//
+// A pod that is being created has no UID yet, so its allocation is made by name and the
+// watch gives it the UID. Nothing can stop a creation that is under way, so where the
+// pod does not show up the capacity stays taken for CreateGrace, when the API server
+// must have abandoned the request.
+//
+// At most MaxPending are remembered, in memory only. Stop settles them all, so that
+// nothing is under way when the next server reads the cluster. After a crash nobody
+// knows of them. The next server makes no decision in its first seconds (pkg/app), by
+// when nearly all have been carried out; one that a slow webhook holds up for longer is
+// an observation like any other, and may overcommit its node.
+//
 // What may be touched: the API server's answers are sorted in one place (classify).
 // The package knows nothing of HTTP handlers. Its parts that stand alone are in
 // folders: question (what a pod asks), matcher (which slots it may use), steering
