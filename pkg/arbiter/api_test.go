@@ -3,6 +3,7 @@ package arbiter
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -66,6 +67,29 @@ func TestAPI(t *testing.T) {
 	assert.True(t, IsNoPod(err), "%v", err)
 	assert.Equal(t, "/api/v1/namespaces/ns/pods/p", requests[0].URL.Path)
 	assert.Empty(t, requests[0].URL.Query().Get("resourceVersion"), "a read from the cache may be old")
+}
+
+// A patch is of the pod of one UID and sent once.
+func TestAPIAnnotates(t *testing.T) {
+	var paths []string
+	var body string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"))
+		raw, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		body = string(raw)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","uid":"uid","resourceVersion":"8"}}`))
+	}))
+	defer server.Close()
+	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	require.NoError(t, err)
+	defer clientset.CoreV1().RESTClient().(*rest.RESTClient).Client.CloseIdleConnections()
+	pod, err := NewAPI(clientset).Annotate(t.Context(), ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "key", "value")
+	require.NoError(t, err)
+	assert.Equal(t, "8", pod.ResourceVersion)
+	assert.Equal(t, []string{"PATCH /api/v1/namespaces/ns/pods/p application/merge-patch+json"}, paths)
+	assert.JSONEq(t, `{"metadata":{"uid":"uid","annotations":{"key":"value"}}}`, body)
 }
 
 func TestAPIRefusesPaths(t *testing.T) {
