@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/julienschmidt/httprouter"
@@ -27,7 +28,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -53,20 +56,22 @@ type App struct {
 	wakesItself func(scheduler string) bool
 	// claimChanged is OnClaimChanged's.
 	claimChanged func(namespace, name string)
-	// reservations starts and stops the cache, too: see there.
-	reservations *reservationObjects
+	broadcaster  broadcaster
+	objects      *store.Store
+	reservations *reservations.Controller
 	definitions  *follow.Definitions
 	devices      *deviceclaims.Controller
 	steering     *steering.Steering
 	keeper       *deletedpods.Keeper
-	stopKeeper   func()
 
 	api     *restapi.API
 	health  *health
 	server  *httpServer
-	secure  *secureServer  // nil without TLS
-	streams chan struct{}  // closed when watchers have to go
-	running sync.WaitGroup // the parts that block in Run
+	secure  *secureServer // nil without TLS
+	streams chan struct{} // closed when watchers have to go
+	running *parts
+	// stopping is Stop's context, within which what is under way is finished.
+	stopping atomic.Pointer[context.Context]
 
 	mu        sync.Mutex               // guards what follows
 	onMatched []func(namespace string) // NotifyMatched's
@@ -83,7 +88,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	client := clients.Core
 	a := &App{
-		options: o, log: log, matcher: &matcher.Matcher{}, metrics: metrics.New(), streams: make(chan struct{}),
+		options: o, log: log, matcher: &matcher.Matcher{}, metrics: metrics.New(), streams: make(chan struct{}), running: newParts(),
 		policies: policy.NewStore(policy.Default(), o.ReservationTTL),
 		// Revisions grow from the clock, so that one from before a restart is
 		// never taken for one the ledger has reached since.
@@ -92,7 +97,8 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		}),
 	}
 	a.metrics.RegisterLedger(a.ledgerStats)
-	a.events = newEventReporter(client, log)
+	a.broadcaster = newBroadcaster(client)
+	a.events = newEventReporter(a.broadcaster, log)
 	a.expirer = controller.NewExpirer(a.ledger, log)
 	a.buildState(client)
 	a.buildReservations(clients)
@@ -156,7 +162,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	a.api = restapi.New(restapi.Options{
 		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
 		TTL: a.policies.ReservationTTL, Done: a.streams,
-		Store: a.reservations.store(), Durable: a.reservations.Serving, Matcher: a.matcher, Devices: a.devices,
+		Store: a.store(), Durable: a.reservations.Serving, Matcher: a.matcher, Devices: a.devices,
 		Ready: func() string { return a.health.undecided() },
 	})
 	a.api.Register(router)
@@ -200,30 +206,71 @@ func (a *App) policyFailed(err error) {
 // Start begins to serve. The server refuses decisions until it has read all
 // nodes and pods (WaitReady). An error means that nothing was left running.
 func (a *App) Start(ctx context.Context) error {
-	if err := a.open(ctx); err != nil {
+	if err := a.open(); err != nil {
 		return err
 	}
 	a.health.hold(a.options.BindTimeout)
-	a.expirer.Start()
-	a.wakeups.Start()
-	a.steering.Start()
-	a.stopKeeper = start(ctx, a.keeper)
-	if err := errors.Join(a.events.start(), a.reservations.start(ctx), a.comparer.Start(ctx)); err != nil {
-		return errors.Join(err, a.Stop(ctx))
-	}
-	a.server.start()
+	a.running.start(ctx, a.parts()...)
 	fields := logrus.Fields{"version": version.Get().String(), "address": a.Addr()}
 	if a.secure != nil {
-		a.running.Go(func() { _ = a.arbiter.Run(context.Background()) }) // until it is stopped
-		a.secure.start()
 		fields["secureAddress"] = a.SecureAddr()
 	}
 	a.log.WithFields(fields).Info("serving")
 	return nil
 }
 
+// parts are all that runs, in the order it is started; it is stopped in reverse.
+func (a *App) parts() []part {
+	list := []part{
+		{"events", a.broadcaster.run},
+		{"expiry", a.expirer.Run},
+		{"wake-ups", a.wakeups.Run},
+		{"steering", a.steering.Run},
+		{"deleted pods", a.keeper.Run},
+		{"definitions of kinds", a.definitions.Run},
+		{"reservations", a.reservations.Run},
+		{"devices", a.devices.Run},
+		{"pods and nodes", a.followCluster},
+		{"comparer", a.comparer.Run},
+	}
+	if a.watcher != nil {
+		list = append(list, part{"policy file", a.watcher.Run})
+	}
+	list = append(list,
+		untilEnd("durable writes", func() error { a.api.Stop(); return nil }),
+		part{"arbiter", a.arbitrate},
+		part{"HTTP", func(ctx context.Context) error { return a.server.run(ctx, a.draining) }},
+	)
+	if a.secure != nil {
+		list = append(list,
+			part{"files of TLS", a.secure.followFiles},
+			part{"HTTPS", func(ctx context.Context) error { return a.secure.run(ctx, a.draining) }})
+	}
+	return list
+}
+
+// followCluster watches pods and nodes, as soon as the devices are in the ledger and
+// the reservations are listed: pods then find what they use, and what a reservation
+// names and is not listed is gone.
+func (a *App) followCluster(ctx context.Context) error {
+	if errors.Join(a.devices.WaitAdopted(ctx), a.reservations.WaitListed(ctx)) != nil {
+		return nil // stopping
+	}
+	return a.cache.Run(ctx)
+}
+
+// arbitrate settles what the webhook has allowed, and ends the binds under way in
+// the end.
+func (a *App) arbitrate(ctx context.Context) error {
+	if a.secure != nil {
+		_ = a.arbiter.Run(ctx) // it has no errors
+	}
+	<-ctx.Done()
+	return a.arbiter.Stop(a.draining())
+}
+
 // open opens the ports and reads the files. An error leaves nothing behind.
-func (a *App) open(ctx context.Context) error {
+func (a *App) open() error {
 	if err := a.server.listen(a.options.BindAddress, a.options.Port, "--port"); err != nil {
 		return err
 	}
@@ -232,12 +279,12 @@ func (a *App) open(ctx context.Context) error {
 		err = a.secure.open()
 	}
 	if err == nil && a.watcher != nil {
-		if err = a.watcher.Start(ctx); err != nil {
+		if err = a.watcher.Load(); err != nil {
 			err = fmt.Errorf("the policy file cannot be used: %w", err)
 		}
 	}
 	if err != nil {
-		_ = a.server.listener.Close()
+		a.server.close()
 		if a.secure != nil {
 			a.secure.close()
 		}
@@ -269,9 +316,7 @@ func (a *App) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-a.server.failed:
-		return err
-	case err := <-a.secureFailed():
+	case err := <-a.running.failed:
 		return err
 	}
 }
@@ -281,23 +326,17 @@ func (a *App) Wait(ctx context.Context) error {
 func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)
-	err := errors.Join(a.stopSecure(ctx), a.server.stop(ctx), a.arbiter.Stop(ctx))
-	a.running.Wait()
-	a.api.Stop()
-	if a.watcher != nil {
-		a.watcher.Stop()
+	a.stopping.Store(&ctx)
+	err := a.running.stop()
+	a.server.close()
+	if a.secure != nil {
+		a.secure.close()
 	}
-	a.comparer.Stop()
-	err = errors.Join(err, a.reservations.stop())
-	if a.stopKeeper != nil {
-		a.stopKeeper()
-	}
-	a.steering.Stop()
-	a.wakeups.Stop()
-	a.expirer.Stop()
-	a.events.stop()
 	return err
 }
+
+// draining is the context within which what is under way is finished.
+func (a *App) draining() context.Context { return *a.stopping.Load() }
 
 // Run serves until ctx ends or serving fails, and stops gracefully.
 func Run(ctx context.Context, o Options, out io.Writer) error {
@@ -321,8 +360,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 }
 
 func (a *App) run(ctx context.Context) error {
-	// What runs in the background must outlive ctx: a stop still needs it.
-	if err := a.Start(context.WithoutCancel(ctx)); err != nil {
+	if err := a.Start(ctx); err != nil {
 		return err
 	}
 	waiting, stopWaiting := context.WithCancel(ctx)

@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
@@ -25,10 +24,10 @@ func (a *App) buildConsumption(clients Clients) {
 		Nominator: controller.APIPatcher{Pods: clients.Core.CoreV1()}, OnGivenUp: a.wakeups.Wake,
 	})
 	a.keeper = deletedpods.New(deletedpods.Options{
-		Ledger: a.ledger.Observer, Store: a.reservations.objects, Matcher: tellingMatcher{a.matcher, a},
+		Ledger: a.ledger.Observer, Store: a.objects, Matcher: tellingMatcher{a.matcher, a},
 		Deployments: deletedpods.NewDeployments(clients.Metadata, a.log),
 		Enabled:     a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
-		Recorder: a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"), Log: a.log,
+		Recorder: a.broadcaster.recorder(), Log: a.log,
 	})
 }
 
@@ -72,7 +71,7 @@ func (a *App) settled(pod types.UID) {
 
 // newOnRefused makes what tells pods that were refused all nodes what keeps them waiting.
 func (a *App) newOnRefused() func(pod *podinfo.Info, offered []string) {
-	notices := notices.New(a.ledger, a.question, a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"))
+	notices := notices.New(a.ledger, a.question, a.broadcaster.recorder())
 	return func(pod *podinfo.Info, offered []string) {
 		notices.Refused(pod, offered)
 		a.devices.Refused(pod)

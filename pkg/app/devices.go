@@ -1,8 +1,6 @@
 package app
 
 import (
-	"k8s.io/client-go/kubernetes/scheme"
-
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 )
@@ -19,11 +17,9 @@ func (a *App) buildDevices(clients Clients) {
 		StateSynced:    a.cache.WaitForSync,
 		OnClaimChanged: a.deviceClaimChanged,
 		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1()}.AnnotateAll,
-		Recorder:       a.reservations.broadcaster.NewRecorder(scheme.Scheme, "globalreserve"),
+		Recorder:       a.broadcaster.recorder(),
 		Log:            a.log,
 	})
-	a.reservations.devices = a.devices
-	a.reservations.parts = append(a.reservations.parts, a.devices)
 }
 
 // deviceClaimChanged tells those who know pods that a claim they name came, went or was made anew.

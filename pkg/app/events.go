@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"github.com/sirupsen/logrus"
@@ -11,12 +12,32 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
+// broadcaster writes Events to the API server while it runs.
+type broadcaster struct{ events.EventBroadcaster }
+
+func newBroadcaster(client kubernetes.Interface) broadcaster {
+	return broadcaster{events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})}
+}
+
+func (b broadcaster) recorder() events.EventRecorder {
+	return b.NewRecorder(scheme.Scheme, "globalreserve")
+}
+
+// run writes Events until ctx ends.
+func (b broadcaster) run(ctx context.Context) error {
+	defer b.Shutdown()
+	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("starting to record events: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
 // eventReporter tells operators, through events on the server's own pod, what
 // they would otherwise find in its log only. Outside a pod it does nothing.
 type eventReporter struct {
-	broadcaster events.EventBroadcaster
-	recorder    events.EventRecorder
-	self        *v1.ObjectReference
+	recorder events.EventRecorder // nil outside a pod
+	self     *v1.ObjectReference
 }
 
 // The environment variables by which the manifests tell the server its pod.
@@ -25,30 +46,15 @@ const (
 	podNamespaceVariable = "POD_NAMESPACE"
 )
 
-func newEventReporter(client kubernetes.Interface, log logrus.FieldLogger) *eventReporter {
+func newEventReporter(b broadcaster, log logrus.FieldLogger) *eventReporter {
 	name, namespace := os.Getenv(podNameVariable), os.Getenv(podNamespaceVariable)
 	if name == "" || namespace == "" {
 		log.Debug("not running in a pod that says its name: no events are written")
 		return &eventReporter{}
 	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	return &eventReporter{
-		broadcaster: broadcaster,
-		recorder:    broadcaster.NewRecorder(scheme.Scheme, "globalreserve"),
-		self:        &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},
-	}
-}
-
-func (r *eventReporter) start() error {
-	if r.broadcaster == nil {
-		return nil
-	}
-	return r.broadcaster.StartRecordingToSinkWithContext(context.Background())
-}
-
-func (r *eventReporter) stop() {
-	if r.broadcaster != nil {
-		r.broadcaster.Shutdown()
+		recorder: b.recorder(),
+		self:     &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name},
 	}
 }
 

@@ -78,9 +78,8 @@ func (o *SecureOptions) validate() []error {
 type secureServer struct {
 	*httpServer
 	options SecureOptions
-
-	cancel context.CancelFunc
-	done   sync.WaitGroup // the goroutines that follow the files
+	// files follow what was read of the files; none before open.
+	files []func(ctx context.Context)
 }
 
 // newSecureServer makes a server of the webhook that passes everything else on to
@@ -137,7 +136,7 @@ func probe(path string) bool {
 	}
 }
 
-// open reads the files, follows them from then on, and opens the port.
+// open reads the files and opens the port.
 func (s *secureServer) open() error {
 	serving, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", s.options.CertFile, s.options.KeyFile)
 	if err != nil {
@@ -167,23 +166,21 @@ func (s *secureServer) open() error {
 	if err := s.listen(s.options.BindAddress, s.options.Port, "--secure-port"); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
 	for _, f := range followers {
-		s.done.Go(func() { f.Run(ctx, 1) })
+		s.files = append(s.files, func(ctx context.Context) { f.Run(ctx, 1) })
 	}
-	s.done.Go(func() { current.Run(1, ctx.Done()) })
+	s.files = append(s.files, func(ctx context.Context) { current.Run(1, ctx.Done()) })
 	return nil
 }
 
-// close stops following the files, and closes the port if it is still open.
-func (s *secureServer) close() {
-	if s.cancel == nil {
-		return // never opened
+// followFiles takes in what changes in the files until ctx ends.
+func (s *secureServer) followFiles(ctx context.Context) error {
+	var done sync.WaitGroup
+	for _, f := range s.files {
+		done.Go(func() { f(ctx) })
 	}
-	s.cancel()
-	s.done.Wait()
-	_ = s.listener.Close() // closed already where it was served on
+	done.Wait()
+	return nil
 }
 
 // buildWebhook makes what is served over TLS, if anything is.
@@ -201,22 +198,4 @@ func (a *App) SecureAddr() string {
 		return ""
 	}
 	return a.secure.listener.Addr().String()
-}
-
-// secureFailed tells of the end of serving over TLS, nil where that is not done.
-func (a *App) secureFailed() <-chan error {
-	if a.secure == nil {
-		return nil
-	}
-	return a.secure.failed
-}
-
-// stopSecure ends what is served over TLS.
-func (a *App) stopSecure(ctx context.Context) error {
-	if a.secure == nil {
-		return nil
-	}
-	err := a.secure.stop(ctx)
-	a.secure.close()
-	return err
 }

@@ -31,7 +31,6 @@ const (
 type httpServer struct {
 	server   *http.Server
 	listener net.Listener
-	failed   chan error
 }
 
 // newHTTPServer wraps the handler so that a panic in it becomes a 500 and an
@@ -51,7 +50,6 @@ func newHTTPServer(handler http.Handler, log logrus.FieldLogger) *httpServer {
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 		},
-		failed: make(chan error, 1),
 	}
 }
 
@@ -66,27 +64,36 @@ func (s *httpServer) listen(address string, port int, flag string) error {
 	return nil
 }
 
-// start serves, over TLS if the server has a configuration for it.
-func (s *httpServer) start() {
+// run serves, over TLS if the server has a configuration for it, until ctx ends. It
+// lets requests under way finish then while draining's context lasts, and cuts them
+// off.
+func (s *httpServer) run(ctx context.Context, draining func() context.Context) error {
 	listener := netutil.LimitListener(s.listener, maxConnections)
+	ended := make(chan error, 1)
 	go func() {
 		if s.server.TLSConfig != nil {
-			s.failed <- s.server.ServeTLS(listener, "", "")
+			ended <- s.server.ServeTLS(listener, "", "")
 			return
 		}
-		s.failed <- s.server.Serve(listener)
+		ended <- s.server.Serve(listener)
 	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	err := s.server.Shutdown(draining())
+	if err != nil {
+		_ = s.server.Close()
+		err = fmt.Errorf("requests were still under way when the server had to stop: %w", err)
+	}
+	<-ended
+	return err
 }
 
-// stop lets requests under way finish until ctx ends, then cuts them off. The port is
-// closed, also where it has not been served on yet.
-func (s *httpServer) stop(ctx context.Context) error {
+// close closes the port where it has not been served on.
+func (s *httpServer) close() {
 	if s.listener != nil {
-		defer func() { _ = s.listener.Close() }() // an error means that the shutdown has closed it
+		_ = s.listener.Close() // an error means that it is closed already
 	}
-	if err := s.server.Shutdown(ctx); err != nil {
-		_ = s.server.Close()
-		return fmt.Errorf("requests were still under way when the server had to stop: %w", err)
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // TestFilterWithReservations asks about a pod of two CPUs on nodes of four: b is
@@ -127,8 +128,7 @@ func TestPermissionToPreemptIsWithdrawn(t *testing.T) {
 func TestFilterSendsPodToNodeThatWasNotOffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := reserved(t, indexed)
-		w.steering.Start()
-		defer w.steering.Stop()
+		defer background.Run(t, w.steering.Run)()
 		offered := []string{"a"}
 		for len(offered) < 100 {
 			offered = append(offered, "other")

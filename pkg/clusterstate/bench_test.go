@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // The size the cache is made for.
@@ -190,11 +191,11 @@ func BenchmarkStart(b *testing.B) {
 		require.NoError(b, err)
 		c := New(client, ledger.New(ledger.Options{}), Options{Logger: quiet()})
 		start, startCPU := time.Now(), cpuTime(b)
-		require.NoError(b, c.Start(b.Context()))
+		stop := background.Run(b, c.Run)
 		require.NoError(b, c.WaitForSync(b.Context()))
 		b.ReportMetric(time.Since(start).Seconds(), "s/ready")
 		b.ReportMetric((cpuTime(b) - startCPU).Seconds(), "cpu-s/ready")
-		c.Stop()
+		stop()
 		if s := c.Stats(); s.Bound != manyPods || s.Nodes != manyNodes {
 			b.Fatalf("the cache holds %+v", s)
 		}

@@ -2,7 +2,6 @@ package clusterstate
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -38,11 +37,6 @@ type Cache struct {
 	nodesSynced atomic.Bool
 	synced      chan struct{} // closed once both are
 	syncedOnce  sync.Once
-
-	lifecycle sync.Mutex // guards started and cancel
-	started   bool
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
 }
 
 // New makes a Cache that will keep l in step with the cluster behind client. It
@@ -61,34 +55,17 @@ func newCache(l *ledger.Ledger, o Options) *Cache {
 	}
 }
 
-// Start begins to list and watch, until Stop is called or ctx ends. It returns
-// at once; see WaitForSync. A Cache can be started once.
-func (c *Cache) Start(ctx context.Context) error {
-	c.lifecycle.Lock()
-	defer c.lifecycle.Unlock()
-	if c.started {
-		return errors.New("the cluster cache was started before; make a new one to start again")
-	}
-	c.started = true
-	ctx, c.cancel = context.WithCancel(ctx)
+// Run lists and watches until ctx ends; nothing reaches the ledger after that. See
+// WaitForSync.
+func (c *Cache) Run(ctx context.Context) error {
 	// Nodes are few and come first in the log; the order matters to nobody else.
 	nodes := c.newReflector(ctx, "nodes", c.nodeSrc, &v1.Node{}, nodeSink{c})
 	pods := c.newReflector(ctx, "pods", c.podSrc, &v1.Pod{}, podSink{c})
-	c.running.Go(func() { nodes.RunWithContext(ctx) })
-	c.running.Go(func() { pods.RunWithContext(ctx) })
+	var running sync.WaitGroup
+	running.Go(func() { nodes.RunWithContext(ctx) })
+	running.Go(func() { pods.RunWithContext(ctx) })
+	running.Wait()
 	return nil
-}
-
-// Stop ends the watches and returns when nothing reaches the ledger any more.
-// It may be called more than once, and without Start.
-func (c *Cache) Stop() {
-	c.lifecycle.Lock()
-	cancel := c.cancel
-	c.lifecycle.Unlock()
-	if cancel != nil {
-		cancel()
-	}
-	c.running.Wait()
 }
 
 // Synced reports whether all pods and nodes that existed at the start have

@@ -22,6 +22,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // run starts a cache in a bubble where time passes only when nothing else can,
@@ -30,8 +31,7 @@ func run(t *testing.T, f *fixture, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f.synced = make(chan struct{}) // channels belong to the bubble they are made in
-		require.NoError(t, f.Start(t.Context()))
-		defer f.Stop()
+		defer background.Run(t, f.Run)()
 		require.NoError(t, f.WaitForSync(t.Context()))
 		synctest.Wait()
 		test(t)
@@ -355,14 +355,14 @@ func TestStopIsQuickWhileTheAPIServerIsDown(t *testing.T) {
 	f.nodeServer.down = errors.New("no route to host")
 	synctest.Test(t, func(t *testing.T) {
 		f.synced = make(chan struct{})
-		require.NoError(t, f.Start(t.Context()))
+		stop := background.Run(t, f.Run)
 		pass(time.Minute)
 		assert.False(t, f.Synced())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		assert.ErrorIs(t, f.WaitForSync(ctx), context.DeadlineExceeded)
 		before := time.Now()
-		f.Stop()
+		stop()
 		assert.Zero(t, time.Since(before))
 	})
 }
@@ -372,8 +372,7 @@ func TestItComesBackToARestartedAPIServerWithinSeconds(t *testing.T) {
 	f.podServer.down = fmt.Errorf("dial tcp: %w", syscall.ECONNREFUSED)
 	synctest.Test(t, func(t *testing.T) {
 		f.synced = make(chan struct{})
-		require.NoError(t, f.Start(t.Context()))
-		defer f.Stop()
+		defer background.Run(t, f.Run)()
 		pass(time.Minute)
 		f.podServer.mu.Lock()
 		f.podServer.down = nil
@@ -382,16 +381,6 @@ func TestItComesBackToARestartedAPIServerWithinSeconds(t *testing.T) {
 		require.NoError(t, f.WaitForSync(t.Context()))
 		assert.Less(t, time.Since(before), 10*time.Second)
 	})
-}
-
-func TestLifecycle(t *testing.T) {
-	c := New(fake.NewClientset(), ledger.New(ledger.Options{}), Options{Logger: quiet()})
-	c.Stop() // nothing to stop
-	require.NoError(t, c.Start(t.Context()))
-	assert.ErrorContains(t, c.Start(t.Context()), "started before")
-	require.NoError(t, c.WaitForSync(t.Context()))
-	c.Stop()
-	c.Stop()
 }
 
 // TestClientset goes through a real clientset's interface: pages are asked for
@@ -411,9 +400,9 @@ func TestClientset(t *testing.T) {
 		return true, list, nil
 	})
 	c := New(client, ledger.New(ledger.Options{}), Options{Logger: quiet(), PageSize: 1})
-	require.NoError(t, c.Start(t.Context()))
+	stop := background.Run(t, c.Run)
 	require.NoError(t, c.WaitForSync(t.Context()))
-	c.Stop()
+	stop()
 
 	assert.Equal(t, Stats{Pods: 3, Bound: 3, Nodes: 1}, c.Stats())
 	require.Len(t, asked, 3)

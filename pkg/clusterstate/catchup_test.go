@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // catchUps keeps the revision OnCatchUp was told last.
@@ -33,8 +34,7 @@ func TestCatchUpAfterAGap(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(objects(aPod("a", 1, on("n1"))), objects(aNode("n1", 1, "4")))
 				since := catchUps(f.Cache)
-				require.NoError(t, f.Start(t.Context()))
-				defer f.Stop()
+				defer background.Run(t, f.Run)()
 				pass(time.Second)
 				assert.Zero(t, since.Load(), "the first list is no news to anybody")
 				before := f.ledger.Revision()

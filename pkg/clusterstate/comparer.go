@@ -81,11 +81,6 @@ type Comparer struct {
 
 	mu       sync.Mutex // held during a look; guards suspects
 	suspects map[suspicion]suspect
-
-	lifecycle sync.Mutex // guards started and cancel
-	started   bool
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
 }
 
 // suspicion is one difference to look at again. It is the same one at the next
@@ -121,47 +116,24 @@ func NewComparer(c *Cache, client kubernetes.Interface, o ComparerOptions) *Comp
 	}
 }
 
-// Start begins to look, until Stop is called or ctx ends. Looks before the
-// cache is synced are left out. A Comparer can be started once.
-func (c *Comparer) Start(ctx context.Context) error {
-	c.lifecycle.Lock()
-	defer c.lifecycle.Unlock()
-	if c.started {
-		return errors.New("the comparer was started before; make a new one to start again")
-	}
-	c.started = true
-	ctx, c.cancel = context.WithCancel(ctx)
+// Run looks until ctx ends. Looks before the cache is synced are left out.
+func (c *Comparer) Run(ctx context.Context) error {
 	looks, lists := c.options.Clock.NewTicker(c.options.Interval), c.options.Clock.NewTicker(c.options.LiveInterval)
-	c.running.Go(func() {
-		defer looks.Stop()
-		defer lists.Stop()
-		for {
-			live := false
-			select {
-			case <-ctx.Done():
-				return
-			case <-looks.C():
-			case <-lists.C():
-				live = true
-			}
-			if err := c.look(ctx, live); err != nil && ctx.Err() == nil {
-				c.log.WithError(err).Warn("the ledger could not be compared with the API server; trying again at the next look")
-			}
+	defer looks.Stop()
+	defer lists.Stop()
+	for {
+		live := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-looks.C():
+		case <-lists.C():
+			live = true
 		}
-	})
-	return nil
-}
-
-// Stop ends the looks and returns when none is under way. It may be called more
-// than once, and without Start.
-func (c *Comparer) Stop() {
-	c.lifecycle.Lock()
-	cancel := c.cancel
-	c.lifecycle.Unlock()
-	if cancel != nil {
-		cancel()
+		if err := c.look(ctx, live); err != nil && ctx.Err() == nil {
+			c.log.WithError(err).Warn("the ledger could not be compared with the API server; trying again at the next look")
+		}
 	}
-	c.running.Wait()
 }
 
 // look finds suspicions and judges those that have been there before. With live

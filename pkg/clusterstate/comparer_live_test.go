@@ -18,6 +18,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func TestTheCacheOvertakesALiveAnswer(t *testing.T) {
@@ -196,8 +197,7 @@ func TestComparerLooksOnItsClock(t *testing.T) {
 				}
 			},
 		})
-		require.NoError(t, comparer.Start(t.Context()))
-		assert.ErrorContains(t, comparer.Start(t.Context()), "started before")
+		stop := background.Run(t, comparer.Run)
 		pass(5*time.Minute + time.Second)
 		assert.Zero(t, looks, "nothing to compare with before the cache is synced")
 		require.NoError(t, podSink{c}.Replace(nil, "1"))
@@ -205,7 +205,7 @@ func TestComparerLooksOnItsClock(t *testing.T) {
 		pass(10 * time.Minute)
 		assert.Equal(t, 11, looks)
 		assert.Equal(t, 1, lists)
-		comparer.Stop()
+		stop()
 		pass(time.Hour)
 		assert.Equal(t, 11, looks)
 	})

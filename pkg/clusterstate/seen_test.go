@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func TestWaitForPods(t *testing.T) {
@@ -59,8 +60,7 @@ func TestWaitForPods(t *testing.T) {
 func TestWaitForPodsComesAfterTheLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(objects(aPod("a", 1, on("n1"))), objects(aNode("n1", 1, "4")))
-		require.NoError(t, f.Start(t.Context()))
-		defer f.Stop()
+		defer background.Run(t, f.Run)()
 		pass(time.Second)
 		bound := make(chan bool, 1)
 		go func() {

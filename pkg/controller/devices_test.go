@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // fakeClaims are the claims of devices there are, each for one GPU.
@@ -45,8 +46,7 @@ func deviceWorld(t *testing.T) (*world, *fakeClaims) {
 	for _, node := range []string{"a", "b"} {
 		w.ledger.ObserveDevices(node, []devices.Device{{Name: node, Resource: "nvidia.com/gpu", ID: "GPU-" + node}})
 	}
-	w.wakeups.Start()
-	t.Cleanup(w.wakeups.Stop)
+	background.Run(t, w.wakeups.Run)
 	advance(time.Minute)
 	return w, claims
 }

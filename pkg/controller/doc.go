@@ -19,7 +19,7 @@
 // seen not to fit: a write that failed, a pod that has to pause and one that was
 // refused again while it was being woken come back.
 //
-// What may be touched: each loop has Start and Stop and owns its goroutines. They
+// What may be touched: each part has one Run and owns its goroutines. They
 // see the cluster only through the ledger and the small interfaces declared here.
 // Time is the time package's, so tests run them in a testing/synctest bubble.
 package controller

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,34 +15,17 @@ import (
 type Expirer struct {
 	ledger *ledger.Ledger
 	log    logrus.FieldLogger
-
-	cancel context.CancelFunc
-	done   sync.WaitGroup
 }
 
-// NewExpirer returns an Expirer that is not started.
+// NewExpirer returns an Expirer that is not running.
 func NewExpirer(l *ledger.Ledger, log logrus.FieldLogger) *Expirer {
 	return &Expirer{ledger: l, log: log}
 }
 
-// Start runs the loop until Stop.
-func (e *Expirer) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	e.cancel = cancel
+// Run releases what is due until ctx ends.
+func (e *Expirer) Run(ctx context.Context) error {
 	wake, unsubscribe := e.ledger.Subscribe()
-	e.done.Go(func() {
-		defer unsubscribe()
-		e.run(ctx, wake)
-	})
-}
-
-// Stop ends the loop and waits for it.
-func (e *Expirer) Stop() {
-	e.cancel()
-	e.done.Wait()
-}
-
-func (e *Expirer) run(ctx context.Context, wake <-chan struct{}) {
+	defer unsubscribe()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -54,7 +36,7 @@ func (e *Expirer) run(ctx context.Context, wake <-chan struct{}) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-wake: // the next deadline may be another one now
 		case <-due:
 			if n := e.ledger.Expire(time.Now()); n > 0 {

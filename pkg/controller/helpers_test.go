@@ -25,6 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // fakePatcher records who was woken, in order; answer decides how a patch ends.
@@ -121,8 +122,7 @@ func advance(d time.Duration) {
 
 func newWorld(t *testing.T, nodes ...string) *world {
 	w := makeWorld(t, nodes...)
-	w.wakeups.Start()
-	t.Cleanup(w.wakeups.Stop)
+	background.Run(t, w.wakeups.Run)
 	return w
 }
 

@@ -128,11 +128,11 @@ type Wakeups struct {
 	events    []ledger.Event // empty; memory that is used again for every read
 	all       []*refusal     // empty; the same for every look
 
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	since uint64         // the ledger's revision when this was made: nothing before is news
+	done  sync.WaitGroup // of Run
 }
 
-// NewWakeups returns Wakeups that are not started.
+// NewWakeups returns Wakeups that are not running.
 func NewWakeups(o WakeupOptions) *Wakeups {
 	if o.Steer == nil {
 		o.Steer = func(*podinfo.Info) bool { return false }
@@ -151,6 +151,7 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 		kick:          make(chan struct{}, 1), matched: map[string]bool{},
 		history: newFreed(), fresh: newFreed(),
 		events: make([]ledger.Event, 0, eventBatch),
+		since:  o.Ledger.Revision(),
 	}
 }
 
@@ -210,28 +211,19 @@ func (w *Wakeups) CatchUp(since uint64) {
 	w.kickLoop()
 }
 
-// Start runs the loops until Stop.
-func (w *Wakeups) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	w.cancel = cancel
+// Run wakes pods until ctx ends.
+func (w *Wakeups) Run(ctx context.Context) error {
 	wake, unsubscribe := w.Ledger.Subscribe()
-	seen := w.Ledger.Revision()
-	w.done.Go(func() {
-		defer unsubscribe()
-		w.run(ctx, wake, seen)
-	})
+	defer unsubscribe()
+	defer w.done.Wait()
 	w.done.Go(func() { w.dispatch(ctx) })
 	w.done.Go(func() {
 		if w.Ready(ctx) == nil {
 			w.seed()
 		}
 	})
-}
-
-// Stop ends the loops and waits for them.
-func (w *Wakeups) Stop() {
-	w.cancel()
-	w.done.Wait()
+	w.run(ctx, wake)
+	return nil
 }
 
 // seed takes every pending pod for refused by a server that ran before, and every
@@ -261,7 +253,8 @@ func (w *Wakeups) kickLoop() {
 }
 
 // run looks at the refusals when room was freed.
-func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}, seen uint64) {
+func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}) {
+	seen := w.since
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {

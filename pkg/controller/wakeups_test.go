@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func TestWakeupsOnSilentlyFreedRoom(t *testing.T) {
@@ -214,8 +215,7 @@ func TestExpirer(t *testing.T) {
 		w := newWorld(t, "a")
 		expired := func() uint64 { return w.ledger.Stats().ClaimsExpired }
 		e := NewExpirer(w.ledger, silentLog())
-		e.Start()
-		defer e.Stop()
+		defer background.Run(t, e.Run)()
 
 		w.reserve(w.pod("one", "1", 0), "a", 10*time.Second)
 		w.reserve(w.pod("two", "1", 0), "a", 5*time.Second) // sooner than the one waited for

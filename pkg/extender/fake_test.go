@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/clusterstate"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // fakeAPI is an API server's pods.
@@ -110,8 +111,7 @@ func (w *world) create(p *v1.Pod) {
 // wokenAfter returns who has been woken a while after something happened. The
 // caller is in a bubble.
 func (w *world) wokenAfter(event func()) []string {
-	w.wakeups.Start()
-	defer w.wakeups.Stop()
+	defer background.Run(w.t, w.wakeups.Run)()
 	event()
 	<-time.After(3 * time.Second)
 	w.writes.mu.Lock()

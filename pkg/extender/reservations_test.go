@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // reserved is a world of the nodes a, b and c with two CPUs each, all but those
@@ -167,8 +168,7 @@ func TestCopiesPlanNothing(t *testing.T) {
 func TestSentElsewhereIsUnresolvable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := reserved(t)
-		w.steering.Start()
-		defer w.steering.Stop()
+		defer background.Run(t, w.steering.Run)()
 		var offered []string
 		for k := range 100 { // or the scheduler has no other nodes
 			offered = append(offered, fmt.Sprintf("n%d", k))

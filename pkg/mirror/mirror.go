@@ -43,8 +43,6 @@ var (
 type Mirror struct {
 	o      Options
 	ledger *ledger.Ledger
-	cancel context.CancelFunc
-	done   chan struct{}
 
 	parts []*reserver.WatchSnapshot // of the loop alone
 
@@ -68,7 +66,7 @@ func New(o Options) *Mirror {
 		o.MaxLag = defaultMaxLag
 	}
 	return &Mirror{
-		o: o, done: make(chan struct{}), changed: make(chan struct{}),
+		o: o, changed: make(chan struct{}),
 		// Revisions of the replica say nothing to others; see ledger/replica.go.
 		ledger: ledger.New(ledger.Options{IgnoredResources: o.IgnoredResources}),
 	}
@@ -77,32 +75,22 @@ func New(o Options) *Mirror {
 // Ledger returns the replica. It is for questions and dry runs only.
 func (m *Mirror) Ledger() *ledger.Ledger { return m.ledger }
 
-// Start follows a watcher, which the Mirror stops in the end.
-func (m *Mirror) Start(watcher reserver.Watcher) {
-	ctx, cancel := context.WithCancel(context.Background())
-	m.cancel = cancel
-	go func() {
-		defer close(m.done)
-		defer watcher.Stop()
-		for {
-			select {
-			case e, ok := <-watcher.Events():
-				if !ok {
-					m.lost(errors.New("the watch has ended"))
-					return
-				}
-				m.take(&e)
-			case <-ctx.Done():
-				return
+// Run follows a watcher until that, or ctx, ends, and stops it.
+func (m *Mirror) Run(ctx context.Context, watcher reserver.Watcher) error {
+	defer watcher.Stop()
+	for {
+		select {
+		case e, ok := <-watcher.Events():
+			if !ok {
+				why := errors.New("the watch has ended")
+				m.lost(why)
+				return why
 			}
+			m.take(&e)
+		case <-ctx.Done():
+			return nil
 		}
-	}()
-}
-
-// Stop ends the following, and the watcher.
-func (m *Mirror) Stop() {
-	m.cancel()
-	<-m.done
+	}
 }
 
 // take takes in one event.

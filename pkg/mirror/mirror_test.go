@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // stream is a watcher that a test speaks for.
@@ -31,9 +32,9 @@ func spoken(t *testing.T, test func(t *testing.T, m *Mirror, s *stream)) {
 	synctest.Test(t, func(t *testing.T) {
 		log, _ := logtest.NewNullLogger()
 		m, s := New(Options{Log: log}), &stream{events: make(chan reserver.Event)}
-		m.Start(s)
+		stop := background.Run(t, func(ctx context.Context) error { return m.Run(ctx, s) })
 		test(t, m, s)
-		m.Stop()
+		stop()
 		assert.True(t, s.stopped)
 	})
 }

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"flag"
 	"os"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func TestMain(m *testing.M) {
@@ -49,9 +51,9 @@ func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
 	watcher, err := api.Watch(t.Context(), reserver.WatchOptions{})
 	require.NoError(t, err)
 	m = New(Options{Log: log})
-	m.Start(watcher)
+	ended := background.Run(t, func(ctx context.Context) error { return m.Run(ctx, watcher) })
 	return m, func() {
-		m.Stop()
+		ended()
 		close(done)
 		api.Stop()
 		for _, e := range hook.AllEntries() {

@@ -3,10 +3,8 @@ package policy
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -38,12 +36,8 @@ type Watcher struct {
 	options WatcherOptions
 	store   *Store
 	// seen is the state of the file that was acted on last: a hash of its content, or the error met
-	// on reading it. It belongs to Start, and then to the goroutine that Start starts.
+	// on reading it. It belongs to Load, and then to Run.
 	seen string
-
-	mu     sync.Mutex // guards cancel and done
-	cancel context.CancelFunc
-	done   chan struct{}
 }
 
 // NewWatcher makes a Watcher that puts the policies of a file into store. It starts nothing.
@@ -63,43 +57,21 @@ func NewWatcher(store *Store, options WatcherOptions) *Watcher {
 	return &Watcher{options: options, store: store}
 }
 
-// Start loads the file into the store, which has to succeed, and follows its changes until ctx ends
-// or Stop is called. No change between the two is missed. A Watcher can be started once.
-func (w *Watcher) Start(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.done != nil {
-		return errors.New("policy watcher: started twice")
-	}
-	dir := filepath.Dir(w.options.Path)
-	notify, watchErr := watchDir(dir)
-	if err := w.reload(); err != nil {
-		if notify != nil {
-			_ = notify.Close()
-		}
-		return err
-	}
-	if watchErr != nil {
-		w.options.OnError(fmt.Errorf("policy file %s: changes are noticed only every %v, because its directory cannot be watched: %w",
-			w.options.Path, w.options.PollInterval, watchErr))
-	}
-	ctx, w.cancel = context.WithCancel(ctx)
-	w.done = make(chan struct{})
-	go w.run(ctx, notify, dir)
-	return nil
-}
+// Load reads the file into the store. A server that starts calls it first, and does
+// without starting where it fails.
+func (w *Watcher) Load() error { return w.reload() }
 
-// Stop ends the following and returns when no callback will be called any more. It may be called
-// more than once, and before Start.
-func (w *Watcher) Stop() {
-	w.mu.Lock()
-	cancel, done := w.cancel, w.done
-	w.mu.Unlock()
-	if done == nil {
-		return
+// Run follows the file's changes until ctx ends, those since Load included.
+func (w *Watcher) Run(ctx context.Context) error {
+	dir := filepath.Dir(w.options.Path)
+	notify, err := watchDir(dir)
+	if err != nil {
+		w.options.OnError(fmt.Errorf("policy file %s: changes are noticed only every %v, because its directory cannot be watched: %w",
+			w.options.Path, w.options.PollInterval, err))
 	}
-	cancel()
-	<-done
+	w.check()
+	w.follow(ctx, notify, dir)
+	return nil
 }
 
 // watchDir watches the directory and not the file: a swapped symlink or a renamed file is a new
@@ -116,9 +88,8 @@ func watchDir(dir string) (*fsnotify.Watcher, error) {
 	return notify, nil
 }
 
-// run owns notify, which is nil where the directory cannot be watched.
-func (w *Watcher) run(ctx context.Context, notify *fsnotify.Watcher, dir string) {
-	defer close(w.done)
+// follow owns notify, which is nil where the directory cannot be watched.
+func (w *Watcher) follow(ctx context.Context, notify *fsnotify.Watcher, dir string) {
 	var events chan fsnotify.Event
 	var lost chan error
 	if notify != nil {

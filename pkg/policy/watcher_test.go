@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 const patience = 10 * time.Second
@@ -48,6 +49,7 @@ func (c *configMap) update(content string) {
 // watched is a running Watcher with its callbacks as channels.
 type watched struct {
 	*Watcher
+	stop    func() // ends Run
 	store   *Store
 	reloads chan *Policy
 	errors  chan error
@@ -65,8 +67,8 @@ func watch(t *testing.T, path string, poll time.Duration) *watched {
 		OnReload: func(p *Policy) { w.reloads <- p },
 		OnError:  func(err error) { w.errors <- err },
 	})
-	require.NoError(t, w.Start(context.Background()))
-	t.Cleanup(w.Stop)
+	require.NoError(t, w.Load())
+	w.stop = background.Run(t, w.Run)
 	receive(t, w.reloads) // the first load
 	return w
 }
@@ -88,7 +90,7 @@ func TestWatcherSeesKubeletSwap(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	mount := newConfigMap(t, withTTL("1s"))
 	w := watch(t, mount.path(), time.Hour)
-	defer w.Stop()
+	defer w.stop()
 	assert.Equal(t, time.Second, w.store.Current().Reservations.DefaultTTL.Duration)
 	for i := 2; i < 6; i++ {
 		mount.update(withTTL(fmt.Sprintf("%ds", i)))
@@ -151,30 +153,33 @@ func TestWatcherPolls(t *testing.T) {
 	assert.Empty(t, w.errors, "a bad file is reported once, however often it is polled")
 }
 
-func TestWatcherStart(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	dir := t.TempDir()
-	path := filepath.Join(dir, "policy.yaml")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-
+func TestWatcherLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
 	store := NewStore(Default(), time.Minute)
-	unused := NewWatcher(store, WatcherOptions{Path: path})
-	require.ErrorContains(t, unused.Start(ctx), "no such file", "a missing file at start is an error")
-	unused.Stop()
+	load := func() error { return NewWatcher(store, WatcherOptions{Path: path}).Load() }
+	require.ErrorContains(t, load(), "no such file", "a missing file at start is an error")
 
 	require.NoError(t, os.WriteFile(path, []byte(withTTL("-1s")), 0o600))
-	require.ErrorContains(t, NewWatcher(store, WatcherOptions{Path: path}).Start(ctx), "must be longer than 0s")
+	require.ErrorContains(t, load(), "must be longer than 0s")
 	assert.Equal(t, Default(), store.Current())
 
 	require.NoError(t, os.WriteFile(path, []byte(withTTL("3s")), 0o600))
-	w := NewWatcher(store, WatcherOptions{Path: path})
-	require.NoError(t, w.Start(ctx))
-	require.ErrorContains(t, w.Start(ctx), "started twice")
+	require.NoError(t, load())
 	assert.Equal(t, 3*time.Second, store.Current().Reservations.DefaultTTL.Duration)
-	cancel() // ends it as Stop does
-	w.Stop()
-	w.Stop()
+}
+
+// A change between Load and Run is not missed.
+func TestWatcherChangeBeforeRun(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(withTTL("3s")), 0o600))
+	reloads := make(chan *Policy, 2)
+	w := NewWatcher(NewStore(Default(), time.Minute), WatcherOptions{Path: path, OnReload: func(p *Policy) { reloads <- p }})
+	require.NoError(t, w.Load())
+	receive(t, reloads)
+	require.NoError(t, os.WriteFile(path, []byte(withTTL("4s")), 0o600))
+	defer background.Run(t, w.Run)()
+	assert.Equal(t, 4*time.Second, receive(t, reloads).Reservations.DefaultTTL.Duration)
 }
 
 // TestWatcherReportsAChangeOnce looks at the file many times between its changes, as polling does.

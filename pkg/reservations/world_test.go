@@ -126,9 +126,9 @@ func (w *world) newServer() {
 }
 
 func (w *world) start() {
-	w.expirer.Start()
 	ctx, cancel := context.WithCancel(w.ctx())
 	w.cancel = cancel
+	w.running.Go(func() { _ = w.expirer.Run(ctx) })
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
 	synctest.Wait()
@@ -137,7 +137,6 @@ func (w *world) start() {
 func (w *world) stop() {
 	w.cancel()
 	w.running.Wait()
-	w.expirer.Stop()
 }
 
 // kill ends the server; comeBack starts another one, which knows nothing.

@@ -69,7 +69,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 }
 
 func (w *waker) start() {
-	w.wakeups.Start()
+	w.done.Go(func() { _ = w.wakeups.Run(w.ctx) })
 	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated}); err != nil {
 		w.wakeups.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
 	}
@@ -84,7 +84,6 @@ func (w *waker) stop() {
 	w.mu.Unlock()
 	w.cancel()
 	w.done.Wait()
-	w.wakeups.Stop()
 }
 
 // updated wakes a pod that waits and names other claims of devices now: to the scheduler

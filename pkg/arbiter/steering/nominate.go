@@ -3,6 +3,7 @@ package steering
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,30 +23,40 @@ const (
 	retryMost    = 5 * time.Second
 )
 
-// Start runs the loops until Stop. No pod may be planned before.
-func (s *Steering) Start() {
-	s.queue = workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](retryFirst, retryMost))
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
+// Run writes nominations until ctx ends.
+func (s *Steering) Run(ctx context.Context) error {
 	wake, unsubscribe := s.Ledger.Subscribe()
-	s.done.Go(func() {
-		defer unsubscribe()
-		s.watch(ctx, wake)
-	})
+	defer unsubscribe()
+	queue := workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](retryFirst, retryMost))
+	s.begin(queue)
+	var done sync.WaitGroup
 	for range writers {
-		s.done.Go(func() { s.write(ctx) })
+		done.Go(func() { s.write(ctx, queue) })
+	}
+	s.watch(ctx, wake)
+	queue.ShutDown()
+	done.Wait()
+	return nil
+}
+
+// begin has written from now on what plans want, and what they wanted before.
+func (s *Steering) begin(queue workqueue.TypedRateLimitingInterface[types.UID]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = queue
+	for uid, p := range s.plans {
+		if p.wanted != "" {
+			queue.AddAfter(uid, settle)
+		}
 	}
 }
 
-// Stop ends the loops and waits for them.
-func (s *Steering) Stop() {
-	if s.cancel == nil {
-		return
+// enqueue has written after a while what the plan of a pod wants. s.mu is held.
+func (s *Steering) enqueue(pod types.UID, after time.Duration) {
+	if s.queue != nil {
+		s.queue.AddAfter(pod, after)
 	}
-	s.cancel()
-	s.queue.ShutDown()
-	s.done.Wait()
 }
 
 // watch looks at the nominations when the ledger has changed.
@@ -86,7 +97,7 @@ func (s *Steering) sweep() {
 		s.mu.Lock()
 		if s.plans[p.pod.Ref.UID] == p && p.wanted != clearing {
 			p.wanted = clearing
-			s.queue.Add(p.pod.Ref.UID)
+			s.enqueue(p.pod.Ref.UID, 0)
 		}
 		s.mu.Unlock()
 	}
@@ -111,23 +122,24 @@ func (s *Steering) stillUsable(p *plan) bool {
 }
 
 // write carries out what plans want.
-func (s *Steering) write(ctx context.Context) {
+func (s *Steering) write(ctx context.Context, queue workqueue.TypedRateLimitingInterface[types.UID]) {
 	for {
-		uid, shutdown := s.queue.Get()
+		uid, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
-		if s.carryOut(ctx, uid) {
-			s.queue.Forget(uid)
+		if s.carryOut(ctx, uid, queue.NumRequeues(uid) >= maxFailures) {
+			queue.Forget(uid)
 		} else {
-			s.queue.AddRateLimited(uid)
+			queue.AddRateLimited(uid)
 		}
-		s.queue.Done(uid)
+		queue.Done(uid)
 	}
 }
 
-// carryOut writes for one pod. It reports false where it should be tried again.
-func (s *Steering) carryOut(ctx context.Context, uid types.UID) bool {
+// carryOut writes for one pod; last says that it is tried for the last time. It
+// reports false where it should be tried again.
+func (s *Steering) carryOut(ctx context.Context, uid types.UID, last bool) bool {
 	s.mu.Lock()
 	p := s.plans[uid]
 	if p == nil || p.wanted == "" {
@@ -145,11 +157,11 @@ func (s *Steering) carryOut(ctx context.Context, uid types.UID) bool {
 	case nominated != "":
 		err = s.Nominator.Clear(ctx, pod.Ref, nominated)
 	}
-	return s.written(uid, wanted, err)
+	return s.written(uid, wanted, err, last)
 }
 
 // written takes note of a write and reports whether it need not be tried again.
-func (s *Steering) written(uid types.UID, wanted string, err error) bool {
+func (s *Steering) written(uid types.UID, wanted string, err error, last bool) bool {
 	s.mu.Lock()
 	p := s.plans[uid]
 	if p == nil {
@@ -159,7 +171,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error) bool {
 	pod, again := p.pod, p.again // of this moment: both change under the lock
 	log := s.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.hold.Node, "reservation": p.hold.Ref.String()})
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
-	final := apierrors.IsForbidden(err) || s.queue.NumRequeues(uid) >= maxFailures
+	final := apierrors.IsForbidden(err) || last
 	switch {
 	case wanted == clearing && (err == nil || gone || final):
 		s.drop(p)

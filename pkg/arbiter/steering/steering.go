@@ -56,14 +56,11 @@ type Options struct {
 // Steering plans pods for holds; see the package comment. Make one with New.
 type Steering struct {
 	Options
-	queue workqueue.TypedRateLimitingInterface[types.UID]
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex                                      // guards what follows
+	queue  workqueue.TypedRateLimitingInterface[types.UID] // nil before Run
 	plans  map[types.UID]*plan
 	byHold map[ledger.HoldRef]types.UID // of holds for one pod only
-
-	cancel context.CancelFunc
-	done   sync.WaitGroup
 }
 
 // plan is the hold a pod is meant for.
@@ -87,7 +84,7 @@ func (p *plan) nominate() {
 	p.wanted, p.nominated = p.hold.Node, ""
 }
 
-// New returns Steering that is not started.
+// New returns Steering that is not running.
 func New(o Options) *Steering {
 	return &Steering{Options: o, plans: map[types.UID]*plan{}, byHold: map[ledger.HoldRef]types.UID{}}
 }
@@ -127,7 +124,7 @@ func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered
 	}
 	p.effort += elsewhereEffort
 	p.nominate()
-	s.queue.AddAfter(pod.Ref.UID, settle)
+	s.enqueue(pod.Ref.UID, settle)
 	return "", true
 }
 
@@ -145,7 +142,7 @@ func (s *Steering) Wake(pod *podinfo.Info) bool {
 	}
 	p.effort = 0
 	p.nominate()
-	s.queue.Add(pod.Ref.UID)
+	s.enqueue(pod.Ref.UID, 0)
 	return true
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,6 +62,7 @@ func (a *api) Clear(_ context.Context, pod ledger.PodRef, node string) error {
 // world is Steering that runs, with a ledger of nodes of four CPUs.
 type world struct {
 	*Steering
+	Stop    func() // ends Run
 	t       *testing.T
 	ledger  *ledger.Ledger
 	api     *api
@@ -85,7 +87,8 @@ func newWorld(t *testing.T, nodes ...string) *world {
 		},
 		OnGivenUp: func(pod *podinfo.Info) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
 	})
-	w.Start()
+	w.Stop = background.Run(t, w.Run)
+	synctest.Wait()
 	return w
 }
 

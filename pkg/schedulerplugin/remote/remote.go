@@ -75,16 +75,15 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		b.claims = deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), b.tellClaim, o.Log)
 		b.question = &question.Maker{Table: b.Ledger().Table(), Matcher: matching, Devices: b.claims.Devices}
 		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
-		b.mirror.Start(watcher)
 		go func() {
 			defer close(b.stopped)
 			var objects sync.WaitGroup
 			objects.Go(func() { _ = definitions.Run(ctx) })
 			objects.Go(func() { reservations.run(ctx) })
 			objects.Go(func() { _ = b.claims.Run(ctx) })
+			objects.Go(func() { _ = b.mirror.Run(ctx, watcher) }) // its health says where the watch has ended
 			b.health.run(ctx)
 			objects.Wait()
-			b.mirror.Stop()
 			reserving.Close()
 			binding.Close()
 		}()

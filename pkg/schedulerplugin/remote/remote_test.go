@@ -26,6 +26,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // given is a watcher that tells what it is given.
@@ -45,8 +46,7 @@ func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), question: &question.Maker{Matcher: &matcher.Matcher{}}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
 	b.health = &health{mirror: b.mirror, log: log, started: time.Now()}
 	events := make(given)
-	b.mirror.Start(events)
-	t.Cleanup(b.mirror.Stop)
+	background.Run(t, func(ctx context.Context) error { return b.mirror.Run(ctx, events) })
 	assert.Equal(t, schedulerplugin.Starting, kindOf(b.Ready()))
 	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
 	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))

@@ -1,0 +1,84 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// part is something that runs while the server does.
+type part struct {
+	name string
+	// run returns when ctx has ended and all that it started has, or with why it
+	// cannot go on, which ends the server.
+	run func(ctx context.Context) error
+}
+
+// parts runs parts in the order they are started, and stops them in reverse.
+type parts struct {
+	failed chan error // why a part could not go on
+
+	mu      sync.Mutex // guards running
+	running []runningPart
+}
+
+type runningPart struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    *error // of run; to be read after ended
+}
+
+func newParts() *parts { return &parts{failed: make(chan error, 1)} }
+
+// start has parts run in the background. What they do must outlive ctx, because a
+// stop still needs it; its values are kept.
+func (p *parts) start(ctx context.Context, list ...part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range list {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		r := runningPart{cancel: cancel, ended: make(chan struct{}), err: new(error)}
+		p.running = append(p.running, r)
+		go func() {
+			defer close(r.ended)
+			err := one.run(ctx)
+			if err == nil {
+				return
+			}
+			*r.err = fmt.Errorf("%s: %w", one.name, err)
+			if ctx.Err() != nil {
+				return
+			}
+			select {
+			case p.failed <- *r.err:
+			default: // another part was first
+			}
+		}()
+	}
+}
+
+// stop ends the parts one by one, the last started first, and returns what they had
+// to say.
+func (p *parts) stop() error {
+	p.mu.Lock()
+	running := p.running
+	p.running = nil
+	p.mu.Unlock()
+	var errs []error
+	for _, r := range slices.Backward(running) {
+		r.cancel()
+		<-r.ended
+		errs = append(errs, *r.err)
+	}
+	return errors.Join(errs...)
+}
+
+// untilEnd makes a part of something that is only to be ended.
+func untilEnd(name string, end func() error) part {
+	return part{name, func(ctx context.Context) error {
+		<-ctx.Done()
+		return end()
+	}}
+}
