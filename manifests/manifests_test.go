@@ -143,7 +143,7 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"pods/binding":                         {"create"},
 		"pods/status":                          {"patch"},
 		"apps/deployments":                     {"get", "list", "watch"},
-		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "delete"},
+		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "patch", "delete"},
 		"globalreserve.io/reservations/status": {"update"},
 
 		"globalreserve.io/extendedresources":             {"get", "list", "watch"},

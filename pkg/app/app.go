@@ -148,6 +148,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Undecided: func() string { return a.health.undecided() }, Log: a.log,
 		BindTimeout: a.options.BindTimeout,
+		Store:       a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 	})
 	if err != nil {
 		return nil, err
@@ -159,12 +160,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	extender.New(extender.Options{
 		Arbiter: a.arbiter, Ledger: a.ledger, Wakeups: a.wakeups, Metrics: a.metrics, OnRefused: a.newOnRefused(), Log: a.log,
 	}).Register(router)
-	a.api = restapi.New(restapi.Options{
-		Ledger: a.ledger, Pods: a.cache, Metrics: a.metrics, Log: a.log,
-		TTL: a.policies.ReservationTTL, Done: a.streams,
-		Store: a.store(), Durable: a.reservations.Serving, Matcher: a.matcher, Devices: a.devices,
-		Ready: func() string { return a.health.undecided() },
-	})
+	a.api = restapi.New(restapi.Options{Arbiter: a.arbiter, Ledger: a.ledger, Metrics: a.metrics, Done: a.streams})
 	a.api.Register(router)
 	a.health = &health{
 		synced:   func() bool { return a.cache.Synced() && a.reservations.Synced() && a.devices.Synced() },
@@ -237,8 +233,8 @@ func (a *App) parts() []part {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
 	list = append(list,
-		untilEnd("durable writes", func() error { a.api.Stop(); return nil }),
 		part{"arbiter", a.arbitrate},
+		untilEnd("calls of this process", func() error { a.api.Stop(); return nil }),
 		part{"HTTP", func(ctx context.Context) error { return a.server.run(ctx, a.draining) }},
 	)
 	if a.secure != nil {
@@ -259,9 +255,10 @@ func (a *App) followCluster(ctx context.Context) error {
 	return a.cache.Run(ctx)
 }
 
-// arbitrate settles what the webhook has allowed, and ends the binds under way in
-// the end.
+// arbitrate settles what the webhook has allowed, and what a server before this one
+// left, and ends the binds under way in the end.
 func (a *App) arbitrate(ctx context.Context) error {
+	a.arbiter.Start()
 	if a.secure != nil {
 		_ = a.arbiter.Run(ctx) // it has no errors
 	}

@@ -217,12 +217,20 @@ func TestServerRefusesDecisionsUntilSynced(t *testing.T) {
 	code, body := get(t, a, "/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, "not read all nodes and pods yet")
-	for _, path := range []string{"/filter", "/bind", "/reserve", "/unreserve"} {
-		code, body = post(t, a, path, "{}")
-		assert.Equal(t, http.StatusOK, code, path)
-		var answer struct{ Error string }
+	group := `{"SchedulerName":"s","Pods":[{"metadata":{"name":"p"}}],"Nodes":["n"]}`
+	for path, want := range map[string]int{
+		"/filter": http.StatusOK, "/bind": http.StatusOK,
+		"/reserve": http.StatusServiceUnavailable, "/unreserve": http.StatusServiceUnavailable,
+	} {
+		code, body = post(t, a, path, group)
+		assert.Equal(t, want, code, path)
+		var answer struct {
+			Error      string
+			FailedPods []string
+		}
 		require.NoError(t, json.Unmarshal([]byte(body), &answer), path)
 		assert.Contains(t, answer.Error, "not read all nodes and pods yet", path)
+		assert.Equal(t, want != http.StatusOK, len(answer.FailedPods) == 1, "nobody takes it for granted")
 	}
 	for _, path := range []string{"/prioritize", "/preempt", "/v1/whatif"} {
 		code, _ = post(t, a, path, "{}")

@@ -102,9 +102,9 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text + "\n")) // the client is gone if this fails
 }
 
-// errorInBody are the verbs whose answers have an Error field: kube-scheduler
-// and group schedulers read it only from an answer with status 200.
-var errorInBody = map[string]bool{"/filter": true, "/bind": true, "/reserve": true, "/unreserve": true}
+// errorInBody are the verbs whose answers have an Error field: kube-scheduler reads
+// it only from an answer with status 200.
+var errorInBody = map[string]bool{"/filter": true, "/bind": true}
 
 // retryAfter is when to ask a server again that is not ready, in seconds.
 const retryAfter = "1"
@@ -120,10 +120,7 @@ func (h *health) gate(next http.Handler) http.Handler {
 		if errorInBody[r.URL.Path] {
 			h.observer.ObserveRequest(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
 			w.Header().Set("Retry-After", retryAfter)
-			// Without a Revision: no ledger has decided. Empty lists, for clients that read FailedPods before Error.
-			httpjson.Write(w, http.StatusOK, map[string]any{
-				"Error": why, "FailedPods": []string{}, "Rejections": []string{}, "Outcome": "not_ready",
-			})
+			httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "Outcome": "not_ready"})
 			return
 		}
 		h.observer.ObserveRequest("not-ready", http.StatusServiceUnavailable, 0)
@@ -132,10 +129,11 @@ func (h *health) gate(next http.Handler) http.Handler {
 	})
 }
 
-// exempt reports whether a path is served without the account.
+// exempt reports whether a path is served without the account, or asks the arbiter,
+// which says itself that it does not decide yet.
 func exempt(path string) bool {
 	switch path {
-	case "/livez", "/readyz", "/healthz", "/metrics", "/version", "/openapi.yaml":
+	case "/livez", "/readyz", "/healthz", "/metrics", "/version", "/openapi.yaml", "/reserve", "/unreserve":
 		return true
 	default:
 		return false

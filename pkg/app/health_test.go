@@ -16,15 +16,9 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
-	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -36,7 +30,7 @@ func (noObserver) ObserveRequest(string, int, time.Duration) {}
 // A server becomes ready while a request is being kept back: the request must be told why it was,
 // because an answer with no Error says that it was granted.
 func TestGateWhileTheServerBecomesReady(t *testing.T) {
-	for _, path := range []string{"/filter", "/bind", "/reserve", "/unreserve", "/v1/nodes"} {
+	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
 		t.Run(path, func(t *testing.T) {
 			looks := 0
 			h := &health{observer: noObserver{}, synced: func() bool {
@@ -123,15 +117,5 @@ func (p *onePod) Bind(context.Context, *v1.Binding) error {
 func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
 	l := ledger.New(ledger.Options{})
 	l.ObserveNode(ledger.NodeObservation{Name: "node", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 1}}})
-	asking := &question.Maker{
-		Table: l.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
-	}
-	a, err := arbiter.New(arbiter.Options{
-		Ledger: l, Pods: clusterstate.NewPods(), Question: asking, API: api,
-		Steering: steering.New(steering.Options{Ledger: l, Question: asking, Nominator: controller.APIPatcher{}, Log: logrus.New(), OnGivenUp: func(*podinfo.Info) {}}),
-		Policy:   policy.NewStore(policy.Default(), time.Minute), Metrics: metrics.New(), Undecided: h.undecided, Log: logrus.New(),
-	})
-	require.NoError(t, err)
-	return a
+	return arbitertest.NewWorld(l).New(t, func(o *arbiter.Options) { o.API, o.Undecided = api, h.undecided })
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
 )
 
 // buildReservations sets up what keeps Reservation objects in step with the ledger.
@@ -25,12 +24,4 @@ func (a *App) buildReservations(clients Clients) {
 		Log:         a.log,
 	})
 	a.cache.NotifyNodes(a.reservations.NodesChanged)
-}
-
-// store is what the REST API keeps durable reservations in.
-func (a *App) store() restapi.Store {
-	return struct {
-		*store.Store
-		*reservations.Controller
-	}{a.objects, a.reservations}
 }

@@ -3,15 +3,11 @@ package arbiter
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -103,62 +99,15 @@ func newBinding(pod ledger.PodRef, node string, annotations map[string]string) *
 	}
 }
 
-// answer is what the reply to a POST says of its fate.
-type answer uint8
-
-const (
-	answerBound    answer = iota // carried out
-	answerNoPod                  // there is no such pod, so it never will be
-	answerRefused                // not carried out, and the next try would not be either
-	answerNotSent                // not carried out, but the next try may be
-	answerConflict               // not carried out if a live read shows why; else unknown
-	answerUnknown                // carried out, or not, or not yet
-)
-
-// classify sorts the replies to a POST of a Binding.
-func classify(err error) answer {
-	var status apierrors.APIStatus
-	var op *net.OpError
-	switch {
-	case err == nil:
-		return answerBound
-	case IsNoPod(err):
-		return answerNoPod
-	case errors.As(err, &status):
-		return classifyCode(int(status.Status().Code))
-	case errors.As(err, &op) && op.Op == "dial":
-		return answerNotSent
-	default:
-		return answerUnknown
+// classify sorts the replies to a POST of a Binding, which makes no object that could
+// be there before.
+func classify(err error) Fate {
+	if fate := Classify("pods", err); fate != FateExists {
+		return fate
 	}
-}
-
-// classifyCode relies on the order in which the API server works: what it
-// answers with a 4xx, other than 409, it found out before it wrote anything.
-func classifyCode(code int) answer {
-	switch {
-	case code == http.StatusTooManyRequests:
-		return answerNotSent
-	case code == http.StatusConflict:
-		return answerConflict
-	case code == http.StatusRequestTimeout:
-		return answerUnknown
-	case code >= 400 && code < 500:
-		return answerRefused
-	default:
-		return answerUnknown
-	}
+	return FateConflict
 }
 
 // IsNoPod reports whether an error is the API server itself saying that a pod does
-// not exist. A 404 may also be about the namespace, be an admission webhook's, or
-// come from something on the way to the API server, which then knows nothing of
-// an earlier request.
-func IsNoPod(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details != nil && details.Kind == "pods" && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-}
+// not exist.
+func IsNoPod(err error) bool { return classify(err) == FateMissing }

@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // Options are what an Arbiter works with. All fields are required that do not say
@@ -30,6 +31,13 @@ type Options struct {
 	Steering *steering.Steering
 	Policy   *policy.Store
 	Metrics  *metrics.Metrics
+	// Store keeps durable reservations. Serving reports whether it can be used: the
+	// cluster knows the kind Reservation. ReleaseSlots writes to an object that slots
+	// are given back, so that a restart does not forget it, and then ends them in the
+	// ledger.
+	Store        *store.Store
+	Serving      func() bool
+	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
 	// Undecided returns why nothing can be decided now, or "". The account may be
 	// incomplete, or another server may be deciding.
 	Undecided func() string
@@ -41,6 +49,11 @@ type Options struct {
 	// Settle is after how long no request can still be waiting in the API server;
 	// 0 means 90s. It must not lie below the API server's --request-timeout.
 	Settle time.Duration
+	// StoreTimeout is how long a write of a Reservation is tried before its caller gets
+	// an answer, and how long one waits for another that writes the same object; 0
+	// means 8s. StoreSettle is Settle for these writes, which tell the API server to
+	// give up on them after a few seconds; 0 means 15s.
+	StoreTimeout, StoreSettle time.Duration
 	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096.
 	MaxInFlight int
 	// Grace is how long a Binding allowed at the API server has to show up before it is
@@ -59,6 +72,7 @@ type Options struct {
 const (
 	defaultTimeout     = 8 * time.Second
 	defaultSettle      = 90 * time.Second
+	defaultStoreSettle = 15 * time.Second
 	defaultMaxInFlight = 4096
 	defaultGrace       = 3 * time.Second
 	defaultCreateGrace = 45 * time.Second
@@ -72,14 +86,17 @@ func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
 
 func (o *Options) setDefaults() error {
 	if o.Ledger == nil || o.Pods == nil || o.Question == nil || o.API == nil || o.Steering == nil ||
-		o.Policy == nil || o.Metrics == nil || o.Undecided == nil || o.Log == nil {
-		return errors.New("arbiter: Options.Ledger, Pods, Question, API, Steering, Policy, Metrics, Undecided and Log are required")
+		o.Policy == nil || o.Metrics == nil || o.Undecided == nil || o.Log == nil ||
+		o.Store == nil || o.Serving == nil || o.ReleaseSlots == nil {
+		return errors.New("arbiter: Options.Ledger, Pods, Question, API, Steering, Policy, Metrics, Store, Serving, ReleaseSlots, Undecided and Log are required")
 	}
-	if min(o.BindTimeout, o.Settle, o.Grace, o.CreateGrace) < 0 || min(o.MaxInFlight, o.MaxPending) < 0 {
-		return errors.New("arbiter: Options.BindTimeout, Settle, MaxInFlight, Grace, CreateGrace and MaxPending must not be negative")
+	if min(o.BindTimeout, o.Settle, o.StoreTimeout, o.StoreSettle, o.Grace, o.CreateGrace) < 0 || min(o.MaxInFlight, o.MaxPending) < 0 {
+		return errors.New("arbiter: no duration and no bound of Options may be negative")
 	}
 	o.BindTimeout = cmp.Or(o.BindTimeout, defaultTimeout)
 	o.Settle = cmp.Or(o.Settle, defaultSettle)
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, defaultTimeout)
+	o.StoreSettle = cmp.Or(o.StoreSettle, defaultStoreSettle)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
 	o.Grace = cmp.Or(o.Grace, defaultGrace)
 	o.CreateGrace = cmp.Or(o.CreateGrace, defaultCreateGrace)
@@ -94,10 +111,11 @@ type Arbiter struct {
 	pods       *pods
 	preemptors *preemptors
 	pending    pendings
+	writers    *writers
 
-	ctx    context.Context // of all flights; ends with Stop
+	ctx    context.Context // of all flights and writes; ends with Stop
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the flights' goroutines
+	wg     sync.WaitGroup // the goroutines of flights, and of writes after their answer
 
 	// mu guards the rest.
 	mu      sync.Mutex
@@ -113,7 +131,7 @@ func New(o Options) (*Arbiter, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, preemptors: newPreemptors(maxPreemptors),
-		pods: newPods(&o), pending: newPendings(),
+		pods: newPods(&o), pending: newPendings(), writers: newWriters(o.StoreTimeout, ctx.Done()),
 	}, nil
 }
 

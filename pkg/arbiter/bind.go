@@ -32,9 +32,9 @@ type flight struct {
 
 	// Of the flight's goroutine only:
 	deadline time.Time // when overdue ends
+	write              // of the Binding
 	posted   bool
-	reported bool      // that it is overdue
-	lost     time.Time // when the last POST was sent whose fate is unknown; zero if none
+	reported bool // that it is overdue
 }
 
 // Bind binds a pod to a node, or joins the same bind where one is under way. It
@@ -131,7 +131,9 @@ func (a *Arbiter) Stop(ctx context.Context) error {
 			break
 		}
 	}
-	a.cancel()
+	a.mu.Lock()
+	a.cancel() // goOn adds nothing from here on
+	a.mu.Unlock()
 	a.wg.Wait()
 	return err
 }

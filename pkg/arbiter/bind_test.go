@@ -429,27 +429,27 @@ func TestBindingSent(t *testing.T) {
 func TestClassify(t *testing.T) {
 	tests := map[string]struct {
 		err  error
-		want answer
+		want Fate
 	}{
-		"success":             {nil, answerBound},
-		"no pod":              {apierrors.NewNotFound(podKind, "p"), answerNoPod},
-		"no namespace":        {apierrors.NewNotFound(v1.Resource("namespaces"), "ns"), answerRefused},
-		"404 of a proxy":      {errNoRoute, answerRefused},
-		"403":                 {errForbidden, answerRefused},
-		"422":                 {errInvalid, answerRefused},
-		"401":                 {apierrors.NewUnauthorized("who"), answerRefused},
-		"409":                 {errStorage, answerConflict},
-		"429":                 {errTooMany, answerNotSent},
-		"408":                 {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 408}}, answerUnknown},
-		"500":                 {errInternal, answerUnknown},
-		"503":                 {apierrors.NewServiceUnavailable("x"), answerUnknown},
-		"504":                 {apierrors.NewTimeoutError("x", 1), answerUnknown},
-		"status without code": {&apierrors.StatusError{}, answerUnknown},
-		"wrapped":             {fmt.Errorf("x: %w", errForbidden), answerRefused},
-		"dial":                {fmt.Errorf("x: %w", errRefused), answerNotSent},
-		"reset":               {errReset, answerUnknown},
-		"EOF":                 {io.ErrUnexpectedEOF, answerUnknown},
-		"deadline":            {context.DeadlineExceeded, answerUnknown},
+		"success":             {nil, FateDone},
+		"no pod":              {apierrors.NewNotFound(podKind, "p"), FateMissing},
+		"no namespace":        {apierrors.NewNotFound(v1.Resource("namespaces"), "ns"), FateRefused},
+		"404 of a proxy":      {errNoRoute, FateRefused},
+		"403":                 {errForbidden, FateRefused},
+		"422":                 {errInvalid, FateRefused},
+		"401":                 {apierrors.NewUnauthorized("who"), FateRefused},
+		"409":                 {errStorage, FateConflict},
+		"429":                 {errTooMany, FateNotSent},
+		"408":                 {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 408}}, FateUnknown},
+		"500":                 {errInternal, FateUnknown},
+		"503":                 {apierrors.NewServiceUnavailable("x"), FateUnknown},
+		"504":                 {apierrors.NewTimeoutError("x", 1), FateUnknown},
+		"status without code": {&apierrors.StatusError{}, FateUnknown},
+		"wrapped":             {fmt.Errorf("x: %w", errForbidden), FateRefused},
+		"dial":                {fmt.Errorf("x: %w", errRefused), FateNotSent},
+		"reset":               {errReset, FateUnknown},
+		"EOF":                 {io.ErrUnexpectedEOF, FateUnknown},
+		"deadline":            {context.DeadlineExceeded, FateUnknown},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.err)) })

@@ -28,6 +28,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -259,6 +260,7 @@ type world struct {
 	question  *question.Maker
 	steering  *steering.Steering
 	metrics   *metrics.Metrics
+	objects   *storetest.Server // Reservations
 	undecided string
 }
 
@@ -269,6 +271,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 		t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}),
 		store: clusterstate.NewPods(), metrics: metrics.New(),
 	}
+	w.objects = storetest.New(w.ledger)
 	w.question = &question.Maker{
 		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
 		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
@@ -290,6 +293,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.Ledger, o.Pods, o.Question, o.API, o.Steering = w.ledger, w.store, w.question, w.api, w.steering
 	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
 	o.Undecided = func() string { return w.undecided }
+	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	a, err := New(o)
 	require.NoError(w.t, err)
 	return a

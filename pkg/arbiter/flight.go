@@ -3,21 +3,12 @@ package arbiter
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
-)
-
-// The pauses between tries grow from the first to the longest.
-const (
-	firstPause          = 50 * time.Millisecond
-	longestPause        = time.Second     // while callers wait
-	longestPauseOverdue = 5 * time.Second // afterwards
 )
 
 // bind is a whole flight.
@@ -88,10 +79,9 @@ func (f *flight) elsewhere(node string) *Error {
 // send POSTs the Binding until its outcome is known; see the package comment
 // for why it may be sent again. The claim is Binding when it is called.
 func (a *Arbiter) send(f *flight) error {
-	pause := firstPause
 	var cause error
 	for {
-		said := answerNotSent
+		said := FateNotSent
 		sent := time.Now()
 		if sent.Before(f.deadline.Add(a.o.Settle)) {
 			cause = a.post(f)
@@ -100,8 +90,8 @@ func (a *Arbiter) send(f *flight) error {
 		if known, err := a.settle(f, said, sent, cause); known {
 			return err
 		}
-		wait := spread(max(pause, suggested(cause)))
-		if f.lost.IsZero() && (said == answerRefused || time.Until(f.deadline) <= wait) {
+		wait := f.next(a.longest(f), cause)
+		if !f.inDoubt() && (said == FateRefused || time.Until(f.deadline) <= wait) {
 			return a.giveBack(f, f.fail(Failed, cause))
 		}
 		if !a.pause(f, wait) {
@@ -110,24 +100,22 @@ func (a *Arbiter) send(f *flight) error {
 		if known, err := a.observed(f); known {
 			return err
 		}
-		pause = min(2*pause, a.longest(f))
 	}
 }
 
 // settle ends the claim if the answer to a POST, and where that is not enough a
 // live read, tells the outcome.
-func (a *Arbiter) settle(f *flight, said answer, sent time.Time, cause error) (known bool, err error) {
+func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (known bool, err error) {
 	switch {
-	case said == answerBound:
+	case said == FateDone:
 		a.confirm(f)
 		return true, nil
-	case said == answerNoPod:
+	case said == FateMissing:
 		return true, a.giveBack(f, f.fail(PodGone, nil))
-	case f.lost.IsZero() && (said == answerRefused || said == answerNotSent):
+	case !f.inDoubt() && (said == FateRefused || said == FateNotSent):
 		return false, nil // nothing is under way, so there is nothing to read
 	}
-	// Counted up to before the read, because that is the moment it tells of.
-	settled := !f.lost.IsZero() && time.Since(f.lost) > a.o.Settle
+	asked := time.Now() // the read tells of this moment or a later one
 	pod, readErr := a.get(f)
 	switch {
 	case readErr == nil:
@@ -138,16 +126,16 @@ func (a *Arbiter) settle(f *flight, said answer, sent time.Time, cause error) (k
 	switch {
 	case known:
 		return true, err
-	case said == answerConflict || said == answerUnknown:
-		f.lost = sent
-	case readErr == nil && settled:
+	case said == FateConflict || said == FateUnknown:
+		f.sent(sent, said)
+	case readErr == nil && f.over(asked, a.o.Settle):
 		return true, a.giveBack(f, f.fail(Failed, cause)) // no POST can still be under way
 	}
 	return false, nil
 }
 
 // settleByPod ends the claim if the pod as it is now tells the outcome.
-func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said answer, cause error) (known bool, err error) {
+func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (known bool, err error) {
 	finished := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 	switch {
 	case pod.UID != f.pod.UID:
@@ -159,7 +147,7 @@ func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said answer, cause error) 
 		return true, a.giveBack(f, f.elsewhere(pod.Spec.NodeName))
 	case pod.DeletionTimestamp != nil || finished:
 		return true, a.giveBack(f, f.fail(PodGone, nil))
-	case said == answerConflict && len(pod.Spec.SchedulingGates) > 0 && f.lost.IsZero():
+	case said == FateConflict && len(pod.Spec.SchedulingGates) > 0 && !f.inDoubt():
 		return true, a.giveBack(f, f.fail(Failed, cause)) // that is what the 409 was for
 	default:
 		return false, nil
@@ -192,7 +180,7 @@ func (a *Arbiter) giveBack(f *flight, err error) error {
 
 // interrupted ends a flight that Stop cut off.
 func (a *Arbiter) interrupted(f *flight, cause error) error {
-	if f.lost.IsZero() {
+	if !f.inDoubt() {
 		return a.giveBack(f, f.fail(Stopping, cause))
 	}
 	return f.fail(Unknown, cause)
@@ -205,33 +193,14 @@ func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 		a.o.Metrics.ObserveBindOutcome(string(Unknown))
 		a.log(f).Warn("The outcome of a bind was not known in time; its claim stays until it is")
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-a.ctx.Done():
-		return false
-	}
+	return sleep(a.ctx, d)
 }
-
-// spread makes a pause up to a quarter longer, so that the binds of an outage do
-// not all return at once.
-func spread(d time.Duration) time.Duration { return d + rand.N(d/4+1) }
 
 func (a *Arbiter) longest(f *flight) time.Duration {
 	if f.overdue.Err() != nil {
 		return longestPauseOverdue
 	}
 	return longestPause
-}
-
-// suggested is the pause an answer of the API server asks for.
-func suggested(err error) time.Duration {
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		return min(time.Duration(seconds)*time.Second, longestPauseOverdue)
-	}
-	return 0
 }
 
 func (a *Arbiter) post(f *flight) error {

@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/julienschmidt/httprouter"
-	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -21,9 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
@@ -42,49 +41,39 @@ func (c collected) Run() int {
 
 const eventually = 10 * time.Second
 
-// outside is what the API asks of others: no pod is known, and nobody counts.
-type outside struct{}
-
-func (outside) Pod(string, string) (*podinfo.Info, bool)    { return nil, false }
-func (outside) ObserveRequest(string, int, time.Duration)   {}
-func (outside) ObserveDecision(verb, scheduler, how string) {}
-func (outside) ObserveConflict(scheduler, resource string)  {}
-
 // system is a ledger whose one node, node-1, has 4 CPU, and the API on it.
 type system struct {
+	*arbitertest.World
 	ledger   *ledger.Ledger
 	api      *restapi.API
 	handler  *httprouter.Router
 	notReady atomic.Bool // for calls in process
 }
 
-func newSystem(t *testing.T, changes ...func(*system, *restapi.Options)) *system {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	s := &system{ledger: ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}), handler: httprouter.New()}
-	options := restapi.Options{
-		Ledger: s.ledger, Pods: outside{}, Metrics: outside{}, Log: log,
-		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
-			if asked == 0 {
-				return time.Minute, nil
-			}
-			return asked, nil
-		},
-		Ready: func() string {
+func newSystem(t *testing.T, changes ...func(*system)) *system {
+	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64})
+	s := &system{World: arbitertest.NewWorld(l), ledger: l, handler: httprouter.New()}
+	s.NoKind = true
+	for _, change := range changes {
+		change(s)
+	}
+	decider := s.New(t, func(o *arbiter.Options) {
+		o.Undecided = func() string {
 			if s.notReady.Load() {
 				return "not ready yet"
 			}
 			return ""
-		},
-		Limits: restapi.Limits{MinRevisionWait: 20 * time.Millisecond},
-	}
-	for _, change := range changes {
-		change(s, &options)
-	}
-	s.api = restapi.New(options)
+		}
+	})
+	s.api = restapi.New(restapi.Options{
+		Arbiter: decider, Ledger: s.ledger, Metrics: s.Metrics, Limits: restapi.Limits{MinRevisionWait: 20 * time.Millisecond},
+	})
 	s.api.Register(s.handler)
 	s.addNode("node-1")
-	t.Cleanup(s.api.Stop)
+	t.Cleanup(func() {
+		s.api.Stop()
+		require.NoError(t, decider.Stop(context.Background()))
+	})
 	return s
 }
 
@@ -121,7 +110,7 @@ func ask(pods ...*v1.Pod) *reserver.Request {
 
 // onBoth runs a test in process and over REST.
 func onBoth(
-	t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver), changes ...func(*system, *restapi.Options),
+	t *testing.T, test func(t *testing.T, s *system, r reserver.Reserver), changes ...func(*system),
 ) {
 	t.Run("in process", func(t *testing.T) {
 		s := newSystem(t, changes...)

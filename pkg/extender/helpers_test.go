@@ -31,6 +31,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -79,9 +80,11 @@ func newWorld(t testing.TB) *world {
 	w.steering = steering.New(steering.Options{
 		Ledger: w.ledger, Question: w.question, Nominator: w.writes, Log: silent, OnGivenUp: w.wakeups.Wake,
 	})
+	objects := storetest.New(w.ledger)
 	decider, err := arbiter.New(arbiter.Options{
 		Ledger: w.ledger, Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
 		Metrics: w.metrics, Undecided: func() string { return "" }, Log: silent,
+		Store: objects.Store(t), Serving: func() bool { return true }, ReleaseSlots: objects.ReleaseSlots,
 	})
 	require.NoError(t, err)
 	w.Extender = New(Options{

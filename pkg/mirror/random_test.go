@@ -5,16 +5,15 @@ import (
 	"flag"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/restapi"
@@ -30,24 +29,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-type noPods struct{}
-
-func (noPods) Pod(string, string) (*podinfo.Info, bool) { return nil, false }
-
-type noMetrics struct{}
-
-func (noMetrics) ObserveRequest(string, int, time.Duration) {}
-func (noMetrics) ObserveDecision(string, string, string)    {}
-func (noMetrics) ObserveConflict(string, string)            {}
-
 // follow starts a mirror of a ledger that a server serves.
 func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
 	log, hook := logtest.NewNullLogger()
 	done := make(chan struct{})
-	api := restapi.New(restapi.Options{
-		Ledger: l, Pods: noPods{}, Metrics: noMetrics{}, Log: log, Done: done,
-		TTL: func(_ string, asked time.Duration) (time.Duration, error) { return asked, nil },
-	})
+	w := arbitertest.NewWorld(l)
+	asked := w.New(t, nil)
+	api := restapi.New(restapi.Options{Arbiter: asked, Ledger: l, Metrics: w.Metrics, Done: done})
 	watcher, err := api.Watch(t.Context(), reserver.WatchOptions{})
 	require.NoError(t, err)
 	m = New(Options{Log: log})
@@ -56,6 +44,7 @@ func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
 		ended()
 		close(done)
 		api.Stop()
+		require.NoError(t, asked.Stop(context.Background()))
 		for _, e := range hook.AllEntries() {
 			require.Greater(t, e.Level, logrus.WarnLevel, e.Message)
 		}

@@ -18,6 +18,10 @@ type Answer struct {
 	// ExpiresAt is when the reservation ends unless its pods are bound by then.
 	// A reservation that was there before and lasts longer keeps its own end.
 	ExpiresAt time.Time `json:",omitzero"`
+	// Durable says that Reservation objects keep the room, so that it outlives the
+	// server. Where it is false the room is kept in the server's memory: it ends with
+	// the server, and is to be bound through the server's /bind.
+	Durable bool
 	// Reservation is namespace/name of the object that the room is written in.
 	// Empty where it is kept in memory only, or in several objects.
 	Reservation string `json:",omitempty"`
@@ -31,7 +35,9 @@ type Rejection struct {
 	UID            string `json:",omitempty"`
 	Node           string
 	// Reason is the ledger's kind of refusal, such as InsufficientResource, or
-	// WriteFailed where the Reservation object could not be changed.
+	// PodUnknown where the API server has no such pod or could not be asked,
+	// PodInvalid where what the pod requests cannot be counted, and WriteFailed where
+	// the Reservation object could not be changed.
 	Reason string
 	// Resource is what there is too little of; "hostPort/TCP/80" for a port.
 	Resource string `json:",omitempty"`

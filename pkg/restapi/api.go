@@ -6,87 +6,21 @@ import (
 	_ "embed" // for openapi.yaml
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/julienschmidt/httprouter"
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/semaphore"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 )
 
-// Pods finds pods the API server has. Safe for concurrent use.
-type Pods interface {
-	Pod(namespace, name string) (*podinfo.Info, bool)
-}
-
-// Matcher tells which reservations a pod may use, the one it prefers first.
-// Safe for concurrent use.
-type Matcher interface {
-	Candidates(pod *podinfo.Info) []ledger.HoldRef
-}
-
-// Devices says what the claims of devices that pods name ask for. Safe for
-// concurrent use.
-type Devices interface {
-	// Devices returns nil for a pod that names no claims.
-	Devices(pod *podinfo.Info) *ledger.DeviceRequest
-}
-
-// Metrics is told what was decided. Safe for concurrent use.
-type Metrics interface {
-	httpjson.Observer
-	// ObserveDecision counts one decision on a group; verb and result are fixed words.
-	ObserveDecision(verb, scheduler, result string)
-	// ObserveConflict counts one pod refused for want of a resource.
-	ObserveConflict(scheduler, resource string)
-}
-
-// Store keeps Reservation objects in the API server. Each method sends its
-// request once; store.Classify tells what an error says of its fate.
-// Safe for concurrent use.
-type Store interface {
-	// Create writes an object and returns it as it was stored.
-	Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error)
-	// Get reads an object live.
-	Get(ctx context.Context, namespace, name string) (*v1alpha1.Reservation, error)
-	// Delete deletes the object unless it has another UID by now.
-	Delete(ctx context.Context, namespace, name string, uid types.UID) error
-	// ReleaseSlots writes to the object that slots are given back, so that a
-	// restart does not forget it, and then ends their holds in the ledger.
-	ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error
-}
-
-// Options are what an API works with.
+// Options are what an API works with. All fields are required but Limits.
 type Options struct {
+	Arbiter *arbiter.Arbiter
 	Ledger  *ledger.Ledger
-	Pods    Pods
-	Metrics Metrics
-	Log     logrus.FieldLogger
-	// TTL returns how long a reservation lasts; asked is 0 where the scheduler
-	// leaves it to the server. An error is answered with 400.
-	TTL func(scheduler string, asked time.Duration) (time.Duration, error)
-	// Matcher is asked about pending pods; nil: no pod may use any reservation
-	// but those kept for it alone.
-	Matcher Matcher
-	// Devices is nil where no pod may have devices: those with claims are refused.
-	Devices Devices
-	// Store keeps durable reservations; nil keeps all in memory.
-	Store Store
-	// Durable reports whether Store can be used: the cluster knows the kind
-	// Reservation. nil means always.
-	Durable func() bool
-	// Clock is what reservations expire by; default is the system's.
-	Clock clock.WithTicker
-	// Ready returns why nothing can be decided yet, or nothing. It is asked for
-	// calls of this process; those by HTTP are kept back before they come here.
-	// nil means always ready.
-	Ready func() string
+	Metrics *metrics.Metrics
 	// Done ends all streams when it is closed, as the server stops.
 	Done   <-chan struct{}
 	Limits Limits
@@ -94,45 +28,25 @@ type Options struct {
 
 // API serves the routes, and is a reserver.Reserver. Make one with New.
 type API struct {
+	arbiter *arbiter.Arbiter
 	ledger  *ledger.Ledger
-	pods    Pods
-	metrics Metrics
-	log     logrus.FieldLogger
-	ttl     func(scheduler string, asked time.Duration) (time.Duration, error)
-	clock   clock.WithTicker
+	metrics *metrics.Metrics
 	done    <-chan struct{}
 	limits  Limits
-	store   Store
-	matcher Matcher
-	devices Devices
-	durable func() bool
-	ready   func() string
 
 	instance string              // tells this run of the server from others
 	bodies   *semaphore.Weighted // bytes of bodies being read
 	reads    *semaphore.Weighted // large answers being built
 	watchers atomic.Int64
 	replays  *replays
-	writes   *writes
 	calls    *calls // of this process
 }
 
-// New returns an API. Ledger, Pods, Metrics, Log and TTL must be set.
+// New returns an API.
 func New(o Options) *API {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Durable == nil {
-		o.Durable = func() bool { return true }
-	}
-	if o.Ready == nil {
-		o.Ready = func() string { return "" }
-	}
 	limits := o.Limits.withDefaults()
 	return &API{
-		store: o.Store, matcher: o.Matcher, devices: o.Devices, durable: o.Durable, ready: o.Ready, writes: newWrites(limits.StoreTimeout),
-		ledger: o.Ledger, pods: o.Pods, metrics: o.Metrics, log: o.Log, ttl: o.TTL, clock: o.Clock,
-		done: o.Done, limits: limits,
+		arbiter: o.Arbiter, ledger: o.Ledger, metrics: o.Metrics, done: o.Done, limits: limits,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
@@ -142,13 +56,8 @@ func New(o Options) *API {
 	}
 }
 
-// Stop ends the watches of this process, waits for its other calls, and ends what
-// goes on behind the requests: durable writes whose outcome is not known yet. What
-// they leave behind expires. Call it when no HTTP request is under way any more.
-func (a *API) Stop() {
-	a.calls.stop()
-	a.writes.stop()
-}
+// Stop ends the watches of this process and waits for its other calls.
+func (a *API) Stop() { a.calls.stop() }
 
 // route is one thing the API serves. verb is its name in the metrics.
 type route struct {

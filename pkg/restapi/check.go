@@ -1,12 +1,17 @@
 package restapi
 
 import (
+	"cmp"
+	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -25,27 +30,33 @@ func (a *API) check(v verb, req *groupRequest) (*group, error) {
 			return nil, err
 		}
 	}
-	g := &group{
-		verb: v, scheduler: req.SchedulerName, requestID: req.RequestID, mode: req.Mode,
-		dryRun: req.DryRun || v == verbWhatIf, minRevision: req.MinRevision,
-		pods: req.Pods.entries, nodes: req.Nodes, without: req.Without,
+	g := &group{verb: v, minRevision: req.MinRevision, without: make([]ledger.PodRef, len(req.Without)), Group: arbiter.Group{
+		Scheduler: req.SchedulerName, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
+		DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GroupPod, len(req.Pods.entries)),
+	}}
+	for i := range req.Pods.entries {
+		g.Pods[i] = req.Pods.entries[i].GroupPod
+		if len(req.Nodes) > 0 {
+			g.Pods[i].Node = req.Nodes[i]
+		}
 	}
-	if g.mode == "" {
-		g.mode = ledger.AllOrNothing
+	for i, p := range req.Without {
+		g.without[i] = ledger.PodRef(p)
 	}
 	var err error
 	switch v {
 	case verbUnreserve:
-		g.reservation, err = parseReservation(req)
+		g.Reservation, err = parseReservation(req)
 	case verbReserve:
-		g.askedTTL = time.Duration(req.TTLSeconds) * time.Second
-		if g.ttl, err = a.ttl(req.SchedulerName, g.askedTTL); err != nil {
-			return nil, badRequest("TTLSeconds: %s", err)
-		}
+		g.TTL = time.Duration(req.TTLSeconds) * time.Second
 		err = a.checkDurable(g, req)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if g.RequestID != "" || g.Durable {
+		asked := newFingerprint(g, a.ledger.Table())
+		g.Fingerprint = hex.EncodeToString(asked[:])
 	}
 	return g, nil
 }
@@ -91,7 +102,7 @@ func checkHeader(v verb, req *groupRequest) error {
 	switch {
 	case req.SchedulerName == "" && v != verbWhatIf:
 		return badRequest("SchedulerName is missing: send the name of the scheduler that asks")
-	case len(req.SchedulerName) > maxSchedulerNameLength || !isPrintable(req.SchedulerName):
+	case len(req.SchedulerName) > maxSchedulerNameLength || strings.ContainsFunc(req.SchedulerName, notPrintable):
 		return badRequest("SchedulerName \"%s\" is longer than %d bytes or has unprintable characters",
 			httpjson.Clip(req.SchedulerName), maxSchedulerNameLength)
 	case req.Mode != "" && req.Mode != ledger.AllOrNothing && req.Mode != ledger.Partial:
@@ -106,6 +117,9 @@ func checkHeader(v verb, req *groupRequest) error {
 	}
 	return nil
 }
+
+// notPrintable agrees with the schema of Reservation, which has the scheduler's name.
+func notPrintable(r rune) bool { return !unicode.IsPrint(r) }
 
 func checkPods(v verb, req *groupRequest) error {
 	if req.Pods.err != nil {
@@ -122,7 +136,7 @@ func checkPods(v verb, req *groupRequest) error {
 	names := make(map[name]int, len(pods))
 	uids := make(map[types.UID]int, len(pods))
 	for i := range pods {
-		ref := pods[i].ref
+		ref := pods[i].Ref
 		key := name{ref.Namespace, ref.Name}
 		if first, twice := names[key]; twice {
 			return badRequest("Pods[%d] is %s, as is Pods[%d]: send every pod once", i, ref, first)

@@ -1,7 +1,6 @@
 package restapi
 
 import (
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -16,12 +15,8 @@ import (
 
 // Where no node has a free device for a pod, the closest is one that has such a device at all.
 func TestClosestNodeHasTheDevice(t *testing.T) {
-	f := newBareFixture(t)
-	options := f.options(Limits{})
-	options.Devices = anyGPU{t}
-	f.api = New(options)
-	f.server = httptest.NewServer(testRouter(f.api, f.log))
-	t.Cleanup(f.server.Close)
+	f := newFixture(t, Limits{})
+	f.Question.Devices = anyGPU{t}.Devices
 	for node, model := range map[string]string{"node-2": "P100", "node-3": "K80"} {
 		f.ledger.ObserveDevices(node, []devices.Device{{Name: node, Resource: gpu, ID: node, Properties: map[string]string{"model": model}}})
 	}

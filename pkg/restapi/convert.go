@@ -4,25 +4,24 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// writeFailed is the Reason of a refusal that is none of the ledger's.
-const writeFailed = "WriteFailed"
-
-func newRejection(r *ledger.Rejection, message string) reserver.Rejection {
-	reason := r.Reason.String()
-	if r.Reason == ledger.Fits {
-		reason = writeFailed
+func newRejections(refusals []arbiter.Refusal) []reserver.Rejection {
+	var list []reserver.Rejection
+	for i := range refusals {
+		r := &refusals[i].Rejection
+		list = append(list, reserver.Rejection{
+			Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
+			Reason: refusals[i].Reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
+			DeviceClaim: deviceClaimName(r.DeviceClaim),
+			ClaimedOn:   r.ClaimedOn, Holders: newHolders(r.Holders), Message: refusals[i].Message,
+		})
 	}
-	return reserver.Rejection{
-		Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
-		Reason: reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
-		DeviceClaim: deviceClaimName(r.DeviceClaim),
-		ClaimedOn:   r.ClaimedOn, Holders: newHolders(r.Holders), Message: message,
-	}
+	return list
 }
 
 func newHolders(holders []ledger.Holder) []reserver.Holder {

@@ -3,21 +3,8 @@ package restapi
 import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
-
-// devicesOf returns what a pod's claims of devices ask for, nil where it has none.
-func (a *API) devicesOf(pod *podinfo.Info) *ledger.DeviceRequest {
-	switch {
-	case pod.Devices == nil:
-		return nil
-	case a.devices == nil:
-		return &ledger.DeviceRequest{Err: "this server does not know of devices"}
-	default:
-		return a.devices.Devices(pod)
-	}
-}
 
 func newGiven(given []ledger.GivenDevices) []reserver.GivenDevices {
 	list := make([]reserver.GivenDevices, len(given))

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/clock"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
@@ -51,11 +50,7 @@ func claiming(pod *v1.Pod, claims string) *v1.Pod {
 
 // withDevices gives node-1 a P100 and two K80.
 func withDevices(d *durable) {
-	d.api.Stop()
-	options := d.options(Limits{})
-	options.Store, options.Durable, options.Clock, options.Devices = d.store, func() bool { return true }, clock.RealClock{}, anyGPU{d.t}
-	d.api = New(options)
-	d.handler = testRouter(d.api, d.log)
+	d.Question.Devices = anyGPU{d.t}.Devices
 	var list []devices.Device
 	for id, model := range map[string]string{"gpu-0": "P100", "gpu-1": "K80", "gpu-2": "K80"} {
 		list = append(list, devices.Device{Name: id, Resource: gpu, ID: id, Properties: map[string]string{"model": model}})
@@ -95,7 +90,7 @@ func TestDurableReserveOfPodsWithClaims(t *testing.T) {
 		request.RequestID = "1"
 		answer := d.reserve(request)
 		require.Empty(t, answer.Error)
-		object := d.store.object("team-a", strings.TrimPrefix(answer.Reservation, "team-a/"))
+		object := d.store.Object("team-a", strings.TrimPrefix(answer.Reservation, "team-a/"))
 		assert.Equal(t, []v1alpha1.SlotDevices{{
 			ClaimName: "k80-a", ResourceName: gpu, Count: 1, MatchProperties: map[string]string{"model": "K80"},
 			DeviceIDs: []string{"gpu-2"},
@@ -112,7 +107,7 @@ func TestDurableReserveOfPodsWithClaims(t *testing.T) {
 		d.forget()
 		assert.Equal(t, []string{"gpu-0", "gpu-1"}, d.freeDevices())
 		assert.Equal(t, answer.Reservation, d.reserve(request).Reservation, "a repeat is the same")
-		assert.Equal(t, 2, d.store.createCount)
+		assert.Equal(t, 2, d.store.CreateCount)
 		assert.Equal(t, []string{"gpu-2"}, d.bindClaiming(a), "what was kept")
 		assert.Equal(t, []string{"gpu-1", "gpu-0"}, d.bindClaiming(b), "what is left")
 	})

@@ -37,14 +37,14 @@ func drawFate(t *rapid.T) fate {
 	if rapid.IntRange(0, 2).Draw(t, "good") == 0 {
 		return f
 	}
-	f.delay = time.Duration(rapid.IntRange(0, 4_000).Draw(t, "delay")) * time.Millisecond
-	f.err = rapid.SampledFrom([]error{errForbidden, errTooMany, errLost, errLost, errInternal, nil}).Draw(t, "error")
+	f.Delay = time.Duration(rapid.IntRange(0, 4_000).Draw(t, "delay")) * time.Millisecond
+	f.Err = rapid.SampledFrom([]error{errForbidden, errTooMany, errLost, errLost, errInternal, nil}).Draw(t, "error")
 	switch {
-	case errors.Is(f.err, errForbidden) || errors.Is(f.err, errTooMany):
-		f.never = true // a definite answer is true
-	case f.err != nil:
-		f.never = rapid.Bool().Draw(t, "never")
-		f.commit = time.Duration(rapid.IntRange(0, 5_000).Draw(t, "commit")) * time.Millisecond
+	case errors.Is(f.Err, errForbidden) || errors.Is(f.Err, errTooMany):
+		f.Never = true // a definite answer is true
+	case f.Err != nil:
+		f.Never = rapid.Bool().Draw(t, "never")
+		f.Commit = time.Duration(rapid.IntRange(0, 5_000).Draw(t, "commit")) * time.Millisecond
 	}
 	return f
 }
@@ -85,7 +85,7 @@ func TestRandomWrites(t *testing.T) {
 }
 
 func (s *randomScenario) play(d *durable) error {
-	d.store.creates, d.store.gets, d.store.deletes = s.creates, s.gets, s.deletes
+	d.store.Creates, d.store.Gets, d.store.Deletes = s.creates, s.gets, s.deletes
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	promised := map[string]bool{} // names of reservations that were granted
@@ -95,9 +95,9 @@ func (s *randomScenario) play(d *durable) error {
 		if r.restart {
 			wg.Wait()
 			d.restart() // what is not settled then is left to its TTL
-			d.store.late.Wait()
+			d.store.Late.Wait()
 			d.forget()
-			for _, object := range d.store.all() {
+			for _, object := range d.store.All() {
 				promised[object.Namespace+"/"+object.Name] = true
 			}
 		}
@@ -113,7 +113,7 @@ func (s *randomScenario) play(d *durable) error {
 	wg.Wait()
 	<-time.After(10 * time.Minute) // for what is settled after the answer
 	synctest.Wait()
-	d.store.late.Wait()
+	d.store.Late.Wait()
 	return d.agrees(promised)
 }
 
@@ -142,7 +142,7 @@ func (r *randomRequest) send(d *durable) reserver.Answer {
 // agrees compares what is held with what is written.
 func (d *durable) agrees(promised map[string]bool) error {
 	holds, written := d.holds(), d.written()
-	for _, object := range d.store.all() {
+	for _, object := range d.store.All() {
 		if !promised[object.Namespace+"/"+object.Name] {
 			return fmt.Errorf("object %s is of no granted request", object.Name)
 		}
@@ -156,8 +156,12 @@ func (d *durable) agrees(promised map[string]bool) error {
 			return fmt.Errorf("hold %s never expires", views[i].Ref)
 		}
 	}
-	if len(d.api.writes.open) > 0 {
-		return fmt.Errorf("writes are open: %v", d.api.writes.open)
+	d.store.Heal()
+	for _, object := range d.store.All() {
+		again := body{SchedulerName: testScheduler, Reservation: object.Namespace + "/" + object.Name}
+		if answer := d.unreserve(again); answer.Error != "" {
+			return fmt.Errorf("a write is open: %s", answer.Error)
+		}
 	}
 	return nil
 }

@@ -26,6 +26,20 @@ func bubble(t *testing.T, test func(t *testing.T, d *durable)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newDurable(t)) })
 }
 
+// inMemory is bubble in a cluster that does not know Reservations.
+func inMemory(t *testing.T, test func(t *testing.T, d *durable)) {
+	bubble(t, func(t *testing.T, d *durable) {
+		d.NoKind = true
+		test(t, d)
+	})
+}
+
+// elapse lets time go by in a bubble.
+func elapse(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // in a bubble
+	synctest.Wait()
+}
+
 func groupOf(nodes string, pods ...*v1.Pod) body {
 	return body{SchedulerName: testScheduler, Pods: pods, Nodes: strings.Fields(nodes)}
 }
@@ -40,8 +54,8 @@ func TestDurableReserve(t *testing.T) {
 		assert.Equal(t, time.Now().Add(30*time.Second).UTC(), answer.ExpiresAt)
 		assert.Equal(t, d.ledger.Revision(), answer.Revision)
 
-		require.Equal(t, 1, d.store.writes, "one object, one write")
-		object := d.store.all()[0]
+		require.Equal(t, 1, d.store.Writes, "one object, one write")
+		object := d.store.All()[0]
 		assert.Equal(t, object.Namespace+"/"+object.Name, answer.Reservation)
 		assert.Equal(t, "team-a", object.Namespace)
 		assert.Equal(t, convert.MadeByReserve, object.Labels[convert.MadeByLabel])
@@ -60,8 +74,8 @@ func TestDurableReserve(t *testing.T) {
 		view, ok := d.ledger.HoldFor(ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"})
 		require.True(t, ok)
 		assert.Equal(t, convert.Deadline(object), view.Deadline)
-		assert.Equal(t, 1, d.metrics.decisions["reserve batch-scheduler granted"])
-		assert.Equal(t, answer.Reservation, d.logs.LastEntry().Data["reservation"])
+		assert.Equal(t, 1, d.counted("decisions_total", "reserve", testScheduler, "granted"))
+		assert.Equal(t, answer.Reservation, d.Logs.LastEntry().Data["reservation"])
 	})
 }
 
@@ -78,7 +92,7 @@ func TestNameOfTheObject(t *testing.T) {
 		theirs := groupOf("node-1", aPod("c", "1", "1Gi"))
 		theirs.SchedulerName, theirs.RequestID = "theirs", "2"
 		assert.NotEqual(t, name, d.reserve(theirs).Reservation, "each scheduler has its own RequestIDs")
-		assert.Equal(t, "2", d.store.object("team-a", name[len("team-a/"):]).Annotations[requestIDAnnotation])
+		assert.Equal(t, "2", d.store.Object("team-a", name[len("team-a/"):]).Annotations["globalreserve.io/request-id"])
 
 		random := groupOf("node-1", aPod("d", "1", "1Gi"))
 		assert.Regexp(t, "^team-a/reserve-[a-z0-9]{26}$", d.reserve(random).Reservation)
@@ -104,11 +118,11 @@ func TestWhatIsDurable(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
-				d.noKind = tc.noKind
+				d.NoKind = tc.noKind
 				request := groupOf("node-1", aPod("a", "1", "1Gi"))
 				request.Durable, request.RequestID = tc.asked, "1"
 				answer := d.reserve(request)
-				assert.Len(t, d.store.all(), tc.objects)
+				assert.Len(t, d.store.All(), tc.objects)
 				assert.Equal(t, tc.objects > 0, answer.Reservation != "")
 				if !tc.failed {
 					assert.Empty(t, answer.Error)
@@ -116,7 +130,7 @@ func TestWhatIsDurable(t *testing.T) {
 				}
 				assert.Contains(t, answer.Error, "install manifests/crd")
 				assert.Equal(t, []string{"a"}, answer.FailedPods)
-				d.noKind = false
+				d.NoKind = false
 				assert.Empty(t, d.reserve(request).Error, "such an answer is not kept")
 			})
 		})
@@ -156,7 +170,7 @@ func TestDurableModes(t *testing.T) {
 				if len(tc.holds) == 0 {
 					assert.Equal(t, before, d.ledger.Revision())
 					assert.Empty(t, answer.Reservation)
-					assert.Zero(t, d.store.createCount)
+					assert.Zero(t, d.store.CreateCount)
 				}
 			})
 		})
@@ -171,12 +185,12 @@ func TestDurableRepeatWithoutRequestID(t *testing.T) {
 		again := d.reserve(groupOf("node-1 node-1", a, b))
 		assert.Equal(t, first.Reservation, again.Reservation)
 		assert.Equal(t, first.ExpiresAt, again.ExpiresAt)
-		assert.Equal(t, 1, d.store.createCount)
+		assert.Equal(t, 1, d.store.CreateCount)
 
 		more := d.reserve(groupOf("node-1 node-1", b, c))
 		assert.Empty(t, more.Error)
 		assert.NotEqual(t, first.Reservation, more.Reservation)
-		assert.Len(t, d.store.object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1, "b has room")
+		assert.Len(t, d.store.Object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1, "b has room")
 
 		inMemory := groupOf("node-1", a)
 		inMemory.Durable = ptr.To(false)
@@ -253,14 +267,14 @@ func TestDurableRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
 				tc.before(d)
-				holds, writes := d.holds(), d.store.writes
+				holds, writes := d.holds(), d.store.Writes
 				answer := d.reserve(tc.request)
 				assert.Contains(t, answer.Error, "nothing was reserved, 1 of 1 pods were refused")
 				require.Len(t, answer.Rejections, 1)
 				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
 				assert.Contains(t, answer.Rejections[0].Message, tc.message)
 				assert.Equal(t, holds, d.holds())
-				assert.Equal(t, writes, d.store.writes)
+				assert.Equal(t, writes, d.store.Writes)
 			})
 		})
 	}
@@ -293,7 +307,7 @@ func TestNameOfAnOlderReservation(t *testing.T) {
 
 // What becomes of the write decides what is told, and what is held.
 func TestOutcomesOfTheWrite(t *testing.T) {
-	never := func(err error) fate { return fate{never: true, err: err} }
+	never := func(err error) fate { return fate{Never: true, Err: err} }
 	tests := map[string]struct {
 		creates, gets []fate
 		want          string // part of the error; empty where it is granted
@@ -301,30 +315,30 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 		settled       bool // at once, or in the background
 	}{
 		"written":                            {settled: true},
-		"slow":                               {creates: []fate{{delay: 2 * time.Second}}, within: 2 * time.Second, settled: true},
+		"slow":                               {creates: []fate{{Delay: 2 * time.Second}}, within: 2 * time.Second, settled: true},
 		"forbidden":                          {creates: []fate{never(errForbidden)}, want: "could not be written: ", settled: true},
-		"too many requests, then written":    {creates: []fate{never(errTooMany), never(errTooMany)}, within: time.Second, settled: true},
+		"too many requests, then written":    {creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second, settled: true},
 		"too many requests":                  {creates: repeat(20, never(errTooMany)), want: "could not be written: ", within: 10 * time.Second, settled: true},
-		"answer lost, then found":            {creates: []fate{{err: errLost}}, settled: true},
-		"answer lost, found at last":         {creates: []fate{{err: errLost}}, gets: []fate{never(errLost), never(errLost)}, within: time.Second, settled: true},
+		"answer lost, then found":            {creates: []fate{{Err: errLost}}, settled: true},
+		"answer lost, found at last":         {creates: []fate{{Err: errLost}}, gets: []fate{never(errLost), never(errLost)}, within: time.Second, settled: true},
 		"not written, then written":          {creates: []fate{never(errInternal)}, within: time.Second, settled: true},
-		"written late":                       {creates: []fate{{err: errLost, commit: 20 * time.Millisecond}}, within: time.Second, settled: true},
-		"lost, then forbidden, but written":  {creates: []fate{{err: errLost, commit: 20 * time.Millisecond}, never(errForbidden)}, within: time.Second, settled: true},
+		"written late":                       {creates: []fate{{Err: errLost, Commit: 20 * time.Millisecond}}, within: time.Second, settled: true},
+		"lost, then forbidden, but written":  {creates: []fate{{Err: errLost, Commit: 20 * time.Millisecond}, never(errForbidden)}, within: time.Second, settled: true},
 		"lost, then forbidden":               {creates: []fate{never(errLost), never(errForbidden)}, want: "it is not known whether", within: time.Second},
 		"API server gone":                    {creates: repeat(20, never(errLost)), gets: repeat(20, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
-		"API server gone, written all along": {creates: repeat(20, fate{err: errLost}), gets: repeat(25, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
+		"API server gone, written all along": {creates: repeat(20, fate{Err: errLost}), gets: repeat(25, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
 		"API server gone, written later":     {creates: append(repeat(19, never(errLost)), fate{}), gets: repeat(20, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
-				d.store.creates, d.store.gets = tc.creates, tc.gets
+				d.store.Creates, d.store.Gets = tc.creates, tc.gets
 				start := time.Now()
 				answer := d.reserve(groupOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
 				assert.LessOrEqual(t, time.Since(start), tc.within)
 				if tc.want == "" {
 					assert.Empty(t, answer.Error)
-					assert.Len(t, d.store.all(), 1)
+					assert.Len(t, d.store.All(), 1)
 					assert.Equal(t, d.written(), d.holds())
 					return
 				}
@@ -332,15 +346,14 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 				assert.Contains(t, answer.Error, "nothing was reserved")
 				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
 				assert.Empty(t, answer.Reservation)
-				assert.Equal(t, 1, d.metrics.decisions["reserve batch-scheduler failed"])
+				assert.Equal(t, 1, d.counted("decisions_total", "reserve", testScheduler, "failed"))
 				if !tc.settled {
 					assert.Len(t, d.holds(), 2, "the room stays held until it is known that nobody was promised it")
-					d.store.heal()
-					time.Sleep(30 * time.Second) //nolint:forbidigo // in a bubble
-					synctest.Wait()
+					d.store.Heal()
+					elapse(30 * time.Second)
 				}
 				assert.Empty(t, d.holds())
-				assert.Empty(t, d.store.all(), "nothing stays that nobody was told of")
+				assert.Empty(t, d.store.All(), "nothing stays that nobody was told of")
 			})
 		})
 	}
@@ -363,16 +376,16 @@ func TestOthersWaitForAWrite(t *testing.T) {
 		granted bool // the second
 		writes  int
 	}{
-		"the same pods, written":          {[]fate{{delay: time.Second}}, func(b body) body { return b }, true, 1},
-		"the same pods, refused":          {[]fate{{delay: time.Second, never: true, err: errForbidden}}, func(b body) body { return b }, true, 1},
-		"the same name, written":          {[]fate{{delay: time.Second}}, named, true, 1},
-		"the same name, refused":          {[]fate{{delay: time.Second, never: true, err: errForbidden}}, named, true, 1},
-		"too slow for the second to wait": {[]fate{{delay: 20 * time.Second}}, func(b body) body { return b }, false, 1},
+		"the same pods, written":          {[]fate{{Delay: time.Second}}, func(b body) body { return b }, true, 1},
+		"the same pods, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, func(b body) body { return b }, true, 1},
+		"the same name, written":          {[]fate{{Delay: time.Second}}, named, true, 1},
+		"the same name, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, named, true, 1},
+		"too slow for the second to wait": {[]fate{{Delay: 20 * time.Second, Never: true, Err: errLost}, {Delay: 2 * time.Second}}, func(b body) body { return b }, false, 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
-				d.store.creates = tc.fates
+				d.store.Creates = tc.fates
 				first := groupOf("node-1", aPod("a", "1", "1Gi"))
 				first.Name = "first"
 				done := make(chan reserver.Answer)
@@ -386,7 +399,7 @@ func TestOthersWaitForAWrite(t *testing.T) {
 					assert.Contains(t, second.Error, "another request is writing reservation team-a/first")
 				}
 				<-done
-				assert.Equal(t, tc.writes, d.store.writes)
+				assert.Equal(t, tc.writes, d.store.Writes)
 				assert.Equal(t, d.written(), d.holds())
 				assert.Len(t, d.holds(), 1)
 			})
@@ -406,59 +419,102 @@ func TestRoomThatIsEnding(t *testing.T) {
 		want   string
 	}{
 		"deleted": {func(d *durable, o *v1alpha1.Reservation) {
-			delete(d.store.objects, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+			delete(d.store.Objects, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 		}, "is ending"},
 		"expired":     {func(_ *durable, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationExpired }, "is ending"},
 		"not granted": {func(_ *durable, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationPending }, "is ending"},
-		"unreadable":  {func(d *durable, _ *v1alpha1.Reservation) { d.store.gets = []fate{{never: true, err: errLost}} }, "could not be read"},
+		"unreadable":  {func(d *durable, _ *v1alpha1.Reservation) { d.store.Gets = []fate{{Never: true, Err: errLost}} }, "could not be read"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
 				d.reserve(groupOf("node-1", aPod("a", "1", "1Gi")))
-				for _, object := range d.store.objects {
+				for _, object := range d.store.Objects {
 					tc.change(d, object)
 				}
 				answer := d.reserve(groupOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
 				assert.Contains(t, answer.Error, tc.want)
 				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
 				assert.Len(t, d.holds(), 1, "what was placed for b is given up")
-				assert.Equal(t, 1, d.store.createCount)
+				assert.Equal(t, 1, d.store.CreateCount)
 			})
 		})
 	}
 }
 
-func TestGroupTooLarge(t *testing.T) {
-	big := func(pods int, name string) body {
-		request := body{SchedulerName: testScheduler}
-		for i := range pods {
-			pod := aPod(fmt.Sprintf("%s-%d", name, i), "1m", "1Mi")
-			pod.UID = types.UID(fmt.Sprintf("uid-%c-%d", name[0], i))
-			request.Pods = append(request.Pods, pod)
-			request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", i))
-		}
-		return request
+// podsOf asks for pods of a namespace, each on a node of its own.
+func podsOf(d *durable, namespace string, count int) body {
+	request := body{SchedulerName: testScheduler}
+	for i := range count {
+		pod := aPod(fmt.Sprint("p-", i), "1m", "1Mi")
+		pod.Namespace, pod.UID = namespace, types.UID(fmt.Sprint(namespace, i))
+		node := fmt.Sprint("node-", i)
+		d.addNode(node, "4", "8Gi")
+		request.Pods, request.Nodes = append(request.Pods, pod), append(request.Nodes, node)
 	}
-	bubble(t, func(t *testing.T, d *durable) {
-		for i := range v1alpha1.MaxSlots + 1 {
-			d.addNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
-		}
-		before := d.ledger.Revision()
-		code, answer := d.ask("/reserve", big(v1alpha1.MaxSlots+1, "p"))
-		assert.Equal(t, http.StatusBadRequest, code)
-		assert.Contains(t, answer.Error, "Pods has 1001 pods, and a durable reservation takes at most 1000")
-		code, answer = d.ask("/reserve", big(v1alpha1.MaxSlots, strings.Repeat("a", 240)))
-		assert.Equal(t, http.StatusBadRequest, code)
-		assert.Contains(t, answer.Error, "the limit is 524288 (etcd takes 1.5 MiB")
-		assert.Equal(t, before, d.ledger.Revision())
+	return request
+}
 
-		answer = d.reserve(big(v1alpha1.MaxSlots, "p"))
-		assert.Empty(t, answer.Error)
-		assert.Equal(t, 1, d.store.writes)
-		assert.Len(t, d.store.all()[0].Spec.Slots, v1alpha1.MaxSlots)
-		inMemory := big(v1alpha1.MaxSlots+1, "q")
-		inMemory.Durable = ptr.To(false)
-		assert.Empty(t, d.reserve(inMemory).Error)
-	})
+// What is granted without the kind Reservation is granted with it, too, in as many
+// objects as it takes.
+func TestGroupsOfSeveralObjects(t *testing.T) {
+	tests := map[string]struct {
+		request func(d *durable) body
+		objects []string // a part of their names, ordered
+		single  bool
+	}{
+		"several namespaces": {func(d *durable) body {
+			request, other := podsOf(d, "team-b", 2), podsOf(d, "team-a", 1)
+			request.Pods, request.Nodes = append(request.Pods, other.Pods...), append(request.Nodes, other.Nodes...)
+			request.Name = "job"
+			return request
+		}, []string{"team-a/job-2", "team-b/job"}, false},
+		"the most of one object": {func(d *durable) body { return podsOf(d, "team-a", v1alpha1.MaxSlots) }, []string{"team-a/reserve-"}, true},
+		"more than that": {func(d *durable) body {
+			request := podsOf(d, "team-a", v1alpha1.MaxSlots+1)
+			request.RequestID = "1"
+			return request
+		}, []string{"team-a/reserve-", "team-a/reserve-"}, false},
+		"too large for one object": {func(d *durable) body {
+			request := podsOf(d, "team-a", v1alpha1.MaxSlots)
+			for i, pod := range request.Pods {
+				pod.Name = fmt.Sprint(strings.Repeat("a", 240), "-", i)
+			}
+			return request
+		}, []string{"team-a/reserve-", "team-a/reserve-"}, false},
+		"any scheduler name": {func(d *durable) body {
+			request := podsOf(d, "team-a", 1)
+			request.SchedulerName = "StupidScheduler"
+			return request
+		}, []string{"team-a/reserve-"}, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				request := tc.request(d)
+				answer := d.reserve(request)
+				assert.Empty(t, answer.Error)
+				assert.Empty(t, answer.FailedPods)
+				assert.True(t, answer.Durable)
+				assert.Equal(t, tc.single, answer.Reservation != "")
+				assert.Equal(t, time.Now().Add(testTTL).UTC(), answer.ExpiresAt)
+				objects := d.store.All()
+				require.Len(t, objects, len(tc.objects))
+				for i, object := range objects {
+					assert.Contains(t, object.Namespace+"/"+object.Name, tc.objects[i])
+					assert.Equal(t, request.SchedulerName, object.Spec.SchedulerName)
+					assert.NotContains(t, object.Labels, "globalreserve.io/unfinished")
+				}
+				assert.ElementsMatch(t, d.written(), d.holds())
+				assert.Len(t, d.holds(), len(request.Pods))
+
+				again := d.reserve(request)
+				assert.Empty(t, again.Error, "a repeat")
+				assert.Len(t, d.store.All(), len(tc.objects))
+				assert.Empty(t, d.unreserve(body{SchedulerName: request.SchedulerName, Pods: request.Pods}).Error)
+				assert.Empty(t, d.store.All())
+				assert.Empty(t, d.holds())
+			})
+		})
+	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/utils/clock"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -28,11 +27,8 @@ func seeds(f *testing.F) {
 	f.Add([]byte(with(`"Mode":"Partial","TTLSeconds":60,"RequestID":"r","MinRevision":1,"Durable":true,"Name":"n"`)))
 }
 
-// newFuzzServer is a fixture whose clock runs, or a MinRevision would wait for ever.
 func newFuzzServer(f *testing.F) *fixture {
-	server := newFixture(f, Limits{MaxBody: 1 << 20, MinRevisionWait: time.Millisecond})
-	server.api.clock = clock.RealClock{}
-	return server
+	return newFixture(f, Limits{MaxBody: 1 << 20, MinRevisionWait: time.Millisecond})
 }
 
 // serve hands a request to the API without a network.

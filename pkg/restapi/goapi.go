@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -21,12 +20,12 @@ var _ reserver.Reserver = (*API)(nil)
 
 // Reserve implements reserver.Reserver.
 func (a *API) Reserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
-	return a.call(ctx, verbReserve, r, a.reserveGroup)
+	return a.call(ctx, verbReserve, r)
 }
 
 // Unreserve implements reserver.Reserver.
 func (a *API) Unreserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
-	return a.call(ctx, verbUnreserve, r, a.unreserveGroup)
+	return a.call(ctx, verbUnreserve, r)
 }
 
 // Revision implements reserver.Reserver.
@@ -44,7 +43,7 @@ func (a *API) Revision(context.Context) (uint64, error) {
 func (a *API) enter() (leave func(), err error) {
 	leave, why := a.calls.enter()
 	if why == "" {
-		if why = a.ready(); why == "" {
+		if why = a.arbiter.Undecided(); why == "" {
 			return leave, nil
 		}
 		leave()
@@ -53,9 +52,7 @@ func (a *API) enter() (leave func(), err error) {
 }
 
 // call has a request decided that comes from this process.
-func (a *API) call(
-	ctx context.Context, v verb, r *reserver.Request, act func(context.Context, *group) (outcome, error),
-) (*reserver.Answer, error) {
+func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &reserver.UnavailableError{Err: err}
 	}
@@ -68,7 +65,7 @@ func (a *API) call(
 	if err != nil {
 		return nil, goError(ctx, r, err)
 	}
-	answer, err := a.decideGroup(ctx, g, act)
+	answer, err := a.decideGroup(ctx, g)
 	switch {
 	case err != nil:
 		return nil, goError(ctx, r, err)
@@ -81,18 +78,15 @@ func (a *API) call(
 
 // goError is for a Go program what the error of a request is for an HTTP client.
 func goError(ctx context.Context, r *reserver.Request, err error) error {
-	var e *httpjson.Error
-	switch {
-	case errors.Is(err, errClientGone) && r.RequestID != "":
+	switch status := statusOf(err); {
+	case ctx.Err() != nil && r.RequestID != "":
 		return &reserver.UnknownOutcomeError{RequestID: r.RequestID, Err: ctx.Err()} // an equal one may be under way
-	case errors.Is(err, errClientGone):
+	case ctx.Err() != nil:
 		return &reserver.UnavailableError{Err: ctx.Err()}
-	case errors.As(err, &e) && e.Status >= http.StatusInternalServerError:
+	case status >= http.StatusInternalServerError:
 		return &reserver.UnavailableError{Err: err}
-	case errors.As(err, &e):
-		return &reserver.BadRequestError{Status: e.Status, Message: e.Message}
 	default:
-		return err
+		return &reserver.BadRequestError{Status: status, Message: err.Error()}
 	}
 }
 

@@ -72,18 +72,18 @@ func (a *API) awaitReady(w *goWatcher) bool {
 			return false
 		default:
 		}
-		why := a.ready()
+		why := a.arbiter.Undecided()
 		if why == "" {
 			return true
 		}
 		if !told {
 			w.send(&reserver.Event{Type: reserver.DisconnectedEvent, Err: &reserver.UnavailableError{Err: errors.New(why)}})
 		}
-		timer := a.clock.NewTimer(readyPause)
+		timer := time.NewTimer(readyPause)
 		select {
 		case <-a.done:
 		case <-w.ctx.Done():
-		case <-timer.C():
+		case <-timer.C:
 		}
 		timer.Stop()
 	}

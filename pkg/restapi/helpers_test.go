@@ -4,27 +4,25 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
-	"sync"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -36,83 +34,41 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	testScheduler = "batch-scheduler"
-	testTTL       = time.Minute
+	testTTL       = arbitertest.TTL
 	gib           = 1 << 30
 )
 
-// startTime is when every test begins.
-var startTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-// knownPods stands for the informer.
-type knownPods struct {
-	mu   sync.Mutex
-	pods map[string]*podinfo.Info
-}
-
-func (k *knownPods) Pod(namespace, name string) (*podinfo.Info, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	info, ok := k.pods[namespace+"/"+name]
-	return info, ok
-}
-
-func (k *knownPods) set(info *podinfo.Info) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.pods[info.Ref.String()] = info
-}
-
-// counts is a Metrics that remembers.
-type counts struct {
-	mu        sync.Mutex
-	requests  map[string]int
-	decisions map[string]int
-	conflicts map[string]int
-}
-
-func (c *counts) ObserveRequest(verb string, code int, _ time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests[fmt.Sprint(verb, " ", code)]++
-}
-
-func (c *counts) ObserveDecision(verb, scheduler, result string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.decisions[strings.Join([]string{verb, scheduler, result}, " ")]++
-}
-
-func (c *counts) ObserveConflict(scheduler, name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conflicts[scheduler+" "+name]++
-}
+// startTime is when the tests began.
+var startTime = time.Now().UTC().Truncate(time.Second)
 
 // fixture is a server on a ledger of its own.
 type fixture struct {
+	*arbitertest.World
 	t       testing.TB
+	arbiter *arbiter.Arbiter
 	api     *API
 	ledger  *ledger.Ledger
-	pods    *knownPods
-	metrics *counts
-	clock   *clocktesting.FakeClock
-	logs    *logtest.Hook
 	log     *logrus.Logger
 	done    chan struct{}
 	server  *httptest.Server
+	// notReady is why nothing can be decided.
+	notReady string
 }
 
-// newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB.
+// newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a
+// cluster that does not know Reservations.
 func newFixture(t testing.TB, limits Limits) *fixture {
 	t.Helper()
 	f := newBareFixture(t)
-	f.api = New(f.options(limits))
+	f.NoKind = true
+	f.start(limits)
 	f.server = httptest.NewUnstartedServer(testRouter(f.api, f.log))
 	f.server.Config.ReadTimeout = time.Second
 	f.server.Start()
 	t.Cleanup(func() {
 		f.server.CloseClientConnections()
 		f.server.Close()
+		f.stop()
 		require.NoError(t, f.ledger.CheckInvariants())
 	})
 	return f
@@ -120,32 +76,45 @@ func newFixture(t testing.TB, limits Limits) *fixture {
 
 // newBareFixture is newFixture without the API.
 func newBareFixture(t testing.TB) *fixture {
-	log, hook := logtest.NewNullLogger()
-	f := &fixture{
-		t: t, ledger: ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}),
-		pods:    &knownPods{pods: map[string]*podinfo.Info{}},
-		metrics: &counts{requests: map[string]int{}, decisions: map[string]int{}, conflicts: map[string]int{}},
-		clock:   clocktesting.NewFakeClock(startTime), logs: hook, log: log, done: make(chan struct{}),
-	}
+	w := arbitertest.NewWorld(ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}))
+	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, done: make(chan struct{})}
 	for i := 1; i <= 3; i++ {
 		f.addNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
 	}
 	return f
 }
 
-func (f *fixture) options(limits Limits) Options {
-	return Options{
-		Ledger: f.ledger, Pods: f.pods, Metrics: f.metrics, Log: f.log, Clock: f.clock, Done: f.done, Limits: limits,
-		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
-			if asked > 24*time.Hour {
-				return 0, errors.New("the most is 24h")
+// start makes the API and what decides for it.
+func (f *fixture) start(limits Limits) {
+	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.Undecided = func() string { return f.notReady } })
+	f.api = New(Options{Arbiter: f.arbiter, Ledger: f.ledger, Metrics: f.Metrics, Done: f.done, Limits: limits})
+}
+
+func (f *fixture) stop() {
+	f.api.Stop()
+	require.NoError(f.t, f.arbiter.Stop(context.Background()))
+}
+
+// counted returns a counter of the metrics by its name, without the prefix, and its labels.
+func (f *fixture) counted(name string, labels ...string) int {
+	f.t.Helper()
+	families, err := f.Metrics.Gatherer().Gather()
+	require.NoError(f.t, err)
+	for _, family := range families {
+		if family.GetName() != "globalreserve_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			have := map[string]bool{}
+			for _, l := range m.GetLabel() {
+				have[l.GetValue()] = true
 			}
-			if asked == 0 {
-				return testTTL, nil
+			if !slices.ContainsFunc(labels, func(l string) bool { return !have[l] }) {
+				return int(m.GetCounter().GetValue())
 			}
-			return asked, nil
-		},
+		}
 	}
+	return 0
 }
 
 func testRouter(api *API, log *logrus.Logger) http.Handler {
@@ -182,25 +151,18 @@ func aPod(name, cpu, memory string) *v1.Pod {
 	}
 }
 
-// bind makes a pod bound, for the informer and for the ledger.
+// bind makes a pod bound, for the watch and for the ledger.
 func (f *fixture) bind(pod *v1.Pod, node string) {
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName = node
-	info, err := podinfo.New(f.ledger.Table(), bound)
-	require.NoError(f.t, err)
-	f.pods.set(info)
+	info := f.Bring(bound)
 	f.ledger.ObservePod(ledger.PodObservation{
 		Pod: info.Ref, Node: node, Request: info.Request, Scheduler: info.Scheduler, Priority: info.Priority,
 	})
 }
 
-// see makes the informer know a pod.
-func (f *fixture) see(pod *v1.Pod) *podinfo.Info {
-	info, err := podinfo.New(f.ledger.Table(), pod)
-	require.NoError(f.t, err)
-	f.pods.set(info)
-	return info
-}
+// see makes the watch bring a pod.
+func (f *fixture) see(pod *v1.Pod) *podinfo.Info { return f.Bring(pod) }
 
 // body is a request as kube-globalreserve's client has it, and the extensions.
 type body struct {

@@ -20,14 +20,6 @@ const (
 	maxTolerations         = 1_000            // per pod
 	maxResourceNames       = 1_000            // per requests, limits or overhead
 	maxResourceNameLength  = 2 * 253          // bytes
-
-	// maxObjectBytes bounds the JSON of a group's Reservation as it is sent. The
-	// API server adds a record of who wrote which field, and the slots' status:
-	// each is about as large again, and etcd takes 1.5 MiB.
-	maxObjectBytes = 512 << 10
-
-	explainExamples = 5 // node names listed per group of refusals
-	loggedPods      = 3 // placements spelt out in a log line
 )
 
 // Limits bound what the handlers take on. A zero field means its default.
@@ -51,13 +43,6 @@ type Limits struct {
 	// WriteTimeout is how long a watcher may take to accept what is sent to it
 	// before its stream is cut; default 10 s.
 	WriteTimeout time.Duration
-	// StoreTimeout is how long a durable /reserve or /unreserve tries to find out
-	// whether its write was carried out, and how long one waits for another that
-	// writes the same object. Default 8 s.
-	StoreTimeout time.Duration
-	// StoreSettle is after how long no write can still be waiting in the API
-	// server, which is told to give up on each after a few. Default 15 s.
-	StoreSettle time.Duration
 	// ReplayAge is how long an answer is kept for repeats of its RequestID at
 	// least, unless ReplayCost is reached; longer where the reservation lasts
 	// longer. Default 10 min.
@@ -83,8 +68,6 @@ func (l Limits) withDefaults() Limits {
 		MinRevisionWait: orDefault(l.MinRevisionWait, 5*time.Second),
 		Heartbeat:       orDefault(l.Heartbeat, 15*time.Second),
 		WriteTimeout:    orDefault(l.WriteTimeout, 10*time.Second),
-		StoreTimeout:    orDefault(l.StoreTimeout, 8*time.Second),
-		StoreSettle:     orDefault(l.StoreSettle, 15*time.Second),
 		ReplayAge:       orDefault(l.ReplayAge, 10*time.Minute),
 		ReplayCost:      orDefault(l.ReplayCost, 250_000),
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -90,12 +91,8 @@ func (l *tolerationList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 
 // podEntry is what is kept of one pod of a request.
 type podEntry struct {
-	ref      ledger.PodRef
+	arbiter.GroupPod
 	nodeName string // spec.nodeName
-	priority int32
-	// request is nil where the pod came without containers, by name only.
-	request *resources.Request
-	devices *podinfo.DeviceMarks // nil for a pod without claims of devices
 }
 
 // podList decodes Pods one by one into podEntries, so that the memory a request
@@ -142,20 +139,20 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 		namespace = v1.NamespaceDefault // as kubectl reads a manifest without one
 	}
 	entry := podEntry{
-		ref:      ledger.PodRef{Namespace: namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID},
+		GroupPod: arbiter.GroupPod{Ref: ledger.PodRef{Namespace: namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}},
 		nodeName: pod.Spec.NodeName,
 	}
-	if err := checkRef(entry.ref); err != nil {
+	if err := checkRef(entry.Ref); err != nil {
 		return entry, err
 	}
 	if pod.Spec.Priority != nil {
-		entry.priority = *pod.Spec.Priority
+		entry.Priority = *pod.Spec.Priority
 	}
 	if l.identityOnly {
 		return entry, nil
 	}
 	if claims := pod.Metadata.Annotations.Claims; claims != "" {
-		entry.devices = podinfo.ReadDeviceMarks(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims})
+		entry.Devices = podinfo.ReadDeviceMarks(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims})
 	}
 	if len(pod.Spec.Containers) == 0 {
 		return entry, nil
@@ -169,7 +166,7 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 	if err != nil {
 		return entry, err
 	}
-	entry.request = &request
+	entry.Request = &request
 	return entry, nil
 }
 

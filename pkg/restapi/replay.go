@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -37,7 +39,7 @@ type replayKey struct {
 
 type replay struct {
 	key    replayKey
-	asked  fingerprint
+	asked  string        // its fingerprint
 	done   chan struct{} // closed when the request is decided or given up
 	kept   bool          // out is valid; set before done is closed
 	out    outcome
@@ -50,23 +52,21 @@ func newReplays(age time.Duration, most int) *replays {
 	return &replays{age: age, most: most, byKey: map[replayKey]*replay{}, oldest: list.New()}
 }
 
-// do returns what decide decides, or, for a repeat, what it decided before.
-// decide reports whether its outcome is final; one that is not (the ledger was
-// not new enough yet) is decided anew for every repeat. A repeat that comes
+// do returns what decide decides, or, for a repeat, what it decided before. An
+// outcome that is transient is decided anew for every repeat. A repeat that comes
 // while the first is being decided waits for it.
 func (r *replays) do(
-	ctx context.Context, g *group, t *resources.Table, now func() time.Time, decide func() (outcome, bool, error),
+	ctx context.Context, g *group, now func() time.Time, decide func() (outcome, error),
 ) (out outcome, repeated bool, err error) {
-	key := replayKey{g.verb, g.scheduler, g.requestID}
-	asked := newFingerprint(g, t)
+	key := replayKey{g.verb, g.Scheduler, g.RequestID}
 	for {
-		entry, first := r.enter(key, asked, now())
+		entry, first := r.enter(key, g.Fingerprint, now())
 		if first {
 			out, err := r.lead(entry, now, decide)
 			return out, false, err
 		}
-		if entry.asked != asked {
-			return outcome{}, false, errRequestIDUsed(g.requestID)
+		if entry.asked != g.Fingerprint {
+			return outcome{}, false, arbiter.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
 		}
 		select {
 		case <-entry.done:
@@ -80,7 +80,7 @@ func (r *replays) do(
 }
 
 // enter returns the entry of a key, and whether it was made just now.
-func (r *replays) enter(key replayKey, asked fingerprint, now time.Time) (entry *replay, first bool) {
+func (r *replays) enter(key replayKey, asked string, now time.Time) (entry *replay, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if entry := r.byKey[key]; entry != nil {
@@ -95,7 +95,7 @@ func (r *replays) enter(key replayKey, asked fingerprint, now time.Time) (entry 
 }
 
 // lead decides for everybody who waits for the entry.
-func (r *replays) lead(entry *replay, now func() time.Time, decide func() (outcome, bool, error)) (out outcome, err error) {
+func (r *replays) lead(entry *replay, now func() time.Time, decide func() (outcome, error)) (out outcome, err error) {
 	final := false
 	defer func() { // also after a panic, or the repeats would wait for ever
 		r.mu.Lock()
@@ -107,15 +107,16 @@ func (r *replays) lead(entry *replay, now func() time.Time, decide func() (outco
 		}
 		close(entry.done)
 	}()
-	out, final, err = decide()
+	out, err = decide()
+	final = err == nil && !out.transient
 	return out, err
 }
 
 func (r *replays) keep(entry *replay, out outcome, now time.Time) {
 	entry.kept, entry.out = true, out
 	entry.until = now.Add(r.age)
-	if out.deadline.After(entry.until) {
-		entry.until = out.deadline
+	if end := out.answer.ExpiresAt; end.After(entry.until) {
+		entry.until = end
 	}
 	entry.weight = 1 + len(out.held) + len(out.answer.FailedPods)
 	for i := range out.answer.Rejections {
@@ -145,15 +146,15 @@ type fingerprint [sha256.Size]byte
 
 func newFingerprint(g *group, t *resources.Table) fingerprint {
 	f := fingerprinter{hash: sha256.New(), table: t}
-	f.text(string(g.mode))
-	f.number(int64(g.askedTTL)) // and not what it is by today's policy
-	f.flag(g.dryRun)
-	f.flag(g.durable)
-	f.text(g.name)
-	f.text(g.reservation.String())
-	f.number(int64(len(g.pods)))
-	for i := range g.pods {
-		f.pod(&g.pods[i], g.node(i))
+	f.text(string(g.Mode))
+	f.number(int64(g.TTL)) // and not what it is by today's policy
+	f.flag(g.DryRun)
+	f.flag(g.Durable)
+	f.text(g.Name)
+	f.text(g.Reservation.String())
+	f.number(int64(len(g.Pods)))
+	for i := range g.Pods {
+		f.pod(&g.Pods[i])
 	}
 	return fingerprint(f.hash.Sum(nil))
 }
@@ -183,30 +184,30 @@ func (f *fingerprinter) flag(b bool) {
 	}
 }
 
-func (f *fingerprinter) pod(pod *podEntry, node string) {
-	f.text(pod.ref.Namespace)
-	f.text(pod.ref.Name)
-	f.text(string(pod.ref.UID))
-	f.text(node)
-	f.number(int64(pod.priority))
-	if pod.devices != nil { // the fingerprints of others are older than devices
-		f.text(pod.devices.Err)
-		for _, claim := range pod.devices.Claims {
+func (f *fingerprinter) pod(pod *arbiter.GroupPod) {
+	f.text(pod.Ref.Namespace)
+	f.text(pod.Ref.Name)
+	f.text(string(pod.Ref.UID))
+	f.text(pod.Node)
+	f.number(int64(pod.Priority))
+	if pod.Devices != nil { // the fingerprints of others are older than devices
+		f.text(pod.Devices.Err)
+		for _, claim := range pod.Devices.Claims {
 			f.text(claim)
 		}
 	}
-	f.flag(pod.request != nil)
-	if pod.request == nil {
+	f.flag(pod.Request != nil)
+	if pod.Request == nil {
 		return
 	}
-	f.flag(pod.request.ToleratesUnschedulable)
-	f.number(int64(len(pod.request.Ports)))
-	for _, p := range pod.request.Ports {
+	f.flag(pod.Request.ToleratesUnschedulable)
+	f.number(int64(len(pod.Request.Ports)))
+	for _, p := range pod.Request.Ports {
 		f.text(string(p.Protocol))
 		f.text(p.IP)
 		f.number(int64(p.Port))
 	}
-	for _, a := range f.amounts(pod.request) {
+	for _, a := range f.amounts(pod.Request) {
 		f.text(string(a.Name))
 		f.number(a.Value)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -90,8 +91,7 @@ func TestScopeOfARequestID(t *testing.T) {
 func TestRepeatAfterTheRoomWasGivenUp(t *testing.T) {
 	tests := map[string]func(f *fixture, pod *v1.Pod){
 		"expired": func(f *fixture, _ *v1.Pod) {
-			f.clock.Step(testTTL)
-			f.ledger.Expire(f.clock.Now())
+			f.ledger.Expire(time.Now().Add(testTTL))
 		},
 		"given back":      func(f *fixture, pod *v1.Pod) { f.unreserve(group1(pod, "node-1")) },
 		"bound elsewhere": func(f *fixture, pod *v1.Pod) { f.bind(pod, "node-2") },
@@ -131,46 +131,48 @@ func TestConcurrentRepeats(t *testing.T) {
 	}
 	assert.Empty(t, answers[0].Error)
 	assert.Equal(t, before+1, f.ledger.Revision())
-	assert.Equal(t, 1, f.metrics.decisions["reserve batch-scheduler granted"], "decided once")
+	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "granted"), "decided once")
 }
 
 // A repeat that comes while the first waits for its revision joins it; when that
 // wait is in vain the answer is not kept.
 func TestRepeatWhileWaiting(t *testing.T) {
-	f := newFixture(t, Limits{})
-	request := withID(aPod("a", "1", "1Gi"), "node-1", "job")
-	request.MinRevision = f.ledger.Revision() + 1
-	first, second := make(chan reserver.Answer, 1), make(chan reserver.Answer, 1)
-	go func() { first <- f.reserve(request) }()
-	require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
-	repeat := withID(aPod("a", "1", "1Gi"), "node-1", "job") // of any revision
-	go func() { second <- f.reserve(repeat) }()
-	f.clock.Step(5 * time.Second)
-	assert.Contains(t, (<-first).Error, "MinRevision")
-	assert.Empty(t, (<-second).Error, "decided anew")
+	inMemory(t, func(t *testing.T, d *durable) {
+		request := withID(aPod("a", "1", "1Gi"), "node-1", "job")
+		request.MinRevision = d.ledger.Revision() + 1
+		first, second := make(chan reserver.Answer, 1), make(chan reserver.Answer, 1)
+		go func() { first <- d.reserve(request) }()
+		synctest.Wait()
+		repeat := withID(aPod("a", "1", "1Gi"), "node-1", "job") // of any revision
+		go func() { second <- d.reserve(repeat) }()
+		assert.Contains(t, (<-first).Error, "MinRevision")
+		assert.Empty(t, (<-second).Error, "decided anew")
+	})
 }
 
 func TestKeptAnswersAreBounded(t *testing.T) {
-	f := newFixture(t, Limits{ReplayCost: 10, ReplayAge: time.Minute})
-	kept := func() int {
-		f.api.replays.mu.Lock()
-		defer f.api.replays.mu.Unlock()
-		assert.Len(t, f.api.replays.byKey, f.api.replays.oldest.Len())
-		return f.api.replays.oldest.Len()
-	}
-	for i := range 20 {
-		request := withID(aPod("a", "1", "1Gi"), "node-1", fmt.Sprint(i))
-		request.DryRun = true // an answer of cost 1
-		f.reserve(request)
-	}
-	assert.Equal(t, 10, kept(), "by cost")
-	long := withID(aPod("a", "1", "1Gi"), "node-1", "long")
-	long.TTLSeconds = 600
-	f.reserve(long)
-	f.clock.Step(2 * time.Minute)
-	f.reserve(withID(aPod("b", "1", "1Gi"), "node-1", "new"))
-	assert.Equal(t, 2, kept(), "by age, but as long as the reservation lasts")
-	before := f.ledger.Revision()
-	assert.Empty(t, f.reserve(long).Error)
-	assert.Equal(t, before, f.ledger.Revision())
+	inMemory(t, func(t *testing.T, d *durable) {
+		d.api.replays = newReplays(time.Minute, 10)
+		kept := func() int {
+			d.api.replays.mu.Lock()
+			defer d.api.replays.mu.Unlock()
+			assert.Len(t, d.api.replays.byKey, d.api.replays.oldest.Len())
+			return d.api.replays.oldest.Len()
+		}
+		for i := range 20 {
+			request := withID(aPod("a", "1", "1Gi"), "node-1", fmt.Sprint(i))
+			request.DryRun = true // an answer of cost 1
+			d.reserve(request)
+		}
+		assert.Equal(t, 10, kept(), "by cost")
+		long := withID(aPod("a", "1", "1Gi"), "node-1", "long")
+		long.TTLSeconds = 600
+		d.reserve(long)
+		elapse(2 * time.Minute)
+		d.reserve(withID(aPod("b", "1", "1Gi"), "node-1", "new"))
+		assert.Equal(t, 2, kept(), "by age, but as long as the reservation lasts")
+		before := d.ledger.Revision()
+		assert.Empty(t, d.reserve(long).Error)
+		assert.Equal(t, before, d.ledger.Revision())
+	})
 }

@@ -3,11 +3,11 @@ package restapi
 import (
 	"bytes"
 	"net/http"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -65,34 +65,12 @@ func (l *podNameList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 	return err
 }
 
-// group is a request that makes sense: what is asked of the ledger.
+// group is a request that makes sense: what the arbiter is asked.
 type group struct {
+	arbiter.Group
 	verb        verb
-	scheduler   string
-	requestID   string
-	mode        ledger.Mode
-	ttl         time.Duration
-	askedTTL    time.Duration // 0 where the scheduler leaves it to the server
-	dryRun      bool
 	minRevision uint64
-	pods        []podEntry
-	nodes       []string // one per pod, or none where the verb allows that
-	without     []podName
-
-	// durable: a Reservation object is written before the answer.
-	durable bool
-	// name is what the request wants the object to be called; may be empty.
-	name string
-	// reservation is what an /unreserve gives back instead of pods; may be empty.
-	reservation types.NamespacedName
-}
-
-// node returns the node asked for the i-th pod; empty where none was named.
-func (g *group) node(i int) string {
-	if len(g.nodes) == 0 {
-		return ""
-	}
-	return g.nodes[i]
+	without     []ledger.PodRef
 }
 
 // readGroup decodes and checks a request. Errors are *httpjson.Error.

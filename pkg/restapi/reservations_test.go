@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -27,7 +29,7 @@ func (f *fixture) hold(ref string, node string, milliCPU int64, change func(*led
 	if change != nil {
 		change(&h)
 	}
-	result := f.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, f.clock.Now())
+	result := f.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, time.Now())
 	require.Equal(f.t, 1, result.Granted, result.Rejections)
 }
 
@@ -39,7 +41,7 @@ func (f *fixture) use(pod *v1.Pod, node, ref string) {
 	part := strings.Split(ref, "/")
 	placement := info.Placement(node)
 	placement.Holds = []ledger.HoldRef{{Namespace: part[0], Name: part[1], Slot: part[2]}}
-	grant, rejection := f.ledger.StartBind(&placement, f.clock.Now())
+	grant, rejection := f.ledger.StartBind(&placement, time.Now())
 	require.Nil(f.t, rejection)
 	require.Equal(f.t, placement.Holds[0], grant.Hold)
 	require.True(f.t, f.ledger.Confirm(info.Ref, node))
@@ -232,11 +234,6 @@ func TestWatchSlots(t *testing.T) {
 	assert.Nil(t, event.By)
 }
 
-// matches is a Matcher of one answer.
-type matches []ledger.HoldRef
-
-func (m matches) Candidates(*podinfo.Info) []ledger.HoldRef { return m }
-
 // A pending pod is told of room that is kept for pods like it.
 func TestExplainPodWithAMatch(t *testing.T) {
 	f := newFixture(t, Limits{})
@@ -249,7 +246,12 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	assert.Zero(t, answer.FitCount)
 	assert.Empty(t, answer.Reservation)
 
-	f.api.matcher = matches{{Namespace: "team-a", Name: "buffer", Slot: "gone"}, {Namespace: "team-a", Name: "buffer", Slot: "s-2"}}
+	require.NoError(t, f.Matcher.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "buffer"},
+		Spec: v1alpha1.ReservationSpec{
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}, Slots: []v1alpha1.Slot{{Name: "gone"}, {Name: "s-2"}},
+		},
+	}))
 	answer = reserver.ExplainAnswer{}
 	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 	assert.Equal(t, 1, answer.FitCount)

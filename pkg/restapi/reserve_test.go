@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -76,11 +77,11 @@ func TestReserveAnswer(t *testing.T) {
 	granted := f.reserve(group1(aPod("a", "1", "1Gi"), "node-1"))
 	assert.Empty(t, granted.Error)
 	assert.Equal(t, before+1, granted.Revision)
-	assert.Equal(t, startTime.Add(testTTL), granted.ExpiresAt)
-	assert.Equal(t, 1, f.metrics.decisions["reserve batch-scheduler granted"])
-	assert.Equal(t, 1, f.metrics.decisions["reserve batch-scheduler refused"])
-	assert.Equal(t, 1, f.metrics.conflicts["batch-scheduler cpu"])
-	assert.Equal(t, 2, f.metrics.requests["reserve 200"])
+	assert.WithinDuration(t, time.Now().Add(testTTL), granted.ExpiresAt, 10*time.Second)
+	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "granted"))
+	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "refused"))
+	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "cpu"))
+	assert.Equal(t, 2, f.counted("requests_total", "reserve", "200"))
 }
 
 func TestReserveModes(t *testing.T) {
@@ -117,15 +118,16 @@ func TestReserveModes(t *testing.T) {
 }
 
 func TestReservationExpires(t *testing.T) {
-	f := newFixture(t, Limits{})
-	first := group1(aPod("a", "3", "1Gi"), "node-1")
-	first.TTLSeconds = 30
-	assert.Equal(t, startTime.Add(30*time.Second), f.reserve(first).ExpiresAt)
-	second := group1(aPod("b", "3", "1Gi"), "node-1")
-	assert.NotEmpty(t, f.reserve(second).Error)
-	f.clock.Step(30 * time.Second)
-	assert.Empty(t, f.reserve(second).Error)
-	assert.Equal(t, ledger.NoClaim, f.state(first.Pods[0]))
+	inMemory(t, func(t *testing.T, d *durable) {
+		first := group1(aPod("a", "3", "1Gi"), "node-1")
+		first.TTLSeconds = 30
+		assert.Equal(t, time.Now().Add(30*time.Second).UTC(), d.reserve(first).ExpiresAt)
+		second := group1(aPod("b", "3", "1Gi"), "node-1")
+		assert.NotEmpty(t, d.reserve(second).Error)
+		elapse(30 * time.Second)
+		assert.Empty(t, d.reserve(second).Error)
+		assert.Equal(t, ledger.NoClaim, d.state(first.Pods[0]))
+	})
 }
 
 // A refused pod keeps its place among those the ledger refuses.
@@ -156,11 +158,11 @@ func TestHostPortConflict(t *testing.T) {
 	assert.Equal(t, "HostPortConflict", refused.Rejections[0].Reason)
 	assert.Equal(t, "hostPort/TCP/80", refused.Rejections[0].Resource)
 	assert.Equal(t, "a", refused.Rejections[0].Holders[0].Pod)
-	assert.Equal(t, 1, f.metrics.conflicts["batch-scheduler hostPort"], "a label of few values")
+	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "hostPort"), "a label of few values")
 	request := group1(withPort(aPod("b", "1", "1Gi")), "node-1")
 	request.DryRun = true
 	f.reserve(request)
-	assert.Equal(t, 1, f.metrics.conflicts["batch-scheduler hostPort"], "nobody wanted it in earnest")
+	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "hostPort"), "nobody wanted it in earnest")
 }
 
 func TestUnreserve(t *testing.T) {
@@ -211,22 +213,20 @@ func TestReservedPodsAreBound(t *testing.T) {
 }
 
 func TestMinRevision(t *testing.T) {
-	f := newFixture(t, Limits{})
-	request := group1(aPod("a", "1", "1Gi"), "node-9")
-	request.MinRevision = f.ledger.Revision() + 1
-	answers := make(chan reserver.Answer)
-	go func() { answers <- f.reserve(request) }()
-	require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
-	f.addNode("node-9", "4", "8Gi") // what the request waits for
-	assert.Empty(t, (<-answers).Error)
+	inMemory(t, func(t *testing.T, d *durable) {
+		request := group1(aPod("a", "1", "1Gi"), "node-9")
+		request.MinRevision = d.ledger.Revision() + 1
+		answers := make(chan reserver.Answer)
+		go func() { answers <- d.reserve(request) }()
+		synctest.Wait()
+		d.addNode("node-9", "4", "8Gi") // what the request waits for
+		assert.Empty(t, (<-answers).Error)
 
-	request.MinRevision = f.ledger.Revision() + 1
-	go func() { answers <- f.reserve(request) }()
-	require.Eventually(t, f.clock.HasWaiters, 5*time.Second, time.Millisecond)
-	f.clock.Step(5 * time.Second)
-	late := <-answers
-	assert.Contains(t, late.Error, "MinRevision is")
-	assert.Equal(t, []string{"a"}, late.FailedPods)
+		request.MinRevision = d.ledger.Revision() + 1
+		late := d.reserve(request)
+		assert.Contains(t, late.Error, "MinRevision is")
+		assert.Equal(t, []string{"a"}, late.FailedPods)
+	})
 }
 
 // Of many overlapping groups that are reserved at once, each is reserved whole or
@@ -265,14 +265,14 @@ func TestConcurrentGroups(t *testing.T) {
 
 func TestLogLine(t *testing.T) {
 	f := newFixture(t, Limits{})
-	f.logs.Reset()
+	f.Logs.Reset()
 	request := body{SchedulerName: testScheduler, RequestID: "job-1"}
 	for i := range 5 {
 		request.Pods = append(request.Pods, aPod(fmt.Sprint("p", i), "500m", "1Gi"))
 		request.Nodes = append(request.Nodes, "node-1")
 	}
 	f.reserve(request)
-	entries := f.logs.AllEntries()
+	entries := f.Logs.AllEntries()
 	require.Len(t, entries, 1)
 	e := entries[0]
 	assert.Equal(t, logrus.InfoLevel, e.Level)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -61,30 +63,30 @@ func TestUnreserveDurable(t *testing.T) {
 		"of another scheduler":     {request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler"},
 		"whole, of another one":    {request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: `belongs to scheduler "batch-scheduler"`},
 		"one that is not there":    {request: body{SchedulerName: testScheduler, Reservation: "team-a/ghost"}, left: []string{"a", "b", "c"}, objects: 1},
-		"the object is gone":       {before: func(d *durable) { clear(d.store.objects) }, request: whole},
-		"pods, the object is gone": {before: func(d *durable) { clear(d.store.objects) }, request: back(b)},
+		"the object is gone":       {before: func(d *durable) { clear(d.store.Objects) }, request: whole},
+		"pods, the object is gone": {before: func(d *durable) { clear(d.store.Objects) }, request: back(b)},
 		"made by hand": {before: func(d *durable) {
-			for _, object := range d.store.objects {
+			for _, object := range d.store.Objects {
 				delete(object.Labels, convert.MadeByLabel)
 			}
 		}, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "delete the object instead"},
 		"pods of one made by hand": {before: func(d *durable) {
-			for _, object := range d.store.objects {
+			for _, object := range d.store.Objects {
 				delete(object.Labels, convert.MadeByLabel)
 			}
 		}, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "NotOwner", want: "delete the object instead"},
 		"one is bound":          {before: func(d *durable) { d.bind(a, "node-1") }, request: back(a, b), left: []string{"c"}, objects: 1, failed: []string{"a"}, reason: "BindInFlight", want: "1 of 2 pods"},
 		"the rest of a group":   {before: func(d *durable) { d.bind(a, "node-1") }, request: back(b, c)},
 		"whole, with one bound": {before: func(d *durable) { d.bind(a, "node-1") }, request: whole},
-		"unreadable":            {before: func(d *durable) { d.store.gets = []fate{{never: true, err: errLost}} }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be read: try again"},
-		"forbidden":             {before: func(d *durable) { d.store.deletes = []fate{{never: true, err: errForbidden}} }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed"},
-		"slots not written":     {before: func(d *durable) { d.store.release = errors.New("storage") }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be changed: try again"},
-		"answer lost":           {before: func(d *durable) { d.store.deletes = []fate{{err: errLost}} }, request: whole},
+		"unreadable":            {before: func(d *durable) { d.store.Gets = []fate{{Never: true, Err: errLost}} }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be read: try again"},
+		"forbidden":             {before: func(d *durable) { d.store.Deletes = []fate{{Never: true, Err: errForbidden}} }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed"},
+		"slots not written":     {before: func(d *durable) { d.store.Release = errors.New("storage") }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be changed: try again"},
+		"answer lost":           {before: func(d *durable) { d.store.Deletes = []fate{{Err: errLost}} }, request: whole},
 		"not carried out": {before: func(d *durable) {
-			d.store.deletes = []fate{{never: true, err: errTooMany}, {never: true, err: errInternal}}
+			d.store.Deletes = []fate{{Never: true, Err: errTooMany}, {Never: true, Err: errInternal}}
 		}, request: whole},
-		"API server gone":  {before: func(d *durable) { d.store.deletes = repeat(30, fate{never: true, err: errLost}) }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed: try again"},
-		"without the kind": {before: func(d *durable) { d.noKind = true }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "install manifests/crd"},
+		"API server gone":  {before: func(d *durable) { d.store.Deletes = repeat(30, fate{Never: true, Err: errLost}) }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed: try again"},
+		"without the kind": {before: func(d *durable) { d.NoKind = true }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "install manifests/crd"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +111,7 @@ func TestUnreserveDurable(t *testing.T) {
 					left = append(left, slot)
 				}
 				assert.Equal(t, tc.left, left)
-				assert.Len(t, d.store.all(), tc.objects)
+				assert.Len(t, d.store.All(), tc.objects)
 			})
 		})
 	}
@@ -119,23 +121,23 @@ func TestUnreserveDurable(t *testing.T) {
 func TestUnreserveAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
 		a, b, _ := aGroup(d)
-		d.store.release = errors.New("storage")
+		d.store.Release = errors.New("storage")
 		request := back(a, b)
 		request.RequestID = "1"
 		assert.Contains(t, d.unreserve(request).Error, "2 of 2 pods were not given back")
-		d.store.release = nil
+		d.store.Release = nil
 		assert.Empty(t, d.unreserve(request).Error)
 		assert.Len(t, d.holds(), 1)
-		writes := d.store.writes
+		writes := d.store.Writes
 		assert.Empty(t, d.unreserve(request).Error)
 		assert.Empty(t, d.unreserve(back(a, b)).Error)
-		assert.Equal(t, writes, d.store.writes)
+		assert.Equal(t, writes, d.store.Writes)
 
 		whole := body{SchedulerName: testScheduler, Reservation: "team-a/job"}
 		assert.Equal(t, "team-a/job", d.unreserve(whole).Reservation)
 		assert.Empty(t, d.unreserve(whole).Error)
 		assert.Empty(t, d.holds())
-		assert.Empty(t, d.store.all())
+		assert.Empty(t, d.store.All())
 	})
 }
 
@@ -148,21 +150,21 @@ func TestUnreserveOfAllKinds(t *testing.T) {
 		inMemory := groupOf("node-2", m)
 		inMemory.Durable = ptr.To(false)
 		require.Empty(t, d.reserve(inMemory).Error)
-		d.store.deletes = []fate{{never: true, err: errForbidden}}
+		d.store.Deletes = []fate{{Never: true, Err: errForbidden}}
 		answer := d.unreserve(back(m, a, e, b, c))
 		assert.Equal(t, []string{"a", "b", "c"}, answer.FailedPods, "job is deleted first, and cannot be")
 		assert.Equal(t, []string{"team-a/job/a@node-1", "team-a/job/b@node-1", "team-a/job/c@node-2"}, d.holds())
 		assert.Equal(t, ledger.NoClaim, d.state(m))
 		assert.Empty(t, d.unreserve(back(m, a, e, b, c)).Error)
 		assert.Empty(t, d.holds())
-		assert.Empty(t, d.store.all())
+		assert.Empty(t, d.store.All())
 	})
 }
 
 // Who gives back what is being written waits for it.
 func TestUnreserveWaitsForTheWrite(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
-		d.store.creates = []fate{{delay: time.Second}}
+		d.store.Creates = []fate{{Delay: time.Second}}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -174,24 +176,29 @@ func TestUnreserveWaitsForTheWrite(t *testing.T) {
 		assert.Empty(t, d.unreserve(body{SchedulerName: testScheduler, Reservation: "team-a/job"}).Error)
 		<-done
 		assert.Empty(t, d.holds())
-		assert.Empty(t, d.store.all())
+		assert.Empty(t, d.store.All())
 	})
 }
 
 // A client that goes away does not end a write that is under way.
 func TestClientGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
-		d.store.creates = []fate{{delay: time.Second}}
-		g := &group{
-			verb: verbReserve, scheduler: testScheduler, mode: ledger.AllOrNothing, ttl: time.Minute, durable: true,
-			nodes: []string{"node-1"}, pods: []podEntry{{ref: ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}}},
-		}
-		d.see(aPod("a", "1", "1Gi"))
+		d.store.Creates = []fate{{Delay: time.Second}}
+		pod := d.see(aPod("a", "1", "1Gi"))
 		ctx, cancel := context.WithCancel(t.Context())
+		decisions := make(chan *arbiter.Decision)
+		go func() {
+			d, err := d.arbiter.Reserve(ctx, &arbiter.Group{
+				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true, Pods: []arbiter.GroupPod{{Ref: pod.Ref, Node: "node-1"}},
+			})
+			assert.NoError(t, err)
+			decisions <- d
+		}()
+		synctest.Wait() // for the write
 		cancel()
-		out, err := d.api.reserveGroup(ctx, g)
-		require.NoError(t, err)
-		assert.Empty(t, out.answer.Error)
+		decision := <-decisions
+		require.NotNil(t, decision)
+		assert.Empty(t, decision.Error)
 		assert.Equal(t, d.written(), d.holds())
 	})
 }
@@ -260,7 +267,7 @@ func TestRequestIDAfterARestart(t *testing.T) {
 					first.Revision = answer.Revision
 					assert.Equal(t, first, answer)
 				}
-				assert.Len(t, d.store.all(), 1)
+				assert.Len(t, d.store.All(), 1)
 				if name == "it expired" {
 					assert.Empty(t, d.holds(), "the controller has not deleted the object yet")
 					return
@@ -276,7 +283,7 @@ func TestRequestIDAfterARestart(t *testing.T) {
 func (d *durable) requireAgreement() {
 	d.t.Helper()
 	var written []string
-	for _, object := range d.store.all() {
+	for _, object := range d.store.All() {
 		holds, err := convert.GrantedHolds(d.ledger.Table(), object)
 		require.NoError(d.t, err)
 		for i := range holds {

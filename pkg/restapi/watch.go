@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/julienschmidt/httprouter"
 
@@ -158,7 +159,7 @@ func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) 
 // expired tells that the journal does: the reader was too slow, and has been told
 // no more than the changes up to last.
 func (a *API) follow(s sink, revision uint64, wake <-chan struct{}) (last uint64, expired bool) {
-	heartbeat := a.clock.NewTicker(a.limits.Heartbeat)
+	heartbeat := time.NewTicker(a.limits.Heartbeat)
 	defer heartbeat.Stop()
 	events := make([]ledger.Event, 0, watchBatch)
 	caughtUp := false
@@ -192,7 +193,7 @@ func (a *API) follow(s sink, revision uint64, wake <-chan struct{}) (last uint64
 		}
 		select {
 		case <-wake:
-		case <-heartbeat.C():
+		case <-heartbeat.C:
 			s.send(&reserver.Event{Type: reserver.HeartbeatEvent, Instance: a.instance})
 			s.flush()
 		case <-s.gone():

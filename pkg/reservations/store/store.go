@@ -64,6 +64,24 @@ func (s *Store) Delete(ctx context.Context, namespace, name string, uid types.UI
 	}).Error()
 }
 
+// Patch changes an object by a JSON merge patch and returns it as it is stored then.
+func (s *Store) Patch(ctx context.Context, namespace, name string, patch []byte) (*v1alpha1.Reservation, error) {
+	stored := &v1alpha1.Reservation{}
+	err := s.send(ctx, s.rest.Patch(types.MergePatchType), func(ctx context.Context, r *rest.Request) rest.Result {
+		return r.Namespace(namespace).Resource(resource).Name(name).Body(patch).Do(ctx)
+	}).Into(stored)
+	return stored, err
+}
+
+// List reads the objects of all namespaces that have a label live.
+func (s *Store) List(ctx context.Context, label string) ([]v1alpha1.Reservation, error) {
+	list := &v1alpha1.ReservationList{}
+	err := s.send(ctx, s.rest.Get(), func(ctx context.Context, r *rest.Request) rest.Result {
+		return r.Resource(resource).Param("labelSelector", label).Do(ctx)
+	}).Into(list)
+	return list.Items, err
+}
+
 const resource = "reservations"
 
 // send has a request sent once, within the time limit.

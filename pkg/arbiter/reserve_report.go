@@ -1,4 +1,4 @@
-package restapi
+package arbiter
 
 import (
 	"fmt"
@@ -11,43 +11,58 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// report writes the one log line of a decision and counts it.
-func (a *API) report(g *group, placements []ledger.Placement, refusals []refusal, granted int, out *outcome) {
-	result := resultOf(granted, len(refusals))
+const loggedPods = 3 // placements spelt out in a log line
+
+// report writes the one log line of a decision on a group and counts it.
+func (a *Arbiter) report(verb string, g *Group, d *Decision) {
+	result := resultOf(d.Granted, len(d.Refusals))
 	label := result
-	if g.dryRun {
+	if g.DryRun {
 		label = "dry-run-" + result
-	} else {
-		for i := range refusals {
-			if name, ok := refusals[i].Shortage(); ok && g.verb == verbReserve {
-				a.metrics.ObserveConflict(g.scheduler, name)
+	} else if verb == "reserve" {
+		for i := range d.Refusals {
+			if name, ok := d.Refusals[i].Rejection.Shortage(); ok {
+				a.o.Metrics.ObserveConflict(g.Scheduler, name)
 			}
 		}
 	}
-	a.metrics.ObserveDecision(string(g.verb), g.scheduler, label)
+	a.o.Metrics.ObserveDecision(verb, g.Scheduler, label)
 	fields := logrus.Fields{
-		"verb": string(g.verb), "scheduler": g.scheduler, "result": result, "pods": len(placements),
-		"refused": len(refusals), "placements": firstPlacements(placements), "revision": out.answer.Revision,
+		"verb": verb, "scheduler": g.Scheduler, "result": result, "pods": len(d.Placements),
+		"refused": len(d.Refusals), "placements": firstPlacements(d.Placements), "revision": d.Revision,
 	}
-	if g.requestID != "" {
-		fields["requestID"] = g.requestID
+	if g.RequestID != "" {
+		fields["requestID"] = g.RequestID
 	}
-	if g.dryRun {
+	if g.DryRun {
 		fields["dryRun"] = true
 	}
-	if g.verb == verbReserve {
-		cpu, memory := totals(keep(placements, refusals))
+	if verb == "reserve" {
+		cpu, memory := totals(keep(d.Placements, d.Refusals))
 		fields["milliCPU"], fields["memoryBytes"] = cpu, memory
 		fields["ttl"] = g.ttl.String()
 	}
-	if out.answer.Reservation != "" {
-		fields["reservation"] = out.answer.Reservation
+	if d.Reservation.Name != "" {
+		fields["reservation"] = d.Reservation.String()
 	}
-	fields["left"] = a.left(placements)
-	if len(refusals) > 0 {
-		fields["reason"] = refusals[0].message
+	fields["left"] = a.left(d.Placements)
+	if len(d.Refusals) > 0 {
+		fields["reason"] = d.Refusals[0].Message
 	}
-	a.log.WithFields(fields).Info(string(g.verb) + " " + result)
+	a.o.Log.WithFields(fields).Info(verb + " " + result)
+}
+
+// failed is the decision on a group for a reason that is none of its pods'.
+func (a *Arbiter) failed(verb string, g *Group, why string) *Decision {
+	a.o.Metrics.ObserveDecision(verb, g.Scheduler, "failed")
+	a.o.Log.WithFields(logrus.Fields{
+		"verb": verb, "scheduler": g.Scheduler, "requestID": g.RequestID, "pods": len(g.Pods), "reason": why,
+	}).Warn(verb + " failed")
+	d := &Decision{Error: why, Durable: g.Durable, Revision: a.o.Ledger.Revision(), Transient: true}
+	for i := range g.Pods {
+		d.Failed = append(d.Failed, g.Pods[i].Ref)
+	}
+	return d
 }
 
 func resultOf(granted, refused int) string {
@@ -84,7 +99,7 @@ func totals(placements []ledger.Placement) (milliCPU, memory int64) {
 }
 
 // left tells what is free on the first nodes of the placements.
-func (a *API) left(placements []ledger.Placement) string {
+func (a *Arbiter) left(placements []ledger.Placement) string {
 	var nodes []string
 	for i := range placements {
 		if node := placements[i].Node; node != "" && !slices.Contains(nodes, node) {
@@ -95,7 +110,7 @@ func (a *API) left(placements []ledger.Placement) string {
 		}
 	}
 	columns := []resources.Column{resources.CPU, resources.Memory}
-	usage := a.ledger.AppendUsage(nil, nodes, columns)
+	usage := a.o.Ledger.AppendUsage(nil, nodes, columns)
 	parts := make([]string, len(nodes))
 	for i, node := range nodes {
 		cpu, memory := usage[i*len(columns)], usage[i*len(columns)+1]

@@ -1,0 +1,166 @@
+// Package arbitertest makes Arbiters for the tests of those who ask one: all parts are
+// the real ones, on an API server in memory.
+package arbitertest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+)
+
+// World is what surrounds an Arbiter. What is not set before New starts out empty.
+type World struct {
+	Ledger   *ledger.Ledger
+	Pods     *clusterstate.Pods // what the watch has brought
+	Matcher  *matcher.Matcher
+	Question *question.Maker
+	Metrics  *metrics.Metrics
+	API      *API
+	Store    *storetest.Server
+	Log      *logrus.Logger
+	Logs     *logtest.Hook
+	// NoKind: the cluster does not know the kind Reservation.
+	NoKind bool
+}
+
+// TTL is how long reservations last that do not say.
+const TTL = time.Minute
+
+// NewWorld returns the surroundings of an Arbiter that decides by a ledger.
+func NewWorld(l *ledger.Ledger) *World {
+	log, hook := logtest.NewNullLogger()
+	w := &World{
+		Ledger: l, Pods: clusterstate.NewPods(), Matcher: &matcher.Matcher{}, Metrics: metrics.New(),
+		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
+	}
+	w.Question = &question.Maker{
+		Table: l.Table(), Matcher: w.Matcher, Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+	}
+	return w
+}
+
+// New returns an Arbiter that is stopped by the caller. change, if not nil, is told
+// of the options before.
+func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbiter {
+	t.Helper()
+	o := arbiter.Options{
+		Ledger: w.Ledger, Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log,
+		Policy: policy.NewStore(policy.Default(), TTL), Undecided: func() string { return "" },
+		Steering: steering.New(steering.Options{
+			Ledger: w.Ledger, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*podinfo.Info) {},
+		}),
+		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
+	}
+	if change != nil {
+		change(&o)
+	}
+	a, err := arbiter.New(o)
+	require.NoError(t, err)
+	return a
+}
+
+// Bring is what the watch does with a pod.
+func (w *World) Bring(pod *v1.Pod) *podinfo.Info {
+	r := clusterstate.NewRecord(w.Ledger.Table(), pod)
+	w.Pods.Put(r)
+	return &r.Info
+}
+
+// API has pods. It does not change them.
+type API struct {
+	mu   sync.Mutex // guards what follows
+	pods map[types.NamespacedName]*v1.Pod
+	err  error // of all reads
+	// reads counts the reads, busy those under way, and most is the most there ever were.
+	reads, busy, most int
+	delay             time.Duration
+}
+
+// Put makes a pod be there.
+func (a *API) Put(pod *v1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pods[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = pod
+}
+
+// Answer makes reads take a while, and end with an error if it is not nil.
+func (a *API) Answer(delay time.Duration, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.delay, a.err = delay, err
+}
+
+// Reads returns how many reads there have been, and the most at one time.
+func (a *API) Reads() (count, most int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reads, a.most
+}
+
+// Get implements arbiter.API.
+func (a *API) Get(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+	a.mu.Lock()
+	a.reads++
+	a.busy++
+	a.most = max(a.most, a.busy)
+	delay := a.delay
+	a.mu.Unlock()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.busy--
+	pod := a.pods[types.NamespacedName{Namespace: namespace, Name: name}]
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case a.err != nil:
+		return nil, a.err
+	case pod == nil:
+		return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
+	default:
+		return pod.DeepCopy(), nil
+	}
+}
+
+// Bind implements arbiter.API.
+func (a *API) Bind(_ context.Context, b *v1.Binding) error {
+	return apierrors.NewForbidden(v1.Resource("pods/binding"), b.Name, nil)
+}
+
+// Annotate implements arbiter.API.
+func (a *API) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) (*v1.Pod, error) {
+	return nil, apierrors.NewForbidden(v1.Resource("pods"), pod.Name, nil)
+}
+
+// Self implements arbiter.API.
+func (a *API) Self(context.Context) (string, error) { return "server", nil }
+
+// nominator takes no note of nominations.
+type nominator struct{}
+
+func (nominator) Nominate(context.Context, ledger.PodRef, string) error { return nil }
+func (nominator) Clear(context.Context, ledger.PodRef, string) error    { return nil }

@@ -1,0 +1,215 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+)
+
+var rsvKind = v1alpha1.Resource("reservations")
+
+// inTwoNamespaces is a group that cannot be one object.
+func inTwoNamespaces(w *world) *Group {
+	g := &Group{Scheduler: "scheduler", Mode: ledger.AllOrNothing, Durable: true, Name: "job", Fingerprint: "f"}
+	for _, namespace := range []string{"x", "y", "z"} {
+		p := newPod("p")
+		p.Namespace, p.UID = namespace, types.UID("uid-"+namespace)
+		w.bring(p)
+		g.Pods = append(g.Pods, GroupPod{Ref: ref(p), Node: "a"})
+	}
+	return g
+}
+
+func (w *world) slots() []string {
+	views, _ := w.ledger.Holds()
+	list := []string{}
+	for i := range views {
+		list = append(list, views[i].Ref.String())
+	}
+	return list
+}
+
+func (w *world) written() []string {
+	list := []string{}
+	for _, object := range w.objects.All() {
+		list = append(list, object.Namespace+"/"+object.Name)
+	}
+	return list
+}
+
+var wholeGroup = []string{"x/job", "y/job-2", "z/job-3"}
+
+// Whatever becomes of one of the writes, a group of several objects is there whole, and
+// said to be, or nothing is left of it.
+func TestWritesOfSeveralObjects(t *testing.T) {
+	never := storetest.Fate{Never: true, Err: apierrors.NewForbidden(rsvKind, "r", errors.New("not yours"))}
+	lost := storetest.Fate{Err: errReset}
+	gone := storetest.Fate{Never: true, Err: errReset}
+	late := storetest.Fate{Err: errReset, Commit: 10 * time.Second}
+	many := func(f storetest.Fate) (list []storetest.Fate) {
+		for range 40 {
+			list = append(list, f)
+		}
+		return list
+	}
+	tests := map[string]struct {
+		creates, gets, patches []storetest.Fate
+		granted                bool
+	}{
+		"all written":                  {granted: true},
+		"an answer lost":               {creates: []storetest.Fate{{}, lost}, granted: true},
+		"the head refused":             {creates: []storetest.Fate{never}},
+		"another part refused":         {creates: []storetest.Fate{{}, {}, never}},
+		"another part never there":     {creates: append([]storetest.Fate{{}}, many(gone)...)},
+		"another part there too late":  {creates: append([]storetest.Fate{{}, late}, many(gone)...), gets: many(gone)},
+		"the last write refused":       {patches: []storetest.Fate{never}},
+		"the last write never there":   {patches: many(gone)},
+		"the last answer lost":         {patches: []storetest.Fate{lost}, granted: true},
+		"the last answers always lost": {patches: many(lost)},
+		"a name that is taken":         {creates: []storetest.Fate{{}, {Never: true, Err: apierrors.NewAlreadyExists(rsvKind, "r")}, never}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.objects.Creates, w.objects.Gets, w.objects.Patches = tc.creates, tc.gets, tc.patches
+				d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
+				require.NoError(t, err)
+				assert.Equal(t, tc.granted, d.Error == "", d.Error)
+				if tc.granted {
+					assert.Equal(t, wholeGroup, w.written())
+					assert.Len(t, w.slots(), 3)
+					assert.Empty(t, d.Failed)
+					for _, object := range w.objects.All() {
+						assert.False(t, isUnfinished(object))
+					}
+				} else {
+					assert.Len(t, d.Failed, 3)
+					w.objects.Heal()
+					<-time.After(5 * time.Minute)
+					synctest.Wait()
+					assert.Empty(t, w.written())
+					assert.Empty(t, w.slots())
+				}
+				w.objects.Late.Wait()
+				w.end()
+			})
+		})
+	}
+}
+
+// A server that dies while it writes a group leaves all of it or what the next one
+// deletes, and until then nobody is granted it.
+func TestServerThatDiesBetweenWrites(t *testing.T) {
+	for writes := range 5 { // three objects and the patch
+		t.Run(fmt.Sprint("after ", writes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				hang := storetest.Fate{Never: true, Delay: time.Hour, Err: errReset}
+				if writes < 3 {
+					w.objects.Creates = append(make([]storetest.Fate, writes), hang, hang, hang)
+				} else if writes == 3 {
+					w.objects.Patches = []storetest.Fate{hang}
+				}
+				died := make(chan error, 1)
+				go func() {
+					_, err := w.Reserve(context.Background(), inTwoNamespaces(w))
+					died <- err
+				}()
+				synctest.Wait()
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_ = w.Stop(ctx)
+				require.NoError(t, <-died)
+				w.objects.Heal()
+				assert.Len(t, w.written(), min(writes, 3))
+
+				next := w.succeed()
+				d, err := next.Reserve(t.Context(), inTwoNamespaces(w))
+				require.NoError(t, err)
+				finished := writes == 0 || writes == 4
+				assert.Equal(t, finished, d.Error == "", "%s", d.Error)
+				next.Start()
+				<-time.After(time.Minute)
+				synctest.Wait()
+				if finished {
+					assert.Equal(t, wholeGroup, w.written())
+				} else {
+					assert.Empty(t, w.written())
+				}
+				require.NoError(t, next.Stop(t.Context()))
+			})
+		})
+	}
+}
+
+// succeed returns the Arbiter of a server that has read the objects at its start, as
+// pkg/reservations does.
+func (w *world) succeed() *Arbiter {
+	views, _ := w.ledger.Holds()
+	for i := range views {
+		w.ledger.ReleaseHolds(views[i].Ref.Namespace, views[i].Ref.Name)
+	}
+	for _, object := range w.objects.All() {
+		holds, err := convert.GrantedHolds(w.ledger.Table(), object)
+		require.NoError(w.t, err)
+		for i := range holds {
+			w.ledger.ObserveHold(holds[i])
+		}
+	}
+	return w.newArbiter(Options{})
+}
+
+// A group that this server is writing is not taken for one that another left behind.
+func TestOwnGroupIsNotRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.objects.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
+		w.Start()
+		<-time.After(defaultStoreSettle - time.Second)
+		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
+		require.NoError(t, err)
+		assert.Empty(t, d.Error)
+		<-time.After(time.Minute)
+		assert.Equal(t, wholeGroup, w.written())
+		w.end()
+	})
+}
+
+// The API server answers 409 for errors of its storage, too: what it says then may have
+// been written.
+func TestConflictThatWasWritten(t *testing.T) {
+	conflict := apierrors.NewConflict(rsvKind, "job", errors.New("storage"))
+	for name, fate := range map[string]storetest.Fate{
+		"written": {Err: conflict}, "written later": {Err: conflict, Commit: 30 * time.Millisecond}, "not written": {Never: true, Err: conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.objects.Creates = []storetest.Fate{fate}
+				g := inTwoNamespaces(w)
+				g.Pods = g.Pods[:1]
+				d, err := w.Reserve(t.Context(), g)
+				require.NoError(t, err)
+				assert.Empty(t, d.Error)
+				assert.Equal(t, []string{"x/job"}, w.written())
+				assert.Equal(t, []string{"x/job/p"}, w.slots())
+				w.objects.Late.Wait()
+				w.end()
+			})
+		})
+	}
+}

@@ -1,0 +1,451 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// durableWrite is one durable group that is not a dry run.
+//
+// The objects' names make a repeated create harmless: as long as the fate of one is
+// not known, it is read back and sent again, until the object is known to be there or
+// the deadline is over. Then the scheduler is told that nothing was reserved, and the
+// capacity stays held until it is certain that no object says otherwise.
+type durableWrite struct {
+	*allotment
+	a        *Arbiter
+	deadline time.Time
+	leave    func()
+}
+
+// run decides the group and writes it down.
+func (w *durableWrite) run(ctx context.Context) (*Decision, error) {
+	why, err := w.settleOthers(ctx)
+	switch {
+	case err != nil:
+		w.a.giveUp(w.allotment)
+		return nil, err
+	case why != "":
+		w.a.giveUp(w.allotment)
+		return w.failed(why), nil
+	case len(w.holds) == 0:
+		return w.a.conclude(w.allotment, nil), nil
+	}
+	parts := w.keepSlots()
+	tie(parts)
+	return w.write(parts)
+}
+
+func (w *durableWrite) failed(why string) *Decision { return w.a.failed("reserve", w.group, why) }
+
+// keepSlots leaves the objects the slots that were made, and says which devices they
+// keep: a restart must not choose others. It returns the parts that have slots.
+func (w *durableWrite) keepSlots() []*part {
+	var parts []*part
+	for _, p := range w.parts {
+		slots := w.slots(p)
+		if len(slots) == 0 {
+			continue
+		}
+		parts = append(parts, p)
+		slices.Sort(slots)
+		p.object.Spec.Slots = slices.DeleteFunc(p.object.Spec.Slots, func(s v1alpha1.Slot) bool {
+			_, kept := slices.BinarySearch(slots, s.Name)
+			return !kept
+		})
+		given := w.a.given(p)
+		for i := range p.object.Spec.Slots {
+			slot := &p.object.Spec.Slots[i]
+			convert.KeepDevices(slot, given[slot.Name])
+		}
+	}
+	return parts
+}
+
+// given returns the devices that the slots of a part keep.
+func (a *Arbiter) given(p *part) map[string][]ledger.GivenDevices {
+	given := map[string][]ledger.GivenDevices{}
+	for _, view := range a.o.Ledger.ReservationHolds(p.key.Namespace, p.key.Name) {
+		given[view.Ref.Slot] = view.Given
+	}
+	return given
+}
+
+// settleOthers decides the group, and makes sure that what it finds reserved already
+// is written down: another request may be writing it, and that may fail. why tells
+// what keeps the group from being decided now; err is for a request that makes no sense.
+func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error) {
+	for range allotTries {
+		w.a.allot(w.allotment)
+		at := slices.IndexFunc(w.others(), func(key types.NamespacedName) bool {
+			return w.part(key) == nil && w.a.writers.isOpen(key)
+		})
+		if at < 0 {
+			return w.checkOthers()
+		}
+		other := w.others()[at]
+		w.a.giveUp(w.allotment)
+		if !w.a.writers.wait(ctx, other) {
+			return notKnownYet(other), nil
+		}
+	}
+	return "nothing was reserved: other requests are reserving room for the same pods: try again", nil
+}
+
+// part returns the part of a name; nil where that is another's.
+func (w *durableWrite) part(key types.NamespacedName) *part {
+	at := slices.IndexFunc(w.parts, func(p *part) bool { return p.key == key })
+	if at < 0 {
+		return nil
+	}
+	return w.parts[at]
+}
+
+// checkOthers looks the objects up in which pods of the group have capacity.
+func (w *durableWrite) checkOthers() (why string, err error) {
+	if w.granted() == 0 {
+		return "", nil
+	}
+	for _, key := range w.others() {
+		own := w.part(key)
+		if own != nil && len(w.slots(own)) > 0 {
+			continue // it is going to be written, and that tells
+		}
+		object, err := w.a.o.Store.Get(w.a.ctx, key.Namespace, key.Name)
+		ending := err == nil && !live(object)
+		if err == nil && !ending {
+			ending, err = w.a.belongsToUnfinished(w.a.ctx, object)
+		}
+		switch {
+		case ending || Classify(reservationsResource, err) == FateMissing:
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has room for pods of the group, is ending: try again", key), nil
+		case err != nil:
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has room for pods of the group, could not be read: %s", key, err), nil
+		case own != nil && w.group.RequestID != "" && !sameRequest(object, own.object):
+			return "", w.taken(own)
+		}
+	}
+	return "", nil
+}
+
+// live reports whether an object still stands for capacity.
+func live(object *v1alpha1.Reservation) bool {
+	return convert.Granted(object) && object.DeletionTimestamp == nil
+}
+
+// taken refuses a group because an object of its name is there.
+func (w *durableWrite) taken(p *part) error {
+	if w.group.Name == "" {
+		return ErrRequestIDUsed(w.group.RequestID)
+	}
+	return &RequestError{Conflict: true, Message: fmt.Sprintf("there is another reservation %s: choose another Name", p.key)}
+}
+
+// write creates the objects and answers.
+func (w *durableWrite) write(parts []*part) (*Decision, error) {
+	err := w.createAll(parts)
+	var d *Decision
+	switch p := w.partOfError(parts, err); {
+	case err == nil:
+		d, err = w.judge(parts)
+	case p.inDoubt():
+		d, err = w.failed(fmt.Sprintf("nothing was reserved: it is not known whether reservation %s was written, "+
+			"and it will be deleted if it was: try again: %s", p.key, err)), nil
+	default:
+		d, err = w.failed(fmt.Sprintf("nothing was reserved: reservation %s could not be written: %s", p.key, err)), nil
+	}
+	if d != nil || err != nil {
+		w.takeBack(parts)
+		return d, err
+	}
+	for _, p := range parts {
+		if p.inDoubt() {
+			w.a.goOn(func() { w.a.guard(p) })
+		}
+		w.a.o.Ledger.SetHoldDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
+	}
+	return w.a.conclude(w.allotment, parts), nil
+}
+
+// partError says which part could not be written.
+type partError struct {
+	part *part
+	err  error
+}
+
+func (e *partError) Error() string { return e.err.Error() }
+func (e *partError) Unwrap() error { return e.err }
+
+func (w *durableWrite) partOfError(parts []*part, err error) *part {
+	var e *partError
+	if errors.As(err, &e) {
+		return e.part
+	}
+	return parts[0]
+}
+
+// maxCreates is how many objects of one group are written at once.
+const maxCreates = 4
+
+// createAll brings about the objects of a group, the head first, and makes them true.
+func (w *durableWrite) createAll(parts []*part) error {
+	head, others := parts[0], parts[1:]
+	if err := w.create(head); err != nil {
+		return &partError{head, err}
+	}
+	if !head.created && isUnfinished(head.stored) {
+		return nil // judge tells
+	}
+	var creates sync.WaitGroup
+	turns := make(chan struct{}, maxCreates)
+	errs := make([]error, len(others))
+	for k, p := range others {
+		turns <- struct{}{}
+		creates.Go(func() {
+			if err := w.create(p); err != nil {
+				errs[k] = &partError{p, err}
+			}
+			<-turns
+		})
+	}
+	creates.Wait()
+	if err := errors.Join(errs...); err != nil || len(others) == 0 || !head.created {
+		return err
+	}
+	if err := w.finish(head); err != nil {
+		return &partError{head, err}
+	}
+	return nil
+}
+
+// create finds out which object is there in the end. After an error there is none,
+// unless the part is in doubt.
+func (w *durableWrite) create(p *part) error {
+	a := w.a
+	for {
+		sent := time.Now()
+		stored, err := a.o.Store.Create(a.ctx, p.object)
+		said := Classify(reservationsResource, err)
+		p.sent(sent, said)
+		switch {
+		case said == FateDone:
+			p.stored, p.created = stored, true
+			return nil
+		case (said == FateRefused || said == FateMissing) && !p.inDoubt():
+			return err
+		case said == FateExists || p.inDoubt():
+			found, readErr := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
+			if readErr == nil {
+				p.stored, p.created = found, sameAttempt(found, p.object)
+				return nil
+			}
+		}
+		pause := p.next(longestPause, err)
+		if said == FateRefused || time.Now().Add(pause).After(w.deadline) || !sleep(a.ctx, pause) {
+			return err
+		}
+	}
+}
+
+// finish makes a group true: it takes the label off its head.
+func (w *durableWrite) finish(head *part) error {
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null}}}`, head.stored.UID, unfinishedLabel)
+	last := write{}
+	for {
+		stored, err := w.a.o.Store.Patch(w.a.ctx, head.key.Namespace, head.key.Name, []byte(patch))
+		said := Classify(reservationsResource, err)
+		if said == FateDone {
+			head.stored = stored
+			return nil
+		}
+		pause := last.next(longestPause, err)
+		if said == FateRefused || said == FateMissing || time.Now().Add(pause).After(w.deadline) || !sleep(w.a.ctx, pause) {
+			return err // the head is there or was: what follows deletes it
+		}
+	}
+}
+
+// judge says why the objects that are there do not stand for the group; nil where
+// they do.
+func (w *durableWrite) judge(parts []*part) (*Decision, error) {
+	for _, p := range parts {
+		switch {
+		case p.stored == nil || isUnfinished(p.stored) && !p.created:
+			return w.failed(fmt.Sprintf("nothing was reserved: reservation %s is of an earlier try, which is being taken back: try again", parts[0].key)), nil
+		case !sameRequest(p.stored, p.object):
+			return nil, w.taken(p)
+		case p.created && slices.Contains(w.others(), p.key):
+			return w.failed(fmt.Sprintf("nothing was reserved: an earlier reservation %s has just ended: try again", p.key)), nil
+		}
+	}
+	for _, p := range parts {
+		if p.created {
+			continue
+		}
+		if lost := w.lostSlots(p); len(lost) > 0 {
+			w.a.o.Ledger.ReleaseHolds(p.key.Namespace, p.key.Name, lost...)
+			d := w.failed(fmt.Sprintf("reservation %s was made at %s and has no room for %d of the pods: "+
+				"it was given up since (TTL, /unreserve, or the pod is gone), or refused then: reserve again with a new RequestID or Name",
+				p.key, p.stored.CreationTimestamp.UTC().Format(time.RFC3339), len(lost)))
+			d.Failed = d.Failed[:0]
+			for _, slot := range lost { // a slot has the name of its pod
+				d.Failed = append(d.Failed, ledger.PodRef{Namespace: p.key.Namespace, Name: slot})
+			}
+			return d, nil
+		}
+	}
+	return nil, nil
+}
+
+// lostSlots are those of the group for which an object that was there before has no
+// room, or none any more, or other devices.
+func (w *durableWrite) lostSlots(p *part) []string {
+	kept := map[string]bool{}
+	deadline := convert.Deadline(p.stored)
+	if live(p.stored) && (deadline.IsZero() || time.Now().Before(deadline)) {
+		holds, err := convert.GrantedHolds(w.a.o.Ledger.Table(), p.stored)
+		given := w.a.given(p)
+		for i := range holds {
+			slot, d := holds[i].Ref.Slot, holds[i].Devices
+			kept[slot] = err == nil && (d == nil || d.Given == strings.Join(convert.DeviceIDs(given[slot]), ","))
+		}
+	}
+	return slices.DeleteFunc(w.slots(p), func(slot string) bool { return kept[slot] })
+}
+
+// takeBack makes sure that nothing stands for a group that was not granted. What is
+// certain is given back at once. For the rest it goes on after the answer, and
+// repeats of the request wait for it.
+func (w *durableWrite) takeBack(parts []*part) {
+	var open []*part
+	for k := len(parts) - 1; k >= 0; k-- { // the head last
+		p := parts[k]
+		switch {
+		case p.created || p.inDoubt():
+			open = append(open, p)
+		case p.stored != nil && sameRequest(p.stored, p.object) && !isUnfinished(p.stored):
+			w.keepFound(p)
+		default:
+			w.a.giveUpPart(w.allotment, p)
+		}
+	}
+	for len(open) > 0 && !open[0].inDoubt() && w.a.remove(open[0].stored, w.deadline) == nil {
+		w.a.giveUpPart(w.allotment, open[0])
+		open = open[1:]
+	}
+	if len(open) == 0 {
+		return
+	}
+	leave := w.leave
+	w.leave = func() {}
+	w.a.goOn(func() {
+		for _, p := range open {
+			if !w.undo(p) {
+				break // the head must stay until the others are gone
+			}
+		}
+		leave()
+		for _, p := range open {
+			w.a.guard(p)
+		}
+	})
+}
+
+// undo deletes an object if it was made, or waits until it cannot be made any more,
+// and gives its room back, unless an equal request made the object. It reports false
+// where the server stops before.
+func (w *durableWrite) undo(p *part) bool {
+	a, tries := w.a, write{}
+	for {
+		asked := time.Now() // the read tells of this moment or a later one
+		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
+		switch said := Classify(reservationsResource, err); {
+		case said == FateDone && !sameAttempt(found, p.object):
+			if sameRequest(found, p.object) {
+				p.stored = found
+				w.keepFound(p)
+			} else {
+				a.giveUpPart(w.allotment, p)
+			}
+			return true
+		case said == FateDone:
+			err = a.o.Store.Delete(a.ctx, p.key.Namespace, p.key.Name, found.UID)
+			if after := Classify(reservationsResource, err); after == FateDone || after == FateMissing {
+				a.giveUpPart(w.allotment, p)
+				return true
+			}
+		case said == FateMissing && p.over(asked, a.o.StoreSettle):
+			a.giveUpPart(w.allotment, p)
+			return true
+		}
+		if !sleep(a.ctx, tries.next(longestPause, err)) {
+			return false
+		}
+	}
+}
+
+// keepFound leaves the room as the object of an equal request has it.
+func (w *durableWrite) keepFound(p *part) {
+	if lost := w.lostSlots(p); len(lost) > 0 {
+		w.a.o.Ledger.ReleaseHolds(p.key.Namespace, p.key.Name, lost...)
+	}
+	w.a.o.Ledger.SetHoldDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
+}
+
+// guard waits until no create of a part can still be carried out, and deletes what a
+// late one has made beside the object that was answered for: that one may have been
+// deleted meanwhile.
+func (a *Arbiter) guard(p *part) {
+	if !p.inDoubt() {
+		return
+	}
+	var answered types.UID
+	if p.stored != nil {
+		answered = p.stored.UID
+	}
+	tries := write{}
+	pause := max(time.Until(p.lost.Add(a.o.StoreSettle)), firstPause)
+	for ; sleep(a.ctx, pause); pause = tries.next(longestPause, nil) {
+		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
+		switch said := Classify(reservationsResource, err); {
+		case said == FateMissing:
+			return
+		case said != FateDone:
+			continue
+		case found.UID == answered || !sameAttempt(found, p.object):
+			return
+		}
+		if a.remove(found, time.Now().Add(a.o.StoreTimeout)) == nil {
+			return
+		}
+	}
+}
+
+// remove deletes an object; its UID makes a repeated delete harmless. After an error
+// it may still be deleted, where the answers were lost: what follows the objects
+// releases the room then.
+func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time) error {
+	tries := write{}
+	for {
+		err := a.o.Store.Delete(a.ctx, object.Namespace, object.Name, object.UID)
+		said := Classify(reservationsResource, err)
+		if said == FateDone || said == FateMissing {
+			return nil
+		}
+		pause := tries.next(longestPause, err)
+		if said == FateRefused || time.Now().Add(pause).After(deadline) || !sleep(a.ctx, pause) {
+			return err
+		}
+	}
+}

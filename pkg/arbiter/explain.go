@@ -1,0 +1,242 @@
+package arbiter
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+const explainExamples = 5 // node names listed per group of refusals
+
+// Explanation says why a pod is pending, or where it is.
+type Explanation struct {
+	Pod       ledger.PodRef
+	Scheduler string
+	// State is that of the pod's claim, or Pending, Deleting or Finished.
+	State   string
+	Node    string
+	Request *resources.Request
+	// Slot is what the pod uses, or may use; ExpiresAt is when that ends.
+	Slot      ledger.HoldRef
+	ExpiresAt time.Time
+	Revision  uint64
+	Message   string
+	// What follows is told of pending pods.
+	Nodes, Fitting  int
+	FittingExamples []string
+	Refusals        []NodeRefusals
+	Closest         *ClosestNode
+}
+
+// NodeRefusals are nodes that refuse a pod for the same reason.
+type NodeRefusals struct {
+	Reason   ledger.Reason
+	Resource string
+	Nodes    int
+	Examples []string
+}
+
+// ClosestNode is the node where a pod lacks least.
+type ClosestNode struct {
+	Node    string
+	Missing []MissingAmount
+	Holders []ledger.Holder
+	Message string
+}
+
+// MissingAmount is how much of a resource a node lacks for a pod.
+type MissingAmount struct {
+	Resource                 string
+	Requested, Free, Missing int64
+}
+
+// Explain says where a pod is, or why it is nowhere. It returns nil for a pod that
+// is not known.
+func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
+	info, _ := a.o.Pods.Pod(ref.Namespace, ref.Name)
+	if info != nil {
+		ref = info.Ref
+	}
+	claim, claimed := a.o.Ledger.Claim(ref)
+	hold, held := a.o.Ledger.HoldFor(ref)
+	switch {
+	case claimed:
+		return a.explainClaim(&claim, info)
+	case held && (info == nil || !info.Finished && !info.Deleting):
+		return a.explainHold(ref, &hold)
+	case info != nil:
+		return a.explainPod(info)
+	default:
+		return nil
+	}
+}
+
+// explainClaim says where the capacity of a pod is.
+func (a *Arbiter) explainClaim(view *ledger.ClaimView, info *podinfo.Info) *Explanation {
+	e := &Explanation{
+		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.String(), Node: view.Node,
+		ExpiresAt: view.Deadline, Request: view.Request, Slot: view.Hold, Revision: a.o.Ledger.Revision(),
+	}
+	switch view.State {
+	case ledger.Bound:
+		e.Message = boundTo(view.Node)
+	case ledger.Binding:
+		e.Message = fmt.Sprintf("the pod is being bound to node %q", view.Node)
+	default:
+		e.Message = fmt.Sprintf("room for the pod is reserved on node %q by scheduler %q, which has not bound it yet",
+			view.Node, view.Scheduler)
+	}
+	if info != nil && info.Deleting {
+		e.State = "Deleting"
+		e.Message += "; it is being deleted and uses its room until it is gone"
+	}
+	return e
+}
+
+func boundTo(node string) string { return fmt.Sprintf("the pod is bound to node %q", node) }
+
+// explainHold says where a slot is kept for a pod that has not taken it yet.
+func (a *Arbiter) explainHold(pod ledger.PodRef, view *ledger.HoldView) *Explanation {
+	return &Explanation{
+		Pod: pod, Scheduler: view.Scheduler, State: ledger.Reserved.String(), Node: view.Node,
+		ExpiresAt: view.Deadline, Request: view.Request, Slot: view.Ref, Revision: a.o.Ledger.Revision(),
+		Message: fmt.Sprintf("reservation %s keeps room for the pod on node %q; it is not bound yet", view.Ref, view.Node),
+	}
+}
+
+// explainPod says why a pod without a claim has no node.
+func (a *Arbiter) explainPod(info *podinfo.Info) *Explanation {
+	e := &Explanation{
+		Pod: info.Ref, Scheduler: info.Scheduler, State: "Pending", Node: info.Node,
+		Request: info.Request, Revision: a.o.Ledger.Revision(),
+	}
+	switch {
+	case info.Finished:
+		e.State, e.Message = "Finished", "the pod has finished and uses no room any more"
+	case info.Deleting:
+		e.State, e.Message = "Deleting", "the pod is being deleted and must not be scheduled any more"
+	case info.Bound():
+		e.State, e.Message = ledger.Bound.String(), boundTo(info.Node)
+	default:
+		a.explainPending(e, a.o.Question.Of(info, ""))
+	}
+	return e
+}
+
+func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
+	const notTried = "its scheduler has not tried %s since, " +
+		"or something else keeps it off (node selector, affinity, taints, volumes, a scheduling gate)"
+	kept := a.keptFor(&pod)
+	a.groupVerdicts(e, &pod, kept)
+	switch {
+	case e.Nodes == 0:
+		e.Message = "there are no nodes in the ledger"
+		return
+	case len(kept) > 0:
+		e.Slot = kept[0].Ref
+		e.Message = fmt.Sprintf("reservation %s keeps room that the pod may use on node %q: "+notTried, e.Slot, kept[0].Node, "that node")
+		return
+	case e.Fitting > 0:
+		e.Message = fmt.Sprintf("there is room for the pod on %d of %d nodes: "+notTried, e.Fitting, e.Nodes, "them")
+		return
+	}
+	e.Message = fmt.Sprintf("there is no room for the pod on any of %d nodes", e.Nodes)
+	if e.Closest = a.closestNode(pod); e.Closest != nil {
+		e.Message += "; on the closest, " + e.Closest.Message
+	}
+}
+
+// keptFor returns the slots that a pod may use and that have room for it.
+func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Hold {
+	var kept []ledger.Hold
+	for _, ref := range pod.Holds {
+		for _, view := range a.o.Ledger.ReservationHolds(ref.Namespace, ref.Name) {
+			one := *pod
+			one.Holds = []ledger.HoldRef{ref}
+			if view.Ref == ref && a.o.Ledger.AppendFit(nil, &one, []string{view.Node})[0].Reason == ledger.Fits {
+				kept = append(kept, view.Hold)
+			}
+		}
+	}
+	return kept
+}
+
+// groupVerdicts counts the nodes by what they say to the pod; kept are slots that the
+// pod fits.
+func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Hold) {
+	groups := map[ledger.Verdict]*NodeRefusals{}
+	a.o.Ledger.FitAll(pod, func(node string, v ledger.Verdict) {
+		e.Nodes++
+		if v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Hold) bool { return h.Node == node }) {
+			e.Fitting++
+			e.FittingExamples = addExample(e.FittingExamples, node)
+			return
+		}
+		g := groups[v]
+		if g == nil {
+			g = &NodeRefusals{Reason: v.Reason}
+			groups[v] = g
+		}
+		g.Nodes++
+		g.Examples = addExample(g.Examples, node)
+	})
+	for v, g := range groups {
+		if v.Reason == ledger.InsufficientResource {
+			g.Resource = a.shortResource(v, pod.Request)
+		}
+		e.Refusals = append(e.Refusals, *g)
+	}
+	slices.SortFunc(e.Refusals, func(a, b NodeRefusals) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason.String(), b.Reason.String()), cmp.Compare(a.Resource, b.Resource))
+	})
+}
+
+// shortResource names the resource of a verdict.
+func (a *Arbiter) shortResource(v ledger.Verdict, request *resources.Request) string {
+	if v.Unlisted {
+		return string(request.Unlisted[0].Name)
+	}
+	return string(a.o.Ledger.Table().Name(v.Column))
+}
+
+// addExample keeps the first few names in order, whatever order they come in.
+func addExample(examples []string, name string) []string {
+	at, _ := slices.BinarySearch(examples, name)
+	if at == explainExamples {
+		return examples
+	}
+	examples = slices.Insert(examples, at, name)
+	return examples[:min(len(examples), explainExamples)]
+}
+
+// closestNode says what the pod lacks on the node where it lacks least.
+func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
+	n := newSurvey(a.o.Ledger, nil).closest(&pod)
+	if n == nil {
+		return nil
+	}
+	c := &ClosestNode{Node: n.name}
+	for _, m := range n.missing(pod.Request) {
+		c.Missing = append(c.Missing, MissingAmount{
+			Resource: string(a.o.Ledger.Table().Name(m.column)), Requested: pod.Request.Value(m.column),
+			Free: valueAt(n.free, m.column), Missing: m.value,
+		})
+	}
+	for _, u := range pod.Request.Unlisted {
+		c.Missing = append(c.Missing, MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
+	}
+	// The holders and the words come from the ledger, asked for that node alone.
+	pod.Node = n.name
+	result := a.o.Ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{pod}, DryRun: true}, time.Now())
+	if len(result.Rejections) > 0 {
+		c.Holders, c.Message = result.Rejections[0].Holders, result.Rejections[0].Message()
+	} else {
+		c.Message = fmt.Sprintf("node %q, there is room by now", n.name)
+	}
+	return c
+}

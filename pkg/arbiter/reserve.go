@@ -1,0 +1,365 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Group asks for capacity for pods, or gives it back, in one step.
+type Group struct {
+	Scheduler string
+	Pods      []GroupPod
+	Mode      ledger.Mode
+	// TTL is how long the capacity is to be kept; 0 leaves it to the policy.
+	TTL    time.Duration
+	DryRun bool
+	// Durable writes Reservation objects before the answer, see Durable; Name is what
+	// the first is to be called, empty where that does not matter.
+	Durable bool
+	Name    string
+	// RequestID names the request; Fingerprint tells requests apart by what they ask
+	// for. Repeats have the same ones.
+	RequestID, Fingerprint string
+	// Reservation is what Unreserve gives back instead of Pods; may be empty.
+	Reservation types.NamespacedName
+
+	ttl time.Duration // by the policy
+}
+
+// GroupPod is one pod of a group.
+type GroupPod struct {
+	Ref  ledger.PodRef
+	Node string
+	// Request, Priority and Devices are what the caller says of the pod. They count
+	// as long as the API server has no such pod. Request is nil where the pod was
+	// only named.
+	Request  *resources.Request
+	Priority int32
+	Devices  *podinfo.DeviceMarks
+}
+
+// RequestError says that a request makes no sense, however often it is sent.
+type RequestError struct {
+	// Conflict: it would make sense under another name.
+	Conflict bool
+	Message  string
+}
+
+// Error says what is wrong and what to do about it.
+func (e *RequestError) Error() string { return e.Message }
+
+func invalid(format string, args ...any) error {
+	return &RequestError{Message: fmt.Sprintf(format, args...)}
+}
+
+// ErrRequestIDUsed refuses a RequestID that stands for another request.
+func ErrRequestIDUsed(id string) *RequestError {
+	return &RequestError{Conflict: true, Message: fmt.Sprintf(
+		"RequestID %q was used before for another request: send a new RequestID with every new request", id)}
+}
+
+// The reasons of refusals that are none of the ledger's.
+const (
+	// ReasonPodUnknown: the API server has no such pod, or could not be asked.
+	ReasonPodUnknown = "PodUnknown"
+	// ReasonPodInvalid: what the pod requests cannot be counted.
+	ReasonPodInvalid = "PodInvalid"
+	// ReasonWriteFailed: the Reservation object could not be changed.
+	ReasonWriteFailed = "WriteFailed"
+)
+
+// Refusal says why one pod of a group was refused.
+type Refusal struct {
+	Index int // of the pod
+	// Reason is the ledger's kind of refusal, or one of those above. It is never empty.
+	Reason  string
+	Message string
+	// Rejection has the pod, the node and what else the ledger said.
+	Rejection ledger.Rejection
+	// transient: the next try may end otherwise.
+	transient bool
+}
+
+func refusedByLedger(i int, r *ledger.Rejection) Refusal {
+	return Refusal{Index: i, Reason: r.Reason.String(), Message: r.Message(), Rejection: *r}
+}
+
+// Decision is what became of a group.
+type Decision struct {
+	// Placements are the pods as they were decided on, in the order of the group.
+	Placements []ledger.Placement
+	Refusals   []Refusal // in that order, too
+	// Failed names the pods that were not granted: those refused, or all where the
+	// reason is none of the pods'.
+	Failed []ledger.PodRef
+	// Error says why nothing was done; empty where something was.
+	Error string
+	// Granted is how many pods have capacity now, or would have.
+	Granted int
+	// Held is what was granted and is kept now.
+	Held []ledger.Placement
+	// ExpiresAt is when the first of it ends; zero where nothing was granted, or all
+	// pods are bound.
+	ExpiresAt time.Time
+	// Durable says that Reservation objects keep it. Reservation names the object
+	// where there is one only.
+	Durable     bool
+	Reservation types.NamespacedName
+	Revision    uint64
+	// Transient: the next try may end otherwise, so this is no answer for repeats.
+	Transient bool
+}
+
+// Undecided returns why nothing can be decided now, "" where decisions can be made.
+func (a *Arbiter) Undecided() string { return a.o.Undecided() }
+
+// Durable reports whether a group that does not say is durable: the cluster knows
+// the kind Reservation.
+func (a *Arbiter) Durable() bool { return a.o.Serving() }
+
+// Has reports whether a pod has capacity on a node: an allocation, or a slot.
+func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
+	if claim, ok := a.o.Ledger.Claim(pod); ok {
+		return claim.Node == node
+	}
+	hold, ok := a.o.Ledger.HoldFor(pod)
+	return ok && hold.Node == node
+}
+
+// Reserve keeps capacity for the pods of a group on their nodes. Its errors are an
+// *Error with the outcome NotReady, a *RequestError and that of ctx.
+func (a *Arbiter) Reserve(ctx context.Context, g *Group) (*Decision, error) {
+	if err := a.ready(); err != nil {
+		return nil, err
+	}
+	ttl, err := a.o.Policy.ReservationTTL(g.Scheduler, g.TTL)
+	if err != nil {
+		return nil, invalid("TTLSeconds: %s", err)
+	}
+	g.ttl = ttl
+	if g.Durable && !a.Durable() {
+		return a.failed("reserve", g, "nothing was reserved: the cluster does not know the kind Reservation, without which nothing is durable: "+
+			"install manifests/crd"+inMemoryInstead), nil
+	}
+	placements, screened, err := a.resolve(ctx, g)
+	switch {
+	case err != nil:
+		return nil, err
+	case g.Durable:
+		return a.reserveDurable(ctx, g, placements, screened)
+	default:
+		return a.reserveInMemory(g, placements, screened), nil
+	}
+}
+
+func (a *Arbiter) reserveInMemory(g *Group, placements []ledger.Placement, screened []Refusal) *Decision {
+	now := time.Now()
+	plan := ledger.Plan{
+		Placements: keep(placements, screened), Mode: g.Mode, Deadline: now.Add(g.ttl), DryRun: g.DryRun,
+	}
+	nothing := len(screened) > 0 && g.Mode == ledger.AllOrNothing
+	if nothing {
+		plan.DryRun = true // only to learn what else is wrong
+	}
+	result := a.o.Ledger.Reserve(plan, now)
+	if nothing {
+		result.Granted = 0
+	}
+	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
+	if d.Granted = result.Granted; d.Granted > 0 {
+		d.ExpiresAt = plan.Deadline.UTC().Truncate(time.Second)
+		if !g.DryRun {
+			d.Held = held(placements, d.Refusals)
+		}
+	} else {
+		d.Error = d.groupError("nothing was reserved")
+	}
+	a.report("reserve", g, d)
+	return d
+}
+
+// resolve makes what the ledger is asked, and refuses pods that may have nothing.
+func (a *Arbiter) resolve(ctx context.Context, g *Group) ([]ledger.Placement, []Refusal, error) {
+	pods := a.findAll(ctx, g)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	placements := make([]ledger.Placement, len(g.Pods))
+	var refusals []Refusal
+	for i := range g.Pods {
+		p, pod, err := &placements[i], pods[i].info, pods[i].err
+		*p = ledger.Placement{Pod: g.Pods[i].Ref, Node: g.Pods[i].Node}
+		if err == nil {
+			*p = a.o.Question.Of(pod, g.Pods[i].Node)
+			p.Scheduler = g.Scheduler
+			if pods[i].unborn || g.Durable {
+				p.Holds = nil // a durable group has slots of its own
+			}
+			err = a.mayHave(pod, p.Node)
+		}
+		if e := (*Error)(nil); errors.As(err, &e) && e.Outcome == NotReady {
+			return nil, nil, err
+		}
+		if err != nil {
+			refusals = append(refusals, refusePod(i, p, err))
+		}
+	}
+	return placements, refusals, nil
+}
+
+// mayHave says why a pod must not get capacity on a node; nil if it may.
+func (a *Arbiter) mayHave(pod *podinfo.Info, node string) error {
+	if pod.Finished || pod.Deleting {
+		return &Error{Outcome: PodGone, Pod: pod.Ref, Node: node}
+	}
+	return a.pass(pod, node)
+}
+
+// refusePod says of a pod why it was not even tried.
+func refusePod(i int, p *ledger.Placement, err error) Refusal {
+	r := Refusal{Index: i, Reason: ReasonPodUnknown, Message: err.Error(), Rejection: ledger.Rejection{Pod: p.Pod, Node: p.Node}}
+	var e *Error
+	var u *UncountableError
+	switch {
+	case errors.As(err, &u):
+		r.Reason = ReasonPodInvalid
+	case errors.Is(err, errNoSuchPod):
+		r.transient = true
+	case errors.As(err, &e) && (e.Outcome == PodGone || e.Outcome == UIDMismatch):
+		r.Reason, r.Rejection.Reason = ledger.PodGone.String(), ledger.PodGone
+	case errors.As(err, &e) && e.Outcome == Failed:
+		r.Message, r.transient = fmt.Sprintf("pod %s could not be read: try again: %s", p.Pod, e.Cause), true
+	default: // a gate's refusal
+		r.Reason = string(Refused)
+	}
+	return r
+}
+
+// maxPodReads is how many pods of one group are read live at once.
+const maxPodReads = 16
+
+var errNoSuchPod = errors.New("the API server has no such pod: create it first, or send the whole pod")
+
+// found is a pod of a group: as the API server has it, or, where it has none yet
+// (unborn), as the caller says it will be.
+type found struct {
+	info   *podinfo.Info
+	unborn bool
+	err    error
+}
+
+// findAll finds the pods of a group. Those that are only named, and that the watch
+// has not brought, are read live: they may have been made a moment ago.
+func (a *Arbiter) findAll(ctx context.Context, g *Group) []found {
+	ctx, cancel := context.WithTimeout(ctx, a.o.BindTimeout)
+	defer cancel()
+	pods := make([]found, len(g.Pods))
+	var reads sync.WaitGroup
+	turns := make(chan struct{}, maxPodReads)
+	for i := range g.Pods {
+		pod := &g.Pods[i]
+		pods[i].info, pods[i].err = a.pods.watched(pod.Ref)
+		switch {
+		case pods[i].info != nil || pods[i].err != nil:
+		case pod.Request != nil:
+			pods[i] = found{unborn: true, info: &podinfo.Info{
+				Ref: pod.Ref, Scheduler: g.Scheduler, Priority: pod.Priority, Request: pod.Request, Devices: pod.Devices,
+			}}
+		default:
+			turns <- struct{}{}
+			reads.Go(func() {
+				pods[i] = a.readNamed(ctx, pod.Ref)
+				<-turns
+			})
+		}
+	}
+	reads.Wait()
+	return pods
+}
+
+func (a *Arbiter) readNamed(ctx context.Context, ref ledger.PodRef) found {
+	info, err := a.pods.read(ctx, ref, 0)
+	if errors.Is(err, ErrPodGone) {
+		return found{err: fmt.Errorf("pod %s: %w", ref, errNoSuchPod)}
+	}
+	return found{info: info, err: err}
+}
+
+// watched returns the pod of a name as the watch has brought it; nil where it has
+// brought none, or one of another UID: then either the watch is behind or the caller
+// is, and the ledger, which remembers UIDs that are gone, decides.
+func (p *pods) watched(ref ledger.PodRef) (*podinfo.Info, error) {
+	info, ok := p.cached.Pod(ref.Namespace, ref.Name)
+	if !ok || (ref.UID != "" && ref.UID != info.Ref.UID) {
+		return nil, nil
+	}
+	if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
+		return nil, &UncountableError{Pod: info.Ref, Cause: err}
+	}
+	return info, nil
+}
+
+// keep returns the placements that were not refused.
+func keep(placements []ledger.Placement, refused []Refusal) []ledger.Placement {
+	if len(refused) == 0 {
+		return placements
+	}
+	kept := make([]ledger.Placement, 0, len(placements)-len(refused))
+	for i := range placements {
+		if len(refused) > 0 && refused[0].Index == i {
+			refused = refused[1:]
+			continue
+		}
+		kept = append(kept, placements[i])
+	}
+	return kept
+}
+
+// merge puts refusals of both kinds, each ordered, into the order of the group.
+func merge(placements []ledger.Placement, screened []Refusal, rejections []ledger.Rejection) []Refusal {
+	all := make([]Refusal, 0, len(screened)+len(rejections))
+	for i := range placements {
+		switch {
+		case len(screened) > 0 && screened[0].Index == i:
+			all = append(all, screened[0])
+			screened = screened[1:]
+		case len(rejections) > 0 && rejections[0].Pod == placements[i].Pod:
+			all = append(all, refusedByLedger(i, &rejections[0]))
+			rejections = rejections[1:]
+		}
+	}
+	return all
+}
+
+// held returns the placements that were not refused, as far as they tell what is kept.
+func held(placements []ledger.Placement, refusals []Refusal) []ledger.Placement {
+	kept := keep(placements, refusals)
+	list := make([]ledger.Placement, len(kept))
+	for i := range kept {
+		list[i] = ledger.Placement{Pod: kept[i].Pod, Node: kept[i].Node}
+	}
+	return list
+}
+
+func newDecision(placements []ledger.Placement, refusals []Refusal, revision uint64) *Decision {
+	d := &Decision{Placements: placements, Refusals: refusals, Revision: revision, Failed: make([]ledger.PodRef, 0, len(refusals))}
+	for i := range refusals {
+		d.Failed = append(d.Failed, refusals[i].Rejection.Pod)
+		d.Transient = d.Transient || refusals[i].transient
+	}
+	return d
+}
+
+// groupError says what became of a group that was refused, and why.
+func (d *Decision) groupError(what string) string {
+	return fmt.Sprintf("%s, %d of %d pods were refused: %s", what, len(d.Refusals), len(d.Placements), d.Refusals[0].Message)
+}

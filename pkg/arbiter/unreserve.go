@@ -1,0 +1,183 @@
+package arbiter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// Unreserve gives back what pods of a group hold in memory, and in slots kept for
+// them alone, or a whole reservation. Its error is an *Error with the outcome NotReady.
+func (a *Arbiter) Unreserve(ctx context.Context, g *Group) (*Decision, error) {
+	if err := a.ready(); err != nil {
+		return nil, err
+	}
+	if g.Reservation.Name != "" {
+		return a.unreserveWhole(ctx, g), nil
+	}
+	placements := make([]ledger.Placement, len(g.Pods))
+	held := map[types.NamespacedName][]heldPod{}
+	for i := range g.Pods {
+		ref := g.Pods[i].Ref
+		if ref.UID == "" {
+			ref = a.completed(ref)
+		}
+		placements[i] = ledger.Placement{Pod: ref, Node: g.Pods[i].Node, Scheduler: g.Scheduler}
+		claim, claimed := a.o.Ledger.Claim(ref)
+		if view, ok := a.o.Ledger.HoldFor(ref); ok && (!claimed || claim.State == ledger.Reserved) {
+			key := types.NamespacedName{Namespace: view.Ref.Namespace, Name: view.Ref.Name}
+			held[key] = append(held[key], heldPod{i, view})
+		}
+	}
+	result := a.o.Ledger.Unreserve(placements) // without a claim that is a success
+	refusals := merge(placements, nil, result.Rejections)
+	for _, key := range sortedKeys(held) {
+		refusals = append(refusals, a.unreserveHeld(ctx, g, key, placements, held[key])...)
+	}
+	slices.SortStableFunc(refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
+	refusals = slices.CompactFunc(refusals, func(a, b Refusal) bool { return a.Index == b.Index })
+	d := newDecision(placements, refusals, a.o.Ledger.Revision())
+	d.Granted, d.Durable = len(placements)-len(refusals), len(held) > 0
+	if len(refusals) > 0 {
+		d.Error = fmt.Sprintf("%d of %d pods were not given back: %s", len(refusals), len(placements), refusals[0].Message)
+	}
+	a.report("unreserve", g, d)
+	return d, nil
+}
+
+// heldPod is a pod, by its index in the group, and the slot kept for it.
+type heldPod struct {
+	index int
+	view  ledger.HoldView
+}
+
+func sortedKeys(held map[types.NamespacedName][]heldPod) []types.NamespacedName {
+	keys := make([]types.NamespacedName, 0, len(held))
+	for key := range held {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
+	return keys
+}
+
+// unreserveHeld gives back room of one reservation.
+func (a *Arbiter) unreserveHeld(
+	ctx context.Context, g *Group, key types.NamespacedName, placements []ledger.Placement, pods []heldPod,
+) (refusals []Refusal) {
+	var slots []string
+	var mine []heldPod
+	for _, p := range pods {
+		r := ledger.Rejection{Pod: placements[p.index].Pod, Node: placements[p.index].Node, ClaimedOn: p.view.Node}
+		switch {
+		case r.Node != "" && r.Node != p.view.Node:
+			r.Reason = ledger.ClaimedElsewhere
+		case p.view.Scheduler != "" && p.view.Scheduler != g.Scheduler:
+			r.Reason = ledger.NotOwner
+		default:
+			slots, mine = append(slots, p.view.Ref.Slot), append(mine, p)
+			continue
+		}
+		refusals = append(refusals, refusedByLedger(p.index, &r))
+	}
+	if len(slots) == 0 {
+		return refusals
+	}
+	if len(slots) == len(a.o.Ledger.ReservationHolds(key.Namespace, key.Name)) {
+		slots = nil // all that is left
+	}
+	if refusal := a.giveBackObject(ctx, key, g.Scheduler, slots); refusal != nil {
+		for _, p := range mine {
+			r := *refusal
+			r.Index, r.Rejection.Pod, r.Rejection.Node = p.index, placements[p.index].Pod, p.view.Node
+			refusals = append(refusals, r)
+		}
+	}
+	return refusals
+}
+
+// unreserveWhole gives back a reservation named by the request.
+func (a *Arbiter) unreserveWhole(ctx context.Context, g *Group) *Decision {
+	if refusal := a.giveBackObject(ctx, g.Reservation, g.Scheduler, nil); refusal != nil {
+		d := a.failed("unreserve", g, "nothing was given back: "+refusal.Message)
+		d.Durable, d.Transient = true, refusal.transient
+		return d
+	}
+	d := &Decision{Durable: true, Reservation: g.Reservation, Revision: a.o.Ledger.Revision()}
+	a.report("unreserve", g, d)
+	return d
+}
+
+// giveBackObject deletes a reservation, or, where slots are named, notes in it that
+// they are given back, and then ends them in the ledger. One that is not there any more
+// is a success, so that a repeat is one. It returns why it was not given back.
+func (a *Arbiter) giveBackObject(ctx context.Context, key types.NamespacedName, scheduler string, slots []string) *Refusal {
+	if !a.Durable() {
+		return notWritten("the cluster does not know the kind Reservation: install manifests/crd")
+	}
+	leave, _, ok := a.writers.enter(ctx, key)
+	if !ok {
+		return notWritten("another request is writing reservation %s, and it is not known yet how that ends: try again", key)
+	}
+	defer leave()
+	object, err := a.o.Store.Get(a.ctx, key.Namespace, key.Name)
+	switch said := Classify(reservationsResource, err); {
+	case said == FateMissing:
+		a.o.Ledger.ReleaseHolds(key.Namespace, key.Name)
+		return nil
+	case err != nil:
+		return notWritten("reservation %s could not be read: try again: %s", key, err)
+	}
+	if refused := mayGiveBack(object, key, scheduler); refused != nil {
+		return refused
+	}
+	if len(slots) > 0 {
+		err = a.o.ReleaseSlots(a.ctx, key.Namespace, key.Name, slots)
+	} else if err = a.remove(object, time.Now().Add(a.o.StoreTimeout)); err == nil {
+		a.o.Ledger.ReleaseHolds(key.Namespace, key.Name)
+	}
+	if err != nil {
+		return notWritten("reservation %s could not be changed: try again: %s", key, err)
+	}
+	return nil
+}
+
+func notWritten(format string, args ...any) *Refusal {
+	return &Refusal{Reason: ReasonWriteFailed, Message: fmt.Sprintf(format, args...), transient: true}
+}
+
+// mayGiveBack refuses what is not the scheduler's to give back.
+func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, scheduler string) *Refusal {
+	refuse := func(format string, args ...any) *Refusal {
+		return &Refusal{
+			Reason: ledger.NotOwner.String(), Rejection: ledger.Rejection{Reason: ledger.NotOwner}, Message: fmt.Sprintf(format, args...),
+		}
+	}
+	switch owner := object.Spec.SchedulerName; {
+	case object.Labels[convert.MadeByLabel] != convert.MadeByReserve:
+		return refuse("reservation %s was not made by /reserve: delete the object instead", key)
+	case owner != "" && owner != scheduler:
+		return refuse("reservation %s belongs to scheduler %q; only that one may give it back", key, owner)
+	default:
+		return nil
+	}
+}
+
+// completed gives a pod named without UID the one that its capacity is kept under: by
+// name where it was reserved through here, else the UID the API server has.
+func (a *Arbiter) completed(ref ledger.PodRef) ledger.PodRef {
+	if view, ok := a.o.Ledger.Claim(ref); ok {
+		return view.Pod
+	}
+	if info, _ := a.pods.watched(ref); info != nil {
+		return info.Ref
+	}
+	return ref
+}

@@ -1,0 +1,94 @@
+package arbiter
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// WhatIf decides what Reserve would, now or if some pods were gone, and chooses the
+// nodes where the group names none. It changes nothing. Its errors are those of Reserve.
+func (a *Arbiter) WhatIf(ctx context.Context, g *Group, gone []ledger.PodRef) (*Decision, error) {
+	if err := a.ready(); err != nil {
+		return nil, err
+	}
+	without, err := a.absent(gone)
+	if err != nil {
+		return nil, err
+	}
+	placements, screened, err := a.resolve(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if g.Pods[0].Node == "" {
+		a.propose(keptOf(placements, screened), without)
+	}
+	result := a.o.Ledger.Reserve(ledger.Plan{
+		Placements: keep(placements, screened), Mode: ledger.Partial, DryRun: true, Without: without,
+	}, time.Now())
+	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
+	if d.Granted = len(placements) - len(d.Refusals); len(d.Refusals) > 0 && (g.Mode == ledger.AllOrNothing || d.Granted == 0) {
+		d.Granted, d.Error = 0, d.groupError("nothing would be reserved")
+	}
+	a.o.Metrics.ObserveDecision("whatif", g.Scheduler, resultOf(d.Granted, len(d.Refusals)))
+	return d, nil
+}
+
+// keptOf points to the placements that were not refused.
+func keptOf(placements []ledger.Placement, refused []Refusal) []*ledger.Placement {
+	kept := make([]*ledger.Placement, 0, len(placements))
+	for i := range placements {
+		if len(refused) > 0 && refused[0].Index == i {
+			refused = refused[1:]
+			continue
+		}
+		kept = append(kept, &placements[i])
+	}
+	return kept
+}
+
+// absent finds the UIDs of the pods that are taken to be gone.
+func (a *Arbiter) absent(gone []ledger.PodRef) ([]types.UID, error) {
+	uids := make([]types.UID, 0, len(gone))
+	for i, ref := range gone {
+		if ref.UID == "" {
+			ref = a.completed(ref)
+		}
+		if ref.UID == "" {
+			return nil, invalid("Without[%d]: no pod %s with a UID is known: check its name, or send its UID", i, ref)
+		}
+		uids = append(uids, ref.UID)
+	}
+	return uids, nil
+}
+
+// propose chooses a node for each pod, in order, each next to those before. A
+// pod that has capacity stays where it is. One that fits nowhere gets the node where
+// it lacks least, so that the ledger's refusal tells what is missing.
+func (a *Arbiter) propose(placements []*ledger.Placement, without []types.UID) {
+	gone := make(map[types.UID]bool, len(without))
+	for _, uid := range without {
+		gone[uid] = true
+	}
+	s := newSurvey(a.o.Ledger, without)
+	for _, p := range placements {
+		if view, ok := a.o.Ledger.Claim(p.Pod); ok && !gone[view.Pod.UID] {
+			p.Node = view.Node
+			continue
+		}
+		if view, ok := a.o.Ledger.HoldFor(p.Pod); ok {
+			p.Node = view.Node
+			continue
+		}
+		n := s.bestFit(p)
+		if n != nil {
+			s.take(n, p.Request)
+		} else if n = s.closest(p); n == nil {
+			continue // there is no node: the ledger refuses the empty name
+		}
+		p.Node = n.name
+	}
+}

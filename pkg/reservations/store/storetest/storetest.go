@@ -1,0 +1,323 @@
+// Package storetest is an API server that has nothing but Reservations, for tests: it
+// keeps them in memory, and what becomes of each request can be told beforehand. It
+// needs no network, so it may be used in a bubble of testing/synctest.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
+)
+
+// Fate is what becomes of a request. The zero value is what a good server does.
+type Fate struct {
+	Delay  time.Duration // before the answer
+	Never  bool          // it is not carried out
+	Commit time.Duration // it is carried out so long after the answer
+	Err    error         // instead of the answer
+}
+
+// Server stands for the API server and for the controller that follows it.
+type Server struct {
+	ledger *ledger.Ledger
+	// Late are the requests that are carried out after their answer.
+	Late sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	Objects map[types.NamespacedName]*v1alpha1.Reservation
+	uids    int
+	// Creates, Gets, Deletes and Patches are the fates of the next requests, in order.
+	Creates, Gets, Deletes, Patches []Fate
+	// Release is the error of ReleaseSlots.
+	Release error
+	// Writes counts the requests that were carried out, the others those that came.
+	Writes, CreateCount, GetCount, DeleteCount, PatchCount int
+}
+
+// New returns a Server whose controller tells a ledger what becomes of slots.
+func New(l *ledger.Ledger) *Server {
+	return &Server{ledger: l, Objects: map[types.NamespacedName]*v1alpha1.Reservation{}}
+}
+
+// Store returns a Store of the server.
+func (s *Server) Store(t testing.TB) *store.Store {
+	t.Helper()
+	client, err := versioned.NewForConfigAndClient(&rest.Config{Host: "http://api-server", QPS: -1}, &http.Client{Transport: s})
+	require.NoError(t, err)
+	return store.New(client, 0)
+}
+
+// NextCreates are the fates of the creates to come.
+func (s *Server) NextCreates(fates ...Fate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Creates = fates
+}
+
+// Heal makes all requests that come end well.
+func (s *Server) Heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Creates, s.Gets, s.Deletes, s.Patches = nil, nil, nil, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		if body, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := s.serve(r, body)
+	status := http.StatusOK
+	var api apierrors.APIStatus
+	switch {
+	case errors.As(err, &api):
+		failure := api.Status()
+		failure.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		answer, status = &failure, int(failure.Code)
+	case err != nil:
+		return nil, err
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data)),
+	}, nil
+}
+
+func (s *Server) serve(r *http.Request, body []byte) (any, error) {
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/apis/globalreserve.io/v1alpha1/"), "/")
+	key := types.NamespacedName{}
+	if len(parts) > 2 {
+		key.Namespace = parts[1]
+	}
+	if len(parts) > 3 {
+		key.Name = parts[3]
+	}
+	switch {
+	case r.Method == http.MethodPost:
+		return s.create(r.Context(), body)
+	case r.Method == http.MethodPatch:
+		return s.patch(r.Context(), key, body)
+	case r.Method == http.MethodDelete:
+		return s.delete(r.Context(), key, body)
+	case key.Name == "":
+		return s.list(r.URL.Query().Get("labelSelector")), nil
+	default:
+		return s.get(r.Context(), key)
+	}
+}
+
+// next takes the fate of a request off a list.
+func (s *Server) next(fates *[]Fate, count *int) Fate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*count++
+	if len(*fates) == 0 {
+		return Fate{}
+	}
+	f := (*fates)[0]
+	*fates = (*fates)[1:]
+	return f
+}
+
+// carryOut does what becomes of a request and returns what is answered.
+func (s *Server) carryOut(ctx context.Context, f Fate, do func() error) error {
+	if f.Delay > 0 {
+		select {
+		case <-time.After(f.Delay):
+		case <-ctx.Done():
+		}
+	}
+	switch {
+	case f.Never:
+	case f.Commit > 0:
+		s.Late.Go(func() {
+			<-time.After(f.Commit)
+			_ = do()
+		})
+	default:
+		if err := do(); err != nil || f.Err == nil {
+			return err
+		}
+	}
+	return f.Err
+}
+
+func (s *Server) create(ctx context.Context, body []byte) (any, error) {
+	object := &v1alpha1.Reservation{}
+	if err := json.Unmarshal(body, object); err != nil {
+		return nil, err
+	}
+	key := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+	var stored *v1alpha1.Reservation
+	err := s.carryOut(ctx, s.next(&s.Creates, &s.CreateCount), func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.Objects[key] != nil {
+			return apierrors.NewAlreadyExists(v1alpha1.Resource("reservations"), key.Name)
+		}
+		s.uids++
+		s.Writes++
+		object.UID = types.UID(fmt.Sprint("uid-", s.uids))
+		object.CreationTimestamp = metav1.Time{Time: time.Now().Truncate(time.Second)}
+		s.Objects[key] = object
+		stored = object.DeepCopy()
+		return nil
+	})
+	return stored, err
+}
+
+func (s *Server) get(ctx context.Context, key types.NamespacedName) (any, error) {
+	var found *v1alpha1.Reservation
+	err := s.carryOut(ctx, s.next(&s.Gets, &s.GetCount), func() error {
+		if found = s.Object(key.Namespace, key.Name); found == nil {
+			return apierrors.NewNotFound(v1alpha1.Resource("reservations"), key.Name)
+		}
+		return nil
+	})
+	return found, err
+}
+
+func (s *Server) list(label string) any {
+	list := &v1alpha1.ReservationList{TypeMeta: metav1.TypeMeta{APIVersion: "globalreserve.io/v1alpha1", Kind: "ReservationList"}}
+	for _, object := range s.All() {
+		if _, ok := object.Labels[label]; ok {
+			list.Items = append(list.Items, *object)
+		}
+	}
+	return list
+}
+
+// patch knows patches of labels with a UID that must be the object's.
+func (s *Server) patch(ctx context.Context, key types.NamespacedName, body []byte) (any, error) {
+	var change struct {
+		Metadata struct {
+			UID    types.UID
+			Labels map[string]*string
+		}
+	}
+	if err := json.Unmarshal(body, &change); err != nil {
+		return nil, err
+	}
+	var stored *v1alpha1.Reservation
+	err := s.carryOut(ctx, s.next(&s.Patches, &s.PatchCount), func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		object, err := s.find(key, change.Metadata.UID)
+		if err != nil {
+			return err
+		}
+		for name, value := range change.Metadata.Labels {
+			if value == nil {
+				delete(object.Labels, name)
+			} else {
+				object.Labels[name] = *value
+			}
+		}
+		s.Writes++
+		stored = object.DeepCopy()
+		return nil
+	})
+	return stored, err
+}
+
+// find returns the object of a name and UID. s.mu is held.
+func (s *Server) find(key types.NamespacedName, uid types.UID) (*v1alpha1.Reservation, error) {
+	switch object := s.Objects[key]; {
+	case object == nil:
+		return nil, apierrors.NewNotFound(v1alpha1.Resource("reservations"), key.Name)
+	case object.UID != uid:
+		return nil, apierrors.NewConflict(v1alpha1.Resource("reservations"), key.Name, errors.New("another UID"))
+	default:
+		return object, nil
+	}
+}
+
+func (s *Server) delete(ctx context.Context, key types.NamespacedName, body []byte) (any, error) {
+	var options metav1.DeleteOptions
+	if err := json.Unmarshal(body, &options); err != nil {
+		return nil, err
+	}
+	f := s.next(&s.Deletes, &s.DeleteCount)
+	err := s.carryOut(ctx, f, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		object, err := s.find(key, *options.Preconditions.UID)
+		if err != nil {
+			return err
+		}
+		delete(s.Objects, key)
+		for i := range object.Spec.Slots {
+			if f.Err != nil { // the watch tells the controller, which releases the room
+				s.ledger.ReleaseHolds(key.Namespace, key.Name, object.Spec.Slots[i].Name)
+			}
+		}
+		s.Writes++
+		return nil
+	})
+	return &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}, err
+}
+
+// ReleaseSlots does what the controller does when slots are given back.
+func (s *Server) ReleaseSlots(_ context.Context, namespace, name string, slots []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object := s.Objects[types.NamespacedName{Namespace: namespace, Name: name}]
+	if s.Release != nil || object == nil {
+		return errors.Join(s.Release, errors.New("not released"))
+	}
+	s.Writes++
+	for _, slot := range slots {
+		object.Status.Slots = append(object.Status.Slots, v1alpha1.SlotStatus{Name: slot, State: v1alpha1.SlotReleased})
+	}
+	s.ledger.ReleaseHolds(namespace, name, slots...)
+	return nil
+}
+
+// Object returns a copy of an object, or nil.
+func (s *Server) Object(namespace, name string) *v1alpha1.Reservation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Objects[types.NamespacedName{Namespace: namespace, Name: name}].DeepCopy()
+}
+
+// All returns copies of the objects, ordered by namespace and name.
+func (s *Server) All() []*v1alpha1.Reservation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*v1alpha1.Reservation
+	for _, key := range slices.SortedFunc(maps.Keys(s.Objects), func(a, b types.NamespacedName) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
+		list = append(list, s.Objects[key].DeepCopy())
+	}
+	return list
+}
