@@ -2,9 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -101,22 +98,13 @@ func (c *cluster) startScheduler(name, file string) {
 // startGroupScheduler runs examples/groupscheduler as a process of its own.
 func (c *cluster) startGroupScheduler(name string) {
 	c.t.Helper()
-	kubeconfig, err := c.Kubeconfig("system:kube-scheduler")
-	require.NoError(c.t, err)
-	args := []string{"--kubeconfig=" + kubeconfig}
-	if c.server != nil {
-		args = append(args, "--globalreserve-url="+c.server.URL)
+	o := clusterload.GroupSchedulerOptions{
+		Name: name, SchedulerName: "group-scheduler", Command: []string{testbed.Program(c.t, "groupscheduler")},
 	}
-	_, err = c.StartProcess(c.t.Context(), controlplane.ProcessOptions{
-		Name: name, Path: groupScheduler, Args: args,
-		Ready: func(context.Context) error {
-			log, err := os.ReadFile(c.LogDir() + "/" + name + ".log")
-			if err == nil && !strings.Contains(string(log), "placing groups") {
-				err = fmt.Errorf("it does not say yet that it places groups")
-			}
-			return err
-		},
-	})
+	if c.server != nil {
+		o.ServerURL = c.server.URL
+	}
+	_, err := clusterload.StartGroupScheduler(c.t.Context(), c.ControlPlane, o)
 	require.NoError(c.t, err)
 }
 

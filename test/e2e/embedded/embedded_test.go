@@ -1,8 +1,6 @@
 package embedded
 
 import (
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -26,20 +25,13 @@ const (
 // startEmbedded builds and starts the example, and returns where its server serves.
 func startEmbedded(t *testing.T, cp *controlplane.ControlPlane) (process *controlplane.Process, url string) {
 	t.Helper()
-	root, err := controlplane.RepositoryRoot()
-	require.NoError(t, err)
-	program := filepath.Join(cp.Dir(), "embedded")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/embedded")
-	build.Dir = root
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
 	kubeconfig, err := clusterload.ServerKubeconfig(t.Context(), cp) // the server's own rights are enough
 	require.NoError(t, err)
 	port, err := cp.FreePort()
 	require.NoError(t, err)
 	url = "http://127.0.0.1:" + strconv.Itoa(port)
 	process, err = cp.StartProcess(t.Context(), controlplane.ProcessOptions{
-		Name: name, Path: program, Args: []string{"--kubeconfig=" + kubeconfig, "--port=" + strconv.Itoa(port)},
+		Name: name, Path: testbed.Program(t, "embedded"), Args: []string{"--kubeconfig=" + kubeconfig, "--port=" + strconv.Itoa(port)},
 		Ready: controlplane.HTTPReady(url+"/readyz", nil), ReadyTimeout: time.Minute,
 	})
 	require.NoError(t, err)
@@ -60,9 +52,7 @@ func newRace(t *testing.T) *race {
 	cp := shared.StartT(t)
 	_, err := cp.CreateNodes(t.Context(), nodes, controlplane.NodeTemplate{})
 	require.NoError(t, err)
-	r := &race{ControlPlane: cp, watcher: clusterload.NewWatcher(cp.Client())}
-	require.NoError(t, r.watcher.Start(t.Context()))
-	t.Cleanup(r.watcher.Stop)
+	r := &race{ControlPlane: cp, watcher: testbed.Watch(t, cp)}
 	r.process, r.url = startEmbedded(t, cp)
 	config, err := clusterload.SchedulerConfig("default-scheduler.yaml", r.url)
 	require.NoError(t, err)

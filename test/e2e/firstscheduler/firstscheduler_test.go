@@ -10,7 +10,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,20 +60,11 @@ func newCluster(t *testing.T, nodes int) *cluster {
 // start runs the scheduler against a server at url.
 func (c *cluster) start(part, url string, args ...string) *controlplane.Process {
 	c.t.Helper()
-	program := filepath.Join(c.Dir(), "firstscheduler")
-	if _, err := os.Stat(program); err != nil {
-		root, err := controlplane.RepositoryRoot()
-		require.NoError(c.t, err)
-		build := exec.CommandContext(c.t.Context(), "go", "build", "-o", program, "./examples/firstscheduler")
-		build.Dir = root
-		output, err := build.CombinedOutput()
-		require.NoError(c.t, err, string(output))
-	}
 	kubeconfig, err := c.Kubeconfig("system:kube-scheduler")
 	require.NoError(c.t, err)
 	log := filepath.Join(c.LogDir(), part+".log")
 	process, err := c.StartProcess(c.t.Context(), controlplane.ProcessOptions{
-		Name: part, Path: program, LogFile: log,
+		Name: part, Path: testbed.Program(c.t, "firstscheduler"), LogFile: log,
 		Args: append([]string{"--kubeconfig=" + kubeconfig, "--globalreserve-url=" + url}, args...),
 		Ready: func(context.Context) error {
 			if content, err := os.ReadFile(log); err != nil || !bytes.Contains(content, []byte("placing pods")) {

@@ -23,7 +23,7 @@ const (
 	nodeCPUs  = 4
 	rounds    = 5
 	percent   = 120 // of what the nodes offer is asked for
-	quiet     = 3 * time.Second
+	quiet     = 1500 * time.Millisecond
 	roundTime = 90 * time.Second
 
 	behindExtender = "default-scheduler"
@@ -70,7 +70,9 @@ func start(t *testing.T, local bool) *cluster {
 	config, err := clusterload.SchedulerConfig("default-scheduler.yaml", c.url)
 	require.NoError(t, err)
 	require.NoError(t, c.StartScheduler(ctx, behindExtender, config))
-	_, err = clusterload.StartGroupScheduler(ctx, c.ControlPlane, clusterload.GroupSchedulerOptions{SchedulerName: onREST, ServerURL: c.url})
+	_, err = clusterload.StartGroupScheduler(ctx, c.ControlPlane, clusterload.GroupSchedulerOptions{
+		SchedulerName: onREST, ServerURL: c.url, Command: []string{testbed.Program(t, "groupscheduler")},
+	})
 	require.NoError(t, err)
 	c.naive = &clusterload.NaiveScheduler{Client: c.Client(), Name: naive, Namespace: namespace, Nodes: names}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -2,6 +2,8 @@ package testbed
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +67,20 @@ func Objects(t testing.TB, cp *controlplane.ControlPlane) versioned.Interface {
 	objects, err := versioned.NewForConfig(config)
 	require.NoError(t, err)
 	return objects
+}
+
+// Program builds a program of examples/ and returns its file. It stays there: what did not change is not
+// built again.
+func Program(t testing.TB, example string) string {
+	t.Helper()
+	root, err := controlplane.RepositoryRoot()
+	require.NoError(t, err)
+	program := filepath.Join(root, "bin", "examples", example)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/"+example)
+	build.Dir = root
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	return program
 }
 
 // Tail returns the last lines of a file, or why it cannot be read.
