@@ -22,7 +22,45 @@ func TestClients(t *testing.T) {
 	require.NoError(t, err)
 	t.Run("identities", func(t *testing.T) { testIdentities(t, c, proxy) })
 	t.Run("faults", func(t *testing.T) { testFaults(t, c, proxy) })
+	for _, contentType := range []string{protobufContentType, "application/json"} {
+		t.Run("hidden events in "+contentType, func(t *testing.T) { testHiddenEvents(t, proxy, contentType) })
+	}
 	t.Run("the API server's end", func(t *testing.T) { testServerEnd(t, c, proxy) })
+}
+
+// testHiddenEvents watches two pods, one of which the proxy hides until it goes.
+func testHiddenEvents(t *testing.T, proxy *FaultProxy, contentType string) {
+	config, err := proxy.RESTConfig("watcher", AdminGroup)
+	if err == nil {
+		config.ContentType, config.AcceptContentTypes = contentType, contentType
+	}
+	pods := newClient(t, config, err).CoreV1().Pods("default")
+	stream, err := pods.Watch(t.Context(), metav1.ListOptions{LabelSelector: "watched=yes"})
+	require.NoError(t, err)
+	defer stream.Stop()
+	create := func(name string) {
+		pod := testPod(name, "nobody", "1")
+		pod.Labels = map[string]string{"watched": "yes"}
+		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	remove := func(name string) {
+		require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	}
+	next := func() string {
+		event := <-stream.ResultChan()
+		pod, ok := event.Object.(*corev1.Pod)
+		require.True(t, ok, "%+v", event)
+		return pod.Name
+	}
+	proxy.SetFault(func(*http.Request) Fault { return Fault{HideEvents: "unseen"} })
+	create("unseen")
+	create("seen")
+	require.Equal(t, "seen", next())
+	proxy.SetFault(nil)
+	remove("unseen")
+	require.Equal(t, "unseen", next())
+	remove("seen")
 }
 
 func testFaults(t *testing.T, c *ControlPlane, proxy *FaultProxy) {

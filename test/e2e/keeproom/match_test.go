@@ -3,6 +3,7 @@ package keeproom
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,20 +102,25 @@ func preemptible(c *cluster) {
 	require.Contains(t, nodes[:2], freed.Spec.NodeName, "the whole reservation has ended")
 }
 
-// A pod that was refused before there was a reservation for it is nominated for the node.
+// A pod that was refused before there was room for it is sent to the room that is kept for it, at once; one
+// that waits as long and has no right to it goes on waiting.
 func waitingPod(c *cluster) {
 	t := c.t
 	nodes := c.nodes(2)
-	c.reserve("all", func(*v1alpha1.ReservationSpec) {}, c.slot("a", nodes[0], "4"), c.slot("b", nodes[1], "4"))
-	c.awaitReservation("all", v1alpha1.ReservationAvailable)
-	c.create(c.newPod("waits", "3", annotations(v1alpha1.ReservationIndexAnnotation, "late")))
+	c.reserve("rest", func(*v1alpha1.ReservationSpec) {}, c.slot("a", nodes[0], "4"))
+	c.awaitReservation("rest", v1alpha1.ReservationAvailable)
+	index := annotations(v1alpha1.ReservationAnnotation, "true", v1alpha1.ReservationIndexAnnotation, "late")
+	c.create(c.newPod("goes", "4", index))
+	c.awaitBound("goes")
+	c.create(c.newPod("other", "3", nil))
+	c.awaitRefused("other")
+	c.create(c.newPod("waits", "3", index))
 	c.awaitRefused("waits")
-	c.reserve("late", forIndex("late"), c.slot("a", nodes[1], "3"))
-	c.awaitReservation("late", v1alpha1.ReservationPending)
-	require.NoError(t, c.reservations.GlobalreserveV1alpha1().Reservations(c.namespace).Delete(t.Context(), "all", metav1.DeleteOptions{}))
+	c.delete("goes")
 	pod, _ := c.awaitBound("waits")
-	require.Equal(t, nodes[1], pod.Spec.NodeName, "the other node is as free")
-	require.Equal(t, c.namespace+"/late/a", pod.Annotations[ours])
+	require.Equal(t, nodes[1], pod.Spec.NodeName)
+	require.Equal(t, c.namespace+"/goes/deleted-pod", pod.Annotations[ours])
+	require.Empty(t, c.get("other").Spec.NodeName)
 }
 
 // TestSteering has 500 nodes, of which kube-scheduler looks at a few for each pod. Every pod that comes
@@ -127,7 +133,7 @@ func TestSteering(t *testing.T) {
 		return sampled
 	})
 	c = c.in(t, "large")
-	c.nodes(500)
+	nodes := c.nodes(500)
 	const replicas = 20
 	// Every other Deployment is noise that moves kube-scheduler's sample along.
 	c.deploy("web", replicas, "3", keep, nil)
@@ -154,11 +160,16 @@ func TestSteering(t *testing.T) {
 		c.eventually(soon, func(t *assert.CollectT) { assert.Empty(t, c.list()) })
 	}
 	// A single pod, and the nomination that brought it there.
-	c.reserve("one", forIndex("one"), c.slot("a", "large-499", "1"))
+	used := map[string]bool{}
+	for _, pod := range c.pods("") {
+		used[pod.Spec.NodeName] = true
+	}
+	free := nodes[slices.IndexFunc(nodes, func(node string) bool { return !used[node] })]
+	c.reserve("one", forIndex("one"), c.slot("a", free, "1"))
 	c.awaitReservation("one", v1alpha1.ReservationAvailable)
 	c.create(c.newPod("one", "1", annotations(v1alpha1.ReservationIndexAnnotation, "one")))
 	pod, _ := c.awaitBound("one")
-	require.Equal(t, "large-499", pod.Spec.NodeName)
+	require.Equal(t, free, pod.Spec.NodeName)
 	require.Equal(t, fmt.Sprintf("%s/one/a", c.namespace), pod.Annotations[ours])
 	c.requireNeverOvercommitted()
 }
