@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 func (c *cluster) whatIf(request *reserver.WhatIfRequest) (answer reserver.WhatIfAnswer) {
 	c.t.Helper()
-	c.call(c.t, http.MethodPost, "/v1/whatif", request, &answer)
+	c.call(c.t, http.MethodPost, testbed.WhatIfPath, request, &answer)
 	return answer
 }
 
