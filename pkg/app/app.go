@@ -249,10 +249,10 @@ func (a *App) parts() []part {
 // the reservations are listed: pods then find what they use, and what a reservation
 // names and is not listed is gone.
 func (a *App) followCluster(ctx context.Context) error {
-	if errors.Join(a.devices.WaitAdopted(ctx), a.reservations.WaitListed(ctx)) != nil {
-		return nil // stopping
+	if errors.Join(a.devices.WaitAdopted(ctx), a.reservations.WaitListed(ctx)) == nil {
+		return a.cache.Run(ctx)
 	}
-	return a.cache.Run(ctx)
+	return nil // stopping
 }
 
 // arbitrate settles what the webhook has allowed, and what a server before this one

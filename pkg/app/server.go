@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -87,7 +88,9 @@ func (s *httpServer) run(ctx context.Context, draining func() context.Context) e
 		_ = s.server.Close()
 		err = fmt.Errorf("requests were still under way when the server had to stop: %w", err)
 	}
-	<-ended
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
 

@@ -103,7 +103,7 @@ type Stats struct {
 
 // Stats returns the counts of this moment.
 func (c *Cache) Stats() Stats {
-	s := c.Pods.stats()
+	s := c.stats()
 	s.Nodes = c.nodes.len()
 	return s
 }

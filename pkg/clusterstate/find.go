@@ -39,7 +39,7 @@ func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[led
 	if collect {
 		l.claimed = map[ledger.PodRef]struct{}{}
 	}
-	for _, r := range c.cache.Pods.all() {
+	for _, r := range c.cache.allPods() {
 		if r.Bound() {
 			l.onNode[r.Node] = append(l.onNode[r.Node], r)
 		}
@@ -121,7 +121,7 @@ func (l *cacheLook) compare(claim *ledger.ClaimView, pod *podinfo.Info, ref ledg
 // podOf returns the cache's pod of a reference: nil where the name is another
 // pod's by now.
 func (c *Cache) podOf(ref ledger.PodRef) *podinfo.Info {
-	r := c.Pods.get(podKey{ref.Namespace, ref.Name})
+	r := c.find(podKey{ref.Namespace, ref.Name})
 	if r == nil || (ref.UID != "" && r.Ref.UID != ref.UID) {
 		return nil
 	}

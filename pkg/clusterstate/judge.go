@@ -60,7 +60,7 @@ func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) 
 		}
 		s.live = true
 	}
-	before := c.cache.Pods.get(podKey{s.pod.Namespace, s.pod.Name})
+	before := c.cache.find(podKey{s.pod.Namespace, s.pod.Name})
 	live, err := c.fetchPod(ctx, s.pod)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (c *Comparer) judgePod(s suspicion, live answer) (d *Difference, sure bool)
 func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *podChange, sure bool) {
 	c.cache.apply.Lock()
 	defer c.cache.apply.Unlock()
-	record := c.cache.Pods.get(podKey{s.pod.Namespace, s.pod.Name})
+	record := c.cache.find(podKey{s.pod.Namespace, s.pod.Name})
 	if s.live {
 		if record != live.before {
 			return nil, nil, true // the cache has overtaken the answer

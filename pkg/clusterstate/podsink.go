@@ -99,7 +99,7 @@ func (podSink) Resync() error { return nil }
 // removeAbsentPods removes what is held and not among records, the state of the
 // cluster at version.
 func (c *Cache) removeAbsentPods(records []*Record, version uint64) {
-	held := c.Pods.all()
+	held := c.allPods()
 	if len(held) == 0 {
 		return
 	}
@@ -145,7 +145,7 @@ func (c *Cache) removePod(pod ledger.PodRef, last *Record, version uint64) {
 // applyPod takes a state of a pod into the store and the ledger. ok is false
 // where it is older than what is held, and so changes nothing. c.apply is held.
 func (c *Cache) applyPod(r *Record) (change podChange, ok bool) {
-	held := c.Pods.get(keyOf(r))
+	held := c.find(keyOf(r))
 	if held != nil && older(r.ResourceVersion, held.ResourceVersion) {
 		return podChange{}, false
 	}
@@ -153,7 +153,7 @@ func (c *Cache) applyPod(r *Record) (change podChange, ok bool) {
 		// The name was given anew and the deletion missed: the former pod is gone.
 		c.end(held, held.ResourceVersion)
 	}
-	c.Pods.Put(r)
+	c.Put(r)
 	return podChange{from: held, to: r, observed: c.tellLedger(r)}, true
 }
 
@@ -161,9 +161,9 @@ func (c *Cache) applyPod(r *Record) (change podChange, ok bool) {
 // same name stays. last is the pod's last state, nil where it is not known.
 // c.apply is held.
 func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Record, version uint64) podChange {
-	held := c.Pods.get(podKey{pod.Namespace, pod.Name})
+	held := c.find(podKey{pod.Namespace, pod.Name})
 	if held != nil && held.Ref.UID == pod.UID {
-		c.Pods.remove(held)
+		c.drop(held)
 		if last == nil {
 			last = held
 		}
@@ -222,9 +222,9 @@ func (c *Cache) observation(r *Record) ledger.PodObservation {
 // ObserveClaimants tells the ledger anew of the bound pods that name a claim of devices: its object came,
 // went or was made anew, so that their devices are known now that were not, or belong to another claim.
 func (c *Cache) ObserveClaimants(namespace, claim string) {
-	for _, found := range c.Pods.naming(podKey{namespace, claim}) {
+	for _, found := range c.naming(podKey{namespace, claim}) {
 		c.apply.Lock()
-		if r := c.Pods.get(keyOf(found)); r == found && r.Bound() {
+		if r := c.find(keyOf(found)); r == found && r.Bound() {
 			c.ledger.ObservePod(c.observation(r))
 		}
 		c.apply.Unlock()

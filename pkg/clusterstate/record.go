@@ -39,7 +39,10 @@ type nodeRecord struct {
 // objects where lists are put together. As nobody changes them, a copy is the
 // record itself.
 
-func (r *Record) GetObjectKind() schema.ObjectKind     { return schema.EmptyObjectKind }
+// GetObjectKind implements runtime.Object.
+func (r *Record) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object.
 func (r *Record) DeepCopyObject() runtime.Object       { return r }
 func (r *nodeRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 func (r *nodeRecord) DeepCopyObject() runtime.Object   { return r }

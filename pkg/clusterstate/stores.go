@@ -51,7 +51,7 @@ func (s *Pods) shard(k podKey) *podShard {
 }
 
 // get returns the pod of a name, nil where there is none.
-func (s *Pods) get(k podKey) *Record {
+func (s *Pods) find(k podKey) *Record {
 	shard := s.shard(k)
 	shard.mu.RLock()
 	defer shard.mu.RUnlock()
@@ -72,7 +72,7 @@ func (s *Pods) Put(r *Record) (former *Record) {
 }
 
 // remove takes held, which is what get returned before, out.
-func (s *Pods) remove(held *Record) {
+func (s *Pods) drop(held *Record) {
 	k := keyOf(held)
 	shard := s.shard(k)
 	shard.mu.Lock()
@@ -130,7 +130,7 @@ func (s *Pods) stats() Stats {
 // result is shared and must not be changed. Of a pod whose request cannot be
 // counted (see PodError) it says that it asks for the resource Uncountable.
 func (s *Pods) Pod(namespace, name string) (pod *podinfo.Info, ok bool) {
-	if r := s.get(podKey{namespace, name}); r != nil {
+	if r := s.find(podKey{namespace, name}); r != nil {
 		return &r.Info, true
 	}
 	return nil, false
@@ -139,7 +139,7 @@ func (s *Pods) Pod(namespace, name string) (pod *podinfo.Info, ok bool) {
 // PodError returns why the request of a pod cannot be counted, naming the field
 // that is wrong; nil where it can, or where there is no such pod.
 func (s *Pods) PodError(namespace, name string) error {
-	if r := s.get(podKey{namespace, name}); r != nil {
+	if r := s.find(podKey{namespace, name}); r != nil {
 		return r.err
 	}
 	return nil
@@ -173,7 +173,7 @@ func (s *Pods) naming(claim podKey) []*Record {
 }
 
 // all returns every pod. It is not one moment's state: each shard is.
-func (s *Pods) all() []*Record {
+func (s *Pods) allPods() []*Record {
 	records := make([]*Record, 0, s.stats().Pods)
 	for i := range s.shards {
 		shard := &s.shards[i]
