@@ -373,7 +373,7 @@ func (w *world) keep(p *podinfo.Info) {
 		},
 		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: slot.Slot}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
 	}))
-	result := w.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
+	result := w.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
 	require.Empty(w.t, result.Rejections)
 }
 

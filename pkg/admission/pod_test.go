@@ -3,6 +3,7 @@ package admission_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -66,7 +67,7 @@ func TestPodWithANodeIsRefused(t *testing.T) {
 				p := pod("p", "1")
 				w.add(p)
 				info := w.info("p")
-				w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{info.Placement("a")}}, time0)
+				w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{info.Placement("a")}, ledger.AllOrNothing, time.Time{}), time0)
 				w.remove("p")
 			},
 			code: http.StatusConflict, want: "has not been seen to be gone yet",

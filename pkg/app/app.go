@@ -174,12 +174,12 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 // ledgerStats is the ledger's part of the metrics.
 func (a *App) ledgerStats() metrics.LedgerStats {
 	stats := a.ledger.Stats()
-	claims := map[string]int{}
-	for _, s := range []ledger.State{ledger.Reserved, ledger.Binding, ledger.Bound} {
+	claims := map[string]int{ledger.ReservedState: stats.InMemory}
+	for _, s := range []ledger.State{ledger.Binding, ledger.Bound} {
 		claims[s.String()] = stats.Claims[s]
 	}
 	return metrics.LedgerStats{
-		Claims: claims, ClaimsExpired: stats.ClaimsExpired, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes,
+		Claims: claims, ClaimsExpired: stats.InMemoryExpired, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes,
 	}
 }
 

@@ -52,7 +52,7 @@ func (m tellingMatcher) Set(rsv *v1alpha1.Reservation) error {
 
 func (a *App) buildWakeups(client kubernetes.Interface) {
 	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: a.ledger, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Pods: pendingPods{a.cache, a}, Log: a.log,
+		Ledger: a.ledger.Reader, Patcher: controller.APIPatcher{Pods: client.CoreV1()}, Pods: pendingPods{a.cache, a}, Log: a.log,
 		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Steer: a.steer,
 		Ready: func(ctx context.Context) error {
 			if err := a.waitForObjects(ctx); err != nil {

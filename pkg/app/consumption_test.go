@@ -27,7 +27,7 @@ func TestMatchesAreTold(t *testing.T) {
 	}
 	a := &App{
 		matcher: asking.Matcher, question: asking,
-		wakeups: controller.NewWakeups(controller.WakeupOptions{Ledger: l, Question: asking, Log: log}),
+		wakeups: controller.NewWakeups(controller.WakeupOptions{Ledger: l.Reader, Question: asking, Log: log}),
 	}
 	pod := &v1.Pod{}
 	pod.Namespace, pod.Name, pod.UID = "ns", "p", "u"

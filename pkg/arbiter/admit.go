@@ -149,7 +149,9 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	case before == nil && len(a.pending.of) >= a.o.MaxPending:
 		return fail(Busy)
 	case k.create:
-		if claim, ok := a.o.Ledger.Claim(ref); ok && claim.Pod.UID != "" {
+		claim, claimed := a.o.Ledger.Claim(ref)
+		slot, kept := a.o.Ledger.InMemory(ref)
+		if (claimed && claim.Pod.UID != "") || (kept && slot.Pod.UID != "") {
 			return fail(NotGone)
 		}
 	}
@@ -236,16 +238,14 @@ func (a *Arbiter) tryOut(p *ledger.Placement) error {
 	if claimed && claim.State == ledger.Bound && claim.Node == p.Node {
 		return &Error{Outcome: BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}
 	}
-	nodes := []string{p.Node}
-	if fitsAny(a.o.Ledger.AppendFit(nil, p, nodes)) {
+	var rejections []ledger.Rejection
+	a.o.Ledger.Try(func(t *ledger.Trial) {
+		if !fitsAny(t.AppendFit(nil, p, []string{p.Node})) {
+			rejections = t.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Time{})).Rejections
+		}
+	})
+	if len(rejections) == 0 {
 		return nil
 	}
-	if !claimed && p.Preempt && fitsAny(a.o.Ledger.AppendPreemptingFit(nil, p, nodes)) {
-		return nil
-	}
-	result := a.o.Ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{*p}, DryRun: true}, time.Now())
-	if len(result.Rejections) == 0 {
-		return nil // capacity was freed meanwhile
-	}
-	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
+	return &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &rejections[0]}
 }

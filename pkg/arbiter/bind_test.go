@@ -351,14 +351,14 @@ func TestBeforeSending(t *testing.T) {
 		},
 		"a reservation on that node": {
 			setup: func(w *world, p *v1.Pod) {
-				plan := ledger.Plan{Placements: []ledger.Placement{w.info(p).Placement("a")}, Deadline: time.Now().Add(time.Minute)}
+				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("a")}, ledger.AllOrNothing, time.Now().Add(time.Minute))
 				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 			},
 			outcome: Bound, posts: 1,
 		},
 		"a reservation on another node": {
 			setup: func(w *world, p *v1.Pod) {
-				plan := ledger.Plan{Placements: []ledger.Placement{w.info(p).Placement("b")}, Deadline: time.Now().Add(time.Minute)}
+				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("b")}, ledger.AllOrNothing, time.Now().Add(time.Minute))
 				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 			},
 			outcome: Refused, reason: ledger.ClaimedElsewhere,

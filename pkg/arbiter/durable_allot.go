@@ -26,19 +26,52 @@ type allotment struct {
 	revision uint64
 }
 
-// allotTries bounds how often a group is decided anew because one of its pods
-// was bound at the same moment.
+// allotTries bounds how often a group is decided anew because others are keeping
+// capacity for its pods.
 const allotTries = 3
 
-// allot asks the ledger for slots for all pods that have no capacity yet.
+// allot asks the ledger for slots for all pods. One that is bound to its node, or being
+// bound, needs none.
 func (a *Arbiter) allot(t *allotment) {
-	for range allotTries {
-		t.refusals, t.holds, t.existing = nil, nil, nil
-		if a.place(t, a.withoutClaim(t)) {
+	wanted := t.unscreened()
+	for {
+		t.refusals, t.holds, t.existing = slices.Clone(t.screened), nil, nil
+		plan := ledger.Plan{Slots: make([]ledger.Hold, len(wanted)), Mode: t.group.Mode}
+		for k, i := range wanted {
+			plan.Slots[k] = t.hold(i)
+		}
+		result := a.decidePlan(plan, t.group.DryRun || t.granted() == 0)
+		t.revision = result.Revision
+		rest := t.take(wanted, &plan, &result)
+		if len(rest) == len(wanted) || t.group.Mode == ledger.Partial || len(t.refusals) > len(t.screened) {
 			break
 		}
+		wanted = rest
 	}
 	slices.SortFunc(t.refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
+}
+
+// decidePlan has the ledger decide, or only try.
+func (a *Arbiter) decidePlan(plan ledger.Plan, dry bool) (result ledger.Result) {
+	if !dry {
+		return a.o.Ledger.Reserve(plan, time.Now())
+	}
+	a.o.Ledger.Try(func(t *ledger.Trial) { result = t.Reserve(plan) })
+	return result
+}
+
+// unscreened returns the pods, by their index, that the ledger is asked about.
+func (t *allotment) unscreened() []int {
+	wanted := make([]int, 0, len(t.placements))
+	screened := t.screened
+	for i := range t.placements {
+		if len(screened) > 0 && screened[0].Index == i {
+			screened = screened[1:]
+			continue
+		}
+		wanted = append(wanted, i)
+	}
+	return wanted
 }
 
 // granted returns how many pods have capacity.
@@ -60,93 +93,27 @@ func (t *allotment) hold(i int) ledger.Hold {
 	}
 }
 
-// withoutClaim returns the pods, by their index, that need a slot. One that is
-// bound to its node, or being bound, needs none, and neither does one whose claim
-// in memory uses a slot there that is kept for it alone, for as much as it asks.
-func (a *Arbiter) withoutClaim(t *allotment) []int {
-	wanted := make([]int, 0, len(t.placements))
-	screened := t.screened
-	t.refusals = append(t.refusals, screened...)
-	for i := range t.placements {
-		p := &t.placements[i]
-		if len(screened) > 0 && screened[0].Index == i {
-			screened = screened[1:]
-			continue
-		}
-		claim, ok := a.o.Ledger.Claim(p.Pod)
-		switch {
-		case !ok:
-			wanted = append(wanted, i)
-		case claim.Node != p.Node:
-			t.refuse(i, &ledger.Rejection{Reason: ledger.ClaimedElsewhere, ClaimedOn: claim.Node})
-		case claim.State == ledger.Reserved:
-			a.slotOf(t, i, &claim)
-		}
-	}
-	return wanted
-}
-
-// slotOf finds the capacity that a pod keeps when its claim in memory ends. A slot
-// that others may use too, or that is smaller, is none: the answer would promise
-// what a restart takes away.
-func (a *Arbiter) slotOf(t *allotment, i int, claim *ledger.ClaimView) {
-	p := &t.placements[i]
-	hold, ok := a.o.Ledger.HoldFor(p.Pod)
-	switch {
-	case !ok || hold.Ref != claim.Hold:
-		t.refuse(i, &ledger.Rejection{Reason: ledger.PodClaimed, ClaimedOn: claim.Node})
-	case !hold.Request.Equal(p.Request) || !hold.Devices.Matches(p.Devices):
-		t.refuse(i, &ledger.Rejection{
-			Reason: ledger.HoldExists, ClaimedOn: claim.Node, Holders: []ledger.Holder{{Hold: hold.Ref, State: ledger.Reserved}},
-		})
-	default:
-		t.existing = append(t.existing, hold.Ref)
-	}
-}
-
-// place asks the ledger for slots for the wanted pods; in mode Partial, for
-// those that fit. It reports false where a pod has got a claim meanwhile.
-func (a *Arbiter) place(t *allotment, wanted []int) (final bool) {
-	for {
-		dry := t.group.DryRun || t.granted() == 0
-		plan := ledger.HoldPlan{Holds: make([]ledger.Hold, len(wanted)), DryRun: dry}
-		for k, i := range wanted {
-			plan.Holds[k] = t.hold(i)
-		}
-		result := a.o.Ledger.PlaceHolds(plan, time.Now())
-		t.revision = result.Revision
-		if len(result.Rejections) == 0 {
-			t.take(&plan, &result)
-			return true
-		}
-		rejections, rest := result.Rejections, make([]int, 0, len(wanted))
-		for k, i := range wanted {
-			if len(rejections) == 0 || rejections[0].Hold != plan.Holds[k].Ref {
-				rest = append(rest, i)
+// take keeps what was granted, and what was refused. It returns the pods that are wanted
+// and not bound, or being bound, where they are to be.
+func (t *allotment) take(wanted []int, plan *ledger.Plan, result *ledger.Result) (rest []int) {
+	rejections := result.Rejections
+	made := len(rejections) == 0 || plan.Mode == ledger.Partial
+	for k, i := range wanted {
+		if len(rejections) > 0 && rejections[0].Hold == plan.Slots[k].Ref {
+			r := &rejections[0]
+			rejections = rejections[1:]
+			if r.Reason == ledger.PodClaimed && r.ClaimedOn == r.Node {
 				continue
 			}
-			r := &rejections[0]
-			if r.Reason == ledger.PodClaimed && r.ClaimedOn == r.Node {
-				return false
-			}
 			t.refuse(i, r)
-			rejections = rejections[1:]
-		}
-		if wanted = rest; t.group.Mode == ledger.AllOrNothing {
-			return true
-		}
-	}
-}
-
-// take keeps what was granted.
-func (t *allotment) take(plan *ledger.HoldPlan, result *ledger.HoldResult) {
-	for k := range plan.Holds {
-		if ref, existed := result.Existing[k]; existed {
+		} else if ref, existed := result.Existing[k]; existed {
 			t.existing = append(t.existing, ref)
-		} else if !plan.DryRun || t.group.DryRun {
-			t.holds = append(t.holds, plan.Holds[k])
+		} else if made && (t.group.DryRun || t.granted() > 0) {
+			t.holds = append(t.holds, plan.Slots[k])
 		}
+		rest = append(rest, i)
 	}
+	return rest
 }
 
 // giveUp ends the slots that were made.
@@ -181,16 +148,22 @@ func (t *allotment) refuse(i int, r *ledger.Rejection) {
 	p := &t.placements[i]
 	r.Pod, r.Node = p.Pod, p.Node
 	message := ""
+	exists := r.Reason == ledger.HoldExists
+	inMemory := exists && len(r.Holders) > 0 && r.Holders[0].Hold.Name == ""
 	switch {
-	case r.Reason == ledger.PodClaimed && r.ClaimedOn == p.Node:
+	case inMemory && r.ClaimedOn == p.Node:
+		r.Reason = ledger.PodClaimed
 		message = fmt.Sprintf("room for pod %s is reserved on node %q in memory: give it back first, or send \"Durable\": false", p.Pod, p.Node)
-	case r.Reason == ledger.PodClaimed:
+	case inMemory, r.Reason == ledger.PodClaimed:
 		r.Reason = ledger.ClaimedElsewhere
-	case r.Reason == ledger.HoldExists && len(r.Holders) > 0:
+	case exists && len(r.Holders) > 0:
 		message = fmt.Sprintf("room for pod %s is reserved on node %q for another request of resources, by %s: give it back first",
 			p.Pod, p.Node, r.Holders[0].Name())
-	case r.Reason == ledger.HoldExists:
+	case exists:
 		message = fmt.Sprintf("reservation %s has room for another pod of the name on node %q: choose another Name", r.Hold, r.ClaimedOn)
+	}
+	if inMemory {
+		r.Holders = nil
 	}
 	r.Hold = ledger.HoldRef{}
 	refusal := refusedByLedger(i, r)

@@ -63,10 +63,15 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 		ref = info.Ref
 	}
 	claim, claimed := a.o.Ledger.Claim(ref)
+	slot, inMemory := a.o.Ledger.InMemory(ref)
 	hold, held := a.o.Ledger.HoldFor(ref)
 	switch {
 	case claimed:
-		return a.explainClaim(&claim, info)
+		return a.explainClaim(&claim, time.Time{}, info)
+	case inMemory:
+		return a.explainClaim(&ledger.ClaimView{
+			Pod: slot.Pod, Node: slot.Node, Scheduler: slot.Scheduler, Request: slot.Request, Hold: slot.Within,
+		}, slot.Deadline, info)
 	case held && (info == nil || !info.Finished && !info.Deleting):
 		return a.explainHold(ref, &hold)
 	case info != nil:
@@ -76,11 +81,12 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	}
 }
 
-// explainClaim says where the capacity of a pod is.
-func (a *Arbiter) explainClaim(view *ledger.ClaimView, info *podinfo.Info) *Explanation {
+// explainClaim says where the capacity of a pod is: by its claim, or kept in memory until a
+// deadline.
+func (a *Arbiter) explainClaim(view *ledger.ClaimView, deadline time.Time, info *podinfo.Info) *Explanation {
 	e := &Explanation{
-		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.String(), Node: view.Node,
-		ExpiresAt: view.Deadline, Request: view.Request, Slot: view.Hold, Revision: a.o.Ledger.Revision(),
+		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.OrReserved(), Node: view.Node,
+		ExpiresAt: deadline, Request: view.Request, Slot: view.Hold, Revision: a.o.Ledger.Revision(),
 	}
 	switch view.State {
 	case ledger.Bound:
@@ -103,7 +109,7 @@ func boundTo(node string) string { return fmt.Sprintf("the pod is bound to node 
 // explainHold says where a slot is kept for a pod that has not taken it yet.
 func (a *Arbiter) explainHold(pod ledger.PodRef, view *ledger.HoldView) *Explanation {
 	return &Explanation{
-		Pod: pod, Scheduler: view.Scheduler, State: ledger.Reserved.String(), Node: view.Node,
+		Pod: pod, Scheduler: view.Scheduler, State: ledger.ReservedState, Node: view.Node,
 		ExpiresAt: view.Deadline, Request: view.Request, Slot: view.Ref, Revision: a.o.Ledger.Revision(),
 		Message: fmt.Sprintf("reservation %s keeps room for the pod on node %q; it is not bound yet", view.Ref, view.Node),
 	}
@@ -170,12 +176,12 @@ func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Hold {
 // pod fits.
 func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Hold) {
 	groups := map[ledger.Verdict]*NodeRefusals{}
-	a.o.Ledger.FitAll(pod, func(node string, v ledger.Verdict) {
+	a.o.Ledger.FitAll(pod, func(node string, v ledger.Verdict) bool {
 		e.Nodes++
 		if v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Hold) bool { return h.Node == node }) {
 			e.Fitting++
 			e.FittingExamples = addExample(e.FittingExamples, node)
-			return
+			return true
 		}
 		g := groups[v]
 		if g == nil {
@@ -184,6 +190,7 @@ func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []le
 		}
 		g.Nodes++
 		g.Examples = addExample(g.Examples, node)
+		return true
 	})
 	for v, g := range groups {
 		if v.Reason == ledger.InsufficientResource {
@@ -232,7 +239,7 @@ func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
 	}
 	// The holders and the words come from the ledger, asked for that node alone.
 	pod.Node = n.name
-	result := a.o.Ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{pod}, DryRun: true}, time.Now())
+	result := a.decidePlan(ledger.NewPlan([]ledger.Placement{pod}, ledger.AllOrNothing, time.Time{}), true)
 	if len(result.Rejections) > 0 {
 		c.Holders, c.Message = result.Rejections[0].Holders, result.Rejections[0].Message()
 	} else {

@@ -102,17 +102,19 @@ func (a *Arbiter) offerPreemptible(pod *podinfo.Info, placement *ledger.Placemen
 			v.Reason == ledger.InsufficientDevices
 	}
 	uid := pod.Ref.UID
-	if _, claimed := a.o.Ledger.Claim(pod.Ref); claimed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
+	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
 		a.preemptors.withdraw(uid)
 		return false
 	}
-	s.second = a.o.Ledger.AppendPreemptingFit(s.second[:0], placement, offered)
+	preempting := *placement
+	preempting.Preempt = true
+	s.second = a.o.Ledger.AppendFit(s.second[:0], &preempting, offered)
 	if !fitsAny(s.second) {
 		a.preemptors.withdraw(uid)
 		return false
 	}
 	looks := a.preemptors.looked(uid)
-	if looks < looksBeforePreempting && a.o.Ledger.CountFits(placement) > 0 {
+	if looks < looksBeforePreempting && a.o.Ledger.FitsAnywhere(placement) {
 		return true
 	}
 	a.preemptors.allow(uid)

@@ -151,7 +151,7 @@ func TestPrioritize(t *testing.T) {
 		"a slot it may use": {nil, indexed, []int64{0, 10, 0}},
 		"its own reservation": {
 			func(w *world, p *v1.Pod) {
-				plan := ledger.Plan{Placements: []ledger.Placement{w.info(p).Placement("a")}}
+				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("a")}, ledger.AllOrNothing, time.Time{})
 				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 			}, indexed, []int64{10, 0, 0},
 		},

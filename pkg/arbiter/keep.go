@@ -15,10 +15,8 @@ import (
 // none before, so that GiveBack may end it. revision is the ledger's of that moment.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, rejection *ledger.Rejection, revision uint64) {
 	now := time.Now()
-	_, had := a.o.Ledger.Claim(p.Pod)
-	result := a.o.Ledger.Reserve(ledger.Plan{
-		Placements: []ledger.Placement{*p}, Mode: ledger.AllOrNothing, Deadline: now.Add(ttl),
-	}, now)
+	_, had := a.o.Ledger.HomeOf(p.Pod)
+	result := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, now.Add(ttl)), now)
 	if len(result.Rejections) > 0 {
 		return false, &result.Rejections[0], result.Revision
 	}

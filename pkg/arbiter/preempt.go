@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,7 +20,11 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 	fits = make(map[string]bool, len(victims))
 	for node, uids := range victims {
 		placement := a.o.Question.Of(pod, node)
-		fits[node] = a.o.Ledger.FitWithout(&placement, uids).Reason == ledger.Fits
+		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID }) // nobody makes room for itself
+		a.o.Ledger.Try(func(t *ledger.Trial) {
+			t.Remove(uids...)
+			fits[node] = t.AppendFit(nil, &placement, []string{node})[0].Reason == ledger.Fits
+		})
 	}
 	return pod, fits, nil
 }

@@ -41,8 +41,8 @@ func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string)
 // home returns the node that has capacity for the pod already: that of its
 // allocation, else of the slot it is meant to use.
 func (a *Arbiter) home(pod *podinfo.Info, offered []string) (node string, ok bool) {
-	if claim, claimed := a.o.Ledger.Claim(pod.Ref); claimed {
-		return claim.Node, true
+	if node, ok := a.o.Ledger.HomeOf(pod.Ref); ok {
+		return node, true
 	}
 	placement := a.o.Question.Of(pod, "")
 	usable := a.o.Ledger.UsableHolds(&placement)

@@ -181,7 +181,7 @@ func (w *world) agrees(p *v1.Pod, removed bool) error {
 	state, node := w.state(p)
 	live := w.api.read(p.Namespace, p.Name)
 	switch {
-	case state == ledger.Reserved || state == ledger.Binding:
+	case state == ledger.Binding:
 		return fmt.Errorf("pod %s is left %s", p.Name, state)
 	case live == nil && removed, live != nil && live.Spec.NodeName == "b":
 		return nil

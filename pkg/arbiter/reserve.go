@@ -128,8 +128,8 @@ func (a *Arbiter) Durable() bool { return a.o.Serving() }
 
 // Has reports whether a pod has capacity on a node: an allocation, or a slot.
 func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
-	if claim, ok := a.o.Ledger.Claim(pod); ok {
-		return claim.Node == node
+	if home, ok := a.o.Ledger.HomeOf(pod); ok {
+		return home == node
 	}
 	hold, ok := a.o.Ledger.HoldFor(pod)
 	return ok && hold.Node == node
@@ -162,21 +162,16 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Group) (*Decision, error) {
 }
 
 func (a *Arbiter) reserveInMemory(g *Group, placements []ledger.Placement, screened []Refusal) *Decision {
-	now := time.Now()
-	plan := ledger.Plan{
-		Placements: keep(placements, screened), Mode: g.Mode, Deadline: now.Add(g.ttl), DryRun: g.DryRun,
-	}
+	deadline := time.Now().Add(g.ttl)
+	plan := ledger.NewPlan(keep(placements, screened), g.Mode, deadline)
 	nothing := len(screened) > 0 && g.Mode == ledger.AllOrNothing
-	if nothing {
-		plan.DryRun = true // only to learn what else is wrong
-	}
-	result := a.o.Ledger.Reserve(plan, now)
+	result := a.decidePlan(plan, nothing || g.DryRun) // if nothing, only to learn what else is wrong
 	if nothing {
 		result.Granted = 0
 	}
 	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
 	if d.Granted = result.Granted; d.Granted > 0 {
-		d.ExpiresAt = plan.Deadline.UTC().Truncate(time.Second)
+		d.ExpiresAt = deadline.UTC().Truncate(time.Second)
 		if !g.DryRun {
 			d.Held = held(placements, d.Refusals)
 		}

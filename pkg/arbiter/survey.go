@@ -148,7 +148,7 @@ func (s *survey) hasDevices(n *surveyed, p *ledger.Placement) bool {
 	devicesOnly := ledger.Placement{
 		Pod: p.Pod, Node: n.name, Request: &resources.Request{ToleratesUnschedulable: true}, Devices: p.Devices,
 	}
-	return s.ledger.FitWithout(&devicesOnly, s.without).Reason == ledger.Fits
+	return s.fitWithout(&devicesOnly).Reason == ledger.Fits
 }
 
 // portTaken asks the survey for the pods tried before, and the ledger for those
@@ -163,8 +163,17 @@ func (s *survey) portTaken(n *surveyed, request *resources.Request) bool {
 		}
 	}
 	portsOnly := resources.Request{Ports: request.Ports, ToleratesUnschedulable: true}
-	v := s.ledger.FitWithout(&ledger.Placement{Node: n.name, Request: &portsOnly}, s.without)
+	v := s.fitWithout(&ledger.Placement{Node: n.name, Request: &portsOnly})
 	return v.Reason == ledger.HostPortConflict
+}
+
+// fitWithout asks the ledger about one node without the pods that are taken to be gone.
+func (s *survey) fitWithout(p *ledger.Placement) (v ledger.Verdict) {
+	s.ledger.Try(func(t *ledger.Trial) {
+		t.Remove(s.without...)
+		v = t.AppendFit(nil, p, []string{p.Node})[0]
+	})
+	return v
 }
 
 // closest returns the node on which the pod lacks least: the fewest resources,

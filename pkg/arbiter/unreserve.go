@@ -31,8 +31,8 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Group) (*Decision, error) {
 			ref = a.completed(ref)
 		}
 		placements[i] = ledger.Placement{Pod: ref, Node: g.Pods[i].Node, Scheduler: g.Scheduler}
-		claim, claimed := a.o.Ledger.Claim(ref)
-		if view, ok := a.o.Ledger.HoldFor(ref); ok && (!claimed || claim.State == ledger.Reserved) {
+		_, claimed := a.o.Ledger.Claim(ref)
+		if view, ok := a.o.Ledger.HoldFor(ref); ok && !claimed {
 			key := types.NamespacedName{Namespace: view.Ref.Namespace, Name: view.Ref.Name}
 			held[key] = append(held[key], heldPod{i, view})
 		}
@@ -174,6 +174,9 @@ func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, schedul
 // name where it was reserved through here, else the UID the API server has.
 func (a *Arbiter) completed(ref ledger.PodRef) ledger.PodRef {
 	if view, ok := a.o.Ledger.Claim(ref); ok {
+		return view.Pod
+	}
+	if view, ok := a.o.Ledger.InMemory(ref); ok {
 		return view.Pod
 	}
 	if info, _ := a.pods.watched(ref); info != nil {

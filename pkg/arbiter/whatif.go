@@ -26,9 +26,11 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Group, gone []ledger.PodRef) (*
 	if g.Pods[0].Node == "" {
 		a.propose(keptOf(placements, screened), without)
 	}
-	result := a.o.Ledger.Reserve(ledger.Plan{
-		Placements: keep(placements, screened), Mode: ledger.Partial, DryRun: true, Without: without,
-	}, time.Now())
+	var result ledger.Result
+	a.o.Ledger.Try(func(t *ledger.Trial) {
+		t.Remove(without...)
+		result = t.Reserve(ledger.NewPlan(keep(placements, screened), ledger.Partial, time.Time{}))
+	})
 	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
 	if d.Granted = len(placements) - len(d.Refusals); len(d.Refusals) > 0 && (g.Mode == ledger.AllOrNothing || d.Granted == 0) {
 		d.Granted, d.Error = 0, d.groupError("nothing would be reserved")
@@ -75,8 +77,8 @@ func (a *Arbiter) propose(placements []*ledger.Placement, without []types.UID) {
 	}
 	s := newSurvey(a.o.Ledger, without)
 	for _, p := range placements {
-		if view, ok := a.o.Ledger.Claim(p.Pod); ok && !gone[view.Pod.UID] {
-			p.Node = view.Node
+		if node, ok := a.o.Ledger.HomeOf(p.Pod); ok && !gone[p.Pod.UID] {
+			p.Node = node
 			continue
 		}
 		if view, ok := a.o.Ledger.HoldFor(p.Pod); ok {

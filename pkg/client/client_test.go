@@ -82,7 +82,7 @@ func TestLostAnswer(t *testing.T) {
 	c := newClient(t, client.Options{URL: loseAnswers(t, s, 2, &ids).URL})
 	answer, err := c.Reserve(t.Context(), ask(aPod("a", "3"))) // twice would not fit
 	require.NoError(t, err)
-	claim, ok := s.ledger.Claim(claimOf("a"))
+	claim, ok := s.ledger.InMemory(claimOf("a"))
 	require.True(t, ok)
 	assert.Equal(t, "node-1", claim.Node)
 	assert.Equal(t, answer.Revision, s.ledger.Revision(), "carried out once")

@@ -86,9 +86,10 @@ func (s *system) addNode(name string) {
 	})
 }
 
+// claims counts the pods that have a claim, or a slot in memory.
 func (s *system) claims() int {
 	views, _ := s.ledger.Claims()
-	return len(views)
+	return len(views) + s.ledger.Stats().InMemory
 }
 
 func aPod(name, cpu string) *v1.Pod {

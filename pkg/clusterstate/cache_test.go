@@ -102,7 +102,7 @@ func TestAPodWhoseRequestCannotBeCountedIsRefusedAndNotLost(t *testing.T) {
 		pod, ok := f.Pod("default", "odd")
 		require.True(t, ok)
 		assert.ErrorContains(t, f.PodError("default", "odd"), "memory")
-		result := f.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{pod.Placement("n1")}}, time.Now())
+		result := f.ledger.Reserve(ledger.NewPlan([]ledger.Placement{pod.Placement("n1")}, ledger.AllOrNothing, time.Time{}), time.Now())
 		require.Len(t, result.Rejections, 1)
 		assert.Equal(t, string(Uncountable), result.Rejections[0].Resource)
 
@@ -243,11 +243,7 @@ func TestEvents(t *testing.T) {
 					f.podServer.send(s.event, s.pod)
 				}
 				synctest.Wait()
-				got := ""
-				if claim := f.claim("p"); claim != nil {
-					got = claim.State.String() + " " + claim.Node
-				}
-				assert.Equal(t, tt.want, got)
+				assert.Equal(t, tt.want, f.shareOf("p"))
 				assert.Equal(t, tt.told, f.told.take())
 				assert.Equal(t, tt.pending, len(slices.Collect(f.PendingPods())) == 1)
 				last := tt.steps[len(tt.steps)-1]
@@ -263,7 +259,7 @@ func TestEvents(t *testing.T) {
 
 func reserve(pod, node string) func(*fixture) {
 	return func(f *fixture) {
-		f.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}}, time.Now())
+		f.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}, ledger.AllOrNothing, time.Time{}), time.Now())
 	}
 }
 
@@ -271,7 +267,7 @@ func reserve(pod, node string) func(*fixture) {
 func keepSlot(pod, node string) func(*fixture) {
 	return func(f *fixture) {
 		p := placement(f.Cache, aPod(pod, 10), node)
-		f.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{{
+		f.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{{
 			Ref:  ledger.HoldRef{Namespace: p.Pod.Namespace, Name: "gang", Slot: "0"},
 			Node: node, Request: p.Request, Policy: ledger.Once, Pod: p.Pod,
 		}}}, time.Now())

@@ -78,7 +78,7 @@ func TestCatchUpWhenAWatchBegins(t *testing.T) {
 func TestReservationsEndWithTheirNode(t *testing.T) {
 	w := newWorld(t)
 	waiting := aPod("w", 12)
-	plan := ledger.Plan{Placements: []ledger.Placement{placement(w.Cache, waiting, "n2")}, Deadline: time.Now().Add(time.Hour)}
+	plan := ledger.NewPlan([]ledger.Placement{placement(w.Cache, waiting, "n2")}, ledger.AllOrNothing, time.Now().Add(time.Hour))
 	require.Equal(t, 1, w.l().Reserve(plan, time.Now()).Granted)
 	w.bindInFlight(t, aPod("binding", 13), "n2")
 	require.NoError(t, nodeSink{w.Cache}.Delete(aNode("n2", 30, "4")))

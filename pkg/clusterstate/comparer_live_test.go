@@ -226,22 +226,17 @@ func TestDiagnosePod(t *testing.T) {
 		pod   *podinfo.Info
 		want  Kind
 	}{
-		"neither":                        {},
-		"waiting, no claim":              {pod: pod("", false)},
-		"finished, no claim":             {pod: pod("n1", true)},
-		"bound, no claim":                {pod: pod("n1", false), want: MissingClaim},
-		"no pod, reserved":               {claim: claim(ledger.Reserved)},
-		"no pod, binding":                {claim: claim(ledger.Binding), want: StaleClaim},
-		"no pod, binding by name":        {claim: byName},
-		"no pod, bound":                  {claim: claim(ledger.Bound), want: StaleClaim},
-		"waiting, reserved":              {claim: claim(ledger.Reserved), pod: pod("", false)},
-		"waiting, binding":               {claim: claim(ledger.Binding), pod: pod("", false), want: StaleClaim},
-		"waiting, bound":                 {claim: claim(ledger.Bound), pod: pod("", false), want: StaleClaim},
-		"finished, reserved":             {claim: claim(ledger.Reserved), pod: pod("n1", true), want: StaleClaim},
-		"bound elsewhere, reserved here": {claim: claim(ledger.Reserved), pod: pod("n2", false), want: WrongNode},
-		"bound elsewhere, bound here":    {claim: claim(ledger.Bound), pod: pod("n2", false), want: WrongNode},
-		"bound, reserved":                {claim: claim(ledger.Reserved), pod: pod("n1", false), want: UnconfirmedClaim},
-		"bound, bound":                   {claim: claim(ledger.Bound), pod: pod("n1", false)},
+		"neither":                     {},
+		"waiting, no claim":           {pod: pod("", false)},
+		"finished, no claim":          {pod: pod("n1", true)},
+		"bound, no claim":             {pod: pod("n1", false), want: MissingClaim},
+		"no pod, binding":             {claim: claim(ledger.Binding), want: StaleClaim},
+		"no pod, binding by name":     {claim: byName},
+		"no pod, bound":               {claim: claim(ledger.Bound), want: StaleClaim},
+		"waiting, binding":            {claim: claim(ledger.Binding), pod: pod("", false), want: StaleClaim},
+		"waiting, bound":              {claim: claim(ledger.Bound), pod: pod("", false), want: StaleClaim},
+		"bound elsewhere, bound here": {claim: claim(ledger.Bound), pod: pod("n2", false), want: WrongNode},
+		"bound, bound":                {claim: claim(ledger.Bound), pod: pod("n1", false)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

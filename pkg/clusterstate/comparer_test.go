@@ -1,6 +1,7 @@
 package clusterstate
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"testing"
@@ -119,7 +120,7 @@ func (w *world) confirmed(t *testing.T, pod *v1.Pod, node string) {
 // reserveByName reserves room for a pod that does not exist yet.
 func (w *world) reserveByName(name, node string) {
 	p := placement(w.Cache, aPod(name, 0, withUID("")), node)
-	w.l().Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, time.Unix(1000, 0))
+	w.l().Reserve(ledger.NewPlan([]ledger.Placement{p}, ledger.AllOrNothing, time.Time{}), time.Unix(1000, 0))
 }
 
 func aRef(name string) ledger.PodRef {
@@ -135,11 +136,7 @@ func orEmpty(m map[Kind]int) map[Kind]int {
 
 // claimIs returns the state and node of a pod's claim.
 func (w *world) claimIs(name string) string {
-	claim := w.claim(name)
-	if claim == nil {
-		return "none"
-	}
-	return claim.State.String() + " " + claim.Node
+	return cmp.Or(w.shareOf(name), "none")
 }
 
 func TestComparer(t *testing.T) {

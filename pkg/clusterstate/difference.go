@@ -57,9 +57,8 @@ func (d Difference) String() string {
 }
 
 // diagnosePod says how a claim differs from what is known of its pod; "" is not
-// at all. Either may be nil. A reservation for a pod that is not bound is no
-// difference, whatever the pod: it ends at its deadline. Nor is a claim made by
-// name for a pod nobody has seen: nothing can be observed of it.
+// at all. Either may be nil. A claim made by name for a pod nobody has seen is no
+// difference: nothing can be observed of it.
 func diagnosePod(claim *ledger.ClaimView, pod *podinfo.Info) Kind {
 	bound := pod != nil && pod.Bound()
 	switch {
@@ -69,7 +68,7 @@ func diagnosePod(claim *ledger.ClaimView, pod *podinfo.Info) Kind {
 		return ""
 	case pod != nil && pod.Finished:
 		return StaleClaim
-	case !bound && (claim.State == ledger.Reserved || claim.Pod.UID == ""):
+	case !bound && claim.Pod.UID == "":
 		return ""
 	case !bound:
 		return StaleClaim

@@ -101,7 +101,7 @@ func (l *cacheLook) visit(name string) {
 // compareClaim compares a claim with its pod in the cache and reports whether
 // that is bound to the claim's node.
 func (l *cacheLook) compareClaim(claim *ledger.ClaimView) bool {
-	if l.claimed != nil && claim.State != ledger.Reserved && claim.Pod.UID != "" {
+	if l.claimed != nil && claim.Pod.UID != "" {
 		l.claimed[claim.Pod] = struct{}{}
 	}
 	pod := l.cache.podOf(claim.Pod)

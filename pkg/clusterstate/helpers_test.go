@@ -242,6 +242,18 @@ func (c *Cache) claim(name string) *ledger.ClaimView {
 	return orNil(claim, ok)
 }
 
+// shareOf says where a pod has its claim, or a slot in memory: "" where it has none.
+func (c *Cache) shareOf(name string) string {
+	ref := ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")}
+	if slot, ok := c.ledger.InMemory(ref); ok {
+		return ledger.ReservedState + " " + slot.Node
+	}
+	if claim, ok := c.ledger.Claim(ref); ok {
+		return claim.State.String() + " " + claim.Node
+	}
+	return ""
+}
+
 // placement asks for room for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
 	return NewRecord(c.table, pod).Placement(node)

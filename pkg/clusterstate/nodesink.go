@@ -6,8 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // nodeSink is the store the nodes' reflector writes to.
@@ -124,20 +122,4 @@ func (c *Cache) removeNode(name string, uid types.UID) {
 func (c *Cache) applyRemoveNode(name string) {
 	c.nodes.remove(name)
 	c.ledger.RemoveNode(name)
-	c.unreserve(name)
-}
-
-// unreserve gives back the reservations on a node that is gone: until their
-// deadlines they would keep their pods from every other node.
-func (c *Cache) unreserve(node string) {
-	_, claims, _ := c.ledger.AppendNodeClaims(nil, node)
-	var reserved []ledger.Placement
-	for i := range claims {
-		if claims[i].State == ledger.Reserved {
-			reserved = append(reserved, ledger.Placement{Pod: claims[i].Pod, Node: node})
-		}
-	}
-	if len(reserved) > 0 {
-		c.ledger.Unreserve(reserved)
-	}
 }

@@ -62,7 +62,7 @@ func (w *world) reserveDevices(p *podinfo.Info, node string, ttl time.Duration) 
 	placement := p.Placement(node)
 	placement.Devices = w.question.Devices(p)
 	now := time.Now()
-	result := w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{placement}, Deadline: now.Add(ttl)}, now)
+	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, now.Add(ttl)), now)
 	require.Equal(w.t, 1, result.Granted, "%+v", result.Rejections)
 }
 

@@ -64,7 +64,7 @@ func (f *freed) clear() {
 func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	node, silent := e.Node, late
 	switch e.Type {
-	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.HoldReleased, ledger.HoldExpired:
+	case ledger.ClaimBindFailed, ledger.HoldReleased, ledger.HoldExpired:
 		silent = true
 		if e.Pod.Name != "" {
 			f.pods[nameOf(e.Pod)] = ended{e.Revision, now}
@@ -76,6 +76,9 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	case ledger.ClaimMoved:
 		node, silent = e.MovedFrom, true
 	case ledger.HoldPlaced:
+		if e.Hold.Name == "" {
+			return // in memory, for a pod whose scheduler knows; its size may be less now
+		}
 		f.noteHeld(node, e.Revision, now)
 		return
 	case ledger.DevicesUpdated:
@@ -101,7 +104,7 @@ func (f *freed) noteHeld(node string, revision uint64, now time.Time) {
 }
 
 // noteAll treats every node as silently freed.
-func (f *freed) noteAll(l *ledger.Ledger, revision uint64, now time.Time) {
+func (f *freed) noteAll(l ledger.Reader, revision uint64, now time.Time) {
 	f.held = revision
 	l.VisitNodes(func(name string) {
 		f.nodes[name] = freedRoom{revision: revision, silent: revision, held: revision, at: now}

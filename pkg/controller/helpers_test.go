@@ -136,7 +136,7 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 	}
 	w.question = newQuestion(w.ledger)
 	w.wakeups = NewWakeups(WakeupOptions{
-		Ledger: w.ledger, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), OnWakeup: func() { w.count.Add(1) },
+		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), OnWakeup: func() { w.count.Add(1) },
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-w.ready:
@@ -178,7 +178,7 @@ func (w *world) match(names ...string) {
 
 func (w *world) reserve(p *podinfo.Info, node string, ttl time.Duration) {
 	now := time.Now()
-	result := w.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{p.Placement(node)}, Deadline: now.Add(ttl)}, now)
+	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{p.Placement(node)}, ledger.AllOrNothing, now.Add(ttl)), now)
 	require.Equal(w.t, 1, result.Granted)
 }
 

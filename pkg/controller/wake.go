@@ -141,10 +141,10 @@ func (w *Wakeups) why(r *refusal, what *news) reason {
 // fitsAnywhere reports whether a pod fits some node: that of its claim, if it has
 // one, else any.
 func (w *Wakeups) fitsAnywhere(placement *ledger.Placement) bool {
-	if claim, claimed := w.Ledger.Claim(placement.Pod); claimed {
-		return len(w.fitting(placement, []string{claim.Node})) > 0
+	if node, ok := w.Ledger.HomeOf(placement.Pod); ok {
+		return len(w.fitting(placement, []string{node})) > 0
 	}
-	return w.Ledger.CountFits(placement) > 0 || len(w.Ledger.UsableHolds(placement)) > 0
+	return w.Ledger.FitsAnywhere(placement) || len(w.Ledger.UsableHolds(placement)) > 0
 }
 
 // dispatch has pods with news woken, the highest priority first.

@@ -215,16 +215,16 @@ func TestResourceOfferedLater(t *testing.T) {
 	})
 }
 
-// A claim keeps its pod from all other nodes, so its end is news whatever has
-// become of its own.
+// What is kept for a pod in memory keeps it from all other nodes, so its end is news
+// whatever has become of its own.
 func TestOwnClaimEnds(t *testing.T) {
 	cases := map[string]struct {
 		before func(w *world)
 		end    func(w *world, p *podinfo.Info)
 	}{
 		"the node is gone": {
-			func(w *world) { w.ledger.RemoveNode("a") },
-			func(w *world, _ *podinfo.Info) { w.ledger.Expire(time.Now().Add(time.Hour)) },
+			func(*world) {},
+			func(w *world, _ *podinfo.Info) { w.ledger.RemoveNode("a") },
 		},
 		"the node is full": {
 			func(w *world) { w.observeBound(w.pod("unasked", "4", 0), "a") },

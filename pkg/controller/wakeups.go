@@ -66,7 +66,7 @@ type Pods interface {
 // WakeupOptions configures Wakeups. All fields are needed that do not say
 // otherwise.
 type WakeupOptions struct {
-	Ledger  *ledger.Ledger
+	Ledger  ledger.Reader
 	Patcher PodPatcher
 	Pods    Pods
 	Log     logrus.FieldLogger

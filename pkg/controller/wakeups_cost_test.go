@@ -17,7 +17,7 @@ import (
 // each pod that is bound.
 func TestReadingEventsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
-	w := NewWakeups(WakeupOptions{Ledger: l, Question: newQuestion(l)})
+	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: newQuestion(l)})
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
 			w.readNew(w.Ledger.Revision())
@@ -31,7 +31,7 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 func TestLookingAtRefusalsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	l.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 1}}})
-	w := NewWakeups(WakeupOptions{Ledger: l, Question: newQuestion(l)})
+	w := NewWakeups(WakeupOptions{Ledger: l.Reader, Question: newQuestion(l)})
 	request := &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 1}}}
 	for i := range maxRefusals {
 		uid := strconv.Itoa(i)

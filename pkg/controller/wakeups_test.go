@@ -213,7 +213,7 @@ func TestWakeupsAreRateLimited(t *testing.T) {
 func TestExpirer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		expired := func() uint64 { return w.ledger.Stats().ClaimsExpired }
+		expired := func() uint64 { return w.ledger.Stats().InMemoryExpired }
 		e := NewExpirer(w.ledger, silentLog())
 		defer background.Run(t, e.Run)()
 
@@ -226,6 +226,6 @@ func TestExpirer(t *testing.T) {
 		assert.EqualValues(t, 1, expired())
 		advance(5 * time.Second)
 		assert.EqualValues(t, 2, expired())
-		assert.Equal(t, 1, w.ledger.Stats().Claims[ledger.Reserved])
+		assert.Equal(t, 1, w.ledger.Stats().InMemory)
 	})
 }

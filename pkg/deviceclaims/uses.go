@@ -112,14 +112,16 @@ func claimKey(ref ledger.DeviceClaimRef) types.NamespacedName {
 // note takes in one event. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
 	switch e.Type {
-	case ledger.ClaimIdentified:
+	case ledger.ClaimIdentified, ledger.HoldIdentified:
 		c.refresh(ledger.PodRef{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
 		c.refresh(e.Pod)
-	case ledger.ClaimReserved, ledger.ClaimBinding, ledger.ClaimBound, ledger.ClaimMoved, ledger.ClaimResized, ledger.ClaimLinked,
-		ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.ClaimRemoved:
-		if _, had := c.uses.byPod[e.Pod]; had || len(e.Given) > 0 {
-			c.refresh(e.Pod)
+	case ledger.HoldPlaced, ledger.HoldReleased, ledger.HoldExpired:
+		if e.Hold.Name == "" { // what keeps devices for pods to come is not a use of them
+			c.refreshKnown(e)
 		}
+	case ledger.ClaimBinding, ledger.ClaimBound, ledger.ClaimMoved, ledger.ClaimResized, ledger.ClaimLinked,
+		ledger.ClaimBindFailed, ledger.ClaimRemoved:
+		c.refreshKnown(e)
 	case ledger.NodeUpdated, ledger.NodeRemoved:
 		for _, name := range c.devices.namesOn(e.Node) {
 			c.queue.Add(object{name: name})
@@ -127,13 +129,26 @@ func (c *Controller) note(e *ledger.Event) {
 	}
 }
 
-// refresh looks at what a pod has now. c.mu is held.
+// refreshKnown looks at what a pod has now, if it is one that has devices. c.mu is held.
+func (c *Controller) refreshKnown(e *ledger.Event) {
+	if _, had := c.uses.byPod[e.Pod]; had || len(e.Given) > 0 {
+		c.refresh(e.Pod)
+	}
+}
+
+// refresh looks at what a pod has now, or is kept for it in memory. c.mu is held.
 func (c *Controller) refresh(pod ledger.PodRef) {
 	var now []*use
 	if view, ok := c.Ledger.Claim(pod); ok && view.Pod == pod {
 		now = usesOf(&view)
+	} else if slot, ok := c.Ledger.InMemory(pod); ok && slot.Pod == pod {
+		now = usesOfSlot(&slot)
 	}
 	c.setUses(pod, now)
+}
+
+func usesOfSlot(view *ledger.HoldView) []*use {
+	return usesOf(&ledger.ClaimView{Pod: view.Pod, Node: view.Node, Given: view.Given})
 }
 
 func usesOf(view *ledger.ClaimView) []*use {
@@ -179,6 +194,12 @@ func (c *Controller) rebuild() {
 	for i := range views {
 		if all := usesOf(&views[i]); len(all) > 0 {
 			now[views[i].Pod] = all
+		}
+	}
+	slots, _ := c.Ledger.Holds()
+	for i := range slots {
+		if all := usesOfSlot(&slots[i]); slots[i].InMemory() && len(all) > 0 {
+			now[slots[i].Pod] = all
 		}
 	}
 	for pod := range c.uses.byPod {

@@ -71,7 +71,7 @@ func newWorld(t testing.TB) *world {
 		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
 	}
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: w.ledger, Question: w.question, Patcher: w.writes, Pods: w.store, Log: silent, OnWakeup: func() {},
+		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.writes, Pods: w.store, Log: silent, OnWakeup: func() {},
 		Ready: func(ctx context.Context) error { // or it would take all pending pods for refused
 			<-ctx.Done()
 			return ctx.Err()
@@ -129,7 +129,7 @@ func (w *world) run(uid types.UID, node string, cpu, memory int64, ports ...reso
 func (w *world) reserve(p *v1.Pod, node string) {
 	info, err := podinfo.New(w.ledger.Table(), p)
 	require.NoError(w.t, err)
-	plan := ledger.Plan{Placements: []ledger.Placement{info.Placement(node)}, Deadline: time.Now().Add(time.Hour)}
+	plan := ledger.NewPlan([]ledger.Placement{info.Placement(node)}, ledger.AllOrNothing, time.Now().Add(time.Hour))
 	require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 }
 

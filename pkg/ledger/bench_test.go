@@ -68,13 +68,16 @@ func BenchmarkPod(b *testing.B) {
 	})
 	b.Run("Reserve", func(b *testing.B) {
 		b.ReportAllocs()
-		plan := ledger.Plan{Mode: ledger.AllOrNothing, Deadline: start.Add(1)}
+		plan := ledger.Plan{Mode: ledger.AllOrNothing, Slots: make([]ledger.Hold, 1)}
 		for ; b.Loop(); i++ {
-			plan.Placements = pods[i%len(pods) : i%len(pods)+1]
+			p := &pods[i%len(pods)]
+			plan.Slots[0] = p.Slot(start.Add(1))
 			if result := l.Reserve(plan, start); result.Granted != 1 {
 				b.Fatal(result.Rejections[0].Message())
 			}
-			p := &plan.Placements[0]
+			if _, rejection := l.StartBind(p, start); rejection != nil {
+				b.Fatal(rejection.Message())
+			}
 			l.Confirm(p.Pod, p.Node)
 			l.RemovePod(p.Pod, 7)
 		}
@@ -85,22 +88,15 @@ func BenchmarkPod(b *testing.B) {
 func BenchmarkFit(b *testing.B) {
 	l := fullCluster(b)
 	pod, req := podRef("asking"), request(1000, 4<<30)
-	b.Run("CountFits/5000nodes", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if n := l.CountFits(&ledger.Placement{Request: req}); n != benchNodes {
-				b.Fatal(n)
-			}
-		}
-	})
 	b.Run("FitAll/5000nodes", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			n := 0
-			l.FitAll(&ledger.Placement{Request: req}, func(_ string, v ledger.Verdict) {
+			l.FitAll(&ledger.Placement{Request: req}, func(_ string, v ledger.Verdict) bool {
 				if v.Reason == ledger.Fits {
 					n++
 				}
+				return true
 			})
 			if n != benchNodes {
 				b.Fatal(n)
@@ -133,7 +129,7 @@ func BenchmarkPlan(b *testing.B) {
 	for i := range pods {
 		pods[i].Node = nodeName(i)
 	}
-	plan := ledger.Plan{Placements: pods, Mode: ledger.AllOrNothing, Deadline: start.Add(1)}
+	plan := ledger.NewPlan(pods, ledger.AllOrNothing, start.Add(1))
 	b.Run("granted", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -153,9 +149,8 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		}
 	})
-	refused := plan
-	refused.Placements = append(append([]ledger.Placement{}, pods[:size-1]...), pods[size-1])
-	refused.Placements[size-1].Request = request(65_000, 1)
+	refused := ledger.NewPlan(pods, ledger.AllOrNothing, start.Add(1))
+	refused.Slots[size-1].Request = request(65_000, 1)
 	b.Run("refused", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -164,13 +159,14 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		}
 	})
-	plan.DryRun = true
 	b.Run("dry-run", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if l.Reserve(plan, start).Granted != size {
-				b.Fatal("refused")
-			}
+			l.Try(func(t *ledger.Trial) {
+				if t.Reserve(plan).Granted != size {
+					b.Fatal("refused")
+				}
+			})
 		}
 	})
 }

@@ -1,14 +1,12 @@
 package ledger
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Grant tells what StartBind found and gave.
 type Grant struct {
 	// Before is the state the pod's claim was in: Binding where another bind of
-	// the pod is in flight, Bound where the pod is on that node already.
+	// the pod is in flight, Bound where the pod is on that node already, NoClaim where
+	// this bind is the first.
 	Before State
 	// Hold is the hold the pod uses, or empty. The binding has to say so.
 	Hold HoldRef
@@ -18,51 +16,80 @@ type Grant struct {
 	Devices []string
 }
 
-// StartBind reserves room for a pod, unless it is reserved already, and marks it
-// Binding, in one step: the caller is about to bind it and must call Confirm or
-// BindFailed when it knows how that ended. The first of the pod's holds on the
-// node that it can use is used; else the node's free room.
+// StartBind makes a pod Binding, in one step with finding room for it: the caller is
+// about to bind it and must call Confirm or BindFailed when it knows how that ended. What
+// is kept for the pod in memory turns into its claim; else the first of the pod's holds on
+// the node that it can use is used; else the node's free room.
 //
-// A reservation whose node has vanished or lost room since is refused: the
-// kubelet would reject the pod.
+// A slot in memory on a node that has vanished or lost room since is refused: the kubelet
+// would reject the pod.
 func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, more := l.expire(now); more {
 		l.expireAround(p.Pod, p.Node, HoldRef{}, now)
 	}
-	c := l.lookup(p.Pod)
-	if c == nil {
-		i, h, rejection := l.admitBind(p)
-		if rejection != nil {
-			return Grant{}, rejection
+	if c := l.lookup(p.Pod); c != nil {
+		grant := Grant{Before: c.state, Hold: c.holdRef()}
+		if on := l.nodes[c.node].name; on != p.Node {
+			return grant, l.rejectElsewhere(p, on)
 		}
-		c = l.newClaim(p)
-		c.hold = h
-		c.devices = l.allot(i, p.Devices, &except{hold: h})
-		l.index(c, false)
-		l.place(c, i)
-		l.setState(c, Binding)
-		l.record(ClaimBinding, c)
-		return Grant{Hold: c.holdRef(), Devices: idsOf(c.given())}, nil
+		l.adopt(c, p.Pod.UID)
+		grant.Devices = idsOf(c.given())
+		return grant, nil
 	}
-	grant := Grant{Before: c.state, Hold: c.holdRef()}
-	if l.nodes[c.node].name != p.Node {
-		return grant, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
+	if g := l.inMemory(p.Pod); g != nil {
+		return l.redeem(g, p)
 	}
-	if v := l.fitsInPlace(c, p); v.Reason != Fits {
-		return grant, l.reject(p, v, c)
+	i, h, rejection := l.admitBind(p)
+	if rejection != nil {
+		return Grant{}, rejection
 	}
-	l.adopt(c, p.Pod.UID)
-	if grant.Before == Reserved {
-		if a, same := l.reallot(c, p); !same || !c.request.Equal(p.Request) {
-			l.swapRequest(c, p.Request, a)
-		}
-		l.setState(c, Binding)
-		l.record(ClaimBinding, c)
+	c := l.newClaim(p)
+	c.hold = h
+	c.devices = l.allot(i, p.Devices, h)
+	return l.beginBind(c, i, false), nil
+}
+
+// beginBind puts a new claim on a node's account.
+func (l *account) beginBind(c *claim, i int32, byName bool) Grant {
+	l.index(c, byName)
+	l.place(c, i)
+	l.setState(c, Binding)
+	l.record(ClaimBinding, c)
+	return Grant{Hold: c.holdRef(), Devices: idsOf(c.given())}
+}
+
+// redeem turns the slot that is kept for a pod in memory into the pod's claim.
+func (l *account) redeem(g *hold, p *Placement) (Grant, *Rejection) {
+	if g.Node != p.Node {
+		return Grant{}, l.rejectElsewhere(p, g.Node)
 	}
-	grant.Devices = idsOf(c.given())
-	return grant, nil
+	at := l.detach(g)
+	if v := l.fitInPlace(g, p); v.Reason != Fits {
+		rejection := l.reject(p, v, g)
+		l.attach(g, at)
+		return Grant{}, rejection
+	}
+	devices, i := l.allotInPlace(g, p.Devices), g.node
+	c := l.turn(g, p)
+	c.devices = devices
+	return l.beginBind(c, i, true), nil
+}
+
+// turn makes the claim that a slot in memory, which is off the account, turns into.
+func (l *account) turn(g *hold, p *Placement) *claim {
+	if g.identify(p.Pod) {
+		l.recordHold(HoldIdentified, g, g.Pod)
+	}
+	c := l.newClaim(p)
+	c.pod.UID, c.scheduler, c.priority, c.hold = g.Pod.UID, g.Scheduler, g.Priority, g.within
+	if g.Devices != nil || g.given != nil {
+		c.devices = &allotment{request: g.Devices, given: g.given}
+	}
+	l.discard(g)
+	l.recycle(g)
+	return c
 }
 
 // admitBind admits a pod, if the placement allows that by ending preemptible
@@ -115,8 +142,8 @@ func (l *account) endHoldsOfBound(c *claim) {
 	if len(l.holdsByPod) == 0 {
 		return
 	}
-	for _, h := range slices.Clone(l.holdsByPod[c.pod.key()]) {
-		if h != used && h.isFor(c.pod) {
+	for _, h := range l.keptFor(c.pod) {
+		if h != used {
 			l.endHold(h, HoldReleased, PodRef{})
 		}
 	}

@@ -13,12 +13,12 @@ type claim struct {
 	node      int32
 	state     State
 	named     bool // present in byName
+	away      bool // off the account for the length of a Trial
 	priority  int32
 	request   *resources.Request
 	scheduler string
-	expiry    deadline // in deadlines only while Reserved
-	hold      *hold    // what the pod uses, or nil
-	boundBy   *bond    // what the pod was bound with, even where that is gone or not seen yet
+	hold      *hold // what the pod uses, or nil
+	boundBy   *bond // what the pod was bound with, even where that is gone or not seen yet
 	devices   *allotment
 	version   uint64 // newest resourceVersion observed of the pod, 0 if none
 
@@ -37,7 +37,7 @@ type bond struct {
 // gone cannot be the one a claim made by name waits for.
 func (l *account) lookup(pod PodRef) *claim {
 	if pod.UID != "" {
-		if c := l.byUID[pod.UID]; c != nil {
+		if c := l.byUID[pod.UID]; c != nil && !c.away {
 			return c
 		}
 	}
@@ -45,7 +45,10 @@ func (l *account) lookup(pod PodRef) *claim {
 		return nil
 	}
 	c := l.byName[pod.key()]
-	if c == nil || pod.UID == "" {
+	if c == nil || c.away {
+		return nil
+	}
+	if pod.UID == "" {
 		return c
 	}
 	if c.pod.UID != "" || l.gone.has(pod.UID) {
@@ -85,24 +88,20 @@ func (l *account) newClaim(p *Placement) *claim {
 	c.request = p.Request
 	c.scheduler = p.Scheduler
 	c.priority = p.Priority
-	c.expiry = deadline{index: -1, claim: c}
 	l.stateCount[NoClaim]++
 	return c
 }
 
-// index makes the claim findable. It returns the claim that its name stood for
-// so far: an earlier incarnation of the pod, or nil.
-func (l *account) index(c *claim, byName bool) (earlier *claim) {
+// index makes the claim findable, by the pod's name too where its callers may know
+// no more of it.
+func (l *account) index(c *claim, byName bool) {
 	if c.pod.UID != "" {
 		l.byUID[c.pod.UID] = c
 	}
 	if byName || c.pod.UID == "" {
-		key := c.pod.key()
-		earlier = l.byName[key]
-		l.byName[key] = c
+		l.byName[c.pod.key()] = c
 		c.named = true
 	}
-	return earlier
 }
 
 func (l *account) unindex(c *claim) {
@@ -117,14 +116,11 @@ func (l *account) unindex(c *claim) {
 	}
 }
 
-// setState moves a claim to a state and keeps the counts and the deadlines in step.
+// setState moves a claim to a state and keeps the counts in step.
 func (l *account) setState(c *claim, s State) {
 	l.stateCount[c.state]--
 	l.stateCount[s]++
 	c.state = s
-	if s != Reserved && c.expiry.index >= 0 {
-		l.deadlines.remove(&c.expiry)
-	}
 }
 
 // release ends a claim: its room is free when this returns, or, if it used a
@@ -133,9 +129,6 @@ func (l *account) release(c *claim, why EventType) {
 	i, h := c.node, c.hold
 	l.retract(c)
 	l.unindex(c)
-	if c.expiry.index >= 0 {
-		l.deadlines.remove(&c.expiry)
-	}
 	l.stateCount[c.state]--
 	l.record(why, c)
 	*c = claim{next: l.pool}

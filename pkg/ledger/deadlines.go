@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// deadline is when a claim or a hold expires.
+// deadline is when a hold expires.
 type deadline struct {
 	at    int64 // Unix nanoseconds
 	index int32 // position in the heap, -1 outside
-	claim *claim
 	hold  *hold
 }
 
@@ -25,14 +24,6 @@ func nanos(t time.Time) int64 {
 	default:
 		return t.UnixNano()
 	}
-}
-
-// time returns the deadline, zero where there is none.
-func (d *deadline) time() time.Time {
-	if d.index < 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, d.at)
 }
 
 // deadlines orders what expires, soonest first. Each entry knows its place, so
@@ -63,11 +54,11 @@ type deadlineHeap []*deadline
 
 func (h deadlineHeap) Len() int { return len(h) }
 
-// Less puts claims before holds of the same moment, so that a claim that uses a
-// hold still tells so when both expire.
+// Less puts slots in memory before others of the same moment, so that one that is
+// part of another still tells so when both expire.
 func (h deadlineHeap) Less(i, j int) bool {
 	a, b := h[i], h[j]
-	return a.at < b.at || (a.at == b.at && a.hold == nil && b.hold != nil)
+	return a.at < b.at || (a.at == b.at && a.hold.InMemory() && !b.hold.InMemory())
 }
 
 func (h deadlineHeap) Swap(i, j int) {

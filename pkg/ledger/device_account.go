@@ -31,15 +31,6 @@ type deviceOwner struct {
 	hold  *hold
 }
 
-// except is what a question about devices takes to be otherwise than it is.
-type except struct {
-	claim *claim  // has nothing: it is asked about itself
-	hold  *hold   // its devices may be used
-	gone  []*hold // have ended
-}
-
-func (x *except) nothing() bool { return x.claim == nil && x.hold == nil && len(x.gone) == 0 }
-
 // observeDevices replaces the devices of a node.
 func (l *account) observeDevices(name string, list []devices.Device) bool {
 	list = slices.Clone(list)
@@ -77,7 +68,7 @@ func (l *account) supply(i int32) {
 		if l.nodes[i].devices == nil || !h.lacksDevices() {
 			continue
 		}
-		given := l.giveEach(i, h.Devices, l.nodes[i].countFreeDevices(&except{hold: h}), h.given)
+		given := l.giveEach(i, h.Devices, l.nodes[i].countFreeDevices(h), h.given)
 		if slices.EqualFunc(given, h.given, sameGiven) {
 			continue
 		}
@@ -110,17 +101,18 @@ func (h *hold) lacksDevices() bool {
 // devices that keeping the count in steps would not pay.
 func (l *account) recountDevices(i int32) {
 	if n := l.nodes[i]; n.devices != nil {
-		n.devices.free = n.countFreeDevices(&except{})
+		n.devices.free = n.countFreeDevices(nil)
 	}
 }
 
-// freeDevices returns the devices of a node that can be given out.
-func (n *node) freeDevices(x *except) devices.Set {
-	if x.nothing() {
+// freeDevices returns the devices of a node that can be given out to those who use a hold,
+// or, where h is nil, to anybody.
+func (n *node) freeDevices(h *hold) devices.Set {
+	if h == nil {
 		return n.devices.free
 	}
-	free := n.countFreeDevices(x)
-	if h := x.hold; h != nil && h.Policy == Restricted {
+	free := n.countFreeDevices(h)
+	if h.Policy == Restricted {
 		held := n.devices.setOf(h.given)
 		for k := range n.devices.pool.Len() {
 			if h.namesResource(n.devices.pool.Device(k).Resource) && !held.Has(k) {
@@ -135,21 +127,21 @@ func (h *hold) namesResource(name string) bool {
 	return slices.ContainsFunc(h.given, func(g GivenDevices) bool { return g.Resource == name })
 }
 
-func (n *node) countFreeDevices(x *except) devices.Set {
+func (n *node) countFreeDevices(but *hold) devices.Set {
 	free := n.devices.pool.Schedulable()
-	n.takeUsed(free, x)
+	n.takeUsed(free, but)
 	return free
 }
 
-// takeUsed takes out of a set what claims have and holds keep.
-func (n *node) takeUsed(set devices.Set, x *except) {
+// takeUsed takes out of a set what claims have and holds but one keep.
+func (n *node) takeUsed(set devices.Set, but *hold) {
 	for c := n.claims; c != nil; c = c.next {
-		if c.devices != nil && c != x.claim {
+		if c.devices != nil {
 			n.devices.visit(c.devices.given, set.Remove)
 		}
 	}
 	for _, h := range n.holds {
-		if h.given != nil && h != x.hold && !slices.Contains(x.gone, h) {
+		if h.given != nil && h != but {
 			n.devices.visit(h.given, set.Remove)
 		}
 	}
@@ -212,15 +204,14 @@ func (l *account) disown(i int32, given []GivenDevices, by deviceOwner) {
 }
 
 // ownerOf finds who else has a claim of devices that a pod asks for: owner is nil
-// where nobody has. A hold that is kept for the pod is nobody else.
-func (l *account) ownerOf(p *Placement, x *except) (ref DeviceClaimRef, owner *deviceOwner) {
+// where nobody has. The hold it uses, and one that is kept for it, are nobody else.
+func (l *account) ownerOf(p *Placement, h *hold) (ref DeviceClaimRef, owner *deviceOwner) {
 	for _, ref := range p.Devices.Claims {
 		owners := l.deviceOwners[ref.key()]
 		for k := range owners {
 			o := &owners[k]
 			same := o.uid == "" || ref.UID == "" || o.uid == ref.UID
-			mine := (o.claim != nil && o.claim == x.claim) || (o.hold != nil &&
-				(o.hold == x.hold || o.hold.isFor(p.Pod) || slices.Contains(x.gone, o.hold)))
+			mine := o.hold != nil && (o.hold == h || o.hold.isFor(p.Pod))
 			if same && !mine {
 				return ref, o
 			}

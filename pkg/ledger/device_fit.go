@@ -9,87 +9,79 @@ import (
 
 // claimsUsable checks what does not depend on the node: the pod's claims of devices
 // exist, and no other pod has one of them. The pod has claims.
-func (l *account) claimsUsable(p *Placement, x *except) Verdict {
+func (l *account) claimsUsable(p *Placement, h *hold) Verdict {
 	if p.Devices.Err != "" {
 		return Verdict{Reason: DeviceClaimUnusable}
 	}
 	if len(l.deviceOwners) > 0 {
-		if _, owner := l.ownerOf(p, x); owner != nil {
+		if _, owner := l.ownerOf(p, h); owner != nil {
 			return Verdict{Reason: DeviceClaimInUse}
 		}
 	}
 	return Verdict{Reason: Fits}
 }
 
-// fitsDevices checks a pod's claims of devices against a node.
-func (l *account) fitsDevices(i int32, p *Placement, x *except) Verdict {
-	if v := l.claimsUsable(p, x); v.Reason != Fits {
-		return v
+// fitsDevices checks a pod's claims of devices against a node: had is what it was given
+// before for the same claims, or nil.
+func (l *account) fitsDevices(i int32, p *Placement, h *hold, had []GivenDevices) Verdict {
+	n, ok := l.nodes[i], true
+	switch {
+	case had != nil:
+		ok = n.keepsDevices(had, h)
+	case len(p.Devices.Requests) > 0:
+		ok = n.devices != nil && n.devices.pool.Fits(n.freeDevices(h), p.Devices.Requests).Reason == devices.Fits
 	}
-	requests := p.Devices.Requests
-	if len(requests) == 0 {
-		return Verdict{Reason: Fits}
-	}
-	n := l.nodes[i]
-	if n.devices == nil || n.devices.pool.Fits(n.freeDevices(x), requests).Reason != devices.Fits {
+	if !ok {
 		return Verdict{Reason: InsufficientDevices}
 	}
 	return Verdict{Reason: Fits}
 }
 
-// keepsDevices checks whether a claim's devices are all there still, and nobody else
-// has one of them.
-func (l *account) keepsDevices(c *claim, p *Placement) Verdict {
-	x := &except{claim: c, hold: c.hold}
-	if v := l.claimsUsable(p, x); v.Reason != Fits {
-		return v
-	}
-	n := l.nodes[c.node]
+// keepsDevices checks whether devices that were given are all there still, and nobody
+// else has one of them.
+func (n *node) keepsDevices(had []GivenDevices, h *hold) bool {
 	var others devices.Set
 	if n.devices != nil {
 		others = n.devices.pool.NewSet()
 		for k := range n.devices.pool.Len() {
 			others.Add(k)
 		}
-		n.takeUsed(others, x)
+		n.takeUsed(others, h)
 	}
-	for _, g := range c.devices.given {
+	for _, g := range had {
 		for _, id := range g.IDs {
 			found := false
 			if n.devices != nil {
 				n.devices.visit([]GivenDevices{{Resource: g.Resource, IDs: []string{id}}}, func(k int) { found = others.Has(k) })
 			}
 			if !found {
-				return Verdict{Reason: InsufficientDevices}
+				return false
 			}
 		}
 	}
-	return Verdict{Reason: Fits}
+	return true
 }
 
-// devicesInPlace checks whether a reservation can be used by its pod for its claims of
-// devices now: what it was given, as long as it asks for the same.
-func (l *account) devicesInPlace(c *claim, p *Placement) Verdict {
-	switch {
-	case p.Devices == nil:
-		return Verdict{Reason: Fits}
-	case c.devices != nil && p.Devices.Same(c.devices.request):
-		return l.keepsDevices(c, p)
-	default:
-		return l.fitsDevices(c.node, p, &except{claim: c, hold: c.hold})
+// keeps returns the devices that a slot keeps for its pod, which asks for r now: nil
+// where that is something else than the slot was made for.
+func (h *hold) keeps(r *DeviceRequest) []GivenDevices {
+	if r == nil || !r.Same(h.Devices) {
+		return nil
 	}
+	return h.given
 }
 
-// asksSameDevices reports whether a pod asks for the devices its claim was made for.
-func (c *claim) asksSameDevices(r *DeviceRequest) bool {
-	if c.devices == nil || r == nil {
-		return c.devices == nil && r == nil
+// allotInPlace gives a pod what the slot it has in memory keeps for it, as long as it asks
+// for the same, and else other devices. The slot must be off the account.
+func (l *account) allotInPlace(g *hold, r *DeviceRequest) *allotment {
+	if had := g.keeps(r); had != nil {
+		return &allotment{request: g.Devices, given: had}
 	}
-	return r.Same(c.devices.request)
+	return l.allot(g.node, r, g.within)
 }
 
 // allot gives a pod devices of a node, where it was found to fit.
-func (l *account) allot(i int32, r *DeviceRequest, x *except) *allotment {
+func (l *account) allot(i int32, r *DeviceRequest, h *hold) *allotment {
 	if r == nil {
 		return nil
 	}
@@ -98,22 +90,13 @@ func (l *account) allot(i int32, r *DeviceRequest, x *except) *allotment {
 	n := l.nodes[i]
 	if n.devices != nil && len(r.Requests) > 0 {
 		var preferred devices.Set
-		if x.hold != nil {
-			preferred = n.devices.setOf(x.hold.given)
+		if h != nil {
+			preferred = n.devices.setOf(h.given)
 		}
-		choice, _ = n.devices.pool.Choose(n.freeDevices(x), preferred, r.Requests)
+		choice, _ = n.devices.pool.Choose(n.freeDevices(h), preferred, r.Requests)
 	}
 	a.given = n.chosen(r, choice)
 	return a
-}
-
-// reallot returns what a claim has once its pod, which fits, asks for devices: what it
-// has, as long as that asks for the same.
-func (l *account) reallot(c *claim, p *Placement) (a *allotment, same bool) {
-	if c.asksSameDevices(p.Devices) {
-		return c.devices, true
-	}
-	return l.allot(c.node, p.Devices, &except{claim: c, hold: c.hold}), false
 }
 
 // chosen tells by resource and ID what was chosen.

@@ -15,7 +15,7 @@ import (
 // TestReplicaHoldKeepsItsPods has a hold get its devices, which come late, while a pod uses
 // it: in a replica, too, the pod goes on using it.
 func TestReplicaHoldKeepsItsPods(t *testing.T) {
-	main, replica := ledger.New(ledger.Options{}), ledger.New(ledger.Options{})
+	main, replica := ledger.New(ledger.Options{}), ledger.NewReplica(ledger.Options{})
 	node := ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 10}}}
 	request := &resources.Request{Amounts: []resources.Amount{{Column: resources.Pods, Value: 1}}}
 	ref := ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}

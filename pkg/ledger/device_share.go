@@ -62,17 +62,19 @@ func (l *account) shareOut(asks []deviceAsk) [][]GivenDevices {
 	return shares
 }
 
-// wantsShare returns what a placement asks for if its pod has nothing yet, and no hold that
-// it may use.
-func (l *account) wantsShare(p *Placement) *DeviceRequest {
-	if p.Devices == nil || p.Devices.Err != "" || l.lookup(p.Pod) != nil || len(l.candidates(p)) > 0 {
+// wantsShare returns what a slot asks for if it is not there yet, and its pod has nothing
+// yet and no hold that it may use.
+func (l *account) wantsShare(spec *Hold) *DeviceRequest {
+	p := spec.placement()
+	there := (!spec.InMemory() && l.holds[spec.Ref] != nil) || (p.Pod.Name != "" && l.placed(p.Pod))
+	if p.Devices == nil || p.Devices.Err != "" || there || len(l.candidates(&p)) > 0 {
 		return nil
 	}
 	return p.Devices
 }
 
 // takeShare is allot for a part of a plan that has a share, as long as that is free.
-func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, x *except) *allotment {
+func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, h *hold) *allotment {
 	if n := l.nodes[i]; share != nil && n.devices != nil {
 		free := true
 		n.devices.visit(share, func(k int) { free = free && n.devices.free.Has(k) })
@@ -80,7 +82,7 @@ func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, x *
 			return &allotment{request: r, given: share}
 		}
 	}
-	return l.allot(i, r, x)
+	return l.allot(i, r, h)
 }
 
 // lacksDevices reports whether there were too few devices for a part of a plan.

@@ -52,21 +52,22 @@ func TestGroupsShareDevices(t *testing.T) {
 				list = append(list, devices.Device{Name: id, Resource: "gpu", ID: id, Properties: map[string]string{"model": model}})
 			}
 			l.ObserveDevices("n", list)
-			plan, holds := ledger.Plan{Mode: ledger.AllOrNothing}, ledger.HoldPlan{}
+			var placements []ledger.Placement
+			var holds ledger.Plan
 			request := &resources.Request{Amounts: []resources.Amount{{Column: resources.Pods, Value: 1}}}
 			for k, model := range tc.models {
 				pod := "p" + string(rune('0'+k))
 				wanted := wantGPU(t, "claim-of-"+pod, model)
-				plan.Placements = append(plan.Placements, ledger.Placement{
+				placements = append(placements, ledger.Placement{
 					Pod: ledger.PodRef{Namespace: "ns", Name: pod, UID: types.UID(pod)}, Node: "n", Request: request, Devices: wanted,
 				})
-				holds.Holds = append(holds.Holds, ledger.Hold{
+				holds.Slots = append(holds.Slots, ledger.Hold{
 					Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: pod}, Node: "n", Request: request, Policy: ledger.Once, Devices: wanted,
 				})
 			}
-			result := l.Reserve(plan, time.Now())
+			result := l.Reserve(ledger.NewPlan(placements, ledger.AllOrNothing, time.Time{}), time.Now())
 			var got []string
-			views, _ := l.Claims()
+			views, _ := l.Holds()
 			for _, v := range views {
 				got = append(got, v.Given[0].IDs...)
 			}
@@ -74,9 +75,9 @@ func TestGroupsShareDevices(t *testing.T) {
 			assert.Equal(t, len(tc.want), result.Granted)
 			assert.Equal(t, tc.want == nil, len(result.Rejections) > 0)
 			require.NoError(t, l.CheckInvariants())
-			l.Unreserve(plan.Placements)
+			l.Unreserve(placements)
 
-			placed := l.PlaceHolds(holds, time.Now())
+			placed := l.Reserve(holds, time.Now())
 			got = nil
 			for _, v := range l.ReservationHolds("ns", "r") {
 				got = append(got, v.Given[0].IDs...)

@@ -24,7 +24,9 @@ func (n *node) deviceViews() []DeviceView {
 	}
 	for _, h := range n.holds {
 		n.devices.visit(h.given, func(k int) {
-			if views[k].Hold.Name == "" || compareHolds(h.Ref, views[k].Hold) < 0 {
+			if h.InMemory() {
+				views[k].Pods = append(views[k].Pods, h.Pod)
+			} else if views[k].Hold.Name == "" || compareHolds(h.Ref, views[k].Hold) < 0 {
 				views[k].Hold = h.Ref
 			}
 		})
@@ -42,18 +44,15 @@ func compareHolds(a, b HoldRef) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
 }
 
-// explainDevices says which of the pod's claims of devices was the matter.
-func (l *account) explainDevices(r *Rejection, i int32, p *Placement, own *claim) {
-	x := &except{}
-	if own != nil {
-		x.claim, x.hold = own, own.hold
-	}
+// explainDevices says which of the pod's claims of devices was the matter; h is the hold
+// it was to use.
+func (l *account) explainDevices(r *Rejection, i int32, p *Placement, h *hold) {
 	switch r.Reason {
 	case DeviceClaimUnusable:
 		r.Detail = p.Devices.Err
 		return
 	case DeviceClaimInUse:
-		ref, owner := l.ownerOf(p, x)
+		ref, owner := l.ownerOf(p, h)
 		r.DeviceClaim = ref
 		switch {
 		case owner == nil:
@@ -69,7 +68,7 @@ func (l *account) explainDevices(r *Rejection, i int32, p *Placement, own *claim
 	if n.devices == nil {
 		r.Detail = fmt.Sprintf("%s: the node has no devices", p.Devices.Requests[0])
 	} else {
-		v := n.devices.pool.Fits(n.freeDevices(x), p.Devices.Requests)
+		v := n.devices.pool.Fits(n.freeDevices(h), p.Devices.Requests)
 		at, have = v.Request, v.Have
 		r.Detail = v.Explain(p.Devices.Requests)
 		if v.Reason == devices.Fits {

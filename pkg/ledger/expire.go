@@ -8,8 +8,8 @@ import (
 // decision needs to have expired is not bounded by it.
 const expireBatch = 256
 
-// Expire releases the reservations and ends the holds whose deadline is not
-// after now and returns how many there were. A hold waits for a bind in flight
+// Expire ends the holds whose deadline is not after now and returns how many there
+// were. A hold waits for a bind in flight
 // that uses it. Others get a turn in between where there are many.
 func (l Observer) Expire(now time.Time) int {
 	count, more := l.expireSome(now)
@@ -45,10 +45,11 @@ func (l *account) expire(now time.Time) (count int, more bool) {
 // lapse ends what a deadline is of and returns how much that was: nothing where
 // it has to wait for a bind.
 func (l *account) lapse(d *deadline) int {
-	switch h := d.hold; {
-	case h == nil:
-		l.release(d.claim, ClaimExpired)
-		l.claimsExpired++
+	h := d.hold
+	if h.InMemory() {
+		l.memoryExpired++
+	}
+	switch {
 	case h.binding():
 		h.overdue = true
 		l.deadlines.remove(d)
@@ -71,32 +72,24 @@ func (l *account) expireAround(pod PodRef, nodeName string, ref HoldRef, now tim
 		}
 	}
 	if i, ok := l.nodeIndex[nodeName]; ok {
-		for c := l.nodes[i].claims; c != nil; c = c.next {
-			add(&c.expiry)
-		}
 		for _, h := range l.nodes[i].holds {
 			add(&h.expiry)
 		}
 	}
-	if c := l.lookup(pod); c != nil {
-		add(&c.expiry)
-	}
-	for _, h := range l.holdsByPod[pod.key()] {
+	for h := l.holdsByPod[pod.key()]; h != nil; h = h.samePod {
 		add(&h.expiry)
 	}
 	if h := l.holds[ref]; h != nil {
 		add(&h.expiry)
 	}
 	for _, d := range due {
-		met := d.claim == nil && d.hold == nil // a claim met twice is released by now
-		if !met && d.index >= 0 {
+		if d.hold != nil && d.index >= 0 { // else it was met twice, and has ended
 			l.lapse(d)
 		}
 	}
 }
 
-// NextDeadline returns when the next reservation or hold expires, and false
-// where none does.
+// NextDeadline returns when the next hold expires, and false where none does.
 func (l Reader) NextDeadline() (time.Time, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -104,5 +97,5 @@ func (l Reader) NextDeadline() (time.Time, bool) {
 	if d == nil {
 		return time.Time{}, false
 	}
-	return d.time(), true
+	return time.Unix(0, d.at), true
 }

@@ -23,7 +23,7 @@ func backlog(t *testing.T) (l *ledger.Ledger, now time.Time, last string) {
 	placeMany(t, l, holds, nodes, now.Add(-time.Second))
 	last = nodeName(nodes - 1)
 	at := ledger.Placement{Pod: podRef("reserved"), Node: last, Request: request(1000, 1)}
-	require.Equal(t, 1, l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}, Deadline: now}, start).Granted)
+	require.Equal(t, 1, l.Reserve(ledger.NewPlan([]ledger.Placement{at}, "", now), start).Granted)
 	return l, now, last
 }
 
@@ -41,22 +41,22 @@ func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 		},
 		"Reserve": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
 			p := wants("new", last)
-			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
 		"Reserve of a pod whose claim elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, _ string) {
 			p := wants("reserved", nodeName(498))
-			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
 		"Reserve of a pod whose claim there is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
 			p := wants("reserved", last)
-			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
 		"Reserve of a pod whose hold elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
 			p := wants("kept-998", last)
-			result := l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}}, now)
+			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
 		"PlaceHolds of a slot that is due elsewhere": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
@@ -64,7 +64,7 @@ func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 				Ref:  ledger.HoldRef{Namespace: "ns", Name: "group-0", Slot: "slot-998"},
 				Node: last, Request: request(5000, 1), Policy: ledger.Aligned,
 			}
-			result := l.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, now)
+			result := l.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 			require.Empty(t, result.Existing)
 		},
@@ -109,7 +109,7 @@ func TestExpiredClaimsAreCounted(t *testing.T) {
 	now := start.Add(time.Minute)
 	reserve := func(name, node string, deadline time.Time) ledger.Placement {
 		p := ledger.Placement{Pod: podRef(name), Node: node, Request: request(1000, 1)}
-		require.Equal(t, 1, l.Reserve(ledger.Plan{Placements: []ledger.Placement{p}, Deadline: deadline}, start).Granted)
+		require.Equal(t, 1, l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", deadline), start).Granted)
 		return p
 	}
 	reserve("decision", nodeName(0), now)
@@ -118,8 +118,8 @@ func TestExpiredClaimsAreCounted(t *testing.T) {
 	p := ledger.Placement{Pod: podRef("new"), Node: nodeName(0), Request: request(1000, 1)}
 	_, rejection := l.StartBind(&p, now)
 	require.Nil(t, rejection)
-	assert.EqualValues(t, 1, l.Stats().ClaimsExpired)
+	assert.EqualValues(t, 1, l.Stats().InMemoryExpired)
 	reserve("idle", nodeName(1), now)
 	require.Equal(t, 1, l.Expire(now))
-	assert.EqualValues(t, 2, l.Stats().ClaimsExpired)
+	assert.EqualValues(t, 2, l.Stats().InMemoryExpired)
 }

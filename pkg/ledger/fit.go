@@ -3,106 +3,99 @@ package ledger
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// fits checks a request against a node's free room. It allocates nothing, and
-// its cost does not depend on how many pods are on the node.
-func (l *account) fits(i int32, req *resources.Request) Verdict {
-	flags := l.flags[i]
+// fit checks a pod against a node: by use of a hold there, or, where h is nil, in the
+// node's free capacity. It is the one place that says whether something fits. For
+// pods without devices it allocates nothing, and its cost does not depend on how many
+// pods are on the node. What is to be left out of the account is taken off it before
+// (Trial).
+func (l *account) fit(i int32, p *Placement, h *hold) Verdict {
+	return l.fitWith(i, p, h, l.flags[i], nil)
+}
+
+// fitWith is fit for a node with these flags. had are devices the pod may keep if it
+// asks for the same as before; nil for a pod that had none.
+func (l *account) fitWith(i int32, p *Placement, h *hold, flags uint8, had []GivenDevices) Verdict {
 	if flags&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
 	}
+	if p.Devices != nil {
+		if v := l.claimsUsable(p, h); v.Reason != Fits {
+			return v
+		}
+	}
+	req := p.Request
 	if flags&nodeCordoned != 0 && !req.ToleratesUnschedulable {
 		return Verdict{Reason: NodeUnschedulable}
 	}
 	row := l.row(i)
 	for k := range req.Amounts {
 		a := &req.Amounts[k]
-		if int(a.Column) >= len(row) || a.Value > row[a.Column] {
+		more := a.Value
+		if h != nil {
+			more -= min(more, h.rest.Value(a.Column))
+			if more > 0 && h.restricts(a.Column) {
+				return Verdict{Reason: InsufficientResource, Column: a.Column}
+			}
+		}
+		if int(a.Column) >= len(row) || more > row[a.Column] {
 			return Verdict{Reason: InsufficientResource, Column: a.Column}
 		}
 	}
 	if len(req.Unlisted) > 0 {
 		return Verdict{Reason: InsufficientResource, Unlisted: true}
 	}
-	if len(req.Ports) > 0 && l.portTaken(i, req, nil) != nil {
+	if len(req.Ports) > 0 && l.portTaken(i, req, h) != nil {
 		return Verdict{Reason: HostPortConflict}
+	}
+	if p.Devices != nil {
+		return l.fitsDevices(i, p, h, had)
 	}
 	return Verdict{Reason: Fits}
 }
 
-// fitsFree checks a pod against a node's free room and devices.
-func (l *account) fitsFree(i int32, p *Placement) Verdict {
-	if p.Devices == nil {
-		return l.fits(i, p.Request)
-	}
-	if l.flags[i]&nodeKnown == 0 {
-		return Verdict{Reason: NodeUnknown}
-	}
-	if v := l.claimsUsable(p, &except{}); v.Reason != Fits {
-		return v
-	}
-	if v := l.fits(i, p.Request); v.Reason != Fits {
-		return v
-	}
-	return l.fitsDevices(i, p, &except{})
+// restricts reports whether pods may use no more of a resource than the hold
+// has. The pod count is not a resource a reservation names.
+func (h *hold) restricts(col resources.Column) bool {
+	return h.Policy == Restricted && col != resources.Pods && h.Request.Value(col) > 0
 }
 
-// fitsInPlace checks whether a reservation can be used by its pod for what that asks
-// for now. That fails where the node has vanished or lost room since it was made:
-// the kubelet would reject the pod. A node cordoned since does not matter.
-// Claims in other states are in use already.
-func (l *account) fitsInPlace(c *claim, p *Placement) Verdict {
-	if c.state != Reserved {
-		return Verdict{Reason: Fits}
-	}
-	if p.Devices != nil && p.Devices.Err != "" {
-		return Verdict{Reason: DeviceClaimUnusable}
-	}
-	req := p.Request
-	if l.flags[c.node]&nodeKnown == 0 {
-		return Verdict{Reason: NodeUnknown}
-	}
-	for k := range req.Amounts {
-		a := &req.Amounts[k]
-		var rest int64
-		if c.hold != nil {
-			rest = c.hold.restWithout(c, a.Column)
-		}
-		exceeds := c.hold != nil && c.hold.restricts(a.Column) && a.Value > rest
-		if exceeds || a.Value-min(rest, a.Value) > l.freeWithout(c.node, a.Column, c, nil) {
-			return Verdict{Reason: InsufficientResource, Column: a.Column}
-		}
-	}
-	if len(req.Unlisted) > 0 {
-		return Verdict{Reason: InsufficientResource, Unlisted: true}
-	}
-	if len(req.Ports) > 0 && l.portTaken(c.node, req, c.uses) != nil {
-		return Verdict{Reason: HostPortConflict}
-	}
-	return l.devicesInPlace(c, p)
+// open reports whether a hold takes another pod now.
+func (h *hold) open() bool {
+	taken := h.Policy == Once && h.used()
+	return !taken && !h.overdue && !h.away
 }
 
-// uses reports whether the use of a host port is the claim's, or of the hold the
-// claim uses.
-func (c *claim) uses(u portUse) bool {
-	return u.claim == c || (c.hold != nil && u.hold == c.hold)
+// fitAny checks a pod that has nothing yet against a node: with the first of its
+// holds there that will do, else in the node's free capacity.
+func (l *account) fitAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {
+	for _, h := range candidates {
+		if h.node == i && h.open() && l.fit(i, p, h).Reason == Fits {
+			return h, Verdict{Reason: Fits}
+		}
+	}
+	return nil, l.fit(i, p, nil)
+}
+
+// fitInPlace checks whether the slot a pod has in memory can be used for what the pod
+// asks for now: as if there was nothing in its place. That fails where the node has
+// vanished or lost capacity since it was made: the kubelet would reject the pod. A
+// node cordoned since does not matter. The slot must be off the account.
+func (l *account) fitInPlace(g *hold, p *Placement) Verdict {
+	return l.fitWith(g.node, p, g.within, l.flags[g.node]&^nodeCordoned, g.keeps(p.Devices))
 }
 
 // portTaken returns the first host port of the request that a claim or a hold on
-// the node collides with, or nil. Uses for which skip is true do not count.
-func (l *account) portTaken(i int32, req *resources.Request, skip func(portUse) bool) *resources.HostPort {
+// the node collides with, or nil. A hold's own ports are free for those who use it.
+func (l *account) portTaken(i int32, req *resources.Request, h *hold) *resources.HostPort {
 	n := l.nodes[i]
 	for k := range req.Ports {
 		p := &req.Ports[k]
 		for _, u := range n.ports[p.PortKey] {
-			if skip != nil && skip(u) {
-				continue
-			}
-			if p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
+			mine := h != nil && u.hold == h
+			if !mine && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
 				return p
 			}
 		}
@@ -110,31 +103,56 @@ func (l *account) portTaken(i int32, req *resources.Request, skip func(portUse) 
 	return nil
 }
 
-// AppendFit appends one Verdict per node name to dst: whether the pod could be
-// placed there now, with one of its holds or without. p.Node is not looked at. A
-// pod that already has a claim fits no other node than the claim's, and that one
-// as long as the claim could be redeemed.
+// AppendFit appends one Verdict per node name to dst: whether the pod's bind could begin
+// there now, with one of its holds or without, and, where p.Preempt says so, by ending
+// others. p.Node is not looked at. A pod that has a claim, or a slot in memory, fits no
+// other node than that one, and that one as long as a slot there can be used.
 func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	l.mu.RLock()
-	defer l.mu.RUnlock()
-	own := l.lookup(p.Pod)
+	if !p.Preempt && l.inMemory(p.Pod) == nil {
+		defer l.mu.RUnlock()
+		return l.appendFit(dst, p, nodes)
+	}
+	l.mu.RUnlock()
+	l.mu.Lock() // something is taken off the account for the length of the question
+	defer l.mu.Unlock()
+	return l.appendFit(dst, p, nodes)
+}
+
+func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
+	own, slot := l.lookup(p.Pod), (*hold)(nil)
+	if own == nil {
+		slot = l.inMemory(p.Pod)
+	}
 	gone := own == nil && l.gone.has(p.Pod.UID)
 	offers := newOffers(l.candidates(p))
+	var x *preemptor
 	for _, name := range nodes {
+		v := Verdict{Reason: ClaimedElsewhere}
 		i, known := l.nodeIndex[name]
 		switch {
 		case gone:
-			dst = append(dst, Verdict{Reason: PodGone})
-		case !known:
-			dst = append(dst, Verdict{Reason: NodeUnknown})
-		case own != nil && own.node == i:
-			dst = append(dst, l.fitsInPlace(own, p))
-		case own != nil:
-			dst = append(dst, Verdict{Reason: ClaimedElsewhere})
-		default:
-			_, v := l.fitsAny(i, p, offers.on(i))
-			dst = append(dst, v)
+			v.Reason = PodGone
+		case known && own != nil && own.node == i:
+			v.Reason = Fits
+		case known && slot != nil && slot.node == i:
+			at := l.detach(slot)
+			v = l.fitInPlace(slot, p)
+			l.attach(slot, at)
+		case !known || l.flags[i]&nodeKnown == 0:
+			v.Reason = NodeUnknown
+		case own == nil && slot == nil:
+			_, v = l.fitAny(i, p, offers.on(i))
+			if p.Preempt && v.shortOfRoom() {
+				if x == nil {
+					x = l.newPreemptor(p.Priority, offers)
+				}
+				if victims := x.all(i); len(victims) > 0 && x.fits(i, p, victims) {
+					v = Verdict{Reason: Fits}
+				}
+			}
 		}
+		dst = append(dst, v)
 	}
 	return dst
 }
@@ -147,7 +165,7 @@ func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict
 func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nodes int, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if l.lookup(p.Pod) != nil || l.gone.has(p.Pod.UID) || len(l.candidates(p)) > 0 {
+	if l.placed(p.Pod) || l.gone.has(p.Pod.UID) || len(l.candidates(p)) > 0 {
 		return nil, 0, false
 	}
 	for i, flags := range l.flags {
@@ -155,7 +173,7 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 			continue
 		}
 		nodes++
-		v := l.fitsFree(int32(i), p)
+		v := l.fit(int32(i), p, nil)
 		if v.Reason == Fits {
 			continue
 		}
@@ -170,72 +188,76 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 	return refused, nodes, true
 }
 
-// FitAll calls visit for every node that exists, in no particular order, with
-// whether the pod fits its free room. It does not look at a claim the pod may have,
-// nor at holds it may use, and p.Node is not looked at. visit must not call the ledger.
-func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict)) {
+// placed reports whether a pod has a claim, or a slot in memory.
+func (l *account) placed(pod PodRef) bool { return l.lookup(pod) != nil || l.inMemory(pod) != nil }
+
+// FitAll calls visit for every node that exists, in no particular order, with whether
+// the pod fits its free capacity, until visit returns false. It does not look at what
+// the pod may have already, nor at holds it may use, and p.Node is not looked at. visit
+// must not call the ledger.
+func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if p.Devices == nil { // as nearly all pods: asked once, not for every node
-		req := p.Request
-		for i, flags := range l.flags {
-			if flags&nodeKnown != 0 {
-				visit(l.nodes[i].name, l.fits(int32(i), req))
-			}
-		}
-		return
-	}
+	l.fitAll(p, visit)
+}
+
+// FitsAnywhere reports whether the pod fits the free capacity of some node, as FitAll does.
+func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
+	l.FitAll(p, func(_ string, v Verdict) bool {
+		fits = v.Reason == Fits
+		return !fits
+	})
+	return fits
+}
+
+func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	for i, flags := range l.flags {
-		if flags&nodeKnown != 0 {
-			visit(l.nodes[i].name, l.fitsFree(int32(i), p))
+		if flags&nodeKnown != 0 && !visit(l.nodes[i].name, l.fit(int32(i), p, nil)) {
+			return
 		}
 	}
 }
 
-// CountFits returns on how many nodes the pod fits, as FitAll does.
-func (l Reader) CountFits(p *Placement) int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	count := 0
-	if p.Devices == nil {
-		req := p.Request
-		for i := range l.flags {
-			if l.flags[i]&nodeKnown != 0 && l.fits(int32(i), req).Reason == Fits {
-				count++
-			}
-		}
-		return count
+// candidates lists the holds a pod may use: those kept for it alone, and those
+// its placement names, in that order. The caller has matched the named ones;
+// that none crosses a namespace is checked here again.
+func (l *account) candidates(p *Placement) []*hold {
+	if len(l.holds) == 0 {
+		return nil
 	}
-	for i := range l.flags {
-		if l.flags[i]&nodeKnown != 0 && l.fitsFree(int32(i), p).Reason == Fits {
-			count++
+	found := slices.DeleteFunc(l.keptFor(p.Pod), func(h *hold) bool { return h.InMemory() })
+	for _, ref := range p.Holds {
+		if h := l.holds[ref]; h != nil && h.Pod.Name == "" && ref.Namespace == p.Pod.Namespace {
+			found = append(found, h)
 		}
 	}
-	return count
+	return found
 }
 
-// FitWithout checks whether the pod would fit the node once the victims were
-// gone, or could redeem its reservation there. Victims that have no claim on the
-// node free nothing.
-func (l Reader) FitWithout(p *Placement, victims []types.UID) Verdict {
-	l.mu.Lock() // the victims' claims are set aside for the length of the check
-	defer l.mu.Unlock()
-	i, ok := l.nodeIndex[p.Node]
-	if !ok || l.flags[i]&nodeKnown == 0 {
-		return Verdict{Reason: NodeUnknown}
+// fewCandidates are quickly looked through for each node a pod is asked about.
+const fewCandidates = 8
+
+// offers are the candidates of a pod, by node where there are many.
+type offers struct {
+	few    []*hold
+	byNode map[int32][]*hold
+}
+
+func newOffers(candidates []*hold) offers {
+	if len(candidates) <= fewCandidates {
+		return offers{few: candidates}
 	}
-	own := l.lookup(p.Pod)
-	if own != nil && own.node != i {
-		return Verdict{Reason: ClaimedElsewhere}
+	byNode := make(map[int32][]*hold, len(candidates))
+	for _, h := range candidates {
+		byNode[h.node] = append(byNode[h.node], h)
 	}
-	if own != nil && slices.Contains(victims, own.pod.UID) { // nobody makes room for itself
-		victims = slices.DeleteFunc(slices.Clone(victims), func(uid types.UID) bool { return uid == own.pod.UID })
+	return offers{byNode: byNode}
+}
+
+// on returns all candidates on a node, and perhaps others.
+func (o *offers) on(i int32) []*hold {
+	if o.byNode != nil {
+		return o.byNode[i]
 	}
-	absent := l.setAside(victims)
-	defer l.putBack(absent)
-	if own != nil {
-		return l.fitsInPlace(own, p)
-	}
-	_, v := l.fitsAny(i, p, l.candidates(p))
-	return v
+	return o.few
 }

@@ -1,15 +1,19 @@
 package ledger
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
 
 // HeldBack says which hold is in the way of a pod that fits none of the nodes:
 // the one that keeps most of what is short, on the first of the nodes that would
 // have room if it held nothing for others. ok is false where the pod fits a node,
 // has a claim, or would not fit without the holds either. p.Node is not looked at.
 func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string, ok bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if len(l.holds) == 0 || l.lookup(p.Pod) != nil || l.gone.has(p.Pod.UID) {
+	l.mu.Lock() // holds are taken off the account for the length of the question
+	defer l.mu.Unlock()
+	if len(l.holds) == 0 || l.placed(p.Pod) || l.gone.has(p.Pod.UID) {
 		return HoldRef{}, "", false
 	}
 	offers := newOffers(l.candidates(p))
@@ -18,11 +22,11 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string
 		if !known {
 			continue
 		}
-		_, v := l.fitsAny(i, p, offers.on(i))
+		_, v := l.fitAny(i, p, offers.on(i))
 		if v.Reason == Fits {
 			return HoldRef{}, "", false
 		}
-		if !ok && v.shortOfRoom() {
+		if !ok && v.shortOfRoom() && !v.Unlisted {
 			if h := l.inTheWay(i, p, v); h != nil {
 				ref, node, ok = h.Ref, name, true
 			}
@@ -31,32 +35,42 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string
 	return ref, node, ok
 }
 
-// inTheWay returns the hold that keeps most of what a pod lacks on a node, nil
-// where the pod would not fit without any hold either.
+// inTheWay returns the hold of a reservation that keeps most of what a pod lacks on a
+// node, nil where the pod would not fit without any of them either.
 func (l *account) inTheWay(i int32, p *Placement, v Verdict) *hold {
-	holds := l.nodes[i].holds
-	if len(holds) == 0 || v.Unlisted || !l.fitsWith(i, p, nil, holds) {
+	var most *hold
+	var amount int64
+	for _, h := range l.nodes[i].holds {
+		if keeps := h.keepsOf(p, v); !h.InMemory() && keeps > amount {
+			most, amount = h, keeps
+		}
+	}
+	if most == nil {
 		return nil
 	}
-	keeps := func(h *hold) int64 {
-		if v.Reason == InsufficientResource {
-			return h.rest.Value(v.Column)
+	t := Trial{account: l}
+	defer t.revert()
+	for _, h := range slices.Clone(l.nodes[i].holds) {
+		if !h.InMemory() {
+			t.take(h)
 		}
-		if v.Reason == InsufficientDevices {
-			return h.keepsDevicesFor(p.Devices)
-		}
-		for k := range p.Request.Ports {
-			if slices.ContainsFunc(h.Request.Ports, p.Request.Ports[k].CollidesWith) {
-				return 1
-			}
-		}
-		return 0
 	}
-	var most *hold
-	for _, h := range holds {
-		if amount := keeps(h); amount > 0 && (most == nil || amount > keeps(most)) {
-			most = h
-		}
+	if l.fit(i, p, nil).Reason != Fits {
+		return nil
 	}
 	return most
+}
+
+// keepsOf returns how much a hold keeps of what a pod was refused for.
+func (h *hold) keepsOf(p *Placement, v Verdict) int64 {
+	switch {
+	case v.Reason == InsufficientResource:
+		return h.rest.Value(v.Column)
+	case v.Reason == InsufficientDevices:
+		return h.keepsDevicesFor(p.Devices)
+	case slices.ContainsFunc(p.Request.Ports, func(o resources.HostPort) bool { return slices.ContainsFunc(h.Request.Ports, o.CollidesWith) }):
+		return 1
+	default:
+		return 0
+	}
 }

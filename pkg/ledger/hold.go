@@ -39,9 +39,13 @@ const (
 	Restricted AllocatePolicy = "Restricted"
 )
 
-// Hold keeps room on a node for pods to come. Its pods and the hold together
-// use, of every resource, the larger of what the hold keeps and what its pods
-// ask for.
+// Hold is a slot: capacity kept on one node for pods to come. Its pods and the slot
+// together use, of every resource, the larger of what the slot keeps and what its
+// pods ask for.
+//
+// A slot without a Ref is one in memory: nothing but the ledger knows of it. It is
+// for one pod alone (Pod, policy Once) and turns into its pod's claim when the bind
+// of the pod begins.
 type Hold struct {
 	Ref HoldRef
 	// UID is that of the reservation's object; empty where there was none yet. It
@@ -58,6 +62,10 @@ type Hold struct {
 	Preemptible bool
 	// Pod, if it has a name, is the only pod that may use the hold.
 	Pod PodRef
+	// Holds are, of a slot in memory that is asked for, the slots its pod may use, the
+	// one it prefers first. The slot is made within the first on the node that will do:
+	// then it counts as one of those who use that slot. The caller has matched them.
+	Holds []HoldRef
 	// Devices are what the hold keeps of the node's devices, or nil. They are its own:
 	// its pods are given these first. Of the resources it names a Restricted hold's
 	// pods are given no others.
@@ -67,25 +75,36 @@ type Hold struct {
 	Deadline time.Time
 }
 
+// InMemory reports whether nothing but the ledger knows of the slot.
+func (h *Hold) InMemory() bool { return h.Ref.Name == "" }
+
 // hold is a Hold on a node's account.
 type hold struct {
 	Hold
 	node      int32
 	place     int // in the list of its reservation
 	consumers []*claim
-	// rest is what the hold keeps beyond what its consumers ask for: the
-	// consumers' own claims and the rest add up to the larger of both.
+	within    *hold   // the slot that a slot in memory is part of, or nil
+	guests    []*hold // the slots in memory that are part of this one
+	// rest is what the hold keeps beyond what its users ask for: the users' own
+	// amounts and the rest add up to the larger of both.
 	rest    *resources.Request
 	given   []GivenDevices // the devices it keeps
 	expiry  deadline
-	overdue bool // its deadline passed while a bind was in flight
+	overdue bool  // its deadline passed while a bind was in flight
+	away    bool  // it is off the account for the length of a Trial
+	samePod *hold // the next hold kept for a pod of that name
 }
 
 // isFor reports whether the hold is for one pod only, and that pod is this one.
 func (h *hold) isFor(pod PodRef) bool {
-	return h.Pod.Name == pod.Name && h.Pod.Namespace == pod.Namespace && h.Ref.Namespace == pod.Namespace &&
+	return h.Pod.Name == pod.Name && h.Pod.Namespace == pod.Namespace && !h.away &&
+		(h.InMemory() || h.Ref.Namespace == pod.Namespace) &&
 		(h.Pod.UID == "" || pod.UID == "" || h.Pod.UID == pod.UID)
 }
+
+// used reports whether anybody uses the hold.
+func (h *hold) used() bool { return len(h.consumers)+len(h.guests) > 0 }
 
 // isOf reports whether the hold can be one of the reservation of a UID: it is
 // not only where both are known and differ.
@@ -96,17 +115,20 @@ func (h *hold) binding() bool {
 	return slices.ContainsFunc(h.consumers, func(c *claim) bool { return c.state == Binding })
 }
 
-// asked returns what the consumers ask for of one resource.
+// asked returns what the users ask for of one resource.
 func (h *hold) asked(col resources.Column) (sum int64) {
 	for _, c := range h.consumers {
 		sum, _ = resources.Add(sum, c.request.Value(col))
 	}
+	for _, g := range h.guests {
+		sum, _ = resources.Add(sum, g.Request.Value(col))
+	}
 	return sum
 }
 
-// computeRest returns what the hold keeps beyond its consumers.
+// computeRest returns what the hold keeps beyond its users.
 func (h *hold) computeRest() *resources.Request {
-	if len(h.consumers) == 0 {
+	if !h.used() {
 		return h.Request
 	}
 	rest := &resources.Request{}
@@ -154,59 +176,179 @@ func (l *account) leave(c *claim) {
 	l.setRest(h, h.computeRest())
 }
 
-// addHold puts a hold on its node's account, and the devices it was given.
-func (l *account) addHold(spec *Hold, given []GivenDevices) *hold {
-	i := l.ensureNode(spec.Node)
-	h := &hold{Hold: *spec, node: i, rest: nothing, given: given}
-	h.expiry = deadline{index: -1, hold: h}
-	n := l.nodes[i]
-	n.holds = append(n.holds, h)
-	l.holds[h.Ref] = h
-	key := h.Ref.reservation()
-	h.place = len(l.reservations[key])
-	l.reservations[key] = append(l.reservations[key], h)
-	if h.Pod.Name != "" {
-		l.holdsByPod[h.Pod.key()] = append(l.holdsByPod[h.Pod.key()], h)
+// attach puts a hold on its node's account, with the users it has, and at a place in the
+// node's list.
+func (l *account) attach(h *hold, at int) {
+	n := l.nodes[h.node]
+	n.holds = slices.Insert(n.holds, at, h)
+	for _, c := range h.consumers {
+		c.hold = h
 	}
-	l.setRest(h, h.Request)
+	for _, g := range h.guests {
+		g.within = h
+	}
+	l.setRest(h, h.computeRest())
+	if in := h.within; in != nil {
+		in.guests = append(in.guests, h)
+		l.setRest(in, in.computeRest())
+	}
 	if len(h.Request.Ports) > 0 {
-		l.occupy(i, h.Request, portUse{hold: h})
+		l.occupy(h.node, h.Request, portUse{hold: h})
 	}
-	if given != nil {
-		l.own(i, given, deviceOwner{hold: h})
+	if h.given != nil {
+		l.own(h.node, h.given, deviceOwner{hold: h})
 	}
-	if !h.Deadline.IsZero() {
-		l.deadlines.set(&h.expiry, nanos(h.Deadline))
-	}
-	return h
 }
 
-// dropHold takes a hold off its node's account. Its consumers stay as claims of
-// their own.
-func (l *account) dropHold(h *hold) {
+// detach takes a hold off its node's account. Its users stay, with capacity of their
+// own; the hold still knows them, and what it is within. It returns the hold's place.
+func (l *account) detach(h *hold) (at int) {
+	n := l.nodes[h.node]
+	at = slices.Index(n.holds, h)
+	n.holds = slices.Delete(n.holds, at, at+1)
 	for _, c := range h.consumers {
 		c.hold = nil
 	}
-	h.consumers = nil
+	for _, g := range h.guests {
+		g.within = nil
+	}
 	l.setRest(h, nothing)
+	if in := h.within; in != nil {
+		in.guests = without(in.guests, h)
+		l.setRest(in, in.computeRest())
+	}
 	if len(h.Request.Ports) > 0 {
 		l.vacate(h.node, h.Request, func(u portUse) bool { return u.hold == h })
 	}
-	n := l.nodes[h.node]
-	n.holds = without(n.holds, h)
 	if h.given != nil {
 		l.disown(h.node, h.given, deviceOwner{hold: h})
 	}
-	delete(l.holds, h.Ref)
-	l.unlist(h)
-	if key := h.Pod.key(); h.Pod.Name != "" {
-		if l.holdsByPod[key] = without(l.holdsByPod[key], h); len(l.holdsByPod[key]) == 0 {
-			delete(l.holdsByPod, key)
-		}
+	return at
+}
+
+// addHold makes a hold of a spec, puts it on the account of node i and makes it findable.
+// Its deadline does not run before setExpiry.
+func (l *account) addHold(spec *Hold, i int32, within *hold, given []GivenDevices) *hold {
+	h := l.holdPool
+	if h == nil {
+		h = &hold{}
+	} else {
+		l.holdPool = h.samePod
+	}
+	*h = hold{Hold: *spec, node: i, rest: nothing, given: given, within: within}
+	h.Holds = nil
+	h.expiry = deadline{index: -1, hold: h}
+	if h.InMemory() {
+		l.memoryCount++
+	} else {
+		l.holds[h.Ref] = h
+		key := h.Ref.reservation()
+		h.place = len(l.reservations[key])
+		l.reservations[key] = append(l.reservations[key], h)
+	}
+	if h.Pod.Name != "" {
+		l.listByPod(h)
+	}
+	l.attach(h, len(l.nodes[h.node].holds))
+	return h
+}
+
+// setExpiry lets a hold expire at its deadline, if it has one.
+func (l *account) setExpiry(h *hold) {
+	switch {
+	case !h.Deadline.IsZero():
+		l.deadlines.set(&h.expiry, nanos(h.Deadline))
+	case h.expiry.index >= 0:
+		l.deadlines.remove(&h.expiry)
+	}
+}
+
+// dropHold takes a hold off its node's account for good. Its users stay.
+func (l *account) dropHold(h *hold) {
+	l.detach(h)
+	l.discard(h)
+}
+
+// discard makes a hold that is off its node's account one that never comes back.
+func (l *account) discard(h *hold) {
+	h.consumers, h.guests = nil, nil
+	if h.InMemory() {
+		l.memoryCount--
+	} else {
+		delete(l.holds, h.Ref)
+		l.unlist(h)
+	}
+	if h.Pod.Name != "" {
+		l.unlistByPod(h)
 	}
 	if h.expiry.index >= 0 {
 		l.deadlines.remove(&h.expiry)
 	}
+}
+
+// recycle lets a slot in memory that was dropped be used for another one.
+func (l *account) recycle(h *hold) {
+	if h.InMemory() {
+		*h = hold{samePod: l.holdPool}
+		l.holdPool = h
+	}
+}
+
+// listByPod makes a hold findable by its pod: one in memory before the others, the
+// others in the order they were made.
+func (l *account) listByPod(h *hold) {
+	key := h.Pod.key()
+	first := l.holdsByPod[key]
+	if first == nil || h.InMemory() {
+		h.samePod, l.holdsByPod[key] = first, h
+		return
+	}
+	last := first
+	for last.samePod != nil {
+		last = last.samePod
+	}
+	last.samePod = h
+}
+
+func (l *account) unlistByPod(h *hold) {
+	key := h.Pod.key()
+	switch first := l.holdsByPod[key]; {
+	case first != h:
+		for first.samePod != h {
+			first = first.samePod
+		}
+		first.samePod = h.samePod
+	case h.samePod == nil:
+		delete(l.holdsByPod, key)
+	default:
+		l.holdsByPod[key] = h.samePod
+	}
+	h.samePod = nil
+}
+
+// keptFor returns the holds that are kept for one pod alone.
+func (l *account) keptFor(pod PodRef) []*hold {
+	var kept []*hold
+	for h := l.holdsByPod[pod.key()]; h != nil; h = h.samePod {
+		if h.isFor(pod) {
+			kept = append(kept, h)
+		}
+	}
+	return kept
+}
+
+// inMemory returns the slot that is kept for a pod in memory, or nil. A pod that is gone
+// cannot be the one that a slot made for its name waits for.
+func (l *account) inMemory(pod PodRef) *hold {
+	if len(l.holdsByPod) == 0 {
+		return nil
+	}
+	for h := l.holdsByPod[pod.key()]; h != nil && h.InMemory(); h = h.samePod {
+		if h.isFor(pod) && (h.Pod.UID == pod.UID || pod.UID == "" || !l.gone.has(pod.UID)) {
+			return h
+		}
+	}
+	return nil
 }
 
 // unlist takes a hold out of its reservation's list. That may be long: the last
@@ -242,13 +384,14 @@ func (l *account) endHold(h *hold, why EventType, pod PodRef) {
 	if pod.Name == "" {
 		pod = h.Pod
 	}
+	node := h.node
 	l.dropHold(h)
 	l.recordHold(why, h, pod)
-	l.dropIfEmpty(h.node)
+	l.recycle(h)
+	l.dropIfEmpty(node)
 }
 
-// settle does what a hold has waited for until a claim that uses it stopped
-// being bound.
+// settle does what a hold has waited for until a claim that uses it stopped being bound.
 func (l *account) settle(h *hold, c *claim) {
 	switch {
 	case l.holds[h.Ref] != h: // ended by something else meanwhile

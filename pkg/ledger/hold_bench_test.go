@@ -16,15 +16,15 @@ func placeMany(tb testing.TB, l *ledger.Ledger, count, nodes int, deadline time.
 	const group = 1000
 	r := request(1000, 1<<30)
 	for first := 0; first < count; first += group {
-		var plan ledger.HoldPlan
+		var plan ledger.Plan
 		for i := first; i < min(first+group, count); i++ {
-			plan.Holds = append(plan.Holds, ledger.Hold{
+			plan.Slots = append(plan.Slots, ledger.Hold{
 				Ref:  ledger.HoldRef{Namespace: "ns", Name: fmt.Sprintf("group-%d", first/group), Slot: fmt.Sprintf("slot-%d", i)},
 				Node: nodeName(i % nodes), Request: r, Policy: ledger.Once, Deadline: deadline, Pod: podRef(fmt.Sprintf("kept-%d", i)),
 			})
 		}
-		result := l.PlaceHolds(plan, start)
-		require.Equal(tb, len(plan.Holds), result.Granted, "%+v", result.Rejections)
+		result := l.Reserve(plan, start)
+		require.Equal(tb, len(plan.Slots), result.Granted, "%+v", result.Rejections)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestAHoldAndItsPodsUseTheLargerOfBoth(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLedger(1, 10, 100, 110)
 			h := ledger.Hold{Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "x"}, Node: nodeName(0), Request: request(4, 10), Policy: c.policy}
-			require.Equal(t, 1, l.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, start).Granted)
+			require.Equal(t, 1, l.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, start).Granted)
 			free := func() int64 {
 				require.NoError(t, l.CheckInvariants())
 				return l.AppendUsage(nil, []string{nodeName(0)}, []resources.Column{resources.CPU})[0].Free()

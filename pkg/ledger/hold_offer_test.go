@@ -65,14 +65,14 @@ func TestUsableHolds(t *testing.T) {
 // do on the node is used.
 func TestManyCandidates(t *testing.T) {
 	l := newLedger(3, 100, 100, 110)
-	var plan ledger.HoldPlan
+	var plan ledger.Plan
 	var refs []ledger.HoldRef
 	for i := range 30 {
 		ref := ledger.HoldRef{Namespace: "ns", Name: "r", Slot: fmt.Sprintf("s-%02d", i)}
 		refs = append(refs, ref)
-		plan.Holds = append(plan.Holds, ledger.Hold{Ref: ref, Node: nodeName(i % 3), Request: request(10, 10), Policy: ledger.Once})
+		plan.Slots = append(plan.Slots, ledger.Hold{Ref: ref, Node: nodeName(i % 3), Request: request(10, 10), Policy: ledger.Once})
 	}
-	require.Equal(t, 30, l.PlaceHolds(plan, start).Granted)
+	require.Equal(t, 30, l.Reserve(plan, start).Granted)
 	names := []string{nodeName(0), nodeName(1), nodeName(2)}
 	for i := range 30 {
 		p := ledger.Placement{Pod: podRef(fmt.Sprint(i)), Node: nodeName(i % 3), Request: request(10, 10), Holds: refs}

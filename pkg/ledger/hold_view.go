@@ -10,9 +10,12 @@ import (
 // HoldView is a hold as readers see it.
 type HoldView struct {
 	Hold
-	// Consumers are the pods that use it, those being bound included.
+	// Consumers are the pods that use it, those being bound included, and those that
+	// part of it is kept for in memory.
 	Consumers []Consumer
-	// Rest is what the hold keeps beyond what its consumers ask for.
+	// Within is the slot that a slot in memory is part of, or empty.
+	Within HoldRef
+	// Rest is what the hold keeps beyond what its users ask for.
 	Rest *resources.Request
 	// Given are the devices the hold keeps, those its consumers have included.
 	Given []GivenDevices
@@ -24,11 +27,11 @@ type HoldView struct {
 // Consumer is a pod that uses a hold.
 type Consumer struct {
 	Pod   PodRef
-	State State
+	State State // NoClaim where it is a slot in memory that is part of the hold
 }
 
-// Holds returns all holds, ordered by namespace, reservation and slot, and the
-// revision they are of.
+// Holds returns all holds, ordered by namespace, reservation, slot and pod, and the
+// revision they are of. Those in memory come first.
 func (l Reader) Holds() ([]HoldView, uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -46,35 +49,74 @@ func (l Reader) ReservationHolds(namespace, name string) []HoldView {
 	return views
 }
 
-// HoldFor returns the hold kept for one pod alone; ok is false where there is none.
+// HoldFor returns the slot of a reservation that is kept for one pod alone; ok is false
+// where there is none.
 func (l Reader) HoldFor(pod PodRef) (view HoldView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if h := l.holdFor(pod); h != nil {
+	if h := l.durableFor(pod); h != nil {
 		return h.view(), true
 	}
 	return HoldView{}, false
 }
 
+// InMemory returns the slot that is kept for a pod in memory; ok is false where there is
+// none.
+func (l Reader) InMemory(pod PodRef) (view HoldView, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.lookup(pod) != nil {
+		return HoldView{}, false
+	}
+	if g := l.inMemory(pod); g != nil {
+		return g.view(), true
+	}
+	return HoldView{}, false
+}
+
+// HomeOf returns the node on which a pod has its claim, or a slot in memory.
+func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if c := l.lookup(pod); c != nil {
+		return l.nodes[c.node].name, true
+	}
+	if g := l.inMemory(pod); g != nil {
+		return g.Node, true
+	}
+	return "", false
+}
+
 func (l *account) holdViews() []HoldView {
-	views := make([]HoldView, 0, len(l.holds))
+	views := make([]HoldView, 0, len(l.holds)+l.memoryCount)
 	for _, h := range l.holds {
 		views = append(views, h.view())
 	}
-	slices.SortFunc(views, func(a, b HoldView) int {
-		return cmp.Or(cmp.Compare(a.Ref.Namespace, b.Ref.Namespace), cmp.Compare(a.Ref.Name, b.Ref.Name), cmp.Compare(a.Ref.Slot, b.Ref.Slot))
-	})
+	for _, h := range l.holdsByPod {
+		for ; h != nil && h.InMemory(); h = h.samePod {
+			views = append(views, h.view())
+		}
+	}
+	slices.SortFunc(views, func(a, b HoldView) int { return cmp.Or(compareHolds(a.Ref, b.Ref), comparePods(a.Pod, b.Pod)) })
 	return views
+}
+
+func comparePods(a, b PodRef) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
 func (h *hold) view() HoldView {
 	view := HoldView{Hold: h.Hold, Rest: h.rest, Given: h.given, Overdue: h.overdue}
 	view.UID = ""
+	if h.within != nil {
+		view.Within = h.within.Ref
+	}
 	for _, c := range h.consumers {
 		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})
 	}
-	slices.SortFunc(view.Consumers, func(a, b Consumer) int {
-		return cmp.Or(cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
+	for _, g := range h.guests {
+		view.Consumers = append(view.Consumers, Consumer{Pod: g.Pod})
+	}
+	slices.SortFunc(view.Consumers, func(a, b Consumer) int { return comparePods(a.Pod, b.Pod) })
 	return view
 }

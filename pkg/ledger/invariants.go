@@ -43,7 +43,7 @@ func (l Reader) CheckInvariants() error {
 	if err := l.checkDeviceOwners(); err != nil {
 		return err
 	}
-	return l.checkDeadlines(states[Reserved])
+	return l.checkDeadlines()
 }
 
 func (l *account) checkNode(i int32, states *[numStates]int) (int, error) {
@@ -62,6 +62,9 @@ func (l *account) checkNode(i int32, states *[numStates]int) (int, error) {
 		ports += len(c.request.Ports)
 		for _, a := range c.request.Amounts {
 			used[a.Column], _ = resources.Add(used[a.Column], a.Value)
+		}
+		if c.away {
+			return 0, fmt.Errorf("claim of %s was not put back", c.pod)
 		}
 		if c.hold != nil && !slices.Contains(c.hold.consumers, c) {
 			return 0, fmt.Errorf("claim of %s uses hold %s, which does not know it", c.pod, c.hold.Ref)
@@ -110,14 +113,24 @@ func (l *account) checkHold(i int32, h *hold) error {
 			return fmt.Errorf("its consumer %s is not linked to it", c.pod)
 		}
 	}
+	for _, g := range h.guests {
+		if g.within != h || g.node != i || !g.InMemory() || !slices.Contains(l.nodes[i].holds, g) {
+			return fmt.Errorf("the slot for %s is not linked to it", g.Pod)
+		}
+	}
+	if h.InMemory() {
+		return l.checkInMemory(h)
+	}
 	switch {
 	case h.node != i || l.nodes[i].name != h.Node:
 		return fmt.Errorf("is on node %d, listed on %d", h.node, i)
 	case l.holds[h.Ref] != h || !slices.Contains(l.reservations[h.Ref.reservation()], h):
 		return fmt.Errorf("is not indexed")
-	case h.Pod.Name != "" && !slices.Contains(l.holdsByPod[h.Pod.key()], h):
+	case h.away || h.within != nil:
+		return fmt.Errorf("was not put back, or is part of another")
+	case h.Pod.Name != "" && !l.isListedByPod(h):
 		return fmt.Errorf("is not indexed by its pod")
-	case h.Policy == Once && (len(h.consumers) > 1 || (len(h.consumers) == 1 && h.consumers[0].state == Bound)):
+	case h.Policy == Once && (len(h.consumers)+len(h.guests) > 1 || (len(h.consumers) == 1 && h.consumers[0].state == Bound)):
 		return fmt.Errorf("is used more than once")
 	case h.overdue && !h.binding():
 		return fmt.Errorf("should have expired")
@@ -127,9 +140,36 @@ func (l *account) checkHold(i int32, h *hold) error {
 	return nil
 }
 
+func (l *account) checkInMemory(h *hold) error {
+	switch {
+	case h.away || h.overdue:
+		return fmt.Errorf("was not put back, or waits for a bind")
+	case h.used() || h.Policy != Once || h.Preemptible || h.Pod.Name == "":
+		return fmt.Errorf("is in memory, and not for one pod alone")
+	case h.within != nil && (!slices.Contains(h.within.guests, h) || h.within.InMemory()):
+		return fmt.Errorf("is part of %s, which does not know it", h.within.Ref)
+	case !l.isListedByPod(h):
+		return fmt.Errorf("of %s is not indexed by its pod", h.Pod)
+	case h.Pod.UID != "" && l.byUID[h.Pod.UID] != nil:
+		return fmt.Errorf("is kept for %s, which has a claim", h.Pod)
+	case h.Deadline.IsZero() != (h.expiry.index < 0):
+		return fmt.Errorf("of %s is not among the deadlines, or should not be", h.Pod)
+	}
+	return nil
+}
+
+func (l *account) isListedByPod(h *hold) bool {
+	for o := l.holdsByPod[h.Pod.key()]; o != nil; o = o.samePod {
+		if o == h {
+			return true
+		}
+	}
+	return false
+}
+
 // checkHoldIndexes finds holds that are indexed and on no node.
 func (l *account) checkHoldIndexes() error {
-	onNodes, inReservations := 0, 0
+	onNodes, inReservations := -l.memoryCount, 0
 	for _, n := range l.nodes {
 		if n != nil {
 			onNodes += len(n.holds)
@@ -144,20 +184,17 @@ func (l *account) checkHoldIndexes() error {
 	return nil
 }
 
-func (l *account) checkDeadlines(reserved int) error {
+func (l *account) checkDeadlines() error {
 	heap := l.deadlines.heap
-	if len(heap) > reserved+len(l.holds) {
-		return fmt.Errorf("%d deadlines for %d reserved claims and %d holds", len(heap), reserved, len(l.holds))
+	if len(heap) > len(l.holds)+l.memoryCount {
+		return fmt.Errorf("%d deadlines for %d holds and %d slots in memory", len(heap), len(l.holds), l.memoryCount)
 	}
 	for k, d := range heap {
 		if int(d.index) != k {
 			return fmt.Errorf("deadline %d says it is at %d", k, d.index)
 		}
-		if c := d.claim; c != nil && (c.state != Reserved || l.lookup(c.pod) != c) {
-			return fmt.Errorf("deadline %d is of %s in state %s", k, c.pod, c.state)
-		}
-		if h := d.hold; h != nil && l.holds[h.Ref] != h {
-			return fmt.Errorf("deadline %d is of hold %s, which is gone", k, h.Ref)
+		if h := d.hold; !slices.Contains(l.nodes[h.node].holds, h) {
+			return fmt.Errorf("deadline %d is of hold %s for %s, which is gone", k, h.Ref, h.Pod)
 		}
 		if parent := heap[(k-1)/2]; k > 0 && parent.at > d.at {
 			return fmt.Errorf("deadline %d is sooner than its parent", k)

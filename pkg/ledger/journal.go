@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -14,27 +15,29 @@ import (
 type EventType string
 
 // The kinds of changes. After the first six the pod's claim is what the event
-// says; after the next four the pod has no claim any more.
+// says; after the next two the pod has no claim any more.
 const (
 	// ClaimIdentified: a claim made by name got the UID of the pod that came to
 	// exist. It stands for the one without a UID from now on.
 	ClaimIdentified EventType = "ClaimIdentified"
 
-	ClaimReserved EventType = "ClaimReserved"
-	ClaimBinding  EventType = "ClaimBinding"
-	ClaimBound    EventType = "ClaimBound"
-	ClaimMoved    EventType = "ClaimMoved"   // observed bound to another node than claimed
-	ClaimResized  EventType = "ClaimResized" // the pod counts for another amount, or other devices
-	ClaimLinked   EventType = "ClaimLinked"  // was bound with a hold that was found later
+	// ClaimBinding and ClaimBound: the slot kept for the pod in memory on that node, if
+	// there was one, has turned into this claim.
+	ClaimBinding EventType = "ClaimBinding"
+	ClaimBound   EventType = "ClaimBound"
+	ClaimMoved   EventType = "ClaimMoved"   // observed bound to another node than claimed
+	ClaimResized EventType = "ClaimResized" // the pod counts for another amount, or other devices
+	ClaimLinked  EventType = "ClaimLinked"  // was bound with a hold that was found later
 
-	ClaimExpired    EventType = "ClaimExpired"    // its deadline passed
-	ClaimUnreserved EventType = "ClaimUnreserved" // its scheduler gave it back
 	ClaimBindFailed EventType = "ClaimBindFailed" // the API server refused the binding
 	ClaimRemoved    EventType = "ClaimRemoved"    // the pod was deleted or has finished
 
 	// HoldPlaced: there is a hold now, its deadline or priority has changed, or the
-	// deadline has passed while a bind is in flight.
+	// deadline has passed while a bind is in flight. One in memory has another size.
 	HoldPlaced EventType = "HoldPlaced"
+	// HoldIdentified: what was kept in memory for a name is kept for the pod that came to
+	// exist. It stands for the one without a UID from now on.
+	HoldIdentified EventType = "HoldIdentified"
 	// After these there is no such hold any more; pods that used it keep their claims.
 	HoldConsumed  EventType = "HoldConsumed"  // the pod of a Once hold was bound
 	HoldReleased  EventType = "HoldReleased"  // it was given back
@@ -47,6 +50,16 @@ const (
 	// DevicesUpdated: the node has other devices now.
 	DevicesUpdated EventType = "DevicesUpdated"
 )
+
+// OfHold reports whether events of the kind are about holds.
+func (t EventType) OfHold() bool {
+	switch t {
+	case HoldPlaced, HoldIdentified, HoldConsumed, HoldReleased, HoldExpired, HoldPreempted:
+		return true
+	default:
+		return false
+	}
+}
 
 // Event is one change of the ledger.
 type Event struct {
@@ -62,9 +75,11 @@ type Event struct {
 	Scheduler string
 	Priority  int32
 	Request   *resources.Request
-	Deadline  time.Time // zero unless the claim expires
-	// Hold is the hold the event is about, or the one the claim uses.
+	Deadline  time.Time // zero unless the hold expires
+	// Hold is the hold the event is about, or the one the claim uses. It is empty where
+	// the event is about a slot in memory: that is known by its pod.
 	Hold        HoldRef
+	Within      HoldRef        // the hold that a slot in memory is part of
 	Policy      AllocatePolicy // of holds
 	Preemptible bool           // of holds
 	Overdue     bool           // of holds: no other pod may use it any more
@@ -104,10 +119,10 @@ type change struct {
 	expires   bool
 }
 
-// rareChange is the part of an Event that only nodes, holds, claims that use a
-// hold or have devices, and moved claims have.
+// rareChange is the part of an Event that only nodes, the slots of reservations, what
+// uses those or has devices, and moved claims have.
 type rareChange struct {
-	hold          HoldRef
+	hold, within  HoldRef
 	policy        AllocatePolicy
 	preemptible   bool
 	overdue       bool
@@ -149,19 +164,25 @@ func (l *account) recordMove(kind EventType, c *claim, rare *rareChange) {
 	}
 	*l.next() = change{
 		kind: kind, node: l.nodes[c.node].name, pod: c.pod, scheduler: c.scheduler, request: c.request,
-		deadline: c.expiry.at, expires: c.expiry.index >= 0, priority: c.priority, state: c.state, rare: rare,
+		priority: c.priority, state: c.state, rare: rare,
 	}
 }
 
 // recordHold notes a change of a hold; pod is the only one that may use it, or
 // the one that ended it.
 func (l *account) recordHold(kind EventType, h *hold, pod PodRef) {
+	var rare *rareChange
+	if !h.InMemory() || h.within != nil || h.given != nil || h.Devices != nil {
+		rare = &rareChange{
+			hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible, overdue: h.overdue, given: h.given, devices: h.Devices,
+		}
+		if h.within != nil {
+			rare.within = h.within.Ref
+		}
+	}
 	*l.next() = change{
 		kind: kind, node: h.Node, pod: pod, scheduler: h.Scheduler, request: h.Request,
-		deadline: h.expiry.at, expires: !h.Deadline.IsZero(), priority: h.Priority,
-		rare: &rareChange{
-			hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible, overdue: h.overdue, given: h.given, devices: h.Devices,
-		},
+		deadline: h.expiry.at, expires: !h.Deadline.IsZero(), priority: h.Priority, rare: rare,
 	}
 }
 
@@ -183,7 +204,10 @@ func (j *journal) event(revision uint64) Event {
 	if r := c.rare; r != nil {
 		e.MovedFrom, e.NodeUID, e.Allocatable, e.Unschedulable = r.movedFrom, r.nodeUID, r.allocatable, r.unschedulable
 		e.Hold, e.Policy, e.Preemptible, e.Overdue = r.hold, r.policy, r.preemptible, r.overdue
-		e.Given, e.Devices, e.NodeDevices = r.given, r.devices, r.nodeDevices
+		e.Given, e.Devices, e.NodeDevices, e.Within = r.given, r.devices, r.nodeDevices, r.within
+	}
+	if c.kind.OfHold() {
+		e.Policy = cmp.Or(e.Policy, Once) // of a slot in memory
 	}
 	return e
 }

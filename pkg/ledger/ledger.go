@@ -64,23 +64,24 @@ type account struct {
 	stride int
 
 	byUID map[types.UID]*claim
-	// byName finds the claims of pods that had no UID when they were reserved,
-	// and of all other claims made by Reserve: callers of /unreserve may know
-	// a pod by name only. Claims made by StartBind or ObservePod are not in it.
+	// byName finds the claims of pods that had no UID when their binds began, and those
+	// that had a slot in memory: callers of /unreserve may know a pod by name only.
 	byName map[nameKey]*claim
-	holds  map[HoldRef]*hold
+	holds  map[HoldRef]*hold // those in memory are found by their pods
 	// reservations has the holds of each reservation, holdsByPod those that are
-	// for one pod only, by its name.
+	// for one pod only, by its name: the first, which knows the next.
 	reservations map[nameKey][]*hold
-	holdsByPod   map[nameKey][]*hold
+	holdsByPod   map[nameKey]*hold
 	// deviceOwners has who has each claim of devices, by its name.
 	deviceOwners map[nameKey][]deviceOwner
 	pool         *claim // released claims, linked by next
+	holdPool     *hold  // slots in memory that ended, linked by samePod
 	deadlines    deadlines
 	gone         tombstones
 
 	stateCount    [numStates]int
-	claimsExpired uint64
+	memoryCount   int // of slots in memory
+	memoryExpired uint64
 }
 
 // New returns an empty ledger.
@@ -102,7 +103,7 @@ func New(o Options) *Ledger {
 
 		holds:        map[HoldRef]*hold{},
 		reservations: map[nameKey][]*hold{},
-		holdsByPod:   map[nameKey][]*hold{},
+		holdsByPod:   map[nameKey]*hold{},
 		deviceOwners: map[nameKey][]deviceOwner{},
 
 		gone: newTombstones(o.TombstoneCount),

@@ -43,9 +43,10 @@ func sameRow(a, b []int64) bool {
 	return true
 }
 
-// RemoveNode records that a node was deleted and offers nothing any more. Its
-// claims stay: they count again should a node of that name come back, and end
-// with their pods.
+// RemoveNode records that a node was deleted and offers nothing any more. What is kept
+// there in memory ends: until its deadline it would keep its pods from every other node.
+// Claims and the slots of reservations stay: they count again should a node of that name
+// come back.
 func (l Observer) RemoveNode(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,6 +58,11 @@ func (l Observer) RemoveNode(name string) bool {
 	l.recordNode(NodeRemoved, name, &rareChange{nodeUID: n.uid})
 	n.uid, n.allocatable, l.flags[i] = "", nil, 0
 	l.refresh(i)
+	inMemory := slices.DeleteFunc(slices.Clone(n.holds), func(h *hold) bool { return !h.InMemory() })
+	slices.SortFunc(inMemory, func(a, b *hold) int { return comparePods(a.Pod, b.Pod) })
+	for _, h := range inMemory {
+		l.endHold(h, HoldReleased, PodRef{})
+	}
 	l.dropIfEmpty(i)
 	return true
 }
@@ -88,19 +94,34 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	return l.observeInPlace(c, &o)
 }
 
-// observeNew makes the claim of a pod that nobody has begun to bind here. A pod on the
-// node of a slot that is kept for it alone was bound as it was granted.
+// observeNew makes the claim of a pod that nobody has begun to bind here. What is kept
+// for it in memory on that node turns into the claim. A pod on the node of a slot that is
+// kept for it alone was bound as it was granted.
 func (l *account) observeNew(o *PodObservation) Observed {
-	c := l.newClaim(&Placement{
-		Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority,
-	})
+	p := &Placement{Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority}
+	outcome, i := ObservedNew, l.ensureNode(o.Node)
+	var c *claim
+	var within *hold
+	switch g := l.inMemory(o.Pod); {
+	case g != nil && g.node == i:
+		l.detach(g)
+		c = l.turn(g, p)
+		within, outcome = c.hold, ObservedConfirmed
+	case g != nil:
+		l.endHold(g, HoldReleased, PodRef{})
+		outcome = ObservedMoved
+		fallthrough
+	default:
+		c = l.newClaim(p)
+	}
 	c.version = o.ResourceVersion
 	c.devices = observedDevices(c, o.Devices)
-	l.index(c, false)
-	i := l.ensureNode(o.Node)
+	l.index(c, outcome == ObservedConfirmed)
 	l.link(c, i, o)
-	outcome := ObservedNew
-	if c.hold != nil && c.hold.isFor(o.Pod) {
+	if c.hold == nil {
+		c.hold = within
+	}
+	if outcome == ObservedNew && c.hold != nil && c.hold.isFor(o.Pod) {
 		outcome = ObservedConfirmed
 	}
 	l.place(c, i)
@@ -124,10 +145,9 @@ func (l *account) link(c *claim, i int32, o *PodObservation) {
 // more. A reservation made anew under the name was not what the pod used.
 func (l *account) usedHold(i int32, o *PodObservation) *hold {
 	var own *hold
-	for _, h := range l.holdsByPod[o.Pod.key()] {
-		if h.isFor(o.Pod) {
+	for h := l.holdsByPod[o.Pod.key()]; h != nil && own == nil; h = h.samePod {
+		if !h.InMemory() && h.isFor(o.Pod) {
 			own = h
-			break
 		}
 	}
 	named := l.holds[o.Hold]
@@ -144,7 +164,7 @@ func (l *account) usedHold(i int32, o *PodObservation) *hold {
 
 // mayHaveUsed reports whether a pod can be one that was bound with a hold.
 func (l *account) mayHaveUsed(h *hold, pod PodRef) bool {
-	taken := h.Policy == Once && len(h.consumers) > 0
+	taken := h.Policy == Once && h.used()
 	return h.Ref.Namespace == pod.Namespace && !taken && (h.Pod.Name == "" || h.isFor(pod))
 }
 
@@ -201,6 +221,8 @@ func (l Observer) ObserveUnbound(pod PodRef) {
 	defer l.mu.Unlock()
 	if c := l.lookup(pod); c != nil {
 		l.adopt(c, pod.UID)
+	} else if g := l.inMemory(pod); g != nil && g.identify(pod) {
+		l.recordHold(HoldIdentified, g, g.Pod)
 	}
 }
 
@@ -230,9 +252,11 @@ func (l *account) endHoldsOfGone(pod PodRef) {
 	if len(l.holdsByPod) == 0 {
 		return
 	}
-	for _, h := range slices.Clone(l.holdsByPod[pod.key()]) {
+	for h := l.holdsByPod[pod.key()]; h != nil; {
+		next := h.samePod
 		if pod.UID != "" && h.Pod.UID == pod.UID {
 			l.endHold(h, HoldReleased, PodRef{})
 		}
+		h = next
 	}
 }

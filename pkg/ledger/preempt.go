@@ -16,15 +16,15 @@ type victim struct {
 // reservations, which may have holds on many of the nodes it is asked about.
 type preemptor struct {
 	ledger     *account
-	placement  *Placement
+	priority   int32  // of the pod
 	offers     offers // what the pod may use itself
 	priorities map[nameKey]int32
 	refused    map[nameKey]bool
 }
 
-func (l *account) newPreemptor(p *Placement) *preemptor {
+func (l *account) newPreemptor(priority int32, o offers) *preemptor {
 	return &preemptor{
-		ledger: l, placement: p, offers: newOffers(l.candidates(p)),
+		ledger: l, priority: priority, offers: o,
 		priorities: map[nameKey]int32{}, refused: map[nameKey]bool{},
 	}
 }
@@ -40,7 +40,7 @@ func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 		return priority, true
 	}
 	for k, h := range x.ledger.reservations[key] {
-		if !h.Preemptible || h.Priority >= x.placement.Priority || h.binding() {
+		if !h.Preemptible || h.Priority >= x.priority || h.binding() {
 			x.refused[key] = true
 			return 0, false
 		}
@@ -57,6 +57,9 @@ func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 func (x *preemptor) all(i int32) []victim {
 	var victims []victim
 	for _, h := range x.ledger.nodes[i].holds {
+		if !h.Preemptible {
+			continue
+		}
 		key := h.Ref.reservation()
 		priority, ok := x.mayEnd(key)
 		if !ok {
@@ -75,32 +78,29 @@ func (x *preemptor) all(i int32) []victim {
 	return victims
 }
 
-// fits checks the pod against a node as if the victims had ended: one that lacks
-// nothing but room.
-func (x *preemptor) fits(i int32, victims []victim) bool {
-	var gone []*hold
+// fits checks the pod against a node as if the victims had ended.
+func (x *preemptor) fits(i int32, p *Placement, victims []victim) bool {
+	t := Trial{account: x.ledger}
+	defer t.revert()
 	for _, v := range victims {
-		gone = append(gone, v.holds...)
-	}
-	l, p := x.ledger, x.placement
-	for _, h := range x.offers.on(i) {
-		if h.node == i && !slices.Contains(gone, h) && l.open(h, p.Request) && l.fitsWith(i, p, h, gone) {
-			return true
+		for _, h := range v.holds {
+			t.take(h)
 		}
 	}
-	return l.fitsWith(i, p, nil, gone)
+	_, v := t.fitAny(i, p, x.offers.on(i))
+	return v.Reason == Fits
 }
 
 // find returns the reservations that have to end for the pod to fit a node: of
 // those it may end, as many are kept as can be, those of higher priority first.
 // ok is false where even all of them would not help.
-func (x *preemptor) find(i int32) (victims []victim, ok bool) {
+func (x *preemptor) find(i int32, p *Placement) (victims []victim, ok bool) {
 	victims = x.all(i)
-	if len(victims) == 0 || !x.fits(i, victims) {
+	if len(victims) == 0 || !x.fits(i, p, victims) {
 		return nil, false
 	}
 	for k := len(victims) - 1; k >= 0; k-- {
-		if fewer := slices.Delete(slices.Clone(victims), k, k+1); x.fits(i, fewer) {
+		if fewer := slices.Delete(slices.Clone(victims), k, k+1); x.fits(i, p, fewer) {
 			victims = fewer
 		}
 	}
@@ -111,40 +111,11 @@ func (x *preemptor) find(i int32) (victims []victim, ok bool) {
 // to fit there, and reports whether it fits then. A reservation ends as a whole,
 // on all its nodes. Nothing is ended where that would not help.
 func (l *account) preempt(i int32, p *Placement) bool {
-	victims, ok := l.newPreemptor(p).find(i)
+	victims, ok := l.newPreemptor(p.Priority, newOffers(l.candidates(p))).find(i, p)
 	for _, v := range victims {
 		for _, h := range l.reservation(v.key) {
 			l.endHold(h, HoldPreempted, p.Pod)
 		}
 	}
 	return ok
-}
-
-// AppendPreemptingFit appends one Verdict per node name to dst: whether a pod
-// that fits nowhere as it is would fit once preemptible holds of lower priority
-// had ended. It is for pods without a claim. p.Node is not looked at.
-func (l Reader) AppendPreemptingFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	gone := l.gone.has(p.Pod.UID)
-	x := l.newPreemptor(p)
-	for _, name := range nodes {
-		i, known := l.nodeIndex[name]
-		if gone || !known {
-			v := Verdict{Reason: NodeUnknown}
-			if gone {
-				v.Reason = PodGone
-			}
-			dst = append(dst, v)
-			continue
-		}
-		_, v := l.fitsAny(i, p, x.offers.on(i))
-		if v.shortOfRoom() {
-			if victims := x.all(i); len(victims) > 0 && x.fits(i, victims) {
-				v = Verdict{Reason: Fits}
-			}
-		}
-		dst = append(dst, v)
-	}
-	return dst
 }

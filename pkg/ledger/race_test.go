@@ -103,13 +103,18 @@ func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, node
 	deadline := now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
 	switch rng.IntN(8) {
 	case 0: // reserve and forget: it expires
-		l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}, Deadline: deadline}, now)
+		l.Reserve(ledger.NewPlan([]ledger.Placement{at}, "", deadline), now)
 		return
 	case 1: // a pair of pods, given back
 		other := at
 		other.Pod, other.Node = podRef(name+"-b"), nodeName(rng.IntN(nodes))
 		pair := []ledger.Placement{at, other}
-		l.Reserve(ledger.Plan{Placements: pair, Deadline: deadline, DryRun: rng.IntN(2) == 0}, now)
+		plan := ledger.NewPlan(pair, "", deadline)
+		if rng.IntN(2) == 0 {
+			l.Try(func(t *ledger.Trial) { t.Reserve(plan) })
+			return
+		}
+		l.Reserve(plan, now)
 		l.Unreserve(pair)
 		return
 	case 2: // the binding fails
@@ -118,9 +123,9 @@ func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, node
 		}
 		return
 	case 3: // a group scheduler binds for itself; the observation confirms
-		l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}}, now)
-		if c, ok := l.Claim(at.Pod); ok {
-			l.ObservePod(ledger.PodObservation{Pod: at.Pod, Node: c.Node, Request: at.Request, ResourceVersion: 1})
+		l.Reserve(ledger.NewPlan([]ledger.Placement{at}, "", time.Time{}), now)
+		if node, ok := l.HomeOf(at.Pod); ok {
+			l.ObservePod(ledger.PodObservation{Pod: at.Pod, Node: node, Request: at.Request, ResourceVersion: 1})
 		}
 	case 4, 5, 6:
 		roundWithHold(l, rng, at, now, deadline)
@@ -147,7 +152,7 @@ func roundWithHold(l *ledger.Ledger, rng *rand.Rand, at ledger.Placement, now, d
 	if rng.IntN(3) == 0 {
 		h.Ref.Name, h.Pod = "own-"+at.Pod.Name, at.Pod
 	}
-	l.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, now)
+	l.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, now)
 	at.Holds, at.Priority, at.Preempt = []ledger.HoldRef{h.Ref}, rng.Int32N(2), rng.IntN(2) == 0
 	if _, rejection := l.StartBind(&at, now); rejection != nil {
 		l.ReleaseHolds(h.Ref.Namespace, h.Ref.Name)
@@ -183,10 +188,12 @@ func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) 
 		case <-wake:
 		}
 		fits := 0
-		l.FitAll(&ledger.Placement{Request: req}, func(string, ledger.Verdict) { fits++ })
+		l.FitAll(&ledger.Placement{Request: req}, func(string, ledger.Verdict) bool { fits++; return true })
 		assert.Equal(t, nodes, fits)
-		l.CountFits(&ledger.Placement{Request: req})
-		l.FitWithout(&ledger.Placement{Pod: podRef("reader"), Request: req, Node: nodeName(0)}, []types.UID{"uid-0-0", "uid-1-1"})
+		l.Try(func(t *ledger.Trial) {
+			t.Remove("uid-0-0", "uid-1-1")
+			t.AppendFit(nil, &ledger.Placement{Pod: podRef("reader"), Request: req}, []string{nodeName(0)})
+		})
 		for _, n := range l.Snapshot().Nodes {
 			assert.False(t, n.Overcommitted(), "%+v", n)
 		}
@@ -267,7 +274,7 @@ func TestConcurrentGroupsAreWholeOrNothing(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, uint64(g)))
 			for range attempts {
 				members := group(g, size, rng.Perm(nodes))
-				result := l.Reserve(ledger.Plan{Placements: members}, start)
+				result := l.Reserve(ledger.NewPlan(members, "", time.Time{}), start)
 				switch result.Granted {
 				case size:
 					granted.Add(1)
@@ -280,7 +287,7 @@ func TestConcurrentGroupsAreWholeOrNothing(t *testing.T) {
 					assert.Fail(t, "a group was reserved in part", "%d of %d", result.Granted, size)
 				}
 			}
-			l.Reserve(ledger.Plan{Placements: group(g, size, rng.Perm(nodes))}, start)
+			l.Reserve(ledger.NewPlan(group(g, size, rng.Perm(nodes)), "", time.Time{}), start)
 		})
 	}
 	all.Wait()
@@ -307,9 +314,9 @@ func group(g, size int, nodes []int) []ledger.Placement {
 func assertWholeGroups(t *testing.T, l *ledger.Ledger, size int) {
 	t.Helper()
 	members := map[string]int{}
-	claims, _ := l.Claims()
-	for _, c := range claims {
-		members[c.Scheduler]++
+	holds, _ := l.Holds()
+	for i := range holds {
+		members[holds[i].Scheduler]++
 	}
 	for name, n := range members {
 		assert.Equal(t, size, n, name)

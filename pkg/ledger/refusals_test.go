@@ -34,7 +34,7 @@ func TestRefusals(t *testing.T) {
 
 	claimed := ask
 	claimed.Node = nodeName(0)
-	l.Reserve(ledger.Plan{Placements: []ledger.Placement{claimed}, Mode: ledger.AllOrNothing, Deadline: time.Unix(60, 0)}, time.Unix(0, 0))
+	l.Reserve(ledger.NewPlan([]ledger.Placement{claimed}, ledger.AllOrNothing, time.Unix(60, 0)), time.Unix(0, 0))
 	_, _, ok = l.Refusals(&ask, 9)
 	assert.False(t, ok, "it has a claim")
 
@@ -47,7 +47,7 @@ func TestRefusals(t *testing.T) {
 		Ref: ledger.HoldRef{Namespace: next.Pod.Namespace, Name: "r", Slot: "s"}, Node: nodeName(2),
 		Request: request(1000, 1<<30), Policy: ledger.Once,
 	}
-	l.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{hold}}, time.Unix(0, 0))
+	l.Reserve(ledger.Plan{Slots: []ledger.Hold{hold}}, time.Unix(0, 0))
 	_, _, ok = l.Refusals(&next, 9)
 	assert.True(t, ok, "the room is for others")
 	next.Holds = []ledger.HoldRef{hold.Ref}

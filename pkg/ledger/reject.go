@@ -11,11 +11,13 @@ import (
 // hostPortPrefix starts Rejection.Resource where a host port is what is short.
 const hostPortPrefix = "hostPort/"
 
-// reject explains a refusal. own is the claim the pod has, or nil.
-func (l *account) reject(p *Placement, v Verdict, own *claim) *Rejection {
+// reject explains a refusal. own is the slot the pod has in memory, which is off the
+// account now, or nil.
+func (l *account) reject(p *Placement, v Verdict, own *hold) *Rejection {
 	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
+	var within *hold
 	if own != nil {
-		r.ClaimedOn = l.nodes[own.node].name
+		r.ClaimedOn, within = own.Node, own.within
 	}
 	i, ok := l.nodeIndex[p.Node]
 	if !ok {
@@ -25,9 +27,9 @@ func (l *account) reject(p *Placement, v Verdict, own *claim) *Rejection {
 	case InsufficientResource:
 		l.explainShortage(r, i, p.Request, v)
 	case HostPortConflict:
-		l.explainPort(r, i, p.Request, own)
+		l.explainPort(r, i, p.Request, within)
 	case InsufficientDevices, DeviceClaimInUse, DeviceClaimUnusable:
-		l.explainDevices(r, i, p, own)
+		l.explainDevices(r, i, p, within)
 	}
 	return r
 }
@@ -44,9 +46,8 @@ func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request,
 	r.Holders = l.holders(i, col)
 }
 
-func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, own *claim) {
-	mine := func(u portUse) bool { return own != nil && own.uses(u) }
-	p := l.portTaken(i, req, mine)
+func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, within *hold) {
+	p := l.portTaken(i, req, within)
 	if p == nil {
 		return
 	}
@@ -54,7 +55,7 @@ func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, own
 	r.Requested = 1
 	for _, u := range l.nodes[i].ports[p.PortKey] {
 		h := u.holder()
-		listed := mine(u) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
+		listed := (within != nil && u.hold == within) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
 		if !listed && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
 			r.Holders = append(r.Holders, h)
 		}
@@ -88,7 +89,10 @@ func (c *claim) holder(amount int64) Holder {
 }
 
 func (h *hold) holder(amount int64) Holder {
-	return Holder{Hold: h.Ref, Scheduler: h.Scheduler, State: Reserved, Amount: amount}
+	if h.InMemory() {
+		return Holder{Pod: h.Pod, Scheduler: h.Scheduler, Amount: amount}
+	}
+	return Holder{Hold: h.Ref, Scheduler: h.Scheduler, Amount: amount}
 }
 
 func (u portUse) holder() Holder {
@@ -122,7 +126,7 @@ func (r *Rejection) Message() string {
 		return fmt.Sprintf("pod %s already has a claim on node %q; it needs no reservation", r.Pod, r.ClaimedOn)
 	case HoldExists:
 		if len(r.Holders) > 0 {
-			return fmt.Sprintf("pod %s already has %s on node %q, of another size; release that first", r.Pod, r.Holders[0].Name(), r.ClaimedOn)
+			return fmt.Sprintf("pod %s already has %s on node %q; release that first", r.Pod, r.Holders[0].slotName(), r.ClaimedOn)
 		}
 		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Hold, r.ClaimedOn)
 	case InsufficientDevices:
@@ -162,6 +166,14 @@ func (h *Holder) Name() string {
 	return h.Pod.String()
 }
 
+// slotName says in words which slot of the pod is in the way of another one.
+func (h *Holder) slotName() string {
+	if h.Hold.Name == "" {
+		return "capacity reserved in memory"
+	}
+	return h.Name() + ", of another size,"
+}
+
 // subject says in words who asked.
 func (r *Rejection) subject() string {
 	if r.Hold.Name != "" {
@@ -184,7 +196,7 @@ func (r *Rejection) holdersText() string {
 		return ""
 	}
 	h := r.Holders[0]
-	text := fmt.Sprintf("; largest holder %s (%d, %s", h.Name(), h.Amount, h.State)
+	text := fmt.Sprintf("; largest holder %s (%d, %s", h.Name(), h.Amount, h.State.OrReserved())
 	if h.Scheduler != "" {
 		text += " by " + h.Scheduler
 	}

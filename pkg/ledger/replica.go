@@ -1,18 +1,24 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
 // What follows keeps a replica: a second Ledger that follows another one by what its
-// journal says (pkg/mirror). Nothing is decided in a replica but dry runs and
-// questions. Its claims and holds have no deadlines, because the other ledger says
-// when they end, and its revisions are its own.
+// journal says (pkg/mirror). Nothing is decided in a replica. Its holds have no deadlines,
+// because the other ledger says when they end, and its revisions are its own.
+
+// Replica is a ledger that follows another one. Make one with NewReplica.
+type Replica struct{ Observer }
+
+// NewReplica returns an empty replica.
+func NewReplica(o Options) *Replica { return &Replica{New(o).Observer} }
 
 // CopyClaim makes a replica's claim what another ledger says it is. The hold it uses
-// must have been copied before.
-func (l *Ledger) CopyClaim(v *ClaimView) {
+// must have been copied before. What was kept for the pod in memory has turned into it.
+func (l *Replica) CopyClaim(v *ClaimView) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
@@ -21,6 +27,7 @@ func (l *Ledger) CopyClaim(v *ClaimView) {
 	kind := copyEvents[v.State]
 	var movedFrom *rareChange
 	if c == nil {
+		l.dropInMemory(v.Pod)
 		c = l.newClaim(&Placement{Pod: v.Pod})
 		l.index(c, false)
 	} else {
@@ -46,14 +53,28 @@ func (l *Ledger) CopyClaim(v *ClaimView) {
 	l.recordMove(kind, c, movedFrom)
 }
 
-// IdentifyClaim gives a replica's claim that was made by name the UID another ledger
-// has found to be its pod's.
-func (l *Ledger) IdentifyClaim(pod PodRef) {
+// dropInMemory ends what a replica keeps for a pod in memory, silently: the pod's claim
+// says what has become of it.
+func (l *account) dropInMemory(pod PodRef) {
+	if g := l.inMemoryOf(pod); g != nil {
+		node := g.node
+		l.dropHold(g)
+		l.recycle(g)
+		l.dropIfEmpty(node)
+	}
+}
+
+// IdentifyClaim gives a replica's claim, or slot in memory, that was made by name the UID
+// another ledger has found to be its pod's.
+func (l *Replica) IdentifyClaim(pod PodRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone.forget(pod.UID)
-	if c := l.exactly(PodRef{Namespace: pod.Namespace, Name: pod.Name}); c != nil && l.byUID[pod.UID] == nil {
+	byName := PodRef{Namespace: pod.Namespace, Name: pod.Name}
+	if c := l.exactly(byName); c != nil && l.byUID[pod.UID] == nil {
 		l.adopt(c, pod.UID)
+	} else if g := l.inMemoryOf(byName); g != nil && l.inMemoryOf(pod) == nil && g.identify(pod) {
+		l.recordHold(HoldIdentified, g, g.Pod)
 	}
 }
 
@@ -69,12 +90,22 @@ func (l *account) exactly(pod PodRef) *claim {
 	return nil
 }
 
+// inMemoryOf finds the slot in memory of a pod as another ledger named it.
+func (l *account) inMemoryOf(pod PodRef) *hold {
+	for h := l.holdsByPod[pod.key()]; h != nil && h.InMemory(); h = h.samePod {
+		if h.Pod.UID == pod.UID {
+			return h
+		}
+	}
+	return nil
+}
+
 // copyEvents is what a replica's journal says of a claim in a state.
-var copyEvents = [numStates]EventType{Reserved: ClaimReserved, Binding: ClaimBinding, Bound: ClaimBound}
+var copyEvents = [numStates]EventType{Binding: ClaimBinding, Bound: ClaimBound}
 
 // EndClaim ends a replica's claim as another ledger did, and reports whether there
 // was one. ClaimRemoved means that the pod is gone.
-func (l *Ledger) EndClaim(pod PodRef, why EventType) bool {
+func (l *Replica) EndClaim(pod PodRef, why EventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.exactly(pod)
@@ -89,14 +120,24 @@ func (l *Ledger) EndClaim(pod PodRef, why EventType) bool {
 }
 
 // CopyHold makes a replica's hold what another ledger says it is, with the devices it
-// was given there.
-func (l *Ledger) CopyHold(v *HoldView) {
+// was given there. One in memory is known by its pod; what it is within must have been
+// copied before.
+func (l *Replica) CopyHold(v *HoldView) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
 	spec := v.Hold
 	spec.Deadline = time.Time{}
-	if h := l.holds[spec.Ref]; h != nil {
+	h := l.holds[spec.Ref]
+	if spec.InMemory() {
+		spec.Policy = cmp.Or(spec.Policy, Once)
+		l.gone.forget(spec.Pod.UID)
+		l.dropInMemory(spec.Pod)
+		if c := l.exactly(spec.Pod); c != nil {
+			l.release(c, ClaimBindFailed)
+		}
+	}
+	if h != nil {
 		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) {
 			if !slices.EqualFunc(h.given, v.Given, sameGiven) {
 				l.regive(h, v.Given) // its pods use it still
@@ -107,14 +148,18 @@ func (l *Ledger) CopyHold(v *HoldView) {
 		}
 		l.endHold(h, HoldReleased, PodRef{})
 	}
-	h := l.addHold(&spec, v.Given)
+	within := l.holds[v.Within]
+	if within != nil && within.Node != spec.Node {
+		within = nil
+	}
+	h = l.addHold(&spec, l.ensureNode(spec.Node), within, v.Given)
 	h.overdue = v.Overdue
 	l.recordHold(HoldPlaced, h, h.Pod)
 }
 
 // EndHold ends a replica's hold as another ledger did, and reports whether there was
 // one. The claims that used it stay.
-func (l *Ledger) EndHold(ref HoldRef, why EventType) bool {
+func (l *Replica) EndHold(ref HoldRef, why EventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.holds[ref]
@@ -122,5 +167,18 @@ func (l *Ledger) EndHold(ref HoldRef, why EventType) bool {
 		return false
 	}
 	l.endHold(h, why, PodRef{})
+	return true
+}
+
+// EndInMemory ends what a replica keeps for a pod in memory as another ledger did, and
+// reports whether there was anything.
+func (l *Replica) EndInMemory(pod PodRef, why EventType) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.inMemoryOf(pod)
+	if g == nil {
+		return false
+	}
+	l.endHold(g, why, PodRef{})
 	return true
 }

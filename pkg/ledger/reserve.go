@@ -3,152 +3,277 @@ package ledger
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Reserve decides a plan in one step. What has expired at now makes room first.
-// A pod that may use a hold on the node gets its claim there. In mode AllOrNothing nothing is reserved unless everything
-// is; the rejections then still tell of every placement that has no room next
-// to the others. A dry run changes nothing, not even the revision.
+// Reserve decides a plan in one step. What has expired at now makes room first. In mode
+// AllOrNothing nothing is kept unless everything is; the rejections then still tell of
+// every slot that has no room next to the others.
+//
+// A slot for a pod that has room already is the same success. One in memory is renewed:
+// its deadline is put off, and it is resized where that fits. The same slot of a
+// reservation again on the same node, of the same size and for the same pod, is there
+// already, and so is another one for a pod that has one of that size there; their
+// deadlines stay as they are. An overdue slot is none of these.
 func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !plan.DryRun {
-		if _, more := l.expire(now); more {
-			for k := range plan.Placements {
-				l.expireAround(plan.Placements[k].Pod, plan.Placements[k].Node, HoldRef{}, now)
-			}
+	if _, more := l.expire(now); more {
+		for k := range plan.Slots {
+			l.expireAround(plan.Slots[k].Pod, plan.Slots[k].Node, plan.Slots[k].Ref, now)
 		}
-		plan.Without = nil
 	}
-	absent := l.setAside(plan.Without)
-	var one [1]step // most plans are of one pod; it needs no memory then
-	steps := one[:0]
-	if len(plan.Placements) > len(one) {
-		steps = make([]step, 0, len(plan.Placements))
+	var one [1]step // most plans are of one slot; it needs no memory then
+	steps, result := l.tryPlan(one[:0], &plan)
+	for k := range steps {
+		l.commit(&steps[k])
 	}
-	steps, rejections := l.tryAll(steps, plan.Placements, nil)
-	if plan.Mode != Partial && lacksDevices(rejections) {
-		steps, rejections = l.tryShared(steps, plan.Placements, rejections)
+	result.Revision = l.revision
+	return result
+}
+
+// tryPlan decides a plan and makes its slots without telling anybody. Nothing is left
+// of a plan that is refused.
+func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
+	steps, result := l.trySlots(steps, plan.Slots, nil)
+	if plan.Mode != Partial && lacksDevices(result.Rejections) {
+		steps, result = l.tryShared(steps, plan.Slots, result)
 	}
-	granted := len(steps)
-	if len(rejections) > 0 && plan.Mode != Partial {
-		granted = 0
-	}
-	if granted == 0 || plan.DryRun {
+	if len(result.Rejections) > 0 && plan.Mode != Partial {
 		l.undoAll(steps)
-	} else {
-		for k := range steps {
-			l.commit(&steps[k], plan.Deadline)
-		}
+		steps, result.Granted, result.Existing = nil, 0, nil
 	}
-	l.putBack(absent)
-	return Result{Granted: granted, Rejections: rejections, Revision: l.revision}
+	result.Revision = l.revision
+	return steps, result
 }
 
-// tryAll applies placements without telling anybody. shares are the devices that are meant
-// for them, or nil. It appends what it did to steps.
-func (l *account) tryAll(steps []step, placements []Placement, shares [][]GivenDevices) ([]step, []Rejection) {
-	var rejections []Rejection
-	for k := range placements {
-		s, rejection := l.tryReserve(&placements[k], shareOf(shares, k))
-		if rejection != nil {
-			rejections = append(rejections, *rejection)
+// trySlots makes slots without telling anybody. shares are the devices that are meant for
+// them, or nil. It appends what it did to steps.
+func (l *account) trySlots(steps []step, slots []Hold, shares [][]GivenDevices) ([]step, Result) {
+	var result Result
+	if len(slots) > cap(steps) {
+		steps = make([]step, 0, len(slots))
+	}
+	for k := range slots {
+		s, existing, rejection := l.trySlot(&slots[k], shareOf(shares, k))
+		switch {
+		case rejection != nil:
+			result.Rejections = append(result.Rejections, *rejection)
 			continue
+		case existing != nil:
+			if result.Existing == nil {
+				result.Existing = map[int]HoldRef{}
+			}
+			result.Existing[k] = existing.Ref
+		case s.hold != nil:
+			steps = append(steps, s)
 		}
-		steps = append(steps, s)
+		result.Granted++
 	}
-	return steps, rejections
+	return steps, result
 }
 
-// tryShared tries a plan once more that lacks devices. It returns no steps, and the same
-// rejections, where that does not help.
-func (l *account) tryShared(steps []step, placements []Placement, rejections []Rejection) ([]step, []Rejection) {
+// tryShared tries slots once more that lack devices. It returns the same result, and no
+// steps, where that does not help.
+func (l *account) tryShared(steps []step, slots []Hold, result Result) ([]step, Result) {
 	l.undoAll(steps)
-	asks := make([]deviceAsk, len(placements))
-	for k := range placements {
-		asks[k] = deviceAsk{placements[k].Node, l.wantsShare(&placements[k])}
+	asks := make([]deviceAsk, len(slots))
+	for k := range slots {
+		asks[k] = deviceAsk{slots[k].Node, l.wantsShare(&slots[k])}
 	}
-	shares := l.shareOut(asks)
-	if shares == nil {
-		return nil, rejections
+	if shares := l.shareOut(asks); shares != nil {
+		again, better := l.trySlots(nil, slots, shares)
+		if len(better.Rejections) == 0 {
+			return again, better
+		}
+		l.undoAll(again)
 	}
-	again, refused := l.tryAll(nil, placements, shares)
-	if len(refused) == 0 {
-		return again, nil
-	}
-	l.undoAll(again)
-	return nil, rejections
+	return nil, result
 }
 
-func (l *account) undoAll(steps []step) {
-	for k := len(steps) - 1; k >= 0; k-- {
-		l.undo(&steps[k])
-	}
-}
-
-// step is one granted placement of a plan that can still be undone.
+// step is one slot of a plan that was made, or renewed, and can still be undone.
 type step struct {
-	claim      *claim
-	fresh      bool               // the claim was made by this plan
-	identified bool               // the claim got its pod's UID
-	was        *resources.Request // what an older claim asked for; nil if unchanged
-	wasGiven   *allotment         // the devices it had then
-	earlier    *claim             // what a fresh claim's name stood for
+	hold       *hold
+	fresh      bool      // the plan made it
+	identified bool      // it got its pod's UID
+	resized    bool      // it was another size before:
+	was        sizeOf    //
+	deadline   time.Time // what was asked for
 }
 
-// tryReserve applies one placement without telling anybody.
-func (l *account) tryReserve(p *Placement, share []GivenDevices) (step, *Rejection) {
-	if c := l.lookup(p.Pod); c != nil {
-		return l.tryRenew(c, p)
+// sizeOf is what a slot keeps.
+type sizeOf struct {
+	request *resources.Request
+	devices *DeviceRequest
+	given   []GivenDevices
+}
+
+func (h *hold) size() sizeOf { return sizeOf{h.Request, h.Devices, h.given} }
+
+// trySlot makes one slot without telling anybody, or finds the one that is there
+// already. A step without a hold means that the pod needs none.
+func (l *account) trySlot(spec *Hold, share []GivenDevices) (s step, existing *hold, rejection *Rejection) {
+	p := spec.placement()
+	if spec.InMemory() {
+		s, rejection = l.tryMemory(spec, &p, share)
+		return s, nil, rejection
 	}
-	if h := l.holdFor(p.Pod); h != nil && h.Node != p.Node {
-		rejection := l.reject(p, Verdict{Reason: ClaimedElsewhere}, nil)
-		rejection.ClaimedOn = h.Node
-		return step{}, rejection
+	if existing, rejection = l.findSlot(spec, &p); existing != nil || rejection != nil {
+		return step{}, existing, rejection
 	}
-	i, h, rejection := l.admit(p)
+	i, ok := l.nodeIndex[spec.Node]
+	v := Verdict{Reason: NodeUnknown}
+	if ok {
+		v = l.fit(i, &p, nil)
+	}
+	if v.Reason != Fits {
+		return step{}, nil, l.rejectSlot(spec, &p, v, "")
+	}
+	return l.makeSlot(spec, i, nil, l.takeShare(i, spec.Devices, share, nil)), nil, nil
+}
+
+func (l *account) makeSlot(spec *Hold, i int32, within *hold, a *allotment) step {
+	var given []GivenDevices
+	if a != nil {
+		given = a.given
+	}
+	return step{hold: l.addHold(spec, i, within, given), fresh: true}
+}
+
+// placement is what the slot asks for, as its pod would.
+func (h *Hold) placement() Placement {
+	return Placement{
+		Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Priority: h.Priority, Holds: h.Holds, Devices: h.Devices,
+	}
+}
+
+// rejectSlot refuses a slot of a reservation; on is the node that matters.
+func (l *account) rejectSlot(spec *Hold, p *Placement, v Verdict, on string) *Rejection {
+	r := l.reject(p, v, nil)
+	r.Hold, r.ClaimedOn = spec.Ref, on
+	return r
+}
+
+// findSlot finds the slot of a reservation that is there already, or what is in the way
+// of it but want of room.
+func (l *account) findSlot(spec *Hold, p *Placement) (existing *hold, rejection *Rejection) {
+	if h := l.holds[spec.Ref]; h != nil {
+		if h.keepsFor(spec) && !h.overdue && !h.away {
+			return h, nil
+		}
+		return nil, l.rejectSlot(spec, p, Verdict{Reason: HoldExists}, h.Node)
+	}
+	if spec.Pod.Name == "" {
+		return nil, nil
+	}
+	if l.gone.has(spec.Pod.UID) {
+		return nil, l.rejectSlot(spec, p, Verdict{Reason: PodGone}, "")
+	}
+	if c := l.lookup(spec.Pod); c != nil {
+		return nil, l.rejectSlot(spec, p, Verdict{Reason: PodClaimed}, l.nodes[c.node].name)
+	}
+	h := l.durableFor(spec.Pod)
+	if h != nil && h.keepsFor(spec) {
+		return h, nil
+	}
+	if h != nil && h.Node != spec.Node {
+		return nil, l.rejectSlot(spec, p, Verdict{Reason: ClaimedElsewhere}, h.Node)
+	}
+	if h == nil {
+		h = l.inMemory(spec.Pod)
+	}
+	if h != nil {
+		rejection = l.rejectSlot(spec, p, Verdict{Reason: HoldExists}, h.Node)
+		rejection.Holders = []Holder{h.holder(1)}
+	}
+	return nil, rejection
+}
+
+// keepsFor reports whether a hold keeps the same room for the same pods.
+func (h *hold) keepsFor(spec *Hold) bool {
+	samePod := spec.Pod.Name == h.Pod.Name && (h.Pod.Name == "" || h.isFor(spec.Pod))
+	return samePod && h.Node == spec.Node && h.Request.Equal(spec.Request) && spec.Devices.Matches(h.Devices)
+}
+
+// durableFor returns a slot of a reservation that is kept for one pod alone and has not
+// run out, or nil.
+func (l *account) durableFor(pod PodRef) *hold {
+	if len(l.holds) == 0 {
+		return nil
+	}
+	for h := l.holdsByPod[pod.key()]; h != nil; h = h.samePod {
+		if !h.InMemory() && h.isFor(pod) && !h.overdue {
+			return h
+		}
+	}
+	return nil
+}
+
+// tryMemory makes or renews a slot in memory. For a pod that has a claim there is
+// nothing to keep.
+func (l *account) tryMemory(spec *Hold, p *Placement, share []GivenDevices) (step, *Rejection) {
+	if c := l.lookup(spec.Pod); c != nil {
+		if on := l.nodes[c.node].name; on != spec.Node {
+			return step{}, l.rejectElsewhere(p, on)
+		}
+		return step{}, nil
+	}
+	if g := l.inMemory(spec.Pod); g != nil {
+		return l.renew(g, spec, p)
+	}
+	if h := l.durableFor(spec.Pod); h != nil && h.Node != spec.Node {
+		return step{}, l.rejectElsewhere(p, h.Node)
+	}
+	i, within, rejection := l.admit(p)
 	if rejection != nil {
 		return step{}, rejection
 	}
-	c := l.newClaim(p)
-	c.hold = h
-	c.devices = l.takeShare(i, p.Devices, share, &except{hold: h})
-	earlier := l.index(c, true)
-	l.place(c, i)
-	l.setState(c, Reserved)
-	return step{claim: c, fresh: true, earlier: earlier}, nil
+	return l.makeSlot(spec, i, within, l.takeShare(i, spec.Devices, share, within)), nil
 }
 
-// tryRenew grants a placement for a pod that has a claim already: on the same
-// node it is the same success, as long as a changed request still fits.
-func (l *account) tryRenew(c *claim, p *Placement) (step, *Rejection) {
-	if l.nodes[c.node].name != p.Node {
-		return step{}, l.reject(p, Verdict{Reason: ClaimedElsewhere}, c)
+func (l *account) rejectElsewhere(p *Placement, on string) *Rejection {
+	r := l.reject(p, Verdict{Reason: ClaimedElsewhere}, nil)
+	r.ClaimedOn = on
+	return r
+}
+
+// renew grants a slot in memory to a pod that has one: on the same node it is the same
+// success, as long as another size still fits.
+func (l *account) renew(g *hold, spec *Hold, p *Placement) (step, *Rejection) {
+	if g.Node != spec.Node {
+		return step{}, l.rejectElsewhere(p, g.Node)
 	}
-	s := step{claim: c}
-	if c.state == Reserved && (!c.request.Equal(p.Request) || !c.asksSameDevices(p.Devices)) {
-		if v := l.fitsInPlace(c, p); v.Reason != Fits {
-			return step{}, l.reject(p, v, c)
+	s := step{hold: g, deadline: spec.Deadline}
+	if !g.Request.Equal(spec.Request) || !spec.Devices.Same(g.Devices) {
+		at := l.detach(g)
+		if v := l.fitInPlace(g, p); v.Reason != Fits {
+			rejection := l.reject(p, v, g)
+			l.attach(g, at)
+			return step{}, rejection
 		}
-		s.was, s.wasGiven = c.request, c.devices
-		a, _ := l.reallot(c, p)
-		l.swapRequest(c, p.Request, a)
+		s.resized, s.was = true, g.size()
+		g.Request = spec.Request
+		if a := l.allotInPlace(g, spec.Devices); a != nil {
+			g.Devices, g.given = a.request, a.given
+		} else {
+			g.Devices, g.given = nil, nil
+		}
+		l.attach(g, at)
 	}
-	s.identified = l.identify(c, p.Pod.UID)
+	s.identified = g.identify(spec.Pod)
 	return s, nil
 }
 
-// swapRequest makes a claim ask for something else.
-func (l *account) swapRequest(c *claim, req *resources.Request, a *allotment) {
-	l.retract(c)
-	c.request, c.devices = req, a
-	l.place(c, c.node)
+// identify gives a slot made by name the UID of the pod that came to exist.
+func (h *hold) identify(pod PodRef) bool {
+	if h.Pod.UID != "" || pod.UID == "" {
+		return false
+	}
+	h.Pod.UID = pod.UID
+	return true
 }
 
-// admit finds room on the node of a placement for a pod without a claim: in a
+// admit finds room on the node of a placement for a pod that has nothing yet: in a
 // hold it may use, or else in the node's free room.
 func (l *account) admit(p *Placement) (int32, *hold, *Rejection) {
 	if l.gone.has(p.Pod.UID) {
@@ -158,115 +283,89 @@ func (l *account) admit(p *Placement) (int32, *hold, *Rejection) {
 	if !ok {
 		return 0, nil, l.reject(p, Verdict{Reason: NodeUnknown}, nil)
 	}
-	h, v := l.fitsAny(i, p, l.candidates(p))
+	h, v := l.fitAny(i, p, l.candidates(p))
 	if v.Reason != Fits {
 		return 0, nil, l.reject(p, v, nil)
 	}
 	return i, h, nil
 }
 
+func (l *account) undoAll(steps []step) {
+	for k := len(steps) - 1; k >= 0; k-- {
+		l.undo(&steps[k])
+	}
+}
+
 // undo takes a step back as if it had never been.
 func (l *account) undo(s *step) {
-	c := s.claim
-	if s.was != nil {
-		l.swapRequest(c, s.was, s.wasGiven)
-	}
-	if s.identified {
-		delete(l.byUID, c.pod.UID)
-		c.pod.UID = ""
-	}
-	if !s.fresh {
+	h := s.hold
+	if s.fresh {
+		l.dropHold(h)
+		l.recycle(h)
 		return
 	}
-	l.retract(c)
-	l.unindex(c)
-	if s.earlier != nil {
-		l.byName[s.earlier.pod.key()] = s.earlier
+	if s.resized {
+		at := l.detach(h)
+		h.Request, h.Devices, h.given = s.was.request, s.was.devices, s.was.given
+		l.attach(h, at)
 	}
-	l.stateCount[c.state]--
-	*c = claim{next: l.pool}
-	l.pool = c
-}
-
-// commit makes a step last: it gets its deadline and its place in the journal.
-func (l *account) commit(s *step, deadline time.Time) {
-	c := s.claim
 	if s.identified {
-		l.record(ClaimIdentified, c)
-	}
-	if c.state != Reserved {
-		return
-	}
-	// A deadline is only ever put off, and none at all is later than any.
-	later := c.expiry.index >= 0 && (deadline.IsZero() || nanos(deadline) > c.expiry.at)
-	switch {
-	case deadline.IsZero() && later:
-		l.deadlines.remove(&c.expiry)
-	case !deadline.IsZero() && (later || s.fresh):
-		l.deadlines.set(&c.expiry, nanos(deadline))
-	}
-	if s.fresh || s.was != nil || later {
-		l.record(ClaimReserved, c)
+		h.Pod.UID = ""
 	}
 }
 
-// aside is a claim taken off the account for the length of a dry run.
-type aside struct {
-	claim *claim
-	named bool // it was made under its name
-	found bool // its name stood for it
-}
-
-// setAside takes the claims of some pods off the account: until putBack, the
-// ledger answers as if those pods were gone.
-func (l *account) setAside(pods []types.UID) []aside {
-	var absent []aside
-	for _, uid := range pods {
-		if c := l.byUID[uid]; c != nil {
-			absent = append(absent, aside{claim: c, named: c.named, found: c.named && l.byName[c.pod.key()] == c})
-			l.retract(c)
-			l.unindex(c)
-		}
+// commit makes a step last: the slot gets its deadline and its place in the journal. A
+// renewal only ever puts a deadline off, and none at all is later than any.
+func (l *account) commit(s *step) {
+	h := s.hold
+	later := !s.fresh && !h.Deadline.IsZero() && (s.deadline.IsZero() || nanos(s.deadline) > h.expiry.at)
+	if later {
+		h.Deadline = s.deadline
 	}
-	return absent
-}
-
-func (l *account) putBack(absent []aside) {
-	for _, a := range absent {
-		l.index(a.claim, a.found)
-		a.claim.named = a.named
-		l.place(a.claim, a.claim.node)
+	if s.fresh || later {
+		l.setExpiry(h)
+	}
+	if s.identified {
+		l.recordHold(HoldIdentified, h, h.Pod)
+	}
+	if s.fresh || later || s.resized {
+		l.recordHold(HoldPlaced, h, h.Pod)
 	}
 }
 
-// Unreserve gives back reservations. Of each placement only the pod and, where
-// not empty, the node and the scheduler count: they must be those of the claim.
-// A pod without a claim is a success, so that a repeat is one. Claims that are
-// Binding or Bound are refused: only their pods' deletion ends them.
+// Unreserve gives back what is kept for pods in memory. Of each placement only the pod
+// and, where not empty, the node and the scheduler count: they must be those of the slot.
+// A pod without one is a success, so that a repeat is one. Pods that are bound, or being
+// bound, are refused: only their deletion frees what they have.
 func (l *Ledger) Unreserve(placements []Placement) Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var result Result
 	for k := range placements {
 		p := &placements[k]
-		c := l.lookup(p.Pod)
-		var reason Reason
-		switch {
-		case c == nil:
-		case p.Node != "" && l.nodes[c.node].name != p.Node:
-			reason = ClaimedElsewhere
-		case p.Scheduler != "" && c.scheduler != "" && c.scheduler != p.Scheduler:
-			reason = NotOwner
-		case c.state != Reserved:
-			reason = BindInFlight
-		default:
-			l.release(c, ClaimUnreserved)
+		on, scheduler, reason := "", "", Fits
+		c, g := l.lookup(p.Pod), (*hold)(nil)
+		if c != nil {
+			on, scheduler, reason = l.nodes[c.node].name, c.scheduler, BindInFlight
+		} else if g = l.inMemory(p.Pod); g != nil {
+			on, scheduler = g.Node, g.Scheduler
 		}
-		if reason != Fits {
-			result.Rejections = append(result.Rejections, *l.reject(p, Verdict{Reason: reason}, c))
+		switch {
+		case c == nil && g == nil:
+		case p.Node != "" && on != p.Node:
+			reason = ClaimedElsewhere
+		case p.Scheduler != "" && scheduler != "" && scheduler != p.Scheduler:
+			reason = NotOwner
+		case g != nil:
+			l.endHold(g, HoldReleased, PodRef{})
+		}
+		if reason == Fits {
+			result.Granted++
 			continue
 		}
-		result.Granted++
+		r := l.reject(p, Verdict{Reason: reason}, nil)
+		r.ClaimedOn = on
+		result.Rejections = append(result.Rejections, *r)
 	}
 	result.Revision = l.revision
 	return result

@@ -25,19 +25,31 @@ type nameKey struct{ namespace, name string }
 // State is where a claim is in its life; see the package comment.
 type State uint8
 
-// The states of a claim. NoClaim is the state of a pod the ledger has nothing for.
+// The states of a claim. NoClaim is the state of a pod that has none.
 const (
 	NoClaim State = iota
-	Reserved
 	Binding
 	Bound
 	numStates
 )
 
-var stateNames = [numStates]string{"None", "Reserved", "Binding", "Bound"}
+// ReservedState is what the API and the metrics show as the state of capacity that is
+// kept by a slot.
+const ReservedState = "Reserved"
+
+var stateNames = [numStates]string{"None", "Binding", "Bound"}
 
 // String returns the state's name as the API and the metrics show it.
 func (s State) String() string { return stateNames[s] }
+
+// OrReserved returns the name of the state of something that uses capacity, as the API
+// shows it: without a claim it is a slot.
+func (s State) OrReserved() string {
+	if s == NoClaim {
+		return ReservedState
+	}
+	return s.String()
+}
 
 // Mode says what becomes of a plan of which a part does not fit.
 type Mode string
@@ -71,25 +83,39 @@ type Placement struct {
 	Preempt bool
 }
 
-// Plan is a set of placements decided in one step.
+// Slot returns the slot in memory that keeps what the placement asks for until a deadline,
+// which is never if it is zero.
+func (p *Placement) Slot(deadline time.Time) Hold {
+	return Hold{
+		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Priority: p.Priority, Pod: p.Pod,
+		Holds: p.Holds, Devices: p.Devices, Deadline: deadline,
+	}
+}
+
+// Plan is a set of slots decided in one step.
 type Plan struct {
-	Placements []Placement
-	Mode       Mode
-	// Deadline is when the claims expire unless their pods are being bound.
-	Deadline time.Time
-	// DryRun decides and changes nothing.
-	DryRun bool
-	// Without names pods to leave out of the account while deciding ("what if
-	// they were gone"). Allowed only in a dry run.
-	Without []types.UID
+	Slots []Hold
+	Mode  Mode
+}
+
+// NewPlan returns the plan that keeps in memory what some placements ask for.
+func NewPlan(placements []Placement, mode Mode, deadline time.Time) Plan {
+	plan := Plan{Slots: make([]Hold, len(placements)), Mode: mode}
+	for i := range placements {
+		plan.Slots[i] = placements[i].Slot(deadline)
+	}
+	return plan
 }
 
 // Result is the answer to a plan.
 type Result struct {
-	// Granted is how many placements hold room now, those that did before
-	// included. In mode AllOrNothing it is all of them or 0.
+	// Granted is how many slots there are now, those that were there before and those
+	// of pods that are bound there included. In mode AllOrNothing it is all or 0.
 	Granted int
-	// Rejections tells of each placement that was refused, in plan order.
+	// Existing has the slots of reservations that pods of the plan had before, by their
+	// index in the plan: those slots of the plan were not made.
+	Existing map[int]HoldRef
+	// Rejections tells of each slot that was refused, in plan order.
 	Rejections []Rejection
 	// Revision is the ledger's revision the answer is true for.
 	Revision uint64
@@ -110,7 +136,7 @@ const (
 	NotOwner                    // the claim belongs to another scheduler
 	BindInFlight                // the claim is being bound, or bound, and cannot be given back
 	PodClaimed                  // the pod has a claim already, so no hold is needed
-	HoldExists                  // there is another hold of that name
+	HoldExists                  // there is another hold of that name, or for that pod
 	InsufficientDevices         // the free devices do not meet the pod's claims
 	DeviceClaimInUse            // another pod has one of the pod's claims
 	DeviceClaimUnusable         // a claim does not exist, or cannot be understood
@@ -153,10 +179,10 @@ type Rejection struct {
 
 // Holder is one claim or hold that uses some of what a rejected request needed.
 type Holder struct {
-	Pod       PodRef  // of a claim
-	Hold      HoldRef // of a hold, which then has the state Reserved
+	Pod       PodRef  // of a claim, or of a slot in memory
+	Hold      HoldRef // of another slot
 	Scheduler string
-	State     State
+	State     State // NoClaim of slots
 	Amount    int64
 }
 
@@ -200,10 +226,10 @@ const (
 	ObservedNothing Observed = iota
 	// ObservedNew: the pod was bound where it had been granted nothing.
 	ObservedNew
-	// ObservedConfirmed: the pod was bound where it had been granted capacity. A Reserved
-	// or Binding claim turned Bound, or the pod is in a slot kept for it alone.
+	// ObservedConfirmed: the pod was bound where it had been granted capacity. Its claim was
+	// Binding there, or a slot was kept there for it alone.
 	ObservedConfirmed
-	// ObservedMoved: the claim was on another node and has followed the pod.
+	// ObservedMoved: the claim, or the slot in memory, was on another node.
 	ObservedMoved
 	// ObservedResized: the pod counts for another amount, or other devices, than before.
 	ObservedResized
@@ -228,8 +254,9 @@ func (v Verdict) shortOfRoom() bool {
 // Stats are the counts behind the metrics.
 type Stats struct {
 	Claims             [numStates]int // by State
-	ClaimsExpired      uint64         // ended at their deadline since the ledger was made
-	Holds              int
-	Nodes              int // nodes that exist
-	OvercommittedNodes int // nodes with more used than allocatable
+	Holds              int            // slots of reservations
+	InMemory           int            // slots in memory
+	InMemoryExpired    uint64         // of those that ended at their deadline, since the ledger was made
+	Nodes              int            // nodes that exist
+	OvercommittedNodes int            // nodes with more used than allocatable
 }

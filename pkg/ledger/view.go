@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +17,7 @@ type NodeView struct {
 	Exists        bool // false: deleted, or not seen yet, but pods are on it
 	Unschedulable bool
 	Claims        int
+	InMemory      int // slots in memory
 	// Amounts has an entry for every resource the node offers or its claims use,
 	// ordered by name.
 	Amounts []AmountView
@@ -30,7 +30,7 @@ type AmountView struct {
 	Resource    v1.ResourceName
 	Allocatable int64
 	Bound       int64 // used by pods that are bound
-	Reserved    int64 // used by claims that are Reserved or Binding, and kept by holds
+	Reserved    int64 // used by claims that are Binding, and kept by holds
 	Free        int64 // Allocatable - Bound - Reserved; negative if overcommitted
 }
 
@@ -47,7 +47,6 @@ type ClaimView struct {
 	Scheduler string
 	Priority  int32
 	Request   *resources.Request // must not be changed
-	Deadline  time.Time          // zero unless it expires
 	Hold      HoldRef            // what the pod uses, or empty
 	Given     []GivenDevices     // must not be changed; nil for a pod without claims
 }
@@ -129,7 +128,7 @@ func (l Reader) NodeCount() int {
 func (l Reader) Stats() Stats {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	s := Stats{Claims: l.stateCount, ClaimsExpired: l.claimsExpired, Holds: len(l.holds)}
+	s := Stats{Claims: l.stateCount, Holds: len(l.holds), InMemory: l.memoryCount, InMemoryExpired: l.memoryExpired}
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {
 			continue
@@ -169,6 +168,9 @@ func (l *account) nodeView(i int32) NodeView {
 		}
 	}
 	for _, h := range n.holds {
+		if h.InMemory() {
+			view.InMemory++
+		}
 		for _, a := range h.rest.Amounts {
 			reserved[a.Column], _ = resources.Add(reserved[a.Column], a.Value)
 		}
@@ -205,7 +207,7 @@ func (l *account) claimViews() []ClaimView {
 func (l *account) claimView(c *claim) ClaimView {
 	return ClaimView{
 		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.expiry.time(), Hold: c.holdRef(),
+		Priority: c.priority, Request: c.request, Hold: c.holdRef(),
 		Given: c.given(),
 	}
 }

@@ -89,12 +89,15 @@ func (m *Mirror) prune(nodes map[string]bool, holds map[ledger.HoldRef]bool, cla
 	for i := range now.Claims {
 		if pod := now.Claims[i].Pod; !claims[pod] {
 			// What has become of the pod is not known: it may be pending yet.
-			m.ledger.EndClaim(pod, ledger.ClaimUnreserved)
+			m.ledger.EndClaim(pod, ledger.ClaimBindFailed)
 		}
 	}
 	for i := range now.Holds {
-		if ref := now.Holds[i].Ref; !holds[ref] {
-			m.ledger.EndHold(ref, ledger.HoldReleased)
+		switch h := &now.Holds[i]; {
+		case h.InMemory() && !claims[h.Pod]:
+			m.ledger.EndInMemory(h.Pod, ledger.HoldReleased)
+		case !h.InMemory() && !holds[h.Ref]:
+			m.ledger.EndHold(h.Ref, ledger.HoldReleased)
 		}
 	}
 	for i := range now.Nodes {
@@ -141,7 +144,13 @@ func (m *Mirror) applyNode(e *reserver.WatchNode) {
 
 func (m *Mirror) applyClaim(e *reserver.WatchClaim) error {
 	switch why := ledger.EventType(e.Type); why {
-	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.ClaimRemoved:
+	case reserver.ClaimExpired:
+		m.ledger.EndInMemory(podOf(&e.Claim), ledger.HoldExpired)
+		return nil
+	case reserver.ClaimUnreserved:
+		m.ledger.EndInMemory(podOf(&e.Claim), ledger.HoldReleased)
+		return nil
+	case ledger.ClaimBindFailed, ledger.ClaimRemoved:
 		m.ledger.EndClaim(podOf(&e.Claim), why)
 		return nil
 	case ledger.ClaimIdentified:
@@ -157,7 +166,11 @@ func (m *Mirror) copyClaim(c *reserver.Claim) error {
 	if err != nil {
 		return err
 	}
-	m.ledger.CopyClaim(view)
+	if view.State == ledger.NoClaim {
+		m.ledger.CopyHold(inMemory(view))
+	} else {
+		m.ledger.CopyClaim(view)
+	}
 	return nil
 }
 

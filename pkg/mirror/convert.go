@@ -63,8 +63,9 @@ func hostPort(text string) (resources.HostPort, error) {
 	}, nil
 }
 
+// states are those of claims. What is kept for a pod in memory comes as a claim without one.
 var states = map[string]ledger.State{
-	ledger.Reserved.String(): ledger.Reserved, ledger.Binding.String(): ledger.Binding, ledger.Bound.String(): ledger.Bound,
+	ledger.ReservedState: ledger.NoClaim, ledger.Binding.String(): ledger.Binding, ledger.Bound.String(): ledger.Bound,
 }
 
 func podOf(c *reserver.Claim) ledger.PodRef {
@@ -89,6 +90,13 @@ func claim(t *resources.Table, c *reserver.Claim) (*ledger.ClaimView, error) {
 		Pod: podOf(c), Node: c.Node, State: state, Scheduler: c.Scheduler, Priority: c.Priority, Request: r, Hold: hold,
 		Given: given(c.Devices),
 	}, nil
+}
+
+// inMemory turns a claim of the wire in state Reserved into the ledger's slot.
+func inMemory(c *ledger.ClaimView) *ledger.HoldView {
+	return &ledger.HoldView{Within: c.Hold, Given: c.Given, Hold: ledger.Hold{
+		Pod: c.Pod, Node: c.Node, Request: c.Request, Policy: ledger.Once, Scheduler: c.Scheduler, Priority: c.Priority,
+	}}
 }
 
 // holdRef reads namespace/name/slot; nothing is the empty ref.

@@ -42,7 +42,7 @@ var (
 // once.
 type Mirror struct {
 	o      Options
-	ledger *ledger.Ledger
+	ledger *ledger.Replica
 
 	parts []*reserver.WatchSnapshot // of the loop alone
 
@@ -68,12 +68,12 @@ func New(o Options) *Mirror {
 	return &Mirror{
 		o: o, changed: make(chan struct{}),
 		// Revisions of the replica say nothing to others; see ledger/replica.go.
-		ledger: ledger.New(ledger.Options{IgnoredResources: o.IgnoredResources}),
+		ledger: ledger.NewReplica(ledger.Options{IgnoredResources: o.IgnoredResources}),
 	}
 }
 
 // Ledger returns the replica. It is for questions and dry runs only.
-func (m *Mirror) Ledger() *ledger.Ledger { return m.ledger }
+func (m *Mirror) Ledger() ledger.Reader { return m.ledger.Reader }
 
 // Run follows a watcher until that, or ctx, ends, and stops it.
 func (m *Mirror) Run(ctx context.Context, watcher reserver.Watcher) error {

@@ -169,10 +169,10 @@ func TestPodOfALostClaimIsNotGone(t *testing.T) {
 			Revision: 5, Nodes: []reserver.Node{n}, Claims: []reserver.Claim{claim},
 		}})
 		pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}
-		_, claimed := m.Ledger().Claim(pod)
+		_, claimed := m.Ledger().InMemory(pod)
 		require.True(t, claimed)
 		s.snapshot(9, n)
-		_, claimed = m.Ledger().Claim(pod)
+		_, claimed = m.Ledger().InMemory(pod)
 		require.False(t, claimed)
 		view, err := request(m.Ledger().Table(), claim.Requests, nil)
 		require.NoError(t, err)

@@ -98,7 +98,7 @@ func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
 		func(t *rapid.T) { l.ObserveUnbound(w.Pod(t)) },
 		func(t *rapid.T) { l.RemovePod(w.Pod(t), w.Version(t)) },
 		func(t *rapid.T) { w.Recreate(t) },
-		func(t *rapid.T) { l.PlaceHolds(w.HoldPlan(t), w.Now) },
+		func(t *rapid.T) { l.Reserve(w.HoldPlan(t), w.Now) },
 		func(t *rapid.T) { l.ObserveHold(w.Hold(t, true)) },
 		func(t *rapid.T) { l.ReleaseHolds("ns", w.HoldRef(t).Name) },
 	}
@@ -111,7 +111,7 @@ func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
 // seen is a snapshot in words that mean the same in both ledgers.
 type seen struct {
 	Nodes  map[string]node
-	Claims map[ledger.PodRef]claimed
+	Claims map[ledger.PodRef]claimed // what is kept for pods in memory, too
 	Holds  map[ledger.HoldRef]held
 }
 
@@ -142,7 +142,7 @@ type held struct {
 	Given     []ledger.GivenDevices
 }
 
-func words(l *ledger.Ledger) seen {
+func words(l ledger.Reader) seen {
 	s := seen{map[string]node{}, map[ledger.PodRef]claimed{}, map[ledger.HoldRef]held{}}
 	snapshot := l.Snapshot()
 	for i := range snapshot.Nodes {
@@ -161,6 +161,10 @@ func words(l *ledger.Ledger) seen {
 	}
 	for i := range snapshot.Holds {
 		h := &snapshot.Holds[i]
+		if h.InMemory() {
+			s.Claims[h.Pod] = claimed{h.Node, h.Scheduler, ledger.NoClaim, h.Priority, h.Within, named(l, h.Request), len(h.Request.Ports), something(h.Given)}
+			continue
+		}
 		s.Holds[h.Ref] = held{h.Node, h.Overdue, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers), something(h.Given)}
 	}
 	return s
@@ -174,7 +178,7 @@ func something(given []ledger.GivenDevices) []ledger.GivenDevices {
 	return given
 }
 
-func named(l *ledger.Ledger, r *resources.Request) map[string]int64 {
+func named(l ledger.Reader, r *resources.Request) map[string]int64 {
 	amounts := map[string]int64{}
 	for _, a := range r.Amounts {
 		amounts[string(l.Table().Name(a.Column))] = a.Value
@@ -183,7 +187,7 @@ func named(l *ledger.Ledger, r *resources.Request) map[string]int64 {
 }
 
 func compare(t *rapid.T, l *ledger.Ledger, m *Mirror) {
-	require.Equal(t, words(l), words(m.Ledger()))
+	require.Equal(t, words(l.Reader), words(m.Ledger()))
 	require.NoError(t, m.Ledger().CheckInvariants())
 }
 
@@ -196,13 +200,13 @@ func compareFit(t *rapid.T, l *ledger.Ledger, m *Mirror, w *ledgertest.World) {
 	if len(p.Request.Unlisted) > 0 || p.Pod.UID == "" {
 		return
 	}
-	if claim, ok := l.Claim(p.Pod); ok && (len(claim.Given) > 0 || p.Devices != nil) {
-		return // nor is what a claim was given its devices for: whether the pod asks for the same
+	if slot, ok := l.InMemory(p.Pod); ok && (len(slot.Given) > 0 || p.Devices != nil) {
+		return // nor is what a slot was given its devices for: whether the pod asks for the same
 	}
 	translated := p
 	translated.Request = &resources.Request{Ports: p.Request.Ports, ToleratesUnschedulable: p.Request.ToleratesUnschedulable}
 	wire := reserver.Amounts{}
-	for name, value := range named(l, p.Request) {
+	for name, value := range named(l.Reader, p.Request) {
 		wire[name] = value
 	}
 	translated.Request.Amounts = amounts(wire, m.Ledger().Table().InternUse)

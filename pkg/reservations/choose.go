@@ -23,7 +23,7 @@ import (
 type account interface {
 	Table() *resources.Table
 	AppendUsage(dst []ledger.Usage, nodes []string, columns []resources.Column) []ledger.Usage
-	FitAll(p *ledger.Placement, visit func(node string, v ledger.Verdict))
+	FitAll(p *ledger.Placement, visit func(node string, v ledger.Verdict) (more bool))
 	AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []string) []ledger.Verdict
 }
 
@@ -130,7 +130,10 @@ func (s *search) isFor(h *ledger.Hold, slot *v1alpha1.Slot) bool {
 func (r *rooms) look(h *ledger.Hold, slot *v1alpha1.Slot) {
 	verdicts := make(map[string]ledger.Verdict, len(r.all))
 	asked := ledger.Placement{Pod: h.Pod, Request: h.Request, Devices: h.Devices}
-	r.account.FitAll(&asked, func(node string, v ledger.Verdict) { verdicts[node] = v })
+	r.account.FitAll(&asked, func(node string, v ledger.Verdict) bool {
+		verdicts[node] = v
+		return true
+	})
 	r.search = search{req: h.Request, devices: h.Devices, slot: slot, refused: map[string]int{}}
 	for _, room := range r.all {
 		v, known := verdicts[room.Name]

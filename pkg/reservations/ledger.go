@@ -12,6 +12,12 @@ import (
 
 // note takes in one event. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
+	if e.Type.OfHold() && e.Hold.Name == "" { // in memory: no object is concerned
+		if e.Type == ledger.HoldReleased || e.Type == ledger.HoldExpired {
+			c.retry()
+		}
+		return
+	}
 	switch e.Type {
 	case ledger.HoldPlaced:
 		c.orphans.Remove(e.Hold)
@@ -23,7 +29,7 @@ func (c *Controller) note(e *ledger.Event) {
 	case ledger.ClaimRemoved, ledger.ClaimResized, ledger.ClaimMoved, ledger.ClaimLinked:
 		c.noteConsumer(e)
 		c.retry()
-	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
+	case ledger.ClaimBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
 		c.retry()
 	case ledger.NodeRemoved:
 		c.nodeGone(e.Node)

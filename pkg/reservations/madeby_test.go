@@ -21,7 +21,7 @@ func TestMadeByServer(t *testing.T) {
 		rsv.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "q", UID: "uid-of-q"}
 		holds, err := convert.Holds(w.ledger.Table(), rsv)
 		require.NoError(w.t, err)
-		require.Equal(w.t, 2, w.ledger.PlaceHolds(ledger.HoldPlan{Holds: holds}, time.Now()).Granted)
+		require.Equal(w.t, 2, w.ledger.Reserve(ledger.Plan{Slots: holds}, time.Now()).Granted)
 		return rsv
 	}
 	cases := map[string]struct {

@@ -165,7 +165,7 @@ func (c *Controller) ask(a attempt, rooms *rooms) (p *placement, why *cause, fin
 		node, _ := c.Nodes.Node(holds[i].Node)
 		p.nodes = append(p.nodes, where{holds[i].Node, node.UID})
 	}
-	result := c.Ledger.PlaceHolds(ledger.HoldPlan{Holds: holds}, now)
+	result := c.Ledger.Reserve(ledger.Plan{Slots: holds, Mode: ledger.AllOrNothing}, now)
 	if len(result.Rejections) > 0 {
 		why, final, again = refusal(result.Rejections, a.rsv.Spec.Slots, holds)
 		return nil, why, final, again

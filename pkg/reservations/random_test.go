@@ -126,7 +126,7 @@ func (l *lives) createMade() {
 	}
 	holds, err := convert.Holds(l.ledger.Table(), rsv)
 	require.NoError(l.t, err)
-	result := l.ledger.PlaceHolds(ledger.HoldPlan{Holds: holds}, time.Now())
+	result := l.ledger.Reserve(ledger.Plan{Slots: holds}, time.Now())
 	if result.Granted == len(holds) && len(result.Existing) == 0 {
 		l.create(rsv)
 	} else if result.Granted > 0 {
@@ -328,7 +328,8 @@ func (l *lives) checkPending(rsv *v1alpha1.Reservation, about string) {
 			return
 		}
 	}
-	result := l.ledger.PlaceHolds(ledger.HoldPlan{Holds: holds, DryRun: true}, time.Now())
+	var result ledger.Result
+	l.ledger.Try(func(t *ledger.Trial) { result = t.Reserve(ledger.Plan{Slots: holds}) })
 	for i, ref := range result.Existing {
 		if ref != holds[i].Ref {
 			return // a pod of it has its room elsewhere

@@ -212,7 +212,8 @@ func (c *Controller) reclaim(r *record, holds []ledger.Hold) *cause {
 	for k := range left {
 		r.slots[r.byName[left[k].Ref.Slot]].end = ending{}
 	}
-	result := c.Ledger.PlaceHolds(ledger.HoldPlan{Holds: rests, DryRun: true}, c.now())
+	var result ledger.Result
+	c.Ledger.Try(func(t *ledger.Trial) { result = t.Reserve(ledger.Plan{Slots: rests, Mode: ledger.AllOrNothing}) })
 	if len(result.Rejections) > 0 {
 		why, _, _ := refusal(result.Rejections, r.rsv.Spec.Slots, rests)
 		return why
@@ -227,6 +228,17 @@ func (c *Controller) reclaim(r *record, holds []ledger.Hold) *cause {
 	return nil
 }
 
+// usedBy returns what a pod uses, or what is kept for it in memory.
+func (c *Controller) usedBy(pod ledger.PodRef) *resources.Request {
+	if claim, ok := c.Ledger.Claim(pod); ok {
+		return claim.Request
+	}
+	if slot, ok := c.Ledger.InMemory(pod); ok {
+		return slot.Request
+	}
+	return &resources.Request{}
+}
+
 // rest returns what a slot keeps beyond what its pods use. It may stay on a node that was cordoned since.
 func (c *Controller) rest(h ledger.Hold, consumers []ledger.Consumer) ledger.Hold {
 	request := *h.Request
@@ -238,14 +250,14 @@ func (c *Controller) rest(h ledger.Hold, consumers []ledger.Consumer) ledger.Hol
 	h.Pod, h.Devices = ledger.PodRef{}, nil // its pods have the devices
 	request.Amounts, request.Ports = slices.Clone(request.Amounts), slices.Clone(request.Ports)
 	for _, consumer := range consumers {
-		pod, _ := c.Ledger.Claim(consumer.Pod)
+		uses := c.usedBy(consumer.Pod)
 		for k := range request.Amounts {
 			a := &request.Amounts[k]
-			a.Value = max(0, a.Value-pod.Request.Value(a.Column))
+			a.Value = max(0, a.Value-uses.Value(a.Column))
 		}
 		request.Amounts = slices.DeleteFunc(request.Amounts, func(a resources.Amount) bool { return a.Value == 0 })
 		request.Ports = slices.DeleteFunc(request.Ports, func(p resources.HostPort) bool {
-			return slices.ContainsFunc(pod.Request.Ports, p.CollidesWith)
+			return slices.ContainsFunc(uses.Ports, p.CollidesWith)
 		})
 	}
 	return h

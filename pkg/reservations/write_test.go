@@ -148,7 +148,7 @@ func TestReleaseSlotsOfANewObject(t *testing.T) {
 		rsv := madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
 		holds, err := convert.Holds(w.ledger.Table(), rsv)
 		require.NoError(t, err)
-		require.Equal(t, 2, w.ledger.PlaceHolds(ledger.HoldPlan{Holds: holds}, time.Now()).Granted)
+		require.Equal(t, 2, w.ledger.Reserve(ledger.Plan{Slots: holds}, time.Now()).Granted)
 		_, err = w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Create(w.ctx(), rsv, metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.NoError(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))

@@ -15,6 +15,14 @@ type WatchSnapshot struct {
 	More     bool
 }
 
+// The types of claim events about what is kept for a pod in memory: a claim in state
+// Reserved. The first tells that it is there, or renewed.
+const (
+	ClaimReserved   = "ClaimReserved"
+	ClaimExpired    = "ClaimExpired"
+	ClaimUnreserved = "ClaimUnreserved" // given back, or the pod is gone, or bound elsewhere
+)
+
 // WatchClaim is the data of a claim event.
 type WatchClaim struct {
 	Revision uint64

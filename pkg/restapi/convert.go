@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
@@ -30,7 +31,7 @@ func newHolders(holders []ledger.Holder) []reserver.Holder {
 		h := &holders[i]
 		list = append(list, reserver.Holder{
 			Namespace: cmp.Or(h.Pod.Namespace, h.Hold.Namespace), Pod: h.Pod.Name, UID: string(h.Pod.UID),
-			Reservation: holdName(h.Hold), Scheduler: h.Scheduler, State: h.State.String(), Amount: h.Amount,
+			Reservation: holdName(h.Hold), Scheduler: h.Scheduler, State: h.State.OrReserved(), Amount: h.Amount,
 		})
 	}
 	return list
@@ -39,7 +40,7 @@ func newHolders(holders []ledger.Holder) []reserver.Holder {
 func newNode(view *ledger.NodeView) reserver.Node {
 	n := reserver.Node{
 		Name: view.Name, UID: string(view.UID), Exists: view.Exists, Unschedulable: view.Unschedulable,
-		Overcommitted: view.Overcommitted(), ClaimCount: view.Claims,
+		Overcommitted: view.Overcommitted(), ClaimCount: view.Claims + view.InMemory,
 		Resources: make(map[string]reserver.NodeAmount, len(view.Amounts)),
 		Devices:   newNodeDevices(view.Devices),
 	}
@@ -51,12 +52,46 @@ func newNode(view *ledger.NodeView) reserver.Node {
 	return n
 }
 
-func newClaim(t *resources.Table, view *ledger.ClaimView) reserver.Claim {
+// share is a pod's share of a node as the API shows it: its claim, or, in state Reserved, the
+// slot that is kept for it in memory.
+type share struct {
+	ledger.ClaimView
+
+	deadline time.Time // of a slot
+}
+
+func shareOfSlot(view *ledger.HoldView) share {
+	return share{deadline: view.Deadline, ClaimView: ledger.ClaimView{
+		Pod: view.Pod, Node: view.Node, Scheduler: view.Scheduler, Priority: view.Priority, Request: view.Request,
+		Hold: view.Within, Given: view.Given,
+	}}
+}
+
+// sharesOf puts claims and the slots in memory among some slots in order.
+func sharesOf(claims []ledger.ClaimView, slots []ledger.HoldView) []share {
+	shares := make([]share, 0, len(claims))
+	claimed := make(map[ledger.PodRef]bool, len(claims))
+	for i := range claims {
+		claimed[claims[i].Pod] = true
+		shares = append(shares, share{ClaimView: claims[i]})
+	}
+	for i := range slots {
+		if slots[i].InMemory() && !claimed[slots[i].Pod] {
+			shares = append(shares, shareOfSlot(&slots[i]))
+		}
+	}
+	slices.SortFunc(shares, func(a, b share) int {
+		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	return shares
+}
+
+func newClaim(t *resources.Table, view *share) reserver.Claim {
 	return reserver.Claim{
 		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Node: view.Node,
-		State: view.State.String(), Scheduler: view.Scheduler, Priority: view.Priority,
+		State: view.State.OrReserved(), Scheduler: view.Scheduler, Priority: view.Priority,
 		Requests: requestAmounts(t, view.Request), HostPorts: hostPortNames(view.Request),
-		ExpiresAt: utc(view.Deadline), Reservation: holdName(view.Hold), Devices: newGiven(view.Given),
+		ExpiresAt: utc(view.deadline), Reservation: holdName(view.Hold), Devices: newGiven(view.Given),
 	}
 }
 
@@ -83,7 +118,7 @@ func newSlot(t *resources.Table, view *ledger.HoldView) reserver.Slot {
 		Pod: view.Pod.Name, UID: string(view.Pod.UID), Devices: newGiven(view.Given),
 	}
 	for _, c := range view.Consumers {
-		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.String()})
+		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.OrReserved()})
 	}
 	return s
 }

@@ -251,9 +251,9 @@ func TestDurableRefusals(t *testing.T) {
 				}
 				d.ledger.ObserveHold(shared)
 				pod := ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}
-				d.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{{
+				d.ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
 					Pod: pod, Node: "node-1", Request: shared.Request, Scheduler: testScheduler, Holds: []ledger.HoldRef{shared.Ref},
-				}}, Deadline: time.Now().Add(time.Minute)}, time.Now())
+				}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), time.Now())
 			},
 			groupOf("node-1", aPod("a", "1", "1Gi")), "PodClaimed", "in memory",
 		},

@@ -233,9 +233,24 @@ func (f *fixture) unreserve(request body) reserver.Answer {
 	return answer
 }
 
-func (f *fixture) state(pod *v1.Pod) ledger.State {
-	view, _ := f.ledger.Claim(ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID})
-	return view.State
+// state is that of the pod's claim, or Reserved where a slot is kept for it in memory.
+func (f *fixture) state(pod *v1.Pod) string {
+	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	if _, ok := f.ledger.InMemory(ref); ok {
+		return ledger.ReservedState
+	}
+	view, _ := f.ledger.Claim(ref)
+	return view.State.String()
+}
+
+// countsFor is what a pod counts for: by its claim, or by its slot in memory.
+func (f *fixture) countsFor(ref ledger.PodRef) *resources.Request {
+	if slot, ok := f.ledger.InMemory(ref); ok {
+		return slot.Request
+	}
+	claim, ok := f.ledger.Claim(ref)
+	require.True(f.t, ok)
+	return claim.Request
 }
 
 func (f *fixture) observe(name string, node *v1.Node) {

@@ -71,16 +71,14 @@ func TestPodsTheInformerKnows(t *testing.T) {
 				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
 				assert.Equal(t, []string{"a"}, answer.FailedPods)
 				assert.NotEmpty(t, answer.Error)
-				assert.Equal(t, ledger.NoClaim, f.state(other), "all or nothing")
+				assert.Equal(t, ledger.NoClaim.String(), f.state(other), "all or nothing")
 				return
 			}
 			assert.Empty(t, answer.Error)
 			if asked.UID == "" {
 				asked.UID = known.UID
 			}
-			view, ok := f.ledger.Claim(ledger.PodRef{Namespace: "team-a", Name: "a", UID: asked.UID})
-			require.True(t, ok)
-			assert.Equal(t, tc.cpu, view.Request.Value(0))
+			assert.Equal(t, tc.cpu, f.countsFor(ledger.PodRef{Namespace: "team-a", Name: "a", UID: asked.UID}).Value(resources.CPU))
 		})
 	}
 }
@@ -111,7 +109,7 @@ func TestDefaultsOfUnbornPods(t *testing.T) {
 					assert.Equal(t, want, answer.Rejections[0].Resource)
 				}
 			}
-			view, ok := f.ledger.Claim(ledger.PodRef{Namespace: "default", Name: "p0"})
+			view, ok := f.ledger.InMemory(ledger.PodRef{Namespace: "default", Name: "p0"})
 			require.True(t, ok)
 			assert.Equal(t, tc.cpu, view.Request.Value(resources.CPU))
 		})

@@ -69,14 +69,23 @@ func (a *API) node(w http.ResponseWriter, r *http.Request, params httprouter.Par
 
 func (a *API) oneNode(name string) (any, error) {
 	revision := a.ledger.Revision() // what follows is at least as new
+	holds := a.holdsOn(name)        // before the claims: a slot turns into one
 	view, claims, ok := a.ledger.Node(name)
 	if !ok {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
-	answer := reserver.NodeAnswer{Revision: revision, Node: newNode(&view), Claims: make([]reserver.Claim, 0, len(claims)), Slots: a.holdsOn(name)}
-	for i := range claims {
-		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &claims[i]))
+	shares := sharesOf(claims, holds)
+	answer := reserver.NodeAnswer{
+		Revision: revision, Node: newNode(&view), Claims: make([]reserver.Claim, 0, len(shares)), Slots: []reserver.NodeSlot{},
+	}
+	for i := range shares {
+		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &shares[i]))
+	}
+	for i := range holds {
+		if !holds[i].InMemory() {
+			answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), &holds[i]))
+		}
 	}
 	return &answer, nil
 }
@@ -99,7 +108,7 @@ func (a *API) claims(w http.ResponseWriter, r *http.Request, _ httprouter.Params
 }
 
 // listClaims returns the claims that match, on one node or on all.
-func (a *API) listClaims(limit int, node string, match func(*ledger.ClaimView) bool) *reserver.ClaimsAnswer {
+func (a *API) listClaims(limit int, node string, match func(*share) bool) *reserver.ClaimsAnswer {
 	views, revision := a.someClaims(node)
 	answer := reserver.ClaimsAnswer{Revision: revision, Claims: []reserver.Claim{}}
 	last := ""
@@ -118,43 +127,47 @@ func (a *API) listClaims(limit int, node string, match func(*ledger.ClaimView) b
 	return &answer
 }
 
-// someClaims returns the claims on one node, or all where node is empty.
-func (a *API) someClaims(node string) ([]ledger.ClaimView, uint64) {
-	if node == "" {
-		return a.ledger.Claims()
-	}
+// someClaims returns the claims on one node, or all where node is empty, and what is kept
+// for pods in memory.
+func (a *API) someClaims(node string) ([]share, uint64) {
 	revision := a.ledger.Revision() // what follows is at least as new
-	_, views, _ := a.ledger.Node(node)
-	return views, revision
+	if node == "" {
+		slots, _ := a.ledger.Holds()
+		claims, _ := a.ledger.Claims()
+		return sharesOf(claims, slots), revision
+	}
+	slots := a.holdsOn(node)
+	_, claims, _ := a.ledger.Node(node)
+	return sharesOf(claims, slots), revision
 }
 
 // claimFilter returns whether a claim is asked for.
-func claimFilter(values url.Values) (func(*ledger.ClaimView) bool, error) {
+func claimFilter(values url.Values) (func(*share) bool, error) {
 	state := values.Get("state")
-	known := []string{ledger.Reserved.String(), ledger.Binding.String(), ledger.Bound.String()}
+	known := []string{ledger.ReservedState, ledger.Binding.String(), ledger.Bound.String()}
 	if state != "" && !slices.Contains(known, state) {
 		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(known, ", "))
 	}
 	namespace, pod, scheduler := values.Get("namespace"), values.Get("pod"), values.Get("scheduler")
 	after := values.Get("continue")
-	return func(view *ledger.ClaimView) bool {
+	return func(view *share) bool {
 		return (namespace == "" || view.Pod.Namespace == namespace) &&
 			(pod == "" || view.Pod.Name == pod) &&
 			(scheduler == "" || view.Scheduler == scheduler) &&
-			(state == "" || view.State.String() == state) &&
+			(state == "" || view.State.OrReserved() == state) &&
 			(after == "" || comesAfter(view, after))
 	}, nil
 }
 
 // claimKey is where a page of claims ended.
-func claimKey(view *ledger.ClaimView) string {
+func claimKey(view *share) string {
 	return view.Pod.Namespace + "/" + view.Pod.Name + "/" + string(view.Pod.UID)
 }
 
 // comesAfter reports whether a claim is listed after the one with that key. The
 // parts are compared one by one: as a whole, the key of pod "a-b" is less than
 // that of pod "a".
-func comesAfter(view *ledger.ClaimView, key string) bool {
+func comesAfter(view *share, key string) bool {
 	namespace, rest, _ := strings.Cut(key, "/")
 	name, uid, _ := strings.Cut(rest, "/")
 	return cmp.Or(

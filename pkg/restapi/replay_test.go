@@ -84,7 +84,7 @@ func TestScopeOfARequestID(t *testing.T) {
 	theirs.SchedulerName = "theirs"
 	assert.Empty(t, f.reserve(theirs).Error, "another scheduler may use the same ID")
 	assert.Empty(t, f.unreserve(withID(aPod("a", "1", "1Gi"), "node-1", "1")).Error, "so may another verb")
-	assert.Equal(t, ledger.NoClaim, f.state(aPod("a", "1", "1Gi")))
+	assert.Equal(t, ledger.NoClaim.String(), f.state(aPod("a", "1", "1Gi")))
 }
 
 // The server never says that room is held which is not.

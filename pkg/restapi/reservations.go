@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/julienschmidt/httprouter"
@@ -32,7 +33,7 @@ func (a *API) listReservations(limit int, match func(*ledger.HoldView) bool) *re
 	list := &answer.Reservations
 	for i := range views {
 		view := &views[i]
-		if !match(view) {
+		if view.InMemory() || !match(view) {
 			continue
 		}
 		last := len(*list) - 1
@@ -74,17 +75,8 @@ func isOf(view *ledger.HoldView, pod string) bool {
 	return view.Pod.Name == pod
 }
 
-// holdsOn returns the holds on a node.
-func (a *API) holdsOn(node string) []reserver.NodeSlot {
-	slots := []reserver.NodeSlot{}
-	if a.ledger.Stats().Holds == 0 {
-		return slots
-	}
+// holdsOn returns the slots on a node.
+func (a *API) holdsOn(node string) []ledger.HoldView {
 	views, _ := a.ledger.Holds()
-	for i := range views {
-		if views[i].Node == node {
-			slots = append(slots, newNodeSlot(a.ledger.Table(), &views[i]))
-		}
-	}
-	return slots
+	return slices.DeleteFunc(views, func(view ledger.HoldView) bool { return view.Node != node })
 }

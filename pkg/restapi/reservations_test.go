@@ -29,7 +29,7 @@ func (f *fixture) hold(ref string, node string, milliCPU int64, change func(*led
 	if change != nil {
 		change(&h)
 	}
-	result := f.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{h}}, time.Now())
+	result := f.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, time.Now())
 	require.Equal(f.t, 1, result.Granted, result.Rejections)
 }
 

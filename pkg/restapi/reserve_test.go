@@ -88,14 +88,14 @@ func TestReserveModes(t *testing.T) {
 	tests := map[string]struct {
 		mode   string
 		dryRun bool
-		states []ledger.State
+		states []string
 		failed []string
 		isErr  bool
 	}{
-		"all or nothing":   {"AllOrNothing", false, []ledger.State{ledger.NoClaim, ledger.NoClaim}, []string{"b"}, true},
-		"default":          {"", false, []ledger.State{ledger.NoClaim, ledger.NoClaim}, []string{"b"}, true},
-		"partial":          {"Partial", false, []ledger.State{ledger.Reserved, ledger.NoClaim}, []string{"b"}, false},
-		"partial, dry run": {"Partial", true, []ledger.State{ledger.NoClaim, ledger.NoClaim}, []string{"b"}, false},
+		"all or nothing":   {"AllOrNothing", false, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, true},
+		"default":          {"", false, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, true},
+		"partial":          {"Partial", false, []string{ledger.ReservedState, ledger.NoClaim.String()}, []string{"b"}, false},
+		"partial, dry run": {"Partial", true, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestReserveModes(t *testing.T) {
 			})
 			assert.Equal(t, tc.failed, answer.FailedPods)
 			assert.Equal(t, tc.isErr, answer.Error != "", answer.Error)
-			got := []ledger.State{f.state(a), f.state(b)}
+			got := []string{f.state(a), f.state(b)}
 			assert.Equal(t, tc.states, got)
 			if tc.dryRun {
 				assert.Equal(t, before, f.ledger.Revision())
@@ -126,7 +126,7 @@ func TestReservationExpires(t *testing.T) {
 		assert.NotEmpty(t, d.reserve(second).Error)
 		elapse(30 * time.Second)
 		assert.Empty(t, d.reserve(second).Error)
-		assert.Equal(t, ledger.NoClaim, d.state(first.Pods[0]))
+		assert.Equal(t, ledger.NoClaim.String(), d.state(first.Pods[0]))
 	})
 }
 
@@ -192,8 +192,8 @@ func TestUnreserve(t *testing.T) {
 			assert.Equal(t, tc.reason, answer.Rejections[0].Reason, tc.name)
 		}
 	}
-	assert.Equal(t, ledger.NoClaim, f.state(a))
-	assert.Equal(t, ledger.Bound, f.state(bound))
+	assert.Equal(t, ledger.NoClaim.String(), f.state(a))
+	assert.Equal(t, ledger.Bound.String(), f.state(bound))
 }
 
 // A group's pods are bound by its scheduler, one of them elsewhere than reserved.
@@ -249,9 +249,9 @@ func TestConcurrentGroups(t *testing.T) {
 	wg.Wait()
 	granted := 0
 	for g := range groups {
-		want := ledger.NoClaim
+		want := ledger.NoClaim.String()
 		if answers[g].Error == "" {
-			want = ledger.Reserved
+			want = ledger.ReservedState
 			granted++
 		}
 		for _, pod := range pods[g] {

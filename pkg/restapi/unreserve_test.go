@@ -58,7 +58,7 @@ func TestUnreserveDurable(t *testing.T) {
 			request := groupOf("node-1", a)
 			request.Durable = ptr.To(false)
 			require.Empty(d.t, d.reserve(request).Error)
-			require.Equal(d.t, ledger.Reserved, d.state(a))
+			require.Equal(d.t, ledger.ReservedState, d.state(a))
 		}, request: back(a), left: []string{"b", "c"}, objects: 1},
 		"of another scheduler":     {request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler"},
 		"whole, of another one":    {request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: `belongs to scheduler "batch-scheduler"`},
@@ -154,7 +154,7 @@ func TestUnreserveOfAllKinds(t *testing.T) {
 		answer := d.unreserve(back(m, a, e, b, c))
 		assert.Equal(t, []string{"a", "b", "c"}, answer.FailedPods, "job is deleted first, and cannot be")
 		assert.Equal(t, []string{"team-a/job/a@node-1", "team-a/job/b@node-1", "team-a/job/c@node-2"}, d.holds())
-		assert.Equal(t, ledger.NoClaim, d.state(m))
+		assert.Equal(t, ledger.NoClaim.String(), d.state(m))
 		assert.Empty(t, d.unreserve(back(m, a, e, b, c)).Error)
 		assert.Empty(t, d.holds())
 		assert.Empty(t, d.store.All())
@@ -287,7 +287,7 @@ func (d *durable) requireAgreement() {
 		holds, err := convert.GrantedHolds(d.ledger.Table(), object)
 		require.NoError(d.t, err)
 		for i := range holds {
-			if d.state(aPod(holds[i].Pod.Name, "1", "1Gi")) != ledger.Bound {
+			if d.state(aPod(holds[i].Pod.Name, "1", "1Gi")) != ledger.Bound.String() {
 				written = append(written, holds[i].Ref.String()+"@"+holds[i].Node)
 			}
 		}

@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,7 +127,8 @@ func (a *API) snapshot(ctx context.Context) (*ledger.Snapshot, error) {
 // sendSnapshot sends the whole account, in parts. Only the last part has an ID:
 // a reader that was cut off before it has nothing to resume from.
 func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) {
-	nodes, claims, holds := snapshot.Nodes, snapshot.Claims, snapshot.Holds
+	nodes, claims := snapshot.Nodes, sharesOf(snapshot.Claims, snapshot.Holds)
+	holds := slices.DeleteFunc(snapshot.Holds, func(view ledger.HoldView) bool { return view.InMemory() })
 	for first, more := true, true; more; first = false {
 		n, c, h := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch), min(len(holds), snapshotBatch)
 		part := reserver.WatchSnapshot{
@@ -207,7 +209,11 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 	event := &reserver.Event{ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision}
 	table := a.ledger.Table()
 	switch e.Type {
-	case ledger.HoldPlaced, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
+	case ledger.HoldPlaced, ledger.HoldIdentified, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
+		if e.Hold.Name == "" {
+			event.Type, event.Claim = reserver.ClaimEvent, newWatchReserved(table, e)
+			break
+		}
 		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, e)
 	case ledger.NodeUpdated, ledger.NodeRemoved, ledger.DevicesUpdated:
 		event.Type = reserver.NodeEvent
@@ -222,16 +228,31 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 			event.Node.Node.Devices = append(event.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
 		}
 	default:
-		view := ledger.ClaimView{
+		view := share{ClaimView: ledger.ClaimView{
 			Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
-			Request: e.Request, Deadline: e.Deadline, Hold: e.Hold, Given: e.Given,
-		}
+			Request: e.Request, Hold: e.Hold, Given: e.Given,
+		}}
 		event.Type = reserver.ClaimEvent
 		event.Claim = &reserver.WatchClaim{
 			Revision: e.Revision, Type: string(e.Type), Claim: newClaim(table, &view), MovedFrom: e.MovedFrom,
 		}
 	}
 	return event
+}
+
+// reservedEvents are the names of what happens to slots in memory.
+var reservedEvents = map[ledger.EventType]string{
+	ledger.HoldPlaced: reserver.ClaimReserved, ledger.HoldIdentified: string(ledger.ClaimIdentified),
+	ledger.HoldExpired: reserver.ClaimExpired, ledger.HoldReleased: reserver.ClaimUnreserved,
+}
+
+// newWatchReserved tells a change of a slot in memory, which the API shows as a claim. One
+// that turns into its pod's claim is told as that.
+func newWatchReserved(table *resources.Table, e *ledger.Event) *reserver.WatchClaim {
+	view := shareOfSlot(&ledger.HoldView{Within: e.Within, Given: e.Given, Hold: ledger.Hold{
+		Pod: e.Pod, Node: e.Node, Scheduler: e.Scheduler, Priority: e.Priority, Request: e.Request, Deadline: e.Deadline,
+	}})
+	return &reserver.WatchClaim{Revision: e.Revision, Type: reservedEvents[e.Type], Claim: newClaim(table, &view)}
 }
 
 // newWatchSlot tells a change of a hold. Its consumers are not told: their

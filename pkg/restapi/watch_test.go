@@ -111,8 +111,11 @@ func TestWatchFromSnapshot(t *testing.T) {
 	var claim reserver.WatchClaim
 	e = w.expect("claim", &claim)
 	assert.Equal(t, reserver.EventID(f.api.instance, start+1), e.id)
-	assert.Equal(t, "ClaimMoved", claim.Type)
-	assert.Equal(t, "node-1", claim.MovedFrom)
+	assert.Equal(t, "ClaimUnreserved", claim.Type)
+	assert.Equal(t, "node-1", claim.Claim.Node)
+	assert.Equal(t, "Reserved", claim.Claim.State)
+	w.expect("claim", &claim)
+	assert.Equal(t, "ClaimBound", claim.Type)
 	assert.Equal(t, "node-2", claim.Claim.Node)
 	assert.Equal(t, "Bound", claim.Claim.State)
 
@@ -120,7 +123,7 @@ func TestWatchFromSnapshot(t *testing.T) {
 	var node reserver.WatchNode
 	w.expect("node", &node)
 	assert.Equal(t, reserver.WatchNode{
-		Revision: start + 2, Type: "NodeUpdated",
+		Revision: start + 3, Type: "NodeUpdated",
 		Node: reserver.WatchedNode{Name: "node-4", UID: "uid-node-4", Allocatable: reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}},
 	}, node)
 	f.ledger.RemoveNode("node-4")

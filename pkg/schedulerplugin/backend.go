@@ -15,7 +15,7 @@ import (
 // profiles of a scheduler. It is safe for concurrent use.
 type Backend interface {
 	// Ledger is what Filter reads: the ledger itself or a mirror of it.
-	Ledger() *ledger.Ledger
+	Ledger() ledger.Reader
 	// Question is how pods ask Ledger for capacity.
 	Question() *question.Maker
 	// NotifyClaims has f called whenever a claim of devices came, went or was made anew.

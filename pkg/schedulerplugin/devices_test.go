@@ -79,7 +79,7 @@ func TestReserveTakesDevices(t *testing.T) {
 	first, second := claiming("first", "c"), claiming("second", "d")
 	one, two := f.begin(first), f.begin(second)
 	require.True(t, f.Reserve(t.Context(), one, first, "a").IsSuccess())
-	claim, ok := f.backend.ledger.Claim(ledger.PodRef{Namespace: "ns", Name: "first", UID: "uid-first"})
+	claim, ok := f.backend.ledger.InMemory(ledger.PodRef{Namespace: "ns", Name: "first", UID: "uid-first"})
 	require.True(t, ok)
 	require.Len(t, claim.Given, 1)
 	assert.Equal(t, []string{"gpu-0"}, claim.Given[0].IDs)

@@ -41,7 +41,7 @@ type fakeBackend struct {
 	calls    []string
 }
 
-func (b *fakeBackend) Ledger() *ledger.Ledger { return b.ledger }
+func (b *fakeBackend) Ledger() ledger.Reader { return b.ledger.Reader }
 
 func (b *fakeBackend) Question() *question.Maker { return b.question }
 
@@ -75,8 +75,8 @@ func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement)
 	if b.fail != nil {
 		return b.made, b.fail
 	}
-	_, had := b.ledger.Claim(p.Pod)
-	result := b.ledger.Reserve(ledger.Plan{Placements: []ledger.Placement{*p}, Deadline: time.Now().Add(time.Hour)}, time.Now())
+	_, had := b.ledger.HomeOf(p.Pod)
+	result := b.ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
 	if len(result.Rejections) > 0 {
 		return false, &RefusedError{Reason: result.Rejections[0].Reason, Revision: result.Revision}
 	}

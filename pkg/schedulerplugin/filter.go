@@ -71,14 +71,11 @@ func (p *Plugin) notReady() (why *UnavailableError, wait bool) {
 	return why, why != nil && (why.Kind == Starting || p.args.FailurePolicy != Ignore)
 }
 
-// homeOf returns the node where a pod has room already: its claim, or a hold for it
-// alone.
-func homeOf(l *ledger.Ledger, pod ledger.PodRef) (node string, ok bool) {
-	if claim, claimed := l.Claim(pod); claimed {
-		return claim.Node, true
-	}
-	if !l.HasHolds() {
-		return "", false
+// homeOf returns the node where a pod has room already: by its claim, or by a slot that is
+// kept for it alone.
+func homeOf(l ledger.Reader, pod ledger.PodRef) (node string, ok bool) {
+	if node, ok = l.HomeOf(pod); ok {
+		return node, true
 	}
 	hold, held := l.HoldFor(pod)
 	return hold.Node, held
@@ -116,7 +113,7 @@ const maxRefusals = 512
 
 // survey looks at all nodes at once, where the ledger and the scheduler have the same
 // number of them: one that only the scheduler knows would be taken for one with room.
-func (c *cycle) survey(l *ledger.Ledger, nodes int) {
+func (c *cycle) survey(l ledger.Reader, nodes int) {
 	refusals, known, ok := l.Refusals(&c.placement, maxRefusals)
 	if ok && known == nodes {
 		c.surveyed, c.refusals = true, refusals
@@ -124,7 +121,7 @@ func (c *cycle) survey(l *ledger.Ledger, nodes int) {
 }
 
 // fits asks the ledger about one node.
-func fits(l *ledger.Ledger, placement *ledger.Placement, node string) ledger.Reason {
+func fits(l ledger.Reader, placement *ledger.Placement, node string) ledger.Reason {
 	nodes, verdicts := [1]string{node}, [1]ledger.Verdict{}
 	return l.AppendFit(verdicts[:0], placement, nodes[:])[0].Reason
 }

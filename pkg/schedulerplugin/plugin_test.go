@@ -394,6 +394,6 @@ func (f *fixture) hold(name, node, cpu, pod string) ledger.HoldRef {
 	if pod != "" {
 		spec.Pod = ledger.PodRef{Namespace: "ns", Name: pod}
 	}
-	require.Equal(f.t, 1, f.backend.ledger.PlaceHolds(ledger.HoldPlan{Holds: []ledger.Hold{spec}}, time.Now()).Granted)
+	require.Equal(f.t, 1, f.backend.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{spec}}, time.Now()).Granted)
 	return ref
 }

@@ -61,20 +61,20 @@ func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, t
 
 // fitsImagined asks whether the pod would fit a node of the imagined cluster. Pods
 // that were imagined there and do not fit themselves are left out.
-func (p *Plugin) fitsImagined(c *cycle, node string) ledger.Reason {
-	plan := ledger.Plan{Mode: ledger.Partial, DryRun: true, Without: c.whatif.removed}
+func (p *Plugin) fitsImagined(c *cycle, node string) (reason ledger.Reason) {
+	var others []ledger.Placement
 	for i := range c.whatif.added {
 		if c.whatif.added[i].Node == node {
-			plan.Placements = append(plan.Placements, c.whatif.added[i])
+			others = append(others, c.whatif.added[i])
 		}
 	}
-	plan.Placements = append(c.group.on(node, plan.Placements), *c.on(node))
-	for _, rejection := range p.backend.Ledger().Reserve(plan, time.Now()).Rejections {
-		if rejection.Pod == c.pod.Ref {
-			return rejection.Reason
-		}
-	}
-	return ledger.Fits
+	plan := ledger.NewPlan(c.group.on(node, others), ledger.Partial, time.Time{})
+	p.backend.Ledger().Try(func(t *ledger.Trial) {
+		t.Remove(c.whatif.removed...)
+		t.Reserve(plan)
+		reason = t.AppendFit(nil, c.on(node), []string{node})[0].Reason
+	})
+	return reason
 }
 
 // groupKey is where the pods placed so far of a pod group that is tried out are kept.

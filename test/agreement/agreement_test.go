@@ -212,7 +212,10 @@ func requireSameUse(t *rapid.T, l *ledger.Ledger, info *framework.NodeInfo) {
 func requireSameDecision(t *rapid.T, l *ledger.Ledger, asked *podinfo.Info, want ledger.Reason) {
 	at := asked.Placement(nodeName)
 	now := time.Unix(0, 0)
-	dry := l.Reserve(ledger.Plan{Placements: []ledger.Placement{at}, DryRun: true}, now)
+	var dry ledger.Result
+	l.Try(func(trial *ledger.Trial) {
+		dry = trial.Reserve(ledger.NewPlan([]ledger.Placement{at}, ledger.AllOrNothing, time.Time{}))
+	})
 	_, rejection := l.StartBind(&at, now)
 	if want == ledger.Fits {
 		require.Equal(t, 1, dry.Granted)

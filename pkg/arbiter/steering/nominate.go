@@ -107,13 +107,13 @@ func (s *Steering) sweep() {
 // node's name.
 const clearing = "-"
 
-// stillUsable reports whether a pod has a claim, and so is being bound, or could
+// stillUsable reports whether a pod has room of its own, and so is being bound, or could
 // still be bound with the hold it was nominated for.
 func (s *Steering) stillUsable(p *plan) bool {
 	s.mu.Lock()
 	pod, hold := p.pod, p.hold
 	s.mu.Unlock()
-	if _, claimed := s.Ledger.Claim(pod.Ref); claimed {
+	if _, placed := s.Ledger.HomeOf(pod.Ref); placed {
 		return true
 	}
 	placement := s.Question.Of(pod, "")

@@ -90,16 +90,29 @@ func (r *transcript) removeNode(c *words, _ []*words) []string {
 }
 
 // reserve mode=Partial ttl=10s without=a@1,b@1 dry-run, then a line per pod. Without
-// a ttl the claims do not expire.
+// a ttl the slots do not expire. A dry run is tried only, without some pods.
 func (r *transcript) reserve(c *words, pods []*words) []string {
-	plan := ledger.Plan{Mode: ledger.Mode(c.value("mode")), DryRun: c.flag("dry-run"), Without: c.uids("without")}
-	if ttl, ok := c.duration("ttl"); ok {
-		plan.Deadline = at(r.now + ttl)
-	}
+	plan := ledger.Plan{Mode: ledger.Mode(c.value("mode"))}
+	deadline := c.deadline(r)
 	for _, p := range pods {
-		plan.Placements = append(plan.Placements, p.placement(r.ledger.Table(), 0))
+		placement := p.placement(r.ledger.Table(), 0)
+		plan.Slots = append(plan.Slots, placement.Slot(deadline))
 	}
-	return r.result(r.ledger.Reserve(plan, at(r.now)))
+	return r.decide(c, plan)
+}
+
+// decide reserves, or tries to.
+func (r *transcript) decide(c *words, plan ledger.Plan) []string {
+	without := c.uids("without")
+	if !c.flag("dry-run") {
+		return r.result(&plan, r.ledger.Reserve(plan, at(r.now)))
+	}
+	var result ledger.Result
+	r.ledger.Try(func(t *ledger.Trial) {
+		t.Remove(without...)
+		result = t.Reserve(plan)
+	})
+	return r.result(&plan, result)
 }
 
 // unreserve, then a line per pod: the pod, its node if to be checked, by=scheduler
@@ -108,7 +121,7 @@ func (r *transcript) unreserve(_ *words, pods []*words) []string {
 	for _, p := range pods {
 		placements = append(placements, ledger.Placement{Pod: podRef(p.word(0)), Node: p.word(1), Scheduler: p.value("by")})
 	}
-	return r.result(r.ledger.Unreserve(placements))
+	return r.result(nil, r.ledger.Unreserve(placements))
 }
 
 // start-bind pod node cpu=1000 by=scheduler priority=1 holds=r/x,r/y preempt
@@ -176,12 +189,13 @@ func (r *transcript) time(c *words, _ []*words) []string {
 // victims are gone, or once it has preempted
 func (r *transcript) fit(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
+	p.Preempt = c.flag("preempt")
 	v := r.ledger.AppendFit(nil, &p, []string{p.Node})[0]
 	if victims := c.uids("victims"); victims != nil {
-		v = r.ledger.FitWithout(&p, victims)
-	}
-	if c.flag("preempt") {
-		v = r.ledger.AppendPreemptingFit(nil, &p, []string{p.Node})[0]
+		r.ledger.Try(func(t *ledger.Trial) {
+			t.Remove(victims...)
+			v = t.AppendFit(nil, &p, []string{p.Node})[0]
+		})
 	}
 	if v.Reason == ledger.InsufficientResource && !v.Unlisted {
 		return []string{fmt.Sprintf("%s of %s", v.Reason, r.ledger.Table().Name(v.Column))}
@@ -213,7 +227,7 @@ func (r *transcript) show(*words, []*words) []string {
 		out = append(out, "hold "+r.holdView(&s.Holds[i]))
 	}
 	for _, c := range s.Claims {
-		out = append(out, "claim "+r.claim(c.Pod, c.Node, c.State, c.Deadline, c.Scheduler)+using(c.Hold))
+		out = append(out, "claim "+r.claim(c.Pod, c.Node, c.State, c.Scheduler)+using(c.Hold))
 	}
 	return append(out, fmt.Sprintf("%d nodes, %d overcommitted", r.ledger.Stats().Nodes, r.ledger.Stats().OvercommittedNodes))
 }
@@ -225,8 +239,13 @@ func yesNo(yes bool, ifYes, ifNo string) []string {
 	return []string{ifNo}
 }
 
-func (r *transcript) result(result ledger.Result) []string {
+func (r *transcript) result(plan *ledger.Plan, result ledger.Result) []string {
 	out := []string{fmt.Sprintf("granted %d", result.Granted)}
+	for k := range result.Granted {
+		if existing, ok := result.Existing[k]; ok {
+			out = append(out, fmt.Sprintf("%s is there as %s", refText(plan.Slots[k].Ref), refText(existing)))
+		}
+	}
 	for i := range result.Rejections {
 		out = append(out, "refused: "+r.rejection(&result.Rejections[i]))
 	}
@@ -238,13 +257,10 @@ func (r *transcript) rejection(j *ledger.Rejection) string {
 	return fmt.Sprintf("%s: %s", j.Reason, j.Message())
 }
 
-func (r *transcript) claim(pod ledger.PodRef, node string, state ledger.State, deadline time.Time, by string) string {
+func (r *transcript) claim(pod ledger.PodRef, node string, state ledger.State, by string) string {
 	text := fmt.Sprintf("%s on %s %s", podText(pod), node, state)
 	if by != "" {
 		text += " by " + by
-	}
-	if !deadline.IsZero() {
-		text += " until " + deadline.Sub(at(0)).String()
 	}
 	return text
 }
@@ -257,7 +273,7 @@ func (r *transcript) event(e *ledger.Event) string {
 	case e.Pod.Name == "":
 		return text + e.Node
 	}
-	text += r.claim(e.Pod, e.Node, e.State, e.Deadline, e.Scheduler) + using(e.Hold)
+	text += r.claim(e.Pod, e.Node, e.State, e.Scheduler) + using(e.Hold)
 	if e.MovedFrom != "" {
 		text += " from " + e.MovedFrom
 	}

@@ -10,23 +10,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// placeHolds is place-holds dry-run, then a line per hold; see words.hold.
+// placeHolds is place-holds mode=Partial dry-run, then a line per hold; see words.hold.
 func (r *transcript) placeHolds(c *words, lines []*words) []string {
-	plan := ledger.HoldPlan{DryRun: c.flag("dry-run")}
+	plan := ledger.Plan{Mode: ledger.Mode(c.value("mode"))}
 	for _, line := range lines {
-		plan.Holds = append(plan.Holds, line.hold(r, 0, false))
+		plan.Slots = append(plan.Slots, line.hold(r, 0, false))
 	}
-	result := r.ledger.PlaceHolds(plan, at(r.now))
-	out := []string{fmt.Sprintf("granted %d", result.Granted)}
-	for k := range plan.Holds {
-		if existing, ok := result.Existing[k]; ok {
-			out = append(out, fmt.Sprintf("%s is there as %s", refText(plan.Holds[k].Ref), refText(existing)))
-		}
-	}
-	for k := range result.Rejections {
-		out = append(out, "refused: "+r.rejection(&result.Rejections[k]))
-	}
-	return out
+	return r.decide(c, plan)
 }
 
 // observeHold is observe-hold r/x node cpu=1000, see words.hold.
@@ -120,6 +110,9 @@ func using(ref ledger.HoldRef) string {
 // holdEvent says of which hold, and of which pod: the only one it was for, or
 // the one that ended it.
 func (r *transcript) holdEvent(e *ledger.Event) string {
+	if e.Hold.Name == "" {
+		return inMemoryText(e.Pod, e.Node, e.Scheduler, e.Deadline) + within(e.Within)
+	}
 	text := fmt.Sprintf("%s on %s %s", refText(e.Hold), e.Node, e.Policy)
 	if !e.Deadline.IsZero() {
 		text += " until " + e.Deadline.Sub(at(0)).String()
@@ -138,6 +131,9 @@ func (r *transcript) holdEvent(e *ledger.Event) string {
 
 // holdView tells a hold, what it keeps beyond its pods, and those.
 func (r *transcript) holdView(h *ledger.HoldView) string {
+	if h.InMemory() {
+		return inMemoryText(h.Pod, h.Node, h.Scheduler, h.Deadline) + within(h.Within)
+	}
 	text := fmt.Sprintf("%s on %s %s", refText(h.Ref), h.Node, h.Policy)
 	if !h.Deadline.IsZero() {
 		text += " until " + h.Deadline.Sub(at(0)).String()
@@ -153,7 +149,30 @@ func (r *transcript) holdView(h *ledger.HoldView) string {
 		text += fmt.Sprintf(" %s %d", r.ledger.Table().Name(a.Column), a.Value)
 	}
 	for _, c := range h.Consumers {
+		if c.State == ledger.NoClaim {
+			text += fmt.Sprintf(", used by %s (in memory)", podText(c.Pod))
+			continue
+		}
 		text += fmt.Sprintf(", used by %s (%s)", podText(c.Pod), c.State)
 	}
 	return text
+}
+
+// inMemoryText tells a slot in memory.
+func inMemoryText(pod ledger.PodRef, node, by string, deadline time.Time) string {
+	text := fmt.Sprintf("in memory for %s on %s", podText(pod), node)
+	if by != "" {
+		text += " by " + by
+	}
+	if !deadline.IsZero() {
+		text += " until " + deadline.Sub(at(0)).String()
+	}
+	return text
+}
+
+func within(ref ledger.HoldRef) string {
+	if ref.Name == "" {
+		return ""
+	}
+	return " within " + refText(ref)
 }

@@ -255,18 +255,18 @@ func (w *World) Placements(t *rapid.T) []ledger.Placement {
 	return placements
 }
 
-// Plan draws a plan of any mode; some are dry runs.
+// Plan draws a plan of slots in memory, of any mode.
 func (w *World) Plan(t *rapid.T) ledger.Plan {
-	plan := ledger.Plan{
-		Placements: w.Placements(t),
-		Mode:       oneOf(t, "mode", []ledger.Mode{ledger.AllOrNothing, ledger.Partial, ""}),
-		DryRun:     pick(t, "dry run", 5) == 4,
-		Without:    w.Victims(t),
-	}
+	deadline := time.Time{}
 	if pick(t, "expires", 6) > 0 {
-		plan.Deadline = w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
+		deadline = w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
 	}
-	return plan
+	return ledger.NewPlan(w.Placements(t), w.Mode(t), deadline)
+}
+
+// Mode draws what becomes of a plan of which a part does not fit.
+func (w *World) Mode(t *rapid.T) ledger.Mode {
+	return oneOf(t, "mode", []ledger.Mode{ledger.AllOrNothing, ledger.Partial, ""})
 }
 
 // Victims draws the UIDs of some pods.

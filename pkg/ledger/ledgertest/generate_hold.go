@@ -106,14 +106,14 @@ func (w *World) Deadline(t *rapid.T) time.Time {
 	return w.Now.Add(time.Duration(pick(t, "ttl", 8)-1) * time.Second)
 }
 
-// HoldPlan draws a few holds; sometimes one of them twice, and sometimes with
-// another one for the same pod.
-func (w *World) HoldPlan(t *rapid.T) ledger.HoldPlan {
-	plan := ledger.HoldPlan{DryRun: pick(t, "dry run", 6) == 5}
+// HoldPlan draws a few slots of reservations; sometimes one of them twice, and sometimes
+// with another one for the same pod.
+func (w *World) HoldPlan(t *rapid.T) ledger.Plan {
+	plan := ledger.Plan{Mode: w.Mode(t)}
 	for range oneOf(t, "holds", []int{1, 1, 1, 2, 2, 3, 4, 0}) {
 		h := w.Hold(t, false)
-		if len(plan.Holds) > 0 {
-			before := plan.Holds[0]
+		if len(plan.Slots) > 0 {
+			before := plan.Slots[0]
 			switch pick(t, "again", 8) {
 			case 5:
 				h = before
@@ -123,7 +123,7 @@ func (w *World) HoldPlan(t *rapid.T) ledger.HoldPlan {
 				h.Pod, h.Node, h.Request, h.Devices = before.Pod, before.Node, before.Request, before.Devices
 			}
 		}
-		plan.Holds = append(plan.Holds, h)
+		plan.Slots = append(plan.Slots, h)
 	}
 	return plan
 }

@@ -59,11 +59,16 @@ func TestHoldsAgreeWithModel(t *testing.T) {
 
 // holdActions lists what can happen to holds.
 func holdActions(p *Pair, w *World) []func(*rapid.T) {
-	place := func(t *rapid.T) { p.PlaceHolds(w.HoldPlan(t), w.Now) }
+	place := func(t *rapid.T) { p.Reserve(w.HoldPlan(t), w.Now) }
 	use := func(t *rapid.T) { useHold(t, p, w) }
 	preempt := func(t *rapid.T) { preemptHold(t, p, w) }
+	try := func(t *rapid.T) {
+		plan, at := w.HoldPlan(t), user(t, p, w)
+		plan.Slots = append(plan.Slots, w.Plan(t).Slots...)
+		p.Try(plan, w.Victims(t), &at, append(nodeNames, "nowhere"))
+	}
 	return []func(*rapid.T){
-		place, place, place, use, use, use, use, preempt, preempt,
+		try, place, place, place, use, use, use, use, preempt, preempt,
 		func(t *rapid.T) { p.ObserveHold(w.Hold(t, true)) },
 		func(t *rapid.T) { observeHoldOfPod(t, p, w) },
 		func(t *rapid.T) { observeHoldAgain(t, p, w) },
@@ -88,6 +93,7 @@ func holdActions(p *Pair, w *World) []func(*rapid.T) {
 // drawHold returns a hold that exists, or any.
 func drawHold(t *rapid.T, p *Pair, w *World) ledger.Hold {
 	holds, _ := p.Ledger.Holds()
+	holds = slices.DeleteFunc(holds, func(h ledger.HoldView) bool { return h.InMemory() })
 	if len(holds) == 0 {
 		return w.Hold(t, true)
 	}
@@ -121,9 +127,9 @@ func useHold(t *rapid.T, p *Pair, w *World) {
 	case 4, 5, 6:
 		plan := w.Plan(t)
 		if pick(t, "with others", 3) > 0 {
-			plan.Placements, plan.DryRun, plan.Without = nil, false, nil
+			plan.Slots = nil
 		}
-		plan.Placements = append(plan.Placements, at)
+		plan.Slots = append(plan.Slots, at.Slot(w.Deadline(t)))
 		p.Reserve(plan, w.Now)
 	case 7:
 		p.Preempt(&at, w.Now)

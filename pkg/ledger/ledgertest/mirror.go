@@ -1,7 +1,6 @@
 package ledgertest
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +21,7 @@ type Mirror struct {
 	devices  map[string][]devices.Device
 	claims   map[ledger.PodRef]ledger.ClaimView
 	holds    map[ledger.HoldRef]ledger.HoldView
+	inMemory map[ledger.PodRef]ledger.HoldView // the slots in memory
 }
 
 // NewMirror returns a mirror of an empty ledger at a revision.
@@ -30,6 +30,7 @@ func NewMirror(table *resources.Table, revision uint64) *Mirror {
 		table: table, revision: revision,
 		nodes: map[string]ledger.Event{}, claims: map[ledger.PodRef]ledger.ClaimView{},
 		holds: map[ledger.HoldRef]ledger.HoldView{}, devices: map[string][]devices.Device{},
+		inMemory: map[ledger.PodRef]ledger.HoldView{},
 	}
 }
 
@@ -40,6 +41,9 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		return fmt.Errorf("event %d follows %d", e.Revision, m.revision)
 	}
 	m.revision = e.Revision
+	if e.Type.OfHold() && e.Hold.Name == "" {
+		return m.applyInMemory(e)
+	}
 	_, known := m.claims[e.Pod]
 	if _, ok := m.holds[e.Hold]; e.Hold.Name != "" && !ok && e.Type != ledger.HoldPlaced {
 		return fmt.Errorf("event %d: %s of the unknown hold %s", e.Revision, e.Type, e.Hold)
@@ -56,14 +60,17 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 	case ledger.ClaimIdentified:
 		delete(m.claims, ledger.PodRef{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
 		m.put(e)
-	case ledger.ClaimReserved, ledger.ClaimBinding, ledger.ClaimBound:
+	case ledger.ClaimBinding, ledger.ClaimBound:
+		if !known {
+			m.redeem(e)
+		}
 		m.put(e)
 	case ledger.ClaimMoved, ledger.ClaimResized, ledger.ClaimLinked:
 		if !known {
 			return fmt.Errorf("event %d: %s of the unknown claim %s", e.Revision, e.Type, e.Pod)
 		}
 		m.put(e)
-	case ledger.ClaimExpired, ledger.ClaimUnreserved, ledger.ClaimBindFailed, ledger.ClaimRemoved:
+	case ledger.ClaimBindFailed, ledger.ClaimRemoved:
 		if !known {
 			return fmt.Errorf("event %d: %s of the unknown claim %s", e.Revision, e.Type, e.Pod)
 		}
@@ -82,16 +89,49 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 				m.claims[pod] = c
 			}
 		}
+		for pod, h := range m.inMemory {
+			if h.Within == e.Hold {
+				h.Within = ledger.HoldRef{}
+				m.inMemory[pod] = h
+			}
+		}
 	default:
 		return fmt.Errorf("event %d has the unknown type %q", e.Revision, e.Type)
 	}
 	return nil
 }
 
+// applyInMemory takes in an event about a slot in memory.
+func (m *Mirror) applyInMemory(e *ledger.Event) error {
+	_, known := m.inMemory[e.Pod]
+	switch {
+	case e.Type == ledger.HoldPlaced, e.Type == ledger.HoldIdentified:
+		if e.Type == ledger.HoldIdentified {
+			delete(m.inMemory, ledger.PodRef{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
+		}
+		m.inMemory[e.Pod] = ledger.HoldView{Within: e.Within, Given: e.Given, Rest: e.Request, Hold: ledger.Hold{
+			Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler, Priority: e.Priority,
+			Pod: e.Pod, Deadline: e.Deadline, Devices: e.Devices,
+		}}
+	case !known:
+		return fmt.Errorf("event %d: %s of nothing in memory for %s", e.Revision, e.Type, e.Pod)
+	default:
+		delete(m.inMemory, e.Pod)
+	}
+	return nil
+}
+
+// redeem ends the slot in memory that has turned into a claim on its node.
+func (m *Mirror) redeem(e *ledger.Event) {
+	if h, ok := m.inMemory[e.Pod]; ok && h.Node == e.Node {
+		delete(m.inMemory, e.Pod)
+	}
+}
+
 func (m *Mirror) put(e *ledger.Event) {
 	m.claims[e.Pod] = ledger.ClaimView{
 		Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler,
-		Priority: e.Priority, Request: e.Request, Deadline: e.Deadline, Hold: e.Hold, Given: e.Given,
+		Priority: e.Priority, Request: e.Request, Hold: e.Hold, Given: e.Given,
 	}
 }
 
@@ -107,10 +147,12 @@ func (m *Mirror) Snapshot() ledger.Snapshot {
 		s.Holds = append(s.Holds, m.hold(h))
 		names = append(names, h.Node)
 	}
-	slices.SortFunc(s.Holds, func(a, b ledger.HoldView) int { return compareRefs(a.Ref, b.Ref) })
-	slices.SortFunc(s.Claims, func(a, b ledger.ClaimView) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
+	for _, h := range m.inMemory {
+		s.Holds = append(s.Holds, h)
+		names = append(names, h.Node)
+	}
+	slices.SortFunc(s.Holds, compareHolds)
+	slices.SortFunc(s.Claims, func(a, b ledger.ClaimView) int { return comparePods(a.Pod, b.Pod) })
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		s.Nodes = append(s.Nodes, m.node(name))
@@ -132,6 +174,15 @@ func (m *Mirror) hold(h ledger.HoldView) ledger.HoldView {
 			asked[a.Column], _ = resources.Add(asked[a.Column], a.Value)
 		}
 	}
+	for _, g := range m.inMemory {
+		if g.Within != h.Ref {
+			continue
+		}
+		view.Consumers = append(view.Consumers, ledger.Consumer{Pod: g.Pod})
+		for _, a := range g.Request.Amounts {
+			asked[a.Column], _ = resources.Add(asked[a.Column], a.Value)
+		}
+	}
 	if len(view.Consumers) > 0 {
 		view.Rest = &resources.Request{}
 		for _, a := range h.Request.Amounts {
@@ -140,9 +191,7 @@ func (m *Mirror) hold(h ledger.HoldView) ledger.HoldView {
 			}
 		}
 	}
-	slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int {
-		return cmp.Or(cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
+	slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int { return comparePods(a.Pod, b.Pod) })
 	return view
 }
 
@@ -171,6 +220,15 @@ func (m *Mirror) node(name string) ledger.NodeView {
 			} else {
 				view.Reserved, _ = resources.Add(view.Reserved, a.Value)
 			}
+		}
+	}
+	for _, g := range m.inMemory {
+		if g.Node != name {
+			continue
+		}
+		view.InMemory++
+		for _, a := range g.Request.Amounts {
+			of(a.Column).Reserved, _ = resources.Add(of(a.Column).Reserved, a.Value)
 		}
 	}
 	for _, h := range m.holds {
@@ -215,7 +273,11 @@ func (m *Mirror) CheckRoom(name string) error {
 			}
 		}
 	}
-	for _, c := range m.claims {
+	users := slices.Collect(maps.Values(m.claims))
+	for _, g := range m.inMemory {
+		users = append(users, ledger.ClaimView{Pod: g.Pod, Node: g.Node, Request: g.Request, Hold: g.Within})
+	}
+	for _, c := range users {
 		if c.Node != name {
 			continue
 		}
@@ -237,7 +299,10 @@ func (m *Mirror) deviceViews(node string) []ledger.DeviceView {
 	model := NewModel(m.table)
 	model.devices = m.devices
 	for _, c := range m.claims {
-		model.claims = append(model.claims, &modelClaim{pod: c.Pod, node: c.Node, request: c.Request, given: c.Given})
+		model.claims = append(model.claims, &modelClaim{pod: c.Pod, node: c.Node, state: c.State, request: c.Request, given: c.Given})
+	}
+	for _, g := range m.inMemory {
+		model.claims = append(model.claims, &modelClaim{pod: g.Pod, node: g.Node, request: g.Request, given: g.Given})
 	}
 	for _, h := range m.holds {
 		model.holds = append(model.holds, &modelHold{Hold: h.Hold, given: h.Given})

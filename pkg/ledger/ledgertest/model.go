@@ -24,7 +24,8 @@ type Model struct {
 	// devices are those of each node that has some, by name.
 	devices map[string][]devices.Device
 	holds   []*modelHold // in the order they were made
-	// names holds the newest claim reserved under a name that still exists.
+	// names has, for a name, the newest claim of a pod whose bind began without a UID, or
+	// that had a slot in memory.
 	names map[podName]*modelClaim
 	gone  map[types.UID]uint64
 	// Events is what the ledger has to have told so far, without revisions.
@@ -33,7 +34,7 @@ type Model struct {
 	// chooses for itself.
 	share []ledger.GivenDevices
 
-	claimsExpired uint64
+	memoryExpired uint64
 }
 
 type podName struct{ namespace, name string }
@@ -45,6 +46,8 @@ type modelNode struct {
 	allocatable map[v1.ResourceName]int64
 }
 
+// modelClaim is a pod's share of a node, from the moment on that it is kept for the pod
+// in memory: its state is NoClaim then, and the ledger has a slot.
 type modelClaim struct {
 	pod       ledger.PodRef
 	node      string
@@ -84,7 +87,7 @@ func NewModel(table *resources.Table) *Model {
 func (m *Model) clone() *Model {
 	c := &Model{
 		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelClaim{},
-		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), claimsExpired: m.claimsExpired,
+		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), memoryExpired: m.memoryExpired,
 		devices: maps.Clone(m.devices),
 	}
 	for name, n := range m.nodes {
@@ -116,7 +119,8 @@ func (m *Model) only(claims func(*modelClaim) bool, holds func(*modelHold) bool)
 }
 
 // find returns the claim that belongs to a pod: the one with its UID, or one
-// made for its name before it existed, unless the pod is known to be gone.
+// made for its name before it existed, unless the pod is known to be gone. Of a pod that
+// has no UID the claim comes before what is kept in memory, and of that the newest first.
 func (m *Model) find(pod ledger.PodRef) *modelClaim {
 	if pod.UID != "" {
 		for _, c := range m.claims {
@@ -125,14 +129,31 @@ func (m *Model) find(pod ledger.PodRef) *modelClaim {
 			}
 		}
 	}
-	c := m.names[podName{pod.Namespace, pod.Name}]
-	if c == nil || pod.UID == "" {
+	_, gone := m.gone[pod.UID]
+	gone = gone && pod.UID != ""
+	if c := m.names[podName{pod.Namespace, pod.Name}]; c != nil && (pod.UID == "" || (c.pod.UID == "" && !gone)) {
 		return c
 	}
-	if _, gone := m.gone[pod.UID]; gone || c.pod.UID != "" {
-		return nil
+	for _, c := range m.keptInMemory(pod) {
+		if !gone {
+			return c
+		}
 	}
-	return c
+	return nil
+}
+
+func (c *modelClaim) inMemory() bool { return c.state == ledger.NoClaim }
+
+// keptInMemory returns what is kept in memory for a pod, the newest first.
+func (m *Model) keptInMemory(pod ledger.PodRef) []*modelClaim {
+	var kept []*modelClaim
+	for _, c := range slices.Backward(m.claims) {
+		sameName := c.pod.Namespace == pod.Namespace && c.pod.Name == pod.Name
+		if c.inMemory() && sameName && (c.pod.UID == pod.UID || c.pod.UID == "" || pod.UID == "") {
+			kept = append(kept, c)
+		}
+	}
+	return kept
 }
 
 // asks returns a request by resource name, the pod itself included.
@@ -268,13 +289,16 @@ func (m *Model) portUsers(node string, port resources.HostPort, but *modelHold) 
 // request, as if it had not been made yet. Room promised on a node that was
 // cordoned since stays promised.
 func (m *Model) verdictInPlace(c *modelClaim, p *ledger.Placement) ledger.Verdict {
-	if c.state != ledger.Reserved {
+	if !c.inMemory() {
 		return ledger.Verdict{}
 	}
-	if p.Devices != nil && p.Devices.Err != "" {
-		return ledger.Verdict{Reason: ledger.DeviceClaimUnusable}
+	if n := m.nodes[c.node]; n == nil || !n.exists {
+		return ledger.Verdict{Reason: ledger.NodeUnknown}
 	}
 	others := m.only(func(o *modelClaim) bool { return o != c }, anyHold)
+	if v := others.claimsUsable(p, m.hold(c.uses)); v.Reason != ledger.Fits {
+		return v
+	}
 	if v := others.verdict(c.node, p.Request, true, m.hold(c.uses)); v.Reason != ledger.Fits {
 		return v
 	}
@@ -288,27 +312,42 @@ func sameRequest(a, b *resources.Request) bool {
 	return slices.Equal(a.Amounts, b.Amounts) && slices.Equal(a.Unlisted, b.Unlisted) && slices.Equal(a.Ports, b.Ports)
 }
 
-// tell records what the ledger has to announce about a claim.
+// tell records what the ledger has to announce about a claim, or a slot in memory.
 func (m *Model) tell(t ledger.EventType, c *modelClaim) {
-	m.Events = append(m.Events, ledger.Event{
+	e := ledger.Event{
 		Type: t, Node: c.node, Pod: c.pod, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses, Given: c.given,
-	})
+		Priority: c.priority, Request: c.request, Given: c.given,
+	}
+	if c.inMemory() {
+		e.Within, e.Deadline, e.Policy, e.Devices = c.uses, c.deadline, ledger.Once, c.devices
+	} else {
+		e.Hold = c.uses
+	}
+	m.Events = append(m.Events, e)
 }
 
-// add makes a claim. byName makes it known under the pod's name as well.
-func (m *Model) add(c modelClaim, byName bool) *modelClaim {
+// add makes a claim, or keeps something in memory.
+func (m *Model) add(c modelClaim) *modelClaim {
 	m.claims = append(m.claims, &c)
-	if byName || c.pod.UID == "" {
-		m.names[podName{c.pod.Namespace, c.pod.Name}] = &c
+	if !c.inMemory() && c.pod.UID == "" {
+		m.nameIt(&c)
 	}
 	return &c
+}
+
+// nameIt makes a claim known under its pod's name.
+func (m *Model) nameIt(c *modelClaim) { m.names[podName{c.pod.Namespace, c.pod.Name}] = c }
+
+// begin turns what is kept in memory into a claim.
+func (m *Model) begin(c *modelClaim, pod ledger.PodRef, s ledger.State) {
+	m.identify(c, pod.UID)
+	c.state, c.deadline = s, time.Time{}
+	m.nameIt(c)
 }
 
 // drop ends a claim.
 func (m *Model) drop(c *modelClaim, why ledger.EventType) {
 	m.forget(c)
-	c.deadline = time.Time{}
 	m.tell(why, c)
 	m.waited(c.uses)
 }
@@ -318,18 +357,14 @@ func (m *Model) forget(c *modelClaim) {
 	maps.DeleteFunc(m.names, func(_ podName, o *modelClaim) bool { return o == c })
 }
 
-// setState changes a claim's state; only reservations expire.
-func (c *modelClaim) setState(s ledger.State) {
-	c.state = s
-	if s != ledger.Reserved {
-		c.deadline = time.Time{}
-	}
-}
-
 // identify gives a claim made by name the UID of its pod, and says so.
 func (m *Model) identify(c *modelClaim, uid types.UID) {
 	if c.pod.UID == "" && uid != "" {
 		c.pod.UID = uid
+		if c.inMemory() {
+			m.tell(ledger.HoldIdentified, c)
+			return
+		}
 		m.tell(ledger.ClaimIdentified, c)
 	}
 }

@@ -14,67 +14,92 @@ import (
 
 // Reserve decides a plan on a copy and keeps the copy if the plan holds.
 func (m *Model) Reserve(plan ledger.Plan, now time.Time) ledger.Result {
-	if !plan.DryRun {
-		m.Expire(now)
-	}
-	trial := m.clone()
-	if plan.DryRun {
-		for _, uid := range plan.Without {
-			for _, c := range slices.Clone(trial.claims) {
-				if uid != "" && c.pod.UID == uid {
-					trial.forget(c)
-				}
-			}
-		}
-	}
-	start := trial.clone()
-	granted, rejections := trial.tryAll(&plan, nil)
-	if shares := start.shares(asksOf(start, &plan)); plan.Mode != ledger.Partial && lackDevices(rejections) && shares != nil {
-		if again, refused := start.tryAll(&plan, shares); len(refused) == 0 {
-			trial, granted, rejections = start, again, nil
-		}
-	}
-	result := ledger.Result{Rejections: rejections}
-	if plan.Mode == ledger.Partial || len(result.Rejections) == 0 {
-		result.Granted = len(granted)
-	}
-	if plan.DryRun || result.Granted == 0 {
-		return result
-	}
-	for _, g := range granted {
-		trial.keep(g, plan.Deadline)
-	}
+	m.Expire(now)
+	trial, result := m.Try(plan)
 	*m = *trial
 	return result
 }
 
-// tryAll tries the placements of a plan, with the devices meant for them.
-func (m *Model) tryAll(plan *ledger.Plan, shares [][]ledger.GivenDevices) (granted []*grant, rejections []ledger.Rejection) {
-	for k := range plan.Placements {
+// Without returns a copy without some pods.
+func (m *Model) Without(pods []types.UID) *Model {
+	trial := m.clone()
+	for _, c := range slices.Clone(trial.claims) {
+		if c.pod.UID != "" && slices.Contains(pods, c.pod.UID) {
+			trial.forget(c)
+		}
+	}
+	return trial
+}
+
+// Try decides a plan on a copy and returns that.
+func (m *Model) Try(plan ledger.Plan) (*Model, ledger.Result) {
+	trial, again := m.clone(), m.clone()
+	granted, result := trial.tryAll(&plan, nil)
+	if shares := again.shares(asksOf(again, &plan)); plan.Mode != ledger.Partial && lackDevices(result.Rejections) && shares != nil {
+		if other, better := again.tryAll(&plan, shares); len(better.Rejections) == 0 {
+			trial, granted, result = again, other, better
+		}
+	}
+	if plan.Mode != ledger.Partial && len(result.Rejections) > 0 {
+		return m.clone(), ledger.Result{Rejections: result.Rejections}
+	}
+	for _, g := range granted {
+		trial.keep(g)
+	}
+	return trial, result
+}
+
+// tryAll tries the slots of a plan, with the devices meant for them.
+func (m *Model) tryAll(plan *ledger.Plan, shares [][]ledger.GivenDevices) (granted []*grant, result ledger.Result) {
+	result.Existing = map[int]ledger.HoldRef{}
+	for k := range plan.Slots {
 		m.share = nil
 		if shares != nil {
 			m.share = shares[k]
 		}
-		g, rejection := m.try(&plan.Placements[k])
-		if rejection != nil {
-			rejections = append(rejections, *rejection)
-		} else {
+		g, existing, rejection := m.try(&plan.Slots[k])
+		switch {
+		case rejection != nil:
+			result.Rejections = append(result.Rejections, *rejection)
+			continue
+		case existing != nil:
+			result.Existing[k] = existing.Ref
+		default:
 			granted = append(granted, g)
 		}
+		result.Granted++
 	}
 	m.share = nil
-	return granted, rejections
+	return granted, result
 }
 
-// grant is one placement that was granted.
+// grant is one slot that was granted.
 type grant struct {
-	claim   *modelClaim
-	fresh   bool
-	resized bool
-	named   types.UID // the UID the claim got by it
+	hold     *modelHold  // a new slot of a reservation, or:
+	claim    *modelClaim // what the pod has
+	fresh    bool
+	resized  bool
+	named    bool // it got the pod's UID
+	deadline time.Time
 }
 
-func (m *Model) try(p *ledger.Placement) (*grant, *ledger.Rejection) {
+func (m *Model) try(spec *ledger.Hold) (*grant, *modelHold, *ledger.Rejection) {
+	if spec.InMemory() {
+		g, rejection := m.tryMemory(spec)
+		return g, nil, rejection
+	}
+	existing, rejection := m.allow(spec)
+	if rejection != nil || existing != nil {
+		if rejection != nil {
+			rejection.Hold = spec.Ref
+		}
+		return nil, existing, rejection
+	}
+	return &grant{hold: m.make(spec)}, nil, nil
+}
+
+func (m *Model) tryMemory(spec *ledger.Hold) (*grant, *ledger.Rejection) {
+	p := asPlacement(spec)
 	own := m.find(p.Pod)
 	if own == nil {
 		if h := m.holdFor(p.Pod); h != nil && h.Node != p.Node {
@@ -82,27 +107,38 @@ func (m *Model) try(p *ledger.Placement) (*grant, *ledger.Rejection) {
 			r.ClaimedOn = h.Node
 			return nil, r
 		}
-		c, rejection := m.admit(p, ledger.Reserved)
+		c, rejection := m.admit(p, ledger.NoClaim)
 		if rejection != nil {
 			return nil, rejection
 		}
-		return &grant{claim: m.add(*c, true), fresh: true}, nil
+		c.deadline = spec.Deadline
+		return &grant{claim: m.add(*c), fresh: true}, nil
 	}
 	if own.node != p.Node {
 		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
 	}
-	g := &grant{claim: own}
-	if own.state == ledger.Reserved && (!sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices)) {
+	g := &grant{claim: own, deadline: spec.Deadline}
+	if !own.inMemory() {
+		return g, nil
+	}
+	if !sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices) {
 		if v := m.verdictInPlace(own, p); v.Reason != ledger.Fits {
 			return nil, m.refuse(p, v, own)
 		}
 		own.request, g.resized = p.Request, true
 		m.setDevices(own, p.Devices)
 	}
-	if own.pod.UID == "" {
-		own.pod.UID, g.named = p.Pod.UID, p.Pod.UID
+	if own.pod.UID == "" && p.Pod.UID != "" {
+		own.pod.UID, g.named = p.Pod.UID, true
 	}
 	return g, nil
+}
+
+func asPlacement(spec *ledger.Hold) *ledger.Placement {
+	return &ledger.Placement{
+		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Priority: spec.Priority,
+		Holds: spec.Holds, Devices: spec.Devices,
+	}
 }
 
 // admit decides about a pod without a claim.
@@ -132,23 +168,26 @@ func newClaim(p *ledger.Placement, state ledger.State) modelClaim {
 	}
 }
 
-// keep announces a grant and gives it its deadline: a deadline is only ever put
-// off, and none at all is later than any.
-func (m *Model) keep(g *grant, deadline time.Time) {
-	c := g.claim
-	if g.named != "" {
-		m.tell(ledger.ClaimIdentified, c)
-	}
-	if c.state != ledger.Reserved {
+// keep announces a grant and puts off a deadline: that is all a renewal ever does to it,
+// and none at all is later than any.
+func (m *Model) keep(g *grant) {
+	if g.hold != nil {
+		m.tellHold(ledger.HoldPlaced, g.hold, g.hold.Pod)
 		return
 	}
-	later := !c.deadline.IsZero() && (deadline.IsZero() || deadline.After(c.deadline))
-	changed := g.fresh || g.resized || later
-	if g.fresh || later {
-		c.deadline = deadline
+	c := g.claim
+	if !c.inMemory() {
+		return
 	}
-	if changed {
-		m.tell(ledger.ClaimReserved, c)
+	later := !g.fresh && !c.deadline.IsZero() && (g.deadline.IsZero() || g.deadline.After(c.deadline))
+	if later {
+		c.deadline = g.deadline
+	}
+	if g.named {
+		m.tell(ledger.HoldIdentified, c)
+	}
+	if g.fresh || g.resized || later {
+		m.tell(ledger.HoldPlaced, c)
 	}
 }
 
@@ -163,11 +202,12 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelClaim) *
 	case v.Reason == ledger.InsufficientResource && v.Unlisted:
 		r.Resource, r.Requested, r.Unlisted = string(p.Request.Unlisted[0].Name), p.Request.Unlisted[0].Value, true
 	case v.Reason == ledger.InsufficientResource:
+		others := m.only(func(c *modelClaim) bool { return c != own }, anyHold)
 		name := m.table.Name(v.Column)
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
-		r.Free = m.free(p.Node, name)
-		r.Holders = m.holders(p.Node, name)
+		r.Free = others.free(p.Node, name)
+		r.Holders = others.holders(p.Node, name)
 		slices.SortStableFunc(r.Holders, func(a, b ledger.Holder) int { return cmp.Compare(b.Amount, a.Amount) })
 	case v.Reason == ledger.HostPortConflict:
 		m.refusePort(r, p.Request, own)
@@ -219,7 +259,7 @@ func holderOf(c *modelClaim, amount int64) ledger.Holder {
 }
 
 func keeperOf(h *modelHold, amount int64) ledger.Holder {
-	return ledger.Holder{Hold: h.Ref, Scheduler: h.Scheduler, State: ledger.Reserved, Amount: amount}
+	return ledger.Holder{Hold: h.Ref, Scheduler: h.Scheduler, Amount: amount}
 }
 
 // StartBind marks a pod's claim Binding and makes one where there is none.
@@ -234,26 +274,27 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 		if rejection != nil {
 			return ledger.Grant{}, rejection
 		}
-		m.tell(ledger.ClaimBinding, m.add(*c, false))
+		m.tell(ledger.ClaimBinding, m.add(*c))
 		return ledger.Grant{Hold: c.uses, Devices: c.ids()}, nil
 	}
 	before := ledger.Grant{Before: own.state, Hold: own.uses}
+	if own.inMemory() {
+		before.Hold = ledger.HoldRef{}
+	}
 	if own.node != p.Node {
 		return before, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
 	}
 	if v := m.verdictInPlace(own, p); v.Reason != ledger.Fits {
 		return before, m.refuse(p, v, own)
 	}
-	m.identify(own, p.Pod.UID)
-	if before.Before == ledger.Reserved {
-		own.setState(ledger.Binding)
-		if !sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices) {
-			own.request = p.Request
-		}
+	if own.inMemory() {
+		m.begin(own, p.Pod, ledger.Binding)
+		own.request = p.Request
 		m.setDevices(own, p.Devices)
 		m.tell(ledger.ClaimBinding, own)
 	}
-	before.Devices = own.ids()
+	m.identify(own, p.Pod.UID)
+	before.Hold, before.Devices = own.uses, own.ids()
 	return before, nil
 }
 
@@ -274,12 +315,12 @@ func (m *Model) preempt(p *ledger.Placement) bool {
 // Confirm records a bind that succeeded.
 func (m *Model) Confirm(pod ledger.PodRef, node string) bool {
 	c := m.find(pod)
-	if c == nil || c.node != node {
+	if c == nil || c.node != node || c.inMemory() {
 		return false
 	}
 	m.identify(c, pod.UID)
 	if c.state != ledger.Bound {
-		c.setState(ledger.Bound)
+		c.state = ledger.Bound
 		m.tell(ledger.ClaimBound, c)
 		m.bound(c)
 	}
@@ -309,10 +350,10 @@ func (m *Model) Unreserve(placements []ledger.Placement) ledger.Result {
 				reason = ledger.ClaimedElsewhere
 			case p.Scheduler != "" && c.scheduler != "" && p.Scheduler != c.scheduler:
 				reason = ledger.NotOwner
-			case c.state != ledger.Reserved:
+			case !c.inMemory():
 				reason = ledger.BindInFlight
 			default:
-				m.drop(c, ledger.ClaimUnreserved)
+				m.drop(c, ledger.HoldReleased)
 			}
 		}
 		if reason == ledger.Fits {
@@ -335,8 +376,8 @@ func (m *Model) Expire(now time.Time) int {
 	for _, c := range m.claims {
 		if !c.deadline.IsZero() && !c.deadline.After(now) {
 			due = append(due, entry{c.deadline, func() int {
-				m.drop(c, ledger.ClaimExpired)
-				m.claimsExpired++
+				m.drop(c, ledger.HoldExpired)
+				m.memoryExpired++
 				return 1
 			}})
 		}

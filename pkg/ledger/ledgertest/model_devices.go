@@ -138,7 +138,8 @@ func (m *Model) owners(p *ledger.Placement, by *modelHold) (ref ledger.DeviceCla
 			return g.Claim.Namespace == ref.Namespace && g.Claim.Name == ref.Name && sameUID
 		}
 		for _, c := range m.claims {
-			if slices.ContainsFunc(c.given, is) {
+			mine := slices.Contains(m.keptInMemory(p.Pod), c)
+			if !mine && slices.ContainsFunc(c.given, is) {
 				owners = append(owners, holderOf(c, 1))
 			}
 		}
@@ -377,13 +378,14 @@ func (m *Model) deviceViews(node string) []ledger.DeviceView {
 	for k := range p.Len() {
 		d := p.Device(k)
 		view := ledger.DeviceView{Device: *d, Free: free.Has(k)}
-		for _, c := range m.ClaimViews() {
-			if c.Node == node && has(c.Given, d) {
-				view.Pods = append(view.Pods, c.Pod)
+		for _, c := range m.claims {
+			if c.node == node && has(c.given, d) {
+				view.Pods = append(view.Pods, c.pod)
 			}
 		}
+		slices.SortFunc(view.Pods, comparePods)
 		for _, h := range m.HoldViews() {
-			if h.Node == node && has(h.Given, d) && view.Hold.Name == "" {
+			if !h.InMemory() && h.Node == node && has(h.Given, d) && view.Hold.Name == "" {
 				view.Hold = h.Ref
 			}
 		}

@@ -141,6 +141,9 @@ func (m *Model) bound(c *modelClaim) {
 			m.waited(used.Ref)
 		}
 	}
+	for _, kept := range m.keptInMemory(c.pod) {
+		m.drop(kept, ledger.HoldReleased)
+	}
 	for _, h := range slices.Clone(m.holds) {
 		if h.isFor(c.pod) && h != used {
 			m.end(h, ledger.HoldReleased, h.Pod)
@@ -148,59 +151,18 @@ func (m *Model) bound(c *modelClaim) {
 	}
 }
 
-// PlaceHolds decides holds on a copy and keeps the copy if all are granted.
-func (m *Model) PlaceHolds(plan ledger.HoldPlan, now time.Time) ledger.HoldResult {
-	if !plan.DryRun {
-		m.Expire(now)
+// make makes a slot of a reservation, with the devices meant for it.
+func (m *Model) make(spec *ledger.Hold) *modelHold {
+	h := &modelHold{Hold: *spec}
+	h.Holds = nil
+	if spec.Devices != nil {
+		h.given, _ = m.give(spec.Node, spec.Devices, nil)
 	}
-	trial := m.clone()
-	result := trial.tryHolds(&plan, nil)
-	if again := m.clone(); lackDevices(result.Rejections) {
-		if shares := again.shares(asksOfHolds(again, &plan)); shares != nil {
-			if better := again.tryHolds(&plan, shares); len(better.Rejections) == 0 {
-				trial, result = again, better
-			}
-		}
+	if share := m.freeShare(spec.Node); share != nil {
+		h.given = share
 	}
-	if len(result.Rejections) > 0 {
-		return result
-	}
-	result.Granted = len(plan.Holds)
-	if !plan.DryRun {
-		*m = *trial
-	}
-	return result
-}
-
-// tryHolds makes the holds of a plan, with the devices meant for them.
-func (m *Model) tryHolds(plan *ledger.HoldPlan, shares [][]ledger.GivenDevices) ledger.HoldResult {
-	result := ledger.HoldResult{Existing: map[int]ledger.HoldRef{}}
-	for k := range plan.Holds {
-		spec := &plan.Holds[k]
-		existing, rejection := m.allow(spec)
-		switch {
-		case rejection != nil:
-			rejection.Hold = spec.Ref
-			result.Rejections = append(result.Rejections, *rejection)
-		case existing != nil:
-			result.Existing[k] = existing.Ref
-		default:
-			h := &modelHold{Hold: *spec}
-			if spec.Devices != nil {
-				h.given, _ = m.give(spec.Node, spec.Devices, nil)
-			}
-			if shares != nil {
-				m.share = shares[k]
-			}
-			if share := m.freeShare(spec.Node); share != nil {
-				h.given = share
-			}
-			m.share = nil
-			m.holds = append(m.holds, h)
-			m.tellHold(ledger.HoldPlaced, h, h.Pod)
-		}
-	}
-	return result
+	m.holds = append(m.holds, h)
+	return h
 }
 
 // allow decides one hold: it may be there already, or be granted, or refused.
@@ -225,10 +187,15 @@ func (m *Model) allow(spec *ledger.Hold) (existing *modelHold, rejection *ledger
 		if _, gone := m.gone[spec.Pod.UID]; gone && spec.Pod.UID != "" {
 			return nil, refuse(ledger.PodGone, "")
 		}
-		if c := m.find(spec.Pod); c != nil {
+		c := m.find(spec.Pod)
+		if c != nil && !c.inMemory() {
 			return nil, refuse(ledger.PodClaimed, c.node)
 		}
 		switch h := m.holdFor(spec.Pod); {
+		case h == nil && c != nil:
+			r := refuse(ledger.HoldExists, c.node)
+			r.Holders = []ledger.Holder{holderOf(c, 1)}
+			return nil, r
 		case h == nil:
 		case same(h):
 			return h, nil
@@ -259,12 +226,14 @@ func (m *Model) ObserveHold(spec ledger.Hold) bool {
 	var claims []*modelClaim
 	own := (*modelClaim)(nil)
 	if h.Pod.Name != "" {
-		own = m.find(h.Pod)
+		if own = m.find(h.Pod); own != nil && own.inMemory() {
+			own = nil
+		}
 	}
 	for _, c := range m.claims {
 		allowed := h.Ref.Namespace == c.pod.Namespace && (h.Pod.Name == "" || h.isFor(c.pod))
 		named := c.boundWith == h.Ref && !another(h.UID, c.boundUID)
-		if c.node == h.Node && c.uses == (ledger.HoldRef{}) && allowed && (named || c == own) {
+		if !c.inMemory() && c.node == h.Node && c.uses == (ledger.HoldRef{}) && allowed && (named || c == own) {
 			claims = append(claims, c)
 		}
 	}
@@ -338,7 +307,7 @@ func (m *Model) ReleaseHolds(namespace, name string, slots ...string) int {
 // RemovePodHolding ends a pod and keeps its room, unless the room is a hold's
 // already.
 func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Hold) bool {
-	at := slices.IndexFunc(m.claims, func(c *modelClaim) bool { return pod.UID != "" && c.pod.UID == pod.UID })
+	at := slices.IndexFunc(m.claims, func(c *modelClaim) bool { return pod.UID != "" && c.pod.UID == pod.UID && !c.inMemory() })
 	if at < 0 {
 		return m.RemovePod(pod, version)
 	}
@@ -364,6 +333,11 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.
 
 // endHoldsOfGone gives back what was kept for a pod that is gone.
 func (m *Model) endHoldsOfGone(pod ledger.PodRef) {
+	for _, c := range m.keptInMemory(pod) {
+		if pod.UID != "" && c.pod.UID == pod.UID {
+			m.drop(c, ledger.HoldReleased)
+		}
+	}
 	for _, h := range slices.Clone(m.holds) {
 		sameName := h.Pod.Namespace == pod.Namespace && h.Pod.Name == pod.Name
 		if pod.UID != "" && h.Pod.UID == pod.UID && sameName {

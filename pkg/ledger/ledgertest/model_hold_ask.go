@@ -9,25 +9,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// AppendPreemptingFit answers for several nodes whether a pod could go there if
-// it may end reservations.
-func (m *Model) AppendPreemptingFit(dst []ledger.Verdict, p *ledger.Placement, nodes []string) []ledger.Verdict {
-	_, gone := m.gone[p.Pod.UID]
-	for _, node := range nodes {
-		_, v := m.choose(p, node)
-		if v.Reason != ledger.Fits && v.Reason != ledger.DeviceClaimInUse {
-			if _, ok := m.preemption(p, node); ok {
-				v = ledger.Verdict{}
-			}
-		}
-		if gone && p.Pod.UID != "" {
-			v = ledger.Verdict{Reason: ledger.PodGone}
-		}
-		dst = append(dst, v)
-	}
-	return dst
-}
-
 // shown is a hold without what is for the ledger alone.
 func (h *modelHold) shown() ledger.Hold {
 	shown := h.Hold
@@ -88,9 +69,7 @@ func (m *Model) HoldViews() []ledger.HoldView {
 			view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.pod, State: c.state})
 			view.Rest = &resources.Request{}
 		}
-		slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int {
-			return cmp.Or(cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-		})
+		slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int { return comparePods(a.Pod, b.Pod) })
 		if len(view.Consumers) > 0 {
 			for _, a := range h.Request.Amounts {
 				name := m.table.Name(a.Column)
@@ -101,10 +80,27 @@ func (m *Model) HoldViews() []ledger.HoldView {
 		}
 		views = append(views, view)
 	}
-	slices.SortFunc(views, func(a, b ledger.HoldView) int { return compareRefs(a.Ref, b.Ref) })
+	for _, c := range m.claims {
+		if c.inMemory() {
+			views = append(views, c.slot())
+		}
+	}
+	slices.SortFunc(views, compareHolds)
 	return views
 }
 
 func compareRefs(a, b ledger.HoldRef) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
+}
+
+func compareHolds(a, b ledger.HoldView) int {
+	return cmp.Or(compareRefs(a.Ref, b.Ref), comparePods(a.Pod, b.Pod))
+}
+
+// slot is what is kept in memory as readers of the ledger see it.
+func (c *modelClaim) slot() ledger.HoldView {
+	return ledger.HoldView{Within: c.uses, Rest: c.request, Given: c.given, Hold: ledger.Hold{
+		Node: c.node, Request: c.request, Policy: ledger.Once, Scheduler: c.scheduler, Priority: c.priority,
+		Pod: c.pod, Devices: c.devices, Deadline: c.deadline,
+	}}
 }

@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -27,7 +28,7 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 	return true
 }
 
-// RemoveNode records that a node is gone; its claims stay.
+// RemoveNode records that a node is gone; its claims stay, what is kept in memory does not.
 func (m *Model) RemoveNode(name string) bool {
 	n := m.nodes[name]
 	if n == nil || !n.exists {
@@ -35,6 +36,11 @@ func (m *Model) RemoveNode(name string) bool {
 	}
 	delete(m.nodes, name)
 	m.Events = append(m.Events, ledger.Event{Type: ledger.NodeRemoved, Node: name, NodeUID: n.uid})
+	kept := slices.DeleteFunc(slices.Clone(m.claims), func(c *modelClaim) bool { return !c.inMemory() || c.node != name })
+	slices.SortFunc(kept, func(a, b *modelClaim) int { return comparePods(a.pod, b.pod) })
+	for _, c := range kept {
+		m.drop(c, ledger.HoldReleased)
+	}
 	return true
 }
 
@@ -47,24 +53,8 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 		delete(m.gone, o.Pod.UID)
 	}
 	c := m.find(o.Pod)
-	if c == nil {
-		c = m.add(modelClaim{
-			pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler,
-			priority: o.Priority, request: o.Request, version: o.ResourceVersion,
-			boundWith: o.Hold, boundUID: o.HoldUID,
-		}, false)
-		c.observeDevices(o.Devices)
-		m.link(c, &o)
-		granted := false
-		for _, h := range m.holds {
-			granted = granted || (h.Ref == c.uses && h.isFor(o.Pod))
-		}
-		m.tell(ledger.ClaimBound, c)
-		m.bound(c)
-		if granted {
-			return ledger.ObservedConfirmed
-		}
-		return ledger.ObservedNew
+	if c == nil || c.inMemory() {
+		return m.observeNew(&o, c)
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
 		return ledger.ObservedNothing
@@ -77,7 +67,7 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 		c.devices, c.given, c.said = nil, nil, false
 	}
 	resized = c.observeDevices(o.Devices) || resized
-	c.setState(ledger.Bound)
+	c.state = ledger.Bound
 	switch {
 	case from != o.Node:
 		c.boundWith, c.boundUID = o.Hold, o.HoldUID
@@ -96,6 +86,41 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 		return ledger.ObservedResized
 	}
 	return ledger.ObservedNothing
+}
+
+// observeNew records a pod found bound of which no bind was known to have begun: kept is
+// what was kept for it in memory, or nil.
+func (m *Model) observeNew(o *ledger.PodObservation, kept *modelClaim) ledger.Observed {
+	outcome, c := ledger.ObservedNew, kept
+	within := ledger.HoldRef{}
+	if kept != nil && kept.node == o.Node {
+		outcome, within = ledger.ObservedConfirmed, kept.uses
+		m.begin(c, o.Pod, ledger.Bound)
+	} else {
+		if kept != nil {
+			outcome = ledger.ObservedMoved
+			m.drop(kept, ledger.HoldReleased)
+		}
+		c = m.add(modelClaim{pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, priority: o.Priority})
+	}
+	c.request, c.version, c.boundWith, c.boundUID = o.Request, o.ResourceVersion, o.Hold, o.HoldUID
+	c.observeDevices(o.Devices)
+	m.link(c, o)
+	if c.uses == (ledger.HoldRef{}) {
+		c.uses = within
+	}
+	for _, h := range m.holds {
+		if outcome == ledger.ObservedNew && h.Ref == c.uses && h.isFor(o.Pod) {
+			outcome = ledger.ObservedConfirmed
+		}
+	}
+	m.tell(ledger.ClaimBound, c)
+	m.bound(c)
+	return outcome
+}
+
+func comparePods(a, b ledger.PodRef) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
 // link finds the hold a pod was bound with: the one it names, else one kept for
@@ -135,7 +160,7 @@ func (m *Model) RemovePod(pod ledger.PodRef, version uint64) bool {
 	if pod.UID == "" {
 		return false
 	}
-	at := slices.IndexFunc(m.claims, func(c *modelClaim) bool { return c.pod.UID == pod.UID })
+	at := slices.IndexFunc(m.claims, func(c *modelClaim) bool { return c.pod.UID == pod.UID && !c.inMemory() })
 	if at < 0 {
 		m.gone[pod.UID] = max(m.gone[pod.UID], version)
 		return false

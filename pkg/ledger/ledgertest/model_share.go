@@ -12,28 +12,20 @@ func lackDevices(rejections []ledger.Rejection) bool {
 	return slices.ContainsFunc(rejections, func(r ledger.Rejection) bool { return r.Reason == ledger.InsufficientDevices })
 }
 
-// asksOf lists the placements of a plan whose devices can be chosen together: those of pods
-// that have nothing and may use nothing that is held.
+// asksOf lists the slots of a plan whose devices can be chosen together: those that are not
+// there yet, of pods that have nothing and may use nothing that is held.
 func asksOf(m *Model, plan *ledger.Plan) []ledger.Placement {
-	asks := slices.Clone(plan.Placements)
-	for k := range asks {
+	asks := make([]ledger.Placement, len(plan.Slots))
+	for k := range plan.Slots {
+		spec := &plan.Slots[k]
+		asks[k] = *asPlacement(spec)
+		there := !spec.InMemory() && m.hold(spec.Ref) != nil
 		p := &asks[k]
-		if m.find(p.Pod) != nil || len(m.candidates(p)) > 0 || (p.Devices != nil && p.Devices.Err != "") {
+		if there || (p.Pod.Name != "" && m.find(p.Pod) != nil) || len(m.candidates(p)) > 0 || (p.Devices != nil && p.Devices.Err != "") {
 			p.Devices = nil
 		}
 	}
 	return asks
-}
-
-// asksOfHolds is asksOf for holds that are not there yet.
-func asksOfHolds(m *Model, plan *ledger.HoldPlan) []ledger.Placement {
-	asks := ledger.Plan{Placements: make([]ledger.Placement, len(plan.Holds))}
-	for k, h := range plan.Holds {
-		if m.hold(h.Ref) == nil {
-			asks.Placements[k] = ledger.Placement{Pod: h.Pod, Node: h.Node, Devices: h.Devices}
-		}
-	}
-	return asksOf(m, &asks)
 }
 
 // shares chooses devices for all placements together, nil where that cannot be, or no two

@@ -70,9 +70,15 @@ func actions(p *Pair, w *World) map[string]func(*rapid.T) {
 	}
 }
 
-// drawClaim returns a claim that exists, or a pod without any.
+// drawClaim returns a claim that exists, or a slot in memory as one, or a pod without any.
 func drawClaim(t *rapid.T, p *Pair, w *World) ledger.ClaimView {
 	claims, _ := p.Ledger.Claims()
+	holds, _ := p.Ledger.Holds()
+	for i := range holds {
+		if h := &holds[i]; h.InMemory() {
+			claims = append(claims, ledger.ClaimView{Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Hold: h.Within})
+		}
+	}
 	if len(claims) == 0 {
 		at := w.Placement(t)
 		return ledger.ClaimView{Pod: at.Pod, Node: at.Node, Request: at.Request}
@@ -94,7 +100,7 @@ func redeem(t *rapid.T, p *Pair, w *World) {
 func renew(t *rapid.T, p *Pair, w *World) {
 	plan := w.Plan(t)
 	if rapid.Bool().Draw(t, "nothing else") {
-		plan.Placements = nil
+		plan.Slots = nil
 	}
 	for range 1 + pick(t, "renewals", 2) {
 		c := drawClaim(t, p, w)
@@ -105,7 +111,7 @@ func renew(t *rapid.T, p *Pair, w *World) {
 		if c.Pod.UID == "" && rapid.Bool().Draw(t, "exists by now") {
 			at.Pod = w.ExistingPodNamed(t, c.Pod.Name)
 		}
-		plan.Placements = append(plan.Placements, at)
+		plan.Slots = append(plan.Slots, at.Slot(w.Deadline(t)))
 	}
 	p.Reserve(plan, w.Now)
 }

@@ -1,7 +1,6 @@
 package ledgertest
 
 import (
-	"cmp"
 	"maps"
 	"math/big"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -26,10 +24,15 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 			dst = append(dst, ledger.Verdict{Reason: ledger.PodGone})
 		case own == nil:
 			_, v := m.choose(p, node)
+			if p.Preempt && v.Reason != ledger.Fits && v.Reason != ledger.DeviceClaimInUse {
+				if _, ok := m.preemption(p, node); ok {
+					v = ledger.Verdict{}
+				}
+			}
 			dst = append(dst, v)
 		case own.node == node:
 			dst = append(dst, m.verdictInPlace(own, p))
-		case !m.has(node):
+		case m.nodes[node] == nil:
 			dst = append(dst, ledger.Verdict{Reason: ledger.NodeUnknown})
 		default:
 			dst = append(dst, ledger.Verdict{Reason: ledger.ClaimedElsewhere})
@@ -42,25 +45,6 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 func (m *Model) has(node string) bool {
 	return m.nodes[node] != nil || len(m.devices[node]) > 0 || slices.ContainsFunc(m.claims, func(c *modelClaim) bool { return c.node == node }) ||
 		slices.ContainsFunc(m.holds, func(h *modelHold) bool { return h.Node == node })
-}
-
-// FitWithout answers whether a pod fits once some pods are gone.
-func (m *Model) FitWithout(p *ledger.Placement, victims []types.UID) ledger.Verdict {
-	if m.nodes[p.Node] == nil {
-		return ledger.Verdict{Reason: ledger.NodeUnknown}
-	}
-	own := m.find(p.Pod)
-	if own != nil && own.node != p.Node {
-		return ledger.Verdict{Reason: ledger.ClaimedElsewhere}
-	}
-	rest := m.only(func(c *modelClaim) bool {
-		return c == own || c.pod.UID == "" || !slices.Contains(victims, c.pod.UID)
-	}, anyHold)
-	if own != nil {
-		return rest.verdictInPlace(own, p)
-	}
-	_, v := rest.choose(p, p.Node)
-	return v
 }
 
 // FitAll answers for every node that exists.
@@ -100,7 +84,11 @@ func (m *Model) nodeView(name string) ledger.NodeView {
 	listed := maps.Clone(offered)
 	for _, c := range m.claims {
 		if c.node == name {
-			view.Claims++
+			if c.inMemory() {
+				view.InMemory++
+			} else {
+				view.Claims++
+			}
 			maps.Copy(listed, m.asks(c.request))
 		}
 	}
@@ -140,25 +128,29 @@ func (m *Model) sum(node string, name v1.ResourceName, bound bool) int64 {
 func (m *Model) ClaimViews() []ledger.ClaimView {
 	views := []ledger.ClaimView{}
 	for _, c := range m.claims {
-		views = append(views, c.view())
+		if !c.inMemory() {
+			views = append(views, c.view())
+		}
 	}
-	slices.SortFunc(views, func(a, b ledger.ClaimView) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
+	slices.SortFunc(views, func(a, b ledger.ClaimView) int { return comparePods(a.Pod, b.Pod) })
 	return views
 }
 
 func (c *modelClaim) view() ledger.ClaimView {
 	return ledger.ClaimView{
 		Pod: c.pod, Node: c.node, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Deadline: c.deadline, Hold: c.uses, Given: c.given,
+		Priority: c.priority, Request: c.request, Hold: c.uses, Given: c.given,
 	}
 }
 
 // Stats returns the counts behind the metrics.
 func (m *Model) Stats() ledger.Stats {
-	s := ledger.Stats{ClaimsExpired: m.claimsExpired, Holds: len(m.holds)}
+	s := ledger.Stats{InMemoryExpired: m.memoryExpired, Holds: len(m.holds)}
 	for _, c := range m.claims {
+		if c.inMemory() {
+			s.InMemory++
+			continue
+		}
 		s.Claims[c.state]++
 	}
 	for _, view := range m.NodeViews() {

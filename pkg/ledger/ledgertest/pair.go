@@ -46,15 +46,39 @@ func (p *Pair) Reserve(plan ledger.Plan, now time.Time) {
 	soonest, expires := p.Model.NextDeadline()
 	expires = expires && !soonest.After(now)
 	got, want := p.Ledger.Reserve(plan, now), p.Model.Reserve(plan, now)
+	p.differ("revision of a plan", got.Revision, p.Ledger.Revision())
 	p.result("reserve", got, want)
-	if plan.DryRun || (got.Granted == 0 && !expires) {
+	if got.Granted == 0 && !expires {
 		p.differ("revision after a plan that changes nothing", p.Ledger.Revision(), before)
 	}
 }
 
+// Try compares what a plan, and a question after it, is answered where some pods are gone.
+// Nothing may be left of it.
+func (p *Pair) Try(plan ledger.Plan, gone []types.UID, at *ledger.Placement, nodes []string) {
+	before, was := p.Ledger.Revision(), p.Ledger.Snapshot()
+	var got ledger.Result
+	var fit []ledger.Verdict
+	all := map[string]ledger.Verdict{}
+	p.Ledger.Try(func(t *ledger.Trial) {
+		t.Remove(gone...)
+		got = t.Reserve(plan)
+		fit = t.AppendFit(nil, at, nodes)
+		t.FitAll(at, func(node string, v ledger.Verdict) bool { all[node] = v; return true })
+	})
+	trial, want := p.Model.Without(gone).Try(plan)
+	p.result("try", got, want)
+	p.differ("fit after a try", fit, trial.AppendFit(nil, at, nodes))
+	p.differ("fit of all nodes after a try", all, trial.FitAll(at))
+	p.differ("revision after a try", p.Ledger.Revision(), before)
+	p.differ("the ledger after a try", p.Ledger.Snapshot(), was)
+}
+
 func (p *Pair) result(what string, got, want ledger.Result) {
 	p.differ(what+": granted", got.Granted, want.Granted)
-	p.differ(what+": revision", got.Revision, p.Ledger.Revision())
+	if len(got.Existing)+len(want.Existing) > 0 {
+		p.differ(what+": existing", got.Existing, want.Existing)
+	}
 	p.differ(what+": number of rejections", len(got.Rejections), len(want.Rejections))
 	for k := range want.Rejections {
 		if p.Err == nil {
@@ -105,12 +129,12 @@ func (p *Pair) StartBind(at *ledger.Placement, now time.Time) {
 // do what was said when asked before.
 func (p *Pair) Preempt(at *ledger.Placement, now time.Time) {
 	p.Expire(now)
-	verdict := p.Ledger.AppendPreemptingFit(nil, at, []string{at.Node})[0]
-	p.askRefusals(at)
-	p.differ("preempting fit", verdict, p.Model.AppendPreemptingFit(nil, at, []string{at.Node})[0])
-	fresh, holds := p.Model.find(at.Pod) == nil, p.Ledger.Stats().Holds
 	may := *at
 	may.Preempt = true
+	verdict := p.Ledger.AppendFit(nil, &may, []string{at.Node})[0]
+	p.askRefusals(at)
+	p.differ("preempting fit", verdict, p.Model.AppendFit(nil, &may, []string{at.Node})[0])
+	fresh, holds := p.Model.find(at.Pod) == nil, p.Ledger.Stats().Holds
 	p.StartBind(&may, now)
 	if fresh {
 		_, granted := p.Ledger.Claim(at.Pod)
@@ -118,20 +142,6 @@ func (p *Pair) Preempt(at *ledger.Placement, now time.Time) {
 		if !granted {
 			p.differ("holds after a refusal", p.Ledger.Stats().Holds, holds)
 		}
-	}
-}
-
-// PlaceHolds compares holds asked for.
-func (p *Pair) PlaceHolds(plan ledger.HoldPlan, now time.Time) {
-	before := p.Ledger.Revision()
-	soonest, expires := p.Model.NextDeadline()
-	expires = expires && !soonest.After(now)
-	got, want := p.Ledger.PlaceHolds(plan, now), p.Model.PlaceHolds(plan, now)
-	p.result("place holds", ledger.Result{Granted: got.Granted, Rejections: got.Rejections, Revision: got.Revision},
-		ledger.Result{Granted: want.Granted, Rejections: want.Rejections})
-	p.differ("place holds: existing", got.Existing, want.Existing)
-	if plan.DryRun || (got.Granted == 0 && !expires) {
-		p.differ("revision after holds that change nothing", p.Ledger.Revision(), before)
 	}
 }
 
@@ -215,12 +225,11 @@ func (p *Pair) RemovePod(pod ledger.PodRef, version uint64) {
 func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
 	pod := at.Pod
 	p.differ("fit", p.Ledger.AppendFit(nil, at, nodes), p.Model.AppendFit(nil, at, nodes))
-	p.differ("preempting fit", p.Ledger.AppendPreemptingFit(nil, at, nodes), p.Model.AppendPreemptingFit(nil, at, nodes))
+	may := *at
+	may.Preempt = true
+	p.differ("preempting fit", p.Ledger.AppendFit(nil, &may, nodes), p.Model.AppendFit(nil, &may, nodes))
+	p.Try(ledger.Plan{}, victims, at, nodes)
 	for _, node := range nodes {
-		there := *at
-		there.Node = node
-		p.differ("fit without "+fmt.Sprint(victims)+" on "+node,
-			p.Ledger.FitWithout(&there, victims), p.Model.FitWithout(&there, victims))
 		p.node(node)
 	}
 	p.askHolds(at)
@@ -229,22 +238,30 @@ func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
 	p.differ("held back", ok, len(keepers) > 0)
 	p.differ("held back on", on, wantOn)
 	p.differ(fmt.Sprintf("held back by %s, one of %v", ref, keepers), slices.Contains(keepers, ref), ok)
-	all, fits := map[string]ledger.Verdict{}, 0
-	p.Ledger.FitAll(at, func(node string, v ledger.Verdict) { all[node] = v })
-	want := p.Model.FitAll(at)
-	for _, v := range want {
-		if v.Reason == ledger.Fits {
-			fits++
-		}
+	all := map[string]ledger.Verdict{}
+	p.Ledger.FitAll(at, func(node string, v ledger.Verdict) bool { all[node] = v; return true })
+	p.differ("fit of all nodes", all, p.Model.FitAll(at))
+	p.pod(pod)
+}
+
+// pod compares what is known of one pod.
+func (p *Pair) pod(pod ledger.PodRef) {
+	got, claimed := p.Ledger.Claim(pod)
+	slot, kept := p.Ledger.InMemory(pod)
+	home, at := p.Ledger.HomeOf(pod)
+	own := p.Model.find(pod)
+	p.differ("has a claim", claimed, own != nil && !own.inMemory())
+	p.differ("has a slot in memory", kept, own != nil && own.inMemory())
+	p.differ("is somewhere", at, own != nil)
+	switch {
+	case own == nil:
+		return
+	case kept:
+		p.differ("slot in memory", slot, own.slot())
+	default:
+		p.differ("claim", got, own.view())
 	}
-	p.differ("fit of all nodes", all, want)
-	p.differ("count of nodes that fit", p.Ledger.CountFits(at), fits)
-	got, ok := p.Ledger.Claim(pod)
-	claim := p.Model.find(pod)
-	p.differ("has a claim", ok, claim != nil)
-	if claim != nil {
-		p.differ("claim", got, claim.view())
-	}
+	p.differ("home", home, own.node)
 }
 
 // askHolds compares the questions about holds that a placement brings up.
@@ -324,13 +341,7 @@ func (p *Pair) usage() {
 // names compares which claim each pod's name stands for.
 func (p *Pair) names() {
 	for _, c := range p.Model.claims {
-		ref := ledger.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name}
-		got, _ := p.Ledger.Claim(ref)
-		var want ledger.ClaimView
-		if named := p.Model.find(ref); named != nil {
-			want = named.view()
-		}
-		p.differ("claim by name", got, want)
+		p.pod(ledger.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name})
 	}
 }
 
@@ -380,7 +391,9 @@ func (p *Pair) events() {
 	p.differ("journal reaches back", ok, true)
 	want := slices.Clone(p.Model.Events[p.told:])
 	p.told = len(p.Model.Events)
-	p.differ("number of events", len(got), len(want))
+	if len(got) != len(want) {
+		p.differ("events", got, want)
+	}
 	for k := range got {
 		if p.Err != nil {
 			return
@@ -420,12 +433,11 @@ func (p *Pair) askRefusals(at *ledger.Placement) {
 	p.differ("refusals", got, want)
 }
 
-// lapsedTogether reports whether two events tell of claims, or of holds, whose deadline
-// passed at the same moment. A hold may have to wait for a bind then.
+// lapsedTogether reports whether two events tell of slots of one kind whose deadline passed
+// at the same moment. One may have to wait for a bind then.
 func lapsedTogether(a, b *ledger.Event) bool {
 	hold := func(e *ledger.Event) bool {
 		return e.Type == ledger.HoldExpired || e.Type == ledger.HoldPlaced && e.Overdue
 	}
-	claims := a.Type == ledger.ClaimExpired && b.Type == ledger.ClaimExpired
-	return (claims || hold(a) && hold(b)) && a.Deadline.Equal(b.Deadline)
+	return hold(a) && hold(b) && (a.Hold.Name == "") == (b.Hold.Name == "") && a.Deadline.Equal(b.Deadline)
 }

@@ -150,7 +150,7 @@ func (b *backend) isProfile(name string) bool {
 }
 
 // Ledger implements schedulerplugin.Backend.
-func (b *backend) Ledger() *ledger.Ledger { return b.app.Ledger() }
+func (b *backend) Ledger() ledger.Reader { return b.app.Ledger().Reader }
 
 // Question implements schedulerplugin.Backend.
 func (b *backend) Question() *question.Maker { return b.app.Question() }

@@ -123,7 +123,7 @@ func (b *backend) Wait() error {
 }
 
 // Ledger implements schedulerplugin.Backend.
-func (b *backend) Ledger() *ledger.Ledger { return b.mirror.Ledger() }
+func (b *backend) Ledger() ledger.Reader { return b.mirror.Ledger() }
 
 // Question implements schedulerplugin.Backend.
 func (b *backend) Question() *question.Maker { return b.question }
@@ -183,11 +183,14 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 	return false, b.explain(err)
 }
 
-// heldByAnother reports whether a pod's claim is not this scheduler's to end. One of its own
-// was left by a cycle before, or has ended and the mirror has not heard of it.
+// heldByAnother reports whether what a pod has is not this scheduler's to end. A slot of its
+// own was left by a cycle before, or has ended and the mirror has not heard of it.
 func (b *backend) heldByAnother(p *ledger.Placement) bool {
-	claim, claimed := b.mirror.Ledger().Claim(p.Pod)
-	return claimed && (claim.Scheduler != p.Scheduler || claim.State != ledger.Reserved)
+	if slot, kept := b.mirror.Ledger().InMemory(p.Pod); kept {
+		return slot.Scheduler != p.Scheduler
+	}
+	_, claimed := b.mirror.Ledger().Claim(p.Pod)
+	return claimed
 }
 
 // explain says in the plugin's own words what a request has met.

@@ -1,0 +1,108 @@
+package ledger
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Trial is the account to try things on: pods are taken away, slots and pods are added,
+// and any number of questions asked in between. When the function that was given it
+// returns, everything is put back.
+type Trial struct {
+	*account
+
+	undo []func() // the last change last
+}
+
+// Try lends the account to f. Nobody is told of what f changes, and nothing of it
+// stays. Everybody else waits as long as f runs, so it must be short; it must not call
+// the ledger but by its Trial, nor keep that. What is due by now is not ended.
+func (l Reader) Try(f func(t *Trial)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &Trial{account: l.account}
+	defer t.revert()
+	f(t)
+}
+
+func (t *Trial) revert() {
+	for _, undo := range slices.Backward(t.undo) {
+		undo()
+	}
+	t.undo = nil
+}
+
+// Remove takes pods away: their claims, or what is kept for them in memory. What they
+// used of a slot is the slot's again.
+func (t *Trial) Remove(pods ...types.UID) {
+	var others []types.UID // without claims
+	for _, uid := range pods {
+		c := t.byUID[uid]
+		if c == nil {
+			others = append(others, uid)
+			continue
+		}
+		if c.away {
+			continue
+		}
+		t.retract(c) // it still tells which hold it used
+		c.away = true
+		t.undo = append(t.undo, func() {
+			c.away = false
+			t.place(c, c.node)
+		})
+	}
+	if len(others) > 0 && t.memoryCount > 0 {
+		t.forget(others)
+	}
+}
+
+// forget takes away what is kept in memory for some pods: few are asked for, of which the
+// names are not known.
+func (t *Trial) forget(pods []types.UID) {
+	for _, first := range t.holdsByPod {
+		for h := first; h != nil && h.InMemory(); h = h.samePod {
+			if h.Pod.UID != "" && !h.away && slices.Contains(pods, h.Pod.UID) {
+				t.take(h)
+			}
+		}
+	}
+}
+
+// take takes a hold away.
+func (t *Trial) take(h *hold) {
+	at := t.detach(h)
+	h.away = true
+	t.undo = append(t.undo, func() {
+		h.away = false
+		t.attach(h, at)
+	})
+}
+
+// Reserve tries a plan as Ledger.Reserve decides it, and leaves the slots it made, or
+// changed, for the questions that follow. A pod is added by a slot in memory.
+func (t *Trial) Reserve(plan Plan) Result {
+	steps, result := t.tryPlan(nil, &plan)
+	if len(steps) > 0 {
+		t.undo = append(t.undo, func() { t.undoAll(steps) })
+	}
+	return result
+}
+
+// AppendFit is Reader.AppendFit on what is tried.
+func (t *Trial) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
+	return t.appendFit(dst, p, nodes)
+}
+
+// FitAll is Reader.FitAll on what is tried.
+func (t *Trial) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
+	t.fitAll(p, visit)
+}
+
+// AppendUsage is Reader.AppendUsage on what is tried.
+func (t *Trial) AppendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
+	return t.appendUsage(dst, nodes, columns)
+}
