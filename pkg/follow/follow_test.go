@@ -190,6 +190,32 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// TestKindIsBackBeforeItsObjectsWereToldGone has a definition removed and installed again while the objects of
+// the first one are still told of.
+func TestKindIsBackBeforeItsObjectsWereToldGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, run func(func(context.Context) error)) {
+		c := newCluster(configMap("a"))
+		run(c.kinds.Run)
+		log, _ := logtest.NewNullLogger()
+		w := NewWatch(c.kinds.Kind("configmaps"), log, NewSource(c, "configmaps", c.CoreV1().ConfigMaps(""), &v1.ConfigMap{},
+			func(m *v1.ConfigMap, _ bool) { c.tell("set " + m.Name) },
+			func(m *v1.ConfigMap) {
+				<-time.After(2 * askAgain)
+				c.tell("gone " + m.Name)
+			}))
+		run(func(ctx context.Context) error {
+			return w.Run(ctx, func(context.Context) { c.tell("present") }, func(context.Context) { c.tell("absent") })
+		})
+		assert.Equal(t, []string{"set a", "present"}, c.news())
+		c.installed.Store(false)
+		pass(askAgain)
+		c.installed.Store(true)
+		pass(3 * askAgain)
+		assert.Equal(t, []string{"gone a", "absent", "set a", "present"}, c.news())
+		assert.True(t, w.Listed())
+	})
+}
+
 // TestA404IsLookedInto has the API server answer that there is no such kind while it is thought to be installed.
 func TestA404IsLookedInto(t *testing.T) {
 	// client-go's own error handlers sleep by the time at which the process started, which is another

@@ -171,24 +171,26 @@ func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Conte
 		w.follow(ctx, present)
 		return nil
 	}
-	for now := w.kind.next(ctx, unknown); ctx.Err() == nil; now = w.kind.next(ctx, now) {
+	for now := w.kind.next(ctx, unknown); ctx.Err() == nil; {
 		if now == installed {
-			w.whileInstalled(ctx, present)
+			now = w.whileInstalled(ctx, present)
 			continue
 		}
 		w.log.Warnf("the cluster has no definition of %s: running without; install manifests/crd to have them", strings.Join(w.kind.plurals, " and "))
 		missing(ctx)
+		now = w.kind.next(ctx, now)
 	}
 	return nil
 }
 
 // whileInstalled follows the objects until the kind is not installed any more, and then tells that they are
-// gone: nobody may be told of that otherwise.
-func (w *Watch) whileInstalled(ctx context.Context, present func(context.Context)) {
+// gone: nobody may be told of that otherwise. It returns what it ended for: the kind may be installed again by
+// now, which is news that Run must not miss.
+func (w *Watch) whileInstalled(ctx context.Context, present func(context.Context)) state {
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { w.follow(following, present) })
-	w.kind.next(ctx, installed)
+	now := w.kind.next(ctx, installed)
 	stop()
 	running.Wait()
 	for _, s := range w.sources {
@@ -198,6 +200,7 @@ func (w *Watch) whileInstalled(ctx context.Context, present func(context.Context
 			}
 		}
 	}
+	return now
 }
 
 // follow lists and watches until ctx ends.
