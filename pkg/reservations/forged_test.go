@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -145,5 +146,26 @@ func TestForgedEnd(t *testing.T) {
 		require.Equal(t, []string{"a@n1"}, w.held("r"))
 		assert.Equal(t, rsv.Status.AvailableAt.Add(time.Minute), w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
 		assert.Equal(t, rsv.Status.AvailableAt.Add(time.Minute), w.get("r").Status.ExpiresAt.Time)
+	})
+}
+
+// TestForgedWithoutSlots has an object say that it is available and nothing of its slots, while more happens at the
+// start than the ledger remembers.
+func TestForgedWithoutSlots(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.kill()
+		rsv := newReservation("r", time.Hour, slot("a", "n1", 1000))
+		rsv.Status.Phase = v1alpha1.ReservationAvailable
+		w.create(rsv)
+		w.newServer()
+		for range 1 << 15 {
+			w.ledger.ObserveNode(ledger.NodeObservation{Name: "busy"})
+			w.ledger.RemoveNode("busy")
+		}
+		w.start()
+		w.settle()
+		assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
+		assert.Equal(t, []string{"a@n1"}, w.held("r"))
 	})
 }

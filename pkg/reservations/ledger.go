@@ -130,10 +130,10 @@ func (c *Controller) loseNodes() {
 
 func (c *Controller) loseNodesOf(r *record) {
 	for i := range r.slots {
-		status := &r.status.Slots[i]
 		if !r.slots[i].held {
-			continue
+			continue // its status may be one that somebody else wrote, with any number of slots
 		}
+		status := &r.status.Slots[i]
 		node, ok := c.Nodes.Node(status.NodeName)
 		switch {
 		case !ok:
