@@ -82,23 +82,28 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 			Devices: e.Devices,
 		}}
 	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
-		delete(m.holds, e.Hold)
-		for pod, c := range m.claims {
-			if c.Hold == e.Hold {
-				c.Hold = ledger.HoldRef{}
-				m.claims[pod] = c
-			}
-		}
-		for pod, h := range m.inMemory {
-			if h.Within == e.Hold {
-				h.Within = ledger.HoldRef{}
-				m.inMemory[pod] = h
-			}
-		}
+		m.endHold(e.Hold)
 	default:
 		return fmt.Errorf("event %d has the unknown type %q", e.Revision, e.Type)
 	}
 	return nil
+}
+
+// endHold ends a slot of a reservation. Who used it stays.
+func (m *Mirror) endHold(ref ledger.HoldRef) {
+	delete(m.holds, ref)
+	for pod, c := range m.claims {
+		if c.Hold == ref {
+			c.Hold = ledger.HoldRef{}
+			m.claims[pod] = c
+		}
+	}
+	for pod, h := range m.inMemory {
+		if h.Within == ref {
+			h.Within = ledger.HoldRef{}
+			m.inMemory[pod] = h
+		}
+	}
 }
 
 // applyInMemory takes in an event about a slot in memory.
