@@ -50,7 +50,9 @@ func (k *Keeper) work(ctx context.Context, key types.NamespacedName) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.tasks, key)
+	if k.tasks[key] == t { // else another pod of the name has gone meanwhile, and its object is still to be written
+		delete(k.tasks, key)
+	}
 	return nil
 }
 

@@ -247,6 +247,36 @@ func TestUsedUpBeforeItsObject(t *testing.T) {
 	})
 }
 
+// A pod of the same name goes while the object for the one before it, whose room is used up already, is written.
+func TestNameIsNeededAgainWhileItsObjectIsWritten(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.Stop()
+		blocked := make(chan struct{})
+		w.api.answer = func(n int, _ *v1alpha1.Reservation) (bool, error) {
+			if n == 0 {
+				<-blocked
+			}
+			return true, nil
+		}
+		w.remove(pod("p", nil))
+		synctest.Wait()
+		back := pod("back", nil)
+		placement := back.Placement("n")
+		placement.Holds = []ledger.HoldRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
+		_, rejection := w.ledger.StartBind(&placement, time.Now())
+		require.Nil(t, rejection)
+		require.True(t, w.ledger.Confirm(back.Ref, "n"))
+		w.remove(pod("p", func(p *podinfo.Info) { p.Ref.UID = "second" }))
+		require.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
+		close(blocked)
+		pass(time.Minute)
+		assert.ElementsMatch(t, []string{"p", "p-second"}, w.api.names())
+		assert.Equal(t, []string{"ns/p-second/deleted-pod"}, w.holds())
+		assert.Empty(t, w.tasks)
+	})
+}
+
 func TestNamesThatAreTaken(t *testing.T) {
 	others := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 	suffix := "p-uid-of-p"
