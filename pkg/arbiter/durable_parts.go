@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -242,9 +243,7 @@ func (a *Arbiter) removeAllUnfinished() {
 		}
 		heads, err := a.o.Store.List(ctx, unfinishedLabel)
 		for i := range heads {
-			if err == nil {
-				err = a.removeUnfinished(ctx, keyOfObject(&heads[i]))
-			}
+			err = errors.Join(err, a.removeUnfinished(ctx, keyOfObject(&heads[i])))
 		}
 		if err == nil {
 			return
@@ -253,6 +252,9 @@ func (a *Arbiter) removeAllUnfinished() {
 	}
 }
 
+// removeUnfinished deletes what is left of a group, its head last. Whoever may make a Reservation
+// can make one that looks like a head and names the objects of others: an object that does not
+// name this head in turn is none of its parts.
 func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName) error {
 	leave, _, ok := a.writers.enter(ctx, key)
 	if !ok {
@@ -266,8 +268,11 @@ func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName
 	a.o.Log.WithField("reservation", key.String()).Warn("a server before this one did not finish to write this group: it is deleted")
 	for _, name := range strings.Split(head.Annotations[partsAnnotation], ",") {
 		k := parseKey(name)
+		if len(validation.IsDNS1123Label(k.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(k.Name)) > 0 {
+			continue // nobody has such a name
+		}
 		p, err := a.o.Store.Get(ctx, k.Namespace, k.Name)
-		if err == nil && sameAttempt(p, head) {
+		if err == nil && p.Annotations[headAnnotation] == key.String() && sameAttempt(p, head) {
 			err = a.o.Store.Delete(ctx, k.Namespace, k.Name, p.UID)
 		}
 		if Classify(reservationsResource, err) != FateMissing && err != nil {

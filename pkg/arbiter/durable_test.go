@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -171,6 +172,33 @@ func (w *world) succeed() *Arbiter {
 		}
 	}
 	return w.newArbiter(Options{})
+}
+
+// Somebody makes objects that look like what is left of a group, and names the objects of others as its parts. Only
+// what names that head in turn is deleted with it, and no mistake in one keeps others from being deleted.
+func TestForgedHeadTakesNothingAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		put := func(namespace, name string, labels, annotations map[string]string) {
+			w.objects.Objects[types.NamespacedName{Namespace: namespace, Name: name}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, UID: types.UID(namespace + name), Labels: labels, Annotations: annotations,
+			}}
+		}
+		unfinished := map[string]string{unfinishedLabel: "true"}
+		put("others", "by-hand", nil, nil)
+		put("others", "job", nil, map[string]string{attemptAnnotation: "known"})
+		put("others", "job-2", nil, map[string]string{attemptAnnotation: "known", headAnnotation: "others/job"})
+		put("a", "forged", unfinished, map[string]string{partsAnnotation: "others/by-hand"})
+		put("a", "forged-attempt", unfinished, map[string]string{partsAnnotation: "others/job,others/job-2", attemptAnnotation: "known"})
+		put("a", "no-parts", unfinished, nil)
+		put("a", "no-names", unfinished, map[string]string{partsAnnotation: "/,x,y/../z,,"})
+		put("x", "left", unfinished, map[string]string{partsAnnotation: "y/left-2", attemptAnnotation: "1"})
+		put("y", "left-2", nil, map[string]string{headAnnotation: "x/left", attemptAnnotation: "1"})
+		w.Start()
+		<-time.After(2 * time.Minute)
+		assert.Equal(t, []string{"others/by-hand", "others/job", "others/job-2"}, w.written())
+		w.end()
+	})
 }
 
 // A group that this server is writing is not taken for one that another left behind.
