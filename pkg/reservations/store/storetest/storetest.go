@@ -192,12 +192,17 @@ func (s *Server) create(ctx context.Context, body []byte) (any, error) {
 		stored = object.DeepCopy()
 		return nil
 	})
-	return stored, err
+	if err != nil {
+		return nil, err // and it may be stored yet
+	}
+	return stored, nil
 }
 
 func (s *Server) get(ctx context.Context, key types.NamespacedName) (any, error) {
 	var found *v1alpha1.Reservation
-	err := s.carryOut(ctx, s.next(&s.Gets, &s.GetCount), func() error {
+	fate := s.next(&s.Gets, &s.GetCount)
+	fate.Commit = 0 // what is read after the answer is nothing to anybody
+	err := s.carryOut(ctx, fate, func() error {
 		if found = s.Object(key.Namespace, key.Name); found == nil {
 			return apierrors.NewNotFound(v1alpha1.Resource("reservations"), key.Name)
 		}
