@@ -47,14 +47,15 @@ func (p *parts) start(ctx context.Context, list ...part) {
 			if err == nil {
 				return
 			}
-			*r.err = fmt.Errorf("%s: %w", one.name, err)
-			if ctx.Err() != nil {
-				return
+			err = fmt.Errorf("%s: %w", one.name, err)
+			if ctx.Err() == nil {
+				select {
+				case p.failed <- err:
+					return // told once
+				default: // another part was first
+				}
 			}
-			select {
-			case p.failed <- *r.err:
-			default: // another part was first
-			}
+			*r.err = err
 		}()
 	}
 }

@@ -13,14 +13,19 @@ import (
 
 // Keep keeps capacity for one pod on a node for a while. made says that the pod had
 // none before, so that GiveBack may end it. revision is the ledger's of that moment.
-func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, rejection *ledger.Rejection, revision uint64) {
+// The error is an *Error.
+func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
+	pod := &podinfo.Info{Ref: p.Pod, Scheduler: p.Scheduler, Priority: p.Priority, Request: p.Request}
+	if err := a.pass(pod, p.Node); err != nil {
+		return false, a.o.Ledger.Revision(), err
+	}
 	now := time.Now()
 	_, had := a.o.Ledger.HomeOf(p.Pod)
 	result := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, now.Add(ttl)), now)
 	if len(result.Rejections) > 0 {
-		return false, &result.Rejections[0], result.Revision
+		return false, result.Revision, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
 	}
-	return !had, nil, result.Revision
+	return !had, result.Revision, nil
 }
 
 // GiveBack ends what Keep has made. Capacity of a pod that is being bound stays.

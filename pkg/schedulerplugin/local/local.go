@@ -15,6 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -206,11 +207,16 @@ func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (ma
 	if err := b.Ready(); err != nil {
 		return false, err
 	}
-	made, rejection, revision := b.app.Arbiter().Keep(p, b.ttl)
-	if rejection != nil {
-		return false, &schedulerplugin.RefusedError{Reason: rejection.Reason, Message: rejection.Message(), Revision: revision}
+	made, revision, err := b.app.Arbiter().Keep(p, b.ttl)
+	var refused *arbiter.Error
+	switch {
+	case errors.As(err, &refused) && refused.Rejection != nil:
+		return false, &schedulerplugin.RefusedError{Reason: refused.Rejection.Reason, Message: err.Error(), Revision: revision}
+	case err != nil: // the lease was lost since it was asked
+		return false, &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting, Cause: err}
+	default:
+		return made, nil
 	}
-	return made, nil
 }
 
 // Unreserve implements schedulerplugin.Backend. A claim that is being bound by then
