@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
-	"github.com/globalreserve/globalreserve/pkg/admission"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // build does what kubectl kustomize does with a folder and returns the objects by kind.

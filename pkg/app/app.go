@@ -18,10 +18,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
-	"github.com/globalreserve/globalreserve/pkg/extender"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -31,7 +30,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/server/extender"
+	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
@@ -45,9 +45,9 @@ type App struct {
 	policies *policy.Store
 	watcher  *policy.Watcher // nil without a policy file
 	events   *eventReporter
-	cache    *clusterstate.Cache
+	cache    *cluster.Cache
 	matcher  *matcher.Matcher
-	comparer *clusterstate.Comparer
+	comparer *cluster.Comparer
 	question *question.Maker
 	arbiter  *arbiter.Arbiter
 	expirer  *controller.Expirer
@@ -64,7 +64,7 @@ type App struct {
 	steering     *steering.Steering
 	keeper       *deletedpods.Keeper
 
-	api     *restapi.API
+	api     *rest.API
 	health  *health
 	server  *httpServer
 	secure  *secureServer // nil without TLS
@@ -121,11 +121,11 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 }
 
 func (a *App) buildState(client kubernetes.Interface) {
-	a.cache = clusterstate.New(client, a.ledger, clusterstate.Options{
+	a.cache = cluster.New(client, a.ledger, cluster.Options{
 		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) },
 		Devices:       func(pod *podinfo.Info) *ledger.DeviceRequest { return a.devices.Devices(pod) },
 		OnDeviceMarks: func(pod *podinfo.Info) { a.devices.MarksChanged(pod) },
-		Listeners: []clusterstate.Listener{clusterstate.ListenerFuncs{
+		Listeners: []cluster.Listener{cluster.ListenerFuncs{
 			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
 			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },
 			OnPodBypassed: func(pod *podinfo.Info) {
@@ -136,9 +136,9 @@ func (a *App) buildState(client kubernetes.Interface) {
 			},
 		}},
 	})
-	a.comparer = clusterstate.NewComparer(a.cache, client, clusterstate.ComparerOptions{
+	a.comparer = cluster.NewComparer(a.cache, client, cluster.ComparerOptions{
 		Interval: a.options.CompareInterval, LiveInterval: a.options.FullCompareInterval, Logger: a.log,
-		OnDrift: func(kind clusterstate.Kind, differences int) { a.metrics.SetDrift(string(kind), differences) },
+		OnDrift: func(kind cluster.Kind, differences int) { a.metrics.SetDrift(string(kind), differences) },
 	})
 }
 
@@ -160,7 +160,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	extender.New(extender.Options{
 		Arbiter: a.arbiter, Ledger: a.ledger, Wakeups: a.wakeups, Metrics: a.metrics, OnRefused: a.newOnRefused(), Log: a.log,
 	}).Register(router)
-	a.api = restapi.New(restapi.Options{Arbiter: a.arbiter, Ledger: a.ledger, Metrics: a.metrics, Done: a.streams})
+	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger, Metrics: a.metrics, Done: a.streams})
 	a.api.Register(router)
 	a.health = &health{
 		synced:   func() bool { return a.cache.Synced() && a.reservations.Synced() && a.devices.Synced() },

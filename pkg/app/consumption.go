@@ -92,7 +92,7 @@ func (a *App) steer(pod *podinfo.Info) bool { return a.steering.Wake(pod) }
 // rooms is how the cache, which is made first, finds the keeper.
 type rooms struct{ app *App }
 
-// Keep implements clusterstate.RoomKeeper.
+// Keep implements cluster.RoomKeeper.
 func (r rooms) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
 	return r.app.keeper.Keep(last)
 }

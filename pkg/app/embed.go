@@ -5,7 +5,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
@@ -45,7 +45,7 @@ func (a *App) DecideOnlyWhile(held func() bool) { a.health.held = held }
 
 // pendingPods is the cache to those who wake pods.
 type pendingPods struct {
-	*clusterstate.Cache
+	*cluster.Cache
 	app *App
 }
 

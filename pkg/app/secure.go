@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
-	"github.com/globalreserve/globalreserve/pkg/admission"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // DefaultSecurePort is the port GlobalReserve serves TLS on.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -25,7 +25,7 @@ import (
 // otherwise.
 type Options struct {
 	Ledger   *ledger.Ledger
-	Pods     *clusterstate.Pods
+	Pods     *cluster.Pods
 	Question *question.Maker
 	API      API
 	Steering *steering.Steering

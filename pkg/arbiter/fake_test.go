@@ -23,7 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -256,7 +256,7 @@ type world struct {
 	t         *testing.T
 	api       *fakeAPI
 	ledger    *ledger.Ledger
-	store     *clusterstate.Pods // what the watch has brought
+	store     *cluster.Pods // what the watch has brought
 	question  *question.Maker
 	steering  *steering.Steering
 	metrics   *metrics.Metrics
@@ -269,7 +269,7 @@ type world struct {
 func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w := &world{
 		t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}),
-		store: clusterstate.NewPods(), metrics: metrics.New(),
+		store: cluster.NewPods(), metrics: metrics.New(),
 	}
 	w.objects = storetest.New(w.ledger)
 	w.question = &question.Maker{
@@ -307,7 +307,7 @@ func silent() *logrus.Logger {
 // bring is what the watch does with the pods as they are now.
 func (w *world) bring(pods ...*v1.Pod) {
 	for _, p := range pods {
-		r := clusterstate.NewRecord(w.ledger.Table(), p)
+		r := cluster.NewRecord(w.ledger.Table(), p)
 		w.store.Put(r)
 		w.store.Seen(r.ResourceVersion)
 	}
@@ -315,7 +315,7 @@ func (w *world) bring(pods ...*v1.Pod) {
 
 // forget makes the watch one that has brought nothing.
 func (w *world) forget() {
-	w.store = clusterstate.NewPods()
+	w.store = cluster.NewPods()
 	w.pods.cached = w.store
 }
 

@@ -16,6 +16,8 @@ type PodQuery struct {
 	Ref ledger.PodRef
 	// Version is the resource version of the caller's copy, 0 where it has none.
 	Version uint64
+	// Nominated is the node that the caller's copy is nominated for, or "".
+	Nominated string
 	// Copy decodes the caller's copy. It is asked only where the API server has no
 	// such pod or cannot be read, and only advice is given on it. Its error is the
 	// caller's to understand.
@@ -57,6 +59,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	advice := &Advice{Pod: pod, Known: known, Revision: a.o.Ledger.Revision()}
 	placement := a.o.Question.Of(pod, "")
 	s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], &placement, offered)
+	a.awaitNominated(ctx, q.Nominated, &placement, offered, s)
 	advice.Verdicts = s.verdicts
 	switch {
 	case !known || !a.o.Ledger.HasHolds():
@@ -67,6 +70,39 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 		advice.ComesBack = a.direct(pod, &placement, offered, s.verdicts)
 	}
 	return advice, nil
+}
+
+// awaitNominated gives the node that a pod is nominated for a moment to become free.
+// Pods were evicted there for it, and the scheduler has seen them go: refused that
+// node because our watch is behind, it would evict others elsewhere.
+func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *ledger.Placement, offered []string, s *Scratch) {
+	i := slices.Index(offered, node)
+	if i < 0 || !isShort(s.verdicts[i]) {
+		return
+	}
+	changed, unsubscribe := a.o.Ledger.Subscribe()
+	defer unsubscribe()
+	ctx, cancel := context.WithTimeout(ctx, maxLag)
+	defer cancel()
+	one := []string{node}
+	for {
+		s.second = a.o.Ledger.AppendFit(s.second[:0], placement, one)
+		if !isShort(s.second[0]) {
+			s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], placement, offered)
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isShort reports whether a node was refused for want of something that pods there
+// use.
+func isShort(v ledger.Verdict) bool {
+	return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict || v.Reason == ledger.InsufficientDevices
 }
 
 // advised finds the pod a scheduler asks about. known is false where all there is
@@ -97,12 +133,8 @@ const looksBeforePreempting = 3
 // may fit once preemptible slots of lower priority end. Its bind may end them
 // then. again says that the pod should be tried again before that.
 func (a *Arbiter) offerPreemptible(pod *podinfo.Info, placement *ledger.Placement, offered []string, s *Scratch) (again bool) {
-	short := func(v ledger.Verdict) bool {
-		return v.Reason == ledger.InsufficientResource || v.Reason == ledger.HostPortConflict ||
-			v.Reason == ledger.InsufficientDevices
-	}
 	uid := pod.Ref.UID
-	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, short) {
+	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, isShort) {
 		a.preemptors.withdraw(uid)
 		return false
 	}

@@ -25,23 +25,23 @@ import (
 // afterGrace is a moment at which a binding has been settled if it can be.
 const afterGrace = defaultGrace + time.Second
 
-// cluster is a world in which others bind pods at the API server, which asks the Arbiter.
-type cluster struct {
+// apiCluster is a world in which others bind pods at the API server, which asks the Arbiter.
+type apiCluster struct {
 	*world
 	log   *logtest.Hook
 	shown map[string]*v1.Pod // as the watch has brought them
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *apiCluster {
 	t.Helper()
-	c := &cluster{world: newWorld(t), shown: map[string]*v1.Pod{}}
+	c := &apiCluster{world: newWorld(t), shown: map[string]*v1.Pod{}}
 	logger, hook := logtest.NewNullLogger()
 	c.o.Log, c.log = logger, hook
 	return c
 }
 
 // inCluster runs a test with a clock of its own and a running loop.
-func inCluster(t *testing.T, test func(*testing.T, *cluster)) {
+func inCluster(t *testing.T, test func(*testing.T, *apiCluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -58,7 +58,7 @@ func inCluster(t *testing.T, test func(*testing.T, *cluster)) {
 func pass(d time.Duration) { <-time.After(d) }
 
 // add makes a pod that the watch brings at once.
-func (c *cluster) add(name, cpu string) *v1.Pod {
+func (c *apiCluster) add(name, cpu string) *v1.Pod {
 	p := sized(name, cpu, 1)
 	c.api.change(func() { c.api.touch(p) })
 	c.api.put(p)
@@ -67,7 +67,7 @@ func (c *cluster) add(name, cpu string) *v1.Pod {
 }
 
 // edit updates a pod at the API server.
-func (c *cluster) edit(p *v1.Pod, how func(*v1.Pod)) {
+func (c *apiCluster) edit(p *v1.Pod, how func(*v1.Pod)) {
 	c.api.change(func() {
 		how(p)
 		c.api.touch(p)
@@ -75,7 +75,7 @@ func (c *cluster) edit(p *v1.Pod, how func(*v1.Pod)) {
 }
 
 // show has the watch bring what the API server has of a pod.
-func (c *cluster) show(name string) {
+func (c *apiCluster) show(name string) {
 	p := c.api.read("ns", name)
 	former := c.shown[name]
 	if former != nil && (p == nil || p.UID != former.UID) {
@@ -99,19 +99,19 @@ func (c *cluster) show(name string) {
 }
 
 // away has the API server fail; nil has it work again.
-func (c *cluster) away(err error) {
+func (c *apiCluster) away(err error) {
 	c.api.change(func() {
 		c.api.get, c.api.patch = func(int) error { return err }, err
 	})
 }
 
-func (c *cluster) sent() (gets, patches int) {
+func (c *apiCluster) sent() (gets, patches int) {
 	c.api.change(func() { gets, patches = c.api.gets, c.api.patches })
 	return gets, patches
 }
 
 // ask has the API server ask about a binding, and returns it as it is allowed.
-func (c *cluster) ask(pod ledger.PodRef, node string) (*v1.Binding, error) {
+func (c *apiCluster) ask(pod ledger.PodRef, node string) (*v1.Binding, error) {
 	said, err := c.AdmitBinding(context.Background(), &BindingQuery{Pod: pod, Node: node})
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (c *cluster) ask(pod ledger.PodRef, node string) (*v1.Binding, error) {
 }
 
 // allow is ask for a binding that is allowed.
-func (c *cluster) allow(p *v1.Pod, node string) *v1.Binding {
+func (c *apiCluster) allow(p *v1.Pod, node string) *v1.Binding {
 	c.t.Helper()
 	b, err := c.ask(ref(p), node)
 	require.NoError(c.t, err)
@@ -130,7 +130,7 @@ func (c *cluster) allow(p *v1.Pod, node string) *v1.Binding {
 }
 
 // carryOut does what the API server does with a binding that was allowed.
-func (c *cluster) carryOut(b *v1.Binding) error {
+func (c *apiCluster) carryOut(b *v1.Binding) error {
 	var p *v1.Pod
 	c.api.change(func() { p = c.api.pods[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}] })
 	if p == nil || b.ResourceVersion != p.ResourceVersion {
@@ -144,7 +144,7 @@ func (c *cluster) carryOut(b *v1.Binding) error {
 }
 
 // create has the API server ask about a pod with a node.
-func (c *cluster) create(name, cpu, node string) error {
+func (c *apiCluster) create(name, cpu, node string) error {
 	p := sized(name, cpu, 0)
 	p.UID, p.ResourceVersion = "", ""
 	_, err := c.AdmitPod(context.Background(), p, node, false)
@@ -152,14 +152,14 @@ func (c *cluster) create(name, cpu, node string) error {
 }
 
 // created has the API server create a pod with a node.
-func (c *cluster) created(name, cpu, node string) {
+func (c *apiCluster) created(name, cpu, node string) {
 	p := sized(name, cpu, 5)
 	p.Spec.NodeName = node
 	c.api.put(p)
 }
 
 // on tells the state of a pod's allocation, known by UID or by name only.
-func (c *cluster) on(pod ledger.PodRef) string {
+func (c *apiCluster) on(pod ledger.PodRef) string {
 	claim, ok := c.ledger.Claim(pod)
 	if !ok {
 		return "none"
@@ -170,7 +170,7 @@ func (c *cluster) on(pod ledger.PodRef) string {
 func named(name string) ledger.PodRef { return ledger.PodRef{Namespace: "ns", Name: name} }
 
 func TestBindingThatHappensIsForgotten(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
 		require.NoError(t, c.carryOut(c.allow(p, "a")))
 		c.show("p")
@@ -182,7 +182,7 @@ func TestBindingThatHappensIsForgotten(t *testing.T) {
 }
 
 func TestBindingThatHappenedUnseen(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
 		require.NoError(t, c.carryOut(c.allow(p, "a")))
 		pass(afterGrace)
@@ -195,28 +195,28 @@ func TestBindingThatHappenedUnseen(t *testing.T) {
 // What was allowed and has not happened is made impossible before its capacity is given back.
 func TestBindingThatDoesNotHappen(t *testing.T) {
 	cases := map[string]struct {
-		meanwhile   func(*cluster, *v1.Pod)
+		meanwhile   func(*apiCluster, *v1.Pod)
 		wantPatches int
 	}{
-		"still unbound": {meanwhile: func(*cluster, *v1.Pod) {}, wantPatches: 1},
+		"still unbound": {meanwhile: func(*apiCluster, *v1.Pod) {}, wantPatches: 1},
 		"changed": {
-			meanwhile:   func(c *cluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) },
+			meanwhile:   func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) },
 			wantPatches: 1,
 		},
-		"gone": {meanwhile: func(c *cluster, p *v1.Pod) { c.api.remove(p) }},
-		"made again": {meanwhile: func(c *cluster, _ *v1.Pod) {
+		"gone": {meanwhile: func(c *apiCluster, p *v1.Pod) { c.api.remove(p) }},
+		"made again": {meanwhile: func(c *apiCluster, _ *v1.Pod) {
 			another := sized("p", "3", 7)
 			another.UID = "another"
 			c.api.put(another)
 		}},
-		"being deleted": {meanwhile: func(c *cluster, p *v1.Pod) {
+		"being deleted": {meanwhile: func(c *apiCluster, p *v1.Pod) {
 			c.edit(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} })
 		}},
-		"bound elsewhere": {meanwhile: func(c *cluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Spec.NodeName = "b" }) }},
+		"bound elsewhere": {meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Spec.NodeName = "b" }) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *cluster) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
 				p := c.add("p", "3")
 				allowed := c.allow(p, "a")
 				tc.meanwhile(c, p)
@@ -254,7 +254,7 @@ func (w *world) decisions(result string) (count int) {
 
 // The binding is carried out between our look at the pod and the patch.
 func TestBindingThatHappensAtTheLastMoment(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
 		allowed := c.allow(p, "a")
 		c.api.change(func() { c.api.onPatch = func() { assert.NoError(t, c.carryOut(allowed)) } })
@@ -268,7 +268,7 @@ func TestBindingThatHappensAtTheLastMoment(t *testing.T) {
 // The same binding is allowed once more while the first is being withdrawn: it may happen, so the
 // capacity must stay.
 func TestBindingAllowedAgainWhileItIsWithdrawn(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
 		first := c.allow(p, "a")
 		c.api.change(func() {
@@ -294,7 +294,7 @@ func TestUnknownFateKeepsTheCapacity(t *testing.T) {
 		"time-out": errors.New("timeout"), "a 404 that is not the API server's word on the pod": errNoRoute,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *cluster) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
 				p := c.add("p", "3")
 				c.allow(p, "a")
 				c.away(err)
@@ -313,7 +313,7 @@ func TestUnknownFateKeepsTheCapacity(t *testing.T) {
 // Another webhook does not let the pod be patched. Its capacity is given back when the API server
 // must have abandoned the binding, and not before.
 func TestPodThatCannotBePatched(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
 		c.allow(p, "a")
 		c.api.change(func() { c.api.patch = apierrors.NewForbidden(podKind, "p", errors.New("denied by a policy")) })
@@ -322,7 +322,7 @@ func TestPodThatCannotBePatched(t *testing.T) {
 		pass(10 * time.Second)
 		assert.Equal(t, "none", c.on(ref(p)))
 	})
-	inCluster(t, func(t *testing.T, c *cluster) { // one that was carried out all the same
+	inCluster(t, func(t *testing.T, c *apiCluster) { // one that was carried out all the same
 		p := c.add("p", "3")
 		allowed := c.allow(p, "a")
 		c.api.change(func() { c.api.patch = errors.New("no") })
@@ -334,7 +334,7 @@ func TestPodThatCannotBePatched(t *testing.T) {
 }
 
 func TestSchedulerTurnsToAnotherNode(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "3")
 		first := c.allow(p, "a")
 		_, err := c.ask(ref(p), "b")
@@ -354,7 +354,7 @@ func TestSchedulerTurnsToAnotherNode(t *testing.T) {
 
 // The pod asks for more than when its binding was allowed first.
 func TestPodGrowsBetweenTwoBindings(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		p := c.add("p", "1")
 		c.allow(p, "a")
 		c.edit(p, func(p *v1.Pod) { p.Spec = sized("p", "3", 1).Spec })
@@ -403,7 +403,7 @@ func TestStopWhileRunSettles(t *testing.T) {
 }
 
 func TestPodWithANode(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		require.NoError(t, c.create("p", "3", "a"))
 		assert.Equal(t, "Binding on a", c.on(named("p")))
 		assertOutcome(t, Refused, c.create("q", "2", "a"))
@@ -420,18 +420,18 @@ func TestPodWithANode(t *testing.T) {
 // A pod that is never created keeps its capacity until the API server cannot create it any more.
 func TestPodThatIsNeverCreated(t *testing.T) {
 	cases := map[string]struct {
-		meanwhile func(*cluster)
+		meanwhile func(*apiCluster)
 		want      string
 	}{
-		"no pod":       {meanwhile: func(*cluster) {}, want: "none"},
-		"unseen":       {meanwhile: func(c *cluster) { c.created("p", "3", "a") }, want: "Bound on a"},
-		"another pod":  {meanwhile: func(c *cluster) { c.created("p", "3", "") }, want: "none"},
-		"another node": {meanwhile: func(c *cluster) { c.created("p", "3", "b") }, want: "none"},
-		"unknown":      {meanwhile: func(c *cluster) { c.away(errors.New("away")) }, want: "Binding on a"},
+		"no pod":       {meanwhile: func(*apiCluster) {}, want: "none"},
+		"unseen":       {meanwhile: func(c *apiCluster) { c.created("p", "3", "a") }, want: "Bound on a"},
+		"another pod":  {meanwhile: func(c *apiCluster) { c.created("p", "3", "") }, want: "none"},
+		"another node": {meanwhile: func(c *apiCluster) { c.created("p", "3", "b") }, want: "none"},
+		"unknown":      {meanwhile: func(c *apiCluster) { c.away(errors.New("away")) }, want: "Binding on a"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *cluster) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
 				require.NoError(t, c.create("p", "3", "a"))
 				tc.meanwhile(c)
 				pass(40 * time.Second)
@@ -447,7 +447,7 @@ func TestPodThatIsNeverCreated(t *testing.T) {
 
 // Another webhook adds a container, so the API server asks once more.
 func TestPodIsReviewedAgain(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		require.NoError(t, c.create("p", "1", "a"))
 		require.NoError(t, c.create("p", "3", "a"))
 		assertOutcome(t, Refused, c.create("q", "2", "a")) // it counts for 3 now
@@ -460,7 +460,7 @@ func TestPodIsReviewedAgain(t *testing.T) {
 // A pod of the same name is created at the same time, for more than there is. Its refusal must not
 // give back the capacity of the first, which may still be created.
 func TestRefusedNamesakeLeavesTheCapacity(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
 		require.NoError(t, c.create("p", "3", "a"))
 		assertOutcome(t, Refused, c.create("p", "5", "a"))
 		require.Equal(t, "Binding on a", c.on(named("p")))
@@ -477,12 +477,12 @@ func TestRefusedNamesakeLeavesTheCapacity(t *testing.T) {
 func TestRandomAdmissions(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inCluster(t, func(t *testing.T, c *cluster) { c.random(rand.New(rand.NewPCG(seed, 1))) })
+			inCluster(t, func(t *testing.T, c *apiCluster) { c.random(rand.New(rand.NewPCG(seed, 1))) })
 		})
 	}
 }
 
-func (c *cluster) random(r *rand.Rand) {
+func (c *apiCluster) random(r *rand.Rand) {
 	var inFlight []*v1.Binding
 	pods := []*v1.Pod{c.add("p0", "1")}
 	for range 400 {
@@ -518,7 +518,7 @@ func (c *cluster) random(r *rand.Rand) {
 }
 
 // checkTruth fails if pods are bound at the API server beyond what nodes offer, or without an allocation.
-func (c *cluster) checkTruth() {
+func (c *apiCluster) checkTruth() {
 	used := map[string]int64{}
 	var bound []*v1.Pod
 	c.api.change(func() {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
@@ -35,7 +35,7 @@ const (
 // than all our watch has brought may have seen another go first. So a decision waits
 // a moment for the watch, and reads the pod live where that was in vain.
 type pods struct {
-	cached *clusterstate.Pods
+	cached *cluster.Pods
 	api    API
 	ledger *ledger.Ledger
 	// observe tells the ledger of a pod that was found bound before the watch has

@@ -25,7 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/server/rest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(collected{m}) }
@@ -45,7 +45,7 @@ const eventually = 10 * time.Second
 type system struct {
 	*arbitertest.World
 	ledger   *ledger.Ledger
-	api      *restapi.API
+	api      *rest.API
 	handler  *httprouter.Router
 	notReady atomic.Bool // for calls in process
 }
@@ -65,8 +65,8 @@ func newSystem(t *testing.T, changes ...func(*system)) *system {
 			return ""
 		}
 	})
-	s.api = restapi.New(restapi.Options{
-		Arbiter: decider, Ledger: s.ledger, Metrics: s.Metrics, Limits: restapi.Limits{MinRevisionWait: 20 * time.Millisecond},
+	s.api = rest.New(rest.Options{
+		Arbiter: decider, Ledger: s.ledger, Metrics: s.Metrics, Limits: rest.Limits{MinRevisionWait: 20 * time.Millisecond},
 	})
 	s.api.Register(s.handler)
 	s.addNode("node-1")
@@ -209,7 +209,7 @@ func TestBadRequests(t *testing.T) {
 			r.Durable, r.Namespace = &durable, "elsewhere"
 		}, "Namespace is \"elsewhere\""},
 		"too many pods": {func(r *reserver.Request) {
-			r.Pods, r.Nodes = make([]*v1.Pod, restapi.MaxPods+1), make([]string, restapi.MaxPods+1)
+			r.Pods, r.Nodes = make([]*v1.Pod, rest.MaxPods+1), make([]string, rest.MaxPods+1)
 			for i := range r.Pods {
 				r.Pods[i] = aPod(fmt.Sprint("p", i), "1m")
 			}

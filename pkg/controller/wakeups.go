@@ -35,7 +35,7 @@ const (
 // raceWindow is how much later than a scheduler the ledger may hear of an event
 // both watch. A scheduler that was told of freed room first, asked, and was
 // refused by a ledger that had not heard of it yet would not ask again. It is
-// longer than the longest pause of the reflectors in pkg/clusterstate (7.5 s).
+// longer than the longest pause of the reflectors in pkg/cluster (7.5 s).
 const raceWindow = 8 * time.Second
 
 // announcedDelay is how long a scheduler has to act on freed room that it hears of

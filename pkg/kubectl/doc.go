@@ -19,7 +19,7 @@
 //   - complete.go    shell completion of names
 //
 // Nothing here decides anything about room: the plugin prints what the server says. The types of
-// the server's answers are those of pkg/restapi; a field added there is printed by -o yaml and
+// the server's answers are those of pkg/server/rest; a field added there is printed by -o yaml and
 // -o json without a change here.
 //
 // The tests compare whole outputs with files in testdata; UPDATE_GOLDEN=1 go test ./pkg/kubectl

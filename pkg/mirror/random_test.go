@@ -16,7 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/restapi"
+	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -35,7 +35,7 @@ func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
 	done := make(chan struct{})
 	w := arbitertest.NewWorld(l)
 	asked := w.New(t, nil)
-	api := restapi.New(restapi.Options{Arbiter: asked, Ledger: l, Metrics: w.Metrics, Done: done})
+	api := rest.New(rest.Options{Arbiter: asked, Ledger: l, Metrics: w.Metrics, Done: done})
 	watcher, err := api.Watch(t.Context(), reserver.WatchOptions{})
 	require.NoError(t, err)
 	m = New(Options{Log: log})

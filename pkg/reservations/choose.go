@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -38,7 +38,7 @@ type rooms struct {
 }
 
 type room struct {
-	clusterstate.Node
+	cluster.Node
 	allocatable, free []int64 // by column
 	ports             []resources.HostPort
 	// devices are what slots of the reservation that is being chosen for take. What earlier ones
@@ -51,9 +51,9 @@ type taken struct {
 	req  *resources.Request
 }
 
-func newRooms(a account, nodes []clusterstate.Node) *rooms {
+func newRooms(a account, nodes []cluster.Node) *rooms {
 	r := &rooms{account: a, byName: make(map[string]*room, len(nodes))}
-	slices.SortFunc(nodes, func(a, b clusterstate.Node) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(nodes, func(a, b cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 	names := make([]string, len(nodes))
 	for i := range nodes {
 		names[i] = nodes[i].Name

@@ -15,7 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -25,9 +25,9 @@ import (
 // Nodes is where the nodes are looked up.
 type Nodes interface {
 	// Node returns a node; ok is false where there is none of that name.
-	Node(name string) (node clusterstate.Node, ok bool)
+	Node(name string) (node cluster.Node, ok bool)
 	// Nodes returns all nodes, in no order.
-	Nodes() []clusterstate.Node
+	Nodes() []cluster.Node
 }
 
 // Pods is where the pods are looked up.

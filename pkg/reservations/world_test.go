@@ -25,7 +25,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
@@ -43,7 +43,7 @@ const (
 )
 
 // Node is a node as the controller knows it.
-type Node = clusterstate.Node
+type Node = cluster.Node
 
 // testingT is a *testing.T or a *rapid.T.
 type testingT interface {

@@ -136,15 +136,14 @@ func badGroups() map[string]badRequest {
 		}
 	}
 	reserveOnly := map[string]string{
-		"no scheduler's name":         `{"Pods":[` + okPod + `],"Nodes":["node-0"]}`,
-		"no nodes":                    `{"SchedulerName":"s","Pods":[` + okPod + `]}`,
-		"a TTL below 0":               groupWith(`"TTLSeconds":-1`),
-		"a TTL of 300 years":          groupWith(`"TTLSeconds":9460800000`),
-		"a TTL beyond the policy's":   groupWith(`"TTLSeconds":86401`),
-		"an unknown mode":             groupWith(`"Mode":"Some"`),
-		"pods to be gone":             groupWith(`"Without":[{"Name":"x"}]`),
-		"another node in spec":        group(podWith(okMeta, `"spec":{"nodeName":"node-1","containers":[{"name":"c"}]}`), okNodes),
-		"an unknown pod without spec": group(`{`+okMeta+`}`, okNodes),
+		"no scheduler's name":       `{"Pods":[` + okPod + `],"Nodes":["node-0"]}`,
+		"no nodes":                  `{"SchedulerName":"s","Pods":[` + okPod + `]}`,
+		"a TTL below 0":             groupWith(`"TTLSeconds":-1`),
+		"a TTL of 300 years":        groupWith(`"TTLSeconds":9460800000`),
+		"a TTL beyond the policy's": groupWith(`"TTLSeconds":86401`),
+		"an unknown mode":           groupWith(`"Mode":"Some"`),
+		"pods to be gone":           groupWith(`"Without":[{"Name":"x"}]`),
+		"another node in spec":      group(podWith(okMeta, `"spec":{"nodeName":"node-1","containers":[{"name":"c"}]}`), okNodes),
 	}
 	for name, body := range reserveOnly {
 		all["/reserve: "+name] = badRequest{path: "/reserve", body: body}

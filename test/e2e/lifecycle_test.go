@@ -64,7 +64,10 @@ func TestReadiness(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, text, "not read all nodes and pods")
 	require.Contains(t, c.bind(t, pod, "node-0"), "not read all nodes and pods")
-	require.Contains(t, c.reserve(t, groupOf(c.create(newPod("worker", nobody, "1")), "node-0")).Error, "not read all")
+	code, text = status(http.MethodPost, "/reserve", groupOf(c.create(newPod("worker", nobody, "1")), "node-0"))
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, text, "not read all")
+	require.Contains(t, text, `"FailedPods":["worker"]`, "what is not granted is named")
 	names := []string{"node-0"}
 	require.NotEmpty(t, c.filter(t, &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}).Error)
 	code, _ = status(http.MethodGet, "/v1/nodes", nil)

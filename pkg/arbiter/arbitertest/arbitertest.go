@@ -19,7 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
-	"github.com/globalreserve/globalreserve/pkg/clusterstate"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/podinfo"
@@ -30,7 +30,7 @@ import (
 // World is what surrounds an Arbiter. What is not set before New starts out empty.
 type World struct {
 	Ledger   *ledger.Ledger
-	Pods     *clusterstate.Pods // what the watch has brought
+	Pods     *cluster.Pods // what the watch has brought
 	Matcher  *matcher.Matcher
 	Question *question.Maker
 	Metrics  *metrics.Metrics
@@ -49,7 +49,7 @@ const TTL = time.Minute
 func NewWorld(l *ledger.Ledger) *World {
 	log, hook := logtest.NewNullLogger()
 	w := &World{
-		Ledger: l, Pods: clusterstate.NewPods(), Matcher: &matcher.Matcher{}, Metrics: metrics.New(),
+		Ledger: l, Pods: cluster.NewPods(), Matcher: &matcher.Matcher{}, Metrics: metrics.New(),
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
 	w.Question = &question.Maker{
@@ -80,7 +80,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 
 // Bring is what the watch does with a pod.
 func (w *World) Bring(pod *v1.Pod) *podinfo.Info {
-	r := clusterstate.NewRecord(w.Ledger.Table(), pod)
+	r := cluster.NewRecord(w.Ledger.Table(), pod)
 	w.Pods.Put(r)
 	return &r.Info
 }

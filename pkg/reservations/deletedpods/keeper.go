@@ -57,7 +57,7 @@ type Options struct {
 }
 
 // Keeper keeps the room of deleted pods; see the package comment. Make one with
-// New; it can run once. It is a clusterstate.RoomKeeper.
+// New; it can run once. It is a cluster.RoomKeeper.
 type Keeper struct {
 	Options
 	now    func() time.Time
@@ -104,7 +104,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return k.queue.Run(ctx, k.work)
 }
 
-// Keep implements clusterstate.RoomKeeper.
+// Keep implements cluster.RoomKeeper.
 func (k *Keeper) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
 	w, keep := wishOf(last, k.deploymentOf(last))
 	if !keep || !k.Enabled() {

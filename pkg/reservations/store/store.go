@@ -2,7 +2,7 @@
 // whether a write was carried out. Every request is sent once, with a time limit
 // that the API server knows, and Classify tells what its answer says.
 //
-// Who may be touched by a change here: pkg/restapi decides by Classify what is
+// Who may be touched by a change here: pkg/server/rest decides by Classify what is
 // told to a scheduler. An answer that is taken for a refusal although the object
 // was written lets a reservation live on that nobody was told of.
 package store

@@ -13,7 +13,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // etcdLimit is the largest value etcd takes with its default settings.
@@ -61,19 +60,22 @@ func TestLargestGroup(t *testing.T) {
 		})
 	}
 	proxy.SetFault(nil)
-	assert.Contains(t, c.malformed(c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m")), "at most 1000")
-	assert.Contains(t, c.malformed(c.bigGroup(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m")), "etcd takes 1.5 MiB")
+	for name, group := range map[string]*request{
+		"more pods than an object has slots": c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m"),
+		"more than etcd takes at once":       c.bigGroup(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := c.in(t)
+			answer := c.reserve(group)
+			require.Empty(t, answer.Error)
+			require.True(t, answer.Durable)
+			require.Greater(t, len(c.objects()), 1, "it becomes several objects")
+			require.Len(t, c.held(), len(group.Pods))
+			require.Empty(t, c.unreserve(&request{SchedulerName: scheduler, Pods: group.Pods}).Error)
+		})
+	}
 	assert.Empty(t, c.objects())
 	assert.Empty(t, c.held())
-}
-
-// malformed sends a reservation that the server answers with 400, and returns why.
-func (c *cluster) malformed(r *request) string {
-	c.t.Helper()
-	reply, err := c.server.Send(c.t.Context(), http.MethodPost, testbed.ReservePath, r)
-	require.NoError(c.t, err)
-	require.Equal(c.t, http.StatusBadRequest, reply.Status, "%s", reply.Body)
-	return string(reply.Body)
 }
 
 // stored returns how many bytes an object has as the API server keeps it, once its status says of

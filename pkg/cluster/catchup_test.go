@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/background"
+)
+
+// catchUps keeps the revision OnCatchUp was told last.
+func catchUps(c *Cache) *atomic.Uint64 {
+	var since atomic.Uint64
+	c.options.OnCatchUp = since.Store
+	return &since
+}
+
+// Others may know for long what a list after a gap shows.
+func TestCatchUpAfterAGap(t *testing.T) {
+	cases := map[string]func(f *fixture){
+		"pods":  func(f *fixture) { f.podServer.gap(20) },
+		"nodes": func(f *fixture) { f.nodeServer.gap(20, aNode("n1", 19, "8")) },
+	}
+	for name, gap := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(objects(aPod("a", 1, on("n1"))), objects(aNode("n1", 1, "4")))
+				since := catchUps(f.Cache)
+				defer background.Run(t, f.Run)()
+				pass(time.Second)
+				assert.Zero(t, since.Load(), "the first list is no news to anybody")
+				before := f.ledger.Revision()
+				gap(f)
+				pass(time.Minute)
+				assert.Equal(t, before, since.Load())
+				assert.Greater(t, f.ledger.Revision(), before)
+			})
+		})
+	}
+}
+
+func TestCatchUpAfterARepair(t *testing.T) {
+	w := newWorld(t)
+	since := catchUps(w.Cache)
+	w.nextLook(t, false)
+	assert.Zero(t, since.Load())
+	before := w.l().Revision()
+	w.l().ObserveNode(ledger.NodeObservation{Name: "n1"}) // it offers nothing
+	w.nextLook(t, false)
+	w.nextLook(t, false)
+	assert.Equal(t, before+1, since.Load())
+	assert.Greater(t, w.l().Revision(), before+1)
+}
+
+func TestCatchUpWhenAWatchBegins(t *testing.T) {
+	c := newCache(ledger.New(ledger.Options{FirstRevision: 7}), Options{})
+	client := fake.NewClientset()
+	for name, source := range map[string]cache.ListerWatcher{"pods": c.podSource(client), "nodes": c.nodeSource(client)} {
+		t.Run(name, func(t *testing.T) {
+			since := catchUps(c)
+			w, err := cache.ToListerWatcherWithContext(source).WatchWithContext(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			w.Stop()
+			assert.EqualValues(t, 7, since.Load())
+		})
+	}
+}
+
+// A reservation would keep its pod from all nodes that exist until its deadline.
+func TestReservationsEndWithTheirNode(t *testing.T) {
+	w := newWorld(t)
+	waiting := aPod("w", 12)
+	plan := ledger.NewPlan([]ledger.Placement{placement(w.Cache, waiting, "n2")}, ledger.AllOrNothing, time.Now().Add(time.Hour))
+	require.Equal(t, 1, w.l().Reserve(plan, time.Now()).Granted)
+	w.bindInFlight(t, aPod("binding", 13), "n2")
+	require.NoError(t, nodeSink{w.Cache}.Delete(aNode("n2", 30, "4")))
+	assert.Nil(t, w.claim("w"))
+	assert.NotNil(t, w.claim("binding"), "the API server may have written it")
+	elsewhere := placement(w.Cache, waiting, "n1")
+	verdicts := w.l().AppendFit(nil, &elsewhere, []string{"n1"})
+	assert.Equal(t, ledger.Fits, verdicts[0].Reason)
+	mustHoldInvariants(t, w.l())
+}

@@ -1,0 +1,390 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logrustest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// world is a cache that was fed once, an API server that answers live reads, and
+// a comparer between them.
+type world struct {
+	*Cache
+	*Comparer
+	live  *fake.Clientset
+	clock *clocktesting.FakeClock
+	log   *logrustest.Hook
+	told  *told
+	// drift is what the comparer reported last.
+	drift map[Kind]int
+	// settling is what happens between the first and the second look.
+	settling []func()
+}
+
+// newWorld has pods "a" and "b" bound to n1, "w" waiting, and nodes n1 and n2,
+// everywhere the same.
+func newWorld(t *testing.T) *world {
+	pods := objects(aPod("a", 10, on("n1")), aPod("b", 11, on("n1")), aPod("w", 12))
+	nodes := objects(aNode("n1", 5, "4"), aNode("n2", 6, "4"))
+	w := &world{
+		live: fake.NewClientset(append(pods, nodes...)...), clock: clocktesting.NewFakeClock(time.Unix(1000, 0)),
+		told: &told{}, drift: map[Kind]int{},
+	}
+	log, hook := logrustest.NewNullLogger()
+	log.SetLevel(logrus.DebugLevel)
+	w.log = hook
+	w.Cache = newCache(ledger.New(ledger.Options{}), Options{Listeners: []Listener{w.told.listener()}, Logger: log})
+	w.Comparer = NewComparer(w.Cache, w.live, ComparerOptions{
+		Clock: w.clock, Logger: log, Grace: 45 * time.Second,
+		OnDrift: func(kind Kind, n int) { w.drift[kind] = n },
+	})
+	require.NoError(t, podSink{w.Cache}.Replace(anys(pods), "20"))
+	require.NoError(t, nodeSink{w.Cache}.Replace(anys(nodes), "20"))
+	w.told.take()
+	return w
+}
+
+func anys(o []runtime.Object) []any {
+	items := make([]any, len(o))
+	for i := range o {
+		items[i] = o[i]
+	}
+	return items
+}
+
+func (w *world) l() *ledger.Ledger { return w.Cache.ledger }
+
+func (w *world) podEvent(pod *v1.Pod)   { _ = podSink{w.Cache}.Update(pod) }
+func (w *world) podDeleted(pod *v1.Pod) { _ = podSink{w.Cache}.Delete(pod) }
+
+// nextLook lets the time between two looks pass and looks.
+func (w *world) nextLook(t *testing.T, live bool) {
+	t.Helper()
+	w.clock.Step(30 * time.Second)
+	require.NoError(t, w.look(t.Context(), live))
+	mustHoldInvariants(t, w.l())
+}
+
+// found returns the differences of the last look.
+func (w *world) found() map[Kind]int {
+	found := maps.Clone(w.drift)
+	maps.DeleteFunc(found, func(_ Kind, n int) bool { return n == 0 })
+	return found
+}
+
+func (w *world) create(t *testing.T, pod *v1.Pod) {
+	t.Helper()
+	_, err := w.live.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func (w *world) update(t *testing.T, pod *v1.Pod) {
+	t.Helper()
+	require.NoError(t, w.live.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace))
+}
+
+func (w *world) deleteLive(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, w.live.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+func (w *world) bindInFlight(t *testing.T, pod *v1.Pod, node string) {
+	t.Helper()
+	p := placement(w.Cache, pod, node)
+	_, rejection := w.l().StartBind(&p, time.Unix(1000, 0))
+	require.Nil(t, rejection)
+}
+
+func (w *world) confirmed(t *testing.T, pod *v1.Pod, node string) {
+	t.Helper()
+	w.bindInFlight(t, pod, node)
+	require.True(t, w.l().Confirm(NewRecord(w.table, pod).Ref, node))
+}
+
+// reserveByName reserves room for a pod that does not exist yet.
+func (w *world) reserveByName(name, node string) {
+	p := placement(w.Cache, aPod(name, 0, withUID("")), node)
+	w.l().Reserve(ledger.NewPlan([]ledger.Placement{p}, ledger.AllOrNothing, time.Time{}), time.Unix(1000, 0))
+}
+
+func aRef(name string) ledger.PodRef {
+	return ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")}
+}
+
+func orEmpty(m map[Kind]int) map[Kind]int {
+	if m == nil {
+		return map[Kind]int{}
+	}
+	return m
+}
+
+// claimIs returns the state and node of a pod's claim.
+func (w *world) claimIs(name string) string {
+	return cmp.Or(w.shareOf(name), "none")
+}
+
+func TestComparer(t *testing.T) {
+	tests := map[string]struct {
+		// spoil makes the ledger, the cache and the API server differ.
+		spoil func(t *testing.T, w *world)
+		// live looks list from the API server.
+		live bool
+		// early are the differences of the second look, late those of the third.
+		early, late map[Kind]int
+		// claims are the claims in the end.
+		claims map[string]string
+		told   []string
+	}{
+		"nothing": {
+			spoil:  func(*testing.T, *world) {},
+			live:   true,
+			claims: map[string]string{"a": "Bound n1", "b": "Bound n1", "w": "none"},
+		},
+		"a claim was lost": {
+			spoil:  func(_ *testing.T, w *world) { w.l().RemovePod(aRef("a"), 0) },
+			early:  map[Kind]int{MissingClaim: 1},
+			claims: map[string]string{"a": "Bound n1"},
+		},
+		"the pod is on another node than its claim": {
+			spoil: func(_ *testing.T, w *world) {
+				moved := NewRecord(w.table, aPod("a", 0, on("n2"))).Observation()
+				w.l().ObservePod(moved)
+			},
+			early:  map[Kind]int{WrongNode: 1},
+			claims: map[string]string{"a": "Bound n1"},
+		},
+		"the claim is of another amount": {
+			spoil: func(_ *testing.T, w *world) {
+				w.l().ObservePod(NewRecord(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
+			},
+			early:  map[Kind]int{WrongAmount: 1},
+			claims: map[string]string{"a": "Bound n1"},
+		},
+		"the pod is bound, its claim does not know": {
+			spoil: func(t *testing.T, w *world) {
+				w.bindInFlight(t, aPod("w", 12), "n2")
+				w.Put(NewRecord(w.table, aPod("w", 40, on("n2"))))
+			},
+			early:  map[Kind]int{UnconfirmedClaim: 1},
+			claims: map[string]string{"w": "Bound n2"},
+		},
+		"a pod that finished still has a claim": {
+			spoil: func(_ *testing.T, w *world) {
+				done := aPod("a", 30, on("n1"), inPhase(v1.PodFailed))
+				w.podEvent(done)
+				w.l().ObservePod(NewRecord(w.table, aPod("a", 31, on("n1"))).Observation())
+			},
+			early:  map[Kind]int{StaleClaim: 1},
+			claims: map[string]string{"a": "none"},
+			told:   []string{"gone default/a"},
+		},
+		"bound and deleted while the watch was broken": {
+			spoil: func(t *testing.T, w *world) {
+				w.confirmed(t, aPod("never-seen", 25), "n2")
+			},
+			late:   map[Kind]int{StaleClaim: 1},
+			claims: map[string]string{"never-seen": "none"},
+			told:   []string{"gone default/never-seen"},
+		},
+		"the cache is behind: bound, and the ledger is right": {
+			spoil: func(t *testing.T, w *world) {
+				w.confirmed(t, aPod("w", 12), "n2")
+				w.update(t, aPod("w", 40, on("n2")))
+			},
+			live:   true,
+			claims: map[string]string{"w": "Bound n2"},
+		},
+		"the cache is behind: made anew under the name": {
+			spoil: func(t *testing.T, w *world) {
+				w.confirmed(t, aPod("w", 12), "n2")
+				w.deleteLive(t, "w")
+				w.create(t, aPod("w", 41, withUID("next")))
+			},
+			late:   map[Kind]int{StaleClaim: 1},
+			claims: map[string]string{"w": "none"},
+			told:   []string{"gone default/w"},
+		},
+		"a bind is in flight": {
+			spoil:  func(t *testing.T, w *world) { w.bindInFlight(t, aPod("w", 12), "n2") },
+			live:   true,
+			claims: map[string]string{"w": "Binding n2"},
+		},
+		"a bind is in flight whose pod was deleted": {
+			spoil: func(t *testing.T, w *world) {
+				w.bindInFlight(t, aPod("w", 12), "n2")
+				w.deleteLive(t, "w")
+			},
+			late:   map[Kind]int{StaleClaim: 1},
+			claims: map[string]string{"w": "none"},
+			told:   []string{"gone default/w"},
+		},
+		"a bind whose end nobody told": {
+			spoil: func(t *testing.T, w *world) {
+				w.bindInFlight(t, aPod("w", 12), "n2")
+				w.update(t, aPod("w", 40, on("n2")))
+			},
+			late:   map[Kind]int{UnconfirmedClaim: 1},
+			claims: map[string]string{"w": "Bound n2"},
+			told:   []string{"bound default/w"},
+		},
+		"a reservation, whatever its pod": {
+			spoil: func(t *testing.T, w *world) {
+				w.reserveByName("to-come", "n1")
+				reserve("w", "n2")(&fixture{Cache: w.Cache})
+				w.deleteLive(t, "w")
+			},
+			live:   true,
+			claims: map[string]string{"w": "Reserved n2"},
+		},
+		"bound without a claim, and the cache does not know": {
+			spoil:  func(t *testing.T, w *world) { w.create(t, aPod("x", 50, on("n2"))) },
+			live:   true,
+			late:   map[Kind]int{MissingClaim: 1},
+			claims: map[string]string{"x": "Bound n2"},
+			told:   []string{"bound default/x", "bypassed default/x"},
+		},
+		"deleted, and nobody was told": {
+			spoil:  func(t *testing.T, w *world) { w.deleteLive(t, "b") },
+			live:   true,
+			late:   map[Kind]int{StaleClaim: 1},
+			claims: map[string]string{"b": "none"},
+			told:   []string{"gone default/b"},
+		},
+		"resized, and nobody was told": {
+			spoil:  func(t *testing.T, w *world) { w.update(t, aPod("b", 60, on("n1"), asking("2"))) },
+			live:   true,
+			late:   map[Kind]int{WrongAmount: 1},
+			claims: map[string]string{"b": "Bound n1"},
+		},
+		"it settles before the next look": {
+			spoil: func(t *testing.T, w *world) {
+				w.confirmed(t, aPod("w", 12), "n2")
+				w.settling = append(w.settling, func() { w.podEvent(aPod("w", 40, on("n2"))) })
+			},
+			claims: map[string]string{"w": "Bound n2"},
+			told:   []string{"bound default/w"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.spoil(t, w)
+			w.nextLook(t, tt.live)
+			assert.Empty(t, w.found(), "what a first look sees may be under way")
+			for _, settle := range w.settling {
+				settle()
+			}
+			w.nextLook(t, false)
+			assert.Equal(t, orEmpty(tt.early), w.found())
+			w.nextLook(t, false)
+			assert.Equal(t, orEmpty(tt.late), w.found())
+			w.nextLook(t, tt.live)
+			assert.Empty(t, w.found(), "what was found was repaired")
+			for pod, claim := range tt.claims {
+				assert.Equal(t, claim, w.claimIs(pod), pod)
+			}
+			assert.Equal(t, tt.told, w.told.take())
+		})
+	}
+}
+
+func TestComparerOfNodes(t *testing.T) {
+	observe := func(n *v1.Node) func(*testing.T, *world) {
+		return func(_ *testing.T, w *world) { w.l().ObserveNode(newNodeRecord(w.table, n).NodeObservation) }
+	}
+	tests := map[string]struct {
+		spoil       func(t *testing.T, w *world)
+		live        bool
+		early, late map[Kind]int
+		exist       []string // nodes in the end
+	}{
+		"lost": {
+			spoil: func(_ *testing.T, w *world) { w.l().RemoveNode("n1") },
+			early: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2"},
+		},
+		"invented":        {spoil: observe(aNode("n9", 1, "1")), early: map[Kind]int{StaleNode: 1}, exist: []string{"n1", "n2"}},
+		"another amount":  {spoil: observe(aNode("n1", 1, "5")), early: map[Kind]int{WrongNodeAmount: 1}, exist: []string{"n1", "n2"}},
+		"cordoned":        {spoil: observe(aNode("n1", 1, "4", cordoned)), early: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
+		"another machine": {spoil: observe(aNode("n1", 1, "4", nodeUID("x"))), early: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
+		"nobody told that it was deleted": {
+			spoil: func(t *testing.T, w *world) {
+				require.NoError(t, w.live.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))
+			},
+			live: true, late: map[Kind]int{StaleNode: 1}, exist: []string{"n1"},
+		},
+		"nobody told that it was added": {
+			spoil: func(t *testing.T, w *world) {
+				_, err := w.live.CoreV1().Nodes().Create(t.Context(), aNode("n3", 50, "4"), metav1.CreateOptions{})
+				require.NoError(t, err)
+			},
+			live: true, late: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2", "n3"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.spoil(t, w)
+			w.nextLook(t, tt.live)
+			assert.Empty(t, w.found())
+			w.nextLook(t, false)
+			assert.Equal(t, orEmpty(tt.early), w.found())
+			w.nextLook(t, false)
+			assert.Equal(t, orEmpty(tt.late), w.found())
+			w.nextLook(t, tt.live)
+			assert.Empty(t, w.found())
+			var exist []string
+			views, _ := w.l().Nodes()
+			for _, v := range views {
+				if v.Exists {
+					exist = append(exist, v.Name)
+				}
+			}
+			assert.Equal(t, tt.exist, exist)
+		})
+	}
+}
+
+// A claim that is Bound where the API server says the pod is not cannot be
+// repaired without making the pod unschedulable: it is reported instead.
+func TestADifferenceThatCannotBeRepairedIsReportedEveryTime(t *testing.T) {
+	w := newWorld(t)
+	w.confirmed(t, aPod("w", 12), "n2")
+	w.nextLook(t, false)
+	w.clock.Step(time.Minute)
+	for range 3 {
+		w.nextLook(t, false)
+		assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found())
+		last := w.log.LastEntry()
+		assert.Equal(t, logrus.ErrorLevel, last.Level)
+		assert.Equal(t, "default/w", last.Data["pod"])
+		assert.Contains(t, last.Data["ledger"], "state Bound on node n2")
+		assert.Contains(t, last.Data["cluster"], "not bound")
+	}
+	assert.Equal(t, "Bound n2", w.claimIs("w"))
+
+	w.live.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("etcd is down")
+	})
+	require.Error(t, w.look(t.Context(), false))
+	assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found(), "nothing is known to have changed")
+
+	w.l().RemovePod(ledger.PodRef{Namespace: "default", Name: "w", UID: "w-uid"}, 0)
+	w.nextLook(t, false)
+	assert.Empty(t, w.found(), "it is not there any more")
+}

@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// devicesAre says which claims of devices a pod names, and what it was bound with.
+func devicesAre(claims, given string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Annotations = map[string]string{
+			v1alpha1.ExtendedResourceClaimsAnnotation: claims, v1alpha1.ExtendedResourcesAnnotation: given,
+		}
+	}
+}
+
+// TestPodsWithDevices has the ledger told of the devices of bound pods: when these are seen, and
+// when an object of their claims changes.
+func TestPodsWithDevices(t *testing.T) {
+	f := newFixture(objects(aPod("p", 2, on("n1"), devicesAre("c,d", "GPU-0")), aPod("other", 3, on("n1"), devicesAre("e", "GPU-1"))),
+		objects(aNode("n1", 1, "4")))
+	uid, asked := types.UID("first"), []string{}
+	var marked []string
+	f.options.Devices = func(pod *podinfo.Info) *ledger.DeviceRequest {
+		asked = append(asked, pod.Ref.Name)
+		r := &ledger.DeviceRequest{Given: pod.Devices.Given, Err: "claims are not looked at here"}
+		for _, name := range pod.Devices.Claims {
+			r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name, UID: uid})
+		}
+		return r
+	}
+	f.options.OnDeviceMarks = func(pod *podinfo.Info) { marked = append(marked, pod.Ref.Name) }
+	run(t, f, func(t *testing.T) {
+		claim := f.claim("p")
+		require.NotNil(t, claim)
+		require.Len(t, claim.Given, 3)
+		assert.Equal(t, "c", claim.Given[0].Claim.Name)
+		assert.Equal(t, []string{"GPU-0"}, claim.Given[2].IDs)
+
+		asked = nil
+		f.ObserveClaimants("default", "d")
+		f.ObserveClaimants("elsewhere", "d")
+		f.ObserveClaimants("default", "none")
+		assert.Equal(t, []string{"p"}, asked, "of the claim that changed")
+
+		f.podServer.send(watch.Modified, aPod("p", 4, on("n1"), devicesAre("c,d", "GPU-0")))
+		synctest.Wait()
+		assert.Empty(t, marked, "something else of the pod changed")
+		f.podServer.send(watch.Modified, aPod("p", 5, on("n1"), devicesAre("c,d", "GPU-1")))
+		f.podServer.send(watch.Modified, aPod("other", 6, on("n1")))
+		synctest.Wait()
+		assert.Equal(t, []string{"p", "other"}, marked)
+	})
+}

@@ -1,0 +1,45 @@
+// Package cluster keeps the ledger in step with the cluster.
+//
+// What lives here:
+//   - Cache lists and watches pods and nodes, keeps each in a compact form for
+//     lookups, and reports every change to the ledger in the order the API
+//     server gave it.
+//   - Comparer keeps checking the ledger against the cache, and against the API
+//     server itself, and repairs what persists.
+//   - Listener tells other packages about pods that became bound, went, or were
+//     bound without asking.
+//
+// # From API objects to observations
+//
+//	pod bound, phase not Succeeded or Failed   ObservePod (terminating pods too)
+//	pod without a node                         ObserveUnbound, which releases nothing
+//	pod deleted, or Succeeded or Failed        RemovePod
+//	   deleted, and a RoomKeeper wants that    RemovePodHolding
+//	node                                       ObserveNode
+//	node deleted                               RemoveNode, and Unreserve of what is reserved there
+//	other UID under a known name               the former object is removed first
+//
+// What is found missing after a gap in the watch is removed the same way.
+//
+// # Why not a SharedInformer
+//
+// Pods arrive at a cache.Reflector whose store is this package's own. A
+// SharedInformer would put a queue with a second goroutine between the watch
+// and the ledger, and keep each object under a key string of its own next to
+// what this package needs. The Reflector calls the store in order, in one
+// goroutine, and asks it for a transformer (cache.TransformingStore), so the
+// objects that stream in at the start are made compact one by one: no two full
+// v1.Pod need to be in memory at once. Where the server, or client-go's
+// WatchListClient feature, does not stream, pods are listed in pages that are
+// made compact page by page.
+//
+// # Locks
+//
+// Cache.apply makes a change of the stores and the ledger one step; only the
+// reflectors and the Comparer's repairs take it, for one object at a time.
+// Lookups take the read lock of one shard. Listeners are called with no lock
+// held.
+//
+// What may be touched: which facts lead to which observation is decided here,
+// what an observation does is decided in pkg/ledger.
+package cluster

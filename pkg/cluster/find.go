@@ -1,0 +1,226 @@
+package cluster
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// cacheLook is one walk over the ledger next to the cache. It takes the ledger
+// node by node, so that no lock is held for longer than one node takes; what
+// changes meanwhile shows up as a suspicion that does not last.
+type cacheLook struct {
+	*Comparer
+	found   map[suspicion]source
+	onNode  map[string][]*Record // the cache's bound pods
+	visited map[string]struct{}
+	nodes   int                // nodes that exist in the ledger, of those visited
+	claims  int                // claims on the nodes visited
+	onOne   []ledger.ClaimView // those on the node visited last; its memory is used again
+	// claimed collects the claims whose pods the API server must know; nil where
+	// they are not wanted.
+	claimed map[ledger.PodRef]struct{}
+}
+
+// findInCache adds what differs between the ledger and the cache. With collect
+// it returns the pods whose claims are Binding or Bound.
+func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[ledger.PodRef]struct{} {
+	nodes := c.cache.nodes.all()
+	l := cacheLook{
+		Comparer: c, found: found,
+		onNode:  make(map[string][]*Record, len(nodes)),
+		visited: make(map[string]struct{}, len(nodes)),
+	}
+	if collect {
+		l.claimed = map[ledger.PodRef]struct{}{}
+	}
+	for _, r := range c.cache.allPods() {
+		if r.Bound() {
+			l.onNode[r.Node] = append(l.onNode[r.Node], r)
+		}
+	}
+	for _, n := range nodes {
+		l.visit(n.Name)
+	}
+	for name := range l.onNode {
+		l.visit(name)
+	}
+	// Asking the ledger for all of its nodes takes long under its lock, so that
+	// is done only if the counts say that it has some more.
+	if stats := c.ledger.Stats(); stats.Nodes > l.nodes || total(stats.Claims[:]) > l.claims {
+		views, _ := c.ledger.Nodes()
+		for i := range views {
+			l.visit(views[i].Name)
+		}
+	}
+	return l.claimed
+}
+
+func total(counts []int) int {
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// visit compares one node and what is on it.
+func (l *cacheLook) visit(name string) {
+	if _, done := l.visited[name]; done {
+		return
+	}
+	l.visited[name] = struct{}{}
+	view, claims, ok := l.ledger.AppendNodeClaims(l.onOne[:0], name)
+	l.onOne = claims
+	if kind := diagnoseNode(l.ledger.Table(), orNil(view, ok), l.cache.nodes.get(name)); kind != "" {
+		l.found[suspicion{kind: kind, node: name}] = inCache
+	}
+	if view.Exists {
+		l.nodes++
+	}
+	l.claims += len(claims)
+	agreed := 0
+	for i := range claims {
+		if l.compareClaim(&claims[i]) {
+			agreed++
+		}
+	}
+	if agreed == len(l.onNode[name]) {
+		return
+	}
+	for _, r := range l.onNode[name] {
+		l.compare(l.claimOf(r.Ref), &r.Info, r.Ref)
+	}
+}
+
+// compareClaim compares a claim with its pod in the cache and reports whether
+// that is bound to the claim's node.
+func (l *cacheLook) compareClaim(claim *ledger.ClaimView) bool {
+	if l.claimed != nil && claim.Pod.UID != "" {
+		l.claimed[claim.Pod] = struct{}{}
+	}
+	pod := l.cache.podOf(claim.Pod)
+	l.compare(claim, pod, claim.Pod)
+	return pod != nil && pod.Bound() && pod.Node == claim.Node
+}
+
+func (l *cacheLook) compare(claim *ledger.ClaimView, pod *podinfo.Info, ref ledger.PodRef) {
+	if pod != nil {
+		ref = pod.Ref
+	}
+	if kind := diagnosePod(claim, pod); kind != "" {
+		l.found[suspicion{kind: kind, pod: ref, live: needsLive(kind, pod)}] = inCache
+	}
+}
+
+// podOf returns the cache's pod of a reference: nil where the name is another
+// pod's by now.
+func (c *Cache) podOf(ref ledger.PodRef) *podinfo.Info {
+	r := c.find(podKey{ref.Namespace, ref.Name})
+	if r == nil || (ref.UID != "" && r.Ref.UID != ref.UID) {
+		return nil
+	}
+	return &r.Info
+}
+
+// orNil turns a value and whether there is one into a pointer.
+func orNil[T any](value T, ok bool) *T {
+	if !ok {
+		return nil
+	}
+	return &value
+}
+
+// findLive adds what differs between the ledger and consistent lists from the
+// API server, fetched and forgotten page by page. claimed are the pods that must
+// be in the list.
+func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source, claimed map[ledger.PodRef]struct{}) error {
+	if err := c.findLivePods(ctx, found, claimed); err != nil {
+		return err
+	}
+	return c.findLiveNodes(ctx, found)
+}
+
+func (c *Comparer) findLivePods(ctx context.Context, found map[suspicion]source, claimed map[ledger.PodRef]struct{}) error {
+	uids := make(map[types.UID]struct{}, len(claimed))
+	err := eachPage(c.options.PageSize, func(o metav1.ListOptions) (string, error) {
+		page, err := c.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			c.compareLivePod(&page.Items[i], found)
+			uids[page.Items[i].UID] = struct{}{}
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return err
+	}
+	for ref := range claimed {
+		if _, listed := uids[ref.UID]; !listed {
+			addListed(found, suspicion{kind: StaleClaim, pod: ref, live: true})
+		}
+	}
+	return nil
+}
+
+func (c *Comparer) compareLivePod(pod *v1.Pod, found map[suspicion]source) {
+	r := NewRecord(c.ledger.Table(), pod)
+	if kind := diagnosePod(c.claimOf(r.Ref), &r.Info); kind != "" {
+		addListed(found, suspicion{kind: kind, pod: r.Ref, live: true})
+	}
+}
+
+func (c *Comparer) findLiveNodes(ctx context.Context, found map[suspicion]source) error {
+	seen := map[string]struct{}{}
+	err := eachPage(c.options.PageSize, func(o metav1.ListOptions) (string, error) {
+		page, err := c.client.CoreV1().Nodes().List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			r := newNodeRecord(c.ledger.Table(), &page.Items[i])
+			seen[r.Name] = struct{}{}
+			view, _, ok := c.ledger.Node(r.Name)
+			if kind := diagnoseNode(c.ledger.Table(), orNil(view, ok), r); kind != "" {
+				addListed(found, suspicion{kind: kind, node: r.Name, live: true})
+			}
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range c.cache.nodes.all() {
+		if _, ok := seen[n.Name]; !ok {
+			addListed(found, suspicion{kind: StaleNode, node: n.Name, live: true})
+		}
+	}
+	return nil
+}
+
+// addListed adds a suspicion that a live list raised, unless the cache raises it too.
+func addListed(found map[suspicion]source, s suspicion) {
+	if _, ok := found[s]; !ok {
+		found[s] = inList
+	}
+}
+
+// eachPage lists page by page at one consistent state. list returns the token
+// of the next page.
+func eachPage(size int64, list func(metav1.ListOptions) (next string, err error)) error {
+	o := metav1.ListOptions{Limit: size}
+	for {
+		next, err := list(o)
+		if err != nil || next == "" {
+			return err
+		}
+		o.Continue = next
+	}
+}

@@ -1,0 +1,227 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// judgeAll settles suspicions and returns those that were true. It asks the API
+// server for maxLookups objects at most; the rest stay suspects, as do those that
+// could not be read, which the error tells of. c.mu is held.
+func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion, maxLookups int) ([]Difference, error) {
+	since := c.ledger.Revision()
+	var differences []Difference
+	var errs []error
+	lookups := 0
+	for _, s := range suspects {
+		if s.live {
+			if lookups >= maxLookups {
+				continue
+			}
+			lookups++
+		}
+		d, err := c.judge(ctx, s)
+		if err != nil {
+			errs = append(errs, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		if d == nil || d.Repaired {
+			delete(c.suspects, s) // any other is there at the next look too
+		}
+		if d != nil {
+			differences = append(differences, *d)
+		}
+	}
+	if len(differences) > 0 {
+		c.cache.options.OnCatchUp(since)
+	}
+	return differences, errors.Join(errs...)
+}
+
+// judge settles one suspicion: nil is for one that is not true, or no more.
+func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) {
+	if s.node != "" {
+		return c.judgeNode(ctx, s)
+	}
+	if !s.live {
+		d, sure := c.judgePod(s, answer{})
+		if sure {
+			return d, nil
+		}
+		s.live = true
+	}
+	before := c.cache.find(podKey{s.pod.Namespace, s.pod.Name})
+	live, err := c.fetchPod(ctx, s.pod)
+	if err != nil {
+		return nil, err
+	}
+	d, _ := c.judgePod(s, answer{pod: live, before: before})
+	return d, nil
+}
+
+// answer is what the API server said of a pod, nil where it is gone, and what
+// the cache held when it was asked.
+type answer struct{ pod, before *Record }
+
+// fetchPod reads a pod from the API server, past every cache; nil is a pod that
+// is gone.
+func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Record, error) {
+	pod, err := c.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading pod %s: %w", ref, err)
+	case ref.UID != "" && pod.UID != ref.UID:
+		return nil, nil
+	default:
+		return NewRecord(c.ledger.Table(), pod), nil
+	}
+}
+
+// fetchNode reads a node from the API server; nil is a node that is gone.
+func (c *Comparer) fetchNode(ctx context.Context, name string) (*nodeRecord, error) {
+	node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	default:
+		return newNodeRecord(c.ledger.Table(), node), nil
+	}
+}
+
+// judgePod compares once more, with nothing changing meanwhile, and repairs. sure
+// is false where only the API server can tell who is right.
+func (c *Comparer) judgePod(s suspicion, live answer) (d *Difference, sure bool) {
+	d, change, sure := c.settlePod(s, live)
+	if change != nil {
+		c.cache.tell(*change)
+	}
+	return d, sure
+}
+
+func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *podChange, sure bool) {
+	c.cache.apply.Lock()
+	defer c.cache.apply.Unlock()
+	record := c.cache.find(podKey{s.pod.Namespace, s.pod.Name})
+	if s.live {
+		if record != live.before {
+			return nil, nil, true // the cache has overtaken the answer
+		}
+		record = live.pod
+	} else if record != nil && s.pod.UID != "" && record.Ref.UID != s.pod.UID {
+		record = nil
+	}
+	pod := record.info()
+	claim := c.claimOf(s.pod)
+	kind := diagnosePod(claim, pod)
+	if kind == "" || (!s.live && needsLive(kind, pod)) || inFlight(kind, claim, pod) {
+		return nil, nil, true
+	}
+	table := c.ledger.Table()
+	d = &Difference{
+		Kind: kind, Pod: s.pod, Live: s.live,
+		Ledger: describeClaim(table, claim), Cluster: describePod(table, pod),
+	}
+	if claim != nil {
+		d.Node = claim.Node
+	} else {
+		d.Node = pod.Node
+	}
+	change = c.repairPod(s.pod, record)
+	if ignored := change != nil && record.bound() && change.observed == ledger.ObservedNothing; ignored {
+		// The ledger has it from somebody that the pod is beyond this state.
+		if !s.live {
+			return nil, change, false
+		}
+		// The API server says it is not: a state without a version is taken for new.
+		o := c.cache.observation(record)
+		o.ResourceVersion = 0
+		change.observed = c.ledger.ObservePod(o)
+	}
+	d.Repaired = diagnosePod(c.claimOf(s.pod), pod) == ""
+	return d, change, true
+}
+
+func (c *Comparer) claimOf(pod ledger.PodRef) *ledger.ClaimView {
+	claim, ok := c.ledger.Claim(pod)
+	return orNil(claim, ok)
+}
+
+// inFlight reports whether a claim is ahead of its pod because a bind has not
+// ended: the binder will learn how it does. A pod that is gone ends it here.
+func inFlight(kind Kind, claim *ledger.ClaimView, pod *podinfo.Info) bool {
+	return kind == StaleClaim && claim.State == ledger.Binding && pod != nil && !pod.Finished
+}
+
+// repairPod makes the cache and the ledger take a proven state of a pod; nil is
+// a pod that is gone. It returns nil where nothing can be done. The cache's lock
+// is held.
+func (c *Comparer) repairPod(ref ledger.PodRef, record *Record) *podChange {
+	if record == nil {
+		change := c.cache.applyRemovePod(ref, nil, 0)
+		return &change
+	}
+	if record.Node == "" && !record.Finished {
+		// Bound in the ledger, not bound in the cluster. Taking the claim away
+		// would need a removal of the pod, after which the ledger refuses it.
+		return nil
+	}
+	if change, ok := c.cache.applyPod(record); ok {
+		return &change
+	}
+	return nil
+}
+
+// judgeNode compares once more, with nothing changing meanwhile, and repairs.
+func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, error) {
+	before := c.cache.nodes.get(s.node)
+	record := before
+	if s.live {
+		var err error
+		if record, err = c.fetchNode(ctx, s.node); err != nil {
+			return nil, err
+		}
+	}
+	c.cache.apply.Lock()
+	defer c.cache.apply.Unlock()
+	if c.cache.nodes.get(s.node) != before {
+		return nil, nil // it changed meanwhile
+	}
+	return c.settleNode(s, record), nil
+}
+
+// settleNode compares the ledger's node with the cluster's and repairs. The
+// cache's lock is held.
+func (c *Comparer) settleNode(s suspicion, record *nodeRecord) *Difference {
+	table := c.ledger.Table()
+	view, _, ok := c.ledger.Node(s.node)
+	kind := diagnoseNode(table, orNil(view, ok), record)
+	if kind == "" {
+		return nil
+	}
+	d := &Difference{
+		Kind: kind, Node: s.node, Live: s.live,
+		Ledger: describeView(table, orNil(view, ok)), Cluster: describeNode(table, record),
+	}
+	if record != nil {
+		c.cache.applyNode(record)
+	} else {
+		c.cache.applyRemoveNode(s.node)
+	}
+	view, _, ok = c.ledger.Node(s.node)
+	d.Repaired = diagnoseNode(table, orNil(view, ok), record) == ""
+	return d
+}

@@ -1,0 +1,282 @@
+package cluster
+
+import (
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// podSink is the store the pods' reflector writes to.
+type podSink struct{ *Cache }
+
+var (
+	_ cache.TransformingStore      = podSink{}
+	_ cache.ReflectorBookmarkStore = podSink{}
+)
+
+// Transformer makes pods compact before the reflector collects them.
+func (s podSink) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return s.record(obj) }
+}
+
+func (s podSink) record(obj any) (*Record, error) {
+	switch o := obj.(type) {
+	case *Record:
+		return o, nil
+	case *v1.Pod:
+		return NewRecord(s.table, o), nil
+	default:
+		return nil, fmt.Errorf("expected a pod from the API server, got %T", obj)
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (s podSink) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s podSink) Update(obj any) error {
+	r, err := s.record(obj)
+	if err != nil {
+		return err
+	}
+	s.observePod(r)
+	s.Seen(r.ResourceVersion)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore. The object carries the resource
+// version of the deletion.
+func (s podSink) Delete(obj any) error {
+	r, err := s.record(obj)
+	if err != nil {
+		return err
+	}
+	s.removePod(r.Ref, r, r.ResourceVersion)
+	s.Seen(r.ResourceVersion)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore: the first full state, and later the
+// state after a gap in the watch. What went in the gap makes room first.
+func (s podSink) Replace(items []any, resourceVersion string) error {
+	records := make([]*Record, 0, len(items))
+	for _, item := range items {
+		r, err := s.record(item)
+		if err != nil {
+			return err
+		}
+		records = append(records, r)
+	}
+	since := s.ledger.Revision()
+	s.removeAbsentPods(records, parseVersion(resourceVersion))
+	for _, r := range records {
+		s.observePod(r)
+	}
+	if s.podsSynced.Load() {
+		s.options.OnCatchUp(since)
+	}
+	s.Seen(parseVersion(resourceVersion))
+	s.markSynced(&s.podsSynced)
+	return nil
+}
+
+// Bookmark implements cache.ReflectorBookmarkStore: there has been no change of a
+// pod up to that resource version which was not reported.
+func (s podSink) Bookmark(resourceVersion string) error {
+	s.Seen(parseVersion(resourceVersion))
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. The comparer does what it would be for.
+func (podSink) Resync() error { return nil }
+
+// removeAbsentPods removes what is held and not among records, the state of the
+// cluster at version.
+func (c *Cache) removeAbsentPods(records []*Record, version uint64) {
+	held := c.allPods()
+	if len(held) == 0 {
+		return
+	}
+	present := make(map[podKey]types.UID, len(records))
+	for _, r := range records {
+		present[keyOf(r)] = r.Ref.UID
+	}
+	for _, r := range held {
+		if uid, ok := present[keyOf(r)]; !ok || uid != r.Ref.UID {
+			// Gone at the version of the list: nothing up to it is news of the pod.
+			c.removePod(r.Ref, r, max(version, r.ResourceVersion))
+		}
+	}
+}
+
+// podChange is what became of one pod, for the listeners.
+type podChange struct {
+	from     *Record // held before under the pod's name; may be a former pod
+	to       *Record // nil: the pod is gone
+	gone     ledger.PodRef
+	observed ledger.Observed
+}
+
+// observePod records a state of a pod and tells the listeners.
+func (c *Cache) observePod(r *Record) {
+	c.apply.Lock()
+	change, ok := c.applyPod(r)
+	c.apply.Unlock()
+	if ok {
+		c.tell(change)
+	}
+}
+
+// removePod records that a pod was deleted and tells the listeners. last is the
+// pod's last state.
+func (c *Cache) removePod(pod ledger.PodRef, last *Record, version uint64) {
+	c.apply.Lock()
+	change := c.applyRemovePod(pod, last, version)
+	c.apply.Unlock()
+	c.tell(change)
+}
+
+// applyPod takes a state of a pod into the store and the ledger. ok is false
+// where it is older than what is held, and so changes nothing. c.apply is held.
+func (c *Cache) applyPod(r *Record) (change podChange, ok bool) {
+	held := c.find(keyOf(r))
+	if held != nil && older(r.ResourceVersion, held.ResourceVersion) {
+		return podChange{}, false
+	}
+	if held != nil && held.Ref.UID != r.Ref.UID {
+		// The name was given anew and the deletion missed: the former pod is gone.
+		c.end(held, held.ResourceVersion)
+	}
+	c.Put(r)
+	return podChange{from: held, to: r, observed: c.tellLedger(r)}, true
+}
+
+// applyRemovePod takes a pod out of the store and the ledger. A newer pod of the
+// same name stays. last is the pod's last state, nil where it is not known.
+// c.apply is held.
+func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Record, version uint64) podChange {
+	held := c.find(podKey{pod.Namespace, pod.Name})
+	if held != nil && held.Ref.UID == pod.UID {
+		c.drop(held)
+		if last == nil {
+			last = held
+		}
+	}
+	if last != nil {
+		c.end(last, version)
+	} else {
+		c.ledger.RemovePod(pod, version)
+	}
+	return podChange{from: held, gone: pod}
+}
+
+// end tells the ledger that a pod uses its room no more: it was deleted, or has
+// finished on its way there. Whoever keeps rooms may keep this one, in the same
+// step. c.apply is held.
+func (c *Cache) end(last *Record, version uint64) {
+	if keeper := c.options.Rooms; keeper != nil && last.Node != "" {
+		if hold, kept, keep := keeper.Keep(&last.Info); keep {
+			if c.ledger.RemovePodHolding(last.Ref, version, hold) {
+				kept()
+			}
+			return
+		}
+	}
+	c.ledger.RemovePod(last.Ref, version)
+}
+
+// tellLedger reports one state of a pod. c.apply is held.
+func (c *Cache) tellLedger(r *Record) ledger.Observed {
+	switch {
+	case r.Finished && r.Deleting:
+		// The kubelet ends the containers of a pod that is being deleted, and says
+		// so, before the pod goes.
+		c.end(r, r.ResourceVersion)
+		return ledger.ObservedNothing
+	case r.Finished:
+		c.ledger.RemovePod(r.Ref, r.ResourceVersion)
+		return ledger.ObservedNothing
+	case r.Node != "":
+		return c.ledger.ObservePod(c.observation(r))
+	default:
+		c.ledger.ObserveUnbound(r.Ref)
+		return ledger.ObservedNothing
+	}
+}
+
+// observation is what the ledger is told of a bound pod.
+func (c *Cache) observation(r *Record) ledger.PodObservation {
+	o := r.Observation()
+	if r.Devices != nil && c.options.Devices != nil {
+		o.Devices = c.options.Devices(&r.Info)
+	}
+	return o
+}
+
+// ObserveClaimants tells the ledger anew of the bound pods that name a claim of devices: its object came,
+// went or was made anew, so that their devices are known now that were not, or belong to another claim.
+func (c *Cache) ObserveClaimants(namespace, claim string) {
+	for _, found := range c.naming(podKey{namespace, claim}) {
+		c.apply.Lock()
+		if r := c.find(keyOf(found)); r == found && r.Bound() {
+			c.ledger.ObservePod(c.observation(r))
+		}
+		c.apply.Unlock()
+	}
+}
+
+// tell calls the listeners for a change. No lock is held.
+func (c *Cache) tell(change podChange) {
+	from, to := change.from, change.to
+	if to == nil {
+		// A former pod of the name, and one that has finished, were told of before.
+		if from == nil || (from.Ref.UID == change.gone.UID && !from.Finished) {
+			c.tellGone(change.gone)
+		}
+		return
+	}
+	if from != nil && from.Ref.UID != to.Ref.UID {
+		if !from.Finished {
+			c.tellGone(from.Ref)
+		}
+		from = nil
+	}
+	if to.err != nil && (from == nil || from.err == nil) {
+		c.log.WithError(to.err).WithFields(podFields(to.Ref)).
+			Warn("the request of this pod cannot be counted; it is refused everywhere until it is corrected")
+	}
+	switch {
+	case to.Finished && (from == nil || !from.Finished):
+		c.tellGone(to.Ref)
+	case to.Bound() && (from == nil || from.Node == ""):
+		c.tellBound(&to.Info, change.observed)
+	case to.Bound() && c.options.OnDeviceMarks != nil && !from.Devices.Same(to.Devices):
+		c.options.OnDeviceMarks(&to.Info)
+	}
+}
+
+func (c *Cache) tellGone(pod ledger.PodRef) {
+	for _, l := range c.options.Listeners {
+		l.PodGone(pod)
+	}
+}
+
+func (c *Cache) tellBound(pod *podinfo.Info, observed ledger.Observed) {
+	unasked := (observed == ledger.ObservedNew || observed == ledger.ObservedMoved) && !pod.Mirror
+	for _, l := range c.options.Listeners {
+		l.PodBound(pod)
+		if unasked && c.podsSynced.Load() {
+			l.PodBypassed(pod)
+		}
+	}
+}
+
+func podFields(pod ledger.PodRef) logrus.Fields {
+	return logrus.Fields{"pod": pod.String(), "uid": string(pod.UID)}
+}

@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// keeper keeps the rooms of pods that say so.
+type keeper struct {
+	mu    sync.Mutex
+	asked []string
+	kept  []string
+}
+
+func (k *keeper) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = append(k.asked, last.Ref.Name)
+	if last.Marks == nil || last.Marks.Keep != podinfo.KeepYes {
+		return ledger.Hold{}, nil, false
+	}
+	hold = ledger.Hold{
+		Ref:  ledger.HoldRef{Namespace: last.Ref.Namespace, Name: last.Ref.Name, Slot: "room"},
+		Node: last.Node, Request: last.Request, Policy: ledger.Once,
+	}
+	return hold, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.kept = append(k.kept, last.Ref.Name+" as "+hold.Ref.String())
+	}, true
+}
+
+func keepRoom(p *v1.Pod) { p.Annotations = map[string]string{"globalreserve.io/reservation": "true"} }
+
+func matched(with string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Annotations = map[string]string{"globalreserve.io/matched-reservation": with} }
+}
+
+// used is how much CPU of n1 is taken, and holds how many holds there are.
+func (c *Cache) used() (cpu int64, holds int) {
+	view, _, _ := c.ledger.Node("n1")
+	for _, a := range view.Amounts {
+		if a.Resource == v1.ResourceCPU {
+			cpu = a.Allocatable - a.Free
+		}
+	}
+	return cpu, c.ledger.Stats().Holds
+}
+
+func TestRoomsOfPodsThatAreGone(t *testing.T) {
+	bound := objects(aPod("a", 2, on("n1"), keepRoom))
+	tests := map[string]struct {
+		pods  []runtime.Object
+		then  func(f *fixture)
+		kept  []string
+		cpu   int64
+		holds int
+	}{
+		"deleted": {bound, func(f *fixture) {
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), keepRoom, terminating))
+		}, []string{"a as default/a/room"}, 100, 1},
+		"deleted, but the annotation was taken away before": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 3, on("n1")))
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), terminating))
+		}, nil, 0, 0},
+		"finished": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 3, on("n1"), keepRoom, inPhase(v1.PodSucceeded)))
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), keepRoom, inPhase(v1.PodSucceeded)))
+		}, nil, 0, 0},
+		"finished while being deleted": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 3, on("n1"), keepRoom, terminating))
+			f.podServer.send(watch.Modified, aPod("a", 4, on("n1"), keepRoom, terminating, inPhase(v1.PodFailed)))
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), keepRoom, terminating, inPhase(v1.PodFailed)))
+		}, []string{"a as default/a/room"}, 100, 1},
+		"gone in a gap of the watch": {bound, func(f *fixture) {
+			f.podServer.gap(9)
+		}, []string{"a as default/a/room"}, 100, 1},
+		"its name was given anew and the deletion missed": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 9, withUID("other")))
+		}, []string{"a as default/a/room"}, 100, 1},
+		"never bound": {objects(aPod("a", 2, keepRoom)), func(f *fixture) {
+			f.podServer.send(watch.Deleted, aPod("a", 5, keepRoom))
+		}, nil, 0, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			rooms := &keeper{}
+			f := newFixture(tt.pods, objects(aNode("n1", 1, "4")))
+			f.options.Rooms = rooms
+			run(t, f, func(t *testing.T) {
+				tt.then(f)
+				pass(backoffMost)
+				cpu, holds := f.used()
+				assert.Equal(t, tt.kept, rooms.kept)
+				assert.Equal(t, tt.cpu, cpu)
+				assert.Equal(t, tt.holds, holds)
+			})
+		})
+	}
+}
+
+func TestNeverBoundIsNotAskedFor(t *testing.T) {
+	rooms := &keeper{}
+	f := newFixture(objects(aPod("a", 2, keepRoom)), objects(aNode("n1", 1, "4")))
+	f.options.Rooms = rooms
+	run(t, f, func(t *testing.T) {
+		f.podServer.send(watch.Deleted, aPod("a", 5, keepRoom))
+		pass(0)
+		assert.Empty(t, rooms.asked)
+	})
+}
+
+// A pod that says what it was bound with uses that hold from its observation on:
+// its room is not counted next to the hold's.
+func TestMatchedPodsUseTheirHold(t *testing.T) {
+	f := newFixture(nil, objects(aNode("n1", 1, "4")))
+	run(t, f, func(t *testing.T) {
+		hold := ledger.Hold{
+			Ref:  ledger.HoldRef{Namespace: "default", Name: "r", Slot: "s"},
+			Node: "n1", Request: NewRecord(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
+		}
+		f.ledger.ObserveHold(hold)
+		f.podServer.send(watch.Added, aPod("a", 2, on("n1"), matched("default/r/s")))
+		f.podServer.send(watch.Added, aPod("b", 3, on("n1"), matched("default/other/s")))
+		pass(0)
+		cpu, holds := f.used()
+		assert.EqualValues(t, 1100, cpu)
+		assert.Equal(t, 1, holds)
+		assert.Equal(t, "a", f.ledger.ReservationHolds("default", "r")[0].Consumers[0].Pod.Name)
+	})
+}

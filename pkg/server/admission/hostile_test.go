@@ -1,0 +1,150 @@
+package admission_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
+)
+
+// What no API server would send is refused with 4xx and changes nothing.
+func TestHostileRequests(t *testing.T) {
+	good := encode(t, review(t, "p", "pods", "binding", binding("p", "a")))
+	cases := map[string]struct {
+		body string
+		code int
+		want string
+	}{
+		"empty":            {body: "", code: http.StatusBadRequest, want: "empty"},
+		"null":             {body: "null", code: http.StatusBadRequest, want: "null"},
+		"no JSON":          {body: "{", code: http.StatusBadRequest},
+		"an array":         {body: "[]", code: http.StatusBadRequest},
+		"two values":       {body: good + good, code: http.StatusBadRequest},
+		"deep":             {body: strings.Repeat(`{"request":`, 200) + strings.Repeat("}", 200), code: http.StatusBadRequest, want: "nested deeper"},
+		"too long":         {body: `{"x":"` + strings.Repeat("x", 17<<20) + `"}`, code: http.StatusRequestEntityTooLarge},
+		"no request":       {body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, code: http.StatusBadRequest, want: "request is missing"},
+		"v1beta1":          {body: strings.Replace(good, "k8s.io/v1", "k8s.io/v1beta1", 1), code: http.StatusBadRequest, want: "admission.k8s.io/v1"},
+		"another kind":     {body: strings.Replace(good, `"kind":"AdmissionReview"`, `"kind":"Pod"`, 1), code: http.StatusBadRequest, want: "send an AdmissionReview"},
+		"no UID":           {body: strings.Replace(good, `"uid":"review"`, `"uid":""`, 1), code: http.StatusBadRequest, want: "request.uid"},
+		"endless UID":      {body: strings.Replace(good, `"uid":"review"`, `"uid":"`+strings.Repeat("x", 300)+`"`, 1), code: http.StatusBadRequest, want: "request.uid"},
+		"no namespace":     {body: strings.Replace(good, `"namespace":"ns"`, `"namespace":""`, 1), code: http.StatusBadRequest, want: "request.namespace"},
+		"namespace a path": {body: strings.Replace(good, `"namespace":"ns"`, `"namespace":"../x"`, 1), code: http.StatusBadRequest, want: "request.namespace"},
+		"wrong types":      {body: `{"apiVersion":1,"kind":[],"request":"x"}`, code: http.StatusBadRequest},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.ledger.Snapshot()
+			code, answer := w.post(tc.body)
+			assert.Equal(t, tc.code, code, answer)
+			assert.Contains(t, answer, tc.want)
+			assert.Contains(t, answer, `"Error"`)
+			assert.Equal(t, before, w.ledger.Snapshot())
+		})
+	}
+}
+
+// Mistakes in the object under review are its sender's, not the API server's: they are refusals, and
+// no errors, for which a policy Ignore would let the object through.
+func TestHostileObjects(t *testing.T) {
+	object := func(raw string) func(*admissionv1.AdmissionRequest) {
+		return func(r *admissionv1.AdmissionRequest) { r.Object = runtime.RawExtension{Raw: []byte(raw)} }
+	}
+	pods := func(r *admissionv1.AdmissionRequest) { r.SubResource = "" }
+	long := strings.Repeat("x", 1000)
+	cases := map[string][]func(*admissionv1.AdmissionRequest){
+		"no object":          {object(`null`)},
+		"no pod":             {object(`null`), pods},
+		"an array":           {object(`[]`)},
+		"endless name":       {object(`{"metadata":{"name":"` + long + `"},"target":{"name":"a"}}`)},
+		"endless UID":        {object(`{"metadata":{"name":"p","uid":"` + long + `"},"target":{"name":"a"}}`)},
+		"endless node":       {object(`{"metadata":{"name":"p"},"target":{"name":"` + long + `"}}`)},
+		"pod's endless node": {object(`{"metadata":{"name":"p"},"spec":{"nodeName":"` + long + `"}}`), pods},
+		"names differ":       {object(`{"metadata":{"name":"q"},"target":{"name":"a"}}`)},
+		"slow quantity":      {object(`{"metadata":{"name":"p"},"spec":{"nodeName":"a","containers":[{"resources":{"requests":{"cpu":"1e99999999"}}}]}}`), pods},
+		"negative":           {object(`{"metadata":{"name":"p"},"spec":{"nodeName":"a","containers":[{"resources":{"requests":{"cpu":"-1"}}}]}}`), pods},
+		"too much":           {object(`{"metadata":{"name":"p"},"spec":{"nodeName":"a","containers":[{"resources":{"requests":{"cpu":"9E"}}}]}}`), pods},
+		"pod without a name": {object(`{"spec":{"nodeName":"a"}}`), pods},
+		"pod name a path":    {object(`{"metadata":{"name":"../x"},"spec":{"nodeName":"a"}}`), pods},
+	}
+	for name, changes := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.add(pod("p", "1"))
+			before := w.ledger.Snapshot()
+			response := w.ask(review(t, "p", "pods", "binding", binding("p", "a"), changes...))
+			assert.False(t, response.Allowed)
+			assert.NotEmpty(t, response.Result.Message)
+			assert.Less(t, len(response.Result.Message), 500)
+			assert.Equal(t, before, w.ledger.Snapshot())
+		})
+	}
+}
+
+// Whoever reaches the port cannot have more memory than there is for reading requests: the others wait.
+func TestManyLongRequests(t *testing.T) {
+	w := newWorld(t)
+	w.add(pod("p", "1"))
+	send := func(ctx context.Context, body io.Reader, length int64) *httptest.ResponseRecorder {
+		recorder := httptest.NewRecorder()
+		request := httptest.NewRequestWithContext(ctx, http.MethodPost, admission.Path, body)
+		request.Header.Set("Content-Type", "application/json")
+		request.ContentLength = length
+		w.router.ServeHTTP(recorder, request)
+		return recorder
+	}
+	var strangers sync.WaitGroup
+	var ends []*io.PipeWriter
+	for i := range 16 {
+		body, end := io.Pipe()
+		ends = append(ends, end)
+		length := []int64{16 << 20, -1}[i%2]
+		strangers.Go(func() { assert.Equal(t, http.StatusBadRequest, send(t.Context(), body, length).Code) })
+		_, err := end.Write([]byte("{")) // it is being read
+		require.NoError(t, err)
+	}
+	good := encode(t, review(t, "p", "pods", "binding", binding("p", "a")))
+	late, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	answer := send(late, strings.NewReader(good), int64(len(good)))
+	assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
+	assert.Contains(t, answer.Body.String(), "too many long requests")
+	assert.Equal(t, "none", w.state("p"))
+
+	require.NoError(t, ends[0].CloseWithError(io.ErrUnexpectedEOF))
+	assert.Equal(t, http.StatusOK, send(t.Context(), strings.NewReader(good), int64(len(good))).Code)
+	for _, end := range ends {
+		_ = end.CloseWithError(io.ErrUnexpectedEOF) // the first one is closed already
+	}
+	strangers.Wait()
+}
+
+// Whatever comes, the webhook answers, and with one of the codes it may.
+func FuzzRequest(f *testing.F) {
+	f.Add(encode(f, review(f, "p", "pods", "binding", binding("p", "a"))))
+	f.Add(encode(f, review(f, "p", "bindings", "", binding("p", "b"))))
+	f.Add(encode(f, review(f, "p", "pods", "", withNode("p", "1", "a"))))
+	f.Add(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","namespace":"ns","operation":"CREATE","resource":{"version":"v1","resource":"pods"},"object":{}}}`)
+	f.Add("{")
+	f.Fuzz(func(t *testing.T, body string) {
+		w := newWorld(t)
+		w.add(pod("p", "1"))
+		code, answer := w.post(body)
+		switch code {
+		case http.StatusOK, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusServiceUnavailable:
+		default:
+			t.Fatalf("%d: %s", code, answer)
+		}
+	})
+}

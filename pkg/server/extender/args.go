@@ -1,0 +1,258 @@
+package extender
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+// maxName bounds the names and the UID of a pod in bytes, as the API server does.
+const maxName = 253
+
+// args is extenderv1.ExtenderArgs, decoded no further than needed.
+type args struct {
+	Pod       jsontext.Value
+	Nodes     nodeList
+	NodeNames nodeNames
+}
+
+// nodes returns the names of the candidate nodes and, where the request had
+// whole nodes, those.
+func (a *args) nodes() (names []string, items []jsontext.Value, err error) {
+	switch {
+	case a.NodeNames.given:
+		return a.NodeNames.names, nil, nil
+	case a.Nodes.given:
+		names := make([]string, len(a.Nodes.items))
+		items := make([]jsontext.Value, len(a.Nodes.items))
+		for i := range a.Nodes.items {
+			names[i], items[i] = a.Nodes.items[i].name, a.Nodes.items[i].raw
+			if names[i] == "" {
+				return nil, nil, badRequest("Nodes.items[%d].metadata.name is missing: send whole nodes, or their names in NodeNames", i)
+			}
+		}
+		return names, items, nil
+	default:
+		return nil, nil, badRequest("Nodes and NodeNames are both missing: send the candidate nodes in one of them")
+	}
+}
+
+// nodeNames is a list of strings that share one copy of the request's text.
+type nodeNames struct {
+	limit int // how many there may be
+	given bool
+	names []string
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeNames) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	switch raw.Kind() {
+	case 'n':
+		*n = nodeNames{limit: n.limit}
+		return nil
+	case '[':
+		n.given = true
+		n.names, err = splitNames(string(raw), n.limit)
+		return err
+	default:
+		return errors.New("want an array of node names")
+	}
+}
+
+// splitNames returns the strings of a JSON array, which must be well-formed. More
+// than limit are an error.
+func splitNames(text string, limit int) ([]string, error) {
+	names := make([]string, 0, min(strings.Count(text, `"`)/2, limit))
+	for at := 1; ; at++ {
+		switch text[at] {
+		case ' ', '\t', '\r', '\n', ',':
+			continue
+		case ']':
+			return names, nil
+		case '"':
+		default:
+			return nil, fmt.Errorf("entry %d is not a string: want an array of node names", len(names))
+		}
+		if len(names) == limit {
+			return nil, tooManyNodes(limit)
+		}
+		end := at + 1 + strings.IndexByte(text[at+1:], '"')
+		if strings.IndexByte(text[at:end], '\\') < 0 {
+			names = append(names, text[at+1:end])
+			at = end
+			continue
+		}
+		for text[end] != '"' || escaped(text[at+1:end]) {
+			end++
+		}
+		name, err := jsontext.AppendUnquote(nil, text[at:end+1])
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, string(name))
+		at = end
+	}
+}
+
+// escaped reports whether the character after text has an odd number of
+// backslashes before it.
+func escaped(text string) bool {
+	return (len(text)-len(strings.TrimRight(text, `\`)))%2 == 1
+}
+
+// nodeList is v1.NodeList with items that are passed on as they came.
+type nodeList struct {
+	given bool
+	limit int // how many there may be
+	items []nodeItem
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	list := &struct{ Items nodeItems }{nodeItems{limit: n.limit}}
+	if err := json.UnmarshalDecode(dec, &list); err != nil {
+		return err
+	}
+	*n = nodeList{given: list != nil, limit: n.limit}
+	if list != nil {
+		n.items = list.Items.nodes
+	}
+	return nil
+}
+
+type nodeItems struct {
+	limit int
+	nodes []nodeItem
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeItems) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	n.nodes = nil
+	opening, err := dec.ReadToken()
+	if err != nil || opening.Kind() == 'n' {
+		return err
+	}
+	if opening.Kind() != '[' {
+		return errors.New("want an array of nodes")
+	}
+	for dec.PeekKind() != ']' {
+		if len(n.nodes) == n.limit {
+			return tooManyNodes(n.limit)
+		}
+		var item nodeItem
+		if err := json.UnmarshalDecode(dec, &item); err != nil {
+			return err
+		}
+		n.nodes = append(n.nodes, item)
+	}
+	_, err = dec.ReadToken()
+	return err
+}
+
+type nodeItem struct {
+	name string
+	raw  jsontext.Value
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (n *nodeItem) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	var node struct{ Metadata struct{ Name string } }
+	if err := json.Unmarshal(raw, &node, dec.Options()); err != nil {
+		return errors.New("want a node with a metadata.name")
+	}
+	n.name, n.raw = node.Metadata.Name, bytes.Clone(raw)
+	return nil
+}
+
+// identity is what is needed of a pod to find it elsewhere.
+type identity struct {
+	Metadata struct {
+		Namespace, Name, UID, ResourceVersion string
+	}
+	Status struct{ NominatedNodeName string }
+}
+
+// query names the pod of a request. The copy in the request is decoded only where
+// there is nothing better to go by.
+func (e *Extender) query(raw jsontext.Value) (*arbiter.PodQuery, error) {
+	query, err := identify(raw)
+	if err != nil {
+		return nil, err
+	}
+	query.Copy = func() (*podinfo.Info, error) { return e.copied(raw, query.Ref) }
+	return query, nil
+}
+
+// copied decodes the copy of a pod in a request.
+func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*podinfo.Info, error) {
+	var pod v1.Pod
+	if err := httpjson.Unmarshal(raw, &pod, podinfo.Quantities); err != nil {
+		return nil, badRequest("Pod: %s", err)
+	}
+	if (ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}) != ref {
+		return nil, badRequest("Pod.metadata is ambiguous: send every field once")
+	}
+	info, err := podinfo.New(e.o.Ledger.Table(), &pod)
+	if err != nil {
+		return nil, &arbiter.UncountableError{Pod: ref, Cause: err}
+	}
+	return info, nil
+}
+
+// asBadRequest is for verbs whose answer has no field for an error.
+func asBadRequest(err error) error {
+	var u *arbiter.UncountableError
+	if errors.As(err, &u) {
+		return badRequest("%s", u.Error())
+	}
+	return err
+}
+
+// identify returns which pod a request is about, at which resource version, 0 where
+// that is none of the API server's, and where it is nominated.
+func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
+	if len(raw) == 0 || raw.Kind() == 'n' {
+		return nil, badRequest("Pod is missing: send the pod that is being scheduled")
+	}
+	var pod identity
+	if err := httpjson.Unmarshal(raw, &pod); err != nil {
+		return nil, badRequest("Pod: %s", err)
+	}
+	m := &pod.Metadata
+	for field, value := range map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID} {
+		if value == "" {
+			return nil, badRequest("Pod.metadata.%s is missing: send the pod as the API server has it", field)
+		}
+		if len(value) > maxName {
+			return nil, badRequest("Pod.metadata.%s is longer than %d bytes: send the pod as the API server has it", field, maxName)
+		}
+	}
+	version, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+	if err != nil {
+		version = 0
+	}
+	return &arbiter.PodQuery{
+		Ref:     ledger.PodRef{Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID)},
+		Version: version, Nominated: pod.Status.NominatedNodeName,
+	}, nil
+}

@@ -1,0 +1,101 @@
+package rest
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// whatIf serves POST /v1/whatif: what /reserve would answer, now or if some pods
+// were gone, and which nodes to ask for. It changes nothing.
+func (a *API) whatIf(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	g, err := a.readGroup(w, r, verbWhatIf)
+	if err != nil {
+		return err
+	}
+	late, err := a.awaitRevision(r.Context(), g.minRevision)
+	if err != nil {
+		return err
+	}
+	if late != "" {
+		failed := a.failAll(g, late)
+		httpjson.Write(w, http.StatusOK, &reserver.WhatIfAnswer{
+			FailedPods: failed.FailedPods, Error: failed.Error, Revision: failed.Revision, Placements: []reserver.Assignment{},
+		})
+		return nil
+	}
+	return a.answer(w, r, func() (any, error) {
+		d, err := a.arbiter.WhatIf(r.Context(), &g.Group, g.without)
+		if err != nil {
+			return nil, httpjson.Errorf(statusOf(err), "%s", err)
+		}
+		return newWhatIfAnswer(d), nil
+	})
+}
+
+func newWhatIfAnswer(d *arbiter.Decision) *reserver.WhatIfAnswer {
+	group := newAnswer(d)
+	answer := &reserver.WhatIfAnswer{
+		FailedPods: group.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: group.Rejections,
+		Placements: make([]reserver.Assignment, len(d.Placements)),
+	}
+	for i := range d.Placements {
+		p := &d.Placements[i]
+		answer.Placements[i] = reserver.Assignment{
+			Namespace: p.Pod.Namespace, Pod: p.Pod.Name, UID: string(p.Pod.UID), Node: p.Node, Fits: true,
+		}
+	}
+	for i := range d.Refusals {
+		answer.Placements[d.Refusals[i].Index].Fits = false
+	}
+	return answer
+}
+
+// explain serves GET /v1/explain: why a pod is pending, or where it is.
+func (a *API) explain(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	values, err := query(r, "namespace", "pod")
+	if err != nil {
+		return err
+	}
+	ref := ledger.PodRef{Namespace: cmp.Or(values.Get("namespace"), "default"), Name: values.Get("pod")}
+	if ref.Name == "" {
+		return badRequest("the query parameter \"pod\" is missing: send ?namespace=...&pod=...")
+	}
+	return a.answer(w, r, func() (any, error) {
+		e := a.arbiter.Explain(ref)
+		if e == nil {
+			return nil, httpjson.Errorf(http.StatusNotFound,
+				"pod \"%s\" is not known: there is no such pod, or the server has not seen it yet", httpjson.Clip(ref.String()))
+		}
+		return a.newExplainAnswer(e), nil
+	})
+}
+
+func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
+	answer := &reserver.ExplainAnswer{
+		Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID), Scheduler: e.Scheduler, State: e.State,
+		Node: e.Node, ExpiresAt: utc(e.ExpiresAt), Requests: requestAmounts(a.ledger.Table(), e.Request),
+		Revision: e.Revision, Reservation: holdName(e.Slot), Message: e.Message,
+		NodeCount: e.Nodes, FitCount: e.Fitting, FitExamples: e.FittingExamples,
+	}
+	for _, r := range e.Refusals {
+		answer.Refusals = append(answer.Refusals, reserver.RefusalGroup{
+			Reason: r.Reason.String(), Resource: r.Resource, Nodes: r.Nodes, Examples: r.Examples,
+		})
+	}
+	if c := e.Closest; c != nil {
+		answer.Closest = &reserver.ClosestNode{
+			Node: c.Node, Missing: make([]reserver.MissingAmount, len(c.Missing)), Holders: newHolders(c.Holders), Message: c.Message,
+		}
+		for i, m := range c.Missing {
+			answer.Closest.Missing[i] = reserver.MissingAmount(m)
+		}
+	}
+	return answer
+}

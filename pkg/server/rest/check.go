@@ -1,0 +1,196 @@
+package rest
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+func badRequest(format string, args ...any) error {
+	return httpjson.Errorf(http.StatusBadRequest, format, args...)
+}
+
+// check turns a decoded request into a group, or says what is wrong with it.
+func (a *API) check(v verb, req *groupRequest) (*group, error) {
+	steps := []func(verb, *groupRequest) error{
+		checkUnknown, checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
+	}
+	for _, step := range steps {
+		if err := step(v, req); err != nil {
+			return nil, err
+		}
+	}
+	g := &group{verb: v, minRevision: req.MinRevision, without: make([]ledger.PodRef, len(req.Without)), Group: arbiter.Group{
+		Scheduler: req.SchedulerName, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
+		DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GroupPod, len(req.Pods.entries)),
+	}}
+	for i := range req.Pods.entries {
+		g.Pods[i] = req.Pods.entries[i].GroupPod
+		if len(req.Nodes) > 0 {
+			g.Pods[i].Node = req.Nodes[i]
+		}
+	}
+	for i, p := range req.Without {
+		g.without[i] = ledger.PodRef(p)
+	}
+	var err error
+	switch v {
+	case verbUnreserve:
+		g.Reservation, err = parseReservation(req)
+	case verbReserve:
+		g.TTL = time.Duration(req.TTLSeconds) * time.Second
+		err = a.checkDurable(g, req)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if g.RequestID != "" || g.Durable {
+		asked := newFingerprint(g, a.ledger.Table())
+		g.Fingerprint = hex.EncodeToString(asked[:])
+	}
+	return g, nil
+}
+
+// checkUnknown refuses what the server would otherwise silently not do.
+func checkUnknown(_ verb, req *groupRequest) error {
+	if name := firstName(req.Unknown); name != "" {
+		return badRequest("the field \"%s\" is not known: check its spelling against /openapi.yaml, or leave it out",
+			httpjson.Clip(name))
+	}
+	return nil
+}
+
+// checkVerbFields refuses fields that mean nothing to the verb.
+func checkVerbFields(v verb, req *groupRequest) error {
+	refuse := func(name, instead string) error {
+		return badRequest("%s does not apply to this request: %s", name, instead)
+	}
+	if v != verbWhatIf && len(req.Without) > 0 {
+		return refuse("Without", "ask POST /v1/whatif what would be if pods were gone")
+	}
+	if v != verbUnreserve && req.Reservation != "" {
+		return refuse("Reservation", "it is what an /unreserve gives back; a /reserve names its reservation by Name")
+	}
+	if v != verbReserve && req.Name+req.Namespace != "" {
+		return refuse("Name, as Namespace,", "they are of a durable /reserve; an /unreserve sends Reservation: \"namespace/name\"")
+	}
+	if v != verbUnreserve {
+		return nil
+	}
+	switch {
+	case req.DryRun:
+		return refuse("DryRun", "an /unreserve is never tried out; GET /v1/claims shows what there is to give back")
+	case req.Mode != "":
+		return refuse("Mode", "every pod is given back for itself")
+	case req.TTLSeconds != 0:
+		return refuse("TTLSeconds", "leave it out")
+	}
+	return nil
+}
+
+func checkHeader(v verb, req *groupRequest) error {
+	switch {
+	case req.SchedulerName == "" && v != verbWhatIf:
+		return badRequest("SchedulerName is missing: send the name of the scheduler that asks")
+	case len(req.SchedulerName) > maxSchedulerNameLength || strings.ContainsFunc(req.SchedulerName, notPrintable):
+		return badRequest("SchedulerName \"%s\" is longer than %d bytes or has unprintable characters",
+			httpjson.Clip(req.SchedulerName), maxSchedulerNameLength)
+	case req.Mode != "" && req.Mode != ledger.AllOrNothing && req.Mode != ledger.Partial:
+		return badRequest("Mode \"%s\" is not known: send \"AllOrNothing\" or \"Partial\"", httpjson.Clip(string(req.Mode)))
+	case req.TTLSeconds < 0:
+		return badRequest("TTLSeconds is %d: send a number of seconds above 0, or leave it out for the default", req.TTLSeconds)
+	case req.TTLSeconds > maxTTLSeconds:
+		return badRequest("TTLSeconds is %d, more than ten years: send a smaller number of seconds", req.TTLSeconds)
+	case len(req.RequestID) > maxRequestIDLength || !isPrintable(req.RequestID):
+		return badRequest("RequestID \"%s\" is longer than %d bytes or has unprintable characters",
+			httpjson.Clip(req.RequestID), maxRequestIDLength)
+	}
+	return nil
+}
+
+// notPrintable agrees with the schema of Reservation, which has the scheduler's name.
+func notPrintable(r rune) bool { return !unicode.IsPrint(r) }
+
+func checkPods(v verb, req *groupRequest) error {
+	if req.Pods.err != nil {
+		return req.Pods.err
+	}
+	pods := req.Pods.entries
+	if len(pods) == 0 && v == verbUnreserve && req.Reservation != "" {
+		return nil
+	}
+	if len(pods) == 0 {
+		return badRequest("Pods is empty: send at least one pod")
+	}
+	type name struct{ namespace, name string }
+	names := make(map[name]int, len(pods))
+	uids := make(map[types.UID]int, len(pods))
+	for i := range pods {
+		ref := pods[i].Ref
+		key := name{ref.Namespace, ref.Name}
+		if first, twice := names[key]; twice {
+			return badRequest("Pods[%d] is %s, as is Pods[%d]: send every pod once", i, ref, first)
+		}
+		names[key] = i
+		if ref.UID == "" {
+			continue
+		}
+		if first, twice := uids[ref.UID]; twice {
+			return badRequest("Pods[%d] has the metadata.uid of Pods[%d]: send every pod once, with its own UID", i, first)
+		}
+		uids[ref.UID] = i
+	}
+	return nil
+}
+
+func checkNodes(v verb, req *groupRequest) error {
+	pods := req.Pods.entries
+	if len(req.Nodes) == 0 && v != verbReserve {
+		if v == verbWhatIf && len(pods) > MaxProposals {
+			return badRequest("Pods has %d pods, the limit without Nodes is %d: name the nodes, or send fewer pods",
+				len(pods), MaxProposals)
+		}
+		return nil
+	}
+	if len(req.Nodes) != len(pods) {
+		return badRequest("Nodes has %d names for %d pods: send one node name per pod, in the same order",
+			len(req.Nodes), len(pods))
+	}
+	for i, node := range req.Nodes {
+		if problem := badName(node); problem != "" {
+			return badRequest("Nodes[%d] \"%s\": %s", i, httpjson.Clip(node), problem)
+		}
+		if on := pods[i].nodeName; on != "" && on != node && v == verbReserve {
+			return badRequest("Pods[%d] says in spec.nodeName that it is on node \"%s\", and Nodes[%d] is \"%s\": they must be the same",
+				i, httpjson.Clip(on), i, node)
+		}
+	}
+	return nil
+}
+
+func checkWithout(_ verb, req *groupRequest) error {
+	for i, gone := range req.Without {
+		ref := ledger.PodRef{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID}
+		if ref.UID != "" && ref.Name == "" {
+			continue
+		}
+		if ref.Namespace == "" {
+			ref.Namespace = "default"
+		}
+		if err := checkRef(ref); err != nil {
+			return badRequest("Without[%d]: %s", i, fmt.Sprint(err))
+		}
+		req.Without[i].Namespace = ref.Namespace
+	}
+	return nil
+}

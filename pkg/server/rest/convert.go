@@ -1,0 +1,147 @@
+package rest
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+func newRejections(refusals []arbiter.Refusal) []reserver.Rejection {
+	var list []reserver.Rejection
+	for i := range refusals {
+		r := &refusals[i].Rejection
+		list = append(list, reserver.Rejection{
+			Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
+			Reason: refusals[i].Reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
+			DeviceClaim: deviceClaimName(r.DeviceClaim),
+			ClaimedOn:   r.ClaimedOn, Holders: newHolders(r.Holders), Message: refusals[i].Message,
+		})
+	}
+	return list
+}
+
+func newHolders(holders []ledger.Holder) []reserver.Holder {
+	list := make([]reserver.Holder, 0, len(holders))
+	for i := range holders {
+		h := &holders[i]
+		list = append(list, reserver.Holder{
+			Namespace: cmp.Or(h.Pod.Namespace, h.Hold.Namespace), Pod: h.Pod.Name, UID: string(h.Pod.UID),
+			Reservation: holdName(h.Hold), Scheduler: h.Scheduler, State: h.State.OrReserved(), Amount: h.Amount,
+		})
+	}
+	return list
+}
+
+func newNode(view *ledger.NodeView) reserver.Node {
+	n := reserver.Node{
+		Name: view.Name, UID: string(view.UID), Exists: view.Exists, Unschedulable: view.Unschedulable,
+		Overcommitted: view.Overcommitted(), ClaimCount: view.Claims + view.InMemory,
+		Resources: make(map[string]reserver.NodeAmount, len(view.Amounts)),
+		Devices:   newNodeDevices(view.Devices),
+	}
+	for _, a := range view.Amounts {
+		n.Resources[string(a.Resource)] = reserver.NodeAmount{
+			Allocatable: a.Allocatable, Bound: a.Bound, Reserved: a.Reserved, Free: a.Free,
+		}
+	}
+	return n
+}
+
+// share is a pod's share of a node as the API shows it: its claim, or, in state Reserved, the
+// slot that is kept for it in memory.
+type share struct {
+	ledger.ClaimView
+
+	deadline time.Time // of a slot
+}
+
+func shareOfSlot(view *ledger.HoldView) share {
+	return share{deadline: view.Deadline, ClaimView: ledger.ClaimView{
+		Pod: view.Pod, Node: view.Node, Scheduler: view.Scheduler, Priority: view.Priority, Request: view.Request,
+		Hold: view.Within, Given: view.Given,
+	}}
+}
+
+// sharesOf puts claims and the slots in memory among some slots in order.
+func sharesOf(claims []ledger.ClaimView, slots []ledger.HoldView) []share {
+	shares := make([]share, 0, len(claims))
+	claimed := make(map[ledger.PodRef]bool, len(claims))
+	for i := range claims {
+		claimed[claims[i].Pod] = true
+		shares = append(shares, share{ClaimView: claims[i]})
+	}
+	for i := range slots {
+		if slots[i].InMemory() && !claimed[slots[i].Pod] {
+			shares = append(shares, shareOfSlot(&slots[i]))
+		}
+	}
+	slices.SortFunc(shares, func(a, b share) int {
+		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	return shares
+}
+
+func newClaim(t *resources.Table, view *share) reserver.Claim {
+	return reserver.Claim{
+		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Node: view.Node,
+		State: view.State.OrReserved(), Scheduler: view.Scheduler, Priority: view.Priority,
+		Requests: requestAmounts(t, view.Request), HostPorts: hostPortNames(view.Request),
+		ExpiresAt: utc(view.deadline), Reservation: holdName(view.Hold), Devices: newGiven(view.Given),
+	}
+}
+
+// utc keeps the zero time zero.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC()
+}
+
+// holdName is namespace/name/slot, or nothing.
+func holdName(ref ledger.HoldRef) string {
+	if ref.Name == "" {
+		return ""
+	}
+	return ref.String()
+}
+
+func newSlot(t *resources.Table, view *ledger.HoldView) reserver.Slot {
+	s := reserver.Slot{
+		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
+		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Overdue: view.Overdue,
+		Pod: view.Pod.Name, UID: string(view.Pod.UID), Devices: newGiven(view.Given),
+	}
+	for _, c := range view.Consumers {
+		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.OrReserved()})
+	}
+	return s
+}
+
+func newNodeSlot(t *resources.Table, view *ledger.HoldView) reserver.NodeSlot {
+	return reserver.NodeSlot{
+		Namespace: view.Ref.Namespace, Reservation: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
+		Preemptible: view.Preemptible, Policy: string(view.Policy), Slot: newSlot(t, view),
+	}
+}
+
+// newReservation is a reservation of which view is the first slot.
+func newReservation(view *ledger.HoldView) reserver.Reservation {
+	return reserver.Reservation{
+		Namespace: view.Ref.Namespace, Name: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
+		Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(view.Deadline), Slots: []reserver.Slot{},
+	}
+}
+
+// addSlot adds a slot to a reservation.
+func addSlot(r *reserver.Reservation, t *resources.Table, view *ledger.HoldView) {
+	r.Slots = append(r.Slots, newSlot(t, view))
+	if at := utc(view.Deadline); !at.IsZero() && (r.ExpiresAt.IsZero() || at.Before(r.ExpiresAt)) {
+		r.ExpiresAt = at
+	}
+}

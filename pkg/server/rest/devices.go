@@ -1,0 +1,44 @@
+package rest
+
+import (
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+func newGiven(given []ledger.GivenDevices) []reserver.GivenDevices {
+	list := make([]reserver.GivenDevices, len(given))
+	for i := range given {
+		g := &given[i]
+		list[i] = reserver.GivenDevices{
+			Namespace: g.Claim.Namespace, Claim: g.Claim.Name, UID: string(g.Claim.UID), Resource: g.Resource, IDs: g.IDs,
+		}
+	}
+	return list
+}
+
+func newNodeDevices(views []ledger.DeviceView) []reserver.NodeDevice {
+	list := make([]reserver.NodeDevice, len(views))
+	for i := range views {
+		v := &views[i]
+		list[i] = reserver.NodeDevice{Device: newDevice(&v.Device), Free: v.Free, Reservation: holdName(v.Hold)}
+		for _, pod := range v.Pods {
+			list[i].Pods = append(list[i].Pods, reserver.PodName{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)})
+		}
+	}
+	return list
+}
+
+func newDevice(d *devices.Device) reserver.Device {
+	return reserver.Device{
+		Name: d.Name, Resource: d.Resource, ID: d.ID, Properties: d.Properties, Unschedulable: d.Unschedulable,
+	}
+}
+
+// deviceClaimName is namespace/name, or nothing.
+func deviceClaimName(ref ledger.DeviceClaimRef) string {
+	if ref.Name == "" {
+		return ""
+	}
+	return ref.String()
+}

@@ -1,0 +1,59 @@
+// Package rest is the HTTP interface for group (batch, gang) schedulers and
+// for people: POST /reserve and /unreserve, the JSON read side under /v1/, the
+// stream of changes GET /v1/watch, and /openapi.yaml, which describes them all.
+//
+// It is a thin adapter around pkg/ledger: a handler decodes a bounded request,
+// checks every field, asks the ledger once and writes the answer. What may be
+// reserved is decided in the ledger alone; nothing here adds up resources, with
+// one exception: what-if requests without nodes and explain look for a suitable
+// node on a copy of the ledger's free amounts (candidates.go), and then let the
+// ledger decide on what they found.
+//
+// # The wire format
+//
+// JSON field names are the Go field names of the types in pkg/reserver; requests may
+// spell them in any case. The fields SchedulerName, Pods and Nodes, and the
+// answer's FailedPods and Error, are those of kube-globalreserve, whose clients
+// work unchanged; everything else is optional. A top-level field that the server
+// does not know is refused, because a misspelled "DryRun" must not reserve.
+//
+// A refusal of the ledger is an answer: status 200, with Error and FailedPods. A
+// request that makes no sense gets 4xx and changes nothing.
+//
+// Amounts are integers: milli-CPU for cpu, bytes for memory, storage and
+// hugepages, a count for the rest.
+//
+// # In the same process
+//
+// An API is a reserver.Reserver, too (goapi.go, gowatch.go). Such calls skip the
+// decoding, and share the checks, the decision, the replay and the watch's feed with
+// the handlers. pkg/client has the tests that both ways in must pass.
+//
+// # Repeats
+//
+// A request with a RequestID is decided once: its repeats, concurrent ones
+// included, get the first answer (replay.go). One thing goes before that rule:
+// the server never says that room is held which is not. A repeat of a granted
+// request whose reservation has ended since is told so.
+//
+// # Durable reservations
+//
+// A durable /reserve writes one Reservation object before it answers:
+//
+//	room in the ledger --> create --> known to be there -----------> 200, granted
+//	       |                 |    \-> known not to be there --------> room given back; 200, Error
+//	       |                 \-> unknown: read back, create again,
+//	     refused                 until StoreTimeout ---------------> 200, Error; then in the
+//	       |                                                         background: delete, give back
+//	       \-> 200, Error and Rejections
+//
+// The object's name makes all of that repeatable (durable_write.go). Holds have no
+// deadline until their object says when it was created. Requests that need what
+// another one is writing wait for it (writes.go). pkg/reservations follows the
+// objects: it ends holds whose objects go, and deletes objects that are used up.
+//
+// # What may be touched
+//
+// A field or route added here must be added to openapi.yaml; a test compares
+// both. Bounds on what a client may send are in limits.go.
+package rest

@@ -1,0 +1,132 @@
+package rest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+)
+
+const gpu = "nvidia.com/gpu"
+
+// anyGPU stands for a cluster in which every claim asks for one GPU, those with k80 in
+// their name for a K80, and in which claim "missing" does not exist.
+type anyGPU struct{ t testing.TB }
+
+func (c anyGPU) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+	if pod.Devices == nil {
+		return nil
+	}
+	r := &ledger.DeviceRequest{}
+	for _, name := range pod.Devices.Claims {
+		spec := &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1}
+		if strings.Contains(name, "k80") {
+			spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: map[string]string{"model": "K80"}}
+		}
+		compiled, err := devices.Compile(field.NewPath("spec"), spec)
+		require.NoError(c.t, err)
+		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name, UID: "uid"})
+		r.Requests = append(r.Requests, compiled)
+		if name == "missing" {
+			return &ledger.DeviceRequest{Claims: r.Claims, Err: "there is no claim missing"}
+		}
+	}
+	return r
+}
+
+func claiming(pod *v1.Pod, claims string) *v1.Pod {
+	pod.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+	return pod
+}
+
+// withDevices gives node-1 a P100 and two K80.
+func withDevices(d *durable) {
+	d.Question.Devices = anyGPU{d.t}.Devices
+	var list []devices.Device
+	for id, model := range map[string]string{"gpu-0": "P100", "gpu-1": "K80", "gpu-2": "K80"} {
+		list = append(list, devices.Device{Name: id, Resource: gpu, ID: id, Properties: map[string]string{"model": model}})
+	}
+	d.ledger.ObserveDevices("node-1", list)
+}
+
+func (d *durable) freeDevices() (free []string) {
+	node, _, _ := d.ledger.Node("node-1")
+	for _, device := range node.Devices {
+		if device.Free {
+			free = append(free, device.ID)
+		}
+	}
+	return free
+}
+
+// bindClaiming binds a pod as its scheduler does and returns the devices it gets.
+func (d *durable) bindClaiming(pod *v1.Pod) []string {
+	info, err := podinfo.New(d.ledger.Table(), pod)
+	require.NoError(d.t, err)
+	p := info.Placement("node-1")
+	p.Devices = anyGPU{d.t}.Devices(info)
+	grant, refused := d.ledger.StartBind(&p, time.Now())
+	require.Nil(d.t, refused)
+	require.True(d.t, d.ledger.Confirm(p.Pod, "node-1"))
+	return grant.Devices
+}
+
+func TestDurableReserveOfPodsWithClaims(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		withDevices(d)
+		a, b := claiming(aPod("a", "1", "1Gi"), "k80-a"), claiming(aPod("b", "1", "1Gi"), "k80-b,any")
+		first := groupOf("node-1", claiming(aPod("first", "1", "1Gi"), "k80-first"))
+		require.Empty(t, d.reserve(first).Error)
+		request := groupOf("node-1", a)
+		request.RequestID = "1"
+		answer := d.reserve(request)
+		require.Empty(t, answer.Error)
+		object := d.store.Object("team-a", strings.TrimPrefix(answer.Reservation, "team-a/"))
+		assert.Equal(t, []v1alpha1.SlotDevices{{
+			ClaimName: "k80-a", ResourceName: gpu, Count: 1, MatchProperties: map[string]string{"model": "K80"},
+			DeviceIDs: []string{"gpu-2"},
+		}}, object.Spec.Slots[0].Devices)
+
+		refused := d.reserve(groupOf("node-1 node-1", b, aPod("c", "1", "1Gi")))
+		assert.Equal(t, []string{"b"}, refused.FailedPods)
+		assert.Len(t, d.holds(), 2, "all or nothing")
+		assert.Equal(t, "InsufficientDevices", refused.Rejections[0].Reason)
+
+		// The other reservation ends, and the server starts anew: what would be chosen now is gpu-1.
+		require.Empty(t, d.unreserve(groupOf("node-1", first.Pods...)).Error)
+		assert.Equal(t, []string{"gpu-0", "gpu-1"}, d.freeDevices(), "given back")
+		d.forget()
+		assert.Equal(t, []string{"gpu-0", "gpu-1"}, d.freeDevices())
+		assert.Equal(t, answer.Reservation, d.reserve(request).Reservation, "a repeat is the same")
+		assert.Equal(t, 2, d.store.CreateCount)
+		assert.Equal(t, []string{"gpu-2"}, d.bindClaiming(a), "what was kept")
+		assert.Equal(t, []string{"gpu-1", "gpu-0"}, d.bindClaiming(b), "what is left")
+	})
+}
+
+func TestDurableReserveRefusesClaims(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		withDevices(d)
+		taken := groupOf("node-1", claiming(aPod("a", "1", "1Gi"), "k80"))
+		require.Empty(t, d.reserve(taken).Error)
+		for claims, want := range map[string]string{
+			"missing": "DeviceClaimUnusable", "k80": "DeviceClaimInUse", "k80-x,k80-y": "InsufficientDevices",
+		} {
+			answer := d.reserve(groupOf("node-1", claiming(aPod("b", "1", "1Gi"), claims)))
+			require.Len(t, answer.Rejections, 1, claims)
+			assert.Equal(t, want, answer.Rejections[0].Reason)
+		}
+		partial := groupOf("node-1 node-1", claiming(aPod("b", "1", "1Gi"), "missing"), aPod("c", "1", "1Gi"))
+		partial.Mode = "Partial"
+		assert.Equal(t, []string{"b"}, d.reserve(partial).FailedPods)
+	})
+}

@@ -1,0 +1,520 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// bubble runs a test of a durable API with a clock of its own.
+func bubble(t *testing.T, test func(t *testing.T, d *durable)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newDurable(t)) })
+}
+
+// inMemory is bubble in a cluster that does not know Reservations.
+func inMemory(t *testing.T, test func(t *testing.T, d *durable)) {
+	bubble(t, func(t *testing.T, d *durable) {
+		d.NoKind = true
+		test(t, d)
+	})
+}
+
+// elapse lets time go by in a bubble.
+func elapse(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // in a bubble
+	synctest.Wait()
+}
+
+func groupOf(nodes string, pods ...*v1.Pod) body {
+	return body{SchedulerName: testScheduler, Pods: pods, Nodes: strings.Fields(nodes)}
+}
+
+func TestDurableReserve(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		request := groupOf("node-1 node-2", withPort(aPod("a", "1", "1Gi")), aPod("b", "2", "2Gi"))
+		request.TTLSeconds = 30
+		answer := d.reserve(request)
+		assert.Empty(t, answer.Error)
+		assert.Empty(t, answer.FailedPods)
+		assert.Equal(t, time.Now().Add(30*time.Second).UTC(), answer.ExpiresAt)
+		assert.Equal(t, d.ledger.Revision(), answer.Revision)
+
+		require.Equal(t, 1, d.store.Writes, "one object, one write")
+		object := d.store.All()[0]
+		assert.Equal(t, object.Namespace+"/"+object.Name, answer.Reservation)
+		assert.Equal(t, "team-a", object.Namespace)
+		assert.Equal(t, convert.MadeByReserve, object.Labels[convert.MadeByLabel])
+		assert.Equal(t, testScheduler, object.Spec.SchedulerName)
+		assert.Equal(t, 30*time.Second, object.Spec.TTL.Duration)
+		assert.Equal(t, v1alpha1.AllocateOnce, object.Spec.AllocatePolicy)
+		require.Len(t, object.Spec.Slots, 2)
+		slot := object.Spec.Slots[0]
+		assert.Equal(t, "a", slot.Name)
+		assert.Equal(t, "node-1", slot.NodeName)
+		assert.Equal(t, &v1alpha1.PodReference{Name: "a", UID: "uid-a"}, slot.Pod)
+		assert.Equal(t, "1Gi", slot.Requests.Memory().String())
+		assert.EqualValues(t, 80, slot.HostPorts[0].Port)
+
+		assert.Equal(t, d.written(), d.holds())
+		view, ok := d.ledger.HoldFor(ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"})
+		require.True(t, ok)
+		assert.Equal(t, convert.Deadline(object), view.Deadline)
+		assert.Equal(t, 1, d.counted("decisions_total", "reserve", testScheduler, "granted"))
+		assert.Equal(t, answer.Reservation, d.Logs.LastEntry().Data["reservation"])
+	})
+}
+
+func TestNameOfTheObject(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		request := groupOf("node-1", aPod("a", "1", "1Gi"))
+		request.Name, request.Namespace, request.RequestID = "job-1", "team-a", "1"
+		assert.Equal(t, "team-a/job-1", d.reserve(request).Reservation)
+
+		byID := groupOf("node-1", aPod("b", "1", "1Gi"))
+		byID.RequestID = "2"
+		name := d.reserve(byID).Reservation
+		assert.Regexp(t, "^team-a/reserve-[0-9a-f]{24}$", name)
+		theirs := groupOf("node-1", aPod("c", "1", "1Gi"))
+		theirs.SchedulerName, theirs.RequestID = "theirs", "2"
+		assert.NotEqual(t, name, d.reserve(theirs).Reservation, "each scheduler has its own RequestIDs")
+		assert.Equal(t, "2", d.store.Object("team-a", name[len("team-a/"):]).Annotations["globalreserve.io/request-id"])
+
+		random := groupOf("node-1", aPod("d", "1", "1Gi"))
+		assert.Regexp(t, "^team-a/reserve-[a-z0-9]{26}$", d.reserve(random).Reservation)
+	})
+}
+
+// Whether a request that does not say is durable depends on the cluster.
+func TestWhatIsDurable(t *testing.T) {
+	tests := map[string]struct {
+		asked   *bool
+		noKind  bool
+		objects int
+		failed  bool
+	}{
+		"by default":                    {objects: 1},
+		"asked for":                     {asked: ptr.To(true), objects: 1},
+		"in memory":                     {asked: ptr.To(false)},
+		"by default, without the kind":  {noKind: true},
+		"in memory, without the kind":   {noKind: true, asked: ptr.To(false)},
+		"asked for, and not to be had":  {noKind: true, asked: ptr.To(true), failed: true},
+		"repeated where it can be done": {asked: ptr.To(true), objects: 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				d.NoKind = tc.noKind
+				request := groupOf("node-1", aPod("a", "1", "1Gi"))
+				request.Durable, request.RequestID = tc.asked, "1"
+				answer := d.reserve(request)
+				assert.Len(t, d.store.All(), tc.objects)
+				assert.Equal(t, tc.objects > 0, answer.Reservation != "")
+				if !tc.failed {
+					assert.Empty(t, answer.Error)
+					return
+				}
+				assert.Contains(t, answer.Error, "install manifests/crd")
+				assert.Equal(t, []string{"a"}, answer.FailedPods)
+				d.NoKind = false
+				assert.Empty(t, d.reserve(request).Error, "such an answer is not kept")
+			})
+		})
+	}
+}
+
+func TestDurableModes(t *testing.T) {
+	tests := map[string]struct {
+		mode   string
+		dryRun bool
+		holds  []string
+		failed []string
+		isErr  bool
+	}{
+		"all or nothing":   {"AllOrNothing", false, []string{}, []string{"b", "gone"}, true},
+		"partial":          {"Partial", false, []string{"team-a/job/a@node-1", "team-a/job/c@node-1"}, []string{"b", "gone"}, false},
+		"dry run":          {"AllOrNothing", true, []string{}, []string{"b", "gone"}, true},
+		"partial, dry run": {"Partial", true, []string{}, []string{"b", "gone"}, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				gone := aPod("gone", "1", "1Gi")
+				gone.Status.Phase = v1.PodFailed
+				d.see(gone)
+				before := d.ledger.Revision()
+				request := groupOf("node-1 node-1 node-1 node-1", aPod("a", "2", "1Gi"), aPod("b", "3", "1Gi"), gone, aPod("c", "2", "1Gi"))
+				request.Mode, request.DryRun, request.Name = tc.mode, tc.dryRun, "job"
+				answer := d.reserve(request)
+				assert.Equal(t, tc.failed, answer.FailedPods)
+				assert.Equal(t, tc.isErr, answer.Error != "", answer.Error)
+				assert.Equal(t, "InsufficientResource", answer.Rejections[0].Reason)
+				assert.Contains(t, answer.Rejections[0].Message, "too little cpu for pod team-a/b")
+				assert.Equal(t, "PodGone", answer.Rejections[1].Reason)
+				assert.Equal(t, tc.holds, d.holds())
+				assert.Equal(t, tc.holds, d.written())
+				if len(tc.holds) == 0 {
+					assert.Equal(t, before, d.ledger.Revision())
+					assert.Empty(t, answer.Reservation)
+					assert.Zero(t, d.store.CreateCount)
+				}
+			})
+		})
+	}
+}
+
+// Pods that hold room on the node already are a success, whoever asks again.
+func TestDurableRepeatWithoutRequestID(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		a, b, c := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
+		first := d.reserve(groupOf("node-1 node-1", a, b))
+		again := d.reserve(groupOf("node-1 node-1", a, b))
+		assert.Equal(t, first.Reservation, again.Reservation)
+		assert.Equal(t, first.ExpiresAt, again.ExpiresAt)
+		assert.Equal(t, 1, d.store.CreateCount)
+
+		more := d.reserve(groupOf("node-1 node-1", b, c))
+		assert.Empty(t, more.Error)
+		assert.NotEqual(t, first.Reservation, more.Reservation)
+		assert.Len(t, d.store.Object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1, "b has room")
+
+		inMemory := groupOf("node-1", a)
+		inMemory.Durable = ptr.To(false)
+		assert.Empty(t, d.reserve(inMemory).Error, "a claim in its slot")
+		assert.Empty(t, d.reserve(groupOf("node-1 node-1", a, b)).Error, "a is reserved in its slot")
+
+		d.bind(a, "node-1")
+		d.bind(b, "node-1")
+		bound := d.reserve(groupOf("node-1 node-1", a, b))
+		assert.Empty(t, bound.Error)
+		assert.Empty(t, bound.Reservation)
+		assert.Zero(t, bound.ExpiresAt)
+	})
+}
+
+func TestDurableRefusals(t *testing.T) {
+	tests := map[string]struct {
+		before  func(d *durable)
+		request body
+		reason  string
+		message string
+	}{
+		"reserved on another node": {
+			func(d *durable) { d.reserve(groupOf("node-1", aPod("a", "1", "1Gi"))) },
+			groupOf("node-2", aPod("a", "1", "1Gi")), "ClaimedElsewhere", `already has a claim on node "node-1"`,
+		},
+		"reserved for another amount": {
+			func(d *durable) { d.reserve(groupOf("node-1", aPod("a", "1", "1Gi"))) },
+			groupOf("node-1", aPod("a", "2", "1Gi")), "HoldExists", "for another request of resources",
+		},
+		"bound to another node": {
+			func(d *durable) { d.bind(aPod("a", "1", "1Gi"), "node-1") },
+			groupOf("node-2", aPod("a", "1", "1Gi")), "ClaimedElsewhere", `already has a claim on node "node-1"`,
+		},
+		"reserved in memory": {
+			func(d *durable) {
+				request := groupOf("node-1", aPod("a", "1", "1Gi"))
+				request.Durable = ptr.To(false)
+				d.reserve(request)
+			},
+			groupOf("node-1", aPod("a", "1", "1Gi")), "PodClaimed", "in memory",
+		},
+		"reserved in memory in its slot, for another amount": {
+			func(d *durable) {
+				a := aPod("a", "1", "1Gi")
+				d.reserve(groupOf("node-1", a))
+				request := groupOf("node-1", a)
+				request.Durable = ptr.To(false)
+				d.reserve(request)
+			},
+			groupOf("node-1", aPod("a", "2", "1Gi")), "HoldExists", "for another request of resources",
+		},
+		"reserved in memory in a slot for others, too": {
+			func(d *durable) {
+				shared := ledger.Hold{
+					Ref: ledger.HoldRef{Namespace: "team-a", Name: "shared", Slot: "s"}, Node: "node-1", Policy: ledger.Aligned,
+					Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
+				}
+				d.ledger.ObserveHold(shared)
+				pod := ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}
+				d.ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
+					Pod: pod, Node: "node-1", Request: shared.Request, Scheduler: testScheduler, Holds: []ledger.HoldRef{shared.Ref},
+				}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), time.Now())
+			},
+			groupOf("node-1", aPod("a", "1", "1Gi")), "PodClaimed", "in memory",
+		},
+		"unknown node": {func(*durable) {}, groupOf("node-9", aPod("a", "1", "1Gi")), "NodeUnknown", "not in the ledger"},
+		"deleted pod": {
+			func(d *durable) { d.ledger.RemovePod(ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}, 0) },
+			groupOf("node-1", aPod("a", "1", "1Gi")), "PodGone", "do not schedule it",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				tc.before(d)
+				holds, writes := d.holds(), d.store.Writes
+				answer := d.reserve(tc.request)
+				assert.Contains(t, answer.Error, "nothing was reserved, 1 of 1 pods were refused")
+				require.Len(t, answer.Rejections, 1)
+				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
+				assert.Contains(t, answer.Rejections[0].Message, tc.message)
+				assert.Equal(t, holds, d.holds())
+				assert.Equal(t, writes, d.store.Writes)
+			})
+		})
+	}
+}
+
+// A slot of the name that is for an older pod gives the new one nothing.
+func TestNameOfAnOlderReservation(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		request := groupOf("node-1", aPod("a", "1", "1Gi"))
+		request.Name = "job"
+		require.Empty(t, d.reserve(request).Error)
+		newer := aPod("a", "1", "1Gi")
+		newer.UID = "uid-2"
+		request.Pods = []*v1.Pod{newer, aPod("b", "1", "1Gi")}
+		request.Nodes = []string{"node-1", "node-1"}
+		answer := d.reserve(request)
+		assert.Equal(t, []string{"a"}, answer.FailedPods)
+		assert.Equal(t, "HoldExists", answer.Rejections[0].Reason)
+		assert.Contains(t, answer.Error, "choose another Name")
+		assert.Contains(t, answer.Error, "reservation team-a/job was made before and keeps what it has")
+		assert.Equal(t, d.written(), d.holds())
+
+		request.Pods, request.Nodes = []*v1.Pod{aPod("c", "1", "1Gi")}, []string{"node-1"}
+		code, taken := d.ask("/reserve", request)
+		assert.Equal(t, http.StatusConflict, code)
+		assert.Contains(t, taken.Error, "another reservation team-a/job")
+		assert.Equal(t, d.written(), d.holds())
+	})
+}
+
+// What becomes of the write decides what is told, and what is held.
+func TestOutcomesOfTheWrite(t *testing.T) {
+	never := func(err error) fate { return fate{Never: true, Err: err} }
+	tests := map[string]struct {
+		creates, gets []fate
+		want          string // part of the error; empty where it is granted
+		within        time.Duration
+		settled       bool // at once, or in the background
+	}{
+		"written":                            {settled: true},
+		"slow":                               {creates: []fate{{Delay: 2 * time.Second}}, within: 2 * time.Second, settled: true},
+		"forbidden":                          {creates: []fate{never(errForbidden)}, want: "could not be written: ", settled: true},
+		"too many requests, then written":    {creates: []fate{never(errTooMany), never(errTooMany)}, within: 3 * time.Second, settled: true},
+		"too many requests":                  {creates: repeat(20, never(errTooMany)), want: "could not be written: ", within: 10 * time.Second, settled: true},
+		"answer lost, then found":            {creates: []fate{{Err: errLost}}, settled: true},
+		"answer lost, found at last":         {creates: []fate{{Err: errLost}}, gets: []fate{never(errLost), never(errLost)}, within: time.Second, settled: true},
+		"not written, then written":          {creates: []fate{never(errInternal)}, within: time.Second, settled: true},
+		"written late":                       {creates: []fate{{Err: errLost, Commit: 20 * time.Millisecond}}, within: time.Second, settled: true},
+		"lost, then forbidden, but written":  {creates: []fate{{Err: errLost, Commit: 20 * time.Millisecond}, never(errForbidden)}, within: time.Second, settled: true},
+		"lost, then forbidden":               {creates: []fate{never(errLost), never(errForbidden)}, want: "it is not known whether", within: time.Second},
+		"API server gone":                    {creates: repeat(20, never(errLost)), gets: repeat(20, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
+		"API server gone, written all along": {creates: repeat(20, fate{Err: errLost}), gets: repeat(25, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
+		"API server gone, written later":     {creates: append(repeat(19, never(errLost)), fate{}), gets: repeat(20, never(errLost)), want: "it is not known whether", within: 10 * time.Second},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				d.store.Creates, d.store.Gets = tc.creates, tc.gets
+				start := time.Now()
+				answer := d.reserve(groupOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+				assert.LessOrEqual(t, time.Since(start), tc.within)
+				if tc.want == "" {
+					assert.Empty(t, answer.Error)
+					assert.Len(t, d.store.All(), 1)
+					assert.Equal(t, d.written(), d.holds())
+					return
+				}
+				assert.Contains(t, answer.Error, tc.want)
+				assert.Contains(t, answer.Error, "nothing was reserved")
+				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
+				assert.Empty(t, answer.Reservation)
+				assert.Equal(t, 1, d.counted("decisions_total", "reserve", testScheduler, "failed"))
+				if !tc.settled {
+					assert.Len(t, d.holds(), 2, "the room stays held until it is known that nobody was promised it")
+					d.store.Heal()
+					elapse(30 * time.Second)
+				}
+				assert.Empty(t, d.holds())
+				assert.Empty(t, d.store.All(), "nothing stays that nobody was told of")
+			})
+		})
+	}
+}
+
+func repeat(n int, f fate) []fate {
+	list := make([]fate, n)
+	for i := range list {
+		list[i] = f
+	}
+	return list
+}
+
+// While the fate of a write is not known, others that need it wait, and then
+// decide by what came of it.
+func TestOthersWaitForAWrite(t *testing.T) {
+	tests := map[string]struct {
+		fates   []fate
+		request func(first body) body
+		granted bool // the second
+		writes  int
+	}{
+		"the same pods, written":          {[]fate{{Delay: time.Second}}, func(b body) body { return b }, true, 1},
+		"the same pods, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, func(b body) body { return b }, true, 1},
+		"the same name, written":          {[]fate{{Delay: time.Second}}, named, true, 1},
+		"the same name, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, named, true, 1},
+		"too slow for the second to wait": {[]fate{{Delay: 20 * time.Second, Never: true, Err: errLost}, {Delay: 2 * time.Second}}, func(b body) body { return b }, false, 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				d.store.Creates = tc.fates
+				first := groupOf("node-1", aPod("a", "1", "1Gi"))
+				first.Name = "first"
+				done := make(chan reserver.Answer)
+				go func() { done <- d.reserve(first) }()
+				synctest.Wait() // for the write
+				request := first
+				request.Name = ""
+				second := d.reserve(tc.request(request))
+				assert.Equal(t, tc.granted, second.Error == "", second.Error)
+				if !tc.granted {
+					assert.Contains(t, second.Error, "another request is writing reservation team-a/first")
+				}
+				<-done
+				assert.Equal(t, tc.writes, d.store.Writes)
+				assert.Equal(t, d.written(), d.holds())
+				assert.Len(t, d.holds(), 1)
+			})
+		})
+	}
+}
+
+func named(b body) body {
+	b.Name = "first"
+	return b
+}
+
+// A reservation that pods of the group have room in must be there.
+func TestRoomThatIsEnding(t *testing.T) {
+	tests := map[string]struct {
+		change func(d *durable, object *v1alpha1.Reservation)
+		want   string
+	}{
+		"deleted": {func(d *durable, o *v1alpha1.Reservation) {
+			delete(d.store.Objects, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+		}, "is ending"},
+		"expired":     {func(_ *durable, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationExpired }, "is ending"},
+		"not granted": {func(_ *durable, o *v1alpha1.Reservation) { o.Status.Phase = v1alpha1.ReservationPending }, "is ending"},
+		"unreadable":  {func(d *durable, _ *v1alpha1.Reservation) { d.store.Gets = []fate{{Never: true, Err: errLost}} }, "could not be read"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				d.reserve(groupOf("node-1", aPod("a", "1", "1Gi")))
+				for _, object := range d.store.Objects {
+					tc.change(d, object)
+				}
+				answer := d.reserve(groupOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+				assert.Contains(t, answer.Error, tc.want)
+				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
+				assert.Len(t, d.holds(), 1, "what was placed for b is given up")
+				assert.Equal(t, 1, d.store.CreateCount)
+			})
+		})
+	}
+}
+
+// podsOf asks for pods of a namespace, each on a node of its own.
+func podsOf(d *durable, namespace string, count int) body {
+	request := body{SchedulerName: testScheduler}
+	for i := range count {
+		pod := aPod(fmt.Sprint("p-", i), "1m", "1Mi")
+		pod.Namespace, pod.UID = namespace, types.UID(fmt.Sprint(namespace, i))
+		node := fmt.Sprint("node-", i)
+		d.addNode(node, "4", "8Gi")
+		request.Pods, request.Nodes = append(request.Pods, pod), append(request.Nodes, node)
+	}
+	return request
+}
+
+// What is granted without the kind Reservation is granted with it, too, in as many
+// objects as it takes.
+func TestGroupsOfSeveralObjects(t *testing.T) {
+	tests := map[string]struct {
+		request func(d *durable) body
+		objects []string // a part of their names, ordered
+		single  bool
+	}{
+		"several namespaces": {func(d *durable) body {
+			request, other := podsOf(d, "team-b", 2), podsOf(d, "team-a", 1)
+			request.Pods, request.Nodes = append(request.Pods, other.Pods...), append(request.Nodes, other.Nodes...)
+			request.Name = "job"
+			return request
+		}, []string{"team-a/job-2", "team-b/job"}, false},
+		"the most of one object": {func(d *durable) body { return podsOf(d, "team-a", v1alpha1.MaxSlots) }, []string{"team-a/reserve-"}, true},
+		"more than that": {func(d *durable) body {
+			request := podsOf(d, "team-a", v1alpha1.MaxSlots+1)
+			request.RequestID = "1"
+			return request
+		}, []string{"team-a/reserve-", "team-a/reserve-"}, false},
+		"too large for one object": {func(d *durable) body {
+			request := podsOf(d, "team-a", v1alpha1.MaxSlots)
+			for i, pod := range request.Pods {
+				pod.Name = fmt.Sprint(strings.Repeat("a", 240), "-", i)
+			}
+			return request
+		}, []string{"team-a/reserve-", "team-a/reserve-"}, false},
+		"any scheduler name": {func(d *durable) body {
+			request := podsOf(d, "team-a", 1)
+			request.SchedulerName = "StupidScheduler"
+			return request
+		}, []string{"team-a/reserve-"}, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				request := tc.request(d)
+				answer := d.reserve(request)
+				assert.Empty(t, answer.Error)
+				assert.Empty(t, answer.FailedPods)
+				assert.True(t, answer.Durable)
+				assert.Equal(t, tc.single, answer.Reservation != "")
+				assert.Equal(t, time.Now().Add(testTTL).UTC(), answer.ExpiresAt)
+				objects := d.store.All()
+				require.Len(t, objects, len(tc.objects))
+				for i, object := range objects {
+					assert.Contains(t, object.Namespace+"/"+object.Name, tc.objects[i])
+					assert.Equal(t, request.SchedulerName, object.Spec.SchedulerName)
+					assert.NotContains(t, object.Labels, "globalreserve.io/unfinished")
+				}
+				assert.ElementsMatch(t, d.written(), d.holds())
+				assert.Len(t, d.holds(), len(request.Pods))
+
+				again := d.reserve(request)
+				assert.Empty(t, again.Error, "a repeat")
+				assert.Len(t, d.store.All(), len(tc.objects))
+				assert.Empty(t, d.unreserve(body{SchedulerName: request.SchedulerName, Pods: request.Pods}).Error)
+				assert.Empty(t, d.store.All())
+				assert.Empty(t, d.holds())
+			})
+		})
+	}
+}

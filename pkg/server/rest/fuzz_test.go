@@ -1,0 +1,101 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// seeds adds every hostile body, and a good one, to the corpus.
+func seeds(f *testing.F) {
+	for _, table := range []map[string]hostile{hostileForm(), hostileGroups(), hostilePods()} {
+		for _, h := range table {
+			if len(h.body) < 10_000 {
+				f.Add([]byte(h.body))
+			}
+		}
+	}
+	f.Add([]byte(with(`"Mode":"Partial","TTLSeconds":60,"RequestID":"r","MinRevision":1,"Durable":true,"Name":"n"`)))
+}
+
+func newFuzzServer(f *testing.F) *fixture {
+	return newFixture(f, Limits{MaxBody: 1 << 20, MinRevisionWait: time.Millisecond})
+}
+
+// serve hands a request to the API without a network.
+func serve(f *fixture, method, target string, body []byte) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	f.server.Config.Handler.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(string(body))))
+	return w
+}
+
+// Whatever the body, /reserve answers in JSON, quickly, and what it grants is
+// consistent.
+func FuzzReserve(f *testing.F) {
+	seeds(f)
+	server := newFuzzServer(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		start := time.Now()
+		w := serve(server, http.MethodPost, "/reserve", body)
+		assert.Less(t, time.Since(start), 2*time.Second)
+		var answer reserver.Answer
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
+		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
+		if w.Code != http.StatusOK {
+			assert.NotEmpty(t, answer.Error)
+		}
+		require.NoError(t, server.ledger.CheckInvariants())
+		assert.Zero(t, server.ledger.Stats().OvercommittedNodes)
+		server.ledger.Expire(time.Now().Add(24 * time.Hour))
+	})
+}
+
+// Whatever the body, /v1/whatif changes nothing.
+func FuzzWhatIf(f *testing.F) {
+	seeds(f)
+	server := newFuzzServer(f)
+	server.bind(aPod("old", "1", "1Gi"), "node-1")
+	before := server.ledger.Revision()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := serve(server, http.MethodPost, "/v1/whatif", body)
+		var answer reserver.WhatIfAnswer
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
+		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
+		require.Equal(t, before, server.ledger.Revision())
+		require.NoError(t, server.ledger.CheckInvariants())
+	})
+}
+
+// Whatever the query, the read side answers in JSON and without a failure.
+func FuzzQuery(f *testing.F) {
+	for _, table := range []map[string]hostile{hostileQueries()} {
+		for _, h := range table {
+			if path, raw, ok := strings.Cut(h.path, "?"); ok {
+				f.Add(strings.TrimPrefix(path, "/v1/"), raw)
+			}
+		}
+	}
+	server := newFixture(f, Limits{})
+	server.bind(aPod("old", "1", "1Gi"), "node-1")
+	f.Fuzz(func(t *testing.T, path, raw string) {
+		if path != "claims" && path != "nodes" && path != "explain" && path != "reservations" {
+			return
+		}
+		target := (&url.URL{Path: "/v1/" + path}).String()
+		r := httptest.NewRequest(http.MethodGet, target, http.NoBody)
+		r.URL.RawQuery = raw
+		w := httptest.NewRecorder()
+		server.server.Config.Handler.ServeHTTP(w, r)
+		assert.Less(t, w.Code, http.StatusInternalServerError, w.Body.String())
+		assert.True(t, json.Valid(w.Body.Bytes()), w.Body.String())
+	})
+}

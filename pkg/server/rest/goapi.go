@@ -1,0 +1,183 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// An API is a Reserver for programs that have it in their own process. The
+// requests go through the same checks and decisions as those that come by HTTP.
+var _ reserver.Reserver = (*API)(nil)
+
+// Reserve implements reserver.Reserver.
+func (a *API) Reserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
+	return a.call(ctx, verbReserve, r)
+}
+
+// Unreserve implements reserver.Reserver.
+func (a *API) Unreserve(ctx context.Context, r *reserver.Request) (*reserver.Answer, error) {
+	return a.call(ctx, verbUnreserve, r)
+}
+
+// Revision implements reserver.Reserver.
+func (a *API) Revision(context.Context) (uint64, error) {
+	leave, err := a.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	return a.ledger.Revision(), nil
+}
+
+// enter begins a call of this process. The error is a *reserver.UnavailableError;
+// leave ends the call.
+func (a *API) enter() (leave func(), err error) {
+	leave, why := a.calls.enter()
+	if why == "" {
+		if why = a.arbiter.Undecided(); why == "" {
+			return leave, nil
+		}
+		leave()
+	}
+	return nil, &reserver.UnavailableError{Err: errors.New(why)}
+}
+
+// call has a request decided that comes from this process.
+func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.Answer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &reserver.UnavailableError{Err: err}
+	}
+	leave, err := a.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	g, err := a.check(v, a.newGroupRequest(v, r))
+	if err != nil {
+		return nil, goError(ctx, r, err)
+	}
+	answer, err := a.decideGroup(ctx, g)
+	switch {
+	case err != nil:
+		return nil, goError(ctx, r, err)
+	case answer.Error != "":
+		return answer, &reserver.RefusedError{Answer: answer}
+	default:
+		return answer, nil
+	}
+}
+
+// goError is for a Go program what the error of a request is for an HTTP client.
+func goError(ctx context.Context, r *reserver.Request, err error) error {
+	switch status := statusOf(err); {
+	case ctx.Err() != nil && r.RequestID != "":
+		return &reserver.UnknownOutcomeError{RequestID: r.RequestID, Err: ctx.Err()} // an equal one may be under way
+	case ctx.Err() != nil:
+		return &reserver.UnavailableError{Err: ctx.Err()}
+	case status >= http.StatusInternalServerError:
+		return &reserver.UnavailableError{Err: err}
+	default:
+		return &reserver.BadRequestError{Status: status, Message: err.Error()}
+	}
+}
+
+// newGroupRequest is what decoding the request's JSON would make of it.
+func (a *API) newGroupRequest(v verb, r *reserver.Request) *groupRequest {
+	req := &groupRequest{
+		SchedulerName: r.SchedulerName, Nodes: r.Nodes, Mode: ledger.Mode(r.Mode), TTLSeconds: r.TTLSeconds,
+		RequestID: r.RequestID, DryRun: r.DryRun, MinRevision: r.MinRevision, Durable: r.Durable,
+		Name: r.Name, Namespace: r.Namespace, Reservation: r.Reservation,
+		Pods: podList{table: a.ledger.Table(), identityOnly: v == verbUnreserve},
+	}
+	if len(r.Pods) > MaxPods || len(r.Nodes) > MaxPods {
+		req.Pods.err = badRequest("Pods has %d pods and Nodes %d names, the limit is %d: split the request",
+			len(r.Pods), len(r.Nodes), MaxPods)
+		return req
+	}
+	for i, pod := range r.Pods {
+		if pod == nil {
+			pod = new(v1.Pod) // which is refused for its missing name
+		}
+		req.Pods.add(i, newSlimPod(pod))
+	}
+	return req
+}
+
+// newSlimPod copies what accounting needs of a pod. Nothing of it is shared that
+// is changed later: the pod may be an informer's.
+func newSlimPod(pod *v1.Pod) *slimPod {
+	slim := &slimPod{Spec: slimPodSpec{
+		NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork, Priority: pod.Spec.Priority,
+		Containers: newSlimContainers(pod.Spec.Containers), InitContainers: newSlimContainers(pod.Spec.InitContainers),
+		Overhead: resourceList(maps.Clone(pod.Spec.Overhead)), Tolerations: pod.Spec.Tolerations,
+	}}
+	slim.Metadata.Name, slim.Metadata.Namespace, slim.Metadata.UID = pod.Name, pod.Namespace, pod.UID
+	slim.Metadata.Annotations.Claims = pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]
+	if pod.Spec.Resources != nil {
+		whole := newSlimResources(pod.Spec.Resources)
+		slim.Spec.Resources = &whole
+	}
+	return slim
+}
+
+func newSlimContainers(list []v1.Container) containerList {
+	slim := make(containerList, len(list))
+	for i := range list {
+		slim[i] = slimContainer{Resources: newSlimResources(&list[i].Resources), RestartPolicy: list[i].RestartPolicy}
+		for _, p := range list[i].Ports {
+			slim[i].Ports = append(slim[i].Ports, slimPort{
+				HostPort: p.HostPort, ContainerPort: p.ContainerPort, Protocol: p.Protocol, HostIP: p.HostIP,
+			})
+		}
+	}
+	return slim
+}
+
+func newSlimResources(r *v1.ResourceRequirements) slimResources {
+	return slimResources{
+		Requests: resourceList(maps.Clone(r.Requests)), Limits: resourceList(maps.Clone(r.Limits)),
+	}
+}
+
+// calls keeps count of what goes on for this process, so that a stop can wait
+// for it.
+type calls struct {
+	ctx    context.Context // ends when a stop begins
+	cancel context.CancelFunc
+
+	mu    sync.Mutex // guards adding to group while a stop begins
+	group sync.WaitGroup
+}
+
+func newCalls() *calls {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &calls{ctx: ctx, cancel: cancel}
+}
+
+// enter begins a call; why tells why it must not. leave ends it.
+func (c *calls) enter() (leave func(), why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return nil, "the server has stopped"
+	}
+	c.group.Add(1)
+	return c.group.Done, ""
+}
+
+// stop lets no more calls begin, ends the watches and waits for the rest.
+func (c *calls) stop() {
+	c.mu.Lock()
+	c.cancel()
+	c.mu.Unlock()
+	c.group.Wait()
+}

@@ -1,0 +1,74 @@
+package rest
+
+import "time"
+
+// Bounds on what one request may ask for. They keep a mistaken client from
+// taking the server's memory, and are far above what a cluster needs.
+const (
+	// MaxPods is the most pods of one /reserve, /unreserve or what-if request.
+	MaxPods = 10_000
+	// MaxProposals is the most pods of a what-if request that leaves the choice
+	// of the nodes to the server.
+	MaxProposals = 1_000
+
+	maxRequestIDLength     = 200              // bytes
+	maxSchedulerNameLength = 253              // bytes, as a Kubernetes name
+	maxUIDLength           = 128              // bytes; the API server's have 36
+	maxTTLSeconds          = 10 * 365 * 86400 // ten years: beyond that it is a mistake
+	maxContainers          = 1_000            // per list of one pod
+	maxPorts               = 10_000           // per container
+	maxTolerations         = 1_000            // per pod
+	maxResourceNames       = 1_000            // per requests, limits or overhead
+	maxResourceNameLength  = 2 * 253          // bytes
+)
+
+// Limits bound what the handlers take on. A zero field means its default.
+type Limits struct {
+	// MaxBody is the longest request body in bytes; default 32 MiB.
+	MaxBody int64
+	// BodyBudget is how many bytes of request bodies may be read at one time,
+	// all requests together; others wait. Default 256 MiB.
+	BodyBudget int64
+	// MaxReads is how many answers that copy large parts of the ledger are
+	// built at one time; others wait. Default 8.
+	MaxReads int64
+	// MaxWatchers is how many /v1/watch streams are open at one time; more are
+	// refused with 503. Default 100.
+	MaxWatchers int
+	// MinRevisionWait is how long a request waits for its MinRevision, and how
+	// long it waits for its turn when the server is busy. Default 5 s.
+	MinRevisionWait time.Duration
+	// Heartbeat is the time between signs of life on a silent watch; default 15 s.
+	Heartbeat time.Duration
+	// WriteTimeout is how long a watcher may take to accept what is sent to it
+	// before its stream is cut; default 10 s.
+	WriteTimeout time.Duration
+	// ReplayAge is how long an answer is kept for repeats of its RequestID at
+	// least, unless ReplayCost is reached; longer where the reservation lasts
+	// longer. Default 10 min.
+	ReplayAge time.Duration
+	// ReplayCost bounds the kept answers: the pods and rejections in them, all
+	// together. Default 250,000.
+	ReplayCost int
+}
+
+func orDefault[T int | int64 | time.Duration](value, fallback T) T {
+	if value > 0 {
+		return value
+	}
+	return fallback
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		MaxBody:         orDefault(l.MaxBody, 32<<20),
+		BodyBudget:      orDefault(l.BodyBudget, 256<<20),
+		MaxReads:        orDefault(l.MaxReads, 8),
+		MaxWatchers:     orDefault(l.MaxWatchers, 100),
+		MinRevisionWait: orDefault(l.MinRevisionWait, 5*time.Second),
+		Heartbeat:       orDefault(l.Heartbeat, 15*time.Second),
+		WriteTimeout:    orDefault(l.WriteTimeout, 10*time.Second),
+		ReplayAge:       orDefault(l.ReplayAge, 10*time.Minute),
+		ReplayCost:      orDefault(l.ReplayCost, 250_000),
+	}
+}

@@ -1,0 +1,257 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// slimPod is the part of a v1.Pod that accounting needs. A scheduler sends whole
+// pods, a few KiB each; everything that is not in here is skipped unparsed.
+type slimPod struct {
+	Metadata struct {
+		Name      string    `json:"name"`
+		Namespace string    `json:"namespace"`
+		UID       types.UID `json:"uid"`
+		// Annotations of devices are looked at; no others are kept.
+		Annotations deviceAnnotations `json:"annotations"`
+	} `json:"metadata"`
+	Spec slimPodSpec `json:"spec"`
+}
+
+// deviceAnnotations is the one annotation that says what a pod asks for.
+type deviceAnnotations struct {
+	Claims string `json:"globalreserve.io/extended-resource-claims"`
+}
+
+type slimPodSpec struct {
+	NodeName       string         `json:"nodeName"`
+	HostNetwork    bool           `json:"hostNetwork"`
+	Priority       *int32         `json:"priority"`
+	Containers     containerList  `json:"containers"`
+	InitContainers containerList  `json:"initContainers"`
+	Overhead       resourceList   `json:"overhead"`
+	Resources      *slimResources `json:"resources"`
+	Tolerations    tolerationList `json:"tolerations"`
+}
+
+type slimContainer struct {
+	Resources     slimResources              `json:"resources"`
+	Ports         portList                   `json:"ports"`
+	RestartPolicy *v1.ContainerRestartPolicy `json:"restartPolicy"`
+}
+
+type slimResources struct {
+	Requests resourceList `json:"requests"`
+	Limits   resourceList `json:"limits"`
+}
+
+type slimPort struct {
+	HostPort      int32       `json:"hostPort"`
+	ContainerPort int32       `json:"containerPort"`
+	Protocol      v1.Protocol `json:"protocol"`
+	HostIP        string      `json:"hostIP"`
+}
+
+type containerList []slimContainer
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *containerList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
+	*l, err = decodeSlice[slimContainer](dec, maxContainers)
+	return err
+}
+
+type portList []slimPort
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *portList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
+	*l, err = decodeSlice[slimPort](dec, maxPorts)
+	return err
+}
+
+type tolerationList []v1.Toleration
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *tolerationList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
+	*l, err = decodeSlice[v1.Toleration](dec, maxTolerations)
+	return err
+}
+
+// podEntry is what is kept of one pod of a request.
+type podEntry struct {
+	arbiter.GroupPod
+	nodeName string // spec.nodeName
+}
+
+// podList decodes Pods one by one into podEntries, so that the memory a request
+// takes is bounded by the number of its pods and not by what they contain.
+type podList struct {
+	table        *resources.Table
+	identityOnly bool // whoever gives room back need not say how much
+	entries      []podEntry
+	// err is the first pod that was well-formed JSON and made no sense.
+	err error
+	// scratch is filled anew for each pod; nothing keeps a pointer to it.
+	scratch v1.Pod
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *podList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	l.entries, l.err = nil, nil
+	return decodeList(dec, MaxPods, func(i int) error {
+		var pod slimPod
+		if err := json.UnmarshalDecode(dec, &pod); err != nil {
+			return err
+		}
+		l.add(i, &pod)
+		return nil
+	})
+}
+
+// add keeps a pod, unless one before it was refused.
+func (l *podList) add(i int, pod *slimPod) {
+	if l.err != nil {
+		return
+	}
+	entry, err := l.convert(pod)
+	if err != nil {
+		l.err = httpjson.Errorf(http.StatusBadRequest, "Pods[%d]: %s", i, err)
+		return
+	}
+	l.entries = append(l.entries, entry)
+}
+
+func (l *podList) convert(pod *slimPod) (podEntry, error) {
+	namespace := pod.Metadata.Namespace
+	if namespace == "" {
+		namespace = v1.NamespaceDefault // as kubectl reads a manifest without one
+	}
+	entry := podEntry{
+		GroupPod: arbiter.GroupPod{Ref: ledger.PodRef{Namespace: namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}},
+		nodeName: pod.Spec.NodeName,
+	}
+	if err := checkRef(entry.Ref); err != nil {
+		return entry, err
+	}
+	if pod.Spec.Priority != nil {
+		entry.Priority = *pod.Spec.Priority
+	}
+	if l.identityOnly {
+		return entry, nil
+	}
+	if claims := pod.Metadata.Annotations.Claims; claims != "" {
+		entry.Devices = podinfo.ReadDeviceMarks(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims})
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return entry, nil
+	}
+	if err := checkPorts(&pod.Spec); err != nil {
+		return entry, err
+	}
+	l.fill(&pod.Spec)
+	resources.SetDefaults(&l.scratch)
+	request, err := resources.ForIncomingPod(l.table, &l.scratch)
+	if err != nil {
+		return entry, err
+	}
+	entry.Request = &request
+	return entry, nil
+}
+
+// fill makes scratch a pod of that spec.
+func (l *podList) fill(spec *slimPodSpec) {
+	containers := fillContainers(l.scratch.Spec.Containers, spec.Containers)
+	initContainers := fillContainers(l.scratch.Spec.InitContainers, spec.InitContainers)
+	l.scratch.Spec = v1.PodSpec{
+		HostNetwork: spec.HostNetwork,
+		Containers:  containers, InitContainers: initContainers,
+		Overhead: v1.ResourceList(spec.Overhead), Tolerations: spec.Tolerations,
+	}
+	if spec.Resources != nil {
+		l.scratch.Spec.Resources = &v1.ResourceRequirements{
+			Requests: v1.ResourceList(spec.Resources.Requests), Limits: v1.ResourceList(spec.Resources.Limits),
+		}
+	}
+}
+
+func fillContainers(reuse []v1.Container, list containerList) []v1.Container {
+	reuse = reuse[:0]
+	for i := range list {
+		c := &list[i]
+		full := v1.Container{RestartPolicy: c.RestartPolicy}
+		full.Resources.Requests = v1.ResourceList(c.Resources.Requests)
+		full.Resources.Limits = v1.ResourceList(c.Resources.Limits)
+		for _, p := range c.Ports {
+			full.Ports = append(full.Ports, v1.ContainerPort{
+				HostPort: p.HostPort, ContainerPort: p.ContainerPort, Protocol: p.Protocol, HostIP: p.HostIP,
+			})
+		}
+		reuse = append(reuse, full)
+	}
+	return reuse
+}
+
+// checkRef refuses names no pod can have.
+func checkRef(ref ledger.PodRef) error {
+	if ref.Name == "" {
+		return fmt.Errorf("metadata.name is missing")
+	}
+	if problem := badName(ref.Name); problem != "" {
+		return fmt.Errorf("metadata.name \"%s\": %s", httpjson.Clip(ref.Name), problem)
+	}
+	if problems := validation.IsDNS1123Label(ref.Namespace); len(problems) > 0 {
+		return fmt.Errorf("metadata.namespace \"%s\": %s", httpjson.Clip(ref.Namespace), problems[0])
+	}
+	if len(ref.UID) > maxUIDLength || !isPrintable(string(ref.UID)) {
+		return fmt.Errorf("metadata.uid \"%s\" is longer than %d bytes or has unprintable characters",
+			httpjson.Clip(string(ref.UID)), maxUIDLength)
+	}
+	return nil
+}
+
+// badName says what is wrong with the name of a pod or a node, or nothing.
+func badName(name string) string {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return problems[0]
+	}
+	return ""
+}
+
+func checkPorts(spec *slimPodSpec) error {
+	for where, list := range map[string]containerList{"containers": spec.Containers, "initContainers": spec.InitContainers} {
+		for i := range list {
+			for k, p := range list[i].Ports {
+				if !isPort(p.HostPort) || !isPort(p.ContainerPort) {
+					return fmt.Errorf("spec.%s[%d].ports[%d] has hostPort %d and containerPort %d; ports are 1 to 65535",
+						where, i, k, p.HostPort, p.ContainerPort)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// isPort accepts 0 too, which stands for no port.
+func isPort(n int32) bool { return n >= 0 && n <= 65535 }
+
+// isPrintable reports whether s has no control characters.
+func isPrintable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,302 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+func TestNodes(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.bind(aPod("a", "5", "1Gi"), "node-2")
+	f.reserve(group1(aPod("b", "500m", "2Gi"), "node-1"))
+	var all reserver.NodesAnswer
+	f.get("/v1/nodes", &all)
+	assert.Equal(t, f.ledger.Revision(), all.Revision)
+	require.Len(t, all.Nodes, 3)
+	assert.Equal(t, reserver.Node{
+		Name: "node-1", UID: "uid-node-1", Exists: true, ClaimCount: 1,
+		Resources: map[string]reserver.NodeAmount{
+			"cpu":    {Allocatable: 4000, Reserved: 500, Free: 3500},
+			"memory": {Allocatable: 8 * gib, Reserved: 2 * gib, Free: 6 * gib},
+			"pods":   {Allocatable: 110, Reserved: 1, Free: 109},
+		},
+	}, all.Nodes[0])
+
+	names := func(path string) (list []string) {
+		var answer reserver.NodesAnswer
+		f.get(path, &answer)
+		for _, n := range answer.Nodes {
+			list = append(list, n.Name)
+		}
+		return append(list, answer.Continue)
+	}
+	assert.Equal(t, []string{"node-2", ""}, names("/v1/nodes?overcommitted=true"))
+	assert.Equal(t, []string{"node-1", "node-3", ""}, names("/v1/nodes?overcommitted=false"))
+	assert.Equal(t, []string{"node-1", "node-2", "node-2"}, names("/v1/nodes?limit=2"))
+	assert.Equal(t, []string{"node-3", ""}, names("/v1/nodes?limit=2&continue=node-2"))
+	assert.Equal(t, []string{"node-1", "node-2", "node-3", ""}, names("/v1/nodes?limit=3"))
+
+	var one reserver.NodeAnswer
+	f.get("/v1/nodes/node-2", &one)
+	assert.True(t, one.Node.Overcommitted)
+	assert.Equal(t, int64(-1000), one.Node.Resources["cpu"].Free)
+	require.Len(t, one.Claims, 1)
+	assert.Equal(t, "a", one.Claims[0].Pod)
+}
+
+func TestClaims(t *testing.T) {
+	f := newFixture(t, Limits{})
+	pod := aPod("a", "500m", "1Gi")
+	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
+	f.reserve(group1(pod, "node-1"))
+	f.reserve(body{SchedulerName: "theirs", Pods: []*v1.Pod{aPod("a-b", "1", "1Gi")}, Nodes: []string{"node-1"}})
+	bound := aPod("a.c", "1", "1Gi")
+	bound.Namespace = "team-b"
+	f.bind(bound, "node-2")
+	var all reserver.ClaimsAnswer
+	f.get("/v1/claims", &all)
+	require.Len(t, all.Claims, 3)
+	assert.WithinDuration(t, time.Now().Add(testTTL), all.Claims[0].ExpiresAt, 10*time.Second)
+	all.Claims[0].ExpiresAt = time.Time{}
+	assert.Equal(t, reserver.Claim{
+		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1", State: "Reserved", Scheduler: testScheduler,
+		Requests:  reserver.Amounts{"cpu": 500, "memory": gib, "pods": 1},
+		HostPorts: []string{"TCP/0.0.0.0:80"},
+	}, all.Claims[0])
+
+	tests := map[string][]string{
+		"namespace=team-a":             {"a", "a-b"},
+		"pod=a.c":                      {"a.c"},
+		"node=node-1":                  {"a", "a-b"},
+		"node=node-9":                  nil,
+		"scheduler=theirs":             {"a-b"},
+		"state=Bound":                  {"a.c"},
+		"state=Reserved&node=node-1":   {"a", "a-b"},
+		"state=Binding":                nil,
+		"namespace=team-b&node=node-1": nil,
+	}
+	for filter, want := range tests {
+		var answer reserver.ClaimsAnswer
+		f.get("/v1/claims?"+filter, &answer)
+		var got []string
+		for _, c := range answer.Claims {
+			got = append(got, c.Pod)
+		}
+		assert.Equal(t, want, got, filter)
+	}
+}
+
+// Pages hold every claim once, whatever bytes the names have.
+func TestPagesOfClaims(t *testing.T) {
+	f := newFixture(t, Limits{})
+	var want []string
+	for _, namespace := range []string{"a", "a-b", "b"} {
+		for _, name := range []string{"x", "x-y", "x.y", "xy"} {
+			ref := ledger.PodRef{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name)}
+			f.ledger.ObservePod(ledger.PodObservation{Pod: ref, Node: "node-1", Request: f.see(aPod("p", "1m", "1")).Request})
+			want = append(want, ref.String())
+		}
+	}
+	for limit := 1; limit <= 13; limit++ {
+		var got []string
+		path := fmt.Sprint("/v1/claims?limit=", limit)
+		for next := path; next != ""; {
+			var answer reserver.ClaimsAnswer
+			f.get(next, &answer)
+			require.LessOrEqual(t, len(answer.Claims), limit)
+			for _, c := range answer.Claims {
+				got = append(got, c.Namespace+"/"+c.Pod)
+			}
+			next = ""
+			if answer.Continue != "" {
+				next = path + "&continue=" + url.QueryEscape(answer.Continue)
+			}
+		}
+		assert.Equal(t, want, got, limit)
+	}
+}
+
+func TestExplainPending(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.bind(aPod("big", "3", "1Gi"), "node-1")
+	f.bind(aPod("bigger", "3500m", "1Gi"), "node-2")
+	f.addNode("node-4", "8", "1Gi")
+	f.ledger.ObserveNode(ledger.NodeObservation{Name: "node-3", UID: "uid-node-3", Unschedulable: true})
+	f.see(aPod("a", "2", "4Gi"))
+	before := f.ledger.Revision()
+	var answer reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Equal(t, before, f.ledger.Revision())
+	assert.Equal(t, "Pending", answer.State)
+	assert.Equal(t, reserver.Amounts{"cpu": 2000, "memory": 4 * gib, "pods": 1}, answer.Requests)
+	assert.Equal(t, 4, answer.NodeCount)
+	assert.Zero(t, answer.FitCount)
+	assert.Equal(t, []reserver.RefusalGroup{
+		{Reason: "InsufficientResource", Resource: "cpu", Nodes: 2, Examples: []string{"node-1", "node-2"}},
+		{Reason: "InsufficientResource", Resource: "memory", Nodes: 1, Examples: []string{"node-4"}},
+		{Reason: "NodeUnschedulable", Nodes: 1, Examples: []string{"node-3"}},
+	}, answer.Refusals)
+	require.NotNil(t, answer.Closest)
+	assert.Equal(t, "node-1", answer.Closest.Node)
+	assert.Equal(t, []reserver.MissingAmount{{Resource: "cpu", Requested: 2000, Free: 1000, Missing: 1000}}, answer.Closest.Missing)
+	require.Len(t, answer.Closest.Holders, 1)
+	assert.Equal(t, "big", answer.Closest.Holders[0].Pod)
+	assert.Contains(t, answer.Message, "no room for the pod on any of 4 nodes")
+}
+
+func TestExplainStates(t *testing.T) {
+	f := newFixture(t, Limits{})
+	bound, reserved, pending, finished := aPod("bound", "1", "1Gi"), aPod("reserved", "1", "1Gi"), aPod("pending", "1", "1Gi"), aPod("finished", "1", "1Gi")
+	f.bind(bound, "node-1")
+	f.see(reserved)
+	f.reserve(group1(reserved, "node-2"))
+	f.see(pending)
+	finished.Status.Phase = v1.PodSucceeded
+	f.see(finished)
+	unborn := nameOnly(aPod("unborn", "1", "1Gi"))
+	unborn.Spec = pending.Spec
+	f.reserve(group1(unborn, "node-3"))
+	gpu := aPod("gpu", "1", "1Gi")
+	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = *gpu.Spec.Containers[0].Resources.Requests.Cpu()
+	f.see(gpu)
+	binding := aPod("binding", "1", "1Gi")
+	placement := f.see(binding).Placement("node-3")
+	_, rejection := f.ledger.StartBind(&placement, time.Now())
+	require.Nil(t, rejection)
+	now := metav1.NewTime(startTime)
+	dying, leaving := aPod("dying", "1", "1Gi"), aPod("leaving", "1", "1Gi")
+	dying.DeletionTimestamp, leaving.DeletionTimestamp = &now, &now
+	f.see(dying)
+	f.bind(leaving, "node-1")
+	tests := map[string]struct{ state, node, message string }{
+		"binding":  {"Binding", "node-3", "is being bound"},
+		"dying":    {"Deleting", "", "must not be scheduled"},
+		"leaving":  {"Deleting", "node-1", "uses its room until it is gone"},
+		"bound":    {"Bound", "node-1", `bound to node "node-1"`},
+		"reserved": {"Reserved", "node-2", `reserved on node "node-2" by scheduler "batch-scheduler"`},
+		"pending":  {"Pending", "", "room for the pod on 3 of 3 nodes"},
+		"finished": {"Finished", "", "has finished"},
+		"unborn":   {"Reserved", "node-3", "reserved on node"},
+		"gpu":      {"Pending", "", "example.com/gpu"},
+	}
+	for pod, tc := range tests {
+		var answer reserver.ExplainAnswer
+		f.get("/v1/explain?namespace=team-a&pod="+pod, &answer)
+		assert.Equal(t, tc.state, answer.State, pod)
+		assert.Equal(t, tc.node, answer.Node, pod)
+		assert.Contains(t, answer.Message, tc.message)
+	}
+	status, reply := f.send(http.MethodGet, "/v1/explain?namespace=team-a&pod=ghost", http.NoBody)
+	assert.Equal(t, http.StatusNotFound, status)
+	assert.Contains(t, string(reply), "team-a/ghost")
+}
+
+func TestWhatIf(t *testing.T) {
+	f := newFixture(t, Limits{})
+	old, small := aPod("old", "3", "1Gi"), aPod("small", "1", "1Gi")
+	f.bind(old, "node-1")
+	f.reserve(group1(small, "node-2"))
+	tests := map[string]struct {
+		request body
+		nodes   []string // of the placements
+		failed  []string
+	}{
+		"nodes given":     {group1(aPod("a", "2", "1Gi"), "node-3"), []string{"node-3"}, []string{}},
+		"no room":         {group1(aPod("a", "2", "1Gi"), "node-1"), []string{"node-1"}, []string{"a"}},
+		"a pod gone":      {body{Pods: []*v1.Pod{aPod("a", "2", "1Gi")}, Nodes: []string{"node-1"}, Without: []podName{{UID: "uid-old"}}}, []string{"node-1"}, []string{}},
+		"gone, by name":   {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi")}, Nodes: []string{"node-2"}, Without: []podName{{Namespace: "team-a", Name: "small"}}}, []string{"node-2"}, []string{}},
+		"best fit":        {body{Pods: []*v1.Pod{aPod("a", "1", "1Gi"), aPod("b", "3", "1Gi")}}, []string{"node-1", "node-2"}, []string{}},
+		"one after other": {body{Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")}}, []string{"node-2", "node-3"}, []string{}},
+		"one too many": {
+			body{Mode: "Partial", Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi"), aPod("c", "3", "1Gi")}},
+			[]string{"node-2", "node-3", "node-1"},
+			[]string{"c"},
+		},
+		"room of a pod that goes": {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")}, Without: []podName{{UID: "uid-old"}}}, []string{"node-1", "node-3"}, []string{}},
+		"stays where it is":       {body{Pods: []*v1.Pod{small}}, []string{"node-2"}, []string{}},
+		"host port taken by another of the request": {
+			body{Pods: []*v1.Pod{withPort(aPod("a", "1", "1Gi")), withPort(aPod("b", "1", "1Gi"))}}, []string{"node-1", "node-2"}, []string{},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := f.ledger.Snapshot()
+			var answer reserver.WhatIfAnswer
+			f.post("/v1/whatif", tc.request, &answer)
+			assert.Equal(t, before, f.ledger.Snapshot(), "nothing has changed")
+			var nodes []string
+			for i, p := range answer.Placements {
+				nodes = append(nodes, p.Node)
+				assert.Equal(t, tc.request.Pods[i].Name, p.Pod)
+				assert.Equal(t, p.Fits, !slices.Contains(tc.failed, p.Pod))
+			}
+			assert.Equal(t, tc.nodes, nodes)
+			assert.Equal(t, tc.failed, answer.FailedPods)
+			assert.Equal(t, len(tc.failed) > 0 && tc.request.Mode == "", answer.Error != "", answer.Error)
+		})
+	}
+}
+
+func TestWhatIfWaitsForItsRevision(t *testing.T) {
+	inMemory(t, func(t *testing.T, d *durable) {
+		start := time.Now()
+		code, answer := d.ask("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}, MinRevision: d.ledger.Revision() + 1})
+		assert.Equal(t, http.StatusOK, code)
+		assert.Contains(t, answer.Error, "MinRevision")
+		assert.Equal(t, []string{"a"}, answer.FailedPods)
+		assert.Equal(t, 5*time.Second, time.Since(start))
+	})
+}
+
+// A pod that fits nowhere is told what it lacks where it lacks least, also of
+// what no node offers.
+func TestExplainLacks(t *testing.T) {
+	f := newFixture(t, Limits{})
+	gpu := aPod("gpu", "5", "1Gi")
+	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("2")
+	f.see(gpu)
+	var answer reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=gpu", &answer)
+	require.NotNil(t, answer.Closest)
+	assert.Equal(t, []reserver.MissingAmount{
+		{Resource: "cpu", Requested: 5000, Free: 4000, Missing: 1000},
+		{Resource: "example.com/gpu", Requested: 2, Missing: 2},
+	}, answer.Closest.Missing)
+	for i := 1; i <= 3; i++ {
+		f.ledger.RemoveNode(fmt.Sprint("node-", i))
+	}
+	var empty reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=gpu", &empty)
+	assert.Contains(t, empty.Message, "no nodes")
+}
+
+func TestWhatIfWithoutNodesInTheCluster(t *testing.T) {
+	f := newFixture(t, Limits{})
+	for i := 1; i <= 3; i++ {
+		f.ledger.RemoveNode(fmt.Sprint("node-", i))
+	}
+	var answer reserver.WhatIfAnswer
+	f.post("/v1/whatif", body{Pods: []*v1.Pod{aPod("a", "1", "1Gi")}}, &answer)
+	assert.Equal(t, []string{"a"}, answer.FailedPods)
+	require.Len(t, answer.Rejections, 1)
+	assert.Equal(t, "NodeUnknown", answer.Rejections[0].Reason)
+}
+
+func withPort(pod *v1.Pod) *v1.Pod {
+	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
+	return pod
+}

@@ -1,0 +1,225 @@
+package rest
+
+import (
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// replays keeps the answers to requests with a RequestID, so that a scheduler
+// that did not get its answer can ask again without reserving twice. What is
+// kept is bounded by age and by size, the oldest goes first.
+type replays struct {
+	age  time.Duration
+	most int
+
+	mu     sync.Mutex // guards everything below and the entries' fields
+	byKey  map[replayKey]*replay
+	oldest *list.List // of *replay, kept answers only
+	cost   int        // of the kept answers
+}
+
+// replayKey: schedulers choose their IDs independently, and the same ID may
+// name the group in /reserve and /unreserve.
+type replayKey struct {
+	verb      verb
+	scheduler string
+	id        string
+}
+
+type replay struct {
+	key    replayKey
+	asked  string        // its fingerprint
+	done   chan struct{} // closed when the request is decided or given up
+	kept   bool          // out is valid; set before done is closed
+	out    outcome
+	until  time.Time
+	place  *list.Element
+	weight int
+}
+
+func newReplays(age time.Duration, most int) *replays {
+	return &replays{age: age, most: most, byKey: map[replayKey]*replay{}, oldest: list.New()}
+}
+
+// do returns what decide decides, or, for a repeat, what it decided before. An
+// outcome that is transient is decided anew for every repeat. A repeat that comes
+// while the first is being decided waits for it.
+func (r *replays) do(
+	ctx context.Context, g *group, now func() time.Time, decide func() (outcome, error),
+) (out outcome, repeated bool, err error) {
+	key := replayKey{g.verb, g.Scheduler, g.RequestID}
+	for {
+		entry, first := r.enter(key, g.Fingerprint, now())
+		if first {
+			out, err := r.lead(entry, now, decide)
+			return out, false, err
+		}
+		if entry.asked != g.Fingerprint {
+			return outcome{}, false, arbiter.ErrRequestIDUsed(httpjson.Clip(g.RequestID))
+		}
+		select {
+		case <-entry.done:
+			if entry.kept {
+				return entry.out, true, nil
+			}
+		case <-ctx.Done():
+			return outcome{}, false, errClientGone
+		}
+	}
+}
+
+// enter returns the entry of a key, and whether it was made just now.
+func (r *replays) enter(key replayKey, asked string, now time.Time) (entry *replay, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if entry := r.byKey[key]; entry != nil {
+		if entry.place == nil || now.Before(entry.until) {
+			return entry, false
+		}
+		r.drop(entry)
+	}
+	entry = &replay{key: key, asked: asked, done: make(chan struct{})}
+	r.byKey[key] = entry
+	return entry, true
+}
+
+// lead decides for everybody who waits for the entry.
+func (r *replays) lead(entry *replay, now func() time.Time, decide func() (outcome, error)) (out outcome, err error) {
+	final := false
+	defer func() { // also after a panic, or the repeats would wait for ever
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if final {
+			r.keep(entry, out, now())
+		} else {
+			delete(r.byKey, entry.key)
+		}
+		close(entry.done)
+	}()
+	out, err = decide()
+	final = err == nil && !out.transient
+	return out, err
+}
+
+func (r *replays) keep(entry *replay, out outcome, now time.Time) {
+	entry.kept, entry.out = true, out
+	entry.until = now.Add(r.age)
+	if end := out.answer.ExpiresAt; end.After(entry.until) {
+		entry.until = end
+	}
+	entry.weight = 1 + len(out.held) + len(out.answer.FailedPods)
+	for i := range out.answer.Rejections {
+		entry.weight += 1 + len(out.answer.Rejections[i].Holders)
+	}
+	entry.place = r.oldest.PushBack(entry)
+	r.cost += entry.weight
+	for front := r.oldest.Front(); front != nil; front = r.oldest.Front() {
+		old := front.Value.(*replay)
+		if old == entry || (r.cost <= r.most && now.Before(old.until)) {
+			return
+		}
+		r.drop(old)
+	}
+}
+
+func (r *replays) drop(entry *replay) {
+	r.oldest.Remove(entry.place)
+	r.cost -= entry.weight
+	delete(r.byKey, entry.key)
+}
+
+// fingerprint tells requests apart by what they ask for. A repeat may be spelt
+// differently: schedulers read their pods anew, and their status and resource
+// version change meanwhile. MinRevision may rise, too.
+type fingerprint [sha256.Size]byte
+
+func newFingerprint(g *group, t *resources.Table) fingerprint {
+	f := fingerprinter{hash: sha256.New(), table: t}
+	f.text(string(g.Mode))
+	f.number(int64(g.TTL)) // and not what it is by today's policy
+	f.flag(g.DryRun)
+	f.flag(g.Durable)
+	f.text(g.Name)
+	f.text(g.Reservation.String())
+	f.number(int64(len(g.Pods)))
+	for i := range g.Pods {
+		f.pod(&g.Pods[i])
+	}
+	return fingerprint(f.hash.Sum(nil))
+}
+
+type fingerprinter struct {
+	hash  hash.Hash
+	table *resources.Table
+	buf   []byte
+}
+
+func (f *fingerprinter) text(s string) {
+	f.number(int64(len(s)))
+	f.buf = append(f.buf[:0], s...)
+	f.hash.Write(f.buf)
+}
+
+func (f *fingerprinter) number(n int64) {
+	f.buf = binary.LittleEndian.AppendUint64(f.buf[:0], uint64(n))
+	f.hash.Write(f.buf)
+}
+
+func (f *fingerprinter) flag(b bool) {
+	if b {
+		f.number(1)
+	} else {
+		f.number(0)
+	}
+}
+
+func (f *fingerprinter) pod(pod *arbiter.GroupPod) {
+	f.text(pod.Ref.Namespace)
+	f.text(pod.Ref.Name)
+	f.text(string(pod.Ref.UID))
+	f.text(pod.Node)
+	f.number(int64(pod.Priority))
+	if pod.Devices != nil { // the fingerprints of others are older than devices
+		f.text(pod.Devices.Err)
+		for _, claim := range pod.Devices.Claims {
+			f.text(claim)
+		}
+	}
+	f.flag(pod.Request != nil)
+	if pod.Request == nil {
+		return
+	}
+	f.flag(pod.Request.ToleratesUnschedulable)
+	f.number(int64(len(pod.Request.Ports)))
+	for _, p := range pod.Request.Ports {
+		f.text(string(p.Protocol))
+		f.text(p.IP)
+		f.number(int64(p.Port))
+	}
+	for _, a := range f.amounts(pod.Request) {
+		f.text(string(a.Name))
+		f.number(a.Value)
+	}
+}
+
+// amounts lists a request's amounts by name: a resource has no column before a
+// node offers it, and a repeat may come after that.
+func (f *fingerprinter) amounts(r *resources.Request) []resources.NamedAmount {
+	list := slices.Clone(r.Unlisted)
+	for _, a := range r.Amounts {
+		list = append(list, resources.NamedAmount{Name: f.table.Name(a.Column), Value: a.Value})
+	}
+	slices.SortFunc(list, func(a, b resources.NamedAmount) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return list
+}

@@ -1,0 +1,268 @@
+package rest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// hold places a hold of a reservation made by hand.
+func (f *fixture) hold(ref string, node string, milliCPU int64, change func(*ledger.Hold)) {
+	f.t.Helper()
+	part := strings.Split(ref, "/")
+	h := ledger.Hold{
+		Ref: ledger.HoldRef{Namespace: part[0], Name: part[1], Slot: part[2]}, Node: node, Policy: ledger.Once,
+		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 1}}},
+	}
+	if change != nil {
+		change(&h)
+	}
+	result := f.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, time.Now())
+	require.Equal(f.t, 1, result.Granted, result.Rejections)
+}
+
+// use binds a pod with a hold.
+func (f *fixture) use(pod *v1.Pod, node, ref string) {
+	f.t.Helper()
+	info, err := podinfo.New(f.ledger.Table(), pod)
+	require.NoError(f.t, err)
+	part := strings.Split(ref, "/")
+	placement := info.Placement(node)
+	placement.Holds = []ledger.HoldRef{{Namespace: part[0], Name: part[1], Slot: part[2]}}
+	grant, rejection := f.ledger.StartBind(&placement, time.Now())
+	require.Nil(f.t, rejection)
+	require.Equal(f.t, placement.Holds[0], grant.Hold)
+	require.True(f.t, f.ledger.Confirm(info.Ref, node))
+}
+
+func TestReservations(t *testing.T) {
+	f := newFixture(t, Limits{})
+	deadline := startTime.Add(time.Hour)
+	f.hold("team-a/shared/s0", "node-1", 2000, func(h *ledger.Hold) {
+		h.Policy, h.Scheduler, h.Priority, h.Preemptible, h.Deadline = ledger.Aligned, testScheduler, 7, true, deadline
+	})
+	f.hold("team-a/shared/s1", "node-2", 1000, func(h *ledger.Hold) {
+		h.Policy, h.Scheduler, h.Priority, h.Preemptible, h.Deadline = ledger.Aligned, testScheduler, 7, true, deadline
+	})
+	f.hold("team-b/own/p", "node-1", 500, func(h *ledger.Hold) {
+		h.Pod = ledger.PodRef{Namespace: "team-b", Name: "p", UID: "u"}
+		h.Request.Ports = []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}}
+	})
+	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
+
+	var all reserver.ReservationsAnswer
+	f.get("/v1/reservations", &all)
+	assert.Equal(t, f.ledger.Revision(), all.Revision)
+	require.Len(t, all.Reservations, 2)
+	shared := all.Reservations[0]
+	require.Len(t, shared.Slots, 2)
+	assert.Equal(t, reserver.Slot{
+		Name: "s0", Node: "node-1", Requests: reserver.Amounts{"cpu": 2000, "pods": 1}, Free: reserver.Amounts{"cpu": 1500}, ExpiresAt: deadline,
+		Consumers: []reserver.Consumer{{Pod: "c", UID: "uid-c", State: "Bound"}},
+	}, shared.Slots[0])
+	shared.Slots = nil
+	assert.Equal(t, reserver.Reservation{
+		Namespace: "team-a", Name: "shared", Scheduler: testScheduler, Priority: 7, Preemptible: true, Policy: "Aligned", ExpiresAt: deadline,
+	}, shared)
+	assert.Equal(t, reserver.Reservation{Namespace: "team-b", Name: "own", Policy: "Once", Slots: []reserver.Slot{{
+		Name: "p", Node: "node-1", Requests: reserver.Amounts{"cpu": 500, "pods": 1}, Free: reserver.Amounts{"cpu": 500, "pods": 1},
+		HostPorts: []string{"TCP/0.0.0.0:80"}, Pod: "p", UID: "u",
+	}}}, all.Reservations[1])
+
+	filters := map[string][]string{
+		"namespace=team-b":                 {"own/p"},
+		"name=shared":                      {"shared/s0", "shared/s1"},
+		"node=node-2":                      {"shared/s1"},
+		"scheduler=batch-scheduler":        {"shared/s0", "shared/s1"},
+		"pod=c":                            {"shared/s0"},
+		"pod=p":                            {"own/p"},
+		"pod=p&node=node-2":                nil,
+		"limit=1":                          {"shared/s0", "shared/s1"},
+		"limit=1&continue=team-a%2Fshared": {"own/p"},
+	}
+	for query, want := range filters {
+		var some reserver.ReservationsAnswer
+		f.get("/v1/reservations?"+query, &some)
+		var got []string
+		for _, r := range some.Reservations {
+			for _, s := range r.Slots {
+				got = append(got, r.Name+"/"+s.Name)
+			}
+		}
+		assert.Equal(t, want, got, query)
+		assert.Equal(t, query == "limit=1", some.Continue == "team-a/shared", query)
+	}
+}
+
+// What reservations keep counts as reserved, and their pods do not count twice.
+func TestNodesWithReservations(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.hold("team-a/shared/s0", "node-1", 2000, func(h *ledger.Hold) { h.Policy = ledger.Aligned })
+	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
+	var answer reserver.NodeAnswer
+	f.get("/v1/nodes/node-1", &answer)
+	assert.Equal(t, reserver.NodeAmount{Allocatable: 4000, Bound: 500, Reserved: 1500, Free: 2000}, answer.Node.Resources["cpu"])
+	require.Len(t, answer.Slots, 1)
+	assert.Equal(t, "shared", answer.Slots[0].Reservation)
+	assert.Equal(t, "s0", answer.Slots[0].Slot.Name)
+	require.Len(t, answer.Claims, 1)
+	assert.Equal(t, "team-a/shared/s0", answer.Claims[0].Reservation)
+	f.get("/v1/nodes/node-2", &answer)
+	assert.Empty(t, answer.Slots)
+	assert.NotNil(t, answer.Slots)
+}
+
+// Whoever is refused because of a reservation is told its name.
+func TestReservationsAsHolders(t *testing.T) {
+	f := newFixture(t, Limits{})
+	for i := 1; i <= 3; i++ {
+		f.hold(fmt.Sprintf("team-b/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Hold) { h.Scheduler = "theirs" })
+	}
+	refused := f.reserve(group1(aPod("a", "2", "1Gi"), "node-1"))
+	require.Len(t, refused.Rejections, 1)
+	want := []reserver.Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
+	assert.Equal(t, want, refused.Rejections[0].Holders)
+	assert.Contains(t, refused.Error, "largest holder reservation team-b/job/w-1 (3000, Reserved by theirs)")
+
+	f.see(aPod("a", "2", "1Gi"))
+	var pending reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=a", &pending)
+	require.NotNil(t, pending.Closest)
+	assert.Equal(t, want, pending.Closest.Holders)
+	assert.Contains(t, pending.Message, "reservation team-b/job/w-1")
+}
+
+func TestExplainReservedPod(t *testing.T) {
+	f := newFixture(t, Limits{})
+	deadline := startTime.Add(time.Hour)
+	f.hold("team-a/job/a", "node-2", 1000, func(h *ledger.Hold) {
+		h.Pod, h.Deadline, h.Scheduler = ledger.PodRef{Namespace: "team-a", Name: "a"}, deadline, testScheduler
+	})
+	for _, known := range []bool{false, true} {
+		if known {
+			f.see(aPod("a", "1", "1Gi"))
+		}
+		var answer reserver.ExplainAnswer
+		f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+		assert.Equal(t, "Reserved", answer.State)
+		assert.Equal(t, "node-2", answer.Node)
+		assert.Equal(t, "team-a/job/a", answer.Reservation)
+		assert.Equal(t, deadline, answer.ExpiresAt)
+		assert.Contains(t, answer.Message, `reservation team-a/job/a keeps room for the pod on node "node-2"`)
+	}
+	deleting := aPod("a", "1", "1Gi")
+	deleting.Status.Phase = v1.PodSucceeded
+	f.see(deleting)
+	var finished reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=a", &finished)
+	assert.Equal(t, "Finished", finished.State)
+}
+
+// A what-if request knows what is kept, and for whom.
+func TestWhatIfWithReservations(t *testing.T) {
+	f := newFixture(t, Limits{})
+	for i := 1; i <= 3; i++ {
+		f.hold(fmt.Sprintf("team-a/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Hold) {
+			h.Pod = ledger.PodRef{Namespace: "team-a", Name: fmt.Sprint("w-", i)}
+		})
+	}
+	before := f.ledger.Revision()
+	ask := func(nodes []string, pods ...*v1.Pod) (answer reserver.WhatIfAnswer) {
+		f.post("/v1/whatif", body{SchedulerName: testScheduler, Pods: pods, Nodes: nodes}, &answer)
+		return answer
+	}
+	answer := ask(nil, aPod("w-2", "3", "1Gi"), aPod("z", "3", "1Gi"))
+	assert.Equal(t, "node-2", answer.Placements[0].Node, "where its room is")
+	assert.True(t, answer.Placements[0].Fits)
+	assert.False(t, answer.Placements[1].Fits)
+	assert.Equal(t, []string{"z"}, answer.FailedPods)
+	elsewhere := ask([]string{"node-1"}, aPod("w-2", "1", "1Gi"))
+	assert.Equal(t, "ClaimedElsewhere", elsewhere.Rejections[0].Reason)
+	assert.Equal(t, before, f.ledger.Revision())
+}
+
+func TestWatchSlots(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.hold("team-a/old/s", "node-1", 500, nil)
+	w := f.watch("")
+	var snapshot reserver.WatchSnapshot
+	w.expect("snapshot", &snapshot)
+	require.Len(t, snapshot.Slots, 1)
+	assert.Equal(t, "old", snapshot.Slots[0].Reservation)
+	w.expect("bookmark", &reserver.WatchBookmark{})
+
+	deadline := startTime.Add(time.Hour)
+	f.hold("team-a/new/s", "node-2", 1000, func(h *ledger.Hold) {
+		h.Deadline, h.Priority, h.Pod = deadline, 3, ledger.PodRef{Namespace: "team-a", Name: "p"}
+	})
+	var event reserver.WatchSlot
+	w.expect("slot", &event)
+	assert.Equal(t, reserver.WatchSlot{
+		Revision: f.ledger.Revision(), Type: "HoldPlaced",
+		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
+			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1}, Free: reserver.Amounts{"cpu": 1000, "pods": 1},
+			ExpiresAt: deadline, Pod: "p",
+		}},
+	}, event)
+
+	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/old/s")
+	var claim reserver.WatchClaim
+	w.expect("claim", &claim)
+	assert.Equal(t, "ClaimBinding", claim.Type)
+	assert.Equal(t, "team-a/old/s", claim.Claim.Reservation)
+	w.expect("claim", &claim)
+	event = reserver.WatchSlot{}
+	w.expect("slot", &event)
+	assert.Equal(t, "HoldConsumed", event.Type)
+	assert.Equal(t, &reserver.PodName{Namespace: "team-a", Pod: "c", UID: "uid-c"}, event.By)
+	f.ledger.Expire(deadline)
+	event = reserver.WatchSlot{}
+	w.expect("slot", &event)
+	assert.Equal(t, "HoldExpired", event.Type)
+	assert.Nil(t, event.By)
+}
+
+// A pending pod is told of room that is kept for pods like it.
+func TestExplainPodWithAMatch(t *testing.T) {
+	f := newFixture(t, Limits{})
+	for i := 1; i <= 3; i++ {
+		f.hold(fmt.Sprintf("team-a/buffer/s-%d", i), fmt.Sprintf("node-%d", i), 3000, nil)
+	}
+	f.see(aPod("a", "2", "1Gi"))
+	var answer reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Zero(t, answer.FitCount)
+	assert.Empty(t, answer.Reservation)
+
+	require.NoError(t, f.Matcher.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "buffer"},
+		Spec: v1alpha1.ReservationSpec{
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}, Slots: []v1alpha1.Slot{{Name: "gone"}, {Name: "s-2"}},
+		},
+	}))
+	answer = reserver.ExplainAnswer{}
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Equal(t, 1, answer.FitCount)
+	assert.Equal(t, []string{"node-2"}, answer.FitExamples)
+	assert.Equal(t, "team-a/buffer/s-2", answer.Reservation)
+	assert.Contains(t, answer.Message, `reservation team-a/buffer/s-2 keeps room that the pod may use on node "node-2"`)
+	assert.Nil(t, answer.Closest)
+
+	f.see(aPod("a", "5", "1Gi")) // more than the node has
+	answer = reserver.ExplainAnswer{}
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Zero(t, answer.FitCount)
+	assert.Empty(t, answer.Reservation)
+}

@@ -1,0 +1,186 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// reserve serves POST /reserve.
+func (a *API) reserve(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	return a.decide(w, r, verbReserve)
+}
+
+// unreserve serves POST /unreserve.
+func (a *API) unreserve(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	return a.decide(w, r, verbUnreserve)
+}
+
+// outcome is the answer to a group, and what it granted.
+type outcome struct {
+	answer reserver.Answer
+	// held is what the answer says is reserved.
+	held []ledger.Placement
+	// transient: the next try may end otherwise, so it is not kept for repeats.
+	transient bool
+}
+
+// retryAfter is when to ask a server again that is not ready, in seconds.
+const retryAfter = "1"
+
+// decide reads a group, has it decided once, and answers.
+func (a *API) decide(w http.ResponseWriter, r *http.Request, v verb) error {
+	g, err := a.readGroup(w, r, v)
+	if err != nil {
+		return err
+	}
+	answer, err := a.decideGroup(r.Context(), g)
+	status := http.StatusOK
+	if err != nil {
+		// Clients of kube-globalreserve look at FailedPods whatever the status is.
+		status = statusOf(err)
+		failed := a.failAll(g, err.Error())
+		answer = &failed
+	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	httpjson.Write(w, status, answer)
+	return nil
+}
+
+// statusOf is the one table from errors to statuses.
+func statusOf(err error) int {
+	var request *arbiter.RequestError
+	var known *httpjson.Error
+	var undecided *arbiter.Error
+	switch {
+	case errors.As(err, &request) && request.Conflict:
+		return http.StatusConflict
+	case errors.As(err, &request):
+		return http.StatusBadRequest
+	case errors.As(err, &known):
+		return known.Status
+	case errors.As(err, &undecided), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// ask has the arbiter decide.
+func (a *API) ask(ctx context.Context, g *group) (*arbiter.Decision, error) {
+	if g.verb == verbUnreserve {
+		return a.arbiter.Unreserve(ctx, &g.Group)
+	}
+	return a.arbiter.Reserve(ctx, &g.Group)
+}
+
+// decideGroup has a group decided once, and answers repeats.
+func (a *API) decideGroup(ctx context.Context, g *group) (*reserver.Answer, error) {
+	fresh := func() (outcome, error) {
+		late, err := a.awaitRevision(ctx, g.minRevision)
+		switch {
+		case err != nil:
+			return outcome{}, err
+		case late != "":
+			return outcome{answer: a.failAll(g, late), transient: true}, nil
+		}
+		d, err := a.ask(ctx, g)
+		if err != nil {
+			return outcome{}, err
+		}
+		return outcome{answer: newAnswer(d), held: d.Held, transient: d.Transient}, nil
+	}
+	if g.RequestID == "" {
+		out, err := fresh()
+		return &out.answer, err
+	}
+	out, repeated, err := a.replays.do(ctx, g, time.Now, fresh)
+	if err == nil && repeated {
+		out.answer = a.repeat(g, &out)
+	}
+	return &out.answer, err
+}
+
+func newAnswer(d *arbiter.Decision) reserver.Answer {
+	answer := reserver.Answer{
+		FailedPods: make([]string, 0, len(d.Failed)), Error: d.Error, Revision: d.Revision, ExpiresAt: utc(d.ExpiresAt),
+		Durable: d.Durable, Rejections: newRejections(d.Refusals),
+	}
+	for i := range d.Failed {
+		answer.FailedPods = append(answer.FailedPods, d.Failed[i].Name)
+	}
+	if d.Reservation.Name != "" {
+		answer.Reservation = d.Reservation.String()
+	}
+	return answer
+}
+
+// failAll refuses every pod of a group for a reason that is none of the pods'.
+func (a *API) failAll(g *group, why string) reserver.Answer {
+	answer := reserver.Answer{
+		FailedPods: make([]string, len(g.Pods)), Error: why, Revision: a.ledger.Revision(), Durable: g.Durable,
+	}
+	for i := range g.Pods {
+		answer.FailedPods[i] = g.Pods[i].Ref.Name
+	}
+	return answer
+}
+
+// repeat returns the answer to a repeated request. It is the first one, unless
+// that would say that room is held which is not.
+func (a *API) repeat(g *group, first *outcome) reserver.Answer {
+	var lost []string
+	for i := range first.held {
+		h := &first.held[i]
+		if !a.arbiter.Has(h.Pod, h.Node) {
+			lost = append(lost, h.Pod.Name)
+		}
+	}
+	if len(lost) == 0 {
+		return first.answer
+	}
+	return reserver.Answer{
+		FailedPods: lost, Durable: first.answer.Durable,
+		Error: fmt.Sprintf("this repeats RequestID \"%s\", granted at revision %d, but the room of %d of its pods has been "+
+			"given up since (TTL, /unreserve, or the pod is gone): reserve again with a new RequestID",
+			httpjson.Clip(g.RequestID), first.answer.Revision, len(lost)),
+		Revision: a.ledger.Revision(),
+	}
+}
+
+// awaitRevision waits, not long, until the ledger is at revision or beyond. late
+// is why that did not happen. The error is errClientGone.
+func (a *API) awaitRevision(ctx context.Context, revision uint64) (late string, err error) {
+	if a.ledger.Revision() >= revision {
+		return "", nil
+	}
+	wake, cancel := a.ledger.Subscribe()
+	defer cancel()
+	timer := time.NewTimer(a.limits.MinRevisionWait)
+	defer timer.Stop()
+	for a.ledger.Revision() < revision {
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return "", errClientGone
+		case <-a.done:
+			return "the server is stopping: send the request again", nil
+		case <-timer.C:
+			return fmt.Sprintf("nothing was done: MinRevision is %d and the ledger is at revision %d still after %s; "+
+				"try again, or send the Revision of an answer of this server",
+				revision, a.ledger.Revision(), a.limits.MinRevisionWait), nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,289 @@
+package rest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// A client of kube-globalreserve knows two fields of the answer, and takes any
+// status but 200 for a failure.
+func TestClientOfKubeGlobalReserve(t *testing.T) {
+	type result struct {
+		FailedPods []string
+		Error      string
+	}
+	tests := map[string]func(pod *v1.Pod, node string) any{
+		"Go field names": func(pod *v1.Pod, node string) any {
+			return map[string]any{"Pods": []*v1.Pod{pod}, "Nodes": []string{node}, "SchedulerName": "theirs"}
+		},
+		"lower-case names": func(pod *v1.Pod, node string) any {
+			return map[string]any{"pods": []*v1.Pod{pod}, "nodes": []string{node}, "schedulername": "theirs"}
+		},
+		"camel-case names": func(pod *v1.Pod, node string) any {
+			return map[string]any{"pods": []*v1.Pod{pod}, "nodes": []string{node}, "schedulerName": "theirs"}
+		},
+	}
+	for name, request := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, Limits{})
+			var granted, refused, back result
+			f.post("/reserve", request(aPod("a", "3", "1Gi"), "node-1"), &granted)
+			assert.Equal(t, result{FailedPods: []string{}}, granted)
+			f.post("/reserve", request(aPod("b", "2", "1Gi"), "node-1"), &refused)
+			assert.Equal(t, []string{"b"}, refused.FailedPods)
+			assert.Contains(t, refused.Error, "too little cpu")
+			f.post("/unreserve", request(aPod("a", "3", "1Gi"), "node-1"), &back)
+			assert.Equal(t, result{FailedPods: []string{}}, back)
+			var again result
+			f.post("/reserve", request(aPod("b", "2", "1Gi"), "node-1"), &again)
+			assert.Empty(t, again.Error)
+		})
+	}
+}
+
+func TestReserveAnswer(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.bind(aPod("old", "3", "1Gi"), "node-1")
+	before := f.ledger.Revision()
+	refused := f.reserve(body{
+		SchedulerName: testScheduler, Nodes: []string{"node-1", "node-2"},
+		Pods: []*v1.Pod{aPod("a", "2", "1Gi"), aPod("b", "2", "1Gi")},
+	})
+	assert.Equal(t, []string{"a"}, refused.FailedPods)
+	assert.Contains(t, refused.Error, "nothing was reserved, 1 of 2 pods were refused")
+	assert.Equal(t, before, refused.Revision)
+	assert.Zero(t, refused.ExpiresAt)
+	require.Len(t, refused.Rejections, 1)
+	r := refused.Rejections[0]
+	assert.Contains(t, r.Message, `node "node-1" has too little cpu`)
+	r.Message = ""
+	assert.Equal(t, reserver.Rejection{
+		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1",
+		Reason: "InsufficientResource", Resource: "cpu", Requested: 2000, Free: 1000,
+		Holders: []reserver.Holder{{Namespace: "team-a", Pod: "old", UID: "uid-old", Scheduler: testScheduler, State: "Bound", Amount: 3000}},
+	}, r)
+
+	granted := f.reserve(group1(aPod("a", "1", "1Gi"), "node-1"))
+	assert.Empty(t, granted.Error)
+	assert.Equal(t, before+1, granted.Revision)
+	assert.WithinDuration(t, time.Now().Add(testTTL), granted.ExpiresAt, 10*time.Second)
+	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "granted"))
+	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "refused"))
+	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "cpu"))
+	assert.Equal(t, 2, f.counted("requests_total", "reserve", "200"))
+}
+
+func TestReserveModes(t *testing.T) {
+	tests := map[string]struct {
+		mode   string
+		dryRun bool
+		states []string
+		failed []string
+		isErr  bool
+	}{
+		"all or nothing":   {"AllOrNothing", false, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, true},
+		"default":          {"", false, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, true},
+		"partial":          {"Partial", false, []string{ledger.ReservedState, ledger.NoClaim.String()}, []string{"b"}, false},
+		"partial, dry run": {"Partial", true, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, Limits{})
+			a, b := aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")
+			before := f.ledger.Revision()
+			answer := f.reserve(body{
+				SchedulerName: testScheduler, Pods: []*v1.Pod{a, b}, Nodes: []string{"node-1", "node-1"},
+				Mode: tc.mode, DryRun: tc.dryRun,
+			})
+			assert.Equal(t, tc.failed, answer.FailedPods)
+			assert.Equal(t, tc.isErr, answer.Error != "", answer.Error)
+			got := []string{f.state(a), f.state(b)}
+			assert.Equal(t, tc.states, got)
+			if tc.dryRun {
+				assert.Equal(t, before, f.ledger.Revision())
+			}
+		})
+	}
+}
+
+func TestReservationExpires(t *testing.T) {
+	inMemory(t, func(t *testing.T, d *durable) {
+		first := group1(aPod("a", "3", "1Gi"), "node-1")
+		first.TTLSeconds = 30
+		assert.Equal(t, time.Now().Add(30*time.Second).UTC(), d.reserve(first).ExpiresAt)
+		second := group1(aPod("b", "3", "1Gi"), "node-1")
+		assert.NotEmpty(t, d.reserve(second).Error)
+		elapse(30 * time.Second)
+		assert.Empty(t, d.reserve(second).Error)
+		assert.Equal(t, ledger.NoClaim.String(), d.state(first.Pods[0]))
+	})
+}
+
+// A refused pod keeps its place among those the ledger refuses.
+func TestRefusalsComeInOrder(t *testing.T) {
+	f := newFixture(t, Limits{})
+	gone := aPod("b", "1", "1Gi")
+	gone.Status.Phase = v1.PodFailed
+	f.see(gone)
+	answer := f.reserve(body{
+		SchedulerName: testScheduler, Mode: "Partial",
+		Pods:  []*v1.Pod{aPod("a", "9", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi"), aPod("d", "1", "9Gi")},
+		Nodes: []string{"node-1", "node-1", "node-1", "node-1"},
+	})
+	assert.Equal(t, []string{"a", "b", "d"}, answer.FailedPods)
+	assert.Empty(t, answer.Error)
+	reasons := make([]string, len(answer.Rejections))
+	for i, r := range answer.Rejections {
+		reasons[i] = r.Pod + " " + r.Reason + " " + r.Resource
+	}
+	assert.Equal(t, []string{"a InsufficientResource cpu", "b PodGone ", "d InsufficientResource memory"}, reasons)
+}
+
+func TestHostPortConflict(t *testing.T) {
+	f := newFixture(t, Limits{})
+	require.Empty(t, f.reserve(group1(withPort(aPod("a", "1", "1Gi")), "node-1")).Error)
+	refused := f.reserve(group1(withPort(aPod("b", "1", "1Gi")), "node-1"))
+	require.Len(t, refused.Rejections, 1)
+	assert.Equal(t, "HostPortConflict", refused.Rejections[0].Reason)
+	assert.Equal(t, "hostPort/TCP/80", refused.Rejections[0].Resource)
+	assert.Equal(t, "a", refused.Rejections[0].Holders[0].Pod)
+	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "hostPort"), "a label of few values")
+	request := group1(withPort(aPod("b", "1", "1Gi")), "node-1")
+	request.DryRun = true
+	f.reserve(request)
+	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "hostPort"), "nobody wanted it in earnest")
+}
+
+func TestUnreserve(t *testing.T) {
+	f := newFixture(t, Limits{})
+	a, bound := aPod("a", "1", "1Gi"), aPod("bound", "1", "1Gi")
+	f.reserve(group1(a, "node-1"))
+	f.bind(bound, "node-2")
+	tests := []struct {
+		name    string
+		request body
+		failed  []string
+		reason  string
+	}{
+		{"another node", group1(a, "node-2"), []string{"a"}, "ClaimedElsewhere"},
+		{"another scheduler", body{SchedulerName: "theirs", Pods: []*v1.Pod{a}, Nodes: []string{"node-1"}}, []string{"a"}, "NotOwner"},
+		{"bound", group1(bound, "node-2"), []string{"bound"}, "BindInFlight"},
+		{"bound, by name only", group1(nameOnly(bound), "node-2"), []string{"bound"}, "BindInFlight"},
+		{"no claim", group1(aPod("nobody", "1", "1Gi"), "node-1"), []string{}, ""},
+		{"by name only, on any node", body{SchedulerName: testScheduler, Pods: []*v1.Pod{nameOnly(a)}}, []string{}, ""},
+		{"again", group1(a, "node-1"), []string{}, ""},
+	}
+	for _, tc := range tests {
+		answer := f.unreserve(tc.request)
+		assert.Equal(t, tc.failed, answer.FailedPods, tc.name)
+		assert.Equal(t, len(tc.failed) > 0, answer.Error != "", tc.name)
+		if tc.reason != "" {
+			assert.Equal(t, tc.reason, answer.Rejections[0].Reason, tc.name)
+		}
+	}
+	assert.Equal(t, ledger.NoClaim.String(), f.state(a))
+	assert.Equal(t, ledger.Bound.String(), f.state(bound))
+}
+
+// A group's pods are bound by its scheduler, one of them elsewhere than reserved.
+func TestReservedPodsAreBound(t *testing.T) {
+	f := newFixture(t, Limits{})
+	a, b := aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")
+	f.reserve(body{SchedulerName: testScheduler, Pods: []*v1.Pod{a, b}, Nodes: []string{"node-1", "node-2"}})
+	f.bind(a, "node-1")
+	f.bind(b, "node-3")
+	var nodes reserver.NodesAnswer
+	f.get("/v1/nodes", &nodes)
+	used := map[string][2]int64{}
+	for _, n := range nodes.Nodes {
+		used[n.Name] = [2]int64{n.Resources["cpu"].Bound, n.Resources["cpu"].Reserved}
+	}
+	assert.Equal(t, map[string][2]int64{"node-1": {3000, 0}, "node-2": {0, 0}, "node-3": {3000, 0}}, used)
+}
+
+func TestMinRevision(t *testing.T) {
+	inMemory(t, func(t *testing.T, d *durable) {
+		request := group1(aPod("a", "1", "1Gi"), "node-9")
+		request.MinRevision = d.ledger.Revision() + 1
+		answers := make(chan reserver.Answer)
+		go func() { answers <- d.reserve(request) }()
+		synctest.Wait()
+		d.addNode("node-9", "4", "8Gi") // what the request waits for
+		assert.Empty(t, (<-answers).Error)
+
+		request.MinRevision = d.ledger.Revision() + 1
+		late := d.reserve(request)
+		assert.Contains(t, late.Error, "MinRevision is")
+		assert.Equal(t, []string{"a"}, late.FailedPods)
+	})
+}
+
+// Of many overlapping groups that are reserved at once, each is reserved whole or
+// not at all.
+func TestConcurrentGroups(t *testing.T) {
+	f := newFixture(t, Limits{})
+	const groups, size = 60, 5
+	answers := make([]reserver.Answer, groups)
+	pods := make([][]*v1.Pod, groups)
+	var wg sync.WaitGroup
+	for g := range groups {
+		request := body{SchedulerName: fmt.Sprint("scheduler-", g%3)}
+		for i := range size {
+			request.Pods = append(request.Pods, aPod(fmt.Sprintf("g%d-%d", g, i), "500m", "1Gi"))
+			request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", (g+i)%3+1))
+		}
+		pods[g] = request.Pods
+		wg.Go(func() { answers[g] = f.reserve(request) })
+	}
+	wg.Wait()
+	granted := 0
+	for g := range groups {
+		want := ledger.NoClaim.String()
+		if answers[g].Error == "" {
+			want = ledger.ReservedState
+			granted++
+		}
+		for _, pod := range pods[g] {
+			assert.Equal(t, want, f.state(pod), pod.Name)
+		}
+	}
+	assert.Greater(t, granted, 2, "24 half CPUs hold at least three groups of five")
+	assert.Less(t, granted, groups)
+	assert.Zero(t, f.ledger.Stats().OvercommittedNodes)
+}
+
+func TestLogLine(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.Logs.Reset()
+	request := body{SchedulerName: testScheduler, RequestID: "job-1"}
+	for i := range 5 {
+		request.Pods = append(request.Pods, aPod(fmt.Sprint("p", i), "500m", "1Gi"))
+		request.Nodes = append(request.Nodes, "node-1")
+	}
+	f.reserve(request)
+	entries := f.Logs.AllEntries()
+	require.Len(t, entries, 1)
+	e := entries[0]
+	assert.Equal(t, logrus.InfoLevel, e.Level)
+	assert.Equal(t, "reserve granted", e.Message)
+	revision := e.Data["revision"]
+	delete(e.Data, "revision")
+	assert.NotZero(t, revision)
+	assert.Equal(t, logrus.Fields{
+		"verb": "reserve", "scheduler": testScheduler, "requestID": "job-1", "result": "granted", "pods": 5, "refused": 0,
+		"placements": "team-a/p0->node-1, team-a/p1->node-1, team-a/p2->node-1 and 2 more",
+		"milliCPU":   int64(2500), "memoryBytes": int64(5 * gib), "ttl": "1m0s",
+		"left": fmt.Sprintf("node-1 cpu=1500m memory=%d", 3*gib),
+	}, e.Data)
+}

@@ -1,0 +1,63 @@
+package rest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// onWrite is a client of which something is known the moment it is sent to.
+type onWrite struct {
+	http.ResponseWriter
+	check  func()
+	writes int
+}
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	w.writes++
+	w.check()
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *onWrite) Flush() {}
+
+// The server cannot know whether a client reads: nothing that others wait for may
+// be held while it is sent to.
+func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
+	body := func(verb, text string) *http.Request {
+		return httptest.NewRequest(http.MethodPost, verb, strings.NewReader(text))
+	}
+	get := func(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }
+	tests := map[string]*http.Request{
+		"nodes":        get("/v1/nodes"),
+		"node":         get("/v1/nodes/node-1"),
+		"no such node": get("/v1/nodes/node-9"),
+		"claims":       get("/v1/claims"),
+		"reservations": get("/v1/reservations"),
+		"explain":      get("/v1/explain?pod=p"),
+		"watch":        get("/v1/watch"),
+		"what-if":      body("/v1/whatif", `{"SchedulerName":"s","Pods":[{"metadata":{"namespace":"default","name":"p","uid":"u"},"spec":{"containers":[{"name":"c"}]}}]}`),
+	}
+	for name, request := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, Limits{MaxReads: 1, BodyBudget: 1 << 20})
+			recorder := httptest.NewRecorder()
+			w := &onWrite{ResponseWriter: recorder, check: func() {
+				if assert.True(t, f.api.reads.TryAcquire(1), "a turn is held") {
+					f.api.reads.Release(1)
+				}
+				if assert.True(t, f.api.bodies.TryAcquire(1<<20), "room for bodies is held") {
+					f.api.bodies.Release(1 << 20)
+				}
+			}}
+			if name == "watch" {
+				close(f.done) // it ends once it has caught up
+			}
+			testRouter(f.api, f.log).ServeHTTP(w, request)
+			assert.Positive(t, w.writes, recorder.Body)
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// aGroup reserves a and b on node-1 and c on node-2 as team-a/job.
+func aGroup(d *durable) (a, b, c *v1.Pod) {
+	a, b, c = aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
+	request := groupOf("node-1 node-1 node-2", a, b, c)
+	request.Name = "job"
+	require.Empty(d.t, d.reserve(request).Error)
+	return a, b, c
+}
+
+func back(pods ...*v1.Pod) body { return body{SchedulerName: testScheduler, Pods: pods} }
+
+func TestUnreserveDurable(t *testing.T) {
+	whole := body{SchedulerName: testScheduler, Reservation: "team-a/job"}
+	theirs := func(b body) body {
+		b.SchedulerName = "theirs"
+		return b
+	}
+	a, b, c := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
+	tests := map[string]struct {
+		before  func(d *durable)
+		request body
+		left    []string // slots
+		objects int
+		failed  []string
+		reason  string
+		want    string // part of Error
+	}{
+		"by name":                 {request: whole},
+		"all pods":                {request: back(a, b, c)},
+		"all pods, by name only":  {request: back(nameOnly(a), nameOnly(b), nameOnly(c))},
+		"one pod":                 {request: back(b), left: []string{"a", "c"}, objects: 1},
+		"one pod on its node":     {request: groupOf("node-2", c), left: []string{"a", "b"}, objects: 1},
+		"a pod without room, too": {request: back(b, aPod("z", "1", "1Gi")), left: []string{"a", "c"}, objects: 1},
+		"one pod on another node": {request: groupOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "ClaimedElsewhere", want: "1 of 1 pods were not given back"},
+		"one reserved in its slot, too": {before: func(d *durable) {
+			request := groupOf("node-1", a)
+			request.Durable = ptr.To(false)
+			require.Empty(d.t, d.reserve(request).Error)
+			require.Equal(d.t, ledger.ReservedState, d.state(a))
+		}, request: back(a), left: []string{"b", "c"}, objects: 1},
+		"of another scheduler":     {request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler"},
+		"whole, of another one":    {request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: `belongs to scheduler "batch-scheduler"`},
+		"one that is not there":    {request: body{SchedulerName: testScheduler, Reservation: "team-a/ghost"}, left: []string{"a", "b", "c"}, objects: 1},
+		"the object is gone":       {before: func(d *durable) { clear(d.store.Objects) }, request: whole},
+		"pods, the object is gone": {before: func(d *durable) { clear(d.store.Objects) }, request: back(b)},
+		"made by hand": {before: func(d *durable) {
+			for _, object := range d.store.Objects {
+				delete(object.Labels, convert.MadeByLabel)
+			}
+		}, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "delete the object instead"},
+		"pods of one made by hand": {before: func(d *durable) {
+			for _, object := range d.store.Objects {
+				delete(object.Labels, convert.MadeByLabel)
+			}
+		}, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "NotOwner", want: "delete the object instead"},
+		"one is bound":          {before: func(d *durable) { d.bind(a, "node-1") }, request: back(a, b), left: []string{"c"}, objects: 1, failed: []string{"a"}, reason: "BindInFlight", want: "1 of 2 pods"},
+		"the rest of a group":   {before: func(d *durable) { d.bind(a, "node-1") }, request: back(b, c)},
+		"whole, with one bound": {before: func(d *durable) { d.bind(a, "node-1") }, request: whole},
+		"unreadable":            {before: func(d *durable) { d.store.Gets = []fate{{Never: true, Err: errLost}} }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be read: try again"},
+		"forbidden":             {before: func(d *durable) { d.store.Deletes = []fate{{Never: true, Err: errForbidden}} }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed"},
+		"slots not written":     {before: func(d *durable) { d.store.Release = errors.New("storage") }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be changed: try again"},
+		"answer lost":           {before: func(d *durable) { d.store.Deletes = []fate{{Err: errLost}} }, request: whole},
+		"not carried out": {before: func(d *durable) {
+			d.store.Deletes = []fate{{Never: true, Err: errTooMany}, {Never: true, Err: errInternal}}
+		}, request: whole},
+		"API server gone":  {before: func(d *durable) { d.store.Deletes = repeat(30, fate{Never: true, Err: errLost}) }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed: try again"},
+		"without the kind": {before: func(d *durable) { d.NoKind = true }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "install manifests/crd"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				aGroup(d)
+				if tc.before != nil {
+					tc.before(d)
+				}
+				answer := d.unreserve(tc.request)
+				if tc.failed == nil {
+					tc.failed = []string{}
+				}
+				assert.Equal(t, tc.failed, answer.FailedPods)
+				assert.Contains(t, answer.Error, tc.want)
+				assert.Equal(t, tc.want == "", answer.Error == "", answer.Error)
+				if tc.reason != "" {
+					assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
+				}
+				var left []string
+				for _, hold := range d.holds() {
+					slot, _, _ := strings.Cut(strings.TrimPrefix(hold, "team-a/job/"), "@")
+					left = append(left, slot)
+				}
+				assert.Equal(t, tc.left, left)
+				assert.Len(t, d.store.All(), tc.objects)
+			})
+		})
+	}
+}
+
+// Giving back is repeated safely, and what failed is not kept as the answer.
+func TestUnreserveAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		a, b, _ := aGroup(d)
+		d.store.Release = errors.New("storage")
+		request := back(a, b)
+		request.RequestID = "1"
+		assert.Contains(t, d.unreserve(request).Error, "2 of 2 pods were not given back")
+		d.store.Release = nil
+		assert.Empty(t, d.unreserve(request).Error)
+		assert.Len(t, d.holds(), 1)
+		writes := d.store.Writes
+		assert.Empty(t, d.unreserve(request).Error)
+		assert.Empty(t, d.unreserve(back(a, b)).Error)
+		assert.Equal(t, writes, d.store.Writes)
+
+		whole := body{SchedulerName: testScheduler, Reservation: "team-a/job"}
+		assert.Equal(t, "team-a/job", d.unreserve(whole).Reservation)
+		assert.Empty(t, d.unreserve(whole).Error)
+		assert.Empty(t, d.holds())
+		assert.Empty(t, d.store.All())
+	})
+}
+
+// One request gives back what is in memory and what is in several objects.
+func TestUnreserveOfAllKinds(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		a, b, c := aGroup(d)
+		e, m := aPod("e", "1", "1Gi"), aPod("m", "1", "1Gi")
+		require.Empty(t, d.reserve(groupOf("node-2", e)).Error)
+		inMemory := groupOf("node-2", m)
+		inMemory.Durable = ptr.To(false)
+		require.Empty(t, d.reserve(inMemory).Error)
+		d.store.Deletes = []fate{{Never: true, Err: errForbidden}}
+		answer := d.unreserve(back(m, a, e, b, c))
+		assert.Equal(t, []string{"a", "b", "c"}, answer.FailedPods, "job is deleted first, and cannot be")
+		assert.Equal(t, []string{"team-a/job/a@node-1", "team-a/job/b@node-1", "team-a/job/c@node-2"}, d.holds())
+		assert.Equal(t, ledger.NoClaim.String(), d.state(m))
+		assert.Empty(t, d.unreserve(back(m, a, e, b, c)).Error)
+		assert.Empty(t, d.holds())
+		assert.Empty(t, d.store.All())
+	})
+}
+
+// Who gives back what is being written waits for it.
+func TestUnreserveWaitsForTheWrite(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		d.store.Creates = []fate{{Delay: time.Second}}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			aGroup(d)
+		}()
+		for len(d.holds()) == 0 {
+			<-time.After(time.Millisecond)
+		}
+		assert.Empty(t, d.unreserve(body{SchedulerName: testScheduler, Reservation: "team-a/job"}).Error)
+		<-done
+		assert.Empty(t, d.holds())
+		assert.Empty(t, d.store.All())
+	})
+}
+
+// A client that goes away does not end a write that is under way.
+func TestClientGone(t *testing.T) {
+	bubble(t, func(t *testing.T, d *durable) {
+		d.store.Creates = []fate{{Delay: time.Second}}
+		pod := d.see(aPod("a", "1", "1Gi"))
+		ctx, cancel := context.WithCancel(t.Context())
+		decisions := make(chan *arbiter.Decision)
+		go func() {
+			d, err := d.arbiter.Reserve(ctx, &arbiter.Group{
+				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true, Pods: []arbiter.GroupPod{{Ref: pod.Ref, Node: "node-1"}},
+			})
+			assert.NoError(t, err)
+			decisions <- d
+		}()
+		synctest.Wait() // for the write
+		cancel()
+		decision := <-decisions
+		require.NotNil(t, decision)
+		assert.Empty(t, decision.Error)
+		assert.Equal(t, d.written(), d.holds())
+	})
+}
+
+func TestRequestIDAfterARestart(t *testing.T) {
+	again := func(d *durable, request body) (int, reserver.Answer) {
+		d.restart()
+		d.forget()
+		return d.ask("/reserve", request)
+	}
+	request := func() body {
+		b := groupOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
+		b.RequestID = "job-1"
+		return b
+	}
+	tests := map[string]struct {
+		before func(d *durable, first reserver.Answer)
+		change func(*body)
+		code   int
+		same   bool
+		want   string
+		failed []string
+	}{
+		"the same":          {code: http.StatusOK, same: true},
+		"another pod":       {change: func(b *body) { b.Pods[0] = aPod("z", "1", "1Gi") }, code: http.StatusConflict, want: "was used before for another request"},
+		"fewer pods":        {change: func(b *body) { b.Pods, b.Nodes = b.Pods[:1], b.Nodes[:1] }, code: http.StatusConflict, want: "was used before for another request"},
+		"one pod was bound": {before: func(d *durable, _ reserver.Answer) { d.bind(aPod("a", "1", "1Gi"), "node-1") }, code: http.StatusOK, same: true},
+		"one was given back": {
+			before: func(d *durable, _ reserver.Answer) { d.unreserve(back(aPod("a", "1", "1Gi"))) },
+			code:   http.StatusOK, want: "has no room for 1 of the pods: it was given up since", failed: []string{"a"},
+		},
+		"all were given back": {
+			before: func(d *durable, first reserver.Answer) {
+				d.unreserve(body{SchedulerName: testScheduler, Reservation: first.Reservation})
+			},
+			code: http.StatusOK, // and so it is a new request
+		},
+		"it expired": {
+			before: func(d *durable, _ reserver.Answer) {
+				<-time.After(2 * testTTL)
+				d.ledger.Expire(time.Now())
+			},
+			code: http.StatusOK, want: "has no room for 2 of the pods: it was given up since", failed: []string{"a", "b"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *durable) {
+				first := d.reserve(request())
+				require.Empty(t, first.Error)
+				if tc.before != nil {
+					tc.before(d, first)
+				}
+				repeat := request()
+				if tc.change != nil {
+					tc.change(&repeat)
+				}
+				code, answer := again(d, repeat)
+				assert.Equal(t, tc.code, code)
+				assert.Contains(t, answer.Error, tc.want)
+				assert.Equal(t, tc.want == "", answer.Error == "", answer.Error)
+				if tc.failed != nil {
+					assert.Equal(t, tc.failed, answer.FailedPods)
+				}
+				if tc.same {
+					first.Revision = answer.Revision
+					assert.Equal(t, first, answer)
+				}
+				assert.Len(t, d.store.All(), 1)
+				if name == "it expired" {
+					assert.Empty(t, d.holds(), "the controller has not deleted the object yet")
+					return
+				}
+				d.requireAgreement()
+			})
+		})
+	}
+}
+
+// requireAgreement fails unless the ledger holds what the objects say, but for
+// what bound pods have used up.
+func (d *durable) requireAgreement() {
+	d.t.Helper()
+	var written []string
+	for _, object := range d.store.All() {
+		holds, err := convert.GrantedHolds(d.ledger.Table(), object)
+		require.NoError(d.t, err)
+		for i := range holds {
+			if d.state(aPod(holds[i].Pod.Name, "1", "1Gi")) != ledger.Bound.String() {
+				written = append(written, holds[i].Ref.String()+"@"+holds[i].Node)
+			}
+		}
+	}
+	require.ElementsMatch(d.t, written, d.holds())
+}

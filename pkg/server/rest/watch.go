@@ -1,0 +1,277 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+const (
+	watchBatch    = 256   // changes sent at one time
+	snapshotBatch = 1_000 // nodes or claims in one snapshot event
+)
+
+// watch serves GET /v1/watch: every change of the ledger as a server-sent event,
+// from a revision on or from a snapshot on.
+func (a *API) watch(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+	revision, resume, err := a.watchFrom(r)
+	if err != nil {
+		return err
+	}
+	if a.watchers.Add(1) > int64(a.limits.MaxWatchers) {
+		a.watchers.Add(-1)
+		return httpjson.Errorf(http.StatusServiceUnavailable,
+			"there are %d watchers already, the most this server allows: close one, or try again later", a.limits.MaxWatchers)
+	}
+	defer a.watchers.Add(-1)
+	wake, cancel := a.ledger.Subscribe() // before the first look, so that no change is missed
+	defer cancel()
+	s := newStream(r.Context(), w, a.limits.WriteTimeout)
+	defer s.fail()
+	if resume {
+		if _, ok := a.ledger.EventsSince(nil, revision, 1); !ok {
+			return expired(revision, a.ledger.Revision())
+		}
+		s.begin()
+	} else {
+		snapshot, err := a.snapshot(r.Context())
+		if err != nil {
+			return err
+		}
+		s.begin()
+		revision = a.sendSnapshot(s, snapshot)
+	}
+	a.followStream(s, revision, wake)
+	return nil
+}
+
+// followStream sends the changes after revision, and tells the client at the end
+// if it has to start anew.
+func (a *API) followStream(s *stream, revision uint64, wake <-chan struct{}) {
+	if last, expired := a.follow(s, revision, wake); expired {
+		s.event("expired", "", &reserver.WatchBookmark{Instance: a.instance, Revision: last})
+		s.flush()
+	}
+}
+
+// watchFrom returns the revision to resume after, if the client named one. A
+// browser's EventSource that reconnects sends Last-Event-ID, and the ?revision=
+// it began with, which is older. Both may be the id of an event; that of another
+// run of the server tells nothing of this one's revisions.
+func (a *API) watchFrom(r *http.Request) (revision uint64, resume bool, err error) {
+	values, err := query(r, "revision")
+	if err != nil {
+		return 0, false, err
+	}
+	name, text := "revision", values.Get("revision")
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		name, text = "Last-Event-ID", last
+	}
+	if text == "" {
+		return 0, false, nil
+	}
+	instance, digits, isID := strings.Cut(text, "-")
+	if !isID {
+		digits = text
+	}
+	revision, err = strconv.ParseUint(digits, 10, 64)
+	if err != nil || (isID && instance == "") {
+		return 0, false, badRequest("%s \"%s\" is not a revision: send the Revision of an answer, or the id of an event",
+			name, httpjson.Clip(text))
+	}
+	if isID && instance != a.instance {
+		return 0, false, httpjson.Errorf(http.StatusGone,
+			"%s \"%s\" is of another run of the server: watch again without a revision, which starts with a snapshot",
+			name, httpjson.Clip(text))
+	}
+	return revision, true, nil
+}
+
+func expired(asked, current uint64) error {
+	return httpjson.Errorf(http.StatusGone,
+		"the changes after revision %d are not kept (the ledger is at revision %d): watch again without a revision, which starts with a snapshot",
+		asked, current)
+}
+
+// sink takes what a watch tells. Once its reader has gone it takes no notice.
+type sink interface {
+	// send adds an event; it may wait for the reader.
+	send(e *reserver.Event)
+	// flush makes sure that what was added is on its way.
+	flush()
+	// gone is closed when the reader has gone.
+	gone() <-chan struct{}
+}
+
+// snapshot returns the whole account, in its turn.
+func (a *API) snapshot(ctx context.Context) (*ledger.Snapshot, error) {
+	release, err := a.turn(ctx, a.reads, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer release() // before anything is sent: the reader may not read
+	snapshot := a.ledger.Snapshot()
+	return &snapshot, nil
+}
+
+// sendSnapshot sends the whole account, in parts. Only the last part has an ID:
+// a reader that was cut off before it has nothing to resume from.
+func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) {
+	nodes, claims := snapshot.Nodes, sharesOf(snapshot.Claims, snapshot.Holds)
+	holds := slices.DeleteFunc(snapshot.Holds, func(view ledger.HoldView) bool { return view.InMemory() })
+	for first, more := true, true; more; first = false {
+		n, c, h := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch), min(len(holds), snapshotBatch)
+		part := reserver.WatchSnapshot{
+			Instance: a.instance, Revision: snapshot.Revision,
+			Nodes: make([]reserver.Node, 0, n), Claims: make([]reserver.Claim, 0, c), Slots: make([]reserver.NodeSlot, 0, h),
+		}
+		for i := range nodes[:n] {
+			part.Nodes = append(part.Nodes, newNode(&nodes[i]))
+		}
+		for i := range claims[:c] {
+			part.Claims = append(part.Claims, newClaim(a.ledger.Table(), &claims[i]))
+		}
+		for i := range holds[:h] {
+			part.Slots = append(part.Slots, newNodeSlot(a.ledger.Table(), &holds[i]))
+		}
+		nodes, claims, holds = nodes[n:], claims[c:], holds[h:]
+		more = len(nodes)+len(claims)+len(holds) > 0
+		part.More = more
+		event := reserver.Event{Type: reserver.SnapshotEvent, Instance: a.instance, First: first, Snapshot: &part}
+		if !more {
+			event.ID, event.Revision = reserver.EventID(a.instance, snapshot.Revision), snapshot.Revision
+		}
+		s.send(&event)
+		s.flush()
+	}
+	return snapshot.Revision
+}
+
+// follow sends the changes after revision until the reader or the server ends it.
+// expired tells that the journal does: the reader was too slow, and has been told
+// no more than the changes up to last.
+func (a *API) follow(s sink, revision uint64, wake <-chan struct{}) (last uint64, expired bool) {
+	heartbeat := time.NewTicker(a.limits.Heartbeat)
+	defer heartbeat.Stop()
+	events := make([]ledger.Event, 0, watchBatch)
+	caughtUp := false
+	for {
+		select {
+		case <-s.gone():
+			return revision, false
+		case <-a.done:
+			return revision, false
+		default:
+		}
+		var ok bool
+		if events, ok = a.ledger.EventsSince(events[:0], revision, watchBatch); !ok {
+			return revision, true
+		}
+		if len(events) > 0 {
+			for i := range events {
+				s.send(a.newEvent(&events[i]))
+			}
+			revision = events[len(events)-1].Revision
+			s.flush()
+			continue
+		}
+		if !caughtUp {
+			caughtUp = true
+			s.send(&reserver.Event{
+				Type: reserver.BookmarkEvent, ID: reserver.EventID(a.instance, revision), Instance: a.instance,
+				Revision: revision, Bookmark: &reserver.WatchBookmark{Instance: a.instance, Revision: revision},
+			})
+			s.flush()
+		}
+		select {
+		case <-wake:
+		case <-heartbeat.C:
+			s.send(&reserver.Event{Type: reserver.HeartbeatEvent, Instance: a.instance})
+			s.flush()
+		case <-s.gone():
+		case <-a.done:
+		}
+	}
+}
+
+// newEvent tells a change of the ledger.
+func (a *API) newEvent(e *ledger.Event) *reserver.Event {
+	event := &reserver.Event{ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision}
+	table := a.ledger.Table()
+	switch e.Type {
+	case ledger.HoldPlaced, ledger.HoldIdentified, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
+		if e.Hold.Name == "" {
+			event.Type, event.Claim = reserver.ClaimEvent, newWatchReserved(table, e)
+			break
+		}
+		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, e)
+	case ledger.NodeUpdated, ledger.NodeRemoved, ledger.DevicesUpdated:
+		event.Type = reserver.NodeEvent
+		event.Node = &reserver.WatchNode{
+			Revision: e.Revision, Type: string(e.Type),
+			Node: reserver.WatchedNode{
+				Name: e.Node, UID: string(e.NodeUID), Unschedulable: e.Unschedulable,
+				Allocatable: requestAmounts(table, &resources.Request{Amounts: e.Allocatable}),
+			},
+		}
+		for i := range e.NodeDevices {
+			event.Node.Node.Devices = append(event.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
+		}
+	default:
+		view := share{ClaimView: ledger.ClaimView{
+			Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
+			Request: e.Request, Hold: e.Hold, Given: e.Given,
+		}}
+		event.Type = reserver.ClaimEvent
+		event.Claim = &reserver.WatchClaim{
+			Revision: e.Revision, Type: string(e.Type), Claim: newClaim(table, &view), MovedFrom: e.MovedFrom,
+		}
+	}
+	return event
+}
+
+// reservedEvents are the names of what happens to slots in memory.
+var reservedEvents = map[ledger.EventType]string{
+	ledger.HoldPlaced: reserver.ClaimReserved, ledger.HoldIdentified: string(ledger.ClaimIdentified),
+	ledger.HoldExpired: reserver.ClaimExpired, ledger.HoldReleased: reserver.ClaimUnreserved,
+}
+
+// newWatchReserved tells a change of a slot in memory, which the API shows as a claim. One
+// that turns into its pod's claim is told as that.
+func newWatchReserved(table *resources.Table, e *ledger.Event) *reserver.WatchClaim {
+	view := shareOfSlot(&ledger.HoldView{Within: e.Within, Given: e.Given, Hold: ledger.Hold{
+		Pod: e.Pod, Node: e.Node, Scheduler: e.Scheduler, Priority: e.Priority, Request: e.Request, Deadline: e.Deadline,
+	}})
+	return &reserver.WatchClaim{Revision: e.Revision, Type: reservedEvents[e.Type], Claim: newClaim(table, &view)}
+}
+
+// newWatchSlot tells a change of a hold. Its consumers are not told: their
+// claims name it.
+func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
+	view := ledger.HoldView{
+		Hold: ledger.Hold{
+			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
+			Priority: e.Priority, Preemptible: e.Preemptible, Deadline: e.Deadline,
+		},
+		Rest: e.Request, Given: e.Given, Overdue: e.Overdue,
+	}
+	event := &reserver.WatchSlot{Revision: e.Revision, Type: string(e.Type)}
+	switch e.Type {
+	case ledger.HoldConsumed, ledger.HoldPreempted:
+		event.By = &reserver.PodName{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID)}
+	default:
+		view.Pod = e.Pod
+	}
+	event.Slot = newNodeSlot(table, &view)
+	return event
+}

@@ -1,0 +1,325 @@
+package rest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// sseEvent is a server-sent event as a client reads it; a comment has only that.
+type sseEvent struct {
+	name, id, data, comment string
+}
+
+// watcher reads a stream.
+type watcher struct {
+	t      testing.TB
+	events *bufio.Scanner
+	cancel context.CancelFunc
+}
+
+func (f *fixture) watch(query string, header ...string) *watcher {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.server.URL+"/v1/watch"+query, http.NoBody)
+	require.NoError(f.t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := f.server.Client().Do(req)
+	require.NoError(f.t, err)
+	require.Equal(f.t, http.StatusOK, resp.StatusCode)
+	require.Equal(f.t, "text/event-stream", resp.Header.Get("Content-Type"))
+	f.t.Cleanup(func() {
+		cancel()
+		_ = resp.Body.Close()
+	})
+	scanner := bufio.NewScanner(resp.Body)
+	scanner.Buffer(nil, 4<<20)
+	return &watcher{t: f.t, events: scanner, cancel: cancel}
+}
+
+// next returns the next event; false where the stream has ended.
+func (w *watcher) next() (sseEvent, bool) {
+	var e sseEvent
+	for w.events.Scan() {
+		line := w.events.Text()
+		field, value, _ := strings.Cut(line, ": ")
+		switch field {
+		case "event":
+			e.name = value
+		case "id":
+			e.id = value
+		case "data":
+			e.data = value
+		case "":
+			if line == "" {
+				return e, true
+			}
+			e.comment = value
+		default:
+			w.t.Errorf("unknown line %q", line)
+		}
+	}
+	return e, false
+}
+
+// expect reads an event of that name and its data.
+func (w *watcher) expect(name string, data any) sseEvent {
+	w.t.Helper()
+	e, ok := w.next()
+	require.True(w.t, ok, "the stream has ended, want %s", name)
+	require.Equal(w.t, name, e.name, e.data)
+	require.NoError(w.t, json.Unmarshal([]byte(e.data), data))
+	return e
+}
+
+func TestWatchFromSnapshot(t *testing.T) {
+	f := newFixture(t, Limits{})
+	f.reserve(group1(aPod("a", "1", "1Gi"), "node-1"))
+	w := f.watch("")
+	var snapshot reserver.WatchSnapshot
+	start := f.ledger.Revision()
+	e := w.expect("snapshot", &snapshot)
+	assert.Equal(t, reserver.EventID(f.api.instance, start), e.id)
+	assert.Equal(t, f.api.instance, snapshot.Instance)
+	assert.Equal(t, start, snapshot.Revision)
+	assert.False(t, snapshot.More)
+	assert.Len(t, snapshot.Nodes, 3)
+	require.Len(t, snapshot.Claims, 1)
+	assert.Equal(t, reserver.Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Claims[0].Requests)
+	var mark reserver.WatchBookmark
+	w.expect("bookmark", &mark)
+	assert.Equal(t, start, mark.Revision)
+
+	f.bind(aPod("a", "1", "1Gi"), "node-2")
+	var claim reserver.WatchClaim
+	e = w.expect("claim", &claim)
+	assert.Equal(t, reserver.EventID(f.api.instance, start+1), e.id)
+	assert.Equal(t, "ClaimUnreserved", claim.Type)
+	assert.Equal(t, "node-1", claim.Claim.Node)
+	assert.Equal(t, "Reserved", claim.Claim.State)
+	w.expect("claim", &claim)
+	assert.Equal(t, "ClaimBound", claim.Type)
+	assert.Equal(t, "node-2", claim.Claim.Node)
+	assert.Equal(t, "Bound", claim.Claim.State)
+
+	f.addNode("node-4", "4", "8Gi")
+	var node reserver.WatchNode
+	w.expect("node", &node)
+	assert.Equal(t, reserver.WatchNode{
+		Revision: start + 3, Type: "NodeUpdated",
+		Node: reserver.WatchedNode{Name: "node-4", UID: "uid-node-4", Allocatable: reserver.Amounts{"cpu": 4000, "memory": 8 * gib, "pods": 110}},
+	}, node)
+	f.ledger.RemoveNode("node-4")
+	w.expect("node", &node)
+	assert.Equal(t, "NodeRemoved", node.Type)
+}
+
+func TestWatchResumes(t *testing.T) {
+	f := newFixture(t, Limits{})
+	start := f.ledger.Revision()
+	for i := range 5 {
+		f.reserve(group1(aPod(fmt.Sprint("p", i), "100m", "1Mi"), "node-1"))
+	}
+	tests := map[string]struct {
+		watcher *watcher
+		after   uint64
+	}{
+		"by parameter":                    {f.watch(fmt.Sprint("?revision=", start)), start},
+		"by header":                       {f.watch("", "Last-Event-ID", fmt.Sprint(start+3)), start + 3},
+		"by header, older parameter":      {f.watch(fmt.Sprint("?revision=", start), "Last-Event-ID", fmt.Sprint(start+4)), start + 4},
+		"by the id of an event":           {f.watch("", "Last-Event-ID", reserver.EventID(f.api.instance, start+2)), start + 2},
+		"by id in the parameter":          {f.watch("?revision=" + reserver.EventID(f.api.instance, start+2)), start + 2},
+		"from now":                        {f.watch(fmt.Sprint("?revision=", start+5)), start + 5},
+		"from where the ledger has begun": {f.watch("?revision=1000"), 1000},
+	}
+	for name, tc := range tests {
+		for revision := tc.after + 1; revision <= start+5; revision++ {
+			e, ok := tc.watcher.next()
+			require.True(t, ok)
+			assert.Equal(t, reserver.EventID(f.api.instance, revision), e.id, name)
+		}
+		var mark reserver.WatchBookmark
+		tc.watcher.expect("bookmark", &mark)
+		assert.Equal(t, start+5, mark.Revision, name)
+	}
+}
+
+// Large accounts come in parts, and only the last has an id to resume from.
+func TestWatchSnapshotInParts(t *testing.T) {
+	f := newFixture(t, Limits{})
+	const claims = 2*snapshotBatch + 1
+	request := f.see(aPod("p", "1m", "1")).Request
+	for i := range claims {
+		ref := ledger.PodRef{Namespace: "n", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(i))}
+		f.ledger.ObservePod(ledger.PodObservation{Pod: ref, Node: "node-1", Request: request})
+	}
+	w := f.watch("")
+	seen, parts := map[string]bool{}, 0
+	for more := true; more; parts++ {
+		var snapshot reserver.WatchSnapshot
+		e := w.expect("snapshot", &snapshot)
+		more = snapshot.More
+		assert.Equal(t, more, e.id == "")
+		assert.Equal(t, f.ledger.Revision(), snapshot.Revision)
+		for _, c := range snapshot.Claims {
+			seen[c.Pod] = true
+		}
+	}
+	assert.Equal(t, 3, parts)
+	assert.Len(t, seen, claims)
+}
+
+// A mirror fed by the stream alone ends equal to the ledger.
+func TestMirror(t *testing.T) {
+	f := newFixture(t, Limits{})
+	w := f.watch("")
+	var snapshot reserver.WatchSnapshot
+	var mark reserver.WatchBookmark
+	w.expect("snapshot", &snapshot)
+	w.expect("bookmark", &mark)
+	for i := range 30 {
+		pod := aPod(fmt.Sprint("p", i%7), "1", "1Gi")
+		switch i % 4 {
+		case 0, 1:
+			f.reserve(group1(pod, fmt.Sprint("node-", i%3+1)))
+		case 2:
+			f.unreserve(body{SchedulerName: testScheduler, Pods: []*v1.Pod{pod}})
+		default:
+			f.bind(pod, "node-2")
+		}
+	}
+	mirror := map[string]string{}
+	for snapshot.Revision < f.ledger.Revision() {
+		var e reserver.WatchClaim
+		w.expect("claim", &e)
+		assert.Equal(t, snapshot.Revision+1, e.Revision)
+		snapshot.Revision = e.Revision
+		switch e.Type {
+		case "ClaimExpired", "ClaimUnreserved", "ClaimBindFailed", "ClaimRemoved":
+			delete(mirror, e.Claim.Pod)
+		default:
+			mirror[e.Claim.Pod] = e.Claim.Node + e.Claim.State
+		}
+	}
+	want := map[string]string{}
+	views, _ := f.ledger.Claims()
+	for _, view := range views {
+		want[view.Pod.Name] = view.Node + view.State.String()
+	}
+	assert.Equal(t, want, mirror)
+	assert.NotEmpty(t, want)
+}
+
+func TestWatchHeartbeat(t *testing.T) {
+	f := newFixture(t, Limits{Heartbeat: time.Millisecond})
+	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
+	var mark reserver.WatchBookmark
+	w.expect("bookmark", &mark)
+	for range 3 {
+		e, ok := w.next()
+		require.True(t, ok)
+		assert.Equal(t, "heartbeat", e.comment)
+	}
+}
+
+// The server's limit on the time a request takes to be read is for short ones.
+func TestWatchOutlivesReadTimeout(t *testing.T) {
+	f := newFixture(t, Limits{})
+	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
+	var mark reserver.WatchBookmark
+	w.expect("bookmark", &mark)
+	ended := func() bool { return f.api.watchers.Load() == 0 }
+	require.Never(t, ended, f.server.Config.ReadTimeout*3/2, 10*time.Millisecond)
+}
+
+func TestWatchEndsWithTheServer(t *testing.T) {
+	f := newFixture(t, Limits{})
+	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
+	var mark reserver.WatchBookmark
+	w.expect("bookmark", &mark)
+	close(f.done)
+	_, ok := w.next()
+	assert.False(t, ok)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	assert.NoError(t, f.server.Config.Shutdown(ctx), "no stream holds the server up")
+}
+
+func TestTooManyWatchers(t *testing.T) {
+	f := newFixture(t, Limits{MaxWatchers: 2})
+	first := f.watch("")
+	f.watch("")
+	status, reply := f.send(http.MethodGet, "/v1/watch", http.NoBody)
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Contains(t, string(reply), "2 watchers")
+	first.cancel()
+	require.Eventually(t, func() bool { return f.api.watchers.Load() == 1 }, 5*time.Second, time.Millisecond)
+	f.watch("")
+}
+
+// A watcher that the journal has run past is told so, not left with a gap.
+func TestWatchFallsBehind(t *testing.T) {
+	f := newFixture(t, Limits{})
+	old := f.ledger.Revision()
+	for i := range 65 { // one more than the journal keeps
+		f.addNode(fmt.Sprint("new-", i), "1", "1Gi")
+	}
+	status, reply := f.send(http.MethodGet, fmt.Sprint("/v1/watch?revision=", old), http.NoBody)
+	assert.Equal(t, http.StatusGone, status)
+	assert.Contains(t, string(reply), "without a revision")
+
+	// Mid-stream: the changes come while the stream is not being served.
+	s := recordStream(t)
+	wake := make(chan struct{})
+	f.api.followStream(s, old, wake)
+	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+"\",\"Revision\":"+strconv.FormatUint(old, 10)+"}\n\n")
+}
+
+// Revisions start from the clock, which may have been set back: one of another run
+// of the server says nothing, even where this one has reached its number.
+func TestWatchOfAnotherRunStartsAnew(t *testing.T) {
+	f := newFixture(t, Limits{})
+	other := newFixture(t, Limits{})
+	assert.NotEqual(t, f.api.instance, other.api.instance)
+	id := reserver.EventID(other.api.instance, f.ledger.Revision())
+	status, reply := f.send(http.MethodGet, "/v1/watch?revision="+id, http.NoBody)
+	assert.Equal(t, http.StatusGone, status)
+	assert.Contains(t, string(reply), "watch again without a revision")
+}
+
+// A reader that takes nothing is cut off, and its place is free again.
+func TestSlowWatcherIsCutOff(t *testing.T) {
+	f := newFixture(t, Limits{WriteTimeout: 50 * time.Millisecond})
+	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "GET /v1/watch?revision=%d HTTP/1.1\r\nHost: x\r\n\r\n", f.ledger.Revision())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return f.api.watchers.Load() == 1 }, 5*time.Second, time.Millisecond)
+	// Names as long as can be fill the kernel's buffers soon.
+	long := strings.Repeat("n", 100_000)
+	require.Eventually(t, func() bool {
+		for i := range 10 {
+			f.ledger.ObserveNode(ledger.NodeObservation{Name: long + fmt.Sprint(i)})
+			f.ledger.RemoveNode(long + fmt.Sprint(i))
+		}
+		return f.api.watchers.Load() == 0
+	}, 20*time.Second, time.Millisecond)
+}
