@@ -208,7 +208,7 @@ func runServer(t *testing.T, s *server) *server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reserve", func(w http.ResponseWriter, r *http.Request) {
 		request, try := record(t, r, &s.mu, &s.reserves)
-		answer := &reserver.Answer{}
+		answer := &reserver.Answer{Revision: 1}
 		if s.onReserve != nil {
 			answer = s.onReserve(try, request)
 		}
@@ -219,7 +219,7 @@ func runServer(t *testing.T, s *server) *server {
 	})
 	mux.HandleFunc("POST /unreserve", func(w http.ResponseWriter, r *http.Request) {
 		record(t, r, &s.mu, &s.unreserves)
-		write(t, w, &reserver.Answer{})
+		write(t, w, &reserver.Answer{Revision: 1})
 	})
 	mux.HandleFunc("POST /bind", func(w http.ResponseWriter, r *http.Request) {
 		request, try := record(t, r, &s.mu, &s.binds)

@@ -98,7 +98,7 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 					if try == 1 {
 						return refusal(test.rejections...)
 					}
-					return &reserver.Answer{}
+					return &reserver.Answer{Revision: 1}
 				},
 			})
 			c.run(s.url)
@@ -155,7 +155,7 @@ func TestRoomLeftFromBeforeIsUsed(t *testing.T) {
 							Namespace: "default", Pod: "g-1", Node: "b", Reason: "InsufficientResource", Resource: "cpu", Free: -1,
 						})
 					default:
-						return &reserver.Answer{}
+						return &reserver.Answer{Revision: 1}
 					}
 				},
 			})
@@ -182,7 +182,7 @@ func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 			_, err := c.scheduler.pods.Pods("default").Get("g-1")
 			return err != nil
 		}, eventually, tick)
-		return &reserver.Answer{}
+		return &reserver.Answer{Revision: 1}
 	}})
 	c.run(s.url)
 	require.Eventually(t, func() bool { _, unreserves, _ := s.asked(); return len(unreserves) > 0 }, eventually, tick)
@@ -219,7 +219,7 @@ func TestLostAnswerIsAskedForAgain(t *testing.T) {
 			if try == 1 {
 				return nil
 			}
-			return &reserver.Answer{}
+			return &reserver.Answer{Revision: 1}
 		},
 	})
 	c.run(s.url)
