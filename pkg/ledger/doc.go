@@ -58,13 +58,14 @@
 //
 // # States of a claim
 //
-//	(none) --Reserve--> Reserved --StartBind--> Binding --Confirm/ObservePod--> Bound
-//	   ^                   |  deadline passed       |  definite failure            |
-//	   +------Expire-------+                        |                              |
-//	   +------Unreserve----+                        |                              |
-//	   +------BindFailed----------------------------+                              |
-//	   +------RemovePod (deleted, or phase Succeeded or Failed)--------------------+
+//	(none) --StartBind--> Binding --Confirm/ObservePod--> Bound
+//	   ^                     |  definite failure            |
+//	   +------BindFailed-----+                              |
+//	   +------RemovePod (deleted, or phase Succeeded or Failed)
 //
+//	A reservation in memory is no claim: it is a hold that only its pod may use,
+//	made by Reserve, which ends when its bind begins (StartBind takes its room in
+//	the same step), at its deadline (Expire) and by Unreserve.
 //	StartBind without a reservation makes the claim in the same step.
 //	ObservePod makes a Bound claim from any state, also from (none), and moves
 //	the claim when the pod was bound to another node than the claim's.

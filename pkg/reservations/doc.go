@@ -17,9 +17,8 @@ what is held; status is a projection of the ledger and decides nothing. What liv
   - release.go     giving back single slots
   - events.go      Events on the objects
 
-The packages below it: convert (objects to holds and back), matcher (which pods may use which hold),
-deletedpods (the room of deleted pods), steering (pods to the nodes that hold room for them), store
-(writes whose outcome must be known) and blame (Events on the pods that wait for room held for others).
+The packages below it: convert (objects to holds and back), deletedpods (the room of deleted pods) and store
+(writes whose outcome must be known). Which pods may use which hold is pkg/arbiter's to say.
 
 # The life of a Reservation
 

@@ -2,9 +2,10 @@
 // whether a write was carried out. Every request is sent once, with a time limit
 // that the API server knows, and Classify tells what its answer says.
 //
-// Who may be touched by a change here: pkg/server/rest decides by Classify what is
-// told to a scheduler. An answer that is taken for a refusal although the object
-// was written lets a reservation live on that nobody was told of.
+// Who may be touched by a change here: pkg/reservations/deletedpods decides by
+// Classify whether the room of a deleted pod is given back. An answer that is taken
+// for a refusal although the object was written lets a reservation live on that
+// nobody was told of. The arbiter has its own Classify, for writes of every kind.
 package store
 
 import (

@@ -2,9 +2,8 @@
 // (k8s.io/kube-scheduler/extender/v1): POST /filter, /prioritize, /preempt and
 // /bind. Unmodified kube-schedulers reserve from the ledger through it.
 //
-// Every handler is thin: decode within a bound, decide, encode. filter,
-// prioritize and preempt only read the ledger; bind hands over to the binder,
-// which is where a decision becomes true.
+// Every handler is thin: decode within a bound, ask the arbiter, encode. filter,
+// prioritize and preempt are advice; bind is where a decision becomes true.
 //
 // # What kube-scheduler makes of the answers
 //
@@ -25,9 +24,10 @@
 // # Speed
 //
 // filter is called once per attempt to schedule a pod, with hundreds of node
-// names. The pod is not decoded where the informer has it at the same resource
-// version, the names are not copied one by one, and the answer is streamed.
+// names. The copy of the pod is decoded only where the API server has no such pod
+// or cannot be read, the names are not copied one by one, and the answer is
+// streamed.
 //
-// What may be touched: the package sees the rest of the server only through
-// the interfaces in extender.go.
+// What may be touched: how requests are read and answers are written. What is
+// decided, and on which pod, is pkg/arbiter's.
 package extender
