@@ -139,14 +139,17 @@ func (l *account) unuse(i int32, req *resources.Request) {
 
 // occupy records who uses the host ports of a request.
 func (l *account) occupy(i int32, req *resources.Request, by portUse) {
-	n := l.nodes[i]
 	for _, p := range req.Ports {
-		if n.ports == nil {
-			n.ports = map[resources.PortKey][]portUse{}
-		}
-		by.ip = p.IP
-		n.ports[p.PortKey] = append(n.ports[p.PortKey], by)
+		l.nodes[i].occupy(p, by)
 	}
+}
+
+func (n *node) occupy(p resources.HostPort, by portUse) {
+	if n.ports == nil {
+		n.ports = map[resources.PortKey][]portUse{}
+	}
+	by.ip = p.IP
+	n.ports[p.PortKey] = append(n.ports[p.PortKey], by)
 }
 
 // vacate frees the host ports of a request that are used by those for which is

@@ -1,0 +1,220 @@
+package ledger
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Survey is a copy of what is free on every node, on which nodes can be chosen for many
+// pods, one next to the other, while nobody waits. It guides the choice only: the ledger
+// decides on what was chosen. It knows nothing of pods that have something already, nor
+// of slots that a pod may use. It is for one goroutine.
+type Survey struct {
+	account *account
+	order   []int32 // the nodes that exist, by name
+	// wanted are, by node, the devices that what was taken asks for. They are not given
+	// out one after another: all of a node's requests have to be met together.
+	wanted [][]*devices.Request
+	taken  []takenRow
+}
+
+// takenRow is what Take changed.
+type takenRow struct {
+	node    int32
+	placed  *Placement
+	free    []int64 // before
+	devices int     // how many were wanted before
+}
+
+// Survey copies what is free now, as if some pods were gone.
+func (l Reader) Survey(without ...types.UID) (s *Survey) {
+	if len(without) == 0 {
+		l.mu.RLock()
+		defer l.mu.RUnlock()
+		return l.survey()
+	}
+	l.Try(func(t *Trial) {
+		t.Remove(without...)
+		s = t.survey()
+	})
+	return s
+}
+
+func (l *account) survey() *Survey {
+	c := &account{
+		table: l.table, stride: l.stride, flags: slices.Clone(l.flags), free: slices.Clone(l.free),
+		nodeIndex: make(map[string]int32, len(l.nodeIndex)), nodes: make([]*node, len(l.nodes)),
+		deviceOwners: make(map[nameKey][]deviceOwner, len(l.deviceOwners)),
+	}
+	s := &Survey{account: c, wanted: make([][]*devices.Request, len(l.nodes))}
+	copies := make([]node, len(l.nodes))
+	for i, n := range l.nodes {
+		if n == nil || l.flags[i]&nodeKnown == 0 {
+			continue
+		}
+		c.nodeIndex[n.name], c.nodes[i] = int32(i), &copies[i]
+		copies[i].name, copies[i].allocatable = n.name, n.allocatable
+		for key, uses := range n.ports {
+			for _, u := range uses {
+				copies[i].occupy(resources.HostPort{PortKey: key, IP: u.ip}, portUse{})
+			}
+		}
+		if n.devices != nil {
+			copies[i].devices = &nodeDevices{pool: n.devices.pool, free: slices.Clone(n.devices.free)}
+		}
+		s.order = append(s.order, int32(i))
+	}
+	for key, owners := range l.deviceOwners {
+		owners = slices.Clone(owners)
+		for k := range owners {
+			if h := owners[k].hold; h != nil {
+				owners[k].hold = &hold{Hold: h.Hold}
+			}
+		}
+		c.deviceOwners[key] = owners
+	}
+	slices.SortFunc(s.order, func(a, b int32) int { return cmp.Compare(c.nodes[a].name, c.nodes[b].name) })
+	return s
+}
+
+// BestFit returns the node with room for a pod on which least is left over: the sum of
+// the shares, of what the node offers of each resource that the pod asks for, that stay
+// free. Of several it is the first by name. Nodes that are not allowed are left out. It
+// returns an empty name where there is no room anywhere. p.Node is not looked at.
+func (s *Survey) BestFit(p *Placement, allowed func(node string) bool) (best string) {
+	least := math.Inf(1)
+	for _, i := range s.order {
+		over := s.leftOver(i, p.Request)
+		if over < least && s.fit(i, p).Reason == Fits && allowed(s.account.nodes[i].name) {
+			best, least = s.account.nodes[i].name, over
+		}
+	}
+	return best
+}
+
+func (s *Survey) leftOver(i int32, request *resources.Request) (sum float64) {
+	free, offered := s.account.row(i), s.account.nodes[i].allocatable
+	for _, a := range request.Amounts {
+		if of := at(offered, a.Column); of > 0 && a.Column != resources.Pods {
+			sum += float64(resources.Sub(at(free, a.Column), a.Value)) / float64(of)
+		}
+	}
+	return sum
+}
+
+// FitAll calls visit for every node that exists, by name, with whether a pod fits there
+// next to what was taken.
+func (s *Survey) FitAll(p *Placement, visit func(node string, v Verdict)) {
+	for _, i := range s.order {
+		visit(s.account.nodes[i].name, s.fit(i, p))
+	}
+}
+
+func (s *Survey) fit(i int32, p *Placement) Verdict {
+	if wanted := s.wanted[i]; len(wanted) > 0 && p.Devices != nil {
+		together, all := *p, *p.Devices
+		all.Requests = slices.Concat(wanted, all.Requests)
+		together.Devices = &all
+		p = &together
+	}
+	return s.account.fit(i, p, nil)
+}
+
+// Closest returns the node on which a pod lacks least: the fewest resources, then the
+// smallest share of what it asks for. Nodes without free devices for it come after those
+// with, cordoned ones last. It returns an empty name where there are no nodes at all.
+func (s *Survey) Closest(p *Placement) (best string) {
+	least := math.Inf(1)
+	for _, i := range s.order {
+		if lack := s.lack(i, p); lack < least {
+			best, least = s.account.nodes[i].name, lack
+		}
+	}
+	return best
+}
+
+func (s *Survey) lack(i int32, p *Placement) (sum float64) {
+	free := s.account.row(i)
+	for _, a := range p.Request.Amounts {
+		if lack := resources.Sub(a.Value, at(free, a.Column)); lack > 0 {
+			sum += 1 + float64(lack)/float64(a.Value)
+		}
+	}
+	if s.account.flags[i]&nodeCordoned != 0 && !p.Request.ToleratesUnschedulable {
+		sum += 1e6
+	}
+	if p.Devices == nil {
+		return sum
+	}
+	devicesOnly := Placement{Pod: p.Pod, Request: &resources.Request{ToleratesUnschedulable: true}, Devices: p.Devices}
+	if s.fit(i, &devicesOnly).Reason != Fits {
+		sum += s.account.nodes[i].lackOfDevices(p.Devices.Requests)
+	}
+	return sum
+}
+
+// lackOfDevices tells how far a node without free devices for a pod is from having them:
+// nearest where somebody else has them, farthest where none are of the resource.
+func (n *node) lackOfDevices(requests []*devices.Request) float64 {
+	of := map[string]bool{}
+	if n.devices != nil {
+		pool := n.devices.pool
+		if pool.Fits(pool.Schedulable(), requests).Reason == devices.Fits {
+			return 1e3
+		}
+		for k := range pool.Len() {
+			of[pool.Device(k).Resource] = true
+		}
+	}
+	lack := 2e3
+	for _, r := range requests {
+		if !of[r.Resource()] {
+			lack += 1e3
+		}
+	}
+	return lack
+}
+
+// Take subtracts what a pod, or a slot, asks for on its node, whether it fits or not. A
+// node that does not exist is passed over.
+func (s *Survey) Take(p *Placement) {
+	i, ok := s.account.nodeIndex[p.Node]
+	if !ok {
+		return
+	}
+	free := s.account.row(i)
+	s.taken = append(s.taken, takenRow{i, p, slices.Clone(free), len(s.wanted[i])})
+	for _, a := range p.Request.Amounts {
+		if int(a.Column) < len(free) {
+			free[a.Column] = resources.Sub(free[a.Column], a.Value)
+		}
+	}
+	for _, port := range p.Request.Ports {
+		s.account.nodes[i].occupy(port, portUse{})
+	}
+	if p.Devices != nil {
+		s.wanted[i] = append(s.wanted[i], p.Devices.Requests...)
+	}
+}
+
+// Taken returns how often something was taken, for Undo.
+func (s *Survey) Taken() int { return len(s.taken) }
+
+// Undo gives back what was taken last, until only the first few are left.
+func (s *Survey) Undo(left int) {
+	for _, t := range slices.Backward(s.taken[left:]) {
+		copy(s.account.row(t.node), t.free)
+		s.wanted[t.node] = s.wanted[t.node][:t.devices]
+		n := s.account.nodes[t.node]
+		for _, port := range t.placed.Request.Ports {
+			n.ports[port.PortKey] = n.ports[port.PortKey][:len(n.ports[port.PortKey])-1]
+		}
+	}
+	s.taken = s.taken[:left]
+}
