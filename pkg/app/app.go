@@ -25,7 +25,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
@@ -123,12 +122,12 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = cluster.New(client, a.ledger, cluster.Options{
 		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) },
-		Devices:       func(pod *podinfo.Info) *ledger.DeviceRequest { return a.devices.Devices(pod) },
-		OnDeviceMarks: func(pod *podinfo.Info) { a.devices.MarksChanged(pod) },
+		Devices:       func(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) },
+		OnDeviceMarks: func(pod *cluster.Pod) { a.devices.MarksChanged(pod) },
 		Listeners: []cluster.Listener{cluster.ListenerFuncs{
-			OnPodBound: func(pod *podinfo.Info) { a.settled(pod.Ref.UID) },
+			OnPodBound: func(pod *cluster.Pod) { a.settled(pod.Ref.UID) },
 			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },
-			OnPodBypassed: func(pod *podinfo.Info) {
+			OnPodBypassed: func(pod *cluster.Pod) {
 				a.metrics.ObserveBypassedBind(pod.Scheduler)
 				a.log.WithFields(logrus.Fields{
 					"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Node, "scheduler": pod.Scheduler,

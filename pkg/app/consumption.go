@@ -10,9 +10,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/notices"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 )
 
@@ -70,9 +70,9 @@ func (a *App) settled(pod types.UID) {
 }
 
 // newOnRefused makes what tells pods that were refused all nodes what keeps them waiting.
-func (a *App) newOnRefused() func(pod *podinfo.Info, offered []string) {
+func (a *App) newOnRefused() func(pod *cluster.Pod, offered []string) {
 	notices := notices.New(a.ledger, a.question, a.broadcaster.recorder())
-	return func(pod *podinfo.Info, offered []string) {
+	return func(pod *cluster.Pod, offered []string) {
 		notices.Refused(pod, offered)
 		a.devices.Refused(pod)
 	}
@@ -87,12 +87,12 @@ func (a *App) waitForObjects(ctx context.Context) error {
 	return a.reservations.WaitForSync(ctx)
 }
 
-func (a *App) steer(pod *podinfo.Info) bool { return a.steering.Wake(pod) }
+func (a *App) steer(pod *cluster.Pod) bool { return a.steering.Wake(pod) }
 
 // rooms is how the cache, which is made first, finds the keeper.
 type rooms struct{ app *App }
 
 // Keep implements cluster.RoomKeeper.
-func (r rooms) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
+func (r rooms) Keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
 	return r.app.keeper.Keep(last)
 }

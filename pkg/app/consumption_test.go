@@ -11,9 +11,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Those who wake pods hear that a deleted pod's room is for somebody when that can be found out, which
@@ -23,7 +23,7 @@ func TestMatchesAreTold(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	asking := &question.Maker{
 		Table: l.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	a := &App{
 		matcher: asking.Matcher, question: asking,
@@ -32,7 +32,7 @@ func TestMatchesAreTold(t *testing.T) {
 	pod := &v1.Pod{}
 	pod.Namespace, pod.Name, pod.UID = "ns", "p", "u"
 	pod.Annotations = map[string]string{v1alpha1.ReservationIndexAnnotation: "team"}
-	info, err := podinfo.New(l.Table(), pod)
+	info, err := cluster.NewPod(l.Table(), pod)
 	require.NoError(t, err)
 	rsv := &v1alpha1.Reservation{Spec: v1alpha1.ReservationSpec{
 		Consumers: &v1alpha1.ConsumerSpec{Index: "team"}, Slots: []v1alpha1.Slot{{Name: "s"}},

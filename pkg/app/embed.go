@@ -6,7 +6,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // What follows is for a scheduler that has the server in its own process and is
@@ -50,8 +49,8 @@ type pendingPods struct {
 }
 
 // PendingPods implements controller.Pods.
-func (p pendingPods) PendingPods() iter.Seq[*podinfo.Info] {
-	return func(yield func(*podinfo.Info) bool) {
+func (p pendingPods) PendingPods() iter.Seq[*cluster.Pod] {
+	return func(yield func(*cluster.Pod) bool) {
 		for pod := range p.Cache.PendingPods() {
 			own := p.app.wakesItself != nil && p.app.wakesItself(pod.Scheduler)
 			if !own && !yield(pod) {

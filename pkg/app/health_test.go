@@ -17,8 +17,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -87,7 +87,7 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, a.arbiter.Stop(context.Background())) })
 	assert.False(t, a.Deciding())
 	var refused *arbiter.Error
-	known := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
+	known := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
 	require.ErrorAs(t, a.Arbiter().BindKnown(t.Context(), known, "node"), &refused, "nor from within the process")
 	assert.Equal(t, arbiter.NotReady, refused.Outcome)
 	named := &extenderv1.ExtenderBindingArgs{PodNamespace: "ns", PodName: "p", PodUID: "u", Node: "node"}

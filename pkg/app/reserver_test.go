@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -41,7 +41,7 @@ func TestServerInTheSameProcess(t *testing.T) {
 		require.ErrorAs(t, a.BindNamed(t.Context(), bind), new(*reserver.UnavailableError))
 	}
 	requireAway()
-	info := &podinfo.Info{Ref: ledger.PodRef{Namespace: "default", Name: "other", UID: "v"}}
+	info := &cluster.Pod{Ref: ledger.PodRef{Namespace: "default", Name: "other", UID: "v"}}
 	require.ErrorContains(t, a.Arbiter().BindKnown(t.Context(), info, "a"), "not read all nodes and pods yet")
 
 	require.NoError(t, a.Start(t.Context()))

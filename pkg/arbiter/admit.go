@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -30,7 +30,7 @@ type BindingQuery struct {
 type Admitted struct {
 	// Pod is nil where nothing is known of it. A Binding may be allowed only with its UID
 	// and its version as preconditions: see pending.
-	Pod *podinfo.Info
+	Pod *cluster.Pod
 	// Own says that the Binding is of a bind of this Arbiter, which looks after it itself:
 	// it is to be allowed as it is.
 	Own bool
@@ -54,7 +54,7 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 }
 
 // check refuses a pod that the API server would not bind.
-func (q *BindingQuery) check(pod *podinfo.Info) error {
+func (q *BindingQuery) check(pod *cluster.Pod) error {
 	e := &Error{Pod: pod.Ref, Node: q.Node}
 	switch version := formatVersion(pod); {
 	case pod.Node != "":
@@ -71,7 +71,7 @@ func (q *BindingQuery) check(pod *podinfo.Info) error {
 	return e
 }
 
-func formatVersion(pod *podinfo.Info) string { return strconv.FormatUint(pod.ResourceVersion, 10) }
+func formatVersion(pod *cluster.Pod) string { return strconv.FormatUint(pod.ResourceVersion, 10) }
 
 // AdmitPod decides whether a pod may be created on a node. The pod is what the API
 // server is about to create, without a UID and without the node. What it grants stays
@@ -79,7 +79,7 @@ func formatVersion(pod *podinfo.Info) string { return strconv.FormatUint(pod.Res
 // those of AdmitBinding.
 func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node string, dryRun bool) (Admitted, error) {
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name}
-	info, err := podinfo.New(a.o.Ledger.Table(), pod)
+	info, err := cluster.NewPod(a.o.Ledger.Table(), pod)
 	if err != nil {
 		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
 	}
@@ -95,7 +95,7 @@ func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node string, dryRun
 
 // admission is a Binding, or a pod, that is to be allowed.
 type admission struct {
-	pod       *podinfo.Info
+	pod       *cluster.Pod
 	node      string
 	placement ledger.Placement
 	own       bool // this server has sent it

@@ -16,7 +16,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
@@ -138,7 +137,7 @@ func New(o Options) (*Arbiter, error) {
 func newPods(o *Options) *pods {
 	return &pods{
 		cached: o.Pods, api: o.API, ledger: o.Ledger, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
-		observe: func(info *podinfo.Info) { o.Ledger.ObservePod(o.Question.Observation(info)) },
+		observe: func(info *cluster.Pod) { o.Ledger.ObservePod(o.Question.Observation(info)) },
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 type flightKey struct {
@@ -24,7 +24,7 @@ type flight struct {
 	// overdue ends at the deadline for answering the callers, and with the flight.
 	overdue context.Context
 	cancel  context.CancelFunc
-	info    atomic.Pointer[podinfo.Info] // nil until the pod was found
+	info    atomic.Pointer[cluster.Pod] // nil until the pod was found
 	// annotations tell with the Binding what the pod was bound with.
 	annotations map[string]string
 	done        chan struct{}
@@ -41,7 +41,7 @@ type flight struct {
 // returns what is known of the pod, nil where nothing is, and an *Error where
 // the pod was not bound or is not known to be. The end of ctx ends the waiting,
 // not the bind.
-func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*podinfo.Info, error) {
+func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cluster.Pod, error) {
 	if err := a.ready(); err != nil {
 		return nil, err.of(pod, node)
 	}

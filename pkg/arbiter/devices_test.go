@@ -10,14 +10,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // gpuClaims stands for a cluster in which every claim asks for one GPU; "missing" does
 // not exist.
-func gpuClaims(pod *podinfo.Info) *ledger.DeviceRequest {
+func gpuClaims(pod *cluster.Pod) *ledger.DeviceRequest {
 	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
 	for _, name := range pod.Devices.Claims {
 		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -83,7 +83,7 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 
 // explainClaim says where the capacity of a pod is: by its claim, or kept in memory until a
 // deadline.
-func (a *Arbiter) explainClaim(view *ledger.ClaimView, deadline time.Time, info *podinfo.Info) *Explanation {
+func (a *Arbiter) explainClaim(view *ledger.ClaimView, deadline time.Time, info *cluster.Pod) *Explanation {
 	e := &Explanation{
 		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.OrReserved(), Node: view.Node,
 		ExpiresAt: deadline, Request: view.Request, Slot: view.Hold, Revision: a.o.Ledger.Revision(),
@@ -116,7 +116,7 @@ func (a *Arbiter) explainHold(pod ledger.PodRef, view *ledger.HoldView) *Explana
 }
 
 // explainPod says why a pod without a claim has no node.
-func (a *Arbiter) explainPod(info *podinfo.Info) *Explanation {
+func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
 	e := &Explanation{
 		Pod: info.Ref, Scheduler: info.Scheduler, State: "Pending", Node: info.Node,
 		Request: info.Request, Revision: a.o.Ledger.Revision(),

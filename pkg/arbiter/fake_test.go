@@ -26,7 +26,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -274,10 +273,10 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w.objects = storetest.New(w.ledger)
 	w.question = &question.Maker{
 		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger, Question: w.question, Nominator: nominations{}, Log: silent(), OnGivenUp: func(*podinfo.Info) {},
+		Ledger: w.ledger, Question: w.question, Nominator: nominations{}, Log: silent(), OnGivenUp: func(*cluster.Pod) {},
 	})
 	for _, name := range []string{"a", "b"} {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
@@ -307,7 +306,7 @@ func silent() *logrus.Logger {
 // bring is what the watch does with the pods as they are now.
 func (w *world) bring(pods ...*v1.Pod) {
 	for _, p := range pods {
-		r := cluster.NewRecord(w.ledger.Table(), p)
+		r := cluster.Compact(w.ledger.Table(), p)
 		w.store.Put(r)
 		w.store.Seen(r.ResourceVersion)
 	}
@@ -335,8 +334,8 @@ func (w *world) outcomes() map[Outcome]int {
 	return counts
 }
 
-func (w *world) info(p *v1.Pod) *podinfo.Info {
-	info, err := podinfo.New(w.ledger.Table(), p)
+func (w *world) info(p *v1.Pod) *cluster.Pod {
+	info, err := cluster.NewPod(w.ledger.Table(), p)
 	require.NoError(w.t, err)
 	return info
 }

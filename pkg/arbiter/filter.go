@@ -7,8 +7,8 @@ import (
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // PodQuery names the pod that a scheduler asks about.
@@ -21,12 +21,12 @@ type PodQuery struct {
 	// Copy decodes the caller's copy. It is asked only where the API server has no
 	// such pod or cannot be read, and only advice is given on it. Its error is the
 	// caller's to understand.
-	Copy func() (*podinfo.Info, error)
+	Copy func() (*cluster.Pod, error)
 }
 
 // Advice is what filter says of the nodes offered to a pod.
 type Advice struct {
-	Pod *podinfo.Info
+	Pod *cluster.Pod
 	// Uncountable says why the pod is refused everywhere; Verdicts is empty then.
 	Uncountable error
 	// Verdicts has an entry for each node offered. The memory is the caller's.
@@ -52,7 +52,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	var u *UncountableError
 	switch {
 	case errors.As(err, &u):
-		return &Advice{Pod: &podinfo.Info{Ref: q.Ref}, Uncountable: u.Cause}, nil
+		return &Advice{Pod: &cluster.Pod{Ref: q.Ref}, Uncountable: u.Cause}, nil
 	case err != nil:
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func isShort(v ledger.Verdict) bool {
 
 // advised finds the pod a scheduler asks about. known is false where all there is
 // is the caller's copy.
-func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *podinfo.Info, known bool, err error) {
+func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, known bool, err error) {
 	pod, err = a.pods.find(ctx, q.Ref, q.Version)
 	if err == nil {
 		return pod, true, nil
@@ -132,7 +132,7 @@ const looksBeforePreempting = 3
 // offerPreemptible takes a second look for a pod that fits none of the nodes: it
 // may fit once preemptible slots of lower priority end. Its bind may end them
 // then. again says that the pod should be tried again before that.
-func (a *Arbiter) offerPreemptible(pod *podinfo.Info, placement *ledger.Placement, offered []string, s *Scratch) (again bool) {
+func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement, offered []string, s *Scratch) (again bool) {
 	uid := pod.Ref.UID
 	if _, placed := a.o.Ledger.HomeOf(pod.Ref); placed || uid == "" || !slices.ContainsFunc(s.verdicts, isShort) {
 		a.preemptors.withdraw(uid)
@@ -161,7 +161,7 @@ func (a *Arbiter) offerPreemptible(pod *podinfo.Info, placement *ledger.Placemen
 // direct keeps a pod that could use reserved capacity on the node that has it, if
 // the policy puts that above everything else. elsewhere says that this node is
 // not among those offered.
-func (a *Arbiter) direct(pod *podinfo.Info, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict) (elsewhere bool) {
+func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict) (elsewhere bool) {
 	usable := a.o.Ledger.UsableHolds(placement)
 	if len(usable) == 0 || a.o.Policy.Current().Prioritize.ReservationMatch < extenderv1.MaxExtenderPriority {
 		return false

@@ -7,8 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // bind is a whole flight.
@@ -45,7 +45,7 @@ func (a *Arbiter) bind(f *flight) error {
 }
 
 // judge decides a bind by the pod alone where that is possible.
-func (f *flight) judge(info *podinfo.Info) (decided bool, err error) {
+func (f *flight) judge(info *cluster.Pod) (decided bool, err error) {
 	switch {
 	case info.Finished:
 		return true, f.fail(PodGone, nil)

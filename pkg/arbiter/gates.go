@@ -1,6 +1,6 @@
 package arbiter
 
-import "github.com/globalreserve/globalreserve/pkg/podinfo"
+import "github.com/globalreserve/globalreserve/pkg/cluster"
 
 // ready returns why nothing can be decided now, nil where decisions can be made.
 func (a *Arbiter) ready() *Error {
@@ -13,7 +13,7 @@ func (a *Arbiter) ready() *Error {
 // pass says whether a pod may be given capacity on a node at all, before the ledger
 // is asked whether it has any. Every integration path that grants comes through
 // here: a new rule about who may have what is one more gate in this list.
-func (a *Arbiter) pass(pod *podinfo.Info, node string) error {
+func (a *Arbiter) pass(pod *cluster.Pod, node string) error {
 	for _, gate := range gates {
 		if err := gate(a, pod, node); err != nil {
 			return err
@@ -23,8 +23,8 @@ func (a *Arbiter) pass(pod *podinfo.Info, node string) error {
 }
 
 // gates are asked in this order; the first refusal counts.
-var gates = []func(a *Arbiter, pod *podinfo.Info, node string) error{
-	func(a *Arbiter, pod *podinfo.Info, node string) error {
+var gates = []func(a *Arbiter, pod *cluster.Pod, node string) error{
+	func(a *Arbiter, pod *cluster.Pod, node string) error {
 		if err := a.ready(); err != nil {
 			return err.of(pod.Ref, node)
 		}

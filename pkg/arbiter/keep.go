@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // What follows is for a scheduler in the same process, which reserves a pod's
@@ -15,7 +15,7 @@ import (
 // none before, so that GiveBack may end it. revision is the ledger's of that moment.
 // The error is an *Error.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
-	pod := &podinfo.Info{Ref: p.Pod, Scheduler: p.Scheduler, Priority: p.Priority, Request: p.Request}
+	pod := &cluster.Pod{Ref: p.Pod, Scheduler: p.Scheduler, Priority: p.Priority, Request: p.Request}
 	if err := a.pass(pod, p.Node); err != nil {
 		return false, a.o.Ledger.Revision(), err
 	}
@@ -35,7 +35,7 @@ func (a *Arbiter) GiveBack(p *ledger.Placement) {
 
 // BindKnown is Bind for a caller that knows the pod at a version: it is not bound by
 // an older one.
-func (a *Arbiter) BindKnown(ctx context.Context, pod *podinfo.Info, node string) error {
+func (a *Arbiter) BindKnown(ctx context.Context, pod *cluster.Pod, node string) error {
 	a.pods.named(pod.Ref.UID, pod.ResourceVersion)
 	_, err := a.Bind(ctx, pod.Ref, node)
 	return err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 const (
@@ -40,7 +39,7 @@ type pods struct {
 	ledger *ledger.Ledger
 	// observe tells the ledger of a pod that was found bound before the watch has
 	// brought it: its capacity must not be granted until then.
-	observe func(pod *podinfo.Info)
+	observe func(pod *cluster.Pod)
 	timeout time.Duration // of one live read
 
 	pausedUntil atomic.Int64 // Unix time in nanoseconds
@@ -51,14 +50,14 @@ type pods struct {
 
 // sighting is what is known of a pod besides what the watch has brought.
 type sighting struct {
-	version uint64        // the newest one a request has named
-	live    *podinfo.Info // as it was read last; nil if it never was
+	version uint64       // the newest one a request has named
+	live    *cluster.Pod // as it was read last; nil if it never was
 }
 
 // find returns a pod as the API server has it, in the state of a version or a newer
 // one as far as there is such a state. version is 0 where the caller knows none. Its
 // errors are an *Error and an *UncountableError.
-func (p *pods) find(ctx context.Context, ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
+func (p *pods) find(ctx context.Context, ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
 	if ref.UID != "" {
 		version = p.named(ref.UID, version)
 	}
@@ -90,7 +89,7 @@ func (p *pods) named(uid types.UID, version uint64) uint64 {
 
 // brought returns the pod as the watch has brought it, or as it was read before;
 // nil where that is another pod, or older than version.
-func (p *pods) brought(ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
+func (p *pods) brought(ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
 	if info, ok := p.cached.Pod(ref.Namespace, ref.Name); ok && isOf(info, ref) && info.ResourceVersion >= version {
 		if err := p.cached.PodError(ref.Namespace, ref.Name); err != nil {
 			return nil, &UncountableError{Pod: ref, Cause: err}
@@ -107,7 +106,7 @@ func (p *pods) brought(ref ledger.PodRef, version uint64) (*podinfo.Info, error)
 // isOf reports whether a pod that the watch has brought is the one that a request
 // names. Where it names no UID, a pod that cannot be bound any more may be a former
 // one of the name.
-func isOf(info *podinfo.Info, ref ledger.PodRef) bool {
+func isOf(info *cluster.Pod, ref ledger.PodRef) bool {
 	if ref.UID == "" {
 		return info.Node == "" && !info.Finished && !info.Deleting
 	}
@@ -147,7 +146,7 @@ func (p *pods) await(ctx context.Context, version uint64) bool {
 }
 
 // read reads a pod live.
-func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*podinfo.Info, error) {
+func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	pod, err := get(ctx, p.api, ref)
@@ -159,7 +158,7 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*po
 	case ref.UID != "" && pod.UID != ref.UID:
 		return nil, &Error{Outcome: UIDMismatch, Pod: ref}
 	}
-	info, err := podinfo.New(p.ledger.Table(), pod)
+	info, err := cluster.NewPod(p.ledger.Table(), pod)
 	if err != nil {
 		return nil, &UncountableError{Pod: ref, Cause: err}
 	}

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // noVersion is newer than any state the API server has.
@@ -33,7 +33,7 @@ func sized(name, cpu string, version int) *v1.Pod {
 
 // query asks about a pod with a copy of it that says something else.
 func (w *world) query(p *v1.Pod, version uint64, forge func(*v1.Pod)) *PodQuery {
-	return &PodQuery{Ref: ref(p), Version: version, Copy: func() (*podinfo.Info, error) {
+	return &PodQuery{Ref: ref(p), Version: version, Copy: func() (*cluster.Pod, error) {
 		forged := p.DeepCopy()
 		forge(forged)
 		return w.info(forged), nil
@@ -541,7 +541,7 @@ func TestCopyThatCannotBeRead(t *testing.T) {
 	wrong := errors.New("Pod: not a pod")
 	p := sized("p", "1", 5)
 	w := newWorld(t)
-	q := &PodQuery{Ref: ref(p), Version: 5, Copy: func() (*podinfo.Info, error) { return nil, wrong }}
+	q := &PodQuery{Ref: ref(p), Version: 5, Copy: func() (*cluster.Pod, error) { return nil, wrong }}
 	_, err := w.Filter(t.Context(), q, []string{"a"}, &Scratch{})
 	require.ErrorIs(t, err, wrong)
 	_, _, err = w.Prioritize(t.Context(), q, []string{"a"})
@@ -549,7 +549,7 @@ func TestCopyThatCannotBeRead(t *testing.T) {
 	_, _, err = w.Preempt(t.Context(), q, map[string][]types.UID{"a": nil})
 	require.ErrorIs(t, err, wrong)
 
-	q.Copy = func() (*podinfo.Info, error) { return nil, &UncountableError{Pod: q.Ref, Cause: wrong} }
+	q.Copy = func() (*cluster.Pod, error) { return nil, &UncountableError{Pod: q.Ref, Cause: wrong} }
 	advice, err := w.Filter(t.Context(), q, []string{"a"}, &Scratch{})
 	require.NoError(t, err)
 	assert.Equal(t, wrong, advice.Uncountable)

@@ -6,13 +6,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Preempt says on which nodes the ledger has capacity for a pod once the victims
 // there, named by their UIDs, are gone. It changes nothing.
-func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *podinfo.Info, fits map[string]bool, err error) {
+func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][]types.UID) (pod *cluster.Pod, fits map[string]bool, err error) {
 	pod, _, err = a.advised(ctx, q)
 	if err != nil {
 		return nil, nil, err

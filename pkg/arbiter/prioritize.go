@@ -6,15 +6,15 @@ import (
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Prioritize scores nodes for a pod, from 0 to 10, by how much of them is used, and
 // prefers the node that has the pod's own reservation, or a slot the pod may use.
-func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string) (_ *podinfo.Info, scores []int64, _ error) {
+func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string) (_ *cluster.Pod, scores []int64, _ error) {
 	pod, known, err := a.advised(ctx, q)
 	if err != nil {
 		return nil, nil, err
@@ -40,7 +40,7 @@ func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string)
 
 // home returns the node that has capacity for the pod already: that of its
 // allocation, else of the slot it is meant to use.
-func (a *Arbiter) home(pod *podinfo.Info, offered []string) (node string, ok bool) {
+func (a *Arbiter) home(pod *cluster.Pod, offered []string) (node string, ok bool) {
 	if node, ok := a.o.Ledger.HomeOf(pod.Ref); ok {
 		return node, true
 	}

@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -44,7 +44,7 @@ type GroupPod struct {
 	// only named.
 	Request  *resources.Request
 	Priority int32
-	Devices  *podinfo.DeviceMarks
+	Devices  *cluster.DeviceAnnotations
 }
 
 // RequestError says that a request makes no sense, however often it is sent.
@@ -212,7 +212,7 @@ func (a *Arbiter) resolve(ctx context.Context, g *Group) ([]ledger.Placement, []
 }
 
 // mayHave says why a pod must not get capacity on a node; nil if it may.
-func (a *Arbiter) mayHave(pod *podinfo.Info, node string) error {
+func (a *Arbiter) mayHave(pod *cluster.Pod, node string) error {
 	if pod.Finished || pod.Deleting {
 		return &Error{Outcome: PodGone, Pod: pod.Ref, Node: node}
 	}
@@ -247,7 +247,7 @@ var errNoSuchPod = errors.New("the API server has no such pod: create it first, 
 // found is a pod of a group: as the API server has it, or, where it has none yet
 // (unborn), as the caller says it will be.
 type found struct {
-	info   *podinfo.Info
+	info   *cluster.Pod
 	unborn bool
 	err    error
 }
@@ -266,7 +266,7 @@ func (a *Arbiter) findAll(ctx context.Context, g *Group) []found {
 		switch {
 		case pods[i].info != nil || pods[i].err != nil:
 		case pod.Request != nil:
-			pods[i] = found{unborn: true, info: &podinfo.Info{
+			pods[i] = found{unborn: true, info: &cluster.Pod{
 				Ref: pod.Ref, Scheduler: g.Scheduler, Priority: pod.Priority, Request: pod.Request, Devices: pod.Devices,
 			}}
 		default:
@@ -292,7 +292,7 @@ func (a *Arbiter) readNamed(ctx context.Context, ref ledger.PodRef) found {
 // watched returns the pod of a name as the watch has brought it; nil where it has
 // brought none, or one of another UID: then either the watch is behind or the caller
 // is, and the ledger, which remembers UIDs that are gone, decides.
-func (p *pods) watched(ref ledger.PodRef) (*podinfo.Info, error) {
+func (p *pods) watched(ref ledger.PodRef) (*cluster.Pod, error) {
 	info, ok := p.cached.Pod(ref.Namespace, ref.Name)
 	if !ok || (ref.UID != "" && ref.UID != info.Ref.UID) {
 		return nil, nil

@@ -108,7 +108,7 @@ func filled() *Cache {
 		c.observeNode(newNodeRecord(c.table, typicalNode(i)))
 	}
 	for i := range manyPods {
-		c.observePod(NewRecord(c.table, typicalPod(i)))
+		c.observePod(Compact(c.table, typicalPod(i)))
 	}
 	c.markSynced(&c.podsSynced)
 	c.markSynced(&c.nodesSynced)
@@ -131,7 +131,7 @@ func BenchmarkBytesPerPod(b *testing.B) {
 		before := heapInUse()
 		c := newCache(ledger.New(ledger.Options{}), Options{Logger: quiet()})
 		for i := range manyPods {
-			c.observePod(NewRecord(c.table, decoded(typicalPod(i))))
+			c.observePod(Compact(c.table, decoded(typicalPod(i))))
 		}
 		b.ReportMetric(float64(heapInUse()-before)/manyPods, "B/pod")
 		runtime.KeepAlive(c)

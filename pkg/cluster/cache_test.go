@@ -248,7 +248,7 @@ func TestEvents(t *testing.T) {
 				assert.Equal(t, tt.pending, len(slices.Collect(f.PendingPods())) == 1)
 				last := tt.steps[len(tt.steps)-1]
 				if claim := f.claim("p"); claim != nil && claim.State == ledger.Bound && last.event == watch.Modified {
-					if r := NewRecord(f.table, last.pod); r.Node == claim.Node {
+					if r := Compact(f.table, last.pod); r.Node == claim.Node {
 						assert.Equal(t, r.Request.Value(resources.CPU), claim.Request.Value(resources.CPU))
 					}
 				}

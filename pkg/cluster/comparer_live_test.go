@@ -17,7 +17,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -212,18 +211,18 @@ func TestComparerLooksOnItsClock(t *testing.T) {
 }
 
 func TestDiagnosePod(t *testing.T) {
-	request := NewRecord(ledger.New(ledger.Options{}).Table(), aPod("p", 1)).Request
+	request := Compact(ledger.New(ledger.Options{}).Table(), aPod("p", 1)).Request
 	claim := func(state ledger.State) *ledger.ClaimView {
 		return &ledger.ClaimView{Pod: aRef("p"), Node: "n1", State: state, Request: request}
 	}
-	pod := func(node string, finished bool) *podinfo.Info {
-		return &podinfo.Info{Ref: aRef("p"), Node: node, Finished: finished, Request: request}
+	pod := func(node string, finished bool) *Pod {
+		return &Pod{Ref: aRef("p"), Node: node, Finished: finished, Request: request}
 	}
 	byName := claim(ledger.Binding)
 	byName.Pod.UID = ""
 	tests := map[string]struct {
 		claim *ledger.ClaimView
-		pod   *podinfo.Info
+		pod   *Pod
 		want  Kind
 	}{
 		"neither":                     {},

@@ -114,7 +114,7 @@ func (w *world) bindInFlight(t *testing.T, pod *v1.Pod, node string) {
 func (w *world) confirmed(t *testing.T, pod *v1.Pod, node string) {
 	t.Helper()
 	w.bindInFlight(t, pod, node)
-	require.True(t, w.l().Confirm(NewRecord(w.table, pod).Ref, node))
+	require.True(t, w.l().Confirm(Compact(w.table, pod).Ref, node))
 }
 
 // reserveByName reserves room for a pod that does not exist yet.
@@ -163,7 +163,7 @@ func TestComparer(t *testing.T) {
 		},
 		"the pod is on another node than its claim": {
 			spoil: func(_ *testing.T, w *world) {
-				moved := NewRecord(w.table, aPod("a", 0, on("n2"))).Observation()
+				moved := Compact(w.table, aPod("a", 0, on("n2"))).Observation()
 				w.l().ObservePod(moved)
 			},
 			early:  map[Kind]int{WrongNode: 1},
@@ -171,7 +171,7 @@ func TestComparer(t *testing.T) {
 		},
 		"the claim is of another amount": {
 			spoil: func(_ *testing.T, w *world) {
-				w.l().ObservePod(NewRecord(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
+				w.l().ObservePod(Compact(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
 			},
 			early:  map[Kind]int{WrongAmount: 1},
 			claims: map[string]string{"a": "Bound n1"},
@@ -179,7 +179,7 @@ func TestComparer(t *testing.T) {
 		"the pod is bound, its claim does not know": {
 			spoil: func(t *testing.T, w *world) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
-				w.Put(NewRecord(w.table, aPod("w", 40, on("n2"))))
+				w.Put(Compact(w.table, aPod("w", 40, on("n2"))))
 			},
 			early:  map[Kind]int{UnconfirmedClaim: 1},
 			claims: map[string]string{"w": "Bound n2"},
@@ -188,7 +188,7 @@ func TestComparer(t *testing.T) {
 			spoil: func(_ *testing.T, w *world) {
 				done := aPod("a", 30, on("n1"), inPhase(v1.PodFailed))
 				w.podEvent(done)
-				w.l().ObservePod(NewRecord(w.table, aPod("a", 31, on("n1"))).Observation())
+				w.l().ObservePod(Compact(w.table, aPod("a", 31, on("n1"))).Observation())
 			},
 			early:  map[Kind]int{StaleClaim: 1},
 			claims: map[string]string{"a": "none"},

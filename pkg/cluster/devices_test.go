@@ -12,7 +12,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // devicesAre says which claims of devices a pod names, and what it was bound with.
@@ -31,7 +30,7 @@ func TestPodsWithDevices(t *testing.T) {
 		objects(aNode("n1", 1, "4")))
 	uid, asked := types.UID("first"), []string{}
 	var marked []string
-	f.options.Devices = func(pod *podinfo.Info) *ledger.DeviceRequest {
+	f.options.Devices = func(pod *Pod) *ledger.DeviceRequest {
 		asked = append(asked, pod.Ref.Name)
 		r := &ledger.DeviceRequest{Given: pod.Devices.Given, Err: "claims are not looked at here"}
 		for _, name := range pod.Devices.Claims {
@@ -39,7 +38,7 @@ func TestPodsWithDevices(t *testing.T) {
 		}
 		return r
 	}
-	f.options.OnDeviceMarks = func(pod *podinfo.Info) { marked = append(marked, pod.Ref.Name) }
+	f.options.OnDeviceMarks = func(pod *Pod) { marked = append(marked, pod.Ref.Name) }
 	run(t, f, func(t *testing.T) {
 		claim := f.claim("p")
 		require.NotNil(t, claim)

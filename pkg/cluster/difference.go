@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -59,7 +58,7 @@ func (d Difference) String() string {
 // diagnosePod says how a claim differs from what is known of its pod; "" is not
 // at all. Either may be nil. A claim made by name for a pod nobody has seen is no
 // difference: nothing can be observed of it.
-func diagnosePod(claim *ledger.ClaimView, pod *podinfo.Info) Kind {
+func diagnosePod(claim *ledger.ClaimView, pod *Pod) Kind {
 	bound := pod != nil && pod.Bound()
 	switch {
 	case claim == nil && bound:
@@ -85,7 +84,7 @@ func diagnosePod(claim *ledger.ClaimView, pod *podinfo.Info) Kind {
 
 // needsLive reports whether a difference found in the cache proves nothing yet:
 // a cache that is behind shows pods unbound, or not at all, that are bound.
-func needsLive(kind Kind, pod *podinfo.Info) bool {
+func needsLive(kind Kind, pod *Pod) bool {
 	return kind == StaleClaim && (pod == nil || !pod.Finished)
 }
 
@@ -131,7 +130,7 @@ func describeClaim(t *resources.Table, claim *ledger.ClaimView) string {
 	return fmt.Sprintf("a claim in state %s on node %s (%s)", claim.State, claim.Node, describeAmounts(t, claim.Request.Amounts))
 }
 
-func describePod(t *resources.Table, pod *podinfo.Info) string {
+func describePod(t *resources.Table, pod *Pod) string {
 	switch {
 	case pod == nil:
 		return "no such pod"

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // cacheLook is one walk over the ledger next to the cache. It takes the ledger
@@ -17,7 +16,7 @@ import (
 type cacheLook struct {
 	*Comparer
 	found   map[suspicion]source
-	onNode  map[string][]*Record // the cache's bound pods
+	onNode  map[string][]*Pod // the cache's bound pods
 	visited map[string]struct{}
 	nodes   int                // nodes that exist in the ledger, of those visited
 	claims  int                // claims on the nodes visited
@@ -33,7 +32,7 @@ func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[led
 	nodes := c.cache.nodes.all()
 	l := cacheLook{
 		Comparer: c, found: found,
-		onNode:  make(map[string][]*Record, len(nodes)),
+		onNode:  make(map[string][]*Pod, len(nodes)),
 		visited: make(map[string]struct{}, len(nodes)),
 	}
 	if collect {
@@ -94,7 +93,7 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	for _, r := range l.onNode[name] {
-		l.compare(l.claimOf(r.Ref), &r.Info, r.Ref)
+		l.compare(l.claimOf(r.Ref), r, r.Ref)
 	}
 }
 
@@ -109,7 +108,7 @@ func (l *cacheLook) compareClaim(claim *ledger.ClaimView) bool {
 	return pod != nil && pod.Bound() && pod.Node == claim.Node
 }
 
-func (l *cacheLook) compare(claim *ledger.ClaimView, pod *podinfo.Info, ref ledger.PodRef) {
+func (l *cacheLook) compare(claim *ledger.ClaimView, pod *Pod, ref ledger.PodRef) {
 	if pod != nil {
 		ref = pod.Ref
 	}
@@ -120,12 +119,12 @@ func (l *cacheLook) compare(claim *ledger.ClaimView, pod *podinfo.Info, ref ledg
 
 // podOf returns the cache's pod of a reference: nil where the name is another
 // pod's by now.
-func (c *Cache) podOf(ref ledger.PodRef) *podinfo.Info {
+func (c *Cache) podOf(ref ledger.PodRef) *Pod {
 	r := c.find(podKey{ref.Namespace, ref.Name})
 	if r == nil || (ref.UID != "" && r.Ref.UID != ref.UID) {
 		return nil
 	}
-	return &r.Info
+	return r
 }
 
 // orNil turns a value and whether there is one into a pointer.
@@ -171,8 +170,8 @@ func (c *Comparer) findLivePods(ctx context.Context, found map[suspicion]source,
 }
 
 func (c *Comparer) compareLivePod(pod *v1.Pod, found map[suspicion]source) {
-	r := NewRecord(c.ledger.Table(), pod)
-	if kind := diagnosePod(c.claimOf(r.Ref), &r.Info); kind != "" {
+	r := Compact(c.ledger.Table(), pod)
+	if kind := diagnosePod(c.claimOf(r.Ref), r); kind != "" {
 		addListed(found, suspicion{kind: kind, pod: r.Ref, live: true})
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // aPod makes a pod in namespace "default" that asks for 100m CPU. Its UID is its
@@ -110,9 +109,9 @@ func (e *told) add(what string, who fmt.Stringer) {
 
 func (e *told) listener() Listener {
 	return ListenerFuncs{
-		OnPodBound:    func(p *podinfo.Info) { e.add("bound", p.Ref) },
+		OnPodBound:    func(p *Pod) { e.add("bound", p.Ref) },
 		OnPodGone:     func(p ledger.PodRef) { e.add("gone", p) },
-		OnPodBypassed: func(p *podinfo.Info) { e.add("bypassed", p.Ref) },
+		OnPodBypassed: func(p *Pod) { e.add("bypassed", p.Ref) },
 	}
 }
 
@@ -256,7 +255,7 @@ func (c *Cache) shareOf(name string) string {
 
 // placement asks for room for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
-	return NewRecord(c.table, pod).Placement(node)
+	return Compact(c.table, pod).Placement(node)
 }
 
 func mustHoldInvariants(t *testing.T, l *ledger.Ledger) {

@@ -4,7 +4,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Listener is told about pods. It is called in the order of the changes, by the
@@ -14,7 +13,7 @@ import (
 // goroutine, at any time.
 type Listener interface {
 	// PodBound tells that a pod has a node now, or was found with one.
-	PodBound(pod *podinfo.Info)
+	PodBound(pod *Pod)
 	// PodGone tells that a pod was deleted or has finished. It may come for a
 	// pod nothing was told of before.
 	PodGone(pod ledger.PodRef)
@@ -22,18 +21,18 @@ type Listener interface {
 	// did not ask first. A pod whose scheduler binds it into the slot kept for it alone
 	// was asked for. Pods found at the start are not told of; nor are mirrors of static
 	// pods. Pods created with a node, as by hand, are.
-	PodBypassed(pod *podinfo.Info)
+	PodBypassed(pod *Pod)
 }
 
 // ListenerFuncs is a Listener made of functions; those left nil do nothing.
 type ListenerFuncs struct {
-	OnPodBound    func(pod *podinfo.Info)
+	OnPodBound    func(pod *Pod)
 	OnPodGone     func(pod ledger.PodRef)
-	OnPodBypassed func(pod *podinfo.Info)
+	OnPodBypassed func(pod *Pod)
 }
 
 // PodBound implements Listener.
-func (f ListenerFuncs) PodBound(pod *podinfo.Info) {
+func (f ListenerFuncs) PodBound(pod *Pod) {
 	if f.OnPodBound != nil {
 		f.OnPodBound(pod)
 	}
@@ -47,7 +46,7 @@ func (f ListenerFuncs) PodGone(pod ledger.PodRef) {
 }
 
 // PodBypassed implements Listener.
-func (f ListenerFuncs) PodBypassed(pod *podinfo.Info) {
+func (f ListenerFuncs) PodBypassed(pod *Pod) {
 	if f.OnPodBypassed != nil {
 		f.OnPodBypassed(pod)
 	}
@@ -61,7 +60,7 @@ type RoomKeeper interface {
 	// there, and not at all where the pod had no room to keep. Both are called
 	// while the change is being recorded, so they must be quick, and they must
 	// not use the Cache.
-	Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool)
+	Keep(last *Pod) (hold ledger.Hold, kept func(), keep bool)
 }
 
 // Options configures a Cache. The zero value is usable.
@@ -72,10 +71,10 @@ type Options struct {
 	Rooms RoomKeeper
 	// Devices says what the claims of devices that a pod names ask for; nil where pods have none. It is called
 	// while a change is being recorded, so it must be quick, and it must not use the Cache.
-	Devices func(pod *podinfo.Info) *ledger.DeviceRequest
+	Devices func(pod *Pod) *ledger.DeviceRequest
 	// OnDeviceMarks, if not nil, is told of bound pods whose annotations of devices somebody has changed, once
 	// the ledger has been.
-	OnDeviceMarks func(pod *podinfo.Info)
+	OnDeviceMarks func(pod *Pod)
 	// OnCatchUp, if not nil, is told that the ledger's changes after a revision, and
 	// those of the next moments, may be older than what other watchers of the
 	// cluster know: a watch was resumed, or something missed was put right. It must

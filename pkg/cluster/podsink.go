@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // podSink is the store the pods' reflector writes to.
@@ -25,12 +24,12 @@ func (s podSink) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return s.record(obj) }
 }
 
-func (s podSink) record(obj any) (*Record, error) {
+func (s podSink) record(obj any) (*Pod, error) {
 	switch o := obj.(type) {
-	case *Record:
+	case *Pod:
 		return o, nil
 	case *v1.Pod:
-		return NewRecord(s.table, o), nil
+		return Compact(s.table, o), nil
 	default:
 		return nil, fmt.Errorf("expected a pod from the API server, got %T", obj)
 	}
@@ -65,7 +64,7 @@ func (s podSink) Delete(obj any) error {
 // Replace implements cache.ReflectorStore: the first full state, and later the
 // state after a gap in the watch. What went in the gap makes room first.
 func (s podSink) Replace(items []any, resourceVersion string) error {
-	records := make([]*Record, 0, len(items))
+	records := make([]*Pod, 0, len(items))
 	for _, item := range items {
 		r, err := s.record(item)
 		if err != nil {
@@ -98,7 +97,7 @@ func (podSink) Resync() error { return nil }
 
 // removeAbsentPods removes what is held and not among records, the state of the
 // cluster at version.
-func (c *Cache) removeAbsentPods(records []*Record, version uint64) {
+func (c *Cache) removeAbsentPods(records []*Pod, version uint64) {
 	held := c.allPods()
 	if len(held) == 0 {
 		return
@@ -117,14 +116,14 @@ func (c *Cache) removeAbsentPods(records []*Record, version uint64) {
 
 // podChange is what became of one pod, for the listeners.
 type podChange struct {
-	from     *Record // held before under the pod's name; may be a former pod
-	to       *Record // nil: the pod is gone
+	from     *Pod // held before under the pod's name; may be a former pod
+	to       *Pod // nil: the pod is gone
 	gone     ledger.PodRef
 	observed ledger.Observed
 }
 
 // observePod records a state of a pod and tells the listeners.
-func (c *Cache) observePod(r *Record) {
+func (c *Cache) observePod(r *Pod) {
 	c.apply.Lock()
 	change, ok := c.applyPod(r)
 	c.apply.Unlock()
@@ -135,7 +134,7 @@ func (c *Cache) observePod(r *Record) {
 
 // removePod records that a pod was deleted and tells the listeners. last is the
 // pod's last state.
-func (c *Cache) removePod(pod ledger.PodRef, last *Record, version uint64) {
+func (c *Cache) removePod(pod ledger.PodRef, last *Pod, version uint64) {
 	c.apply.Lock()
 	change := c.applyRemovePod(pod, last, version)
 	c.apply.Unlock()
@@ -144,7 +143,7 @@ func (c *Cache) removePod(pod ledger.PodRef, last *Record, version uint64) {
 
 // applyPod takes a state of a pod into the store and the ledger. ok is false
 // where it is older than what is held, and so changes nothing. c.apply is held.
-func (c *Cache) applyPod(r *Record) (change podChange, ok bool) {
+func (c *Cache) applyPod(r *Pod) (change podChange, ok bool) {
 	held := c.find(keyOf(r))
 	if held != nil && older(r.ResourceVersion, held.ResourceVersion) {
 		return podChange{}, false
@@ -160,7 +159,7 @@ func (c *Cache) applyPod(r *Record) (change podChange, ok bool) {
 // applyRemovePod takes a pod out of the store and the ledger. A newer pod of the
 // same name stays. last is the pod's last state, nil where it is not known.
 // c.apply is held.
-func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Record, version uint64) podChange {
+func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) podChange {
 	held := c.find(podKey{pod.Namespace, pod.Name})
 	if held != nil && held.Ref.UID == pod.UID {
 		c.drop(held)
@@ -179,9 +178,9 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Record, version uint64) 
 // end tells the ledger that a pod uses its room no more: it was deleted, or has
 // finished on its way there. Whoever keeps rooms may keep this one, in the same
 // step. c.apply is held.
-func (c *Cache) end(last *Record, version uint64) {
+func (c *Cache) end(last *Pod, version uint64) {
 	if keeper := c.options.Rooms; keeper != nil && last.Node != "" {
-		if hold, kept, keep := keeper.Keep(&last.Info); keep {
+		if hold, kept, keep := keeper.Keep(last); keep {
 			if c.ledger.RemovePodHolding(last.Ref, version, hold) {
 				kept()
 			}
@@ -192,7 +191,7 @@ func (c *Cache) end(last *Record, version uint64) {
 }
 
 // tellLedger reports one state of a pod. c.apply is held.
-func (c *Cache) tellLedger(r *Record) ledger.Observed {
+func (c *Cache) tellLedger(r *Pod) ledger.Observed {
 	switch {
 	case r.Finished && r.Deleting:
 		// The kubelet ends the containers of a pod that is being deleted, and says
@@ -211,10 +210,10 @@ func (c *Cache) tellLedger(r *Record) ledger.Observed {
 }
 
 // observation is what the ledger is told of a bound pod.
-func (c *Cache) observation(r *Record) ledger.PodObservation {
+func (c *Cache) observation(r *Pod) ledger.PodObservation {
 	o := r.Observation()
 	if r.Devices != nil && c.options.Devices != nil {
-		o.Devices = c.options.Devices(&r.Info)
+		o.Devices = c.options.Devices(r)
 	}
 	return o
 }
@@ -255,9 +254,9 @@ func (c *Cache) tell(change podChange) {
 	case to.Finished && (from == nil || !from.Finished):
 		c.tellGone(to.Ref)
 	case to.Bound() && (from == nil || from.Node == ""):
-		c.tellBound(&to.Info, change.observed)
+		c.tellBound(to, change.observed)
 	case to.Bound() && c.options.OnDeviceMarks != nil && !from.Devices.Same(to.Devices):
-		c.options.OnDeviceMarks(&to.Info)
+		c.options.OnDeviceMarks(to)
 	}
 }
 
@@ -267,7 +266,7 @@ func (c *Cache) tellGone(pod ledger.PodRef) {
 	}
 }
 
-func (c *Cache) tellBound(pod *podinfo.Info, observed ledger.Observed) {
+func (c *Cache) tellBound(pod *Pod, observed ledger.Observed) {
 	unasked := (observed == ledger.ObservedNew || observed == ledger.ObservedMoved) && !pod.Mirror
 	for _, l := range c.options.Listeners {
 		l.PodBound(pod)

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -19,13 +18,6 @@ import (
 // counted. No node offers it, so every decision on such a pod is a refusal that
 // names it.
 const Uncountable v1.ResourceName = "globalreserve.io/uncountable-request"
-
-// Record is what is kept of one pod. It is not changed once it is in a store.
-type Record struct {
-	podinfo.Info
-	// err says why the pod's request cannot be counted; nil for nearly all.
-	err error
-}
 
 // nodeRecord is what is kept of one node. It is not changed once it is in a store.
 type nodeRecord struct {
@@ -40,21 +32,21 @@ type nodeRecord struct {
 // record itself.
 
 // GetObjectKind implements runtime.Object.
-func (r *Record) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (r *Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object.
-func (r *Record) DeepCopyObject() runtime.Object       { return r }
+func (r *Pod) DeepCopyObject() runtime.Object          { return r }
 func (r *nodeRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 func (r *nodeRecord) DeepCopyObject() runtime.Object   { return r }
 
-// NewRecord makes a pod compact. A pod whose request cannot be counted is
+// Compact makes the form of a pod that is kept. A pod whose request cannot be counted is
 // kept too: it exists, and whoever asks about it deserves an answer.
-func NewRecord(t *resources.Table, pod *v1.Pod) *Record {
-	info, err := podinfo.New(t, pod)
+func Compact(t *resources.Table, pod *v1.Pod) *Pod {
+	r, err := NewPod(t, pod)
 	if err != nil {
-		info = uncountable(t, pod)
+		r = uncountable(t, pod)
+		r.err = err
 	}
-	r := &Record{Info: *info, err: err}
 	// The same few strings come with every pod, each time in memory of their own.
 	r.Ref.Namespace = unique.Make(r.Ref.Namespace).Value()
 	r.Node = unique.Make(r.Node).Value()
@@ -66,13 +58,13 @@ func NewRecord(t *resources.Table, pod *v1.Pod) *Record {
 
 // uncountable makes the compact form of an unbound pod without looking at what
 // its containers ask for.
-func uncountable(t *resources.Table, pod *v1.Pod) *podinfo.Info {
+func uncountable(t *resources.Table, pod *v1.Pod) *Pod {
 	bare := &v1.Pod{
 		ObjectMeta: pod.ObjectMeta,
 		Spec:       v1.PodSpec{SchedulerName: pod.Spec.SchedulerName, Priority: pod.Spec.Priority},
 		Status:     v1.PodStatus{Phase: pod.Status.Phase},
 	}
-	info, err := podinfo.New(t, bare)
+	info, err := NewPod(t, bare)
 	if err != nil {
 		panic(fmt.Sprintf("cluster: a pod without containers cannot be counted: %v", err))
 	}
@@ -101,16 +93,8 @@ func parseVersion(s string) uint64 {
 	return version
 }
 
-// info returns the shared part of a record, nil of none.
-func (r *Record) info() *podinfo.Info {
-	if r == nil {
-		return nil
-	}
-	return &r.Info
-}
-
 // bound reports whether there is a record, of a pod that uses room on a node.
-func (r *Record) bound() bool { return r != nil && r.Bound() }
+func (r *Pod) bound() bool { return r != nil && r.Bound() }
 
 // older reports whether version a is known to be of an older state than b.
 func older(a, b uint64) bool { return a != 0 && b != 0 && a < b }

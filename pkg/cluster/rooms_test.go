@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // keeper keeps the rooms of pods that say so.
@@ -20,11 +19,11 @@ type keeper struct {
 	kept  []string
 }
 
-func (k *keeper) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
+func (k *keeper) Keep(last *Pod) (hold ledger.Hold, kept func(), keep bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, last.Ref.Name)
-	if last.Marks == nil || last.Marks.Keep != podinfo.KeepYes {
+	if last.Annotations == nil || last.Annotations.Keep != KeepYes {
 		return ledger.Hold{}, nil, false
 	}
 	hold = ledger.Hold{
@@ -125,7 +124,7 @@ func TestMatchedPodsUseTheirHold(t *testing.T) {
 	run(t, f, func(t *testing.T) {
 		hold := ledger.Hold{
 			Ref:  ledger.HoldRef{Namespace: "default", Name: "r", Slot: "s"},
-			Node: "n1", Request: NewRecord(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
+			Node: "n1", Request: Compact(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
 		}
 		f.ledger.ObserveHold(hold)
 		f.podServer.send(watch.Added, aPod("a", 2, on("n1"), matched("default/r/s")))

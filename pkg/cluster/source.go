@@ -84,7 +84,7 @@ func consistent(o metav1.ListOptions) metav1.ListOptions {
 func (c *Cache) compactPods(page *v1.PodList) *metainternalversion.List {
 	list := &metainternalversion.List{ListMeta: page.ListMeta, Items: make([]runtime.Object, len(page.Items))}
 	for i := range page.Items {
-		list.Items[i] = NewRecord(c.table, &page.Items[i])
+		list.Items[i] = Compact(c.table, &page.Items[i])
 	}
 	return list
 }

@@ -5,14 +5,12 @@ import (
 	"iter"
 	"slices"
 	"sync"
-
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // podKey finds a pod the way people name it.
 type podKey struct{ namespace, name string }
 
-func keyOf(r *Record) podKey { return podKey{r.Ref.Namespace, r.Ref.Name} }
+func keyOf(r *Pod) podKey { return podKey{r.Ref.Namespace, r.Ref.Name} }
 
 // podShards is how many parts the pods are kept in. With 150,000 pods a walk
 // over all of them then holds each lock for some ten microseconds.
@@ -24,24 +22,24 @@ const podShards = 64
 type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]podShard
-	seen   seenVersion
+	seen   reachedVersion
 
-	mu      sync.RWMutex       // guards what follows
-	pending map[podKey]*Record // those without a node that have not finished
-	claimed map[podKey]*Record // those that name claims of devices
+	mu      sync.RWMutex    // guards what follows
+	pending map[podKey]*Pod // those without a node that have not finished
+	claimed map[podKey]*Pod // those that name claims of devices
 	counts  Stats
 }
 
 type podShard struct {
 	mu   sync.RWMutex
-	pods map[podKey]*Record
+	pods map[podKey]*Pod
 }
 
 // NewPods returns an empty store.
 func NewPods() *Pods {
-	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Record{}, claimed: map[podKey]*Record{}}
+	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimed: map[podKey]*Pod{}}
 	for i := range s.shards {
-		s.shards[i].pods = map[podKey]*Record{}
+		s.shards[i].pods = map[podKey]*Pod{}
 	}
 	return s
 }
@@ -51,7 +49,7 @@ func (s *Pods) shard(k podKey) *podShard {
 }
 
 // get returns the pod of a name, nil where there is none.
-func (s *Pods) find(k podKey) *Record {
+func (s *Pods) find(k podKey) *Pod {
 	shard := s.shard(k)
 	shard.mu.RLock()
 	defer shard.mu.RUnlock()
@@ -60,7 +58,7 @@ func (s *Pods) find(k podKey) *Record {
 
 // Put takes in a state of a pod, in the place of the one that had its name, which
 // is returned; nil where there was none.
-func (s *Pods) Put(r *Record) (former *Record) {
+func (s *Pods) Put(r *Pod) (former *Pod) {
 	k := keyOf(r)
 	shard := s.shard(k)
 	shard.mu.Lock()
@@ -72,7 +70,7 @@ func (s *Pods) Put(r *Record) (former *Record) {
 }
 
 // remove takes held, which is what get returned before, out.
-func (s *Pods) drop(held *Record) {
+func (s *Pods) drop(held *Pod) {
 	k := keyOf(held)
 	shard := s.shard(k)
 	shard.mu.Lock()
@@ -83,7 +81,7 @@ func (s *Pods) drop(held *Record) {
 
 // account keeps the counts and the pending pods in step with a change; either
 // record may be nil.
-func (s *Pods) account(k podKey, from, to *Record) {
+func (s *Pods) account(k podKey, from, to *Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.add(from, -1)
@@ -100,9 +98,9 @@ func (s *Pods) account(k podKey, from, to *Record) {
 	}
 }
 
-func (r *Record) pending() bool { return r.Node == "" && !r.Finished }
+func (r *Pod) pending() bool { return r.Node == "" && !r.Finished }
 
-func (c *Stats) add(r *Record, n int) {
+func (c *Stats) add(r *Pod, n int) {
 	if r == nil {
 		return
 	}
@@ -129,9 +127,9 @@ func (s *Pods) stats() Stats {
 // Pod returns the pod of a name; ok is false where there is none. The
 // result is shared and must not be changed. Of a pod whose request cannot be
 // counted (see PodError) it says that it asks for the resource Uncountable.
-func (s *Pods) Pod(namespace, name string) (pod *podinfo.Info, ok bool) {
+func (s *Pods) Pod(namespace, name string) (pod *Pod, ok bool) {
 	if r := s.find(podKey{namespace, name}); r != nil {
-		return &r.Info, true
+		return r, true
 	}
 	return nil, false
 }
@@ -147,23 +145,23 @@ func (s *Pods) PodError(namespace, name string) error {
 
 // PendingPods yields, in no order, the pods that have no node and have not
 // finished, those being deleted included. No lock is held while it yields.
-func (s *Pods) PendingPods() iter.Seq[*podinfo.Info] { return slices.Values(s.pendingPods()) }
+func (s *Pods) PendingPods() iter.Seq[*Pod] { return slices.Values(s.pendingPods()) }
 
-func (s *Pods) pendingPods() []*podinfo.Info {
+func (s *Pods) pendingPods() []*Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	pods := make([]*podinfo.Info, 0, len(s.pending))
+	pods := make([]*Pod, 0, len(s.pending))
 	for _, r := range s.pending {
-		pods = append(pods, &r.Info)
+		pods = append(pods, r)
 	}
 	return pods
 }
 
 // naming returns the pods of a namespace that name a claim of devices.
-func (s *Pods) naming(claim podKey) []*Record {
+func (s *Pods) naming(claim podKey) []*Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var found []*Record
+	var found []*Pod
 	for k, r := range s.claimed {
 		if k.namespace == claim.namespace && slices.Contains(r.Devices.Claims, claim.name) {
 			found = append(found, r)
@@ -173,8 +171,8 @@ func (s *Pods) naming(claim podKey) []*Record {
 }
 
 // all returns every pod. It is not one moment's state: each shard is.
-func (s *Pods) allPods() []*Record {
-	records := make([]*Record, 0, s.stats().Pods)
+func (s *Pods) allPods() []*Pod {
+	records := make([]*Pod, 0, s.stats().Pods)
 	for i := range s.shards {
 		shard := &s.shards[i]
 		shard.mu.RLock()

@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // names reports whether a pod names a claim of devices.
-func names(pod *podinfo.Info, claim podName) bool {
+func names(pod *cluster.Pod, claim podName) bool {
 	return pod.Devices != nil && pod.Ref.Namespace == claim.namespace && slices.Contains(pod.Devices.Claims, claim.name)
 }
 
@@ -67,7 +67,7 @@ func (c *changedClaims) add(claim podName, now time.Time) {
 }
 
 // concern reports whether a claim that the pod names has changed just before.
-func (c *changedClaims) concern(pod *podinfo.Info, now time.Time) bool {
+func (c *changedClaims) concern(pod *cluster.Pod, now time.Time) bool {
 	if pod.Devices == nil {
 		return false
 	}

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // fakeClaims are the claims of devices there are, each for one GPU.
 type fakeClaims struct{ made map[string]bool }
 
-func (f *fakeClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (f *fakeClaims) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}
@@ -51,14 +51,14 @@ func deviceWorld(t *testing.T) (*world, *fakeClaims) {
 	return w, claims
 }
 
-func (w *world) claimant(name, claim string) *podinfo.Info {
+func (w *world) claimant(name, claim string) *cluster.Pod {
 	pod := w.pod(name, "1", 0)
-	pod.Devices = &podinfo.DeviceMarks{Claims: []string{claim}}
+	pod.Devices = &cluster.DeviceAnnotations{Claims: []string{claim}}
 	return pod
 }
 
 // reserveDevices reserves room and the claim's device for a pod.
-func (w *world) reserveDevices(p *podinfo.Info, node string, ttl time.Duration) {
+func (w *world) reserveDevices(p *cluster.Pod, node string, ttl time.Duration) {
 	placement := p.Placement(node)
 	placement.Devices = w.question.Devices(p)
 	now := time.Now()

@@ -22,8 +22,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
 )
@@ -64,26 +64,26 @@ func (f *fakePatcher) names() []string {
 // fakePods are the pods the cluster has.
 type fakePods struct {
 	mu   sync.Mutex
-	pods []*podinfo.Info
+	pods []*cluster.Pod
 }
 
-func (f *fakePods) set(pods ...*podinfo.Info) {
+func (f *fakePods) set(pods ...*cluster.Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pods = pods
 }
 
-func (f *fakePods) Pod(namespace, name string) (*podinfo.Info, bool) {
+func (f *fakePods) Pod(namespace, name string) (*cluster.Pod, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i := slices.IndexFunc(f.pods, func(p *podinfo.Info) bool { return p.Ref.Namespace == namespace && p.Ref.Name == name })
+	i := slices.IndexFunc(f.pods, func(p *cluster.Pod) bool { return p.Ref.Namespace == namespace && p.Ref.Name == name })
 	if i < 0 {
 		return nil, false
 	}
 	return f.pods[i], true
 }
 
-func (f *fakePods) PendingPods() iter.Seq[*podinfo.Info] {
+func (f *fakePods) PendingPods() iter.Seq[*cluster.Pod] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Values(slices.Clone(f.pods))
@@ -98,7 +98,7 @@ func silentLog() logrus.FieldLogger {
 func newQuestion(l *ledger.Ledger) *question.Maker {
 	return &question.Maker{
 		Table: l.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 }
 
@@ -149,8 +149,8 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 	return w
 }
 
-func (w *world) pod(name, cpu string, priority int32) *podinfo.Info {
-	info, err := podinfo.New(w.ledger.Table(), &v1.Pod{
+func (w *world) pod(name, cpu string, priority int32) *cluster.Pod {
+	info, err := cluster.NewPod(w.ledger.Table(), &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"name": name},
 		},
@@ -176,21 +176,21 @@ func (w *world) match(names ...string) {
 	require.NoError(w.t, w.question.Matcher.Set(rsv))
 }
 
-func (w *world) reserve(p *podinfo.Info, node string, ttl time.Duration) {
+func (w *world) reserve(p *cluster.Pod, node string, ttl time.Duration) {
 	now := time.Now()
 	result := w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{p.Placement(node)}, ledger.AllOrNothing, now.Add(ttl)), now)
 	require.Equal(w.t, 1, result.Granted)
 }
 
-func (w *world) observeBound(p *podinfo.Info, node string) {
+func (w *world) observeBound(p *cluster.Pod, node string) {
 	w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: node, Request: p.Request})
 }
 
 // refuse does what filter does for a pod that fits none of the nodes offered.
-func (w *world) refuse(p *podinfo.Info, offered ...string) {
+func (w *world) refuse(p *cluster.Pod, offered ...string) {
 	w.wakeups.Refused(p, w.ledger.Revision(), offered)
 }
 
-func (w *world) unreserve(p *podinfo.Info, node string) {
+func (w *world) unreserve(p *cluster.Pod, node string) {
 	w.ledger.Unreserve([]ledger.Placement{p.Placement(node)})
 }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -35,7 +35,7 @@ func TestHoldsWakeThePodsThatMayUseThem(t *testing.T) {
 				w := newWorld(t, "a", "b")
 				var steered []string
 				w.match("waiting", "too-large")
-				w.wakeups.Steer = func(pod *podinfo.Info) bool {
+				w.wakeups.Steer = func(pod *cluster.Pod) bool {
 					if steers {
 						steered = append(steered, pod.Ref.Name)
 					}

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 
 // refusal is a pending pod that filter refused room on some node.
 type refusal struct {
-	pod *podinfo.Info
+	pod *cluster.Pod
 	// revision is of the ledger before the refusal was decided: room freed
 	// after it is news to the pod.
 	revision uint64

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -50,7 +50,7 @@ func TestWakeupsAfterRestart(t *testing.T) {
 func TestWakeupsAfterRestartAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		var pods []*podinfo.Info
+		var pods []*cluster.Pod
 		for i := range wakeupBurst + 2*wakeupsPerSecond {
 			pods = append(pods, w.pod(fmt.Sprint("p", i), "1m", 0))
 		}
@@ -119,18 +119,18 @@ func TestFreedWhileWoken(t *testing.T) {
 func TestConflictIsNotTheEnd(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "waiting", errors.New("modified"))
 	cases := map[string]struct {
-		known func(w *world, waiting *podinfo.Info) []*podinfo.Info
+		known func(w *world, waiting *cluster.Pod) []*cluster.Pod
 		want  []string
 	}{
 		"another writer": {
-			func(_ *world, waiting *podinfo.Info) []*podinfo.Info { return []*podinfo.Info{waiting} }, []string{"waiting"},
+			func(_ *world, waiting *cluster.Pod) []*cluster.Pod { return []*cluster.Pod{waiting} }, []string{"waiting"},
 		},
-		"another pod of its name": {func(w *world, _ *podinfo.Info) []*podinfo.Info {
+		"another pod of its name": {func(w *world, _ *cluster.Pod) []*cluster.Pod {
 			other := w.pod("waiting", "4", 0)
 			other.Ref.UID = "another"
-			return []*podinfo.Info{other}
+			return []*cluster.Pod{other}
 		}, []string{}},
-		"no such pod": {func(*world, *podinfo.Info) []*podinfo.Info { return nil }, []string{}},
+		"no such pod": {func(*world, *cluster.Pod) []*cluster.Pod { return nil }, []string{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestWakeupsOnLateNews(t *testing.T) {
 func TestResourceOfferedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		info, err := podinfo.New(w.ledger.Table(), &v1.Pod{
+		info, err := cluster.NewPod(w.ledger.Table(), &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu", UID: "uid-gpu"},
 			Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{"example.com/gpu": resource.MustParse("1")},
@@ -220,15 +220,15 @@ func TestResourceOfferedLater(t *testing.T) {
 func TestOwnClaimEnds(t *testing.T) {
 	cases := map[string]struct {
 		before func(w *world)
-		end    func(w *world, p *podinfo.Info)
+		end    func(w *world, p *cluster.Pod)
 	}{
 		"the node is gone": {
 			func(*world) {},
-			func(w *world, _ *podinfo.Info) { w.ledger.RemoveNode("a") },
+			func(w *world, _ *cluster.Pod) { w.ledger.RemoveNode("a") },
 		},
 		"the node is full": {
 			func(w *world) { w.observeBound(w.pod("unasked", "4", 0), "a") },
-			func(w *world, p *podinfo.Info) { w.unreserve(p, "a") },
+			func(w *world, p *cluster.Pod) { w.unreserve(p, "a") },
 		},
 	}
 	for name, tc := range cases {

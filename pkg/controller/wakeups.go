@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // RetryAnnotation is patched on a pending pod to make its scheduler try it
@@ -58,9 +58,9 @@ type PodPatcher interface {
 // Pods is the cluster's pods as the ledger has them.
 type Pods interface {
 	// Pod returns the pod of a name, and false where there is none.
-	Pod(namespace, name string) (*podinfo.Info, bool)
+	Pod(namespace, name string) (*cluster.Pod, bool)
 	// PendingPods yields the pods that have no node and have not finished.
-	PendingPods() iter.Seq[*podinfo.Info]
+	PendingPods() iter.Seq[*cluster.Pod]
 }
 
 // WakeupOptions configures Wakeups. All fields are needed that do not say
@@ -77,7 +77,7 @@ type WakeupOptions struct {
 	Question *question.Maker
 	// Steer wakes a pod by sending it to a node that holds room for it. It reports
 	// false where the pod has to be woken otherwise. nil never does.
-	Steer func(pod *podinfo.Info) bool
+	Steer func(pod *cluster.Pod) bool
 	// OnWakeup is called after each pod that was woken.
 	OnWakeup func()
 	// InProcess says that waking a pod costs no write to the API server, and that the
@@ -135,7 +135,7 @@ type Wakeups struct {
 // NewWakeups returns Wakeups that are not running.
 func NewWakeups(o WakeupOptions) *Wakeups {
 	if o.Steer == nil {
-		o.Steer = func(*podinfo.Info) bool { return false }
+		o.Steer = func(*cluster.Pod) bool { return false }
 	}
 	if o.Ready == nil {
 		o.Ready = func(context.Context) error { return nil }
@@ -158,7 +158,7 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 // Refused records that filter refused the pod room on at least one of the nodes
 // offered. revision is the ledger's from before that was decided, so that room
 // freed in between is not missed.
-func (w *Wakeups) Refused(pod *podinfo.Info, revision uint64, offered []string) {
+func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string) {
 	if pod.Ref.UID == "" {
 		return
 	}
@@ -182,7 +182,7 @@ func (w *Wakeups) Refused(pod *podinfo.Info, revision uint64, offered []string) 
 }
 
 // Wake wakes a pod whatever is free: it was promised another attempt.
-func (w *Wakeups) Wake(pod *podinfo.Info) {
+func (w *Wakeups) Wake(pod *cluster.Pod) {
 	r := &refusal{pod: pod, at: time.Now()}
 	w.refused.add(r)
 	w.refused.tell(r, news{sure: true}, r.at)

@@ -13,39 +13,39 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func TestWakeupsOnSilentlyFreedRoom(t *testing.T) {
 	cases := map[string]struct {
-		hold func(w *world, p *podinfo.Info)
-		free func(w *world, p *podinfo.Info)
+		hold func(w *world, p *cluster.Pod)
+		free func(w *world, p *cluster.Pod)
 	}{
 		"unreserved": {
-			hold: func(w *world, p *podinfo.Info) { w.reserve(p, "a", time.Hour) },
-			free: func(w *world, p *podinfo.Info) { w.ledger.Unreserve([]ledger.Placement{p.Placement("a")}) },
+			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
+			free: func(w *world, p *cluster.Pod) { w.ledger.Unreserve([]ledger.Placement{p.Placement("a")}) },
 		},
 		"expired": {
-			hold: func(w *world, p *podinfo.Info) { w.reserve(p, "a", time.Minute) },
-			free: func(w *world, _ *podinfo.Info) { w.ledger.Expire(time.Now().Add(time.Minute)) },
+			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Minute) },
+			free: func(w *world, _ *cluster.Pod) { w.ledger.Expire(time.Now().Add(time.Minute)) },
 		},
 		"bind failed": {
-			hold: func(w *world, p *podinfo.Info) {
+			hold: func(w *world, p *cluster.Pod) {
 				placement := p.Placement("a")
 				_, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(w.t, rejection)
 			},
-			free: func(w *world, p *podinfo.Info) { w.ledger.BindFailed(p.Ref, "a") },
+			free: func(w *world, p *cluster.Pod) { w.ledger.BindFailed(p.Ref, "a") },
 		},
 		"reserved pod deleted before it was bound": {
-			hold: func(w *world, p *podinfo.Info) { w.reserve(p, "a", time.Hour) },
-			free: func(w *world, p *podinfo.Info) { w.ledger.RemovePod(p.Ref, 0) },
+			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
+			free: func(w *world, p *cluster.Pod) { w.ledger.RemovePod(p.Ref, 0) },
 		},
 		"bound elsewhere": {
-			hold: func(w *world, p *podinfo.Info) { w.reserve(p, "a", time.Hour) },
-			free: func(w *world, p *podinfo.Info) { w.observeBound(p, "b") },
+			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
+			free: func(w *world, p *cluster.Pod) { w.observeBound(p, "b") },
 		},
 	}
 	for name, tc := range cases {

@@ -3,15 +3,15 @@ package deviceclaims
 import (
 	"fmt"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Refused is told of a pod that was refused all nodes offered. Where its claims are the reason, and neither time
 // nor another node will help by itself, an Event on the pod says so.
-func (c *Controller) Refused(pod *podinfo.Info) {
+func (c *Controller) Refused(pod *cluster.Pod) {
 	if pod.Devices == nil || pod.Ref.UID == "" {
 		return
 	}
@@ -21,7 +21,7 @@ func (c *Controller) Refused(pod *podinfo.Info) {
 }
 
 // complaint says what is wrong with the claims of a pod; Fits where nothing is.
-func (c *Controller) complaint(pod *podinfo.Info) (ledger.Reason, string) {
+func (c *Controller) complaint(pod *cluster.Pod) (ledger.Reason, string) {
 	request := c.Devices(pod)
 	if request.Err != "" {
 		return ledger.DeviceClaimUnusable, request.Err

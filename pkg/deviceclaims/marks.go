@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // reasonMarks is of Events on pods whose annotations are put back.
@@ -18,19 +18,19 @@ const reasonMarks = "DeviceAnnotationsRestored"
 
 // MarksChanged is told of a bound pod whose annotations of devices somebody has changed. The ledger keeps to what
 // the pod was bound with, but after a restart it would believe what the pod says then: so that is put back.
-func (c *Controller) MarksChanged(pod *podinfo.Info) {
+func (c *Controller) MarksChanged(pod *cluster.Pod) {
 	if marks, ok := c.marks(pod.Ref); ok && !marks.Same(pod.Devices) {
 		c.queue.Add(object{pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID})
 	}
 }
 
 // marks returns what a bound pod has to say of its devices; ok is false where that is not known.
-func (c *Controller) marks(pod ledger.PodRef) (marks *podinfo.DeviceMarks, ok bool) {
+func (c *Controller) marks(pod ledger.PodRef) (marks *cluster.DeviceAnnotations, ok bool) {
 	view, ok := c.Ledger.Claim(pod)
 	if !ok || view.Pod != pod || view.State != ledger.Bound || len(view.Given) == 0 {
 		return nil, false
 	}
-	marks = &podinfo.DeviceMarks{}
+	marks = &cluster.DeviceAnnotations{}
 	var ids []string
 	for _, given := range view.Given {
 		if given.Claim.Name == "" || given.Resource == "" {

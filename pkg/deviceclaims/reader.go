@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Reader knows what the claims ask for, and writes nothing: it is for a process that has its ledger from a
@@ -36,7 +36,7 @@ func NewReader(client versioned.Interface, kind *follow.Kind, onChange func(name
 }
 
 // Devices is Controller.Devices.
-func (r *Reader) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (r *Reader) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 func gpuClaim(name string, count int32) *v1alpha1.ExtendedResourceClaim {
@@ -55,10 +55,10 @@ func TestReader(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { _ = definitions.Run(ctx) })
 		running.Go(func() { _ = r.Run(ctx) })
-		pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p"}, Devices: &podinfo.DeviceMarks{Claims: []string{"c"}}}
+		pod := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p"}, Devices: &cluster.DeviceAnnotations{Claims: []string{"c"}}}
 		assert.Empty(t, changes())
 		assert.Contains(t, r.Devices(pod).Err, "install manifests/crd")
-		assert.Nil(t, r.Devices(&podinfo.Info{}), "it claims nothing")
+		assert.Nil(t, r.Devices(&cluster.Pod{}), "it claims nothing")
 
 		served.Store(true)
 		<-time.After(noticed)

@@ -5,14 +5,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Devices returns what the claims that a pod names ask for, nil for a pod that names none. Where one of them
 // cannot be used the result says why, in words for people.
-func (c *Controller) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (c *Controller) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}
@@ -22,7 +22,7 @@ func (c *Controller) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
 }
 
 // resolve puts together what the claims of a pod ask for. unserved says that the cluster knows no claims.
-func resolve(pod *podinfo.Info, claims map[types.NamespacedName]*claim, unserved bool) *ledger.DeviceRequest {
+func resolve(pod *cluster.Pod, claims map[types.NamespacedName]*claim, unserved bool) *ledger.DeviceRequest {
 	marks := pod.Devices
 	request := &ledger.DeviceRequest{}
 	if pod.Node != "" {
@@ -52,7 +52,7 @@ func resolve(pod *podinfo.Info, claims map[types.NamespacedName]*claim, unserved
 }
 
 // claimOf returns what a claim of a pod asks for, or why it cannot be used.
-func claimOf(pod *podinfo.Info, name string, claim *claim) (compiled *devices.Request, uid types.UID, why string) {
+func claimOf(pod *cluster.Pod, name string, claim *claim) (compiled *devices.Request, uid types.UID, why string) {
 	switch {
 	case claim == nil:
 		return nil, "", fmt.Sprintf("there is no ExtendedResourceClaim %s in namespace %s: create it there; claims of other namespaces cannot be used",

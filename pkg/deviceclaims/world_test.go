@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -161,7 +161,7 @@ func (w *world) claims() typed.ExtendedResourceClaimInterface {
 }
 
 // pod is a pod that names claims; node and given are empty until it is bound.
-func (w *world) pod(name, claims, node, given string) *podinfo.Info {
+func (w *world) pod(name, claims, node, given string) *cluster.Pod {
 	w.Helper()
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -173,13 +173,13 @@ func (w *world) pod(name, claims, node, given string) *podinfo.Info {
 	if given != "" {
 		pod.Annotations[v1alpha1.ExtendedResourcesAnnotation] = given
 	}
-	info, err := podinfo.New(w.ledger.Table(), pod)
+	info, err := cluster.NewPod(w.ledger.Table(), pod)
 	require.NoError(w, err)
 	return info
 }
 
 // fits tells whether and why not the ledger would take a pod on a node.
-func (w *world) fits(pod *podinfo.Info, node string) ledger.Reason {
+func (w *world) fits(pod *cluster.Pod, node string) ledger.Reason {
 	p := pod.Placement(node)
 	p.Devices = w.controller.Devices(pod)
 	return w.ledger.AppendFit(nil, &p, []string{node})[0].Reason
@@ -199,7 +199,7 @@ func (w *world) bind(name, claims, node string) string {
 }
 
 // observe does what the cache does for a pod found bound.
-func (w *world) observe(bound *podinfo.Info) {
+func (w *world) observe(bound *cluster.Pod) {
 	o := bound.Observation()
 	o.Devices = w.controller.Devices(bound)
 	w.ledger.ObservePod(o)

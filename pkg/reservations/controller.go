@@ -19,7 +19,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Nodes is where the nodes are looked up.
@@ -32,7 +31,7 @@ type Nodes interface {
 
 // Pods is where the pods are looked up.
 type Pods interface {
-	Pod(namespace, name string) (*podinfo.Info, bool)
+	Pod(namespace, name string) (*cluster.Pod, bool)
 }
 
 // Options configures a Controller. All fields are needed.

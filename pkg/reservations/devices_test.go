@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -189,9 +189,9 @@ func TestDevicesAfterRestart(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		info := podInfo(name)
-		info.Node, info.Devices = "n", &podinfo.DeviceMarks{Claims: []string{"c"}, Given: id}
+		info.Node, info.Devices = "n", &cluster.DeviceAnnotations{Claims: []string{"c"}, Given: id}
 		if hold.Name != "" {
-			info.Marks = &podinfo.Marks{Matched: hold}
+			info.Annotations = &cluster.Annotations{Matched: hold}
 		}
 		w.pods[info.Ref.String()] = info
 	}

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -23,7 +23,7 @@ func TestRestart(t *testing.T) {
 	// bound makes a pod that says what it was bound with, as if the binding was
 	// written and nobody has seen it.
 	bound := func(w *world, name, node string, milliCPU int64, hold ledger.HoldRef) {
-		info := &podinfo.Info{Ref: podRef(name), Node: node, Request: request(milliCPU), Marks: &podinfo.Marks{Matched: hold}}
+		info := &cluster.Pod{Ref: podRef(name), Node: node, Request: request(milliCPU), Annotations: &cluster.Annotations{Matched: hold}}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.pods[info.Ref.String()] = info

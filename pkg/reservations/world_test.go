@@ -30,7 +30,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -72,13 +71,13 @@ type world struct {
 
 	mu    sync.Mutex
 	nodes map[string]Node
-	pods  map[string]*podinfo.Info
+	pods  map[string]*cluster.Pod
 	read  bool // the server knows them
 }
 
 func newWorld(t testingT, client *fake.Clientset) *world {
 	w := &world{
-		t: t, client: client, nodes: map[string]Node{}, pods: map[string]*podinfo.Info{},
+		t: t, client: client, nodes: map[string]Node{}, pods: map[string]*cluster.Pod{},
 		events: &recorder{},
 	}
 	w.served.Store(true)
@@ -213,7 +212,7 @@ func (w *world) Nodes() []Node {
 	return all
 }
 
-func (w *world) Pod(namespace, name string) (*podinfo.Info, bool) {
+func (w *world) Pod(namespace, name string) (*cluster.Pod, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, ok := w.pods[namespace+"/"+name]
@@ -245,10 +244,10 @@ func (w *world) bindPod(p ledger.Placement) bool {
 	if refused != nil {
 		return false
 	}
-	info := &podinfo.Info{Ref: p.Pod, Node: p.Node, Request: p.Request, Priority: p.Priority}
+	info := &cluster.Pod{Ref: p.Pod, Node: p.Node, Request: p.Request, Priority: p.Priority}
 	if grant.Hold.Name != "" {
 		origin := w.matcher.Origin(grant.Hold.Namespace, grant.Hold.Name)
-		info.Marks = &podinfo.Marks{Matched: grant.Hold, MatchedUID: origin.UID}
+		info.Annotations = &cluster.Annotations{Matched: grant.Hold, MatchedUID: origin.UID}
 	}
 	w.mu.Lock()
 	w.pods[p.Pod.String()] = info
@@ -406,6 +405,6 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 
 func newClient() *fake.Clientset { return fake.NewSimpleClientset() }
 
-func podInfo(name string) *podinfo.Info {
-	return &podinfo.Info{Ref: podRef(name), Request: request(1000)}
+func podInfo(name string) *cluster.Pod {
+	return &cluster.Pod{Ref: podRef(name), Request: request(1000)}
 }

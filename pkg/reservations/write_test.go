@@ -13,8 +13,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -175,7 +175,7 @@ func TestLostTrack(t *testing.T) {
 			_, refused := w.ledger.StartBind(&p, time.Now())
 			require.Nil(t, refused)
 			w.ledger.Confirm(p.Pod, "n1")
-			w.pods[p.Pod.String()] = &podinfo.Info{Ref: p.Pod, Node: "n1", Request: p.Request}
+			w.pods[p.Pod.String()] = &cluster.Pod{Ref: p.Pod, Node: "n1", Request: p.Request}
 			w.ledger.ReleaseHolds(testNamespace, "r", "b")
 			for range 1 << 14 {
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "x"})

@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Backend is the account that the plugin decides on. One backend serves all
@@ -39,7 +39,7 @@ type Backend interface {
 	Unreserve(ctx context.Context, p *ledger.Placement)
 	// Bind binds a pod, and reserves its room where that was not done or has ended.
 	// It returns an *UnavailableError only where nothing was done.
-	Bind(ctx context.Context, pod *podinfo.Info, node string) error
+	Bind(ctx context.Context, pod *cluster.Pod, node string) error
 	// Caught waits until Ledger has what the account had at a revision of a
 	// *RefusedError, or ctx ends.
 	Caught(ctx context.Context, revision uint64)

@@ -10,9 +10,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // claiming is a pod that names claims of devices.
@@ -33,7 +33,7 @@ func withDevices(t *testing.T, policy FailurePolicy) *fixture {
 // boundClaiming puts a pod with a claim on node a in the ledger.
 func (f *fixture) boundClaiming(pod *v1.Pod) {
 	f.t.Helper()
-	info, err := podinfo.New(f.backend.ledger.Table(), pod)
+	info, err := cluster.NewPod(f.backend.ledger.Table(), pod)
 	require.NoError(f.t, err)
 	o := info.Observation()
 	o.Node, o.Devices = "a", f.backend.devices(info)

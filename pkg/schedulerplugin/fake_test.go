@@ -21,9 +21,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -46,7 +46,7 @@ func (b *fakeBackend) Ledger() ledger.Reader { return b.ledger.Reader }
 func (b *fakeBackend) Question() *question.Maker { return b.question }
 
 // devices is what the claims of a pod ask for.
-func (b *fakeBackend) devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (b *fakeBackend) devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (b *fakeBackend) Unreserve(_ context.Context, p *ledger.Placement) {
 	b.ledger.Unreserve([]ledger.Placement{*p})
 }
 
-func (b *fakeBackend) Bind(_ context.Context, pod *podinfo.Info, node string) error {
+func (b *fakeBackend) Bind(_ context.Context, pod *cluster.Pod, node string) error {
 	b.calls = append(b.calls, fmt.Sprintf("bind %s to %s", pod.Ref.Name, node))
 	return b.fail
 }
@@ -233,7 +233,7 @@ func (f *fixture) match(hold ledger.HoldRef, pod string) {
 // bound puts a pod on a node in the ledger.
 func (f *fixture) bound(pod *v1.Pod, node string) {
 	f.t.Helper()
-	info, err := podinfo.New(f.backend.ledger.Table(), pod)
+	info, err := cluster.NewPod(f.backend.ledger.Table(), pod)
 	require.NoError(f.t, err)
 	observation := info.Observation()
 	observation.Node = node

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 )
 
 // Name is the plugin's name in the scheduler's configuration.
@@ -34,7 +34,7 @@ type Plugin struct {
 // read is a pod as it was read last.
 type read struct {
 	from *v1.Pod
-	pod  *podinfo.Info
+	pod  *cluster.Pod
 }
 
 // What the plugin is to the framework.
@@ -138,11 +138,11 @@ func (p *Plugin) Name() string { return Name }
 
 // read returns the plugin's view of a pod that has no node yet. The framework asks
 // more than once for the same one.
-func (p *Plugin) read(pod *v1.Pod) (*podinfo.Info, error) {
+func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if last := p.last.Load(); last != nil && last.from == pod && len(last.pod.Request.Unlisted) == 0 {
 		return last.pod, nil
 	}
-	info, err := podinfo.New(p.backend.Ledger().Table(), pod)
+	info, err := cluster.NewPod(p.backend.Ledger().Table(), pod)
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,8 @@ import (
 
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // stateKey is where the plugin keeps its data of a scheduling cycle.
@@ -15,7 +15,7 @@ const stateKey fwk.StateKey = "GlobalReserve"
 
 // cycle is what the plugin knows of a pod for the length of one scheduling cycle.
 type cycle struct {
-	pod *podinfo.Info
+	pod *cluster.Pod
 	// placement asks for the pod's room; its Node is not set.
 	placement ledger.Placement
 	// surveyed: refusals tell of every node whether it has room, as of the revision.

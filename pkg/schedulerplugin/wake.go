@@ -15,9 +15,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // maxAwaiting bounds the pods remembered that wait for the account. Those beyond it
@@ -37,7 +37,7 @@ type waker struct {
 	done    sync.WaitGroup // of again
 
 	mu       sync.Mutex // guards what follows
-	awaiting map[types.UID]*podinfo.Info
+	awaiting map[types.UID]*cluster.Pod
 	races    map[types.UID]int // lost in a row, by pod
 	stopped  bool
 }
@@ -59,7 +59,7 @@ func pauseAfter(races int) time.Duration {
 
 func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
-	w := &waker{backend: p.backend, pods: informer.Informer(), awaiting: map[types.UID]*podinfo.Info{}, races: map[types.UID]int{}}
+	w := &waker{backend: p.backend, pods: informer.Informer(), awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, informer.Lister(), log}, Pods: noPods{}, Log: p.log,
@@ -95,7 +95,7 @@ func (w *waker) updated(before, after any) {
 		was.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] == now.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] {
 		return
 	}
-	if info, err := podinfo.New(w.backend.Ledger().Table(), now); err == nil {
+	if info, err := cluster.NewPod(w.backend.Ledger().Table(), now); err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.wakeAfter(info, afterUpdate, 0)
@@ -106,7 +106,7 @@ func (w *waker) updated(before, after any) {
 const afterUpdate = 100 * time.Millisecond
 
 // wakeAfter wakes a pod once the ledger is at a revision and a pause is over. w.mu is held.
-func (w *waker) wakeAfter(pod *podinfo.Info, pause time.Duration, revision uint64) {
+func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration, revision uint64) {
 	if w.stopped {
 		return
 	}
@@ -123,7 +123,7 @@ func (w *waker) wakeAfter(pod *podinfo.Info, pause time.Duration, revision uint6
 }
 
 // refused has a pod woken when there is room for it that there was not at a revision.
-func (w *waker) refused(pod *podinfo.Info, revision uint64) {
+func (w *waker) refused(pod *cluster.Pod, revision uint64) {
 	w.wakeups.Refused(pod, revision, nil)
 }
 
@@ -137,7 +137,7 @@ func (w *waker) settled(pod types.UID) {
 
 // await has a pod woken when decisions can be made again, or cannot for another reason
 // than kind.
-func (w *waker) await(pod *podinfo.Info, kind Unavailability) {
+func (w *waker) await(pod *cluster.Pod, kind Unavailability) {
 	w.mu.Lock()
 	if len(w.awaiting) < maxAwaiting {
 		w.awaiting[pod.Ref.UID] = pod
@@ -152,7 +152,7 @@ func (w *waker) await(pod *podinfo.Info, kind Unavailability) {
 func (w *waker) ready() {
 	w.mu.Lock()
 	awaiting := w.awaiting
-	w.awaiting = map[types.UID]*podinfo.Info{}
+	w.awaiting = map[types.UID]*cluster.Pod{}
 	w.mu.Unlock()
 	for _, pod := range awaiting {
 		w.wakeups.Wake(pod)
@@ -162,7 +162,7 @@ func (w *waker) ready() {
 // again wakes a pod that lost a race at a revision, as soon as Filter knows what Reserve
 // knew. Where it keeps losing, the two do not see the same; then it waits longer and
 // longer, besides the scheduler's own back-off, and for room to be freed.
-func (w *waker) again(pod *podinfo.Info, revision uint64) {
+func (w *waker) again(pod *cluster.Pod, revision uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -202,7 +202,7 @@ func (a activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) e
 type noPods struct{}
 
 // Pod implements controller.Pods.
-func (noPods) Pod(string, string) (*podinfo.Info, bool) { return nil, false }
+func (noPods) Pod(string, string) (*cluster.Pod, bool) { return nil, false }
 
 // PendingPods implements controller.Pods.
-func (noPods) PendingPods() iter.Seq[*podinfo.Info] { return func(func(*podinfo.Info) bool) {} }
+func (noPods) PendingPods() iter.Seq[*cluster.Pod] { return func(func(*cluster.Pod) bool) {} }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // whatif is how the cluster that a cycle imagines differs from the ledger's account.
@@ -34,7 +34,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, toAd
 		c.whatif.removed = slices.Delete(c.whatif.removed, at, at+1)
 		return nil
 	}
-	info, err := podinfo.New(p.backend.Ledger().Table(), pod)
+	info, err := cluster.NewPod(p.backend.Ledger().Table(), pod)
 	if err != nil {
 		return nil // it asks for more than can be counted, so it can be bound nowhere
 	}

@@ -24,8 +24,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources"
 	"pgregory.net/rapid"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -102,7 +102,7 @@ func TestAgreesWithKubeScheduler(t *testing.T) {
 
 		l := ledger.New(ledger.Options{JournalSize: 64, TombstoneCount: 8})
 		observe(t, l, node, running)
-		asked, err := podinfo.New(l.Table(), incoming)
+		asked, err := cluster.NewPod(l.Table(), incoming)
 		require.NoError(t, err)
 		at := asked.Placement(nodeName)
 		verdict := l.AppendFit(nil, &at, []string{nodeName})[0]
@@ -173,7 +173,7 @@ func observe(t *rapid.T, l *ledger.Ledger, node *v1.Node, running []*v1.Pod) {
 		observeNode(l, node)
 	}
 	for _, p := range running {
-		info, err := podinfo.New(l.Table(), p)
+		info, err := cluster.NewPod(l.Table(), p)
 		require.NoError(t, err)
 		if info.Bound() {
 			l.ObservePod(ledger.PodObservation{Pod: info.Ref, Node: info.Node, Request: info.Request})
@@ -209,7 +209,7 @@ func requireSameUse(t *rapid.T, l *ledger.Ledger, info *framework.NodeInfo) {
 
 // requireSameDecision asks the decisions themselves: they must say what the
 // question about the fit did.
-func requireSameDecision(t *rapid.T, l *ledger.Ledger, asked *podinfo.Info, want ledger.Reason) {
+func requireSameDecision(t *rapid.T, l *ledger.Ledger, asked *cluster.Pod, want ledger.Reason) {
 	at := asked.Placement(nodeName)
 	now := time.Unix(0, 0)
 	var dry ledger.Result

@@ -22,7 +22,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 )
@@ -53,7 +52,7 @@ func NewWorld(l *ledger.Ledger) *World {
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
 	w.Question = &question.Maker{
-		Table: l.Table(), Matcher: w.Matcher, Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+		Table: l.Table(), Matcher: w.Matcher, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	return w
 }
@@ -66,7 +65,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Ledger: w.Ledger, Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log,
 		Policy: policy.NewStore(policy.Default(), TTL), Undecided: func() string { return "" },
 		Steering: steering.New(steering.Options{
-			Ledger: w.Ledger, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*podinfo.Info) {},
+			Ledger: w.Ledger, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
 		}),
 		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 	}
@@ -79,10 +78,10 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 }
 
 // Bring is what the watch does with a pod.
-func (w *World) Bring(pod *v1.Pod) *podinfo.Info {
-	r := cluster.NewRecord(w.Ledger.Table(), pod)
+func (w *World) Bring(pod *v1.Pod) *cluster.Pod {
+	r := cluster.Compact(w.Ledger.Table(), pod)
 	w.Pods.Put(r)
-	return &r.Info
+	return r
 }
 
 // API has pods. It does not change them.

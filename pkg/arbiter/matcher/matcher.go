@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Matcher finds reservations for pods. The zero value is ready for use. It is
@@ -40,7 +40,7 @@ type Matcher struct {
 type namespace struct {
 	byName       map[string]*entry
 	byIndex      map[string][]*entry
-	byController map[podinfo.Controller][]*entry
+	byController map[cluster.Controller][]*entry
 	bySelector   []*entry
 }
 
@@ -50,7 +50,7 @@ type entry struct {
 	uid        types.UID
 	created    metav1.Time
 	index      string
-	controller podinfo.Controller
+	controller cluster.Controller
 	selector   labels.Selector
 	holds      []ledger.HoldRef // in the order of the slots
 	godel      bool
@@ -81,7 +81,7 @@ func (m *Matcher) Remove(namespace, name string) {
 // names the pod's index or its controller comes before what a selector selects,
 // and older reservations before younger ones. The result is shared and must not
 // be changed; nil means none.
-func (m *Matcher) Candidates(pod *podinfo.Info) []ledger.HoldRef {
+func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.HoldRef {
 	if m.count.Load() == 0 {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (m *Matcher) Candidates(pod *podinfo.Info) []ledger.HoldRef {
 	if index := pod.Index(); index != "" {
 		found.add(ns.byIndex[index])
 	}
-	if pod.Controller != (podinfo.Controller{}) {
+	if pod.Controller != (cluster.Controller{}) {
 		found.add(ns.byController[pod.Controller])
 	}
 	for _, e := range ns.bySelector {
@@ -109,18 +109,18 @@ func (m *Matcher) Candidates(pod *podinfo.Info) []ledger.HoldRef {
 // Origin tells of a reservation that pods may match: which object it is, and
 // whether it was asked for in the words of the Gödel scheduler, whose users
 // expect its annotation on the consumers.
-func (m *Matcher) Origin(namespace, name string) podinfo.Origin {
+func (m *Matcher) Origin(namespace, name string) cluster.Origin {
 	if m.count.Load() == 0 {
-		return podinfo.Origin{}
+		return cluster.Origin{}
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	ns := m.namespaces[namespace]
 	if ns == nil || ns.byName[name] == nil {
-		return podinfo.Origin{}
+		return cluster.Origin{}
 	}
 	e := ns.byName[name]
-	return podinfo.Origin{UID: e.uid, Godel: e.godel}
+	return cluster.Origin{UID: e.uid, Godel: e.godel}
 }
 
 // candidates collects holds, and shares those of an only reservation.
@@ -149,11 +149,11 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 		return nil, nil
 	}
 	e := &entry{name: rsv.Name, uid: rsv.UID, created: rsv.CreationTimestamp, index: consumers.Index}
-	if marks := podinfo.ReadMarks(rsv.Namespace, rsv.Annotations); marks != nil {
+	if marks := cluster.ReadAnnotations(rsv.Namespace, rsv.Annotations); marks != nil {
 		e.godel = marks.Godel
 	}
 	if c := consumers.Controller; c != nil {
-		e.controller = podinfo.Controller{Kind: c.Kind, Name: c.Name}
+		e.controller = cluster.Controller{Kind: c.Kind, Name: c.Name}
 	}
 	if consumers.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(consumers.Selector)
@@ -162,7 +162,7 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 		}
 		e.selector = selector
 	}
-	if e.index == "" && e.controller == (podinfo.Controller{}) && e.selector == nil {
+	if e.index == "" && e.controller == (cluster.Controller{}) && e.selector == nil {
 		return nil, nil
 	}
 	e.holds = openSlots(rsv)
@@ -199,7 +199,7 @@ func (m *Matcher) add(namespaceName string, e *entry) {
 		ns = &namespace{
 			byName:       map[string]*entry{},
 			byIndex:      map[string][]*entry{},
-			byController: map[podinfo.Controller][]*entry{},
+			byController: map[cluster.Controller][]*entry{},
 		}
 		if m.namespaces == nil {
 			m.namespaces = map[string]*namespace{}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 var created = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -62,16 +62,16 @@ func slotsOf(holds []ledger.HoldRef) []string {
 }
 
 func TestCandidates(t *testing.T) {
-	pod := &podinfo.Info{
-		Ref:        ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"},
-		Marks:      &podinfo.Marks{Index: "i"},
-		Controller: podinfo.Controller{Kind: "Deployment", Name: "web"},
-		Labels:     map[string]string{"app": "web"},
+	pod := &cluster.Pod{
+		Ref:         ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"},
+		Annotations: &cluster.Annotations{Index: "i"},
+		Controller:  cluster.Controller{Kind: "Deployment", Name: "web"},
+		Labels:      map[string]string{"app": "web"},
 	}
-	bare := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "bare", UID: "v"}}
+	bare := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "bare", UID: "v"}}
 	whole := []string{"ns/r/a", "ns/r/b"}
 	tests := map[string]struct {
-		pod  *podinfo.Info
+		pod  *cluster.Pod
 		rsv  func(*v1alpha1.Reservation)
 		want []string
 	}{
@@ -139,9 +139,9 @@ func TestOrder(t *testing.T) {
 	} {
 		require.NoError(t, m.Set(newReservation(name, both(change, func(r *v1alpha1.Reservation) { r.Spec.Slots = r.Spec.Slots[:1] }))))
 	}
-	pod := &podinfo.Info{
-		Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i"},
-		Controller: podinfo.Controller{Kind: "Job", Name: "j"}, Labels: map[string]string{"app": "web"},
+	pod := &cluster.Pod{
+		Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"},
+		Controller: cluster.Controller{Kind: "Job", Name: "j"}, Labels: map[string]string{"app": "web"},
 	}
 	want := []string{"ns/old/a", "ns/old-too/a", "ns/young/a", "ns/controlled/a", "ns/selected-old/a"}
 	assert.Equal(t, want, slotsOf(m.Candidates(pod)))
@@ -150,7 +150,7 @@ func TestOrder(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	var m matcher.Matcher
-	pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i"}}
+	pod := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"}}
 	require.NoError(t, m.Set(newReservation("r", byIndex("i"))))
 	require.NoError(t, m.Set(newReservation("r", both(byIndex("i"), slotState(v1alpha1.SlotConsumed)))))
 	assert.Equal(t, []string{"ns/r/b"}, slotsOf(m.Candidates(pod)))
@@ -164,7 +164,7 @@ func TestChanges(t *testing.T) {
 
 func TestSelectorThatIsNone(t *testing.T) {
 	var m matcher.Matcher
-	pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Labels: map[string]string{"app": "web"}}
+	pod := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Labels: map[string]string{"app": "web"}}
 	require.NoError(t, m.Set(newReservation("r", bySelector("app", "web"))))
 	err := m.Set(newReservation("r", bySelector("app", "not a label value!")))
 	require.ErrorContains(t, err, "spec.consumers.selector of reservation ns/r")
@@ -179,9 +179,9 @@ func TestOrigin(t *testing.T) {
 	}
 	require.NoError(t, m.Set(newReservation("plain", byIndex("i"))))
 	require.NoError(t, m.Set(newReservation("godel", both(byIndex("i"), annotated))))
-	assert.Equal(t, podinfo.Origin{UID: "7", Godel: true}, m.Origin("ns", "godel"))
-	assert.Equal(t, podinfo.Origin{}, m.Origin("ns", "plain"))
-	assert.Equal(t, podinfo.Origin{}, m.Origin("other", "godel"))
+	assert.Equal(t, cluster.Origin{UID: "7", Godel: true}, m.Origin("ns", "godel"))
+	assert.Equal(t, cluster.Origin{}, m.Origin("ns", "plain"))
+	assert.Equal(t, cluster.Origin{}, m.Origin("other", "godel"))
 }
 
 func BenchmarkCandidates(b *testing.B) {
@@ -193,7 +193,7 @@ func BenchmarkCandidates(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			pod := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i-0"}}
+			pod := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i-0"}}
 			b.ReportAllocs()
 			for b.Loop() {
 				m.Candidates(pod)

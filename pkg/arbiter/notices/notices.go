@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Each Event is a write to the API server. A pod is told at most once in
@@ -52,7 +52,7 @@ func New(l *ledger.Ledger, q *question.Maker, recorder events.EventRecorder) *Wr
 }
 
 // Refused is told of a pod that was refused all nodes offered.
-func (w *Writer) Refused(pod *podinfo.Info, offered []string) {
+func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 	if pod.Ref.UID == "" || !w.ledger.HasHolds() {
 		return
 	}

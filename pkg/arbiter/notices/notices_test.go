@@ -15,9 +15,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -27,8 +27,8 @@ func request(milliCPU int64) *resources.Request {
 	}}
 }
 
-func newPod(name string, milliCPU int64) *podinfo.Info {
-	return &podinfo.Info{
+func newPod(name string, milliCPU int64) *cluster.Pod {
+	return &cluster.Pod{
 		Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Request: request(milliCPU),
 	}
 }
@@ -44,7 +44,7 @@ func newQuestion(t *testing.T, l *ledger.Ledger, wanted *ledger.DeviceRequest, c
 		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: ref.Slot}}, Consumers: consumers},
 	}))
 	return &question.Maker{
-		Table: l.Table(), Matcher: m, Devices: func(*podinfo.Info) *ledger.DeviceRequest { return wanted },
+		Table: l.Table(), Matcher: m, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return wanted },
 	}
 }
 

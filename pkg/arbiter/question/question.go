@@ -9,8 +9,8 @@ package question
 
 import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -22,12 +22,12 @@ type Maker struct {
 	Matcher *matcher.Matcher
 	// Devices returns what the device claims that a pod names ask for, nil for a pod
 	// that names none.
-	Devices func(pod *podinfo.Info) *ledger.DeviceRequest
+	Devices func(pod *cluster.Pod) *ledger.DeviceRequest
 }
 
 // Of asks for capacity for a pod on a node; an empty node leaves open where. A
 // resource that no node offered when the pod was read may be offered by now.
-func (m *Maker) Of(pod *podinfo.Info, node string) ledger.Placement {
+func (m *Maker) Of(pod *cluster.Pod, node string) ledger.Placement {
 	p := pod.Placement(node)
 	p.Request = pod.Request.Relisted(m.Table)
 	p.Holds = m.Matcher.Candidates(pod)
@@ -36,7 +36,7 @@ func (m *Maker) Of(pod *podinfo.Info, node string) ledger.Placement {
 }
 
 // Observation is what the ledger is told of a bound pod.
-func (m *Maker) Observation(pod *podinfo.Info) ledger.PodObservation {
+func (m *Maker) Observation(pod *cluster.Pod) ledger.PodObservation {
 	o := pod.Observation()
 	o.Devices = m.Devices(pod)
 	return o

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 const (
@@ -50,7 +50,7 @@ type Options struct {
 	Log       logrus.FieldLogger
 	// OnGivenUp is told of a pod that waits for a nomination that does not come, or
 	// may be no change: it has to be woken some other way.
-	OnGivenUp func(pod *podinfo.Info)
+	OnGivenUp func(pod *cluster.Pod)
 }
 
 // Steering plans pods for holds; see the package comment. Make one with New.
@@ -65,7 +65,7 @@ type Steering struct {
 
 // plan is the hold a pod is meant for.
 type plan struct {
-	pod    *podinfo.Info
+	pod    *cluster.Pod
 	hold   ledger.UsableHold
 	effort int // see maxEffort
 	asked  time.Time
@@ -93,7 +93,7 @@ func New(o Options) *Steering {
 // the hold's node. Holds on an offered node are preferred. ok is false where all
 // are meant for other pods, or none is on a node that is offered or may merely
 // not have been looked at.
-func (s *Steering) Plan(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (node string, ok bool) {
+func (s *Steering) Plan(pod *cluster.Pod, usable []ledger.UsableHold, offered []string) (node string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, _ := s.plan(pod, usable, offered)
@@ -107,7 +107,7 @@ func (s *Steering) Plan(pod *podinfo.Info, usable []ledger.UsableHold, offered [
 // It returns the node that alone should be kept; elsewhere says that this node
 // was not offered, and that the pod comes back with it if all others are refused
 // now. Both are zero where the pod should have its choice.
-func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (node string, elsewhere bool) {
+func (s *Steering) Direct(pod *cluster.Pod, usable []ledger.UsableHold, offered []string) (node string, elsewhere bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, isOffered := s.plan(pod, usable, offered)
@@ -131,7 +131,7 @@ func (s *Steering) Direct(pod *podinfo.Info, usable []ledger.UsableHold, offered
 // Wake plans a waiting pod for one of its holds and nominates that node, which
 // makes the scheduler try the pod again. It reports false where the pod could
 // not be planned, and so is not woken.
-func (s *Steering) Wake(pod *podinfo.Info) bool {
+func (s *Steering) Wake(pod *cluster.Pod) bool {
 	placement := s.Question.Of(pod, "")
 	usable := s.Ledger.UsableHolds(&placement)
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *Steering) Settled(pod types.UID) {
 }
 
 // plan finds a hold for a pod, on an offered node if there is one.
-func (s *Steering) plan(pod *podinfo.Info, usable []ledger.UsableHold, offered []string) (p *plan, isOffered bool) {
+func (s *Steering) plan(pod *cluster.Pod, usable []ledger.UsableHold, offered []string) (p *plan, isOffered bool) {
 	names := make(map[string]struct{}, len(offered))
 	for _, name := range offered {
 		names[name] = struct{}{}
@@ -173,7 +173,7 @@ func (s *Steering) plan(pod *podinfo.Info, usable []ledger.UsableHold, offered [
 
 // choose keeps the pod's plan if its hold is usable and on a node that will do,
 // or finds another hold that is meant for nobody else.
-func (s *Steering) choose(pod *podinfo.Info, usable []ledger.UsableHold, willDo func(node string) bool) *plan {
+func (s *Steering) choose(pod *cluster.Pod, usable []ledger.UsableHold, willDo func(node string) bool) *plan {
 	now := time.Now()
 	p := s.plans[pod.Ref.UID]
 	best := -1

@@ -21,9 +21,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
 )
@@ -83,9 +83,9 @@ func newWorld(t *testing.T, nodes ...string) *world {
 		Ledger: w.ledger, Nominator: w.api, Log: log,
 		Question: &question.Maker{
 			Table: w.ledger.Table(), Matcher: w.matcher,
-			Devices: func(*podinfo.Info) *ledger.DeviceRequest { return w.devices },
+			Devices: func(*cluster.Pod) *ledger.DeviceRequest { return w.devices },
 		},
-		OnGivenUp: func(pod *podinfo.Info) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
+		OnGivenUp: func(pod *cluster.Pod) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
 	})
 	w.Stop = background.Run(t, w.Run)
 	synctest.Wait()
@@ -111,17 +111,17 @@ func request(cpu int64) *resources.Request {
 	return &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 1}}}
 }
 
-func pod(name string) *podinfo.Info {
-	return &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: request(2000)}
+func pod(name string) *cluster.Pod {
+	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: request(2000)}
 }
 
-func (w *world) usable(p *podinfo.Info) []ledger.UsableHold {
+func (w *world) usable(p *cluster.Pod) []ledger.UsableHold {
 	placement := w.Question.Of(p, "")
 	return w.ledger.UsableHolds(&placement)
 }
 
 // direct is one filter call; the result is the node kept, "elsewhere" or "".
-func (w *world) direct(p *podinfo.Info, offered ...string) string {
+func (w *world) direct(p *cluster.Pod, offered ...string) string {
 	node, elsewhere := w.Direct(p, w.usable(p), offered)
 	if elsewhere {
 		return "elsewhere"
@@ -129,7 +129,7 @@ func (w *world) direct(p *podinfo.Info, offered ...string) string {
 	return node
 }
 
-func (w *world) bind(p *podinfo.Info, node string) {
+func (w *world) bind(p *cluster.Pod, node string) {
 	placement := w.Question.Of(p, node)
 	_, rejection := w.ledger.StartBind(&placement, time.Now())
 	require.Nil(w.t, rejection)
@@ -193,7 +193,7 @@ func TestOneHoldForOnePod(t *testing.T) {
 		}
 		all := []string{"d", "c", "b", "a"}
 		got := map[string]int{}
-		pods := []*podinfo.Info{pod("1"), pod("2"), pod("3"), pod("4"), pod("5")}
+		pods := []*cluster.Pod{pod("1"), pod("2"), pod("3"), pod("4"), pod("5")}
 		for _, p := range pods {
 			got[w.direct(p, all...)]++
 		}
@@ -289,19 +289,19 @@ func TestEffortIsBounded(t *testing.T) {
 
 func TestNominationsAreCleared(t *testing.T) {
 	tests := map[string]struct {
-		end  func(w *world, hold ledger.HoldRef, p *podinfo.Info)
+		end  func(w *world, hold ledger.HoldRef, p *cluster.Pod)
 		want []string
 	}{
 		"the hold is released": {
-			func(w *world, h ledger.HoldRef, _ *podinfo.Info) { w.ledger.ReleaseHolds(h.Namespace, h.Name) },
+			func(w *world, h ledger.HoldRef, _ *cluster.Pod) { w.ledger.ReleaseHolds(h.Namespace, h.Name) },
 			[]string{"p -> a", "p -x a"},
 		},
 		"another pod used it": {
-			func(w *world, _ ledger.HoldRef, _ *podinfo.Info) { w.bind(pod("q"), "a") },
+			func(w *world, _ ledger.HoldRef, _ *cluster.Pod) { w.bind(pod("q"), "a") },
 			[]string{"p -> a", "p -x a"},
 		},
 		"the node is cordoned": {
-			func(w *world, _ ledger.HoldRef, _ *podinfo.Info) {
+			func(w *world, _ ledger.HoldRef, _ *cluster.Pod) {
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true, Allocatable: []resources.Amount{
 					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 				}})
@@ -309,7 +309,7 @@ func TestNominationsAreCleared(t *testing.T) {
 			[]string{"p -> a", "p -x a"},
 		},
 		"the pod is being bound with it": {
-			func(w *world, _ ledger.HoldRef, p *podinfo.Info) {
+			func(w *world, _ ledger.HoldRef, p *cluster.Pod) {
 				placement := w.Question.Of(p, "a")
 				_, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(w.t, rejection)
@@ -317,13 +317,13 @@ func TestNominationsAreCleared(t *testing.T) {
 			[]string{"p -> a"},
 		},
 		"something else happens": {
-			func(w *world, _ ledger.HoldRef, _ *podinfo.Info) {
+			func(w *world, _ ledger.HoldRef, _ *cluster.Pod) {
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"})
 			},
 			[]string{"p -> a"},
 		},
 		"the pod went": {
-			func(w *world, h ledger.HoldRef, p *podinfo.Info) {
+			func(w *world, h ledger.HoldRef, p *cluster.Pod) {
 				w.Settled(p.Ref.UID)
 				w.ledger.ReleaseHolds(h.Namespace, h.Name)
 			},

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
@@ -75,7 +75,7 @@ func (k *Keeper) try(ctx context.Context, t *task) error {
 
 // confirm takes the live annotations of the Deployment for those that count. It
 // returns false where they do not ask for the room any more, which is given back.
-func (k *Keeper) confirm(t *task, marks *podinfo.Marks) bool {
+func (k *Keeper) confirm(t *task, marks *cluster.Annotations) bool {
 	w, keep := wishOf(t.pod, marks)
 	if !keep {
 		k.giveBack(t)
@@ -181,6 +181,6 @@ func (k *Keeper) forget(t *task) {
 }
 
 // warn writes an Event on a deleted pod.
-func (k *Keeper) warn(pod *podinfo.Info, reason, note string) {
+func (k *Keeper) warn(pod *cluster.Pod, reason, note string) {
 	k.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "KeepRoom", note)
 }

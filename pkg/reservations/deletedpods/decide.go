@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 )
 
 // kindDeployment is the one kind of controller whose own annotations count.
@@ -25,18 +25,18 @@ type wish struct {
 
 // wishOf says whether the room of a pod is to be kept. deployment has the marks
 // of the pod's Deployment, nil where it has none.
-func wishOf(pod *podinfo.Info, deployment *podinfo.Marks) (w wish, keep bool) {
+func wishOf(pod *cluster.Pod, deployment *cluster.Annotations) (w wish, keep bool) {
 	if pod.Preempted {
 		return wish{}, false
 	}
-	for k, marks := range []*podinfo.Marks{pod.Marks, deployment} {
+	for k, marks := range []*cluster.Annotations{pod.Annotations, deployment} {
 		if marks == nil {
 			continue
 		}
-		if marks.Keep == podinfo.KeepNo && !keep {
+		if marks.Keep == cluster.KeepNo && !keep {
 			return wish{}, false
 		}
-		if marks.Keep == podinfo.KeepYes && !keep {
+		if marks.Keep == cluster.KeepYes && !keep {
 			keep, w.byDeployment = true, k > 0
 		}
 		if marks.TTL != "" {
@@ -100,11 +100,11 @@ const fallbackTTL = time.Minute
 
 // consumersOf says who may use the room of a pod; nil means only a pod of its
 // own name.
-func consumersOf(pod *podinfo.Info) *v1alpha1.ConsumerSpec {
+func consumersOf(pod *cluster.Pod) *v1alpha1.ConsumerSpec {
 	if index := pod.Index(); index != "" {
 		return &v1alpha1.ConsumerSpec{Index: index}
 	}
-	if pod.Controller == (podinfo.Controller{}) {
+	if pod.Controller == (cluster.Controller{}) {
 		return nil
 	}
 	return &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{
@@ -119,7 +119,7 @@ const (
 )
 
 // suffixed is the name of a Reservation where the pod's own is taken.
-func suffixed(pod *podinfo.Info) string {
+func suffixed(pod *cluster.Pod) string {
 	uid := strings.ToLower(strings.ReplaceAll(string(pod.Ref.UID), "_", "-"))
 	uid = uid[:min(len(uid), uidSuffix)]
 	name := pod.Ref.Name[:min(len(pod.Ref.Name), maxName-uidSuffix-1)]

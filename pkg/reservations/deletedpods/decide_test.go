@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 func TestWishOf(t *testing.T) {
-	yes, no := &podinfo.Marks{Keep: podinfo.KeepYes}, &podinfo.Marks{Keep: podinfo.KeepNo}
-	unset := &podinfo.Marks{TTL: "1m", Index: "i"}
+	yes, no := &cluster.Annotations{Keep: cluster.KeepYes}, &cluster.Annotations{Keep: cluster.KeepNo}
+	unset := &cluster.Annotations{TTL: "1m", Index: "i"}
 	tests := map[string]struct {
-		pod, deployment *podinfo.Marks
+		pod, deployment *cluster.Annotations
 		preempted       bool
 		want            *wish // nil: nothing is kept
 	}{
@@ -34,20 +34,20 @@ func TestWishOf(t *testing.T) {
 		"the pod refuses, Deployment asks": {pod: no, deployment: yes},
 		"the Deployment asks, pod's ttl":   {pod: unset, deployment: yes, want: &wish{ttls: []string{"1m"}, byDeployment: true}},
 		"both have a ttl": {
-			pod: unset, deployment: &podinfo.Marks{Keep: podinfo.KeepYes, TTL: "2m"},
+			pod: unset, deployment: &cluster.Annotations{Keep: cluster.KeepYes, TTL: "2m"},
 			want: &wish{ttls: []string{"1m", "2m"}, byDeployment: true},
 		},
 		"the pod asks, Deployment's ttl": {
-			pod: yes, deployment: &podinfo.Marks{TTL: "2m"}, want: &wish{ttls: []string{"2m"}},
+			pod: yes, deployment: &cluster.Annotations{TTL: "2m"}, want: &wish{ttls: []string{"2m"}},
 		},
 		"in Gödel's words": {
-			deployment: &podinfo.Marks{Keep: podinfo.KeepYes, Godel: true}, want: &wish{byDeployment: true, godel: true},
+			deployment: &cluster.Annotations{Keep: cluster.KeepYes, Godel: true}, want: &wish{byDeployment: true, godel: true},
 		},
 		"deleted for a pod of higher priority": {pod: yes, preempted: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, keep := wishOf(&podinfo.Info{Marks: tt.pod, Preempted: tt.preempted}, tt.deployment)
+			got, keep := wishOf(&cluster.Pod{Annotations: tt.pod, Preempted: tt.preempted}, tt.deployment)
 			assert.Equal(t, tt.want != nil, keep)
 			if tt.want != nil {
 				assert.Equal(t, *tt.want, got)
@@ -119,17 +119,17 @@ func TestChooseTTL(t *testing.T) {
 }
 
 func TestConsumersOf(t *testing.T) {
-	controller := podinfo.Controller{Kind: "StatefulSet", Name: "db"}
-	index := &podinfo.Marks{Index: "i"}
-	assert.Nil(t, consumersOf(&podinfo.Info{}))
-	assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, consumersOf(&podinfo.Info{Marks: index, Controller: controller}))
+	controller := cluster.Controller{Kind: "StatefulSet", Name: "db"}
+	index := &cluster.Annotations{Index: "i"}
+	assert.Nil(t, consumersOf(&cluster.Pod{}))
+	assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, consumersOf(&cluster.Pod{Annotations: index, Controller: controller}))
 	assert.Equal(t, &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "StatefulSet", Name: "db"}},
-		consumersOf(&podinfo.Info{Controller: controller}))
+		consumersOf(&cluster.Pod{Controller: controller}))
 }
 
 func TestSuffixed(t *testing.T) {
-	pod := func(name string) *podinfo.Info {
-		return &podinfo.Info{Ref: ledger.PodRef{Name: name, UID: "6C09a9f1-1111"}}
+	pod := func(name string) *cluster.Pod {
+		return &cluster.Pod{Ref: ledger.PodRef{Name: name, UID: "6C09a9f1-1111"}}
 	}
 	assert.Equal(t, "web-0-6c09a9f1", suffixed(pod("web-0")))
 	long := suffixed(pod(strings.Repeat("a", 253)))

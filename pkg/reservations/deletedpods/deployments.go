@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 var deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
@@ -69,16 +69,16 @@ func (d *Deployments) run(ctx context.Context) {
 
 // marks returns what the watch knows of a Deployment, nil where it has no
 // reservation annotations.
-func (d *Deployments) marks(namespace, name string) *podinfo.Marks {
+func (d *Deployments) marks(namespace, name string) *cluster.Annotations {
 	if deployment, ok := d.watch.Get(namespace + "/" + name).(*metav1.PartialObjectMetadata); ok {
-		return podinfo.ReadMarks(namespace, deployment.Annotations)
+		return cluster.ReadAnnotations(namespace, deployment.Annotations)
 	}
 	return nil
 }
 
 // live reads what the API server has of a Deployment. One that is gone has no
 // annotations.
-func (d *Deployments) live(ctx context.Context, namespace, name string) (*podinfo.Marks, error) {
+func (d *Deployments) live(ctx context.Context, namespace, name string) (*cluster.Annotations, error) {
 	deployment, err := d.client.Resource(deployments).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -86,6 +86,6 @@ func (d *Deployments) live(ctx context.Context, namespace, name string) (*podinf
 	case err != nil:
 		return nil, fmt.Errorf("reading Deployment %s/%s: %w", namespace, name, err)
 	default:
-		return podinfo.ReadMarks(namespace, asking(deployment)), nil
+		return cluster.ReadAnnotations(namespace, asking(deployment)), nil
 	}
 }

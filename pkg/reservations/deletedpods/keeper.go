@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -77,7 +77,7 @@ const (
 // task is a hold whose object is to be created. Only the worker that has its key
 // changes it.
 type task struct {
-	pod  *podinfo.Info
+	pod  *cluster.Pod
 	hold ledger.Hold
 	wish wish
 	ttl  time.Duration
@@ -105,7 +105,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // Keep implements cluster.RoomKeeper.
-func (k *Keeper) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep bool) {
+func (k *Keeper) Keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
 	w, keep := wishOf(last, k.deploymentOf(last))
 	if !keep || !k.Enabled() {
 		return ledger.Hold{}, nil, false
@@ -127,7 +127,7 @@ func (k *Keeper) Keep(last *podinfo.Info) (hold ledger.Hold, kept func(), keep b
 }
 
 // deploymentOf returns what is known of the Deployment of a pod.
-func (k *Keeper) deploymentOf(pod *podinfo.Info) *podinfo.Marks {
+func (k *Keeper) deploymentOf(pod *cluster.Pod) *cluster.Annotations {
 	if pod.Controller.Kind != kindDeployment {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (k *Keeper) isTaken(namespace, name string) bool {
 	return k.Taken(namespace, name) || len(k.Ledger.ReservationHolds(namespace, name)) > 0
 }
 
-func (k *Keeper) newHold(pod *podinfo.Info, name string, ttl time.Duration) ledger.Hold {
+func (k *Keeper) newHold(pod *cluster.Pod, name string, ttl time.Duration) ledger.Hold {
 	hold := ledger.Hold{
 		Ref:     ledger.HoldRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
 		Node:    pod.Node,

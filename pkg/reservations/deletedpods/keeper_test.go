@@ -17,8 +17,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -31,7 +31,7 @@ func TestKept(t *testing.T) {
 			assert.Equal(t, []string{"ns/p/deleted-pod"}, w.candidates(), "pods know of it before it is written")
 			return true, nil
 		}
-		w.remove(pod("p", func(p *podinfo.Info) { p.Marks.TTL, p.Marks.Godel = "90", true }))
+		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL, p.Annotations.Godel = "90", true }))
 		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
 		synctest.Wait()
 		rsv := w.api.objects["p"]
@@ -63,7 +63,7 @@ func TestWithoutIndexAndController(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.Stop()
-		w.remove(pod("p", func(p *podinfo.Info) { p.Marks.Index = "" }))
+		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.Index = "" }))
 		synctest.Wait()
 		assert.Equal(t, &v1alpha1.PodReference{Name: "p"}, w.api.objects["p"].Spec.Slots[0].Pod)
 		_, ok := w.ledger.HoldFor(ledger.PodRef{Namespace: "ns", Name: "p", UID: "another"})
@@ -72,14 +72,14 @@ func TestWithoutIndexAndController(t *testing.T) {
 }
 
 func TestNotKept(t *testing.T) {
-	tests := map[string]func(w *world) *podinfo.Info{
-		"nobody asks":                 func(*world) *podinfo.Info { return pod("p", func(p *podinfo.Info) { p.Marks = nil }) },
-		"no Reservations can be made": func(w *world) *podinfo.Info { w.enabled = false; return pod("p", nil) },
-		"its Deployment does not ask": func(*world) *podinfo.Info { return pod("p", ofDeployment) },
-		"its StatefulSet cannot ask": func(*world) *podinfo.Info {
-			return pod("p", func(p *podinfo.Info) { ofDeployment(p); p.Controller.Kind = "StatefulSet" })
+	tests := map[string]func(w *world) *cluster.Pod{
+		"nobody asks":                 func(*world) *cluster.Pod { return pod("p", func(p *cluster.Pod) { p.Annotations = nil }) },
+		"no Reservations can be made": func(w *world) *cluster.Pod { w.enabled = false; return pod("p", nil) },
+		"its Deployment does not ask": func(*world) *cluster.Pod { return pod("p", ofDeployment) },
+		"its StatefulSet cannot ask": func(*world) *cluster.Pod {
+			return pod("p", func(p *cluster.Pod) { ofDeployment(p); p.Controller.Kind = "StatefulSet" })
 		},
-		"it was deleted for another pod": func(*world) *podinfo.Info { return pod("p", func(p *podinfo.Info) { p.Preempted = true }) },
+		"it was deleted for another pod": func(*world) *cluster.Pod { return pod("p", func(p *cluster.Pod) { p.Preempted = true }) },
 	}
 	for name, setup := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestOnlyMarksAreKeptOfDeployments(t *testing.T) {
 		w := newWorld(t, deployment("web", map[string]string{"godel.bytedance.com/reservation": "true", "kubectl.kubernetes.io/last-applied-configuration": "long"}))
 		defer w.Stop()
 		synctest.Wait()
-		assert.Equal(t, &podinfo.Marks{Keep: podinfo.KeepYes, Godel: true}, w.Deployments.marks("ns", "web"))
+		assert.Equal(t, &cluster.Annotations{Keep: cluster.KeepYes, Godel: true}, w.Deployments.marks("ns", "web"))
 		assert.Nil(t, w.Deployments.marks("other", "web"))
 		kept := w.Deployments.watch.Get("ns/web").(*metav1.PartialObjectMetadata)
 		assert.Equal(t, map[string]string{"godel.bytedance.com/reservation": "true"}, kept.Annotations)
@@ -267,7 +267,7 @@ func TestNameIsNeededAgainWhileItsObjectIsWritten(t *testing.T) {
 		_, rejection := w.ledger.StartBind(&placement, time.Now())
 		require.Nil(t, rejection)
 		require.True(t, w.ledger.Confirm(back.Ref, "n"))
-		w.remove(pod("p", func(p *podinfo.Info) { p.Ref.UID = "second" }))
+		w.remove(pod("p", func(p *cluster.Pod) { p.Ref.UID = "second" }))
 		require.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
 		close(blocked)
 		pass(time.Minute)
@@ -329,7 +329,7 @@ func TestBadTTL(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.Stop()
-		w.remove(pod("p", func(p *podinfo.Info) { p.Marks.TTL = "soon" }))
+		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL = "soon" }))
 		synctest.Wait()
 		assert.Equal(t, time.Minute, w.api.objects["p"].Spec.TTL.Duration)
 		list := w.events()

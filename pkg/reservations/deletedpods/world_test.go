@@ -20,8 +20,8 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -134,10 +134,10 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 }
 
 // pod is a pod that asks for its room to be kept, for pods of index i.
-func pod(name string, change func(*podinfo.Info)) *podinfo.Info {
-	p := &podinfo.Info{
+func pod(name string, change func(*cluster.Pod)) *cluster.Pod {
+	p := &cluster.Pod{
 		Ref:  ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name)},
-		Node: "n", Scheduler: "s", Priority: 7, Marks: &podinfo.Marks{Keep: podinfo.KeepYes, Index: "i"},
+		Node: "n", Scheduler: "s", Priority: 7, Annotations: &cluster.Annotations{Keep: cluster.KeepYes, Index: "i"},
 		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 2000}, {Column: resources.Pods, Value: 1}}},
 	}
 	if change != nil {
@@ -147,12 +147,12 @@ func pod(name string, change func(*podinfo.Info)) *podinfo.Info {
 }
 
 // ofDeployment makes a pod one of Deployment web that says nothing by itself.
-func ofDeployment(p *podinfo.Info) {
-	p.Marks, p.Controller = nil, podinfo.Controller{Kind: "Deployment", Name: "web"}
+func ofDeployment(p *cluster.Pod) {
+	p.Annotations, p.Controller = nil, cluster.Controller{Kind: "Deployment", Name: "web"}
 }
 
 // remove is the delete event of a pod that was bound.
-func (w *world) remove(p *podinfo.Info) {
+func (w *world) remove(p *cluster.Pod) {
 	w.t.Helper()
 	w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Scheduler: p.Scheduler})
 	hold, kept, keep := w.Keep(p)
@@ -167,7 +167,7 @@ func (w *world) remove(p *podinfo.Info) {
 // candidates are the holds a pod of index i may use.
 func (w *world) candidates() []string {
 	var names []string
-	for _, ref := range w.matcher.Candidates(&podinfo.Info{Ref: ledger.PodRef{Namespace: "ns"}, Marks: &podinfo.Marks{Index: "i"}}) {
+	for _, ref := range w.matcher.Candidates(&cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"}}) {
 		names = append(names, ref.String())
 	}
 	return names

@@ -17,8 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
@@ -224,7 +224,7 @@ func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (ma
 func (b *backend) Unreserve(_ context.Context, p *ledger.Placement) { b.app.Arbiter().GiveBack(p) }
 
 // Bind implements schedulerplugin.Backend.
-func (b *backend) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
+func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error {
 	return b.app.Arbiter().BindKnown(ctx, pod, node)
 }
 

@@ -18,11 +18,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
@@ -274,7 +274,7 @@ func (b *backend) Unreserve(ctx context.Context, p *ledger.Placement) {
 }
 
 // Bind implements schedulerplugin.Backend.
-func (b *backend) Bind(ctx context.Context, pod *podinfo.Info, node string) error {
+func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error {
 	err := b.binding.Bind(ctx, &extenderv1.ExtenderBindingArgs{
 		PodNamespace: pod.Ref.Namespace, PodName: pod.Ref.Name, PodUID: pod.Ref.UID, Node: node,
 	})

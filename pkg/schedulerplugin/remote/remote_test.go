@@ -20,9 +20,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
@@ -237,14 +237,14 @@ func TestBindWithoutAnAnswer(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(binding.Close)
 	b.binding = binding
-	err = b.Bind(t.Context(), &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}, "n")
+	err = b.Bind(t.Context(), &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}, "n")
 	require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
 	assert.Greater(t, tries, 1)
 	assert.Equal(t, available, kindOf(err))
 }
 
 func TestBind(t *testing.T) {
-	info := &podinfo.Info{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
+	info := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}
 	cases := map[string]struct {
 		answer reserver.BindAnswer
 		want   string
@@ -301,10 +301,10 @@ func TestReservationsAreToldOf(t *testing.T) {
 	assert.Empty(t, b.Question().Matcher.Candidates(member))
 }
 
-func newInfo(t *testing.T, annotations map[string]string) *podinfo.Info {
+func newInfo(t *testing.T, annotations map[string]string) *cluster.Pod {
 	p, _ := pod()
 	p.Annotations = annotations
-	info, err := podinfo.New(ledger.New(ledger.Options{}).Table(), p)
+	info, err := cluster.NewPod(ledger.New(ledger.Options{}).Table(), p)
 	require.NoError(t, err)
 	return info
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // decideBinding decides on a Binding.
@@ -46,7 +46,7 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 
 // decode reads the object under review.
 func decode(request *admissionv1.AdmissionRequest, into any) *refusal {
-	if err := httpjson.Unmarshal(request.Object.Raw, into, podinfo.Quantities); err != nil {
+	if err := httpjson.Unmarshal(request.Object.Raw, into, httpjson.Quantities); err != nil {
 		return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "the object under review cannot be read: "+err.Error())
 	}
 	return nil
@@ -76,7 +76,7 @@ func checkBinding(binding *v1.Binding, request *admissionv1.AdmissionRequest) *r
 
 // bindingPatch adds the preconditions under which a Binding may be carried out,
 // and what tells of the slot that its pod uses.
-func bindingPatch(binding *v1.Binding, pod *podinfo.Info, annotations map[string]string) patch {
+func bindingPatch(binding *v1.Binding, pod *cluster.Pod, annotations map[string]string) patch {
 	var p patch
 	if binding.UID == "" {
 		p.set("/metadata/uid", pod.Ref.UID)

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -20,7 +20,7 @@ const gpu = "nvidia.com/gpu"
 // begins with k80 for a K80, "missing" for one that nobody can use.
 type claimsOfGPUs struct{ t *testing.T }
 
-func (c claimsOfGPUs) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (c claimsOfGPUs) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}

@@ -36,7 +36,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -80,12 +79,12 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	log, _ := logtest.NewNullLogger()
 	w.question = &question.Maker{
 		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	o.Ledger, o.Pods, o.Question, o.API, o.Metrics, o.Log = w.ledger, w.store, w.question, w, w.metrics, log
 	o.Policy = policy.NewStore(policy.Default(), time.Minute)
 	o.Steering = steering.New(steering.Options{
-		Ledger: w.ledger, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*podinfo.Info) {},
+		Ledger: w.ledger, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*cluster.Pod) {},
 	})
 	o.Undecided = func() string { return w.undecided }
 	objects := storetest.New(w.ledger)
@@ -139,18 +138,18 @@ func (w *world) put(p *v1.Pod) *v1.Pod {
 func (w *world) show(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := cluster.NewRecord(w.ledger.Table(), w.live[name])
+	r := cluster.Compact(w.ledger.Table(), w.live[name])
 	w.store.Put(r)
 	w.store.Seen(r.ResourceVersion)
 	if r.Bound() {
-		w.ledger.ObservePod(w.question.Observation(&r.Info))
+		w.ledger.ObservePod(w.question.Observation(r))
 		return
 	}
 	w.ledger.ObserveUnbound(r.Ref)
 }
 
 // info is a pod as the watch has brought it.
-func (w *world) info(name string) *podinfo.Info {
+func (w *world) info(name string) *cluster.Pod {
 	info, ok := w.store.Pod("ns", name)
 	require.True(w.t, ok)
 	return info
@@ -369,7 +368,7 @@ var time0 = time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
 var slot = ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}
 
 // keep keeps the slot on node a, for a pod as this one.
-func (w *world) keep(p *podinfo.Info) {
+func (w *world) keep(p *cluster.Pod) {
 	require.NoError(w.t, w.question.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: slot.Namespace, Name: slot.Name, Annotations: map[string]string{v1alpha1.GodelReservationAnnotation: "true"},

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // refusal is why a request is refused, in the words and the code its sender gets.
@@ -31,7 +31,7 @@ func invalid(message string) *refusal {
 
 // refusalOf puts an error of the arbiter into a refusal, or into an HTTP error where
 // nothing could be decided. pod is nil where there is none.
-func refusalOf(err error, pod *podinfo.Info) (*refusal, error) {
+func refusalOf(err error, pod *cluster.Pod) (*refusal, error) {
 	var e *arbiter.Error
 	if errors.As(err, new(*arbiter.UncountableError)) {
 		return invalid(err.Error()), nil

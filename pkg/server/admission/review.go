@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // maxBody bounds a request in bytes. The API server stores objects up to 1.5 MiB,
@@ -43,14 +43,14 @@ type verdict struct {
 	skipped bool     // allowed without a decision
 	patch   patch
 	warning string
-	pod     *podinfo.Info // nil where it was not found
+	pod     *cluster.Pod // nil where it was not found
 	ref     ledger.PodRef
 	node    string
 	dryRun  bool
 }
 
 // found notes what is known of the pod.
-func (v *verdict) found(pod *podinfo.Info) {
+func (v *verdict) found(pod *cluster.Pod) {
 	if v.pod = pod; pod != nil {
 		v.ref = pod.Ref
 	}

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // maxName bounds the names and the UID of a pod in bytes, as the API server does.
@@ -199,20 +199,20 @@ func (e *Extender) query(raw jsontext.Value) (*arbiter.PodQuery, error) {
 	if err != nil {
 		return nil, err
 	}
-	query.Copy = func() (*podinfo.Info, error) { return e.copied(raw, query.Ref) }
+	query.Copy = func() (*cluster.Pod, error) { return e.copied(raw, query.Ref) }
 	return query, nil
 }
 
 // copied decodes the copy of a pod in a request.
-func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*podinfo.Info, error) {
+func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, error) {
 	var pod v1.Pod
-	if err := httpjson.Unmarshal(raw, &pod, podinfo.Quantities); err != nil {
+	if err := httpjson.Unmarshal(raw, &pod, httpjson.Quantities); err != nil {
 		return nil, badRequest("Pod: %s", err)
 	}
 	if (ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}) != ref {
 		return nil, badRequest("Pod.metadata is ambiguous: send every field once")
 	}
-	info, err := podinfo.New(e.o.Ledger.Table(), &pod)
+	info, err := cluster.NewPod(e.o.Ledger.Table(), &pod)
 	if err != nil {
 		return nil, &arbiter.UncountableError{Pod: ref, Cause: err}
 	}

@@ -12,9 +12,9 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -95,9 +95,9 @@ func isUID(uid string) []string {
 
 // reportBind counts and logs a bind: what was reserved, for whom, where, and
 // what is left.
-func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *podinfo.Info, err error, took time.Duration) {
+func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *cluster.Pod, err error, took time.Duration) {
 	if pod == nil {
-		pod = &podinfo.Info{Ref: ref, Request: &resources.Request{}}
+		pod = &cluster.Pod{Ref: ref, Request: &resources.Request{}}
 	}
 	outcome := resultGranted
 	if err != nil {
@@ -122,7 +122,7 @@ func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *podinfo.Info,
 
 // countRefusal names the kind of a bind's error, and counts a conflict where the
 // ledger had no room.
-func (e *Extender) countRefusal(pod *podinfo.Info, err error) string {
+func (e *Extender) countRefusal(pod *cluster.Pod, err error) string {
 	var refused *arbiter.Error
 	if errors.As(err, &refused) && refused.Rejection != nil {
 		if name, short := refused.Rejection.Shortage(); short {

@@ -10,9 +10,9 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -22,7 +22,7 @@ const gpu = "nvidia.com/gpu"
 // not exist.
 type gpuClaims struct{}
 
-func (gpuClaims) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (gpuClaims) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (w *world) runClaiming(name, node, claim string) {
 	p := claiming(name, claim)
 	p.Spec.NodeName = node
 	p.Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-" + node
-	info, err := podinfo.New(w.ledger.Table(), p)
+	info, err := cluster.NewPod(w.ledger.Table(), p)
 	require.NoError(w.t, err)
 	o := info.Observation()
 	o.Devices = gpuClaims{}.Devices(info)
@@ -155,7 +155,7 @@ func TestPreemptForDevices(t *testing.T) {
 				w.run("other", "a", 1000, 1e9)
 				hold := ledger.Hold{Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}, Node: "a", Policy: ledger.Once}
 				hold.Request = &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
-				hold.Devices = &ledger.DeviceRequest{Requests: gpuClaims{}.Devices(&podinfo.Info{Devices: &podinfo.DeviceMarks{Claims: []string{"h"}}}).Requests}
+				hold.Devices = &ledger.DeviceRequest{Requests: gpuClaims{}.Devices(&cluster.Pod{Devices: &cluster.DeviceAnnotations{Claims: []string{"h"}}}).Requests}
 				require.True(w.t, w.ledger.ObserveHold(hold))
 			},
 			map[string]*extenderv1.MetaVictims{"a": victims("other")},

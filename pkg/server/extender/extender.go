@@ -10,11 +10,11 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // Options configures an Extender. All are required that do not say otherwise.
@@ -26,7 +26,7 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// OnRefused is told of pods that were refused all nodes offered, after the
 	// answer.
-	OnRefused func(pod *podinfo.Info, offered []string)
+	OnRefused func(pod *cluster.Pod, offered []string)
 	Log       *logrus.Logger
 	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
 	// enough for a thousand whole nodes.
@@ -104,14 +104,14 @@ func badRequest(format string, args ...any) error {
 
 // debug returns the fields of a log line about a pod, and false where nobody
 // would read it.
-func (e *Extender) debug(pod *podinfo.Info) (*logrus.Entry, bool) {
+func (e *Extender) debug(pod *cluster.Pod) (*logrus.Entry, bool) {
 	if !e.o.Log.IsLevelEnabled(logrus.DebugLevel) {
 		return nil, false
 	}
 	return e.o.Log.WithFields(podFields(pod)), true
 }
 
-func podFields(pod *podinfo.Info) logrus.Fields {
+func podFields(pod *cluster.Pod) logrus.Fields {
 	return logrus.Fields{"pod": pod.Ref.String(), "uid": pod.Ref.UID, "scheduler": pod.Scheduler}
 }
 

@@ -29,7 +29,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -68,7 +67,7 @@ func newWorld(t testing.TB) *world {
 	w.store.Seen(startVersion)
 	w.question = &question.Maker{
 		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*podinfo.Info) *ledger.DeviceRequest { return nil },
+		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.writes, Pods: w.store, Log: silent, OnWakeup: func() {},
@@ -89,7 +88,7 @@ func newWorld(t testing.TB) *world {
 	require.NoError(t, err)
 	w.Extender = New(Options{
 		Arbiter: decider, Ledger: w.ledger, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,
-		OnRefused: func(_ *podinfo.Info, offered []string) { w.everywhere = append(w.everywhere, offered) },
+		OnRefused: func(_ *cluster.Pod, offered []string) { w.everywhere = append(w.everywhere, offered) },
 	})
 	w.Register(w.router)
 	return w
@@ -127,7 +126,7 @@ func (w *world) run(uid types.UID, node string, cpu, memory int64, ports ...reso
 
 // reserve holds room for a pod on a node.
 func (w *world) reserve(p *v1.Pod, node string) {
-	info, err := podinfo.New(w.ledger.Table(), p)
+	info, err := cluster.NewPod(w.ledger.Table(), p)
 	require.NoError(w.t, err)
 	plan := ledger.NewPlan([]ledger.Placement{info.Placement(node)}, ledger.AllOrNothing, time.Now().Add(time.Hour))
 	require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -28,7 +28,7 @@ func TestClosestNodeHasTheDevice(t *testing.T) {
 		require.NotNil(t, answer.Closest)
 		return answer.Closest.Node
 	}
-	info, err := podinfo.New(f.ledger.Table(), claiming(aPod("first", "1", "1Gi"), "k80-first"))
+	info, err := cluster.NewPod(f.ledger.Table(), claiming(aPod("first", "1", "1Gi"), "k80-first"))
 	require.NoError(t, err)
 	p := info.Placement("node-3")
 	p.Devices = anyGPU{t}.Devices(info)

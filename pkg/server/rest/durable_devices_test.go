@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -22,7 +22,7 @@ const gpu = "nvidia.com/gpu"
 // their name for a K80, and in which claim "missing" does not exist.
 type anyGPU struct{ t testing.TB }
 
-func (c anyGPU) Devices(pod *podinfo.Info) *ledger.DeviceRequest {
+func (c anyGPU) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	if pod.Devices == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (d *durable) freeDevices() (free []string) {
 
 // bindClaiming binds a pod as its scheduler does and returns the devices it gets.
 func (d *durable) bindClaiming(pod *v1.Pod) []string {
-	info, err := podinfo.New(d.ledger.Table(), pod)
+	info, err := cluster.NewPod(d.ledger.Table(), pod)
 	require.NoError(d.t, err)
 	p := info.Placement("node-1")
 	p.Devices = anyGPU{d.t}.Devices(info)

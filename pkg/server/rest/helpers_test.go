@@ -23,9 +23,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -162,7 +162,7 @@ func (f *fixture) bind(pod *v1.Pod, node string) {
 }
 
 // see makes the watch bring a pod.
-func (f *fixture) see(pod *v1.Pod) *podinfo.Info { return f.Bring(pod) }
+func (f *fixture) see(pod *v1.Pod) *cluster.Pod { return f.Bring(pod) }
 
 // body is a request as kube-globalreserve's client has it, and the extensions.
 type body struct {

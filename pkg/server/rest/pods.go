@@ -12,9 +12,9 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -152,7 +152,7 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 		return entry, nil
 	}
 	if claims := pod.Metadata.Annotations.Claims; claims != "" {
-		entry.Devices = podinfo.ReadDeviceMarks(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims})
+		entry.Devices = cluster.ReadDeviceAnnotations(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims})
 	}
 	if len(pod.Spec.Containers) == 0 {
 		return entry, nil

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -36,7 +36,7 @@ func (f *fixture) hold(ref string, node string, milliCPU int64, change func(*led
 // use binds a pod with a hold.
 func (f *fixture) use(pod *v1.Pod, node, ref string) {
 	f.t.Helper()
-	info, err := podinfo.New(f.ledger.Table(), pod)
+	info, err := cluster.NewPod(f.ledger.Table(), pod)
 	require.NoError(f.t, err)
 	part := strings.Split(ref, "/")
 	placement := info.Placement(node)

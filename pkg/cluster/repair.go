@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 )
 
 // judgeAll settles suspicions and returns those that were true. It asks the API
@@ -71,11 +70,11 @@ func (c *Comparer) judge(ctx context.Context, s suspicion) (*Difference, error) 
 
 // answer is what the API server said of a pod, nil where it is gone, and what
 // the cache held when it was asked.
-type answer struct{ pod, before *Record }
+type answer struct{ pod, before *Pod }
 
 // fetchPod reads a pod from the API server, past every cache; nil is a pod that
 // is gone.
-func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Record, error) {
+func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Pod, error) {
 	pod, err := c.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -85,7 +84,7 @@ func (c *Comparer) fetchPod(ctx context.Context, ref ledger.PodRef) (*Record, er
 	case ref.UID != "" && pod.UID != ref.UID:
 		return nil, nil
 	default:
-		return NewRecord(c.ledger.Table(), pod), nil
+		return Compact(c.ledger.Table(), pod), nil
 	}
 }
 
@@ -124,21 +123,20 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	} else if record != nil && s.pod.UID != "" && record.Ref.UID != s.pod.UID {
 		record = nil
 	}
-	pod := record.info()
 	claim := c.claimOf(s.pod)
-	kind := diagnosePod(claim, pod)
-	if kind == "" || (!s.live && needsLive(kind, pod)) || inFlight(kind, claim, pod) {
+	kind := diagnosePod(claim, record)
+	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, claim, record) {
 		return nil, nil, true
 	}
 	table := c.ledger.Table()
 	d = &Difference{
 		Kind: kind, Pod: s.pod, Live: s.live,
-		Ledger: describeClaim(table, claim), Cluster: describePod(table, pod),
+		Ledger: describeClaim(table, claim), Cluster: describePod(table, record),
 	}
 	if claim != nil {
 		d.Node = claim.Node
 	} else {
-		d.Node = pod.Node
+		d.Node = record.Node
 	}
 	change = c.repairPod(s.pod, record)
 	if ignored := change != nil && record.bound() && change.observed == ledger.ObservedNothing; ignored {
@@ -151,7 +149,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 		o.ResourceVersion = 0
 		change.observed = c.ledger.ObservePod(o)
 	}
-	d.Repaired = diagnosePod(c.claimOf(s.pod), pod) == ""
+	d.Repaired = diagnosePod(c.claimOf(s.pod), record) == ""
 	return d, change, true
 }
 
@@ -162,14 +160,14 @@ func (c *Comparer) claimOf(pod ledger.PodRef) *ledger.ClaimView {
 
 // inFlight reports whether a claim is ahead of its pod because a bind has not
 // ended: the binder will learn how it does. A pod that is gone ends it here.
-func inFlight(kind Kind, claim *ledger.ClaimView, pod *podinfo.Info) bool {
+func inFlight(kind Kind, claim *ledger.ClaimView, pod *Pod) bool {
 	return kind == StaleClaim && claim.State == ledger.Binding && pod != nil && !pod.Finished
 }
 
 // repairPod makes the cache and the ledger take a proven state of a pod; nil is
 // a pod that is gone. It returns nil where nothing can be done. The cache's lock
 // is held.
-func (c *Comparer) repairPod(ref ledger.PodRef, record *Record) *podChange {
+func (c *Comparer) repairPod(ref ledger.PodRef, record *Pod) *podChange {
 	if record == nil {
 		change := c.cache.applyRemovePod(ref, nil, 0)
 		return &change

@@ -1,8 +1,4 @@
-// Package podinfo holds the compact form of a pod that the adapters around the
-// ledger share: who it is, who schedules it, where it is and what it counts
-// for. A cluster's pods are kept in memory in this form, so a field belongs
-// here only if a decision, a log line or an answer needs it for every pod.
-package podinfo
+package cluster
 
 import (
 	"strconv"
@@ -14,9 +10,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Info is what is kept of one pod. It is not changed once made, so it may be
-// shared.
-type Info struct {
+// Pod is the compact form of a pod: who it is, who schedules it, where it is and what it
+// counts for. All pods of a cluster are kept in memory in this form, so a field belongs
+// here only if a decision, a log line or an answer needs it for every pod. It is not
+// changed once made, so it may be shared.
+type Pod struct {
 	Ref ledger.PodRef
 	// ResourceVersion orders states of the same pod; 0 where the pod did not
 	// come from the API server.
@@ -38,20 +36,22 @@ type Info struct {
 	// Controller is what controls the pod: of a Deployment's pods the Deployment,
 	// not the ReplicaSet.
 	Controller Controller
-	// Marks are the pod's annotations of reservations; nil for nearly all pods.
-	Marks *Marks
+	// Annotations are the pod's annotations of reservations; nil for nearly all pods.
+	Annotations *Annotations
 	// Devices are the pod's annotations of devices; nil for nearly all pods.
-	Devices *DeviceMarks
+	Devices *DeviceAnnotations
 	// Labels are the pod's labels as long as it has no node: they choose the
 	// reservations it may use.
 	Labels map[string]string
+
+	err error // why the request cannot be counted; nil for nearly all
 }
 
-// New makes the compact form of a pod. It returns an error, saying which field
+// NewPod makes the compact form of a pod. It returns an error, saying which field
 // is wrong, for a pod without a node whose requests are negative or too large
 // to count.
-func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
-	info := &Info{
+func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
+	info := &Pod{
 		Ref:       ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Node:      pod.Spec.NodeName,
 		Scheduler: pod.Spec.SchedulerName,
@@ -59,10 +59,10 @@ func New(t *resources.Table, pod *v1.Pod) (*Info, error) {
 		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
 		Deleting:  pod.DeletionTimestamp != nil,
 
-		Preempted:  preempted(pod),
-		Controller: controllerOf(pod),
-		Marks:      ReadMarks(pod.Namespace, pod.Annotations),
-		Devices:    ReadDeviceMarks(pod.Annotations),
+		Preempted:   preempted(pod),
+		Controller:  controllerOf(pod),
+		Annotations: ReadAnnotations(pod.Namespace, pod.Annotations),
+		Devices:     ReadDeviceAnnotations(pod.Annotations),
 	}
 	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
 	// Resource versions of built-in resources are decimal numbers that grow;
@@ -95,17 +95,17 @@ func preempted(pod *v1.Pod) bool {
 }
 
 // Bound reports whether the pod uses room on a node.
-func (i *Info) Bound() bool { return i.Node != "" && !i.Finished }
+func (i *Pod) Bound() bool { return i.Node != "" && !i.Finished }
 
 // Placement asks for room for the pod on a node.
-func (i *Info) Placement(node string) ledger.Placement {
+func (i *Pod) Placement(node string) ledger.Placement {
 	return ledger.Placement{
 		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Priority: i.Priority,
 	}
 }
 
 // Observation is what the ledger is told of the pod once it is bound.
-func (i *Info) Observation() ledger.PodObservation {
+func (i *Pod) Observation() ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler,
 		Priority: i.Priority, ResourceVersion: i.ResourceVersion, Hold: i.Matched(),

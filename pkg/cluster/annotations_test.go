@@ -1,4 +1,4 @@
-package podinfo_test
+package cluster
 
 import (
 	"testing"
@@ -12,30 +12,29 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-func TestMarks(t *testing.T) {
+func TestAnnotations(t *testing.T) {
 	tests := map[string]struct {
 		annotations map[string]string
-		want        *podinfo.Marks
+		want        *Annotations
 	}{
 		"none":            {nil, nil},
 		"others":          {map[string]string{"a": "b", "globalreserve.io/retry": "1"}, nil},
-		"an index":        {map[string]string{"globalreserve.io/reservation-index": "i"}, &podinfo.Marks{Index: "i"}},
-		"a Gödel index":   {map[string]string{"godel.bytedance.com/reservation-index": "i"}, &podinfo.Marks{Index: "i", Godel: true}},
-		"to be kept":      {map[string]string{"globalreserve.io/reservation": "true"}, &podinfo.Marks{Keep: podinfo.KeepYes}},
-		"not to be kept":  {map[string]string{"globalreserve.io/reservation": "false"}, &podinfo.Marks{Keep: podinfo.KeepNo}},
-		"to be kept, ttl": {map[string]string{"godel.bytedance.com/reservation": "true", "godel.bytedance.com/reservation-ttl": "90"}, &podinfo.Marks{Keep: podinfo.KeepYes, TTL: "90", Godel: true}},
+		"an index":        {map[string]string{"globalreserve.io/reservation-index": "i"}, &Annotations{Index: "i"}},
+		"a Gödel index":   {map[string]string{"godel.bytedance.com/reservation-index": "i"}, &Annotations{Index: "i", Godel: true}},
+		"to be kept":      {map[string]string{"globalreserve.io/reservation": "true"}, &Annotations{Keep: KeepYes}},
+		"not to be kept":  {map[string]string{"globalreserve.io/reservation": "false"}, &Annotations{Keep: KeepNo}},
+		"to be kept, ttl": {map[string]string{"godel.bytedance.com/reservation": "true", "godel.bytedance.com/reservation-ttl": "90"}, &Annotations{Keep: KeepYes, TTL: "90", Godel: true}},
 		"both prefixes, ours counts": {
 			map[string]string{"globalreserve.io/reservation-ttl": "1m", "godel.bytedance.com/reservation-ttl": "90"},
-			&podinfo.Marks{TTL: "1m", Godel: true},
+			&Annotations{TTL: "1m", Godel: true},
 		},
-		"matched": {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}}},
+		"matched": {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &Annotations{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}}},
 		"matched with an object": {
 			map[string]string{"globalreserve.io/matched-reservation": "ns/r/s", "globalreserve.io/matched-reservation-uid": "7"},
-			&podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}, MatchedUID: "7"},
+			&Annotations{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}, MatchedUID: "7"},
 		},
 		"matched in another namespace": {map[string]string{"globalreserve.io/matched-reservation": "other/r/s"}, nil},
 		"matched with nothing":         {map[string]string{"globalreserve.io/matched-reservation": ""}, nil},
@@ -45,12 +44,12 @@ func TestMarks(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, podinfo.ReadMarks("ns", tt.annotations))
-			info, err := podinfo.New(resources.NewTable(), newPod(func(p *v1.Pod) { p.Annotations = tt.annotations }, "1"))
+			assert.Equal(t, tt.want, ReadAnnotations("ns", tt.annotations))
+			info, err := NewPod(resources.NewTable(), newPod(func(p *v1.Pod) { p.Annotations = tt.annotations }, "1"))
 			require.NoError(t, err)
-			assert.Equal(t, tt.want, info.Marks)
+			assert.Equal(t, tt.want, info.Annotations)
 			if tt.want == nil {
-				tt.want = &podinfo.Marks{}
+				tt.want = &Annotations{}
 			}
 			assert.Equal(t, tt.want.Index, info.Index())
 			assert.Equal(t, tt.want.Matched, info.Matched())
@@ -71,20 +70,20 @@ func TestController(t *testing.T) {
 	}
 	tests := map[string]struct {
 		change func(*v1.Pod)
-		want   podinfo.Controller
+		want   Controller
 	}{
-		"none":                           {nil, podinfo.Controller{}},
-		"an owner that controls nothing": {owned("StatefulSet", "db", false, ""), podinfo.Controller{}},
-		"a StatefulSet":                  {owned("StatefulSet", "db", true, ""), podinfo.Controller{Kind: "StatefulSet", Name: "db"}},
-		"a Deployment":                   {owned("ReplicaSet", "web-5f7c", true, "5f7c"), podinfo.Controller{Kind: "Deployment", Name: "web"}},
-		"a ReplicaSet of nobody":         {owned("ReplicaSet", "web-5f7c", true, ""), podinfo.Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
-		"a ReplicaSet with another hash": {owned("ReplicaSet", "web-5f7c", true, "abc"), podinfo.Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
-		"a ReplicaSet named as its hash": {owned("ReplicaSet", "-5f7c", true, "5f7c"), podinfo.Controller{Kind: "ReplicaSet", Name: "-5f7c"}},
-		"another kind with such a label": {owned("Rollout", "web-5f7c", true, "5f7c"), podinfo.Controller{Kind: "Rollout", Name: "web-5f7c"}},
+		"none":                           {nil, Controller{}},
+		"an owner that controls nothing": {owned("StatefulSet", "db", false, ""), Controller{}},
+		"a StatefulSet":                  {owned("StatefulSet", "db", true, ""), Controller{Kind: "StatefulSet", Name: "db"}},
+		"a Deployment":                   {owned("ReplicaSet", "web-5f7c", true, "5f7c"), Controller{Kind: "Deployment", Name: "web"}},
+		"a ReplicaSet of nobody":         {owned("ReplicaSet", "web-5f7c", true, ""), Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
+		"a ReplicaSet with another hash": {owned("ReplicaSet", "web-5f7c", true, "abc"), Controller{Kind: "ReplicaSet", Name: "web-5f7c"}},
+		"a ReplicaSet named as its hash": {owned("ReplicaSet", "-5f7c", true, "5f7c"), Controller{Kind: "ReplicaSet", Name: "-5f7c"}},
+		"another kind with such a label": {owned("Rollout", "web-5f7c", true, "5f7c"), Controller{Kind: "Rollout", Name: "web-5f7c"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			info, err := podinfo.New(resources.NewTable(), newPod(tt.change, "1"))
+			info, err := NewPod(resources.NewTable(), newPod(tt.change, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, info.Controller)
 		})
@@ -93,10 +92,10 @@ func TestController(t *testing.T) {
 
 func TestLabelsOnlyMatterUntilBound(t *testing.T) {
 	labeled := func(p *v1.Pod) { p.Labels = map[string]string{"app": "web"} }
-	info, err := podinfo.New(resources.NewTable(), newPod(labeled, "1"))
+	info, err := NewPod(resources.NewTable(), newPod(labeled, "1"))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, info.Labels)
-	info, err = podinfo.New(resources.NewTable(), newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" }, "1"))
+	info, err = NewPod(resources.NewTable(), newPod(func(p *v1.Pod) { labeled(p); p.Spec.NodeName = "n" }, "1"))
 	require.NoError(t, err)
 	assert.Nil(t, info.Labels)
 }
@@ -120,7 +119,7 @@ func TestPreempted(t *testing.T) {
 		"evicted for a drain": {condition(v1.ConditionTrue, "EvictionByEvictionAPI"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			info, err := podinfo.New(resources.NewTable(), newPod(tt.change, "1"))
+			info, err := NewPod(resources.NewTable(), newPod(tt.change, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, info.Preempted)
 		})
@@ -129,9 +128,9 @@ func TestPreempted(t *testing.T) {
 
 func TestMatching(t *testing.T) {
 	hold := ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}
-	copied := &podinfo.Marks{Matched: ledger.HoldRef{Namespace: "ns", Name: "another", Slot: "0"}}
+	copied := &Annotations{Matched: ledger.HoldRef{Namespace: "ns", Name: "another", Slot: "0"}}
 	cases := map[string]struct {
-		marks *podinfo.Marks
+		marks *Annotations
 		hold  ledger.HoldRef
 		godel bool
 		uid   types.UID
@@ -145,22 +144,22 @@ func TestMatching(t *testing.T) {
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "7",
 		}},
 		"hold without an object, copied before": {
-			hold: hold, marks: &podinfo.Marks{Matched: copied.Matched, MatchedUID: "6"}, want: map[string]string{
+			hold: hold, marks: &Annotations{Matched: copied.Matched, MatchedUID: "6"}, want: map[string]string{
 				v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "",
 			},
 		},
 		"hold, users of Gödel": {hold: hold, godel: true, want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
 		}},
-		"hold, pod of Gödel": {hold: hold, marks: &podinfo.Marks{Godel: true}, want: map[string]string{
+		"hold, pod of Gödel": {hold: hold, marks: &Annotations{Godel: true}, want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
 		}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			info := &podinfo.Info{Marks: tc.marks}
-			assert.Equal(t, tc.want, info.Matching(tc.hold, func(string, string) podinfo.Origin {
-				return podinfo.Origin{UID: tc.uid, Godel: tc.godel}
+			info := &Pod{Annotations: tc.marks}
+			assert.Equal(t, tc.want, info.Matching(tc.hold, func(string, string) Origin {
+				return Origin{UID: tc.uid, Godel: tc.godel}
 			}))
 		})
 	}

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// seenVersion is the newest resource version that has reached the ledger. It only
+// reachedVersion is the newest resource version that has reached the ledger. It only
 // grows. The zero value has seen nothing.
-type seenVersion struct {
+type reachedVersion struct {
 	version atomic.Uint64
 
 	mu   sync.Mutex    // guards more, and every raise
@@ -16,7 +16,7 @@ type seenVersion struct {
 }
 
 // raise records that everything up to version has been taken in.
-func (s *seenVersion) raise(version uint64) {
+func (s *reachedVersion) raise(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if version <= s.version.Load() {
@@ -31,7 +31,7 @@ func (s *seenVersion) raise(version uint64) {
 
 // wait returns nil once version has been seen, or the error of ctx if that ends
 // first.
-func (s *seenVersion) wait(ctx context.Context, version uint64) error {
+func (s *reachedVersion) wait(ctx context.Context, version uint64) error {
 	for {
 		more := s.next(version)
 		if more == nil {
@@ -47,7 +47,7 @@ func (s *seenVersion) wait(ctx context.Context, version uint64) error {
 
 // next returns a channel that is closed when more has been seen, nil where
 // version has been seen already.
-func (s *seenVersion) next(version uint64) <-chan struct{} {
+func (s *reachedVersion) next(version uint64) <-chan struct{} {
 	if version <= s.version.Load() {
 		return nil
 	}

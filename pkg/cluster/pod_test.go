@@ -1,4 +1,4 @@
-package podinfo_test
+package cluster
 
 import (
 	"testing"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/podinfo"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -37,15 +36,15 @@ func newPod(change func(*v1.Pod), cpu string) *v1.Pod {
 
 func TestNew(t *testing.T) {
 	type want struct {
-		podinfo.Info
+		Pod
 
 		cpu   int64
 		bound bool
 	}
-	base := podinfo.Info{
+	base := Pod{
 		Ref: ledger.PodRef{Namespace: "ns", Name: "a", UID: "u"}, ResourceVersion: 42, Scheduler: "s", Priority: 7,
 	}
-	with := func(change func(*podinfo.Info)) podinfo.Info {
+	with := func(change func(*Pod)) Pod {
 		info := base
 		change(&info)
 		return info
@@ -57,41 +56,41 @@ func TestNew(t *testing.T) {
 		"a pending pod counts by its spec": {nil, want{base, 1000, false}},
 		"a bound pod counts by its status too": {
 			func(p *v1.Pod) { p.Spec.NodeName = "n" },
-			want{with(func(i *podinfo.Info) { i.Node = "n" }), 3000, true},
+			want{with(func(i *Pod) { i.Node = "n" }), 3000, true},
 		},
 		"a pod that is being deleted uses its room still": {
 			func(p *v1.Pod) { p.Spec.NodeName, p.DeletionTimestamp = "n", &metav1.Time{} },
-			want{with(func(i *podinfo.Info) { i.Node, i.Deleting = "n", true }), 3000, true},
+			want{with(func(i *Pod) { i.Node, i.Deleting = "n", true }), 3000, true},
 		},
 		"a pod that succeeded uses nothing": {
 			func(p *v1.Pod) { p.Spec.NodeName, p.Status.Phase = "n", v1.PodSucceeded },
-			want{with(func(i *podinfo.Info) { i.Node, i.Finished = "n", true }), 3000, false},
+			want{with(func(i *Pod) { i.Node, i.Finished = "n", true }), 3000, false},
 		},
 		"a pod that failed uses nothing": {
 			func(p *v1.Pod) { p.Spec.NodeName, p.Status.Phase = "n", v1.PodFailed },
-			want{with(func(i *podinfo.Info) { i.Node, i.Finished = "n", true }), 3000, false},
+			want{with(func(i *Pod) { i.Node, i.Finished = "n", true }), 3000, false},
 		},
 		"a pod nobody created yet has no version": {
 			func(p *v1.Pod) { p.ResourceVersion, p.UID = "", "" },
-			want{with(func(i *podinfo.Info) { i.ResourceVersion, i.Ref.UID = 0, "" }), 1000, false},
+			want{with(func(i *Pod) { i.ResourceVersion, i.Ref.UID = 0, "" }), 1000, false},
 		},
 		"a version that is no number tells no order": {
 			func(p *v1.Pod) { p.ResourceVersion = "abc" },
-			want{with(func(i *podinfo.Info) { i.ResourceVersion = 0 }), 1000, false},
+			want{with(func(i *Pod) { i.ResourceVersion = 0 }), 1000, false},
 		},
 		"no priority is 0": {
 			func(p *v1.Pod) { p.Spec.Priority = nil },
-			want{with(func(i *podinfo.Info) { i.Priority = 0 }), 1000, false},
+			want{with(func(i *Pod) { i.Priority = 0 }), 1000, false},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			info, err := podinfo.New(resources.NewTable(), newPod(tt.change, "1"))
+			info, err := NewPod(resources.NewTable(), newPod(tt.change, "1"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want.cpu, info.Request.Value(resources.CPU))
 			assert.Equal(t, tt.want.bound, info.Bound())
 			tt.want.Request = info.Request
-			assert.Equal(t, tt.want.Info, *info)
+			assert.Equal(t, tt.want.Pod, *info)
 			assert.Equal(t, ledger.Placement{
 				Pod: info.Ref, Node: "other", Request: info.Request, Scheduler: "s", Priority: info.Priority,
 			}, info.Placement("other"))
@@ -100,9 +99,9 @@ func TestNew(t *testing.T) {
 }
 
 func TestNewRefusesOnlyWhatIsNotBoundYet(t *testing.T) {
-	_, err := podinfo.New(resources.NewTable(), newPod(nil, "-1"))
+	_, err := NewPod(resources.NewTable(), newPod(nil, "-1"))
 	assert.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu]")
-	info, err := podinfo.New(resources.NewTable(), newPod(func(p *v1.Pod) { p.Spec.NodeName = "n" }, "-1"))
+	info, err := NewPod(resources.NewTable(), newPod(func(p *v1.Pod) { p.Spec.NodeName = "n" }, "-1"))
 	require.NoError(t, err)
 	assert.True(t, info.Bound())
 }

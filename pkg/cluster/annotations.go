@@ -1,6 +1,7 @@
-package podinfo
+package cluster
 
 import (
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -25,10 +27,10 @@ const (
 	KeepNo
 )
 
-// Marks are what the annotations of reservations say, on a pod or on the
+// Annotations are what the annotations of reservations say, on a pod or on the
 // Deployment that controls it. They are accepted under either prefix; where both
 // say something, our own counts.
-type Marks struct {
+type Annotations struct {
 	// Index is the value of reservation-index.
 	Index string
 	// Keep is what reservation says: "true", anything else, or nothing.
@@ -43,13 +45,13 @@ type Marks struct {
 	MatchedUID types.UID
 }
 
-// ReadMarks reads the annotations of an object of the namespace; nil means that
+// ReadAnnotations reads the annotations of an object of the namespace; nil means that
 // it has none of them.
-func ReadMarks(namespace string, annotations map[string]string) *Marks {
+func ReadAnnotations(namespace string, annotations map[string]string) *Annotations {
 	if len(annotations) == 0 {
 		return nil
 	}
-	m := Marks{
+	m := Annotations{
 		Index: first(annotations, v1alpha1.ReservationIndexAnnotation, v1alpha1.GodelReservationIndexAnnotation),
 		TTL:   first(annotations, v1alpha1.ReservationTTLAnnotation, v1alpha1.GodelReservationTTLAnnotation),
 	}
@@ -70,7 +72,7 @@ func ReadMarks(namespace string, annotations map[string]string) *Marks {
 	if ref, ok := ParseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
 		m.Matched, m.MatchedUID = ref, types.UID(annotations[v1alpha1.MatchedReservationUIDAnnotation])
 	}
-	if m == (Marks{}) {
+	if m == (Annotations{}) {
 		return nil
 	}
 	return &m
@@ -116,27 +118,27 @@ func controllerOf(pod *v1.Pod) Controller {
 }
 
 // Index returns the pod's reservation index, or "".
-func (i *Info) Index() string {
-	if i.Marks == nil {
+func (i *Pod) Index() string {
+	if i.Annotations == nil {
 		return ""
 	}
-	return i.Marks.Index
+	return i.Annotations.Index
 }
 
 // Matched returns the hold the pod says it was bound with, or an empty one.
-func (i *Info) Matched() ledger.HoldRef {
-	if i.Marks == nil {
+func (i *Pod) Matched() ledger.HoldRef {
+	if i.Annotations == nil {
 		return ledger.HoldRef{}
 	}
-	return i.Marks.Matched
+	return i.Annotations.Matched
 }
 
 // MatchedUID returns the UID of the reservation of that hold, or "".
-func (i *Info) MatchedUID() types.UID {
-	if i.Marks == nil {
+func (i *Pod) MatchedUID() types.UID {
+	if i.Annotations == nil {
 		return ""
 	}
-	return i.Marks.MatchedUID
+	return i.Annotations.MatchedUID
 }
 
 // Origin is what pods are told of the reservation they are bound with.
@@ -152,7 +154,7 @@ type Origin struct {
 // created with such an annotation, as a copy of another one, and uses no hold
 // loses its value: after a restart it would be taken for true. origin tells of
 // the reservation of a name.
-func (i *Info) Matching(hold ledger.HoldRef, origin func(namespace, name string) Origin) map[string]string {
+func (i *Pod) Matching(hold ledger.HoldRef, origin func(namespace, name string) Origin) map[string]string {
 	if hold == (ledger.HoldRef{}) {
 		if i.Matched() == (ledger.HoldRef{}) {
 			return nil
@@ -164,8 +166,60 @@ func (i *Info) Matching(hold ledger.HoldRef, origin func(namespace, name string)
 	if from.UID != "" || i.MatchedUID() != "" {
 		annotations[v1alpha1.MatchedReservationUIDAnnotation] = string(from.UID)
 	}
-	if (i.Marks != nil && i.Marks.Godel) || from.Godel {
+	if (i.Annotations != nil && i.Annotations.Godel) || from.Godel {
 		annotations[v1alpha1.GodelMatchedReservationAnnotation] = hold.Namespace + "/" + hold.Name + "-placeholder"
 	}
+	return annotations
+}
+
+// DeviceAnnotations are what a pod's annotations say of devices.
+type DeviceAnnotations struct {
+	// Claims are the names of the pod's claims, in the order they are written.
+	Claims []string
+	// Err says what is wrong with the annotation where it cannot be read; Claims is nil
+	// then.
+	Err string
+	// Given is what the pod was bound with: the annotation extended-resources as it was
+	// written. It counts once the pod has a node.
+	Given string
+}
+
+// Same reports whether two pods, or two states of one, say the same; either may be nil.
+func (m *DeviceAnnotations) Same(o *DeviceAnnotations) bool {
+	if m == nil || o == nil {
+		return m == o
+	}
+	return m.Err == o.Err && m.Given == o.Given && slices.Equal(m.Claims, o.Claims)
+}
+
+// ReadDeviceAnnotations reads the annotations of a pod; nil means that it claims no devices,
+// as nearly all pods do not.
+func ReadDeviceAnnotations(annotations map[string]string) *DeviceAnnotations {
+	text := annotations[v1alpha1.ExtendedResourceClaimsAnnotation]
+	if text == "" {
+		return nil
+	}
+	names, err := devices.ClaimNames(text)
+	switch {
+	case err != nil:
+		return &DeviceAnnotations{Err: err.Error(), Given: annotations[v1alpha1.ExtendedResourcesAnnotation]}
+	case len(names) == 0:
+		return nil
+	}
+	return &DeviceAnnotations{Claims: names, Given: annotations[v1alpha1.ExtendedResourcesAnnotation]}
+}
+
+// Given adds to the annotations that are written with the pod's binding the devices it
+// was given. A pod that was created with that annotation, as a copy of another one,
+// gets its own in place of it. annotations may be nil, and is not changed where the pod
+// claims no devices.
+func (i *Pod) Given(annotations map[string]string, ids []string) map[string]string {
+	if i.Devices == nil {
+		return annotations
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.ExtendedResourcesAnnotation] = strings.Join(ids, ",")
 	return annotations
 }
