@@ -121,19 +121,19 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 
 func (a *App) buildState(client kubernetes.Interface) {
 	a.cache = cluster.New(client, a.ledger, cluster.Options{
-		Logger: a.log, Rooms: rooms{a}, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) },
-		Devices:       func(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) },
-		OnDeviceMarks: func(pod *cluster.Pod) { a.devices.MarksChanged(pod) },
-		Listeners: []cluster.Listener{cluster.ListenerFuncs{
-			OnPodBound: func(pod *cluster.Pod) { a.settled(pod.Ref.UID) },
-			OnPodGone:  func(pod ledger.PodRef) { a.settled(pod.UID) },
-			OnPodBypassed: func(pod *cluster.Pod) {
-				a.metrics.ObserveBypassedBind(pod.Scheduler)
-				a.log.WithFields(logrus.Fields{
-					"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Node, "scheduler": pod.Scheduler,
-				}).Warn("a pod was bound without asking: put its scheduler behind this server")
-			},
-		}},
+		Logger: a.log, OnCatchUp: func(since uint64) { a.wakeups.CatchUp(since) },
+		Keep:           func(last *cluster.Pod) (ledger.Hold, func(), bool) { return a.keeper.Keep(last) },
+		Devices:        func(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) },
+		OnDeviceMarks:  func(pod *cluster.Pod) { a.devices.MarksChanged(pod) },
+		OnNodesChanged: func() { a.reservations.NodesChanged() },
+		OnPodBound:     func(pod *cluster.Pod) { a.settled(pod.Ref.UID) },
+		OnPodGone:      func(pod ledger.PodRef) { a.settled(pod.UID) },
+		OnPodBypassed: func(pod *cluster.Pod) {
+			a.metrics.ObserveBypassedBind(pod.Scheduler)
+			a.log.WithFields(logrus.Fields{
+				"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Node, "scheduler": pod.Scheduler,
+			}).Warn("a pod was bound without asking: put its scheduler behind this server")
+		},
 	})
 	a.comparer = cluster.NewComparer(a.cache, client, cluster.ComparerOptions{
 		Interval: a.options.CompareInterval, LiveInterval: a.options.FullCompareInterval, Logger: a.log,

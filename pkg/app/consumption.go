@@ -12,7 +12,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 )
 
@@ -88,11 +87,3 @@ func (a *App) waitForObjects(ctx context.Context) error {
 }
 
 func (a *App) steer(pod *cluster.Pod) bool { return a.steering.Wake(pod) }
-
-// rooms is how the cache, which is made first, finds the keeper.
-type rooms struct{ app *App }
-
-// Keep implements cluster.RoomKeeper.
-func (r rooms) Keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
-	return r.app.keeper.Keep(last)
-}

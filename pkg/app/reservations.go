@@ -23,5 +23,4 @@ func (a *App) buildReservations(clients Clients) {
 		Recorder:    a.broadcaster.recorder(),
 		Log:         a.log,
 	})
-	a.cache.NotifyNodes(a.reservations.NodesChanged)
 }

@@ -103,15 +103,15 @@ func typicalNode(i int) *v1.Node {
 
 // filled is a cache that holds the cluster it is made for.
 func filled() *Cache {
-	c := newCache(ledger.New(ledger.Options{}), Options{Logger: quiet()})
+	c := newCache()
 	for i := range manyNodes {
 		c.observeNode(newNodeRecord(c.table, typicalNode(i)))
 	}
 	for i := range manyPods {
 		c.observePod(Compact(c.table, typicalPod(i)))
 	}
-	c.markSynced(&c.podsSynced)
-	c.markSynced(&c.nodesSynced)
+	c.podsSynced.Store(true)
+	c.nodesSynced.Store(true)
 	return c
 }
 
@@ -129,7 +129,7 @@ func heapInUse() uint64 {
 func BenchmarkBytesPerPod(b *testing.B) {
 	for b.Loop() {
 		before := heapInUse()
-		c := newCache(ledger.New(ledger.Options{}), Options{Logger: quiet()})
+		c := newCache()
 		for i := range manyPods {
 			c.observePod(Compact(c.table, decoded(typicalPod(i))))
 		}
@@ -152,7 +152,7 @@ func decoded(pod *v1.Pod) *v1.Pod {
 
 // BenchmarkLook is one comparison of the ledger with the cache.
 func BenchmarkLook(b *testing.B) {
-	c := NewComparer(filled(), fake.NewClientset(), ComparerOptions{Logger: quiet()})
+	c := NewComparer(filled(), fake.NewClientset(), ComparerOptions{})
 	b.ReportAllocs()
 	b.ResetTimer()
 	start := cpuTime(b)
@@ -169,7 +169,7 @@ func BenchmarkLook(b *testing.B) {
 // has several.
 func BenchmarkPodUpdate(b *testing.B) {
 	c := filled()
-	sink := podSink{c}
+	sink := c.podSink()
 	pod := typicalPod(7)
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -189,16 +189,14 @@ func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 		require.NoError(b, err)
-		c := New(client, ledger.New(ledger.Options{}), Options{Logger: quiet()})
+		c := New(client, ledger.New(ledger.Options{}), (&told{}).options())
 		start, startCPU := time.Now(), cpuTime(b)
 		stop := background.Run(b, c.Run)
 		require.NoError(b, c.WaitForSync(b.Context()))
 		b.ReportMetric(time.Since(start).Seconds(), "s/ready")
 		b.ReportMetric((cpuTime(b) - startCPU).Seconds(), "cpu-s/ready")
 		stop()
-		if s := c.Stats(); s.Bound != manyPods || s.Nodes != manyNodes {
-			b.Fatalf("the cache holds %+v", s)
-		}
+		require.Len(b, c.Nodes(), manyNodes)
 		b.ReportMetric(float64(heapInUse())/(1<<20), "MiB-held")
 		runtime.KeepAlive(c)
 	}

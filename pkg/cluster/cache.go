@@ -2,11 +2,14 @@ package cluster
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -30,8 +33,6 @@ type Cache struct {
 	apply sync.Mutex
 	*Pods
 	nodes *nodeStore
-	// nodesChanged, if any, is told of changes of labels and taints.
-	nodesChanged func()
 
 	podsSynced  atomic.Bool
 	nodesSynced atomic.Bool
@@ -42,25 +43,20 @@ type Cache struct {
 // New makes a Cache that will keep l in step with the cluster behind client. It
 // starts nothing.
 func New(client kubernetes.Interface, l *ledger.Ledger, o Options) *Cache {
-	c := newCache(l, o)
+	c := &Cache{
+		ledger: l, table: l.Table(), options: o, log: o.Logger,
+		Pods: NewPods(), nodes: &nodeStore{nodes: map[string]*nodeRecord{}}, synced: make(chan struct{}),
+	}
 	c.podSrc, c.nodeSrc = c.podSource(client), c.nodeSource(client)
 	return c
-}
-
-func newCache(l *ledger.Ledger, o Options) *Cache {
-	o = o.withDefaults()
-	return &Cache{
-		ledger: l, table: l.Table(), options: o, log: o.Logger,
-		Pods: NewPods(), nodes: newNodeStore(), synced: make(chan struct{}),
-	}
 }
 
 // Run lists and watches until ctx ends; nothing reaches the ledger after that. See
 // WaitForSync.
 func (c *Cache) Run(ctx context.Context) error {
 	// Nodes are few and come first in the log; the order matters to nobody else.
-	nodes := c.newReflector(ctx, "nodes", c.nodeSrc, &v1.Node{}, nodeSink{c})
-	pods := c.newReflector(ctx, "pods", c.podSrc, &v1.Pod{}, podSink{c})
+	nodes := newReflector("nodes", c.nodeSrc, &v1.Node{}, c.nodeSink())
+	pods := newReflector("pods", c.podSrc, &v1.Pod{}, c.podSink())
 	var running sync.WaitGroup
 	running.Go(func() { nodes.RunWithContext(ctx) })
 	running.Go(func() { pods.RunWithContext(ctx) })
@@ -83,27 +79,52 @@ func (c *Cache) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// markSynced records that the first full state of one kind is in.
-func (c *Cache) markSynced(kind *atomic.Bool) {
-	kind.Store(true)
+// replaced records that a full state of one kind is in: the first one, or one after a gap, whose changes are those
+// after a revision.
+func (c *Cache) replaced(kind *atomic.Bool, since uint64) {
+	if kind.Swap(true) {
+		c.options.OnCatchUp(since)
+	}
 	if c.Synced() {
 		c.syncedOnce.Do(func() { close(c.synced) })
 	}
 }
 
-// Stats counts what the cache holds.
-type Stats struct {
-	Pods        int // all of them
-	Bound       int // with a node, not finished
-	Pending     int // without a node, not finished
-	Finished    int // phase Succeeded or Failed
-	Uncountable int // with a request that cannot be counted
-	Nodes       int
+// Node is what is kept of a node beside its account in the ledger: by this,
+// whoever chooses nodes tells them apart. It is shared and must not be changed.
+type Node struct {
+	Name   string
+	UID    types.UID
+	Labels map[string]string
+	Taints []v1.Taint
 }
 
-// Stats returns the counts of this moment.
-func (c *Cache) Stats() Stats {
-	s := c.stats()
-	s.Nodes = c.nodes.len()
-	return s
+// Node returns the node of a name; ok is false where there is none.
+func (c *Cache) Node(name string) (node Node, ok bool) {
+	r := c.nodes.get(name)
+	if r == nil {
+		return Node{}, false
+	}
+	return r.node(), true
+}
+
+// Nodes returns all nodes, in no order.
+func (c *Cache) Nodes() []Node {
+	records := c.nodes.all()
+	nodes := make([]Node, len(records))
+	for i, r := range records {
+		nodes[i] = r.node()
+	}
+	return nodes
+}
+
+func (r *nodeRecord) node() Node {
+	return Node{Name: r.Name, UID: r.UID, Labels: r.labels, Taints: r.taints}
+}
+
+// sameMarks reports whether two states of a node have the same labels and taints.
+func sameMarks(a, b *nodeRecord) bool {
+	return maps.Equal(a.labels, b.labels) && slices.EqualFunc(a.taints, b.taints, func(x, y v1.Taint) bool {
+		return x.Key == y.Key && x.Value == y.Value && x.Effect == y.Effect
+	})
 }

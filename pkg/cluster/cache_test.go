@@ -52,10 +52,12 @@ func TestFirstStateReachesTheLedger(t *testing.T) {
 				),
 				objects(aNode("n1", 1, "4"), aNode("n2", 1, "2", cordoned)),
 			)
-			f.podServer.noStreams, f.nodeServer.noStreams = noStreams, noStreams
+			f.connect(noStreams)
 			run(t, f, func(t *testing.T) {
 				assert.True(t, f.Synced())
-				assert.Equal(t, Stats{Pods: 6, Bound: 2, Pending: 2, Finished: 2, Uncountable: 1, Nodes: 2}, f.Stats())
+				assert.Len(t, f.allPods(), 6)
+				assert.Len(t, f.Nodes(), 2)
+				assert.Len(t, slices.Collect(f.PendingPods()), 2)
 				view, claims, ok := f.ledger.Node("n1")
 				require.True(t, ok)
 				assert.Equal(t, []string{"default/bound", "default/leaving"}, []string{claims[0].Pod.String(), claims[1].Pod.String()})
@@ -299,7 +301,8 @@ func TestAGapInTheWatch(t *testing.T) {
 			"bound default/anew", "bypassed default/anew", "bound default/late",
 			"bound default/unasked", "bypassed default/unasked",
 		}, told[2:])
-		assert.Equal(t, Stats{Pods: 4, Bound: 4, Nodes: 2}, f.Stats())
+		assert.Len(t, f.allPods(), 4)
+		assert.Len(t, f.Nodes(), 2)
 
 		_, _, ok := f.ledger.Node("gone")
 		assert.False(t, ok)
@@ -395,16 +398,15 @@ func TestClientset(t *testing.T) {
 		}
 		return true, list, nil
 	})
-	c := New(client, ledger.New(ledger.Options{}), Options{Logger: quiet(), PageSize: 1})
+	c := New(client, ledger.New(ledger.Options{}), (&told{}).options())
 	stop := background.Run(t, c.Run)
 	require.NoError(t, c.WaitForSync(t.Context()))
 	stop()
 
-	assert.Equal(t, Stats{Pods: 3, Bound: 3, Nodes: 1}, c.Stats())
 	require.Len(t, asked, 3)
 	assert.Empty(t, asked[0].ResourceVersion, "0 would be whatever a watch cache holds")
 	for _, o := range asked {
-		assert.Equal(t, int64(1), o.Limit)
+		assert.EqualValues(t, pageSize, o.Limit)
 	}
 	for _, name := range []string{"p0", "p1", "p2"} {
 		assert.Equal(t, ledger.Bound, c.claim(name).State)

@@ -9,17 +9,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
-// catchUps keeps the revision OnCatchUp was told last.
+// catchUps keeps the first revision that OnCatchUp was told since it was last asked for.
 func catchUps(c *Cache) *atomic.Uint64 {
 	var since atomic.Uint64
-	c.options.OnCatchUp = since.Store
+	c.options.OnCatchUp = func(revision uint64) { since.CompareAndSwap(0, revision) }
 	return &since
 }
 
@@ -33,11 +32,12 @@ func TestCatchUpAfterAGap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(objects(aPod("a", 1, on("n1"))), objects(aNode("n1", 1, "4")))
+				f.connect(true) // the watch after the list tells later
 				since := catchUps(f.Cache)
 				defer background.Run(t, f.Run)()
 				pass(time.Second)
-				assert.Zero(t, since.Load(), "the first list is no news to anybody")
 				before := f.ledger.Revision()
+				since.Store(0)
 				gap(f)
 				pass(time.Minute)
 				assert.Equal(t, before, since.Load())
@@ -61,9 +61,8 @@ func TestCatchUpAfterARepair(t *testing.T) {
 }
 
 func TestCatchUpWhenAWatchBegins(t *testing.T) {
-	c := newCache(ledger.New(ledger.Options{FirstRevision: 7}), Options{})
-	client := fake.NewClientset()
-	for name, source := range map[string]cache.ListerWatcher{"pods": c.podSource(client), "nodes": c.nodeSource(client)} {
+	c := newCache()
+	for name, source := range map[string]cache.ListerWatcher{"pods": c.podSrc, "nodes": c.nodeSrc} {
 		t.Run(name, func(t *testing.T) {
 			since := catchUps(c)
 			w, err := cache.ToListerWatcherWithContext(source).WatchWithContext(t.Context(), metav1.ListOptions{})
@@ -81,7 +80,7 @@ func TestReservationsEndWithTheirNode(t *testing.T) {
 	plan := ledger.NewPlan([]ledger.Placement{placement(w.Cache, waiting, "n2")}, ledger.AllOrNothing, time.Now().Add(time.Hour))
 	require.Equal(t, 1, w.l().Reserve(plan, time.Now()).Granted)
 	w.bindInFlight(t, aPod("binding", 13), "n2")
-	require.NoError(t, nodeSink{w.Cache}.Delete(aNode("n2", 30, "4")))
+	require.NoError(t, w.nodeSink().Delete(aNode("n2", 30, "4")))
 	assert.Nil(t, w.claim("w"))
 	assert.NotNil(t, w.claim("binding"), "the API server may have written it")
 	elsewhere := placement(w.Cache, waiting, "n1")

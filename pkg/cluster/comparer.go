@@ -1,71 +1,41 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// ComparerOptions configures a Comparer. The zero value is usable.
+// ComparerOptions configures a Comparer. All fields are needed.
 type ComparerOptions struct {
-	// Interval is the time between looks at the cache; 0 means 30 s.
-	Interval time.Duration
-	// LiveInterval is the time between looks that list everything from the API
-	// server; 0 means 10 minutes.
-	LiveInterval time.Duration
-	// Grace is for how long a claim may be ahead of the cache before the API
-	// server is asked about its pod; 0 means 15 s.
-	Grace time.Duration
-	// Settle is the time CheckNow leaves for what is under way between its two
-	// looks; 0 means 1 s.
-	Settle time.Duration
-	// PageSize is how many objects a live list fetches at once; 0 means 1000.
-	PageSize int64
-	// MaxLookups is how many single objects one periodic look asks the API
-	// server for; 0 means 200. The rest waits for the next look.
-	MaxLookups int
+	// Interval is the time between looks at the cache, LiveInterval that between
+	// looks that list everything from the API server.
+	Interval, LiveInterval time.Duration
 	// OnDrift is told after every look how many differences of each kind there
 	// were, those of looks before that could not be repaired and 0 included. After
 	// a look that could not read all it had to, it is told no 0. It must not call
 	// the Comparer.
 	OnDrift func(kind Kind, differences int)
-	// Clock is the clock to wait on; nil means the real one.
-	Clock clock.WithTicker
-	// Logger gets the differences; nil means logrus's standard logger.
-	Logger logrus.FieldLogger
+	Logger  logrus.FieldLogger
 }
 
-func (o ComparerOptions) withDefaults() ComparerOptions {
-	o.Interval = cmp.Or(o.Interval, 30*time.Second)
-	o.LiveInterval = cmp.Or(o.LiveInterval, 10*time.Minute)
-	o.Grace = cmp.Or(o.Grace, 15*time.Second)
-	o.Settle = cmp.Or(o.Settle, time.Second)
-	o.PageSize = cmp.Or(o.PageSize, defaultPageSize)
-	o.MaxLookups = cmp.Or(o.MaxLookups, 200)
-	if o.OnDrift == nil {
-		o.OnDrift = func(Kind, int) {}
-	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Logger == nil {
-		o.Logger = logrus.StandardLogger()
-	}
-	return o
-}
-
-// maxLogged is how many differences of one look are logged one by one.
-const maxLogged = 50
+const (
+	// grace is for how long a claim may be ahead of the cache before the API
+	// server is asked about its pod.
+	grace = 15 * time.Second
+	// maxLookups is how many single objects one look asks the API server for. The
+	// rest waits for the next look.
+	maxLookups = 200
+	// maxLogged is how many differences of one look are logged one by one.
+	maxLogged = 50
+)
 
 // Comparer checks the ledger against the cluster. What it finds is only a
 // suspicion: changes are always under way. A suspicion that is still there at a
@@ -78,8 +48,8 @@ type Comparer struct {
 	client  kubernetes.Interface
 	options ComparerOptions
 	log     logrus.FieldLogger
+	now     func() time.Time
 
-	mu       sync.Mutex // held during a look; guards suspects
 	suspects map[suspicion]suspect
 }
 
@@ -109,16 +79,15 @@ type suspect struct {
 // NewComparer makes a Comparer of the cache's ledger. client is used for live
 // reads. It starts nothing.
 func NewComparer(c *Cache, client kubernetes.Interface, o ComparerOptions) *Comparer {
-	o = o.withDefaults()
 	return &Comparer{
-		cache: c, ledger: c.ledger, client: client, options: o, log: o.Logger,
+		cache: c, ledger: c.ledger, client: client, options: o, log: o.Logger, now: time.Now,
 		suspects: map[suspicion]suspect{},
 	}
 }
 
 // Run looks until ctx ends. Looks before the cache is synced are left out.
 func (c *Comparer) Run(ctx context.Context) error {
-	looks, lists := c.options.Clock.NewTicker(c.options.Interval), c.options.Clock.NewTicker(c.options.LiveInterval)
+	looks, lists := time.NewTicker(c.options.Interval), time.NewTicker(c.options.LiveInterval)
 	defer looks.Stop()
 	defer lists.Stop()
 	for {
@@ -126,8 +95,8 @@ func (c *Comparer) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-looks.C():
-		case <-lists.C():
+		case <-looks.C:
+		case <-lists.C:
 			live = true
 		}
 		if err := c.look(ctx, live); err != nil && ctx.Err() == nil {
@@ -139,14 +108,12 @@ func (c *Comparer) Run(ctx context.Context) error {
 // look finds suspicions and judges those that have been there before. With live
 // it lists the cluster from the API server too.
 func (c *Comparer) look(ctx context.Context, live bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !c.cache.Synced() {
 		return nil
 	}
-	now := c.options.Clock.Now()
+	now := c.now()
 	found, err := c.find(ctx, live)
-	differences, judgeErr := c.judgeAll(ctx, c.ripe(found, now), c.options.MaxLookups)
+	differences, judgeErr := c.judgeAll(ctx, c.ripe(found, now))
 	err = errors.Join(err, judgeErr)
 	c.report(differences, err == nil)
 	return err
@@ -161,7 +128,7 @@ func (c *Comparer) ripe(found map[suspicion]source, now time.Time) []suspicion {
 			delete(c.suspects, s)
 			continue
 		}
-		if !s.live || now.Sub(known.since) >= c.options.Grace {
+		if !s.live || now.Sub(known.since) >= grace {
 			ripe = append(ripe, s)
 		}
 	}
@@ -172,51 +139,6 @@ func (c *Comparer) ripe(found map[suspicion]source, now time.Time) []suspicion {
 		}
 	}
 	return ripe
-}
-
-// CheckNow compares everything with the cache and with a live list, twice with
-// the settle time between, and returns the differences that were there both
-// times. They are counted, logged and repaired as those of a periodic look. The
-// error tells why the comparison could not be made.
-func (c *Comparer) CheckNow(ctx context.Context) ([]Difference, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.cache.Synced() {
-		return nil, errors.New("the cluster cache is not synced yet; wait until it is")
-	}
-	first, err := c.find(ctx, true)
-	if err != nil {
-		return nil, err
-	}
-	var persistent []suspicion
-	if len(first) > 0 {
-		if err := c.settle(ctx); err != nil {
-			return nil, err
-		}
-		second, err := c.find(ctx, true)
-		if err != nil {
-			return nil, err
-		}
-		for s := range second {
-			if _, before := first[s]; before {
-				persistent = append(persistent, s)
-			}
-		}
-	}
-	differences, err := c.judgeAll(ctx, persistent, len(persistent))
-	c.report(differences, err == nil)
-	return differences, err
-}
-
-func (c *Comparer) settle(ctx context.Context) error {
-	timer := c.options.Clock.NewTimer(c.options.Settle)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // find looks at the cache and, with live, at the API server. Where the live list

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -27,10 +26,10 @@ import (
 type world struct {
 	*Cache
 	*Comparer
-	live  *fake.Clientset
-	clock *clocktesting.FakeClock
-	log   *logrustest.Hook
-	told  *told
+	live *fake.Clientset
+	at   time.Time // what the comparer's clock shows
+	log  *logrustest.Hook
+	told *told
 	// drift is what the comparer reported last.
 	drift map[Kind]int
 	// settling is what happens between the first and the second look.
@@ -43,19 +42,18 @@ func newWorld(t *testing.T) *world {
 	pods := objects(aPod("a", 10, on("n1")), aPod("b", 11, on("n1")), aPod("w", 12))
 	nodes := objects(aNode("n1", 5, "4"), aNode("n2", 6, "4"))
 	w := &world{
-		live: fake.NewClientset(append(pods, nodes...)...), clock: clocktesting.NewFakeClock(time.Unix(1000, 0)),
-		told: &told{}, drift: map[Kind]int{},
+		live: fake.NewClientset(append(pods, nodes...)...), at: time.Unix(1000, 0), told: &told{}, drift: map[Kind]int{},
 	}
 	log, hook := logrustest.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	w.log = hook
-	w.Cache = newCache(ledger.New(ledger.Options{}), Options{Listeners: []Listener{w.told.listener()}, Logger: log})
+	w.Cache = New(w.live, ledger.New(ledger.Options{}), w.told.options())
 	w.Comparer = NewComparer(w.Cache, w.live, ComparerOptions{
-		Clock: w.clock, Logger: log, Grace: 45 * time.Second,
-		OnDrift: func(kind Kind, n int) { w.drift[kind] = n },
+		Logger: log, OnDrift: func(kind Kind, n int) { w.drift[kind] = n },
 	})
-	require.NoError(t, podSink{w.Cache}.Replace(anys(pods), "20"))
-	require.NoError(t, nodeSink{w.Cache}.Replace(anys(nodes), "20"))
+	w.now = func() time.Time { return w.at }
+	require.NoError(t, w.podSink().Replace(anys(pods), "20"))
+	require.NoError(t, w.nodeSink().Replace(anys(nodes), "20"))
 	w.told.take()
 	return w
 }
@@ -70,13 +68,13 @@ func anys(o []runtime.Object) []any {
 
 func (w *world) l() *ledger.Ledger { return w.Cache.ledger }
 
-func (w *world) podEvent(pod *v1.Pod)   { _ = podSink{w.Cache}.Update(pod) }
-func (w *world) podDeleted(pod *v1.Pod) { _ = podSink{w.Cache}.Delete(pod) }
+func (w *world) podEvent(pod *v1.Pod)   { _ = w.podSink().Update(pod) }
+func (w *world) podDeleted(pod *v1.Pod) { _ = w.podSink().Delete(pod) }
 
 // nextLook lets the time between two looks pass and looks.
 func (w *world) nextLook(t *testing.T, live bool) {
 	t.Helper()
-	w.clock.Step(30 * time.Second)
+	w.at = w.at.Add(30 * time.Second)
 	require.NoError(t, w.look(t.Context(), live))
 	mustHoldInvariants(t, w.l())
 }
@@ -145,8 +143,8 @@ func TestComparer(t *testing.T) {
 		spoil func(t *testing.T, w *world)
 		// live looks list from the API server.
 		live bool
-		// early are the differences of the second look, late those of the third.
-		early, late map[Kind]int
+		// found are the differences of the second look.
+		found map[Kind]int
 		// claims are the claims in the end.
 		claims map[string]string
 		told   []string
@@ -158,7 +156,7 @@ func TestComparer(t *testing.T) {
 		},
 		"a claim was lost": {
 			spoil:  func(_ *testing.T, w *world) { w.l().RemovePod(aRef("a"), 0) },
-			early:  map[Kind]int{MissingClaim: 1},
+			found:  map[Kind]int{MissingClaim: 1},
 			claims: map[string]string{"a": "Bound n1"},
 		},
 		"the pod is on another node than its claim": {
@@ -166,14 +164,14 @@ func TestComparer(t *testing.T) {
 				moved := Compact(w.table, aPod("a", 0, on("n2"))).Observation()
 				w.l().ObservePod(moved)
 			},
-			early:  map[Kind]int{WrongNode: 1},
+			found:  map[Kind]int{WrongNode: 1},
 			claims: map[string]string{"a": "Bound n1"},
 		},
 		"the claim is of another amount": {
 			spoil: func(_ *testing.T, w *world) {
 				w.l().ObservePod(Compact(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
 			},
-			early:  map[Kind]int{WrongAmount: 1},
+			found:  map[Kind]int{WrongAmount: 1},
 			claims: map[string]string{"a": "Bound n1"},
 		},
 		"the pod is bound, its claim does not know": {
@@ -181,7 +179,7 @@ func TestComparer(t *testing.T) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
 				w.Put(Compact(w.table, aPod("w", 40, on("n2"))))
 			},
-			early:  map[Kind]int{UnconfirmedClaim: 1},
+			found:  map[Kind]int{UnconfirmedClaim: 1},
 			claims: map[string]string{"w": "Bound n2"},
 		},
 		"a pod that finished still has a claim": {
@@ -190,7 +188,7 @@ func TestComparer(t *testing.T) {
 				w.podEvent(done)
 				w.l().ObservePod(Compact(w.table, aPod("a", 31, on("n1"))).Observation())
 			},
-			early:  map[Kind]int{StaleClaim: 1},
+			found:  map[Kind]int{StaleClaim: 1},
 			claims: map[string]string{"a": "none"},
 			told:   []string{"gone default/a"},
 		},
@@ -198,7 +196,7 @@ func TestComparer(t *testing.T) {
 			spoil: func(t *testing.T, w *world) {
 				w.confirmed(t, aPod("never-seen", 25), "n2")
 			},
-			late:   map[Kind]int{StaleClaim: 1},
+			found:  map[Kind]int{StaleClaim: 1},
 			claims: map[string]string{"never-seen": "none"},
 			told:   []string{"gone default/never-seen"},
 		},
@@ -216,7 +214,7 @@ func TestComparer(t *testing.T) {
 				w.deleteLive(t, "w")
 				w.create(t, aPod("w", 41, withUID("next")))
 			},
-			late:   map[Kind]int{StaleClaim: 1},
+			found:  map[Kind]int{StaleClaim: 1},
 			claims: map[string]string{"w": "none"},
 			told:   []string{"gone default/w"},
 		},
@@ -230,7 +228,7 @@ func TestComparer(t *testing.T) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
 				w.deleteLive(t, "w")
 			},
-			late:   map[Kind]int{StaleClaim: 1},
+			found:  map[Kind]int{StaleClaim: 1},
 			claims: map[string]string{"w": "none"},
 			told:   []string{"gone default/w"},
 		},
@@ -239,7 +237,7 @@ func TestComparer(t *testing.T) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
 				w.update(t, aPod("w", 40, on("n2")))
 			},
-			late:   map[Kind]int{UnconfirmedClaim: 1},
+			found:  map[Kind]int{UnconfirmedClaim: 1},
 			claims: map[string]string{"w": "Bound n2"},
 			told:   []string{"bound default/w"},
 		},
@@ -255,21 +253,21 @@ func TestComparer(t *testing.T) {
 		"bound without a claim, and the cache does not know": {
 			spoil:  func(t *testing.T, w *world) { w.create(t, aPod("x", 50, on("n2"))) },
 			live:   true,
-			late:   map[Kind]int{MissingClaim: 1},
+			found:  map[Kind]int{MissingClaim: 1},
 			claims: map[string]string{"x": "Bound n2"},
 			told:   []string{"bound default/x", "bypassed default/x"},
 		},
 		"deleted, and nobody was told": {
 			spoil:  func(t *testing.T, w *world) { w.deleteLive(t, "b") },
 			live:   true,
-			late:   map[Kind]int{StaleClaim: 1},
+			found:  map[Kind]int{StaleClaim: 1},
 			claims: map[string]string{"b": "none"},
 			told:   []string{"gone default/b"},
 		},
 		"resized, and nobody was told": {
 			spoil:  func(t *testing.T, w *world) { w.update(t, aPod("b", 60, on("n1"), asking("2"))) },
 			live:   true,
-			late:   map[Kind]int{WrongAmount: 1},
+			found:  map[Kind]int{WrongAmount: 1},
 			claims: map[string]string{"b": "Bound n1"},
 		},
 		"it settles before the next look": {
@@ -291,9 +289,7 @@ func TestComparer(t *testing.T) {
 				settle()
 			}
 			w.nextLook(t, false)
-			assert.Equal(t, orEmpty(tt.early), w.found())
-			w.nextLook(t, false)
-			assert.Equal(t, orEmpty(tt.late), w.found())
+			assert.Equal(t, orEmpty(tt.found), w.found())
 			w.nextLook(t, tt.live)
 			assert.Empty(t, w.found(), "what was found was repaired")
 			for pod, claim := range tt.claims {
@@ -309,31 +305,31 @@ func TestComparerOfNodes(t *testing.T) {
 		return func(_ *testing.T, w *world) { w.l().ObserveNode(newNodeRecord(w.table, n).NodeObservation) }
 	}
 	tests := map[string]struct {
-		spoil       func(t *testing.T, w *world)
-		live        bool
-		early, late map[Kind]int
-		exist       []string // nodes in the end
+		spoil func(t *testing.T, w *world)
+		live  bool
+		found map[Kind]int
+		exist []string // nodes in the end
 	}{
 		"lost": {
 			spoil: func(_ *testing.T, w *world) { w.l().RemoveNode("n1") },
-			early: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2"},
+			found: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2"},
 		},
-		"invented":        {spoil: observe(aNode("n9", 1, "1")), early: map[Kind]int{StaleNode: 1}, exist: []string{"n1", "n2"}},
-		"another amount":  {spoil: observe(aNode("n1", 1, "5")), early: map[Kind]int{WrongNodeAmount: 1}, exist: []string{"n1", "n2"}},
-		"cordoned":        {spoil: observe(aNode("n1", 1, "4", cordoned)), early: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
-		"another machine": {spoil: observe(aNode("n1", 1, "4", nodeUID("x"))), early: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
+		"invented":        {spoil: observe(aNode("n9", 1, "1")), found: map[Kind]int{StaleNode: 1}, exist: []string{"n1", "n2"}},
+		"another amount":  {spoil: observe(aNode("n1", 1, "5")), found: map[Kind]int{WrongNodeAmount: 1}, exist: []string{"n1", "n2"}},
+		"cordoned":        {spoil: observe(aNode("n1", 1, "4", cordoned)), found: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
+		"another machine": {spoil: observe(aNode("n1", 1, "4", nodeUID("x"))), found: map[Kind]int{WrongNodeState: 1}, exist: []string{"n1", "n2"}},
 		"nobody told that it was deleted": {
 			spoil: func(t *testing.T, w *world) {
 				require.NoError(t, w.live.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))
 			},
-			live: true, late: map[Kind]int{StaleNode: 1}, exist: []string{"n1"},
+			live: true, found: map[Kind]int{StaleNode: 1}, exist: []string{"n1"},
 		},
 		"nobody told that it was added": {
 			spoil: func(t *testing.T, w *world) {
 				_, err := w.live.CoreV1().Nodes().Create(t.Context(), aNode("n3", 50, "4"), metav1.CreateOptions{})
 				require.NoError(t, err)
 			},
-			live: true, late: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2", "n3"},
+			live: true, found: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2", "n3"},
 		},
 	}
 	for name, tt := range tests {
@@ -343,9 +339,7 @@ func TestComparerOfNodes(t *testing.T) {
 			w.nextLook(t, tt.live)
 			assert.Empty(t, w.found())
 			w.nextLook(t, false)
-			assert.Equal(t, orEmpty(tt.early), w.found())
-			w.nextLook(t, false)
-			assert.Equal(t, orEmpty(tt.late), w.found())
+			assert.Equal(t, orEmpty(tt.found), w.found())
 			w.nextLook(t, tt.live)
 			assert.Empty(t, w.found())
 			var exist []string
@@ -360,13 +354,26 @@ func TestComparerOfNodes(t *testing.T) {
 	}
 }
 
+// What the API server alone can tell is not asked for until it has had time to settle.
+func TestAClaimAheadOfTheCacheIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.confirmed(t, aPod("never-seen", 25), "n2")
+	require.NoError(t, w.look(t.Context(), false))
+	w.at = w.at.Add(grace - time.Second)
+	require.NoError(t, w.look(t.Context(), false))
+	assert.Empty(t, w.found())
+	w.at = w.at.Add(time.Second)
+	require.NoError(t, w.look(t.Context(), false))
+	assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found())
+}
+
 // A claim that is Bound where the API server says the pod is not cannot be
 // repaired without making the pod unschedulable: it is reported instead.
 func TestADifferenceThatCannotBeRepairedIsReportedEveryTime(t *testing.T) {
 	w := newWorld(t)
 	w.confirmed(t, aPod("w", 12), "n2")
 	w.nextLook(t, false)
-	w.clock.Step(time.Minute)
+	w.at = w.at.Add(time.Minute)
 	for range 3 {
 		w.nextLook(t, false)
 		assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found())

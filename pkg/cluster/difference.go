@@ -46,15 +46,6 @@ type Difference struct {
 	Repaired bool
 }
 
-// String tells the difference in one line.
-func (d Difference) String() string {
-	who := "node " + d.Node
-	if d.Pod.Name != "" {
-		who = "pod " + d.Pod.String()
-	}
-	return fmt.Sprintf("%s: %s: the ledger has %s, the cluster has %s", d.Kind, who, d.Ledger, d.Cluster)
-}
-
 // diagnosePod says how a claim differs from what is known of its pod; "" is not
 // at all. Either may be nil. A claim made by name for a pod nobody has seen is no
 // difference: nothing can be observed of it.

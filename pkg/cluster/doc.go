@@ -6,15 +6,13 @@
 //     server gave it.
 //   - Comparer keeps checking the ledger against the cache, and against the API
 //     server itself, and repairs what persists.
-//   - Listener tells other packages about pods that became bound, went, or were
-//     bound without asking.
 //
 // # From API objects to observations
 //
 //	pod bound, phase not Succeeded or Failed   ObservePod (terminating pods too)
 //	pod without a node                         ObserveUnbound, which releases nothing
 //	pod deleted, or Succeeded or Failed        RemovePod
-//	   deleted, and a RoomKeeper wants that    RemovePodHolding
+//	   deleted, and Options.Keep wants that    RemovePodHolding
 //	node                                       ObserveNode
 //	node deleted                               RemoveNode, and Unreserve of what is reserved there
 //	other UID under a known name               the former object is removed first
@@ -37,7 +35,7 @@
 //
 // Cache.apply makes a change of the stores and the ledger one step; only the
 // reflectors and the Comparer's repairs take it, for one object at a time.
-// Lookups take the read lock of one shard. Listeners are called with no lock
+// Lookups take the read lock of one shard. Others are told of pods with no lock
 // held.
 //
 // What may be touched: which facts lead to which observation is decided here,

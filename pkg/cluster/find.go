@@ -5,7 +5,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -139,24 +141,15 @@ func orNil[T any](value T, ok bool) *T {
 // API server, fetched and forgotten page by page. claimed are the pods that must
 // be in the list.
 func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source, claimed map[ledger.PodRef]struct{}) error {
-	if err := c.findLivePods(ctx, found, claimed); err != nil {
-		return err
-	}
-	return c.findLiveNodes(ctx, found)
-}
-
-func (c *Comparer) findLivePods(ctx context.Context, found map[suspicion]source, claimed map[ledger.PodRef]struct{}) error {
+	pods := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
+	})
 	uids := make(map[types.UID]struct{}, len(claimed))
-	err := eachPage(c.options.PageSize, func(o metav1.ListOptions) (string, error) {
-		page, err := c.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			c.compareLivePod(&page.Items[i], found)
-			uids[page.Items[i].UID] = struct{}{}
-		}
-		return page.Continue, nil
+	err := pods.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		r := Compact(c.ledger.Table(), obj.(*v1.Pod))
+		uids[r.Ref.UID] = struct{}{}
+		addListed(found, suspicion{kind: diagnosePod(c.claimOf(r.Ref), r), pod: r.Ref, live: true})
+		return nil
 	})
 	if err != nil {
 		return err
@@ -166,60 +159,35 @@ func (c *Comparer) findLivePods(ctx context.Context, found map[suspicion]source,
 			addListed(found, suspicion{kind: StaleClaim, pod: ref, live: true})
 		}
 	}
-	return nil
-}
-
-func (c *Comparer) compareLivePod(pod *v1.Pod, found map[suspicion]source) {
-	r := Compact(c.ledger.Table(), pod)
-	if kind := diagnosePod(c.claimOf(r.Ref), r); kind != "" {
-		addListed(found, suspicion{kind: kind, pod: r.Ref, live: true})
-	}
+	return c.findLiveNodes(ctx, found)
 }
 
 func (c *Comparer) findLiveNodes(ctx context.Context, found map[suspicion]source) error {
-	seen := map[string]struct{}{}
-	err := eachPage(c.options.PageSize, func(o metav1.ListOptions) (string, error) {
-		page, err := c.client.CoreV1().Nodes().List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			r := newNodeRecord(c.ledger.Table(), &page.Items[i])
-			seen[r.Name] = struct{}{}
-			view, _, ok := c.ledger.Node(r.Name)
-			if kind := diagnoseNode(c.ledger.Table(), orNil(view, ok), r); kind != "" {
-				addListed(found, suspicion{kind: kind, node: r.Name, live: true})
-			}
-		}
-		return page.Continue, nil
+	nodes := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.client.CoreV1().Nodes().List(ctx, o)
+	})
+	listed := map[string]struct{}{}
+	err := nodes.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		r := newNodeRecord(c.ledger.Table(), obj.(*v1.Node))
+		listed[r.Name] = struct{}{}
+		view, _, ok := c.ledger.Node(r.Name)
+		addListed(found, suspicion{kind: diagnoseNode(c.ledger.Table(), orNil(view, ok), r), node: r.Name, live: true})
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	for _, n := range c.cache.nodes.all() {
-		if _, ok := seen[n.Name]; !ok {
+		if _, ok := listed[n.Name]; !ok {
 			addListed(found, suspicion{kind: StaleNode, node: n.Name, live: true})
 		}
 	}
 	return nil
 }
 
-// addListed adds a suspicion that a live list raised, unless the cache raises it too.
+// addListed adds a suspicion that a live list raised, unless it is none, or the cache raises it too.
 func addListed(found map[suspicion]source, s suspicion) {
-	if _, ok := found[s]; !ok {
+	if _, ok := found[s]; !ok && s.kind != "" {
 		found[s] = inList
-	}
-}
-
-// eachPage lists page by page at one consistent state. list returns the token
-// of the next page.
-func eachPage(size int64, list func(metav1.ListOptions) (next string, err error)) error {
-	o := metav1.ListOptions{Limit: size}
-	for {
-		next, err := list(o)
-		if err != nil || next == "" {
-			return err
-		}
-		o.Continue = next
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -18,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -95,7 +96,7 @@ func quiet() *logrus.Logger {
 	return log
 }
 
-// told records what a Listener is told, in order.
+// told records what others are told, in order.
 type told struct {
 	mu     sync.Mutex
 	events []string
@@ -107,12 +108,24 @@ func (e *told) add(what string, who fmt.Stringer) {
 	e.events = append(e.events, what+" "+who.String())
 }
 
-func (e *told) listener() Listener {
-	return ListenerFuncs{
-		OnPodBound:    func(p *Pod) { e.add("bound", p.Ref) },
-		OnPodGone:     func(p ledger.PodRef) { e.add("gone", p) },
-		OnPodBypassed: func(p *Pod) { e.add("bypassed", p.Ref) },
+// options are those of a cache in tests: what it tells is kept.
+func (e *told) options() Options {
+	return Options{
+		OnPodBound:     func(p *Pod) { e.add("bound", p.Ref) },
+		OnPodGone:      func(p ledger.PodRef) { e.add("gone", p) },
+		OnPodBypassed:  func(p *Pod) { e.add("bypassed", p.Ref) },
+		Keep:           func(*Pod) (hold ledger.Hold, kept func(), keep bool) { return hold, nil, false },
+		Devices:        func(*Pod) *ledger.DeviceRequest { return nil },
+		OnDeviceMarks:  func(*Pod) {},
+		OnNodesChanged: func() {},
+		OnCatchUp:      func(uint64) {},
+		Logger:         quiet(),
 	}
+}
+
+// newCache returns a cache that nobody is told by.
+func newCache() *Cache {
+	return New(fake.NewClientset(), ledger.New(ledger.Options{FirstRevision: 7}), (&told{}).options())
 }
 
 // take returns what was told since the last call.
@@ -145,7 +158,7 @@ func newAPIServer(kind runtime.Object, objects ...runtime.Object) *apiServer {
 func (s *apiServer) IsWatchListSemanticsUnSupported() bool { return s.noStreams }
 
 // List shows everything, in pages of one object where a limit is asked for.
-func (s *apiServer) List(o metav1.ListOptions) (runtime.Object, error) {
+func (s *apiServer) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists = append(s.lists, o)
@@ -174,7 +187,7 @@ func (s *apiServer) List(o metav1.ListOptions) (runtime.Object, error) {
 }
 
 // Watch streams the objects first if it is asked to.
-func (s *apiServer) Watch(o metav1.ListOptions) (watch.Interface, error) {
+func (s *apiServer) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down != nil {
@@ -230,9 +243,16 @@ func newFixture(pods, nodes []runtime.Object) *fixture {
 		podServer: newAPIServer(&v1.Pod{}, pods...), nodeServer: newAPIServer(&v1.Node{}, nodes...),
 		told: &told{},
 	}
-	f.Cache = newCache(ledger.New(ledger.Options{}), Options{Listeners: []Listener{f.told.listener()}, Logger: quiet(), PageSize: 1})
-	f.podSrc, f.nodeSrc = f.podServer, f.nodeServer
+	f.Cache = New(fake.NewClientset(), ledger.New(ledger.Options{}), f.told.options())
+	f.connect(false)
 	return f
+}
+
+// connect puts the servers behind the cache, as ones that stream lists or do not.
+func (f *fixture) connect(noStreams bool) {
+	f.podServer.noStreams, f.nodeServer.noStreams = noStreams, noStreams
+	f.podSrc = f.source(f.podServer, f.podServer.Watch, f.podServer.List)
+	f.nodeSrc = f.source(f.nodeServer, f.nodeServer.Watch, f.nodeServer.List)
 }
 
 // claim returns the ledger's claim of a pod made by aPod.
@@ -262,5 +282,3 @@ func mustHoldInvariants(t *testing.T, l *ledger.Ledger) {
 	t.Helper()
 	require.NoError(t, l.CheckInvariants())
 }
-
-var _ cache.ListerWatcher = (*apiServer)(nil)

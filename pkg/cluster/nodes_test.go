@@ -7,15 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 func TestNodesTellLabelsAndTaints(t *testing.T) {
-	c := newCache(ledger.New(ledger.Options{}), Options{})
+	c := newCache()
 	changes := 0
-	c.NotifyNodes(func() { changes++ })
-	nodes := nodeSink{c}
+	c.options.OnNodesChanged = func() { changes++ }
+	nodes := c.nodeSink()
 	node := func(version, zone string, taints ...v1.Taint) *v1.Node {
 		return &v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: version, Labels: map[string]string{"zone": zone}},

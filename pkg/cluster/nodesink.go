@@ -1,87 +1,31 @@
 package cluster
 
-import (
-	"fmt"
-
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
-)
+import v1 "k8s.io/api/core/v1"
 
 // nodeSink is the store the nodes' reflector writes to.
-type nodeSink struct{ *Cache }
-
-var _ cache.TransformingStore = nodeSink{}
-
-// Transformer makes nodes compact before the reflector collects them.
-func (s nodeSink) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return s.record(obj) }
-}
-
-func (s nodeSink) record(obj any) (*nodeRecord, error) {
-	switch o := obj.(type) {
-	case *nodeRecord:
-		return o, nil
-	case *v1.Node:
-		return newNodeRecord(s.table, o), nil
-	default:
-		return nil, fmt.Errorf("expected a node from the API server, got %T", obj)
+func (c *Cache) nodeSink() sink[v1.Node, nodeRecord] {
+	return sink[v1.Node, nodeRecord]{
+		compact: func(node *v1.Node) *nodeRecord { return newNodeRecord(c.table, node) },
+		observe: c.observeNode, remove: c.removeNode, replace: c.replaceNodes, seen: func(uint64) {},
 	}
 }
 
-// Add implements cache.ReflectorStore.
-func (s nodeSink) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s nodeSink) Update(obj any) error {
-	r, err := s.record(obj)
-	if err != nil {
-		return err
-	}
-	s.observeNode(r)
-	return nil
-}
-
-// Delete implements cache.ReflectorStore.
-func (s nodeSink) Delete(obj any) error {
-	r, err := s.record(obj)
-	if err != nil {
-		return err
-	}
-	s.removeNode(r.Name, r.UID)
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s nodeSink) Replace(items []any, _ string) error {
-	records := make([]*nodeRecord, 0, len(items))
-	present := make(map[string]struct{}, len(items))
-	for _, item := range items {
-		r, err := s.record(item)
-		if err != nil {
-			return err
-		}
-		records = append(records, r)
+func (c *Cache) replaceNodes(records []*nodeRecord, _ uint64) {
+	since := c.ledger.Revision()
+	present := make(map[string]struct{}, len(records))
+	for _, r := range records {
 		present[r.Name] = struct{}{}
 	}
-	since := s.ledger.Revision()
-	for _, held := range s.nodes.all() {
+	for _, held := range c.nodes.all() {
 		if _, ok := present[held.Name]; !ok {
-			s.removeNode(held.Name, held.UID)
+			c.removeNode(held)
 		}
 	}
 	for _, r := range records {
-		s.observeNode(r)
+		c.observeNode(r)
 	}
-	if s.nodesSynced.Load() {
-		s.options.OnCatchUp(since)
-	}
-	s.markSynced(&s.nodesSynced)
-	return nil
+	c.replaced(&c.nodesSynced, since)
 }
-
-// Resync implements cache.ReflectorStore. The comparer does what it would be for.
-func (nodeSink) Resync() error { return nil }
 
 func (c *Cache) observeNode(r *nodeRecord) {
 	c.apply.Lock()
@@ -103,18 +47,18 @@ func (c *Cache) applyNode(r *nodeRecord) {
 	}
 	c.nodes.set(r)
 	c.ledger.ObserveNode(r.NodeObservation)
-	if c.nodesChanged != nil && (held == nil || !sameMarks(held, r)) {
-		c.nodesChanged()
+	if held == nil || !sameMarks(held, r) {
+		c.options.OnNodesChanged()
 	}
 }
 
 // removeNode records that a node was deleted, unless another node has its name
 // by now.
-func (c *Cache) removeNode(name string, uid types.UID) {
+func (c *Cache) removeNode(last *nodeRecord) {
 	c.apply.Lock()
 	defer c.apply.Unlock()
-	if held := c.nodes.get(name); held == nil || held.UID == uid {
-		c.applyRemoveNode(name)
+	if held := c.nodes.get(last.Name); held == nil || held.UID == last.UID {
+		c.applyRemoveNode(last.Name)
 	}
 }
 

@@ -1,112 +1,48 @@
 package cluster
 
 import (
-	"fmt"
-
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // podSink is the store the pods' reflector writes to.
-type podSink struct{ *Cache }
-
-var (
-	_ cache.TransformingStore      = podSink{}
-	_ cache.ReflectorBookmarkStore = podSink{}
-)
-
-// Transformer makes pods compact before the reflector collects them.
-func (s podSink) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return s.record(obj) }
-}
-
-func (s podSink) record(obj any) (*Pod, error) {
-	switch o := obj.(type) {
-	case *Pod:
-		return o, nil
-	case *v1.Pod:
-		return Compact(s.table, o), nil
-	default:
-		return nil, fmt.Errorf("expected a pod from the API server, got %T", obj)
+func (c *Cache) podSink() sink[v1.Pod, Pod] {
+	return sink[v1.Pod, Pod]{
+		compact: func(pod *v1.Pod) *Pod { return Compact(c.table, pod) },
+		observe: func(r *Pod) {
+			c.observePod(r)
+			c.Seen(r.ResourceVersion)
+		},
+		remove: func(last *Pod) {
+			c.removePod(last.Ref, last, last.ResourceVersion)
+			c.Seen(last.ResourceVersion)
+		},
+		replace: c.replacePods, seen: c.Seen,
 	}
 }
 
-// Add implements cache.ReflectorStore.
-func (s podSink) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s podSink) Update(obj any) error {
-	r, err := s.record(obj)
-	if err != nil {
-		return err
-	}
-	s.observePod(r)
-	s.Seen(r.ResourceVersion)
-	return nil
-}
-
-// Delete implements cache.ReflectorStore. The object carries the resource
-// version of the deletion.
-func (s podSink) Delete(obj any) error {
-	r, err := s.record(obj)
-	if err != nil {
-		return err
-	}
-	s.removePod(r.Ref, r, r.ResourceVersion)
-	s.Seen(r.ResourceVersion)
-	return nil
-}
-
-// Replace implements cache.ReflectorStore: the first full state, and later the
-// state after a gap in the watch. What went in the gap makes room first.
-func (s podSink) Replace(items []any, resourceVersion string) error {
-	records := make([]*Pod, 0, len(items))
-	for _, item := range items {
-		r, err := s.record(item)
-		if err != nil {
-			return err
-		}
-		records = append(records, r)
-	}
-	since := s.ledger.Revision()
-	s.removeAbsentPods(records, parseVersion(resourceVersion))
+// replacePods takes in a full state. What went in a gap of the watch makes room first.
+func (c *Cache) replacePods(records []*Pod, version uint64) {
+	since := c.ledger.Revision()
+	c.removeAbsentPods(records, version)
 	for _, r := range records {
-		s.observePod(r)
+		c.observePod(r)
 	}
-	if s.podsSynced.Load() {
-		s.options.OnCatchUp(since)
-	}
-	s.Seen(parseVersion(resourceVersion))
-	s.markSynced(&s.podsSynced)
-	return nil
+	c.Seen(version)
+	c.replaced(&c.podsSynced, since)
 }
-
-// Bookmark implements cache.ReflectorBookmarkStore: there has been no change of a
-// pod up to that resource version which was not reported.
-func (s podSink) Bookmark(resourceVersion string) error {
-	s.Seen(parseVersion(resourceVersion))
-	return nil
-}
-
-// Resync implements cache.ReflectorStore. The comparer does what it would be for.
-func (podSink) Resync() error { return nil }
 
 // removeAbsentPods removes what is held and not among records, the state of the
 // cluster at version.
 func (c *Cache) removeAbsentPods(records []*Pod, version uint64) {
-	held := c.allPods()
-	if len(held) == 0 {
-		return
-	}
 	present := make(map[podKey]types.UID, len(records))
 	for _, r := range records {
 		present[keyOf(r)] = r.Ref.UID
 	}
-	for _, r := range held {
+	for _, r := range c.allPods() {
 		if uid, ok := present[keyOf(r)]; !ok || uid != r.Ref.UID {
 			// Gone at the version of the list: nothing up to it is news of the pod.
 			c.removePod(r.Ref, r, max(version, r.ResourceVersion))
@@ -114,7 +50,7 @@ func (c *Cache) removeAbsentPods(records []*Pod, version uint64) {
 	}
 }
 
-// podChange is what became of one pod, for the listeners.
+// podChange is what became of one pod, to be told.
 type podChange struct {
 	from     *Pod // held before under the pod's name; may be a former pod
 	to       *Pod // nil: the pod is gone
@@ -122,7 +58,7 @@ type podChange struct {
 	observed ledger.Observed
 }
 
-// observePod records a state of a pod and tells the listeners.
+// observePod records a state of a pod and tells of it.
 func (c *Cache) observePod(r *Pod) {
 	c.apply.Lock()
 	change, ok := c.applyPod(r)
@@ -132,7 +68,7 @@ func (c *Cache) observePod(r *Pod) {
 	}
 }
 
-// removePod records that a pod was deleted and tells the listeners. last is the
+// removePod records that a pod was deleted and tells of it. last is the
 // pod's last state.
 func (c *Cache) removePod(pod ledger.PodRef, last *Pod, version uint64) {
 	c.apply.Lock()
@@ -179,8 +115,8 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) pod
 // finished on its way there. Whoever keeps rooms may keep this one, in the same
 // step. c.apply is held.
 func (c *Cache) end(last *Pod, version uint64) {
-	if keeper := c.options.Rooms; keeper != nil && last.Node != "" {
-		if hold, kept, keep := keeper.Keep(last); keep {
+	if last.Node != "" {
+		if hold, kept, keep := c.options.Keep(last); keep {
 			if c.ledger.RemovePodHolding(last.Ref, version, hold) {
 				kept()
 			}
@@ -212,7 +148,7 @@ func (c *Cache) tellLedger(r *Pod) ledger.Observed {
 // observation is what the ledger is told of a bound pod.
 func (c *Cache) observation(r *Pod) ledger.PodObservation {
 	o := r.Observation()
-	if r.Devices != nil && c.options.Devices != nil {
+	if r.Devices != nil {
 		o.Devices = c.options.Devices(r)
 	}
 	return o
@@ -230,19 +166,19 @@ func (c *Cache) ObserveClaimants(namespace, claim string) {
 	}
 }
 
-// tell calls the listeners for a change. No lock is held.
+// tell tells others of a change. No lock is held.
 func (c *Cache) tell(change podChange) {
 	from, to := change.from, change.to
 	if to == nil {
 		// A former pod of the name, and one that has finished, were told of before.
 		if from == nil || (from.Ref.UID == change.gone.UID && !from.Finished) {
-			c.tellGone(change.gone)
+			c.options.OnPodGone(change.gone)
 		}
 		return
 	}
 	if from != nil && from.Ref.UID != to.Ref.UID {
 		if !from.Finished {
-			c.tellGone(from.Ref)
+			c.options.OnPodGone(from.Ref)
 		}
 		from = nil
 	}
@@ -252,27 +188,19 @@ func (c *Cache) tell(change podChange) {
 	}
 	switch {
 	case to.Finished && (from == nil || !from.Finished):
-		c.tellGone(to.Ref)
+		c.options.OnPodGone(to.Ref)
 	case to.Bound() && (from == nil || from.Node == ""):
 		c.tellBound(to, change.observed)
-	case to.Bound() && c.options.OnDeviceMarks != nil && !from.Devices.Same(to.Devices):
+	case to.Bound() && !from.Devices.Same(to.Devices):
 		c.options.OnDeviceMarks(to)
 	}
 }
 
-func (c *Cache) tellGone(pod ledger.PodRef) {
-	for _, l := range c.options.Listeners {
-		l.PodGone(pod)
-	}
-}
-
 func (c *Cache) tellBound(pod *Pod, observed ledger.Observed) {
+	c.options.OnPodBound(pod)
 	unasked := (observed == ledger.ObservedNew || observed == ledger.ObservedMoved) && !pod.Mirror
-	for _, l := range c.options.Listeners {
-		l.PodBound(pod)
-		if unasked && c.podsSynced.Load() {
-			l.PodBypassed(pod)
-		}
+	if unasked && c.podsSynced.Load() {
+		c.options.OnPodBypassed(pod)
 	}
 }
 

@@ -8,24 +8,25 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
 func TestWaitForPods(t *testing.T) {
-	news := map[string]func(s podSink) error{
-		"a pod":      func(s podSink) error { return s.Update(aPod("a", 20)) },
-		"a new pod":  func(s podSink) error { return s.Add(aPod("b", 20)) },
-		"a deletion": func(s podSink) error { return s.Delete(aPod("a", 20)) },
-		"a bookmark": func(s podSink) error { return s.Bookmark("20") },
-		"a list":     func(s podSink) error { return s.Replace(nil, "20") },
+	news := map[string]func(s sink[v1.Pod, Pod]) error{
+		"a pod":      func(s sink[v1.Pod, Pod]) error { return s.Update(aPod("a", 20)) },
+		"a new pod":  func(s sink[v1.Pod, Pod]) error { return s.Add(aPod("b", 20)) },
+		"a deletion": func(s sink[v1.Pod, Pod]) error { return s.Delete(aPod("a", 20)) },
+		"a bookmark": func(s sink[v1.Pod, Pod]) error { return s.Bookmark("20") },
+		"a list":     func(s sink[v1.Pod, Pod]) error { return s.Replace(nil, "20") },
 	}
 	for name, tell := range news {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCache(ledger.New(ledger.Options{}), Options{})
-				s := podSink{c}
+				c := newCache()
+				s := c.podSink()
 				require.NoError(t, s.Add(aPod("a", 10)))
 				require.NoError(t, c.WaitForPods(t.Context(), 10), "known already")
 

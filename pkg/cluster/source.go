@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -9,11 +10,11 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 )
 
 // The reflectors' back-off. client-go's own (0.8 s to 30 s, doubled by jitter)
@@ -26,48 +27,63 @@ const (
 	backoffJitter = 0.5
 )
 
+// pageSize is how many objects are listed at once where the API server does not stream lists.
+const pageSize = 1000
+
 // podSource lists and watches all pods. client-go's typed client speaks
 // protobuf for pods and nodes unless its rest.Config names a content type.
 func (c *Cache) podSource(client kubernetes.Interface) cache.ListerWatcher {
 	pods := client.CoreV1().Pods(metav1.NamespaceAll)
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			page, err := pods.List(ctx, consistent(o))
-			if err != nil {
-				return nil, err
-			}
-			return c.compactPods(page), nil
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return c.resumed(pods.Watch(ctx, o))
-		},
-	}, client)
+	return c.source(client, pods.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		page, err := pods.List(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return compactPage(page.ListMeta, page.Items, func(pod *v1.Pod) runtime.Object { return Compact(c.table, pod) }), nil
+	})
 }
 
 // nodeSource lists and watches all nodes.
 func (c *Cache) nodeSource(client kubernetes.Interface) cache.ListerWatcher {
 	nodes := client.CoreV1().Nodes()
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			page, err := nodes.List(ctx, consistent(o))
-			if err != nil {
-				return nil, err
-			}
-			return c.compactNodes(page), nil
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return c.resumed(nodes.Watch(ctx, o))
-		},
-	}, client)
+	return c.source(client, nodes.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		page, err := nodes.List(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return compactPage(page.ListMeta, page.Items, func(node *v1.Node) runtime.Object { return newNodeRecord(c.table, node) }), nil
+	})
 }
 
-// resumed tells that what a watch brings first may have happened while there was
-// none.
-func (c *Cache) resumed(w watch.Interface, err error) (watch.Interface, error) {
-	if err == nil {
-		c.options.OnCatchUp(c.ledger.Revision())
+func compactPage[T any](meta metav1.ListMeta, items []T, compact func(*T) runtime.Object) *metainternalversion.List {
+	list := &metainternalversion.List{ListMeta: meta, Items: make([]runtime.Object, len(items))}
+	for i := range items {
+		list.Items[i] = compact(&items[i])
 	}
-	return w, err
+	return list
+}
+
+func (c *Cache) source(
+	client any, watching cache.WatchFuncWithContext, list cache.ListWithContextFunc,
+) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return list(ctx, consistent(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := watching(ctx, o)
+			if err == nil {
+				// What a watch brings first may have happened while there was none.
+				c.options.OnCatchUp(c.ledger.Revision())
+			}
+			if utilnet.IsConnectionRefused(err) && o.SendInitialEvents != nil {
+				// Where its first request meets that, a reflector waits in a way that a stop has to wait for, too
+				// (watchList of client-go 0.37); after other errors it lists.
+				err = errors.New(err.Error())
+			}
+			return w, err
+		},
+	}, client)
 }
 
 // consistent asks for the newest state instead of what a watch cache holds: the
@@ -81,56 +97,15 @@ func consistent(o metav1.ListOptions) metav1.ListOptions {
 	return o
 }
 
-func (c *Cache) compactPods(page *v1.PodList) *metainternalversion.List {
-	list := &metainternalversion.List{ListMeta: page.ListMeta, Items: make([]runtime.Object, len(page.Items))}
-	for i := range page.Items {
-		list.Items[i] = Compact(c.table, &page.Items[i])
-	}
-	return list
-}
-
-func (c *Cache) compactNodes(page *v1.NodeList) *metainternalversion.List {
-	list := &metainternalversion.List{ListMeta: page.ListMeta, Items: make([]runtime.Object, len(page.Items))}
-	for i := range page.Items {
-		list.Items[i] = newNodeRecord(c.table, &page.Items[i])
-	}
-	return list
-}
-
-// newReflector makes a reflector that ends soon after ctx does.
-func (c *Cache) newReflector(ctx context.Context, name string, source cache.ListerWatcher, expected runtime.Object, store cache.ReflectorStore) *cache.Reflector {
+// newReflector makes a reflector.
+func newReflector(name string, source cache.ListerWatcher, expected runtime.Object, store cache.ReflectorStore) *cache.Reflector {
 	r := cache.NewReflectorWithOptions(source, expected, store, cache.ReflectorOptions{
-		Name:  name,
-		Clock: endingClock{WithTicker: clock.RealClock{}, ctx: ctx},
+		Name: name,
 		Backoff: &wait.Backoff{
 			Duration: backoffFirst, Cap: backoffMost, Factor: backoffFactor, Jitter: backoffJitter,
 			Steps: int(math.Ceil(float64(backoffMost) / float64(backoffFirst))),
 		},
 	})
-	r.WatchListPageSize = c.options.PageSize
+	r.WatchListPageSize = pageSize
 	return r
-}
-
-// endingClock is a clock whose After fires at the end of ctx at the latest. The
-// reflector waits on After alone between attempts to reach an API server that
-// refuses connections; with this, Stop need not wait for it.
-type endingClock struct {
-	clock.WithTicker
-	ctx context.Context
-}
-
-func (c endingClock) After(d time.Duration) <-chan time.Time {
-	fired := make(chan time.Time, 1)
-	fire := func() {
-		select {
-		case fired <- c.Now():
-		default: // the other one of the two was first
-		}
-	}
-	forget := context.AfterFunc(c.ctx, fire)
-	time.AfterFunc(d, func() {
-		forget()
-		fire()
-	})
-	return fired
 }

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"hash/maphash"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -22,12 +24,14 @@ const podShards = 64
 type Pods struct {
 	seed   maphash.Seed
 	shards [podShards]podShard
-	seen   reachedVersion
 
 	mu      sync.RWMutex    // guards what follows
 	pending map[podKey]*Pod // those without a node that have not finished
 	claimed map[podKey]*Pod // those that name claims of devices
-	counts  Stats
+
+	seenMu sync.Mutex    // guards what follows
+	seen   uint64        // all changes up to this resource version have reached the ledger
+	more   chan struct{} // closed when seen grows; nil while nobody waits
 }
 
 type podShard struct {
@@ -48,7 +52,7 @@ func (s *Pods) shard(k podKey) *podShard {
 	return &s.shards[maphash.Comparable(s.seed, k)%podShards]
 }
 
-// get returns the pod of a name, nil where there is none.
+// find returns the pod of a name, nil where there is none.
 func (s *Pods) find(k podKey) *Pod {
 	shard := s.shard(k)
 	shard.mu.RLock()
@@ -56,72 +60,38 @@ func (s *Pods) find(k podKey) *Pod {
 	return shard.pods[k]
 }
 
-// Put takes in a state of a pod, in the place of the one that had its name, which
-// is returned; nil where there was none.
-func (s *Pods) Put(r *Pod) (former *Pod) {
+// Put takes in a state of a pod, in the place of the one that had its name.
+func (s *Pods) Put(r *Pod) {
 	k := keyOf(r)
 	shard := s.shard(k)
 	shard.mu.Lock()
-	former = shard.pods[k]
 	shard.pods[k] = r
 	shard.mu.Unlock()
-	s.account(k, former, r)
-	return former
+	s.list(k, r)
 }
 
-// remove takes held, which is what get returned before, out.
+// drop takes held, which is what find returned before, out.
 func (s *Pods) drop(held *Pod) {
 	k := keyOf(held)
 	shard := s.shard(k)
 	shard.mu.Lock()
 	delete(shard.pods, k)
 	shard.mu.Unlock()
-	s.account(k, held, nil)
+	s.list(k, nil)
 }
 
-// account keeps the counts and the pending pods in step with a change; either
-// record may be nil.
-func (s *Pods) account(k podKey, from, to *Pod) {
+// list keeps the lists of some pods in step with a change; r is nil where the pod is gone.
+func (s *Pods) list(k podKey, r *Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counts.add(from, -1)
-	s.counts.add(to, 1)
-	if to != nil && to.pending() {
-		s.pending[k] = to
-	} else {
-		delete(s.pending, k)
+	delete(s.pending, k)
+	delete(s.claimed, k)
+	if r != nil && r.Node == "" && !r.Finished {
+		s.pending[k] = r
 	}
-	if to != nil && to.Devices != nil {
-		s.claimed[k] = to
-	} else {
-		delete(s.claimed, k)
+	if r != nil && r.Devices != nil {
+		s.claimed[k] = r
 	}
-}
-
-func (r *Pod) pending() bool { return r.Node == "" && !r.Finished }
-
-func (c *Stats) add(r *Pod, n int) {
-	if r == nil {
-		return
-	}
-	c.Pods += n
-	switch {
-	case r.Finished:
-		c.Finished += n
-	case r.Node != "":
-		c.Bound += n
-	default:
-		c.Pending += n
-	}
-	if r.err != nil {
-		c.Uncountable += n
-	}
-}
-
-func (s *Pods) stats() Stats {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.counts
 }
 
 // Pod returns the pod of a name; ok is false where there is none. The
@@ -145,16 +115,14 @@ func (s *Pods) PodError(namespace, name string) error {
 
 // PendingPods yields, in no order, the pods that have no node and have not
 // finished, those being deleted included. No lock is held while it yields.
-func (s *Pods) PendingPods() iter.Seq[*Pod] { return slices.Values(s.pendingPods()) }
-
-func (s *Pods) pendingPods() []*Pod {
+func (s *Pods) PendingPods() iter.Seq[*Pod] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	pods := make([]*Pod, 0, len(s.pending))
 	for _, r := range s.pending {
 		pods = append(pods, r)
 	}
-	return pods
+	return slices.Values(pods)
 }
 
 // naming returns the pods of a namespace that name a claim of devices.
@@ -170,18 +138,53 @@ func (s *Pods) naming(claim podKey) []*Pod {
 	return found
 }
 
-// all returns every pod. It is not one moment's state: each shard is.
+// allPods returns every pod. It is not one moment's state: each shard is.
 func (s *Pods) allPods() []*Pod {
-	records := make([]*Pod, 0, s.stats().Pods)
+	var records []*Pod
 	for i := range s.shards {
 		shard := &s.shards[i]
 		shard.mu.RLock()
-		for _, r := range shard.pods {
-			records = append(records, r)
-		}
+		records = slices.AppendSeq(records, maps.Values(shard.pods))
 		shard.mu.RUnlock()
 	}
 	return records
+}
+
+// WaitForPods returns nil once the store, and the ledger with it, has all changes
+// of pods up to a resource version, or the error of ctx if that ends first. Whoever
+// has a pod that is newer than what the watch has brought may know that others are
+// gone which the ledger still counts.
+func (s *Pods) WaitForPods(ctx context.Context, version uint64) error {
+	for {
+		s.seenMu.Lock()
+		if version <= s.seen {
+			s.seenMu.Unlock()
+			return nil
+		}
+		if s.more == nil {
+			s.more = make(chan struct{})
+		}
+		more := s.more
+		s.seenMu.Unlock()
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Seen records that all changes of pods up to a resource version are in.
+func (s *Pods) Seen(version uint64) {
+	s.seenMu.Lock()
+	defer s.seenMu.Unlock()
+	if version <= s.seen {
+		return
+	}
+	if s.seen = version; s.more != nil {
+		close(s.more)
+		s.more = nil
+	}
 }
 
 // nodeStore keeps all nodes. Writers are serialized by Cache.apply.
@@ -189,8 +192,6 @@ type nodeStore struct {
 	mu    sync.RWMutex
 	nodes map[string]*nodeRecord
 }
-
-func newNodeStore() *nodeStore { return &nodeStore{nodes: map[string]*nodeRecord{}} }
 
 func (s *nodeStore) get(name string) *nodeRecord {
 	s.mu.RLock()
@@ -210,18 +211,8 @@ func (s *nodeStore) remove(name string) {
 	delete(s.nodes, name)
 }
 
-func (s *nodeStore) len() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.nodes)
-}
-
 func (s *nodeStore) all() []*nodeRecord {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	records := make([]*nodeRecord, 0, len(s.nodes))
-	for _, r := range s.nodes {
-		records = append(records, r)
-	}
-	return records
+	return slices.Collect(maps.Values(s.nodes))
 }

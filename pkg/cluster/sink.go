@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// sink is the store that a reflector writes to. It hands on compact forms (R) of the API's objects (T), in order.
+type sink[T, R any] struct {
+	compact func(*T) *R
+	observe func(r *R)
+	remove  func(last *R)
+	// replace takes in a full state: the first one, and later that after a gap in the watch.
+	replace func(all []*R, version uint64)
+	// seen is told that everything up to a resource version was reported.
+	seen func(version uint64)
+}
+
+// Transformer makes objects compact before the reflector collects them.
+func (s sink[T, R]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return s.record(obj) }
+}
+
+func (s sink[T, R]) record(obj any) (*R, error) {
+	switch o := obj.(type) {
+	case *R:
+		return o, nil
+	case *T:
+		return s.compact(o), nil
+	default:
+		return nil, fmt.Errorf("expected a %T from the API server, got %T", new(T), obj)
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (s sink[T, R]) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s sink[T, R]) Update(obj any) error {
+	r, err := s.record(obj)
+	if err == nil {
+		s.observe(r)
+	}
+	return err
+}
+
+// Delete implements cache.ReflectorStore. The object carries the resource
+// version of the deletion.
+func (s sink[T, R]) Delete(obj any) error {
+	r, err := s.record(obj)
+	if err == nil {
+		s.remove(r)
+	}
+	return err
+}
+
+// Replace implements cache.ReflectorStore.
+func (s sink[T, R]) Replace(items []any, resourceVersion string) error {
+	records := make([]*R, len(items))
+	for i, item := range items {
+		var err error
+		if records[i], err = s.record(item); err != nil {
+			return err
+		}
+	}
+	s.replace(records, parseVersion(resourceVersion))
+	return nil
+}
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (s sink[T, R]) Bookmark(resourceVersion string) error {
+	s.seen(parseVersion(resourceVersion))
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. The comparer does what it would be for.
+func (sink[T, R]) Resync() error { return nil }
