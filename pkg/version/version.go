@@ -3,6 +3,7 @@
 package version
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -61,19 +62,10 @@ func describe(info Info, build *debug.BuildInfo) Info {
 			revision += "-dirty"
 		}
 	}
-	info.GitVersion = firstSet(info.GitVersion, module)
-	info.GitCommit = firstSet(info.GitCommit, revision)
-	info.BuildDate = firstSet(info.BuildDate, date)
+	info.GitVersion = cmp.Or(info.GitVersion, module, unknown)
+	info.GitCommit = cmp.Or(info.GitCommit, revision, unknown)
+	info.BuildDate = cmp.Or(info.BuildDate, date, unknown)
 	info.GoVersion = runtime.Version()
 	info.Platform = runtime.GOOS + "/" + runtime.GOARCH
 	return info
-}
-
-func firstSet(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return unknown
 }

@@ -30,11 +30,9 @@ type ExtendedResource struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is what the device is, and where.
-	// +required
 	Spec ExtendedResourceSpec `json:"spec"`
 
 	// Status is who has the device. The server alone writes it.
-	// +optional
 	Status ExtendedResourceStatus `json:"status,omitempty"`
 }
 
@@ -55,7 +53,6 @@ const MaxProperties = 64
 // properties may, and count for the claims that are decided from then on.
 type ExtendedResourceSpec struct {
 	// NodeName is the node the device is on.
-	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodeName is immutable: delete the device and create another"
@@ -63,7 +60,6 @@ type ExtendedResourceSpec struct {
 
 	// ResourceName is the resource the device is one of, with the domain of whoever defines it:
 	// nvidia.com/gpu.
-	// +required
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resourceName is immutable: delete the device and create another"
@@ -72,7 +68,6 @@ type ExtendedResourceSpec struct {
 	// DeviceID is what the node and a container call the device by, such as a GPU's UUID or a path.
 	// It has no comma or space, because pods are given lists of them. Two objects with the same node,
 	// resource and ID are the same device, which is given out once.
-	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9/]([-A-Za-z0-9_.:/@+=]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="deviceID is immutable: delete the device and create another"
@@ -81,7 +76,6 @@ type ExtendedResourceSpec struct {
 	// Properties tell the device from others of its resource: model: K80, memory: 12Gi. Claims select
 	// by them. Write names as those of labels; values are any text, and those that claims compare by
 	// Gt or Lt are numbers or quantities.
-	// +optional
 	// +mapType=granular
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317)",message="a property's name has 1 to 317 characters"
@@ -89,26 +83,21 @@ type ExtendedResourceSpec struct {
 	Properties map[string]string `json:"properties,omitempty"`
 
 	// Unschedulable keeps the device from claims it is not bound to yet. A pod that has it keeps it.
-	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
 }
 
 // ExtendedResourceStatus is who has a device. It is a projection of the pods that are bound.
 type ExtendedResourceStatus struct {
 	// Phase sums up whether the device can be had. Empty: the server has not seen it yet.
-	// +optional
 	Phase ExtendedResourcePhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// ClaimRef is the claim that has the device.
-	// +optional
 	ClaimRef *ExtendedResourceClaimReference `json:"claimRef,omitempty"`
 
 	// Conditions are Online.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -138,17 +127,14 @@ const ConditionOnline = "Online"
 // ExtendedResourceClaimReference names a claim.
 type ExtendedResourceClaimReference struct {
 	// Namespace is the claim's namespace.
-	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 
 	// Name is the claim's name.
-	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
 	// UID is the claim's UID. A claim of the same name and another UID is another claim.
-	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid,omitempty"`

@@ -37,26 +37,3 @@ func TestDevicesLeaveOutWhatIsAbsent(t *testing.T) {
 		assert.Equal(t, want, string(content))
 	}
 }
-
-func TestDeepCopyOfDevicesSharesNothing(t *testing.T) {
-	claim := func() *ExtendedResourceClaim {
-		return &ExtendedResourceClaim{
-			Spec: ExtendedResourceClaimSpec{
-				Selector: &DeviceSelector{
-					MatchProperties:  map[string]string{"model": "K80"},
-					MatchExpressions: []PropertyRequirement{{Key: "memory", Operator: PropertyGt, Values: []string{"8Gi"}}},
-				},
-				ExtendedResourceNames: []string{"gpu-0"},
-			},
-			Status: ExtendedResourceClaimStatus{ExtendedResources: []string{"gpu-0"}, PodRef: &PodReference{Name: "p"}},
-		}
-	}
-	original := claim()
-	clone := original.DeepCopy()
-	clone.Spec.Selector.MatchProperties["model"] = "T4"
-	clone.Spec.Selector.MatchExpressions[0].Values[0] = "16Gi"
-	clone.Spec.ExtendedResourceNames[0] = "gpu-1"
-	clone.Status.ExtendedResources[0] = "gpu-1"
-	clone.Status.PodRef.Name = "q"
-	assert.Equal(t, claim(), original)
-}

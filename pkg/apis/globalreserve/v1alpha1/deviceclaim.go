@@ -33,11 +33,9 @@ type ExtendedResourceClaim struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is which devices are wanted. It is fixed at creation.
-	// +required
 	Spec ExtendedResourceClaimSpec `json:"spec"`
 
 	// Status is which devices the claim has, and for whom. The server alone writes it.
-	// +optional
 	Status ExtendedResourceClaimStatus `json:"status,omitempty"`
 }
 
@@ -58,25 +56,21 @@ type ExtendedResourceClaimList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResourceNames) || !has(self.count) || size(self.extendedResourceNames) <= self.count",message="extendedResourceNames names more devices than count asks for"
 type ExtendedResourceClaimSpec struct {
 	// ResourceName is the resource the devices are of: nvidia.com/gpu.
-	// +required
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	ResourceName string `json:"resourceName"`
 
 	// Count is how many devices are wanted, all on one node.
-	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Count int32 `json:"count,omitempty"`
 
 	// Selector selects devices by their properties. Absent or empty: every device of the resource.
-	// +optional
 	Selector *DeviceSelector `json:"selector,omitempty"`
 
 	// ExtendedResourceNames are names of ExtendedResource objects that have to be among the devices,
 	// at most count of them. The selector has to select these, too.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -88,7 +82,6 @@ type ExtendedResourceClaimSpec struct {
 // labels. A device has to meet all of it.
 type DeviceSelector struct {
 	// MatchProperties are properties with the very value a device must have.
-	// +optional
 	// +mapType=atomic
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317)",message="a property's name has 1 to 317 characters"
@@ -96,7 +89,6 @@ type DeviceSelector struct {
 	MatchProperties map[string]string `json:"matchProperties,omitempty"`
 
 	// MatchExpressions are conditions on single properties.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MatchExpressions []PropertyRequirement `json:"matchExpressions,omitempty"`
@@ -109,18 +101,15 @@ type DeviceSelector struct {
 // +kubebuilder:validation:XValidation:rule="!(self.operator in ['Gt', 'Lt']) || (has(self.values) && size(self.values) == 1 && self.values[0].matches('^[+-]?([0-9]{1,18}([.][0-9]{0,9})?|[.][0-9]{1,9})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$'))",message="Gt and Lt need one value that is a number or a quantity, such as 12 or 12Gi"
 type PropertyRequirement struct {
 	// Key is the name of the property.
-	// +required
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	Key string `json:"key"`
 
 	// Operator says how the device's value is compared with values.
-	// +required
 	Operator PropertyOperator `json:"operator"`
 
 	// Values are what the device's value is compared with: one or more for In and NotIn, none for
 	// Exists and DoesNotExist, one number or quantity for Gt and Lt.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -157,29 +146,23 @@ const (
 // pods that are bound.
 type ExtendedResourceClaimStatus struct {
 	// Phase sums up where the claim stands. Empty: the server has not seen it yet.
-	// +optional
 	Phase ExtendedResourceClaimPhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// NodeName is the node the devices are on.
-	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
 	// ExtendedResources are the names of the ExtendedResource objects the claim has.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	ExtendedResources []string `json:"extendedResources,omitempty"`
 
 	// PodRef is the pod, of the claim's namespace, that uses the devices.
-	// +optional
 	PodRef *PodReference `json:"podRef,omitempty"`
 
 	// Conditions are Bound.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

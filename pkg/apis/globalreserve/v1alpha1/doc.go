@@ -16,6 +16,8 @@ The validation markers become the CustomResourceDefinitions in manifests/crd, an
 come from the same sources: run `make generate` after every change here. pkg/generated holds the
 typed client, informers and listers.
 
+A field is optional where its tag says omitempty, and required otherwise: markers say so only where that differs.
+
 Two rules for whoever changes a field. Every value the schema admits must decode into its Go type,
 because one object that does not decode stops every informer of the kind; durations and quantities
 are therefore limited to what Go can parse. And every list, map and string that a CEL rule walks has

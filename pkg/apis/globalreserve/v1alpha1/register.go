@@ -19,11 +19,6 @@ var (
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-// Kind returns the kind with the group of this package.
-func Kind(kind string) schema.GroupKind {
-	return SchemeGroupVersion.WithKind(kind).GroupKind()
-}
-
 // Resource returns the resource with the group of this package.
 func Resource(resource string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(resource).GroupResource()

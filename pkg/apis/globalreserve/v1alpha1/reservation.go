@@ -40,11 +40,9 @@ type Reservation struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec is what is to be reserved, and for whom. After creation only its ttl may change.
-	// +required
 	Spec ReservationSpec `json:"spec"`
 
 	// Status is what the server made of it. The server alone writes it.
-	// +optional
 	Status ReservationStatus `json:"status,omitempty"`
 }
 
@@ -76,7 +74,6 @@ type ReservationSpec struct {
 	// SchedulerName is the scheduler whose pods the room is for and whose limits in the policy it
 	// counts against. Empty: counted for no scheduler; a consumer of any scheduler may still use it.
 	// Kubernetes lets pods name any scheduler, and so does this: printable, at most 253 bytes.
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[\p{L}\p{M}\p{N}\p{P}\p{S} ]*$`
 	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 253",message="a scheduler's name has at most 253 bytes"
@@ -84,7 +81,6 @@ type ReservationSpec struct {
 
 	// Priority ranks the reservation among pods and other reservations, with the meaning of a pod's
 	// spec.priority. Absent: the priority of the pods that the slots name, or 0 where they name none.
-	// +optional
 	// +kubebuilder:validation:Minimum=-2147483648
 	// +kubebuilder:validation:Maximum=2147483647
 	Priority *int32 `json:"priority,omitempty"`
@@ -99,7 +95,6 @@ type ReservationSpec struct {
 	// TTL is how long unused room is kept, counted from the moment it is available: a Go duration in
 	// h, m, s and ms, such as "10m" or "1h30m", of at most ten years. 0s keeps it until the object is
 	// deleted. Absent: the default of the server's policy. It may be extended and never shortened.
-	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
@@ -109,7 +104,6 @@ type ReservationSpec struct {
 	TTL *metav1.Duration `json:"ttl,omitempty"`
 
 	// AllocatePolicy says what happens when a pod uses a slot that is larger or smaller than the pod.
-	// +optional
 	// +kubebuilder:default=Once
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocatePolicy is immutable: delete the reservation and create another"
 	AllocatePolicy AllocatePolicy `json:"allocatePolicy,omitempty"`
@@ -117,12 +111,10 @@ type ReservationSpec struct {
 	// Consumers says which pods of the Reservation's own namespace may use its slots. A slot that
 	// names a pod is for that pod alone, whatever stands here. Absent or empty: no other pod may, and
 	// the room is only kept free.
-	// +optional
 	Consumers *ConsumerSpec `json:"consumers,omitempty"`
 
 	// Slots are the pieces of room, at least one and at most MaxSlots, each on one node. They become
 	// available together.
-	// +required
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
@@ -156,33 +148,28 @@ const (
 // +kubebuilder:validation:XValidation:rule="[has(self.index), has(self.selector), has(self.controller)].filter(way, way).size() <= 1",message="at most one of index, selector and controller may be set"
 type ConsumerSpec struct {
 	// Index matches pods whose annotation globalreserve.io/reservation-index has this value.
-	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Index string `json:"index,omitempty"`
 
 	// Selector matches pods by their labels. An empty selector, {}, matches every pod of the
 	// namespace.
-	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
 	// Controller matches pods that this object controls, a Deployment across all its ReplicaSets.
-	// +optional
 	Controller *ControllerReference `json:"controller,omitempty"`
 }
 
 // ControllerReference names a controller of pods in the Reservation's namespace.
 type ControllerReference struct {
 	// Kind is the controller's kind, such as Deployment, StatefulSet or Job.
-	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
 	Kind string `json:"kind"`
 
 	// Name is the controller's name.
-	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
@@ -193,7 +180,6 @@ type ControllerReference struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSelector) || size(self.nodeSelector) == 0 || !has(self.nodeName) || size(self.nodeName) == 0",message="nodeSelector is for a node the server chooses: leave out nodeSelector or nodeName"
 type Slot struct {
 	// Name tells the slots of a Reservation apart.
-	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
@@ -201,13 +187,11 @@ type Slot struct {
 	// NodeName is the node the room is on. Empty: the server chooses, by best fit among the nodes
 	// that nodeSelector selects and whose taints the slot tolerates. A Reservation that names a node
 	// that does not exist waits for it.
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 	NodeName string `json:"nodeName,omitempty"`
 
 	// NodeSelector limits the nodes the server may choose to those with all of these labels.
-	// +optional
 	// +mapType=atomic
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) > 0 && size(key) <= 317 && size(self[key]) <= 63)",message="a label's name has 1 to 317 characters, its value at most 63"
@@ -215,7 +199,6 @@ type Slot struct {
 
 	// Tolerations are the taints of a node that the slot may be on, as in a pod. They count for a
 	// node that is named, too: no room is taken on a cordoned node without the toleration for it.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator in ['', 'Exists', 'Equal', 'Lt', 'Gt'])",message="a toleration's operator must be Exists, Equal, Lt or Gt"
@@ -225,7 +208,6 @@ type Slot struct {
 	// Requests are the amounts to keep, in the units of a pod's requests: cpu in cores ("500m" is
 	// half a core), memory in bytes ("8Gi"), extended resources in whole units. At least one; a slot
 	// for a pod that requests nothing says cpu: 0. The pod count is always one and not written here.
-	// +required
 	// +mapType=atomic
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=64
@@ -235,20 +217,17 @@ type Slot struct {
 	Requests corev1.ResourceList `json:"requests"`
 
 	// HostPorts are ports of the node to keep free for the pod.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	HostPorts []HostPort `json:"hostPorts,omitempty"`
 
 	// Devices are devices of the node to keep: ExtendedResources, as claims ask for them. The pods
 	// that use the slot are given these first.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Devices []SlotDevices `json:"devices,omitempty"`
 
 	// Pod names the only pod that may use the slot.
-	// +optional
 	Pod *PodReference `json:"pod,omitempty"`
 }
 
@@ -257,39 +236,33 @@ type SlotDevices struct {
 	// ClaimName is the ExtendedResourceClaim, of the Reservation's namespace, that the devices are
 	// kept for. While they are kept no other pod can use that claim. Empty: for whichever claim the
 	// slot's pods have.
-	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 	ClaimName string `json:"claimName,omitempty"`
 
 	// ResourceName is the resource the devices are of: nvidia.com/gpu.
-	// +required
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	ResourceName string `json:"resourceName"`
 
 	// Count is how many devices are kept.
-	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Count int32 `json:"count,omitempty"`
 
 	// MatchProperties are properties with the very value a device must have.
-	// +optional
 	// +mapType=atomic
 	// +kubebuilder:validation:MaxProperties=32
 	MatchProperties map[string]string `json:"matchProperties,omitempty"`
 
 	// MatchExpressions are conditions on single properties. A slot with one that makes no sense
 	// can never be met, and its Reservation fails.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MatchExpressions []SlotDeviceRequirement `json:"matchExpressions,omitempty"`
 
 	// ExtendedResourceNames are names of ExtendedResource objects that have to be among the devices.
-	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -298,7 +271,6 @@ type SlotDevices struct {
 	// DeviceIDs are the deviceIDs of the very devices, in a Reservation that the server made for what
 	// it holds already: these are held again after a restart. Leave it out otherwise; to ask for
 	// certain devices use extendedResourceNames.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -309,16 +281,13 @@ type SlotDevices struct {
 // many slots for the API server to.
 type SlotDeviceRequirement struct {
 	// Key is the name of the property.
-	// +required
 	// +kubebuilder:validation:MaxLength=317
 	Key string `json:"key"`
 
 	// Operator says how the device's value is compared with values.
-	// +required
 	Operator PropertyOperator `json:"operator"`
 
 	// Values are what the device's value is compared with, as in a claim.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -328,19 +297,16 @@ type SlotDeviceRequirement struct {
 // HostPort is a port of the node, on one of its addresses or on all of them.
 type HostPort struct {
 	// HostIP is the node's address. Empty, or 0.0.0.0: every address.
-	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*)?$`
 	HostIP string `json:"hostIP,omitempty"`
 
 	// Protocol is TCP, UDP or SCTP.
-	// +optional
 	// +kubebuilder:default=TCP
 	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
 	Protocol corev1.Protocol `json:"protocol,omitempty"`
 
 	// Port is the number of the port.
-	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
@@ -349,13 +315,11 @@ type HostPort struct {
 // PodReference names a pod of the Reservation's namespace.
 type PodReference struct {
 	// Name is the pod's name.
-	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
 
 	// UID is the pod's UID. Empty: any pod of that name, which may not exist yet.
-	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid,omitempty"`

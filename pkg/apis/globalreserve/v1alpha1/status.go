@@ -9,41 +9,33 @@ import (
 // the object, and this tells how far it got.
 type ReservationStatus struct {
 	// Phase sums up where the reservation stands. Empty: the server has not seen it yet.
-	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || !(oldSelf in ['Succeeded', 'Expired', 'Failed', 'Preempted'])",message="a reservation that has ended stays as it ended"
 	Phase ReservationPhase `json:"phase,omitempty"`
 
 	// ObservedGeneration is the metadata.generation that this status was made from.
-	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// NodeName is the node that holds the room; for slots on several nodes the first and the number
 	// of the others, "node-7 +3". It is for people; programs read slots.
-	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
 	// Consumed tells how many slots pods use, of how many: "2/3". It is for people; programs read
 	// slots.
-	// +optional
 	Consumed string `json:"consumed,omitempty"`
 
 	// AvailableAt is when all slots were held. The TTL counts from here.
-	// +optional
 	AvailableAt *metav1.Time `json:"availableAt,omitempty"`
 
 	// ExpiresAt is when room that no pod uses is given back. It is written with AvailableAt and moves
 	// only when the TTL is extended. Absent: never.
-	// +optional
 	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
 
 	// Conditions are Available and Finished.
-	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
 	// Slots tell where each slot of the spec is and who uses it, in the order of the spec.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Slots []SlotStatus `json:"slots,omitempty"`
@@ -99,31 +91,25 @@ const (
 // SlotStatus tells where a slot is and who uses it.
 type SlotStatus struct {
 	// Name is the slot's name in the spec.
-	// +required
 	Name string `json:"name"`
 
 	// NodeName is the node that holds the slot: the one of the spec, or the one the server chose.
-	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
 	// NodeUID is the UID of that node when it was taken. A node of the same name and another UID is
 	// another machine.
-	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
 	// State tells whether the room is kept, used or given back. Empty while the reservation is
 	// Pending.
-	// +optional
 	State SlotState `json:"state,omitempty"`
 
 	// Pods are the pods that use the slot.
-	// +optional
 	// +listType=atomic
 	Pods []PodReference `json:"pods,omitempty"`
 
 	// Devices are the deviceIDs of the devices that the slot keeps, in the order of the spec. They are
 	// held again after a restart.
-	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MaxLength=253
