@@ -2,6 +2,7 @@
 // package that knows all the others. It turns Options into a running server
 // (App) and stops it again without losing a bind.
 //
-// Nothing is decided here. A new part of the server is built in its own package
-// against interfaces it declares itself, and wired up in New.
+// Nothing is decided here. A new part of the server is built in its own package, and
+// wired up in build.go; what one part has to tell another that is built later goes by a
+// method of the App.
 package app

@@ -1,46 +1,61 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"iter"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// What follows is for a scheduler that has the server in its own process and is
-// asked by nobody over HTTP; see pkg/schedulerplugin/local.
+// What follows is for a program that has the server in its own process.
+
+// Host is a scheduler that has the server in its process and is asked by nobody over HTTP; see
+// pkg/schedulerplugin/local. All fields are needed, and none may block.
+type Host struct {
+	// Wakes reports whether the host wakes the pods of a scheduler itself: at its start the server
+	// does not, as it does for pods that a server before it may have refused.
+	Wakes func(scheduler string) bool
+	// ClaimChanged is told whenever a claim of devices came, went or was made anew.
+	ClaimChanged func(namespace, name string)
+	// Matched is told when it becomes known, after the capacity was reserved, that pods of a
+	// namespace may use it.
+	Matched func(namespace string)
+	// MayDecide reports that no other process can be deciding.
+	MayDecide func() bool
+}
+
+// alone is the host of a server that is a program of its own.
+var alone = Host{
+	Wakes:        func(string) bool { return false },
+	ClaimChanged: func(string, string) {},
+	Matched:      func(string) {},
+	MayDecide:    func() bool { return true },
+}
+
+// Embed has the server work for a scheduler in its process. It must be called before Start.
+func (a *App) Embed(h Host) { a.host = h }
+
+func (a *App) mayDecide() bool { return a.host.MayDecide() }
 
 // Deciding reports whether the account can be decided on: it is complete, and the
 // server is not stopping.
 func (a *App) Deciding() bool { return a.health.ready() == "" }
+
+// Ledger returns the account.
+func (a *App) Ledger() *ledger.Ledger { return a.ledger }
 
 // Arbiter is what decides for all integration paths.
 func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }
 
 // Question is how pods ask the ledger for capacity.
 func (a *App) Question() *question.Maker { return a.question }
-
-// OnClaimChanged has f called whenever a claim of devices came, went or was made anew. It
-// must be called before Start, and f must not block.
-func (a *App) OnClaimChanged(f func(namespace, name string)) { a.claimChanged = f }
-
-// LeaveAlone says which schedulers wake their pods themselves: at its start the
-// server does not, as it does for pods that a server before it may have refused. It
-// must be called before Start.
-func (a *App) LeaveAlone(own func(scheduler string) bool) { a.wakesItself = own }
-
-// NotifyMatched has f called when it becomes known, after the room was reserved, that pods of
-// a namespace may use it. f must not block.
-func (a *App) NotifyMatched(f func(namespace string)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.onMatched = append(a.onMatched, f)
-}
-
-// DecideOnlyWhile has decisions made only while held reports true: that no other process
-// can be deciding. It must be called before Start.
-func (a *App) DecideOnlyWhile(held func() bool) { a.health.held = held }
 
 // pendingPods is the cache to those who wake pods.
 type pendingPods struct {
@@ -52,10 +67,31 @@ type pendingPods struct {
 func (p pendingPods) PendingPods() iter.Seq[*cluster.Pod] {
 	return func(yield func(*cluster.Pod) bool) {
 		for pod := range p.Cache.PendingPods() {
-			own := p.app.wakesItself != nil && p.app.wakesItself(pod.Scheduler)
-			if !own && !yield(pod) {
+			if !p.app.host.Wakes(pod.Scheduler) && !yield(pod) {
 				return
 			}
 		}
+	}
+}
+
+// Reserver returns the server as a scheduler in the same process uses it, without
+// HTTP. Before the server is ready, and after Stop, its calls fail with a
+// *reserver.UnavailableError; Stop ends its watchers and waits for its other calls.
+func (a *App) Reserver() reserver.Reserver { return a.api }
+
+// BindNamed makes sure of room for a pod on a node and binds it, as the extender's verb
+// does. Its errors are those of client.Client.Bind.
+func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
+	_, err := a.arbiter.Bind(ctx, ledger.PodRef{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, args.Node)
+	var failed *arbiter.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &failed) && failed.Outcome == arbiter.NotReady:
+		return &reserver.UnavailableError{Err: err}
+	case errors.As(err, &failed):
+		return reserver.NewBindError(&reserver.BindAnswer{Error: err.Error(), Outcome: string(failed.Outcome)})
+	default:
+		return &reserver.BindError{Outcome: string(arbiter.Failed), Message: err.Error()}
 	}
 }

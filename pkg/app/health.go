@@ -17,10 +17,10 @@ import (
 // health answers the probes, and keeps decisions from being made on an account
 // that is not complete yet.
 type health struct {
-	synced   func() bool
-	observer httpjson.Observer
-	held     func() bool // nil where no other process can be deciding
-	stopping atomic.Bool
+	synced    func() bool
+	mayDecide func() bool // that no other process can be deciding
+	observer  httpjson.Observer
+	stopping  atomic.Bool
 	// opens is when bindings that a server before this one had sent have been
 	// written or given up, in Unix nanoseconds: until then the account may lack
 	// a pod that is about to be bound. 0 before Start.
@@ -66,7 +66,7 @@ func (h *health) ready() string {
 // stopping server goes on: those who ask have been routed to it already.
 func (h *health) undecided() string {
 	switch {
-	case h.held != nil && !h.held():
+	case !h.mayDecide():
 		return "another server may be deciding by now, because this one could not renew its lease; ask again in a moment"
 	case !h.synced():
 		return "the server has not read all nodes and pods yet; ask again in a moment"

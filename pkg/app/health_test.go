@@ -33,7 +33,7 @@ func TestGateWhileTheServerBecomesReady(t *testing.T) {
 	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
 		t.Run(path, func(t *testing.T) {
 			looks := 0
-			h := &health{observer: noObserver{}, synced: func() bool {
+			h := &health{observer: noObserver{}, mayDecide: alone.MayDecide, synced: func() bool {
 				looks++
 				return looks > 1 // from the second look on
 			}}
@@ -69,7 +69,7 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 // its account is.
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
-	h := &health{observer: noObserver{}, synced: func() bool { return true }, held: func() bool { return held }}
+	h := &health{observer: noObserver{}, synced: func() bool { return true }, mayDecide: func() bool { return held }}
 	h.opens.Store(1)
 	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	ask := func() *httptest.ResponseRecorder {

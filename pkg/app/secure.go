@@ -183,15 +183,6 @@ func (s *secureServer) followFiles(ctx context.Context) error {
 	return nil
 }
 
-// buildWebhook makes what is served over TLS, if anything is.
-func (a *App) buildWebhook(plain http.Handler) {
-	if !a.options.Secure.Enabled() {
-		return
-	}
-	webhook := admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: a.log})
-	a.secure = newSecureServer(a.options.Secure, webhook, a.health, plain, a.log)
-}
-
 // SecureAddr returns the address TLS is served on, "" where it is not.
 func (a *App) SecureAddr() string {
 	if a.secure == nil {

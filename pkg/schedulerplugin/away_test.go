@@ -1,14 +1,19 @@
 package schedulerplugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -23,7 +28,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 			_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 			assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
 			f.backend.unready = nil
-			f.backend.notify[0]()
+			f.waker.ready()
 			assert.Equal(t, "ns/p", f.woken())
 			assert.Nil(t, f.PreEnqueue(t.Context(), pod))
 		}
@@ -36,7 +41,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 		assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message(), "a constant text, without the cause")
 		f.backend.unready = nil
-		f.backend.notify[0]()
+		f.waker.ready()
 		assert.Equal(t, "ns/p", f.woken())
 	})
 	t.Run("away, Ignore", func(t *testing.T) {
@@ -90,6 +95,45 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		f.backend.fail = &UnavailableError{Kind: Away}
 		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
 	})
+}
+
+// turning is a backend that is ready at times.
+type turning struct {
+	*fakeBackend
+	why atomic.Pointer[UnavailableError]
+}
+
+func (b *turning) Ready() error {
+	if why := b.why.Load(); why != nil {
+		return why
+	}
+	return nil
+}
+
+// Pods that wait for the account are tried again whenever it can be decided on, or cannot for
+// another reason than before.
+func TestReadinessIsTold(t *testing.T) {
+	f := newFixture(t, Fail)
+	b := &turning{fakeBackend: f.backend}
+	b.why.Store(&UnavailableError{Kind: Starting})
+	log, told := logtest.NewNullLogger()
+	plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }}, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{"mode":"local"}`)}, f.handle)
+	require.NoError(t, err)
+	pod := newPod("p", "1")
+	f.known(pod)
+	info, err := f.read(pod)
+	require.NoError(t, err)
+	for _, next := range []*UnavailableError{nil, {Kind: Away}, {Kind: Behind}, nil} {
+		made.(*Plugin).waker.await(info, kindOf(b.Ready()))
+		b.why.Store(next)
+		assert.Equal(t, "ns/p", f.woken())
+	}
+	cancel()
+	require.NoError(t, plugins.Wait())
+	changes := slices.DeleteFunc(told.AllEntries(), func(e *logrus.Entry) bool { return !strings.HasSuffix(e.Message, "be made on the ledger") })
+	assert.Len(t, changes, 4, "each time once")
 }
 
 // An error of a bind that may have happened is no reason to bind past the ledger.

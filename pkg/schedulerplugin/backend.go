@@ -18,17 +18,8 @@ type Backend interface {
 	Ledger() ledger.Reader
 	// Question is how pods ask Ledger for capacity.
 	Question() *question.Maker
-	// NotifyClaims has f called whenever a claim of devices came, went or was made anew.
-	// f must not block.
-	NotifyClaims(f func(namespace, name string))
 	// Ready returns nil where decisions can be made now, else an *UnavailableError.
 	Ready() error
-	// NotifyMatched has f called when it becomes known, after the capacity was reserved,
-	// that pods of a namespace may use it. f must not block.
-	NotifyMatched(f func(namespace string))
-	// NotifyReady has f called whenever Ready comes to return nil, or an error of another
-	// kind. f must not block.
-	NotifyReady(f func())
 	// Reserve takes room for a pod on the placement's node. made says that the pod
 	// had no claim before, so that Unreserve may end it; it is true with an error where
 	// that may have been done. The error is a *RefusedError, an *UnavailableError, or one
@@ -43,6 +34,20 @@ type Backend interface {
 	// Caught waits until Ledger has what the account had at a revision of a
 	// *RefusedError, or ctx ends.
 	Caught(ctx context.Context, revision uint64)
+	// Wait returns when the backend has stopped, after its context has ended, and reports
+	// what was wrong with its end.
+	Wait() error
+}
+
+// Scheduler is the scheduler around a backend, as that needs it. No call blocks.
+type Scheduler struct {
+	// HasProfile reports whether pods of a scheduler's name are the plugin's.
+	HasProfile func(name string) bool
+	// ClaimChanged has to hear whenever a claim of devices came, went or was made anew.
+	ClaimChanged func(namespace, name string)
+	// Matched has to hear when it becomes known, after the capacity was reserved, that pods of
+	// a namespace may use it.
+	Matched func(namespace string)
 }
 
 // RefusedError says that the account has no room for the pod on the node.
@@ -66,6 +71,8 @@ const (
 	Starting Unavailability = iota // it is not known yet whether the account comes
 	Away                           // the server cannot be reached
 	Behind                         // the mirror is too far behind the server
+
+	available // there is none
 )
 
 // UnavailableError says that no decision can be made now.
@@ -84,6 +91,14 @@ func (e *UnavailableError) Error() string {
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
+
+// kindOf is the kind of unavailability that an error tells of.
+func kindOf(err error) Unavailability {
+	if u := asUnavailable(err); u != nil {
+		return u.Kind
+	}
+	return available
+}
 
 // asUnavailable finds an *UnavailableError in an error, nil where there is none.
 func asUnavailable(err error) *UnavailableError {

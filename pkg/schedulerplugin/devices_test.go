@@ -132,7 +132,7 @@ func TestDevicesWakePods(t *testing.T) {
 		}},
 		"a claim comes": {"e", "", func(f *fixture) {
 			f.backend.claims["e"] = true
-			f.backend.onClaim("ns", "e")
+			f.waker.wakeups.DeviceClaimChanged("ns", "e")
 		}},
 		"it names another claim": {"e", "", func(f *fixture) {
 			f.waker.updated(claiming("p", "e"), claiming("p", "c"))

@@ -32,12 +32,9 @@ type fakeBackend struct {
 	ledger   *ledger.Ledger
 	question *question.Maker
 	unready  error
-	fail     error // of Reserve and Bind
-	made     bool  // Reserve may have been carried out where it fails
-	notify   []func()
+	fail     error           // of Reserve and Bind
+	made     bool            // Reserve may have been carried out where it fails
 	claims   map[string]bool // of devices: those that exist, each for one GPU
-	onClaim  func(namespace, name string)
-	matched  func(namespace string)
 	calls    []string
 }
 
@@ -64,11 +61,10 @@ func (b *fakeBackend) devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	}
 	return r
 }
-func (b *fakeBackend) NotifyClaims(f func(namespace, name string)) { b.onClaim = f }
-func (b *fakeBackend) Ready() error                                { return b.unready }
-func (b *fakeBackend) NotifyReady(f func())                        { b.notify = append(b.notify, f) }
-func (b *fakeBackend) NotifyMatched(f func(string))                { b.matched = f }
-func (b *fakeBackend) Caught(context.Context, uint64)              {}
+
+func (b *fakeBackend) Ready() error                   { return b.unready }
+func (b *fakeBackend) Caught(context.Context, uint64) {}
+func (b *fakeBackend) Wait() error                    { return nil }
 
 func (b *fakeBackend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (bool, error) {
 	b.calls = append(b.calls, fmt.Sprintf("reserve %s on %s", p.Pod.Name, p.Node))
@@ -240,17 +236,8 @@ func (f *fixture) bound(pod *v1.Pod, node string) {
 	f.backend.ledger.ObservePod(observation)
 }
 
-// begin runs PreFilter.
-func (f *fixture) begin(pod *v1.Pod) *fakeState {
-	f.t.Helper()
-	state := newState()
-	_, status := f.PreFilter(f.t.Context(), state, pod, nil)
-	require.True(f.t, status.IsSuccess(), status.Message())
-	return state
-}
-
-// beginOn is begin where the scheduler has as many nodes as the ledger.
-func (f *fixture) beginOn(pod *v1.Pod, nodes ...string) *fakeState {
+// begin runs PreFilter; with nodes all of them are looked at then.
+func (f *fixture) begin(pod *v1.Pod, nodes ...string) *fakeState {
 	f.t.Helper()
 	var infos []fwk.NodeInfo
 	for _, name := range nodes {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -54,17 +57,19 @@ var (
 
 // NewBackend makes and starts a backend; it stops when ctx ends. The handle is that
 // of the first profile.
-type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle) (Backend, error)
+type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle, s Scheduler) (Backend, error)
 
 // Plugins makes the plugins of one scheduler. All profiles share one backend.
 type Plugins struct {
 	backends map[Mode]NewBackend
 	log      logrus.FieldLogger
 
+	stopped sync.WaitGroup
+
 	mu      sync.Mutex // guards what follows
 	backend Backend
 	args    string // of the first profile, as JSON
-	stopped sync.WaitGroup
+	made    []*Plugin
 }
 
 // NewPlugins returns the factory of a scheduler's plugins, which knows these modes.
@@ -82,12 +87,12 @@ func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Ha
 	if err != nil {
 		return nil, err
 	}
-	if b, ok := backend.(interface{ AddProfile(name string) }); ok {
-		b.AddProfile(handle.ProfileName())
-	}
 	p := &Plugin{args: args, backend: backend, handle: handle, log: f.log}
 	p.waker = newWaker(ctx, p, klog.FromContext(ctx))
 	p.waker.start()
+	f.mu.Lock()
+	f.made = append(f.made, p)
+	f.mu.Unlock()
 	f.stopped.Go(func() {
 		<-ctx.Done()
 		p.waker.stop()
@@ -113,12 +118,57 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 	if !ok {
 		return nil, fmt.Errorf("this scheduler was built without mode %q of plugin %s", args.Mode, Name)
 	}
-	backend, err := newBackend(ctx, args, handle)
+	backend, err := newBackend(ctx, args, handle, Scheduler{
+		HasProfile: func(name string) bool {
+			return slices.ContainsFunc(f.plugins(), func(p *Plugin) bool { return p.handle.ProfileName() == name })
+		},
+		ClaimChanged: func(namespace, name string) {
+			for _, p := range f.plugins() {
+				p.waker.wakeups.DeviceClaimChanged(namespace, name)
+			}
+		},
+		Matched: func(namespace string) {
+			for _, p := range f.plugins() {
+				p.waker.wakeups.Matched(namespace)
+			}
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s, mode %s: %w", Name, args.Mode, err)
 	}
 	f.backend, f.args = backend, string(text)
+	f.stopped.Go(func() { f.followReady(ctx, backend) })
 	return backend, nil
+}
+
+// plugins are those made so far.
+func (f *Plugins) plugins() []*Plugin {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.made)
+}
+
+// lookEvery is how often it is looked whether decisions can be made.
+const lookEvery = 50 * time.Millisecond
+
+// followReady has the pods tried again that wait for the backend, whenever that comes to be
+// ready, or is not for another reason, until ctx ends.
+func (f *Plugins) followReady(ctx context.Context, backend Backend) {
+	was := Starting
+	wait.UntilWithContext(ctx, func(context.Context) {
+		err := backend.Ready()
+		if kindOf(err) == was {
+			return
+		}
+		if was = kindOf(err); err == nil {
+			f.log.WithField("revision", backend.Ledger().Revision()).Info("Decisions can be made on the ledger")
+		} else {
+			f.log.WithError(err).Warn("No decisions can be made on the ledger")
+		}
+		for _, p := range f.plugins() {
+			p.waker.ready()
+		}
+	}, lookEvery)
 }
 
 // Wait returns when what the plugins had running has stopped, after the context they
@@ -126,11 +176,12 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 func (f *Plugins) Wait() error {
 	f.stopped.Wait()
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if b, ok := f.backend.(interface{ Wait() error }); ok {
-		return b.Wait()
+	backend := f.backend
+	f.mu.Unlock()
+	if backend == nil {
+		return nil
 	}
-	return nil
+	return backend.Wait()
 }
 
 // Name implements fwk.Plugin.

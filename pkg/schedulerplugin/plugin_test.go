@@ -49,7 +49,7 @@ func TestFilter(t *testing.T) {
 			if tc.node == "c" {
 				return // where the numbers of nodes are the same it is Reserve that notices
 			}
-			status = f.filter(f.beginOn(pod, "a", "b"), pod, tc.node)
+			status = f.filter(f.begin(pod, "a", "b"), pod, tc.node)
 			assert.Equal(t, tc.want, status.Code(), "all nodes looked at before")
 			assert.Equal(t, tc.reason, status.Message())
 		})
@@ -60,7 +60,7 @@ func TestFilter(t *testing.T) {
 func TestFilterIsOfOneMoment(t *testing.T) {
 	f := newFixture(t, Fail)
 	pod := newPod("p", "4")
-	once, each := f.beginOn(pod, "a", "b"), f.beginOn(pod, "a", "b", "new")
+	once, each := f.begin(pod, "a", "b"), f.begin(pod, "a", "b", "new")
 	f.bound(newPod("other", "1"), "a")
 	assert.True(t, f.filter(once, pod, "a").IsSuccess())
 	assert.False(t, f.filter(each, pod, "a").IsSuccess(), "the scheduler has a node that the ledger does not know yet")
@@ -302,7 +302,7 @@ func TestReservationIsHeardOfLate(t *testing.T) {
 		state := f.begin(pod)
 		return f, pod, state, func() {
 			f.match(hold, "p")
-			f.backend.matched("ns")
+			f.waker.wakeups.Matched("ns")
 		}
 	}
 	t.Run("after the refusal", func(t *testing.T) {
@@ -362,11 +362,11 @@ func TestSignature(t *testing.T) {
 }
 
 func TestProfilesShareABackend(t *testing.T) {
-	made := 0
+	made, scheduler := 0, Scheduler{}
 	log, _ := logtest.NewNullLogger()
 	f := newFixture(t, Fail)
-	plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle) (Backend, error) {
-		made++
+	plugins := NewPlugins(map[Mode]NewBackend{Local: func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
+		made, scheduler = made+1, s
 		return f.backend, nil
 	}}, log)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -376,6 +376,8 @@ func TestProfilesShareABackend(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 1, made)
+	assert.True(t, scheduler.HasProfile("profile"))
+	assert.False(t, scheduler.HasProfile("another"))
 	_, err := plugins.New(ctx, args(`{"mode":"local","reservationTTL":"5s"}`), f.handle)
 	assert.ErrorContains(t, err, "give all of them the same")
 	_, err = NewPlugins(nil, log).New(ctx, args(`{"mode":"local"}`), f.handle)

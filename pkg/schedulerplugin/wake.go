@@ -73,9 +73,6 @@ func (w *waker) start() {
 	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated}); err != nil {
 		w.wakeups.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
 	}
-	w.backend.NotifyReady(w.ready)
-	w.backend.NotifyClaims(w.wakeups.DeviceClaimChanged)
-	w.backend.NotifyMatched(w.wakeups.Matched)
 }
 
 func (w *waker) stop() {
@@ -143,7 +140,7 @@ func (w *waker) await(pod *cluster.Pod, kind Unavailability) {
 		w.awaiting[pod.Ref.UID] = pod
 	}
 	w.mu.Unlock()
-	if u := asUnavailable(w.backend.Ready()); u == nil || u.Kind != kind {
+	if kindOf(w.backend.Ready()) != kind {
 		w.ready() // that was before the pod was added
 	}
 }

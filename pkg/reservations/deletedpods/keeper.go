@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -30,17 +31,13 @@ type Store interface {
 	Get(ctx context.Context, namespace, name string) (*v1alpha1.Reservation, error)
 }
 
-// Matcher is told which reservations pods may use.
-type Matcher interface {
-	Set(rsv *v1alpha1.Reservation) error
-	Remove(namespace, name string)
-}
-
 // Options configures a Keeper. All fields are needed.
 type Options struct {
-	Ledger      ledger.Observer
-	Store       Store
-	Matcher     Matcher
+	Ledger ledger.Observer
+	Store  Store
+	// Matcher is told which reservations pods may use, and Matched the namespaces of those pods then.
+	Matcher     *matcher.Matcher
+	Matched     func(namespace string)
 	Deployments *Deployments
 	// Enabled reports whether Reservation objects can be created; while they
 	// cannot, no room is kept.
@@ -57,7 +54,7 @@ type Options struct {
 }
 
 // Keeper keeps the room of deleted pods; see the package comment. Make one with
-// New; it can run once. It is a cluster.RoomKeeper.
+// New; it can run once. Its Keep is one of cluster.Options.
 type Keeper struct {
 	Options
 	now    func() time.Time
@@ -104,7 +101,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return k.queue.Run(ctx, k.work)
 }
 
-// Keep implements cluster.RoomKeeper.
+// Keep is cluster.Options.Keep.
 func (k *Keeper) Keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
 	w, keep := wishOf(last, k.deploymentOf(last))
 	if !keep || !k.Enabled() {
@@ -159,6 +156,7 @@ func (k *Keeper) remember(t *task) {
 	if err := k.Matcher.Set(t.rsv); err != nil {
 		k.log(t).WithError(err).Warn("no pod can match the room of a deleted pod")
 	}
+	k.Matched(t.rsv.Namespace)
 	k.log(t).WithFields(logrus.Fields{"node": t.hold.Node, "ttl": t.ttl.String()}).Info("the room of a deleted pod is kept")
 	key := t.key()
 	k.mu.Lock()

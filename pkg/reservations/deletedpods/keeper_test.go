@@ -33,6 +33,7 @@ func TestKept(t *testing.T) {
 		}
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL, p.Annotations.Godel = "90", true }))
 		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
+		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.told, "who wakes pods hears of it when it can be matched")
 		synctest.Wait()
 		rsv := w.api.objects["p"]
 		require.NotNil(t, rsv)

@@ -86,6 +86,7 @@ type world struct {
 	recorder *events.FakeRecorder
 	taken    map[string]bool
 	enabled  bool
+	told     []string // the candidates at the time somebody was told of a match
 }
 
 func deployment(name string, annotations map[string]string) *metav1.PartialObjectMetadata {
@@ -113,7 +114,8 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 	}})
 	w.Keeper = New(Options{
-		Ledger: w.ledger.Observer, Store: w.api, Matcher: w.matcher, Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
+		Ledger: w.ledger.Observer, Store: w.api, Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
+		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
 		Enabled: func() bool { return w.enabled },
 		Taken:   func(_, name string) bool { return w.taken[name] },
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {

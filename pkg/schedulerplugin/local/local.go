@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -33,27 +30,23 @@ type Options struct {
 
 // Backend returns how the plugin makes its backend.
 func (o Options) Backend() schedulerplugin.NewBackend {
-	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle) (schedulerplugin.Backend, error) {
+	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle, s schedulerplugin.Scheduler) (schedulerplugin.Backend, error) {
 		clients, err := app.NewClients(handle.KubeConfig())
 		if err != nil {
 			return nil, err
 		}
-		options := serverOptions(args)
-		server, err := app.New(options, clients, o.Out)
+		server, err := app.New(serverOptions(args), clients, o.Out)
 		if err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
-		b := &backend{
-			Options: o, app: server, ttl: args.ReservationTTL.Duration, stopTimeout: options.ShutdownTimeout,
-			stopped: make(chan struct{}), profiles: map[string]bool{},
-		}
-		server.LeaveAlone(b.isProfile)
-		server.OnClaimChanged(b.tellClaim)
 		lock, err := newLock(clients.Core, &args.Server, o.Log)
 		if err != nil {
 			return nil, err
 		}
-		server.DecideOnlyWhile(lock.held)
+		server.Embed(app.Host{
+			Wakes: s.HasProfile, ClaimChanged: s.ClaimChanged, Matched: s.Matched, MayDecide: lock.held,
+		})
+		b := &backend{Options: o, app: server, ttl: args.ReservationTTL.Duration, stopped: make(chan struct{})}
 		go b.run(ctx, lock)
 		return b, nil
 	}
@@ -62,17 +55,10 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 // backend implements schedulerplugin.Backend.
 type backend struct {
 	Options
-	app         *app.App
-	ttl         time.Duration
-	stopTimeout time.Duration
-	serving     atomic.Bool // Start has returned
-	stopped     chan struct{}
-	err         error // of stopping; to be read after stopped
-
-	mu       sync.Mutex // guards what follows
-	notify   []func()
-	claims   []func(namespace, name string)
-	profiles map[string]bool
+	app     *app.App
+	ttl     time.Duration
+	stopped chan struct{}
+	err     error // of stopping; to be read after stopped
 }
 
 // run serves while this process is the one to decide, until ctx ends.
@@ -83,71 +69,18 @@ func (b *backend) run(ctx context.Context, lock *lock) {
 	})
 }
 
-// serve starts the server and stops it when ctx ends.
+// serve runs the server until ctx ends.
 func (b *backend) serve(ctx context.Context) {
-	// What runs in the background must outlive ctx: a stop still needs it.
-	if err := b.app.Start(context.WithoutCancel(ctx)); err != nil {
-		b.Exit(fmt.Errorf("starting the server in the scheduler: %w", err))
-		return
-	}
-	b.serving.Store(true)
-	waiting, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() {
-		if b.app.WaitReady(waiting) == nil {
-			whenever(waiting, func() bool { return b.Ready() == nil }, b.tellReady)
-		}
-	})
-	if err := b.app.Wait(ctx); err != nil {
-		b.Exit(fmt.Errorf("the server in the scheduler cannot serve any more: %w", err))
-	}
-	cancel()
-	background.Wait()
-	stopping, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), b.stopTimeout)
-	defer cancelStop()
-	b.err = b.app.Stop(stopping)
-}
-
-// lookEvery is how often it is looked whether the account can be decided on again, after the
-// lease was in doubt.
-const lookEvery = 200 * time.Millisecond
-
-// whenever calls tell each time that ready comes to be true, until ctx ends.
-func whenever(ctx context.Context, ready func() bool, tell func()) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for was := false; ; {
-		is := ready()
-		if is && !was {
-			tell()
-		}
-		was = is
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	b.err = b.app.Serve(ctx)
+	if ctx.Err() == nil {
+		b.Exit(fmt.Errorf("the server in the scheduler cannot serve: %w", b.err))
 	}
 }
 
-// Wait returns when the server has stopped, after the backend's context has ended.
+// Wait implements schedulerplugin.Backend.
 func (b *backend) Wait() error {
 	<-b.stopped
 	return b.err
-}
-
-// AddProfile is told of every profile of the scheduler while that is made. Its pods
-// are woken by the plugin.
-func (b *backend) AddProfile(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.profiles[name] = true
-}
-
-func (b *backend) isProfile(name string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.profiles[name]
 }
 
 // Ledger implements schedulerplugin.Backend.
@@ -156,50 +89,12 @@ func (b *backend) Ledger() ledger.Reader { return b.app.Ledger().Reader }
 // Question implements schedulerplugin.Backend.
 func (b *backend) Question() *question.Maker { return b.app.Question() }
 
-// NotifyClaims implements schedulerplugin.Backend.
-func (b *backend) NotifyClaims(f func(namespace, name string)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.claims = append(b.claims, f)
-}
-
-func (b *backend) tellClaim(namespace, name string) {
-	b.mu.Lock()
-	claims := slices.Clone(b.claims)
-	b.mu.Unlock()
-	for _, f := range claims {
-		f(namespace, name)
-	}
-}
-
 // Ready implements schedulerplugin.Backend.
 func (b *backend) Ready() error {
-	if b.serving.Load() && b.app.Deciding() {
+	if b.app.Deciding() {
 		return nil
 	}
 	return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting}
-}
-
-// NotifyReady implements schedulerplugin.Backend.
-func (b *backend) NotifyReady(f func()) {
-	b.mu.Lock()
-	b.notify = append(b.notify, f)
-	b.mu.Unlock()
-	if b.Ready() == nil {
-		f()
-	}
-}
-
-// NotifyMatched has f called when it becomes known, after the room was reserved, that pods of
-// a namespace may use it.
-func (b *backend) NotifyMatched(f func(namespace string)) { b.app.NotifyMatched(f) }
-
-func (b *backend) tellReady() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, f := range b.notify {
-		f()
-	}
 }
 
 // Reserve implements schedulerplugin.Backend.

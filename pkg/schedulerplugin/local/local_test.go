@@ -138,27 +138,6 @@ func TestLockOfASuspendedProcess(t *testing.T) {
 	assert.False(t, l.held())
 }
 
-// Pods that were refused while the lease was in doubt are woken when it is not any more.
-func TestReadinessThatReturns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ready atomic.Bool
-		var told atomic.Int64
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go whenever(ctx, ready.Load, func() { told.Add(1) })
-		for i := range int64(3) {
-			<-time.After(time.Minute)
-			assert.Equal(t, i, told.Load())
-			ready.Store(true)
-			<-time.After(time.Second)
-			assert.Equal(t, i+1, told.Load())
-			<-time.After(time.Minute)
-			ready.Store(false)
-			assert.Equal(t, i+1, told.Load(), "once")
-		}
-	})
-}
-
 // Two on one host, with different ports, are two.
 func TestLocksOfOneHost(t *testing.T) {
 	one, err := newLock(fake.NewClientset(), &schedulerplugin.ServerArgs{}, quiet())

@@ -10,6 +10,6 @@
 //
 // Decisions stop when the mirror says that its connection is lost or that it is
 // behind, or when a request finds nobody (health.go). What becomes of pods then is
-// the plugin's policy; here it is told, once in the log for each time, and everybody
-// is notified when the server is back.
+// the plugin's policy; the plugin looks again and again whether the server is back, and
+// says so in the log once for each change.
 package remote

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +46,7 @@ type Options struct {
 
 // Backend returns how the plugin makes its backend.
 func (o Options) Backend() schedulerplugin.NewBackend {
-	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle) (schedulerplugin.Backend, error) {
+	return func(ctx context.Context, args *schedulerplugin.Args, handle fwk.Handle, s schedulerplugin.Scheduler) (schedulerplugin.Backend, error) {
 		reserving, err := newClient(args, reserveTry, reserveFor)
 		if err != nil {
 			return nil, err
@@ -60,33 +59,25 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		if err != nil {
 			return nil, err
 		}
-		matching := &matcher.Matcher{}
-		definitions := follow.NewDefinitions(objects.Discovery(), v1alpha1.SchemeGroupVersion, o.Log)
-		reservations := newReservations(objects, definitions.Kind("reservations"), matching, o.Log)
 		watcher, err := binding.Watch(ctx, reserver.WatchOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("watching the ledger: %w", err)
 		}
 		b := &backend{
-			mirror:       mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}),
-			reservations: reservations,
-			reserving:    reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log, stopped: make(chan struct{}),
+			mirror:    mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}),
+			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log,
 		}
-		b.claims = deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), b.tellClaim, o.Log)
-		b.question = &question.Maker{Table: b.Ledger().Table(), Matcher: matching, Devices: b.claims.Devices}
-		b.health = &health{mirror: b.mirror, started: time.Now(), log: o.Log.WithField("server", args.RemoteURL)}
-		go func() {
-			defer close(b.stopped)
-			var objects sync.WaitGroup
-			objects.Go(func() { _ = definitions.Run(ctx) })
-			objects.Go(func() { reservations.run(ctx) })
-			objects.Go(func() { _ = b.claims.Run(ctx) })
-			objects.Go(func() { _ = b.mirror.Run(ctx, watcher) }) // its health says where the watch has ended
-			b.health.run(ctx)
-			objects.Wait()
-			reserving.Close()
-			binding.Close()
-		}()
+		b.health = &health{mirror: b.mirror, started: time.Now()}
+		definitions := follow.NewDefinitions(objects.Discovery(), v1alpha1.SchemeGroupVersion, o.Log)
+		reservations := &reservations{matcher: &matcher.Matcher{}, matched: s.Matched, log: o.Log}
+		claims := deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), s.ClaimChanged, o.Log)
+		b.question = &question.Maker{Table: b.Ledger().Table(), Matcher: reservations.matcher, Devices: claims.Devices}
+		for _, run := range []func(context.Context) error{
+			definitions.Run, reservations.watch(objects, definitions.Kind("reservations")), claims.Run,
+			func(ctx context.Context) error { return b.mirror.Run(ctx, watcher) },
+		} {
+			b.running.Go(func() { _ = run(ctx) }) // the mirror's health says where its watch has ended
+		}
 		return b, nil
 	}
 }
@@ -107,18 +98,14 @@ type backend struct {
 	health    *health
 	ttl       time.Duration
 	log       logrus.FieldLogger
-	claims    *deviceclaims.Reader
-	stopped   chan struct{}
-
-	reservations *reservations
-
-	mu     sync.Mutex // guards what follows
-	notify []func(namespace, name string)
+	running   sync.WaitGroup
 }
 
-// Wait returns when the backend has stopped, after its context has ended.
+// Wait implements schedulerplugin.Backend.
 func (b *backend) Wait() error {
-	<-b.stopped
+	b.running.Wait()
+	b.reserving.Close()
+	b.binding.Close()
 	return nil
 }
 
@@ -128,35 +115,8 @@ func (b *backend) Ledger() ledger.Reader { return b.mirror.Ledger() }
 // Question implements schedulerplugin.Backend.
 func (b *backend) Question() *question.Maker { return b.question }
 
-// NotifyClaims implements schedulerplugin.Backend.
-func (b *backend) NotifyClaims(f func(namespace, name string)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.notify = append(b.notify, f)
-}
-
-func (b *backend) tellClaim(namespace, name string) {
-	b.mu.Lock()
-	notify := slices.Clone(b.notify)
-	b.mu.Unlock()
-	for _, f := range notify {
-		f(namespace, name)
-	}
-}
-
 // Ready implements schedulerplugin.Backend.
 func (b *backend) Ready() error { return b.health.ready() }
-
-// NotifyReady implements schedulerplugin.Backend.
-func (b *backend) NotifyReady(f func()) { b.health.notifyReady(f) }
-
-// NotifyMatched has f called when a reservation becomes known that pods of a namespace may
-// use.
-func (b *backend) NotifyMatched(f func(namespace string)) {
-	b.reservations.mu.Lock()
-	defer b.reservations.mu.Unlock()
-	b.reservations.notify = append(b.reservations.notify, f)
-}
 
 // Reserve implements schedulerplugin.Backend.
 func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error) {
@@ -232,16 +192,12 @@ var reasons = func() map[string]ledger.Reason {
 // slim is a pod without what a reservation does not ask for: the node that the
 // scheduler assumes, volumes, environments.
 func slim(pod *v1.Pod) *v1.Pod {
-	light := &v1.Pod{}
-	light.Namespace, light.Name, light.UID, light.ResourceVersion = pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion
-	light.Labels, light.Annotations, light.OwnerReferences = pod.Labels, pod.Annotations, pod.OwnerReferences
-	light.Spec = v1.PodSpec{
+	return &v1.Pod{ObjectMeta: pod.ObjectMeta, Spec: v1.PodSpec{
 		SchedulerName: pod.Spec.SchedulerName, Priority: pod.Spec.Priority, Tolerations: pod.Spec.Tolerations,
 		Overhead: pod.Spec.Overhead, Resources: pod.Spec.Resources,
 		Containers: containers(pod.Spec.Containers), InitContainers: containers(pod.Spec.InitContainers),
 		HostNetwork: pod.Spec.HostNetwork,
-	}
-	return light
+	}}
 }
 
 func containers(all []v1.Container) []v1.Container {

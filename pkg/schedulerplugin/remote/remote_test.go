@@ -44,7 +44,7 @@ func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	asking, err := newClient(&schedulerplugin.Args{RemoteURL: server.URL}, time.Second, 10*time.Millisecond)
 	require.NoError(t, err)
 	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), question: &question.Maker{Matcher: &matcher.Matcher{}}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
-	b.health = &health{mirror: b.mirror, log: log, started: time.Now()}
+	b.health = &health{mirror: b.mirror, started: time.Now()}
 	events := make(given)
 	background.Run(t, func(ctx context.Context) error { return b.mirror.Run(ctx, events) })
 	assert.Equal(t, schedulerplugin.Starting, kindOf(b.Ready()))
@@ -60,6 +60,9 @@ type testBackend struct {
 	url    string
 	events given
 }
+
+// available stands for no unavailability.
+const available = schedulerplugin.Unavailability(255)
 
 func kindOf(err error) schedulerplugin.Unavailability {
 	if u := (*schedulerplugin.UnavailableError)(nil); errors.As(err, &u) {
@@ -172,31 +175,12 @@ func TestServerIsAway(t *testing.T) {
 	_, err := b.Reserve(t.Context(), p, placement)
 	assert.Equal(t, schedulerplugin.Away, kindOf(err))
 	assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()), "nobody else tries for a while")
-	require.Eventually(t, func() bool { return b.Ready() == nil }, 10*failedPause, 10*time.Millisecond)
-}
-
-// Everybody is told whenever the server comes or goes.
-func TestHealthIsTold(t *testing.T) {
-	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{}, nil))
-	ctx, cancel := context.WithCancel(t.Context())
-	told, ended := make(chan schedulerplugin.Unavailability, 10), make(chan struct{})
-	b.NotifyReady(func() { told <- kindOf(b.Ready()) })
-	assert.Equal(t, available, <-told, "it is ready by then")
-	go func() {
-		defer close(ended)
-		b.health.run(ctx)
-	}()
-	assert.Equal(t, available, <-told)
-	b.health.failed(errors.New("nobody there"))
-	assert.Equal(t, schedulerplugin.Away, <-told)
-	assert.Equal(t, available, <-told, "the pause after the failure is over")
+	back := func() bool { return b.Ready() == nil }
+	require.Eventually(t, back, 10*failedPause, 10*time.Millisecond, "the pause after the failure is over")
 	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: errors.New("connection lost")}
-	assert.Equal(t, schedulerplugin.Away, <-told)
+	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Away }, 10*time.Second, time.Millisecond)
 	b.events <- reserver.Event{Type: reserver.HeartbeatEvent}
-	assert.Equal(t, available, <-told)
-	cancel()
-	<-ended
-	assert.Empty(t, told, "and not in between")
+	require.Eventually(t, back, 10*time.Second, time.Millisecond)
 }
 
 // A request of which no answer comes may have been carried out, so Unreserve has to give the room back.
@@ -286,19 +270,18 @@ func TestReservationsAreToldOf(t *testing.T) {
 	rsv.Namespace, rsv.Name, rsv.UID = "ns", "r", "uid"
 	log, _ := logtest.NewNullLogger()
 	m := &matcher.Matcher{}
-	b := &backend{question: &question.Maker{Matcher: m}, reservations: &reservations{matcher: m, log: log}}
 	member := newInfo(t, map[string]string{v1alpha1.ReservationIndexAnnotation: "team"})
 	var told []string
-	b.NotifyMatched(func(namespace string) {
+	r := &reservations{matcher: m, log: log, matched: func(namespace string) {
 		told = append(told, namespace)
-		assert.Len(t, b.Question().Matcher.Candidates(member), 1)
-	})
-	b.reservations.set(rsv, true)
+		assert.Len(t, m.Candidates(member), 1)
+	}}
+	r.set(rsv, true)
 	assert.Equal(t, []string{"ns"}, told)
-	b.reservations.set(rsv, false)
+	r.set(rsv, false)
 	assert.Len(t, told, 1, "a change is no news: who may use it stays")
-	b.reservations.remove(rsv)
-	assert.Empty(t, b.Question().Matcher.Candidates(member))
+	r.remove(rsv)
+	assert.Empty(t, m.Candidates(member))
 }
 
 func newInfo(t *testing.T, annotations map[string]string) *cluster.Pod {

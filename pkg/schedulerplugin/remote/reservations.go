@@ -3,7 +3,6 @@ package remote
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,23 +15,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
 
-// reservations tells a matcher which pods may use which reservations.
-type reservations struct {
-	watch   *follow.Watch
-	matcher *matcher.Matcher
-	log     logrus.FieldLogger
-
-	mu     sync.Mutex // guards notify
-	notify []func(namespace string)
-}
-
-func newReservations(client versioned.Interface, kind *follow.Kind, m *matcher.Matcher, log logrus.FieldLogger) *reservations {
-	r := &reservations{matcher: m, log: log}
-	r.watch = follow.NewWatch(kind, log, follow.NewSource(client, "reservations",
-		client.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll), &v1alpha1.Reservation{}, r.set, r.remove))
-	return r
-}
-
 // newObjects returns the client of our kinds of objects.
 func newObjects(config *rest.Config) (versioned.Interface, error) {
 	config = rest.CopyConfig(config)
@@ -44,13 +26,22 @@ func newObjects(config *rest.Config) (versioned.Interface, error) {
 	return objects, nil
 }
 
-// run follows the Reservation objects, while the cluster knows them, until ctx ends.
-func (r *reservations) run(ctx context.Context) {
-	nothing := func(context.Context) {}
-	_ = r.watch.Run(ctx, nothing, nothing)
+// reservations tells a matcher which pods may use which reservations.
+type reservations struct {
+	matcher *matcher.Matcher
+	matched func(namespace string)
+	log     logrus.FieldLogger
 }
 
-// set takes in a state of a reservation. The room of one that is new here may be in the ledger, and so in the
+// watch returns what follows the Reservation objects, while the cluster knows them.
+func (r *reservations) watch(client versioned.Interface, kind *follow.Kind) func(context.Context) error {
+	watch := follow.NewWatch(kind, r.log, follow.NewSource(client, "reservations",
+		client.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll), &v1alpha1.Reservation{}, r.set, r.remove))
+	nothing := func(context.Context) {}
+	return func(ctx context.Context) error { return watch.Run(ctx, nothing, nothing) }
+}
+
+// set takes in a state of a reservation. The capacity of one that is new here may be in the ledger, and so in the
 // mirror, for long: pods that may use it have not been told of it then. Who may use a
 // reservation never changes afterwards.
 func (r *reservations) set(rsv *v1alpha1.Reservation, _ bool) {
@@ -58,14 +49,8 @@ func (r *reservations) set(rsv *v1alpha1.Reservation, _ bool) {
 	if err := r.matcher.Set(rsv); err != nil {
 		r.log.WithError(err).Warn("No pod can use a reservation")
 	}
-	if now := r.matcher.Origin(rsv.Namespace, rsv.Name); now.UID == "" || now.UID == before.UID {
-		return
-	}
-	r.mu.Lock()
-	notify := r.notify
-	r.mu.Unlock()
-	for _, f := range notify {
-		f(rsv.Namespace)
+	if now := r.matcher.Origin(rsv.Namespace, rsv.Name); now.UID != "" && now.UID != before.UID {
+		r.matched(rsv.Namespace)
 	}
 }
 

@@ -1,0 +1,279 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/julienschmidt/httprouter"
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/notices"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
+	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
+	"github.com/globalreserve/globalreserve/pkg/server/extender"
+	"github.com/globalreserve/globalreserve/pkg/server/rest"
+)
+
+// New builds a server and starts nothing. Its log goes to out.
+func New(o Options, clients Clients, out io.Writer) (*App, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	log, err := newLogger(o.LogLevel, o.LogFormat, out)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{
+		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}), running: newParts(),
+		policies: policy.NewStore(policy.Default(), o.ReservationTTL),
+		// Revisions grow from the clock, so that one from before a restart is
+		// never taken for one the ledger has reached since.
+		ledger: ledger.New(ledger.Options{
+			FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
+		}),
+		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
+		objects:     store.New(clients.Reservations, 0),
+		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
+	}
+	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")
+	a.metrics.RegisterLedger(a.ledgerStats)
+	a.expirer = controller.NewExpirer(a.ledger, log)
+	a.health = &health{synced: a.synced, mayDecide: a.mayDecide, observer: a.metrics}
+	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
+	a.buildCluster(clients.Core)
+	a.buildObjects(clients)
+	a.buildWaiting(clients)
+	if o.PolicyFile != "" {
+		a.watcher = policy.NewWatcher(a.policies, policy.WatcherOptions{
+			Path: o.PolicyFile, OnReload: a.policyLoaded, OnError: a.policyFailed,
+		})
+	}
+	handler, err := a.buildHandler(clients.Core)
+	if err != nil {
+		return nil, err
+	}
+	a.server = newHTTPServer(handler, log)
+	if o.Secure.Enabled() {
+		webhook := admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: log})
+		a.secure = newSecureServer(o.Secure, webhook, a.health, handler, log)
+	}
+	return a, nil
+}
+
+// buildCluster sets up what keeps pods and nodes in step with the ledger. It is told of what the
+// parts built later need to know by methods of the App.
+func (a *App) buildCluster(client kubernetes.Interface) {
+	a.cache = cluster.New(client, a.ledger, cluster.Options{
+		Logger: a.log, Keep: a.keep, OnCatchUp: a.caughtUp, OnNodesChanged: a.nodesChanged,
+		Devices: a.devicesOf, OnDeviceMarks: a.marksChanged,
+		OnPodBound:    func(pod *cluster.Pod) { a.settled(pod.Ref.UID) },
+		OnPodGone:     func(pod ledger.PodRef) { a.settled(pod.UID) },
+		OnPodBypassed: a.bypassed,
+	})
+	a.comparer = cluster.NewComparer(a.cache, client, cluster.ComparerOptions{
+		Interval: a.options.CompareInterval, LiveInterval: a.options.FullCompareInterval, Logger: a.log,
+		OnDrift: func(kind cluster.Kind, differences int) { a.metrics.SetDrift(string(kind), differences) },
+	})
+}
+
+// buildObjects sets up what keeps our own kinds of objects in step with the ledger.
+func (a *App) buildObjects(clients Clients) {
+	a.reservations = reservations.New(reservations.Options{
+		Ledger: a.ledger, Client: clients.Reservations, Nodes: a.cache, Pods: a.cache, Matcher: a.question.Matcher,
+		Kind:        a.definitions.Kind("reservations"),
+		StateSynced: a.cache.WaitForSync,
+		MayDecide:   a.health.waitOpen,
+		TTL:         a.policies.ReservationTTL,
+		FinishedTTL: a.options.FinishedReservationTTL,
+		Recorder:    a.recorder, Log: a.log,
+	})
+	a.devices = deviceclaims.New(deviceclaims.Options{
+		Ledger: a.ledger.Observer, Client: clients.Reservations,
+		NodeExists: func(name string) bool {
+			_, ok := a.cache.Node(name)
+			return ok
+		},
+		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),
+		StateSynced:    a.cache.WaitForSync,
+		OnClaimChanged: a.deviceClaimChanged,
+		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1()}.AnnotateAll,
+		Recorder:       a.recorder, Log: a.log,
+	})
+}
+
+// buildWaiting sets up how pods that wait come to capacity: woken, steered to what is reserved
+// for them, or given that of deleted pods.
+func (a *App) buildWaiting(clients Clients) {
+	patcher := controller.APIPatcher{Pods: clients.Core.CoreV1()}
+	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
+		Ledger: a.ledger.Reader, Patcher: patcher, Pods: pendingPods{a.cache, a}, Log: a.log,
+		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Ready: a.waitComplete,
+		Steer: func(pod *cluster.Pod) bool { return a.steering.Wake(pod) },
+	})
+	a.steering = steering.New(steering.Options{
+		Ledger: a.ledger, Question: a.question, Log: a.log, Nominator: patcher, OnGivenUp: a.wakeups.Wake,
+	})
+	a.keeper = deletedpods.New(deletedpods.Options{
+		Ledger: a.ledger.Observer, Store: a.objects, Matcher: a.question.Matcher, Matched: a.matched,
+		Deployments: deletedpods.NewDeployments(clients.Metadata, a.log),
+		Enabled:     a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
+		Recorder: a.recorder, Log: a.log,
+	})
+}
+
+func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
+	var err error
+	a.arbiter, err = arbiter.New(arbiter.Options{
+		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
+		Policy: a.policies, Metrics: a.metrics, Undecided: a.health.undecided, Log: a.log,
+		BindTimeout: a.options.BindTimeout,
+		Store:       a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
+	})
+	if err != nil {
+		return nil, err
+	}
+	router := httprouter.New()
+	router.NotFound = httpjson.NotFound()
+	router.MethodNotAllowed = httpjson.MethodNotAllowed()
+	router.HandleOPTIONS = false
+	notices := notices.New(a.ledger, a.question, a.recorder)
+	extender.New(extender.Options{
+		Arbiter: a.arbiter, Ledger: a.ledger, Wakeups: a.wakeups, Metrics: a.metrics, Log: a.log,
+		OnRefused: func(pod *cluster.Pod, offered []string) {
+			notices.Refused(pod, offered)
+			a.devices.Refused(pod)
+		},
+	}).Register(router)
+	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger, Metrics: a.metrics, Done: a.streams})
+	a.api.Register(router)
+	a.health.register(router)
+	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
+	return a.health.gate(router), nil
+}
+
+// What follows tells one part of another.
+
+func (a *App) synced() bool { return a.cache.Synced() && a.reservations.Synced() && a.devices.Synced() }
+
+func (a *App) caughtUp(since uint64) { a.wakeups.CatchUp(since) }
+
+func (a *App) nodesChanged() { a.reservations.NodesChanged() }
+
+func (a *App) devicesOf(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) }
+
+func (a *App) marksChanged(pod *cluster.Pod) { a.devices.MarksChanged(pod) }
+
+func (a *App) keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
+	return a.keeper.Keep(last)
+}
+
+// settled tells those who remember pending pods that one is bound, or gone.
+func (a *App) settled(pod types.UID) {
+	a.wakeups.Settled(pod)
+	a.arbiter.Settled(pod)
+}
+
+func (a *App) bypassed(pod *cluster.Pod) {
+	a.metrics.ObserveBypassedBind(pod.Scheduler)
+	a.log.WithFields(logrus.Fields{
+		"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Node, "scheduler": pod.Scheduler,
+	}).Warn("a pod was bound without asking: put its scheduler behind this server")
+}
+
+// deviceClaimChanged tells those who know pods that a claim they name came, went or was made anew.
+func (a *App) deviceClaimChanged(namespace, name string) {
+	a.cache.ObserveClaimants(namespace, name)
+	a.wakeups.DeviceClaimChanged(namespace, name)
+	a.host.ClaimChanged(namespace, name)
+}
+
+// matched tells those who wake pods that the capacity of a deleted pod is for pods of a namespace.
+// It is in the ledger before that is known.
+func (a *App) matched(namespace string) {
+	a.wakeups.Matched(namespace)
+	a.host.Matched(namespace)
+}
+
+// waitComplete returns when the account is complete and binds sent before are settled, or ctx ends.
+func (a *App) waitComplete(ctx context.Context) error {
+	for _, wait := range []func(context.Context) error{a.devices.WaitForSync, a.reservations.WaitForSync, a.health.waitOpen} {
+		if err := wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ledgerStats is the ledger's part of the metrics.
+func (a *App) ledgerStats() metrics.LedgerStats {
+	stats := a.ledger.Stats()
+	claims := map[string]int{ledger.ReservedState: stats.InMemory}
+	for _, s := range []ledger.State{ledger.Binding, ledger.Bound} {
+		claims[s.String()] = stats.Claims[s]
+	}
+	return metrics.LedgerStats{
+		Claims: claims, ClaimsExpired: stats.InMemoryExpired, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes,
+	}
+}
+
+func (a *App) policyLoaded(p *policy.Policy) {
+	names := make([]string, 0, len(p.Schedulers))
+	for i := range p.Schedulers {
+		names = append(names, p.Schedulers[i].Name)
+	}
+	a.metrics.KeepSchedulers(names...)
+	a.metrics.PolicyLoaded(time.Now())
+	a.log.WithField("file", a.options.PolicyFile).Info("policy in force")
+}
+
+// policyFailed tells operators what they would otherwise find in the log only.
+func (a *App) policyFailed(err error) {
+	a.metrics.PolicyReloadFailed()
+	a.log.WithError(err).Error("the policy file could not be put in force")
+	if self := ownPod(); self != nil {
+		a.recorder.Eventf(self, nil, v1.EventTypeWarning, "PolicyReloadFailed", "Reload", "%s", err)
+	}
+}
+
+// ownPod is the pod of this server, by the environment variables of the manifests; nil outside of one.
+func ownPod() *v1.ObjectReference {
+	name, namespace := os.Getenv("POD_NAME"), os.Getenv("POD_NAMESPACE")
+	if name == "" || namespace == "" {
+		return nil
+	}
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name}
+}
+
+// recordEvents writes Events to the API server until ctx ends.
+func (a *App) recordEvents(ctx context.Context) error {
+	defer a.events.Shutdown()
+	if err := a.events.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("starting to record events: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
