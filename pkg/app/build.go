@@ -103,7 +103,7 @@ func (a *App) buildCluster(client kubernetes.Interface) {
 // buildObjects sets up what keeps our own kinds of objects in step with the ledger.
 func (a *App) buildObjects(clients Clients) {
 	a.reservations = reservations.New(reservations.Options{
-		Ledger: a.ledger, Client: clients.Reservations, Nodes: a.cache, Pods: a.cache, Matcher: a.question.Matcher,
+		Ledger: a.ledger, Client: clients.Reservations, Node: a.cache.Node, Pod: a.cache.Pod, Matcher: a.question.Matcher,
 		Kind:        a.definitions.Kind("reservations"),
 		StateSynced: a.cache.WaitForSync,
 		MayDecide:   a.health.waitOpen,

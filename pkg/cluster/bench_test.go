@@ -196,7 +196,7 @@ func BenchmarkStart(b *testing.B) {
 		b.ReportMetric(time.Since(start).Seconds(), "s/ready")
 		b.ReportMetric((cpuTime(b) - startCPU).Seconds(), "cpu-s/ready")
 		stop()
-		require.Len(b, c.Nodes(), manyNodes)
+		require.Len(b, c.nodes.all(), manyNodes)
 		b.ReportMetric(float64(heapInUse())/(1<<20), "MiB-held")
 		runtime.KeepAlive(c)
 	}

@@ -108,16 +108,6 @@ func (c *Cache) Node(name string) (node Node, ok bool) {
 	return r.node(), true
 }
 
-// Nodes returns all nodes, in no order.
-func (c *Cache) Nodes() []Node {
-	records := c.nodes.all()
-	nodes := make([]Node, len(records))
-	for i, r := range records {
-		nodes[i] = r.node()
-	}
-	return nodes
-}
-
 func (r *nodeRecord) node() Node {
 	return Node{Name: r.Name, UID: r.UID, Labels: r.labels, Taints: r.taints}
 }

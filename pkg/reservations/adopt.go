@@ -79,7 +79,7 @@ func (c *Controller) nodesOf(rsv *v1alpha1.Reservation) []where {
 	nodes := make([]where, len(rsv.Spec.Slots))
 	for i := range rsv.Spec.Slots {
 		nodes[i].name = rsv.Spec.Slots[i].NodeName
-		if node, ok := c.Nodes.Node(nodes[i].name); ok {
+		if node, ok := c.Node(nodes[i].name); ok {
 			nodes[i].uid = node.UID
 		}
 	}
@@ -160,7 +160,7 @@ func (c *Controller) priority(rsv *v1alpha1.Reservation) int32 {
 		if ref == nil {
 			continue
 		}
-		pod, ok := c.Pods.Pod(rsv.Namespace, ref.Name)
+		pod, ok := c.Pod(rsv.Namespace, ref.Name)
 		if ok && (ref.UID == "" || ref.UID == pod.Ref.UID) && (!found || pod.Priority > highest) {
 			highest, found = pod.Priority, true
 		}

@@ -17,7 +17,8 @@ func BenchmarkChoose(b *testing.B) {
 	for _, slots := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {
 			l := ledger.New(ledger.Options{})
-			w := &world{t: b, ledger: l, nodes: map[string]Node{}}
+			w := &world{t: b, ledger: l, nodes: map[string]Node{}, read: true}
+			c := New(Options{Ledger: l, Client: newClient(), Node: w.Node})
 			for i := range 5000 {
 				n := Node{Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{"zone": "a"}}
 				w.nodes[n.Name] = n
@@ -32,7 +33,7 @@ func BenchmarkChoose(b *testing.B) {
 			for b.Loop() {
 				holds, err := convert.Holds(l.Table(), rsv)
 				require.NoError(b, err)
-				require.Nil(b, newRooms(l, w.Nodes()).choose(holds, rsv.Spec.Slots))
+				require.Nil(b, c.choose(l.Survey(), holds, rsv.Spec.Slots))
 			}
 		})
 	}

@@ -21,26 +21,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// Nodes is where the nodes are looked up.
-type Nodes interface {
-	// Node returns a node; ok is false where there is none of that name.
-	Node(name string) (node cluster.Node, ok bool)
-	// Nodes returns all nodes, in no order.
-	Nodes() []cluster.Node
-}
-
-// Pods is where the pods are looked up.
-type Pods interface {
-	Pod(namespace, name string) (*cluster.Pod, bool)
-}
-
 // Options configures a Controller. All fields are needed.
 type Options struct {
 	Ledger *ledger.Ledger
 	// Client speaks JSON, as custom resources need.
-	Client  versioned.Interface
-	Nodes   Nodes
-	Pods    Pods
+	Client versioned.Interface
+	// Node and Pod look up what there is; ok is false where there is none of that name.
+	Node    func(name string) (node cluster.Node, ok bool)
+	Pod     func(namespace, name string) (pod *cluster.Pod, ok bool)
 	Matcher *matcher.Matcher // is told which reservations pods may use
 	// Kind is that of Reservations.
 	Kind *follow.Kind

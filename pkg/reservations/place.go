@@ -50,12 +50,12 @@ func (c *Controller) placeAll(ctx context.Context) {
 	if len(waiting) == 0 {
 		return
 	}
-	rooms := newRooms(c.Ledger, c.Nodes.Nodes())
+	free := c.Ledger.Survey()
 	for _, a := range waiting {
 		if ctx.Err() != nil {
 			return
 		}
-		c.place(a, rooms)
+		c.place(a, free)
 	}
 }
 
@@ -97,7 +97,7 @@ type placement struct {
 const choiceRounds = 3
 
 // place tries one reservation.
-func (c *Controller) place(a attempt, rooms *rooms) {
+func (c *Controller) place(a attempt, free *ledger.Survey) {
 	if !c.startPlacing(a) {
 		return
 	}
@@ -107,14 +107,15 @@ func (c *Controller) place(a attempt, rooms *rooms) {
 		final, again bool
 	)
 	for range choiceRounds {
-		p, why, final, again = c.ask(a, rooms)
+		taken := free.Taken()
+		p, why, final, again = c.ask(a, free)
 		if why != nil {
-			rooms.undo()
+			free.Undo(taken)
 		}
 		if !again {
 			break
 		}
-		*rooms = *newRooms(c.Ledger, c.Nodes.Nodes())
+		*free = *c.Ledger.Survey()
 	}
 	c.endPlacing(a, p, why, final)
 }
@@ -135,7 +136,7 @@ func (c *Controller) startPlacing(a attempt) bool {
 
 // ask chooses nodes and asks the ledger. again says that a chosen node lost its
 // room meanwhile; final, that asking again can never help.
-func (c *Controller) ask(a attempt, rooms *rooms) (p *placement, why *cause, final, again bool) {
+func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, why *cause, final, again bool) {
 	holds, err := convert.Holds(c.Ledger.Table(), a.rsv)
 	if err != nil {
 		return nil, &cause{reasonInvalidSpec, err.Error()}, true, false
@@ -158,11 +159,11 @@ func (c *Controller) ask(a attempt, rooms *rooms) (p *placement, why *cause, fin
 	for i := range holds {
 		holds[i].Priority, holds[i].Deadline = a.priority, p.deadline
 	}
-	if why := rooms.choose(holds, a.rsv.Spec.Slots); why != nil {
+	if why := c.choose(free, holds, a.rsv.Spec.Slots); why != nil {
 		return nil, why, false, false
 	}
 	for i := range holds {
-		node, _ := c.Nodes.Node(holds[i].Node)
+		node, _ := c.Node(holds[i].Node)
 		p.nodes = append(p.nodes, where{holds[i].Node, node.UID})
 	}
 	result := c.Ledger.Reserve(ledger.Plan{Slots: holds, Mode: ledger.AllOrNothing}, now)

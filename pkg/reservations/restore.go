@@ -136,7 +136,7 @@ func (c *Controller) endRestored(r *record, now time.Time) {
 	deadline := r.deadline()
 	for i := range r.slots {
 		slot, status := &r.slots[i], &r.status.Slots[i]
-		node, ok := c.Nodes.Node(status.NodeName)
+		node, ok := c.Node(status.NodeName)
 		switch {
 		case !slot.held:
 		case !deadline.IsZero() && !deadline.After(now):
@@ -167,7 +167,7 @@ func (c *Controller) podGone(namespace string, ref *v1alpha1.PodReference) bool 
 	if ref == nil || ref.UID == "" {
 		return false
 	}
-	pod, ok := c.Pods.Pod(namespace, ref.Name)
+	pod, ok := c.Pod(namespace, ref.Name)
 	return !ok || pod.Ref.UID != ref.UID || pod.Finished
 }
 

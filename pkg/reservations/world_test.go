@@ -106,7 +106,7 @@ func (w *world) newServer() {
 	w.expirer = controller.NewExpirer(w.ledger, log)
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: w.ledger, Client: w.client, Nodes: w, Pods: w, Matcher: w.matcher,
+		Ledger: w.ledger, Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
@@ -200,16 +200,6 @@ func (w *world) Node(name string) (Node, bool) {
 	defer w.mu.Unlock()
 	n, ok := w.nodes[name]
 	return n, ok && w.read
-}
-
-func (w *world) Nodes() []Node {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var all []Node
-	for _, n := range w.nodes {
-		all = append(all, n)
-	}
-	return all
 }
 
 func (w *world) Pod(namespace, name string) (*cluster.Pod, bool) {
