@@ -29,74 +29,59 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	if _, more := l.expire(now); more {
 		l.expireAround(p.Pod, p.Node, HoldRef{}, now)
 	}
-	if c := l.lookup(p.Pod); c != nil {
-		grant := Grant{Before: c.state, Hold: c.holdRef()}
-		if on := l.nodes[c.node].name; on != p.Node {
-			return grant, l.rejectElsewhere(p, on)
-		}
-		l.adopt(c, p.Pod.UID)
-		grant.Devices = idsOf(c.given())
+	own := l.find(p.Pod)
+	switch {
+	case own == nil:
+	case l.nodes[own.node].name != p.Node:
+		return own.grant(), l.rejectElsewhere(p, own)
+	case own.isClaim():
+		grant := own.grant()
+		grant.Devices = idsOf(own.given())
+		l.adopt(own, p.Pod.UID)
 		return grant, nil
-	}
-	if g := l.inMemory(p.Pod); g != nil {
-		return l.redeem(g, p)
+	default:
+		return l.redeem(own, p)
 	}
 	i, h, rejection := l.admitBind(p)
 	if rejection != nil {
 		return Grant{}, rejection
 	}
 	c := l.newClaim(p)
-	c.hold = h
-	c.devices = l.allot(i, p.Devices, h)
-	return l.beginBind(c, i, false), nil
+	c.within, c.devices = h, l.allot(i, p.Devices, h)
+	l.put(c, i)
+	l.record(ClaimBinding, c, c.pod)
+	return Grant{Hold: h.ref(), Devices: idsOf(c.given())}, nil
 }
 
-// beginBind puts a new claim on a node's account.
-func (l *account) beginBind(c *claim, i int32, byName bool) Grant {
-	l.index(c, byName)
-	l.place(c, i)
-	l.setState(c, Binding)
-	l.record(ClaimBinding, c)
-	return Grant{Hold: c.holdRef(), Devices: idsOf(c.given())}
+// grant tells what was given before: nothing of a slot in memory.
+func (e *entry) grant() Grant {
+	if !e.isClaim() {
+		return Grant{}
+	}
+	return Grant{Before: e.state, Hold: e.within.ref()}
 }
 
 // redeem turns the slot that is kept for a pod in memory into the pod's claim.
-func (l *account) redeem(g *hold, p *Placement) (Grant, *Rejection) {
-	if g.Node != p.Node {
-		return Grant{}, l.rejectElsewhere(p, g.Node)
-	}
-	at := l.detach(g)
-	if v := l.fitInPlace(g, p); v.Reason != Fits {
-		rejection := l.reject(p, v, g)
-		l.attach(g, at)
+func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
+	l.detach(e)
+	if v := l.fit(e.node, p, e.within, e); v.Reason != Fits {
+		rejection := l.reject(p, v, e)
+		l.attach(e)
 		return Grant{}, rejection
 	}
-	devices, i := l.allotInPlace(g, p.Devices), g.node
-	c := l.turn(g, p)
-	c.devices = devices
-	return l.beginBind(c, i, true), nil
-}
-
-// turn makes the claim that a slot in memory, which is off the account, turns into.
-func (l *account) turn(g *hold, p *Placement) *claim {
-	if g.identify(p.Pod) {
-		l.recordHold(HoldIdentified, g, g.Pod)
-	}
-	c := l.newClaim(p)
-	c.pod.UID, c.scheduler, c.priority, c.hold = g.Pod.UID, g.Scheduler, g.Priority, g.within
-	if g.Devices != nil || g.given != nil {
-		c.devices = &allotment{request: g.Devices, given: g.given}
-	}
-	l.discard(g)
-	l.recycle(g)
-	return c
+	devices := l.allotInPlace(e, p.Devices)
+	l.turn(e, p)
+	e.devices = devices
+	l.attach(e)
+	l.record(ClaimBinding, e, e.pod)
+	return Grant{Hold: e.within.ref(), Devices: idsOf(e.given())}, nil
 }
 
 // admitBind admits a pod, if the placement allows that by ending preemptible
 // holds.
-func (l *account) admitBind(p *Placement) (int32, *hold, *Rejection) {
+func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {
 	i, h, rejection := l.admit(p)
-	if rejection == nil || !p.Preempt || len(l.holds) == 0 {
+	if rejection == nil || !p.Preempt || len(l.slots) == 0 {
 		return i, h, rejection
 	}
 	if v := (Verdict{Reason: rejection.Reason}); !v.shortOfRoom() {
@@ -114,7 +99,7 @@ func (l *account) admitBind(p *Placement) (int32, *hold, *Rejection) {
 func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.lookup(pod)
+	c := l.claimOf(pod)
 	if c == nil || l.nodes[c.node].name != nodeName {
 		return false
 	}
@@ -125,26 +110,23 @@ func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	return true
 }
 
-// bound turns a claim Bound: a hold it used up ends, and so do other holds that
+// bound turns a claim Bound: a slot it used up ends, and so do other slots that
 // were kept for its pod alone.
-func (l *account) bound(c *claim) {
+func (l *account) bound(c *entry) {
 	l.setState(c, Bound)
-	l.record(ClaimBound, c)
-	l.endHoldsOfBound(c)
+	l.record(ClaimBound, c, c.pod)
+	l.endSlotsOfBound(c)
 }
 
-func (l *account) endHoldsOfBound(c *claim) {
-	used := c.hold
+func (l *account) endSlotsOfBound(c *entry) {
+	used := c.within
 	if used != nil {
-		c.boundBy = &bond{used.Ref, used.UID}
+		c.boundBy = &bond{used.slot.ref, used.slot.uid}
 		l.settle(used, c)
 	}
-	if len(l.holdsByPod) == 0 {
-		return
-	}
-	for _, h := range l.keptFor(c.pod) {
-		if h != used {
-			l.endHold(h, HoldReleased, PodRef{})
+	for _, e := range l.keptFor(c.pod) {
+		if e != used {
+			l.endSlot(e, HoldReleased, PodRef{})
 		}
 	}
 }
@@ -154,7 +136,7 @@ func (l *account) endHoldsOfBound(c *claim) {
 func (l *Ledger) BindFailed(pod PodRef, nodeName string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.lookup(pod)
+	c := l.claimOf(pod)
 	if c == nil || c.state != Binding || l.nodes[c.node].name != nodeName {
 		return false
 	}

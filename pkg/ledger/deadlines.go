@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// deadline is when a hold expires.
+// deadline is when a slot expires.
 type deadline struct {
 	at    int64 // Unix nanoseconds
 	index int32 // position in the heap, -1 outside
-	hold  *hold
+	entry *entry
 }
 
 // nanos returns a moment in Unix nanoseconds: of one too far away for that, the
@@ -58,7 +58,7 @@ func (h deadlineHeap) Len() int { return len(h) }
 // part of another still tells so when both expire.
 func (h deadlineHeap) Less(i, j int) bool {
 	a, b := h[i], h[j]
-	return a.at < b.at || (a.at == b.at && a.hold.InMemory() && !b.hold.InMemory())
+	return a.at < b.at || (a.at == b.at && a.entry.inMemory() && !b.entry.inMemory())
 }
 
 func (h deadlineHeap) Swap(i, j int) {

@@ -17,18 +17,33 @@ type nodeDevices struct {
 	free   devices.Set // may be given out, and nobody has or keeps them
 }
 
-// allotment is which devices a claim has.
+// allotment is which devices a claim or a slot has.
 type allotment struct {
-	request *DeviceRequest // nil in replicas, which are not told
+	request *DeviceRequest // nil in replicas, which are not told of claims
 	given   []GivenDevices
 	said    bool // the pod was seen bound, and said so
 }
 
-// deviceOwner is who has a claim of devices: a pod's claim, or a hold kept for the pod.
+// deviceOwner is who has a claim of devices: a pod's claim, or a slot kept for the pod.
 type deviceOwner struct {
-	uid   types.UID // of the claim of devices
-	claim *claim
-	hold  *hold
+	uid types.UID // of the claim of devices
+	by  *entry
+}
+
+// given returns the devices something was given, nil where it has no claims of devices.
+func (e *entry) given() []GivenDevices {
+	if e.devices == nil {
+		return nil
+	}
+	return e.devices.given
+}
+
+// asks returns what the devices were asked for by.
+func (e *entry) asks() *DeviceRequest {
+	if e.devices == nil {
+		return nil
+	}
+	return e.devices.request
 }
 
 // observeDevices replaces the devices of a node.
@@ -64,33 +79,38 @@ func sameDevice(a, b devices.Device) bool {
 // supply gives devices to the holds of a node that were recorded, as holds observed
 // are, while the node had too few for them.
 func (l *account) supply(i int32) {
-	for _, h := range l.nodes[i].holds {
-		if l.nodes[i].devices == nil || !h.lacksDevices() {
+	n := l.nodes[i]
+	if n.devices == nil {
+		return
+	}
+	for _, h := range n.reservedSlots() {
+		if !h.lacksDevices() {
 			continue
 		}
-		given := l.giveEach(i, h.Devices, l.nodes[i].countFreeDevices(h), h.given)
-		if slices.EqualFunc(given, h.given, sameGiven) {
+		given := n.giveEach(h.devices.request, n.countFreeDevices(h), h.devices.given)
+		if slices.EqualFunc(given, h.devices.given, sameGiven) {
 			continue
 		}
-		l.regive(h, given)
-		l.recordHold(HoldPlaced, h, h.Pod)
+		l.regive(h, &allotment{request: h.devices.request, given: given})
+		l.record(HoldPlaced, h, h.pod)
 	}
 }
 
-// regive makes a hold keep other devices.
-func (l *account) regive(h *hold, given []GivenDevices) {
-	l.disown(h.node, h.given, deviceOwner{hold: h})
-	h.given = given
-	l.own(h.node, given, deviceOwner{hold: h})
+// regive makes a slot keep other devices.
+func (l *account) regive(h *entry, a *allotment) {
+	l.disown(h)
+	h.devices = a
+	l.own(h)
 }
 
-// lacksDevices reports whether a hold has fewer devices than it is to keep.
-func (h *hold) lacksDevices() bool {
-	if h.Devices == nil || h.Devices.Err != "" {
+// lacksDevices reports whether a slot has fewer devices than it is to keep.
+func (e *entry) lacksDevices() bool {
+	r := e.asks()
+	if r == nil || r.Err != "" {
 		return false
 	}
-	for k, r := range h.Devices.Requests {
-		if len(h.given[k].IDs) < r.Count() {
+	for k := range r.Requests {
+		if len(e.devices.given[k].IDs) < r.Requests[k].Count() {
 			return true
 		}
 	}
@@ -105,15 +125,15 @@ func (l *account) recountDevices(i int32) {
 	}
 }
 
-// freeDevices returns the devices of a node that can be given out to those who use a hold,
+// freeDevices returns the devices of a node that can be given out to those who use a slot,
 // or, where h is nil, to anybody.
-func (n *node) freeDevices(h *hold) devices.Set {
+func (n *node) freeDevices(h *entry) devices.Set {
 	if h == nil {
 		return n.devices.free
 	}
 	free := n.countFreeDevices(h)
-	if h.Policy == Restricted {
-		held := n.devices.setOf(h.given)
+	if h.slot.policy == Restricted {
+		held := n.devices.setOf(h.given())
 		for k := range n.devices.pool.Len() {
 			if h.namesResource(n.devices.pool.Device(k).Resource) && !held.Has(k) {
 				free.Remove(k)
@@ -123,26 +143,21 @@ func (n *node) freeDevices(h *hold) devices.Set {
 	return free
 }
 
-func (h *hold) namesResource(name string) bool {
-	return slices.ContainsFunc(h.given, func(g GivenDevices) bool { return g.Resource == name })
+func (e *entry) namesResource(name string) bool {
+	return slices.ContainsFunc(e.given(), func(g GivenDevices) bool { return g.Resource == name })
 }
 
-func (n *node) countFreeDevices(but *hold) devices.Set {
+func (n *node) countFreeDevices(but *entry) devices.Set {
 	free := n.devices.pool.Schedulable()
 	n.takeUsed(free, but)
 	return free
 }
 
-// takeUsed takes out of a set what claims have and holds but one keep.
-func (n *node) takeUsed(set devices.Set, but *hold) {
-	for c := n.claims; c != nil; c = c.next {
-		if c.devices != nil {
-			n.devices.visit(c.devices.given, set.Remove)
-		}
-	}
-	for _, h := range n.holds {
-		if h.given != nil && h != but {
-			n.devices.visit(h.given, set.Remove)
+// takeUsed takes out of a set what is had, or kept, but by one slot.
+func (n *node) takeUsed(set devices.Set, but *entry) {
+	for e := n.first; e != nil; e = e.next {
+		if e.devices != nil && e != but {
+			n.devices.visit(e.devices.given, set.Remove)
 		}
 	}
 }
@@ -175,45 +190,41 @@ func (d *nodeDevices) setOf(given []GivenDevices) devices.Set {
 	return set
 }
 
-// own records that a claim or a hold on a node has devices.
-func (l *account) own(i int32, given []GivenDevices, by deviceOwner) {
-	for _, g := range given {
+// own records that something on a node has devices.
+func (l *account) own(e *entry) {
+	for _, g := range e.given() {
 		if g.Claim.Name != "" {
-			by.uid = g.Claim.UID
-			l.deviceOwners[g.Claim.key()] = append(l.deviceOwners[g.Claim.key()], by)
+			l.deviceOwners[g.Claim.key()] = append(l.deviceOwners[g.Claim.key()], deviceOwner{g.Claim.UID, e})
 		}
 	}
-	l.recountDevices(i)
+	l.recountDevices(e.node)
 }
 
 // disown takes that back.
-func (l *account) disown(i int32, given []GivenDevices, by deviceOwner) {
-	for _, g := range given {
+func (l *account) disown(e *entry) {
+	for _, g := range e.given() {
 		if g.Claim.Name == "" {
 			continue
 		}
 		key := g.Claim.key()
-		owners := slices.DeleteFunc(l.deviceOwners[key], func(o deviceOwner) bool { return o.claim == by.claim && o.hold == by.hold })
+		owners := slices.DeleteFunc(l.deviceOwners[key], func(o deviceOwner) bool { return o.by == e })
 		if len(owners) == 0 {
 			delete(l.deviceOwners, key)
 		} else {
 			l.deviceOwners[key] = owners
 		}
 	}
-	l.recountDevices(i)
+	l.recountDevices(e.node)
 }
 
-// ownerOf finds who else has a claim of devices that a pod asks for: owner is nil
-// where nobody has. The hold it uses, and one that is kept for it, are nobody else.
-func (l *account) ownerOf(p *Placement, h *hold) (ref DeviceClaimRef, owner *deviceOwner) {
+// ownerOf finds who else has a claim of devices that a pod asks for, nil where nobody
+// has. The slot it uses, and one that is kept for it, are nobody else.
+func (l *account) ownerOf(p *Placement, h *entry) (ref DeviceClaimRef, owner *entry) {
 	for _, ref := range p.Devices.Claims {
-		owners := l.deviceOwners[ref.key()]
-		for k := range owners {
-			o := &owners[k]
+		for _, o := range l.deviceOwners[ref.key()] {
 			same := o.uid == "" || ref.UID == "" || o.uid == ref.UID
-			mine := o.hold != nil && (o.hold == h || o.hold.isFor(p.Pod))
-			if same && !mine {
-				return ref, o
+			if same && o.by != h && !o.by.isFor(p.Pod) {
+				return ref, o.by
 			}
 		}
 	}

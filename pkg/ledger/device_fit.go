@@ -9,7 +9,7 @@ import (
 
 // claimsUsable checks what does not depend on the node: the pod's claims of devices
 // exist, and no other pod has one of them. The pod has claims.
-func (l *account) claimsUsable(p *Placement, h *hold) Verdict {
+func (l *account) claimsUsable(p *Placement, h *entry) Verdict {
 	if p.Devices.Err != "" {
 		return Verdict{Reason: DeviceClaimUnusable}
 	}
@@ -23,7 +23,7 @@ func (l *account) claimsUsable(p *Placement, h *hold) Verdict {
 
 // fitsDevices checks a pod's claims of devices against a node: had is what it was given
 // before for the same claims, or nil.
-func (l *account) fitsDevices(i int32, p *Placement, h *hold, had []GivenDevices) Verdict {
+func (l *account) fitsDevices(i int32, p *Placement, h *entry, had []GivenDevices) Verdict {
 	n, ok := l.nodes[i], true
 	switch {
 	case had != nil:
@@ -39,7 +39,7 @@ func (l *account) fitsDevices(i int32, p *Placement, h *hold, had []GivenDevices
 
 // keepsDevices checks whether devices that were given are all there still, and nobody
 // else has one of them.
-func (n *node) keepsDevices(had []GivenDevices, h *hold) bool {
+func (n *node) keepsDevices(had []GivenDevices, h *entry) bool {
 	var others devices.Set
 	if n.devices != nil {
 		others = n.devices.pool.NewSet()
@@ -62,26 +62,26 @@ func (n *node) keepsDevices(had []GivenDevices, h *hold) bool {
 	return true
 }
 
-// keeps returns the devices that a slot keeps for its pod, which asks for r now: nil
-// where that is something else than the slot was made for.
-func (h *hold) keeps(r *DeviceRequest) []GivenDevices {
-	if r == nil || !r.Same(h.Devices) {
+// keeps returns the devices that a slot in memory, or nil, keeps for its pod, which asks
+// for r now: nil where that is something else than the slot was made for.
+func (e *entry) keeps(r *DeviceRequest) []GivenDevices {
+	if e == nil || r == nil || !r.Same(e.asks()) {
 		return nil
 	}
-	return h.given
+	return e.given()
 }
 
 // allotInPlace gives a pod what the slot it has in memory keeps for it, as long as it asks
 // for the same, and else other devices. The slot must be off the account.
-func (l *account) allotInPlace(g *hold, r *DeviceRequest) *allotment {
-	if had := g.keeps(r); had != nil {
-		return &allotment{request: g.Devices, given: had}
+func (l *account) allotInPlace(e *entry, r *DeviceRequest) *allotment {
+	if e.keeps(r) != nil {
+		return e.devices
 	}
-	return l.allot(g.node, r, g.within)
+	return l.allot(e.node, r, e.within)
 }
 
 // allot gives a pod devices of a node, where it was found to fit.
-func (l *account) allot(i int32, r *DeviceRequest, h *hold) *allotment {
+func (l *account) allot(i int32, r *DeviceRequest, h *entry) *allotment {
 	if r == nil {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (l *account) allot(i int32, r *DeviceRequest, h *hold) *allotment {
 	if n.devices != nil && len(r.Requests) > 0 {
 		var preferred devices.Set
 		if h != nil {
-			preferred = n.devices.setOf(h.given)
+			preferred = n.devices.setOf(h.given())
 		}
 		choice, _ = n.devices.pool.Choose(n.freeDevices(h), preferred, r.Requests)
 	}
@@ -118,8 +118,7 @@ func (n *node) chosen(r *DeviceRequest, choice [][]int) []GivenDevices {
 
 // giveEach gives what it can to each request by itself that has nothing in so far,
 // which may be nil. It is for holds that are there whether they fit or not.
-func (l *account) giveEach(i int32, r *DeviceRequest, free devices.Set, soFar []GivenDevices) []GivenDevices {
-	n := l.nodes[i]
+func (n *node) giveEach(r *DeviceRequest, free devices.Set, soFar []GivenDevices) []GivenDevices {
 	given := n.chosen(r, nil)
 	for k, request := range r.Requests {
 		if k < len(soFar) && len(soFar[k].IDs) > 0 {
@@ -158,48 +157,55 @@ func (r *DeviceRequest) givenBefore() []GivenDevices {
 	return given
 }
 
-// observedGiven returns the devices a hold that is observed is taken to keep: those it
+// observedGiven returns the devices a slot that is observed is taken to keep: those it
 // was given; where that is not known, those its pods have, and else such as are free.
-func (l *account) observedGiven(spec *Hold) []GivenDevices {
+func (l *account) observedGiven(spec *Hold) *allotment {
 	r := spec.Devices
 	if r == nil {
 		return nil
 	}
 	if given := r.givenBefore(); given != nil {
-		return given
+		return &allotment{request: r, given: given}
 	}
-	i := l.ensureNode(spec.Node)
-	n := l.nodes[i]
+	n := l.nodes[l.ensureNode(spec.Node)]
 	if n.devices == nil || len(r.Requests) == 0 {
-		return n.chosen(r, nil)
+		return &allotment{request: r, given: n.chosen(r, nil)}
 	}
 	free, preferred := slices.Clone(n.devices.free), n.devices.pool.NewSet()
-	for c := n.claims; c != nil; c = c.next {
+	for c := n.first; c != nil; c = c.next {
 		if c.devices != nil && c.boundBy != nil && c.boundBy.ref == spec.Ref {
 			n.devices.visit(c.devices.given, func(k int) { free.Add(k); preferred.Add(k) })
 		}
 	}
 	choice, v := n.devices.pool.Choose(free, preferred, r.Requests)
 	if v.Reason != devices.Fits {
-		return l.giveEach(i, r, free, nil)
+		return &allotment{request: r, given: n.giveEach(r, free, nil)}
 	}
-	return n.chosen(r, choice)
+	return &allotment{request: r, given: n.chosen(r, choice)}
 }
 
-// leftDevices is what a hold keeps of the devices of a pod that is gone: the same
+// keepsDevicesFor returns how many devices of the resources asked for a slot keeps.
+func (e *entry) keepsDevicesFor(r *DeviceRequest) (count int64) {
+	for _, g := range e.given() {
+		if slices.ContainsFunc(r.Requests, func(o *devices.Request) bool { return o.Resource() == g.Resource }) {
+			count += int64(len(g.IDs))
+		}
+	}
+	return count
+}
+
+// leftDevices is what a slot keeps of the devices of a pod that is gone: the same
 // devices, for no claim in particular.
-func (c *claim) leftDevices() (*DeviceRequest, []GivenDevices) {
-	if c.devices == nil || c.devices.request == nil || c.devices.request.Err != "" {
-		return nil, nil
+func (e *entry) leftDevices() *allotment {
+	r := e.asks()
+	if r == nil || r.Err != "" || len(e.devices.given) != len(r.Requests) {
+		return nil // what it was given was not for these claims
 	}
-	given := slices.Clone(c.devices.given)
-	if len(given) != len(c.devices.request.Requests) {
-		return nil, nil // what it was given was not for these claims
-	}
+	given := slices.Clone(e.devices.given)
 	for k := range given {
 		given[k].Claim = DeviceClaimRef{}
 	}
-	return &DeviceRequest{Requests: c.devices.request.Requests}, given
+	return &allotment{request: &DeviceRequest{Requests: r.Requests}, given: given}
 }
 
 // given returns what a pod that is bound was given by what it says itself. Where its
@@ -236,8 +242,8 @@ func (r *DeviceRequest) given() []GivenDevices {
 // node, says. A pod has the devices it was bound with until it goes, whatever becomes of
 // its annotations: they can be edited, and its containers do not hear of that. Who cannot
 // tell any more what the devices were for tells nothing new either.
-func observedDevices(c *claim, r *DeviceRequest) *allotment {
-	had := c.devices
+func (e *entry) observedDevices(r *DeviceRequest) *allotment {
+	had := e.devices
 	if had != nil && had.said {
 		if ids := idsOf(had.given); len(ids) > 0 {
 			return had.keep(r, ids)
@@ -289,12 +295,4 @@ func idsOf(given []GivenDevices) []string {
 		ids = append(ids, g.IDs...)
 	}
 	return ids
-}
-
-// given returns what a claim was given, nil for pods without claims of devices.
-func (c *claim) given() []GivenDevices {
-	if c.devices == nil {
-		return nil
-	}
-	return c.devices.given
 }

@@ -16,11 +16,8 @@ func (l *account) checkDevices(n *node) error {
 			return (g.Resource == d.Resource || g.Resource == "") && slices.Contains(g.IDs, d.ID)
 		}
 		free := !d.Unschedulable
-		for c := n.claims; c != nil; c = c.next {
-			free = free && !slices.ContainsFunc(c.given(), is)
-		}
-		for _, h := range n.holds {
-			free = free && !slices.ContainsFunc(h.given, is)
+		for e := n.first; e != nil; e = e.next {
+			free = free && !slices.ContainsFunc(e.given(), is)
 		}
 		if kept := n.devices.free.Has(k); kept != free {
 			return fmt.Errorf("device %s is free: %v, kept as %v", d.Name, free, kept)
@@ -32,31 +29,19 @@ func (l *account) checkDevices(n *node) error {
 // checkDeviceOwners recounts who has which claims of devices.
 func (l *account) checkDeviceOwners() error {
 	owned := 0
-	check := func(given []GivenDevices, by deviceOwner) error {
-		for _, g := range given {
-			if g.Claim.Name == "" {
-				continue
-			}
-			owned++
-			by.uid = g.Claim.UID
-			if !slices.Contains(l.deviceOwners[g.Claim.key()], by) {
-				return fmt.Errorf("claim of devices %s is had by who is not known to have it", g.Claim)
-			}
-		}
-		return nil
-	}
 	for _, n := range l.nodes {
 		if n == nil {
 			continue
 		}
-		for c := n.claims; c != nil; c = c.next {
-			if err := check(c.given(), deviceOwner{claim: c}); err != nil {
-				return err
-			}
-		}
-		for _, h := range n.holds {
-			if err := check(h.given, deviceOwner{hold: h}); err != nil {
-				return err
+		for e := n.first; e != nil; e = e.next {
+			for _, g := range e.given() {
+				if g.Claim.Name == "" {
+					continue
+				}
+				owned++
+				if !slices.Contains(l.deviceOwners[g.Claim.key()], deviceOwner{g.Claim.UID, e}) {
+					return fmt.Errorf("claim of devices %s is had by who is not known to have it", g.Claim)
+				}
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (l *account) shareOut(asks []deviceAsk) [][]GivenDevices {
 // yet and no hold that it may use.
 func (l *account) wantsShare(spec *Hold) *DeviceRequest {
 	p := spec.placement()
-	there := (!spec.InMemory() && l.holds[spec.Ref] != nil) || (p.Pod.Name != "" && l.placed(p.Pod))
+	there := l.slots[spec.Ref] != nil || (p.Pod.Name != "" && l.find(p.Pod) != nil)
 	if p.Devices == nil || p.Devices.Err != "" || there || len(l.candidates(&p)) > 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (l *account) wantsShare(spec *Hold) *DeviceRequest {
 }
 
 // takeShare is allot for a part of a plan that has a share, as long as that is free.
-func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, h *hold) *allotment {
+func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, h *entry) *allotment {
 	if n := l.nodes[i]; share != nil && n.devices != nil {
 		free := true
 		n.devices.visit(share, func(k int) { free = free && n.devices.free.Has(k) })

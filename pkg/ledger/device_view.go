@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -17,49 +16,33 @@ func (n *node) deviceViews() []DeviceView {
 	for k := range views {
 		views[k] = DeviceView{Device: *n.devices.pool.Device(k), Free: n.devices.free.Has(k)}
 	}
-	for c := n.claims; c != nil; c = c.next {
-		if c.devices != nil {
-			n.devices.visit(c.devices.given, func(k int) { views[k].Pods = append(views[k].Pods, c.pod) })
-		}
-	}
-	for _, h := range n.holds {
-		n.devices.visit(h.given, func(k int) {
-			if h.InMemory() {
-				views[k].Pods = append(views[k].Pods, h.Pod)
-			} else if views[k].Hold.Name == "" || compareHolds(h.Ref, views[k].Hold) < 0 {
-				views[k].Hold = h.Ref
+	for e := n.first; e != nil; e = e.next {
+		n.devices.visit(e.given(), func(k int) {
+			if e.slot == nil {
+				views[k].Pods = append(views[k].Pods, e.pod)
+			} else if views[k].Hold.Name == "" || compareHolds(e.slot.ref, views[k].Hold) < 0 {
+				views[k].Hold = e.slot.ref
 			}
 		})
 	}
 	for k := range views {
-		slices.SortFunc(views[k].Pods, func(a, b PodRef) int {
-			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-		})
+		slices.SortFunc(views[k].Pods, comparePods)
 		views[k].Pods = slices.Compact(views[k].Pods) // a pod may say that it has a device twice
 	}
 	return views
 }
 
-func compareHolds(a, b HoldRef) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
-}
-
 // explainDevices says which of the pod's claims of devices was the matter; h is the hold
 // it was to use.
-func (l *account) explainDevices(r *Rejection, i int32, p *Placement, h *hold) {
+func (l *account) explainDevices(r *Rejection, i int32, p *Placement, h *entry) {
 	switch r.Reason {
 	case DeviceClaimUnusable:
 		r.Detail = p.Devices.Err
 		return
 	case DeviceClaimInUse:
 		ref, owner := l.ownerOf(p, h)
-		r.DeviceClaim = ref
-		switch {
-		case owner == nil:
-		case owner.hold != nil:
-			r.Holders = []Holder{owner.hold.holder(1)}
-		default:
-			r.Holders = []Holder{owner.claim.holder(1)}
+		if r.DeviceClaim = ref; owner != nil {
+			r.Holders = []Holder{owner.holder(1)}
 		}
 		return
 	}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 )
 
@@ -38,26 +39,23 @@ func (l *account) expire(now time.Time) (count int, more bool) {
 		if seen == expireBatch {
 			return count, true
 		}
-		count += l.lapse(d)
+		count += l.lapse(d.entry)
 	}
 }
 
-// lapse ends what a deadline is of and returns how much that was: nothing where
+// lapse ends what is due and returns how much that was: nothing where
 // it has to wait for a bind.
-func (l *account) lapse(d *deadline) int {
-	h := d.hold
-	if h.InMemory() {
+func (l *account) lapse(e *entry) int {
+	if e.binding() {
+		e.overdue = true
+		l.deadlines.remove(&e.expiry)
+		l.record(HoldPlaced, e, e.pod)
+		return 0
+	}
+	if e.inMemory() {
 		l.memoryExpired++
 	}
-	switch {
-	case h.binding():
-		h.overdue = true
-		l.deadlines.remove(d)
-		l.recordHold(HoldPlaced, h, h.Pod)
-		return 0
-	default:
-		l.endHold(h, HoldExpired, PodRef{})
-	}
+	l.endSlot(e, HoldExpired, PodRef{})
 	return 1
 }
 
@@ -65,26 +63,26 @@ func (l *account) lapse(d *deadline) int {
 // pod, a node and a hold. Decisions call it where a batch was not all: they must
 // not have to pay for everything that is due in the cluster.
 func (l *account) expireAround(pod PodRef, nodeName string, ref HoldRef, now time.Time) {
-	var due []*deadline
-	add := func(d *deadline) {
-		if d.index >= 0 && d.at <= nanos(now) {
-			due = append(due, d)
+	var due []*entry
+	add := func(e *entry) {
+		if e.expiry.index >= 0 && e.expiry.at <= nanos(now) && !slices.Contains(due, e) {
+			due = append(due, e)
 		}
 	}
 	if i, ok := l.nodeIndex[nodeName]; ok {
-		for _, h := range l.nodes[i].holds {
-			add(&h.expiry)
+		for e := l.nodes[i].first; e != nil; e = e.next {
+			add(e)
 		}
 	}
-	for h := l.holdsByPod[pod.key()]; h != nil; h = h.samePod {
-		add(&h.expiry)
+	for e := l.named[pod.key()]; e != nil; e = e.sameName {
+		add(e)
 	}
-	if h := l.holds[ref]; h != nil {
-		add(&h.expiry)
+	if e := l.slots[ref]; e != nil {
+		add(e)
 	}
-	for _, d := range due {
-		if d.hold != nil && d.index >= 0 { // else it was met twice, and has ended
-			l.lapse(d)
+	for _, e := range due {
+		if e.expiry.index >= 0 {
+			l.lapse(e)
 		}
 	}
 }

@@ -6,18 +6,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// fit checks a pod against a node: by use of a hold there, or, where h is nil, in the
+// fit checks a pod against a node: by use of a slot there, or, where h is nil, in the
 // node's free capacity. It is the one place that says whether something fits. For
 // pods without devices it allocates nothing, and its cost does not depend on how many
 // pods are on the node. What is to be left out of the account is taken off it before
-// (Trial).
-func (l *account) fit(i int32, p *Placement, h *hold) Verdict {
-	return l.fitWith(i, p, h, l.flags[i], nil)
-}
-
-// fitWith is fit for a node with these flags. had are devices the pod may keep if it
-// asks for the same as before; nil for a pod that had none.
-func (l *account) fitWith(i int32, p *Placement, h *hold, flags uint8, had []GivenDevices) Verdict {
+// (Trial). place is the slot in memory, off the account, that the pod is to turn into
+// its claim, or nil: a node cordoned since it was made does not matter.
+func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
+	flags := l.flags[i]
 	if flags&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
 	}
@@ -27,7 +23,7 @@ func (l *account) fitWith(i int32, p *Placement, h *hold, flags uint8, had []Giv
 		}
 	}
 	req := p.Request
-	if flags&nodeCordoned != 0 && !req.ToleratesUnschedulable {
+	if flags&nodeCordoned != 0 && !req.ToleratesUnschedulable && place == nil {
 		return Verdict{Reason: NodeUnschedulable}
 	}
 	row := l.row(i)
@@ -35,7 +31,7 @@ func (l *account) fitWith(i int32, p *Placement, h *hold, flags uint8, had []Giv
 		a := &req.Amounts[k]
 		more := a.Value
 		if h != nil {
-			more -= min(more, h.rest.Value(a.Column))
+			more -= min(more, h.counts.Value(a.Column))
 			if more > 0 && h.restricts(a.Column) {
 				return Verdict{Reason: InsufficientResource, Column: a.Column}
 			}
@@ -51,50 +47,42 @@ func (l *account) fitWith(i int32, p *Placement, h *hold, flags uint8, had []Giv
 		return Verdict{Reason: HostPortConflict}
 	}
 	if p.Devices != nil {
-		return l.fitsDevices(i, p, h, had)
+		return l.fitsDevices(i, p, h, place.keeps(p.Devices))
 	}
 	return Verdict{Reason: Fits}
 }
 
-// restricts reports whether pods may use no more of a resource than the hold
+// restricts reports whether pods may use no more of a resource than the slot
 // has. The pod count is not a resource a reservation names.
-func (h *hold) restricts(col resources.Column) bool {
-	return h.Policy == Restricted && col != resources.Pods && h.Request.Value(col) > 0
+func (e *entry) restricts(col resources.Column) bool {
+	return e.slot.policy == Restricted && col != resources.Pods && e.request.Value(col) > 0
 }
 
-// open reports whether a hold takes another pod now.
-func (h *hold) open() bool {
-	taken := h.Policy == Once && h.used()
-	return !taken && !h.overdue && !h.away
+// open reports whether the slot of a reservation takes another pod now.
+func (e *entry) open() bool {
+	taken := e.slot.policy == Once && e.used()
+	return !taken && !e.overdue && !e.away
 }
 
-// fitAny checks a pod that has nothing yet against a node: with the first of its
-// holds there that will do, else in the node's free capacity.
-func (l *account) fitAny(i int32, p *Placement, candidates []*hold) (*hold, Verdict) {
+// fitAny checks a pod that has nothing yet against a node: with the first of the slots
+// it may use there that will do, else in the node's free capacity.
+func (l *account) fitAny(i int32, p *Placement, candidates []*entry) (*entry, Verdict) {
 	for _, h := range candidates {
-		if h.node == i && h.open() && l.fit(i, p, h).Reason == Fits {
+		if h.node == i && h.open() && l.fit(i, p, h, nil).Reason == Fits {
 			return h, Verdict{Reason: Fits}
 		}
 	}
-	return nil, l.fit(i, p, nil)
+	return nil, l.fit(i, p, nil, nil)
 }
 
-// fitInPlace checks whether the slot a pod has in memory can be used for what the pod
-// asks for now: as if there was nothing in its place. That fails where the node has
-// vanished or lost capacity since it was made: the kubelet would reject the pod. A
-// node cordoned since does not matter. The slot must be off the account.
-func (l *account) fitInPlace(g *hold, p *Placement) Verdict {
-	return l.fitWith(g.node, p, g.within, l.flags[g.node]&^nodeCordoned, g.keeps(p.Devices))
-}
-
-// portTaken returns the first host port of the request that a claim or a hold on
-// the node collides with, or nil. A hold's own ports are free for those who use it.
-func (l *account) portTaken(i int32, req *resources.Request, h *hold) *resources.HostPort {
+// portTaken returns the first host port of the request that something on the node
+// collides with, or nil. A slot's own ports are free for those who use it.
+func (l *account) portTaken(i int32, req *resources.Request, h *entry) *resources.HostPort {
 	n := l.nodes[i]
 	for k := range req.Ports {
 		p := &req.Ports[k]
 		for _, u := range n.ports[p.PortKey] {
-			mine := h != nil && u.hold == h
+			mine := h != nil && u.by == h
 			if !mine && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
 				return p
 			}
@@ -109,39 +97,30 @@ func (l *account) portTaken(i int32, req *resources.Request, h *hold) *resources
 // other node than that one, and that one as long as a slot there can be used.
 func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	l.mu.RLock()
-	if !p.Preempt && l.inMemory(p.Pod) == nil {
+	if own := l.find(p.Pod); !p.Preempt && (own == nil || own.isClaim()) {
 		defer l.mu.RUnlock()
-		return l.appendFit(dst, p, nodes)
+		return l.appendFit(dst, p, nodes, own)
 	}
 	l.mu.RUnlock()
 	l.mu.Lock() // something is taken off the account for the length of the question
 	defer l.mu.Unlock()
-	return l.appendFit(dst, p, nodes)
+	return l.appendFit(dst, p, nodes, l.find(p.Pod))
 }
 
-func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
-	own, slot := l.lookup(p.Pod), (*hold)(nil)
-	if own == nil {
-		slot = l.inMemory(p.Pod)
-	}
+// appendFit is AppendFit for a pod that has own, or nothing.
+func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *entry) []Verdict {
 	gone := own == nil && l.gone.has(p.Pod.UID)
 	offers := newOffers(l.candidates(p))
 	var x *preemptor
 	for _, name := range nodes {
-		v := Verdict{Reason: ClaimedElsewhere}
+		var v Verdict
 		i, known := l.nodeIndex[name]
 		switch {
 		case gone:
 			v.Reason = PodGone
-		case known && own != nil && own.node == i:
-			v.Reason = Fits
-		case known && slot != nil && slot.node == i:
-			at := l.detach(slot)
-			v = l.fitInPlace(slot, p)
-			l.attach(slot, at)
-		case !known || l.flags[i]&nodeKnown == 0:
+		case !known:
 			v.Reason = NodeUnknown
-		case own == nil && slot == nil:
+		case own == nil:
 			_, v = l.fitAny(i, p, offers.on(i))
 			if p.Preempt && v.shortOfRoom() {
 				if x == nil {
@@ -151,6 +130,15 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string) []Verdi
 					v = Verdict{Reason: Fits}
 				}
 			}
+		case own.node == i && !own.isClaim():
+			l.detach(own)
+			v = l.fit(i, p, own.within, own)
+			l.attach(own)
+		case own.node == i:
+		case l.flags[i]&nodeKnown == 0:
+			v.Reason = NodeUnknown
+		default:
+			v.Reason = ClaimedElsewhere
 		}
 		dst = append(dst, v)
 	}
@@ -165,7 +153,7 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string) []Verdi
 func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nodes int, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if l.placed(p.Pod) || l.gone.has(p.Pod.UID) || len(l.candidates(p)) > 0 {
+	if l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) || len(l.candidates(p)) > 0 {
 		return nil, 0, false
 	}
 	for i, flags := range l.flags {
@@ -173,7 +161,7 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 			continue
 		}
 		nodes++
-		v := l.fit(int32(i), p, nil)
+		v := l.fit(int32(i), p, nil, nil)
 		if v.Reason == Fits {
 			continue
 		}
@@ -187,9 +175,6 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 	}
 	return refused, nodes, true
 }
-
-// placed reports whether a pod has a claim, or a slot in memory.
-func (l *account) placed(pod PodRef) bool { return l.lookup(pod) != nil || l.inMemory(pod) != nil }
 
 // FitAll calls visit for every node that exists, in no particular order, with whether
 // the pod fits its free capacity, until visit returns false. It does not look at what
@@ -212,22 +197,22 @@ func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
 
 func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	for i, flags := range l.flags {
-		if flags&nodeKnown != 0 && !visit(l.nodes[i].name, l.fit(int32(i), p, nil)) {
+		if flags&nodeKnown != 0 && !visit(l.nodes[i].name, l.fit(int32(i), p, nil, nil)) {
 			return
 		}
 	}
 }
 
-// candidates lists the holds a pod may use: those kept for it alone, and those
+// candidates lists the slots a pod may use: those kept for it alone, and those
 // its placement names, in that order. The caller has matched the named ones;
 // that none crosses a namespace is checked here again.
-func (l *account) candidates(p *Placement) []*hold {
-	if len(l.holds) == 0 {
+func (l *account) candidates(p *Placement) []*entry {
+	if len(l.slots) == 0 {
 		return nil
 	}
-	found := slices.DeleteFunc(l.keptFor(p.Pod), func(h *hold) bool { return h.InMemory() })
+	found := slices.DeleteFunc(l.keptFor(p.Pod), (*entry).inMemory)
 	for _, ref := range p.Holds {
-		if h := l.holds[ref]; h != nil && h.Pod.Name == "" && ref.Namespace == p.Pod.Namespace {
+		if h := l.slots[ref]; h != nil && h.pod.Name == "" && ref.Namespace == p.Pod.Namespace {
 			found = append(found, h)
 		}
 	}
@@ -239,15 +224,15 @@ const fewCandidates = 8
 
 // offers are the candidates of a pod, by node where there are many.
 type offers struct {
-	few    []*hold
-	byNode map[int32][]*hold
+	few    []*entry
+	byNode map[int32][]*entry
 }
 
-func newOffers(candidates []*hold) offers {
+func newOffers(candidates []*entry) offers {
 	if len(candidates) <= fewCandidates {
 		return offers{few: candidates}
 	}
-	byNode := make(map[int32][]*hold, len(candidates))
+	byNode := make(map[int32][]*entry, len(candidates))
 	for _, h := range candidates {
 		byNode[h.node] = append(byNode[h.node], h)
 	}
@@ -255,7 +240,7 @@ func newOffers(candidates []*hold) offers {
 }
 
 // on returns all candidates on a node, and perhaps others.
-func (o *offers) on(i int32) []*hold {
+func (o *offers) on(i int32) []*entry {
 	if o.byNode != nil {
 		return o.byNode[i]
 	}

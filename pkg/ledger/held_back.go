@@ -13,7 +13,7 @@ import (
 func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string, ok bool) {
 	l.mu.Lock() // holds are taken off the account for the length of the question
 	defer l.mu.Unlock()
-	if len(l.holds) == 0 || l.placed(p.Pod) || l.gone.has(p.Pod.UID) {
+	if len(l.slots) == 0 || l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) {
 		return HoldRef{}, "", false
 	}
 	offers := newOffers(l.candidates(p))
@@ -28,7 +28,7 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string
 		}
 		if !ok && v.shortOfRoom() && !v.Unlisted {
 			if h := l.inTheWay(i, p, v); h != nil {
-				ref, node, ok = h.Ref, name, true
+				ref, node, ok = h.slot.ref, name, true
 			}
 		}
 	}
@@ -37,11 +37,12 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string
 
 // inTheWay returns the hold of a reservation that keeps most of what a pod lacks on a
 // node, nil where the pod would not fit without any of them either.
-func (l *account) inTheWay(i int32, p *Placement, v Verdict) *hold {
-	var most *hold
+func (l *account) inTheWay(i int32, p *Placement, v Verdict) *entry {
+	var most *entry
 	var amount int64
-	for _, h := range l.nodes[i].holds {
-		if keeps := h.keepsOf(p, v); !h.InMemory() && keeps > amount {
+	held := l.nodes[i].reservedSlots()
+	for _, h := range held {
+		if keeps := h.keepsOf(p, v); keeps > amount {
 			most, amount = h, keeps
 		}
 	}
@@ -50,25 +51,23 @@ func (l *account) inTheWay(i int32, p *Placement, v Verdict) *hold {
 	}
 	t := Trial{account: l}
 	defer t.revert()
-	for _, h := range slices.Clone(l.nodes[i].holds) {
-		if !h.InMemory() {
-			t.take(h)
-		}
+	for _, h := range held {
+		t.take(h)
 	}
-	if l.fit(i, p, nil).Reason != Fits {
+	if l.fit(i, p, nil, nil).Reason != Fits {
 		return nil
 	}
 	return most
 }
 
-// keepsOf returns how much a hold keeps of what a pod was refused for.
-func (h *hold) keepsOf(p *Placement, v Verdict) int64 {
+// keepsOf returns how much a slot keeps of what a pod was refused for.
+func (e *entry) keepsOf(p *Placement, v Verdict) int64 {
 	switch {
 	case v.Reason == InsufficientResource:
-		return h.rest.Value(v.Column)
+		return e.counts.Value(v.Column)
 	case v.Reason == InsufficientDevices:
-		return h.keepsDevicesFor(p.Devices)
-	case slices.ContainsFunc(p.Request.Ports, func(o resources.HostPort) bool { return slices.ContainsFunc(h.Request.Ports, o.CollidesWith) }):
+		return e.keepsDevicesFor(p.Devices)
+	case slices.ContainsFunc(p.Request.Ports, func(o resources.HostPort) bool { return slices.ContainsFunc(e.request.Ports, o.CollidesWith) }):
 		return 1
 	default:
 		return 0

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -13,58 +12,62 @@ import (
 func (l Observer) ObserveHold(spec Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h := l.holds[spec.Ref]; h != nil {
-		l.setHoldDeadline(h, spec.Deadline)
+	if h := l.slots[spec.Ref]; h != nil {
+		l.setSlotDeadline(h, spec.Deadline)
 		return false
 	}
-	h := l.addHold(&spec, l.ensureNode(spec.Node), nil, l.observedGiven(&spec))
-	l.setExpiry(h)
-	l.recordHold(HoldPlaced, h, h.Pod)
-	l.linkEarlier(h)
+	l.linkEarlier(l.keep(&spec, l.ensureNode(spec.Node), l.observedGiven(&spec)))
 	return true
 }
 
-// linkEarlier links a hold with the pods that were observed before it was. Room
+// keep records a slot of a reservation whether it fits or not.
+func (l *account) keep(spec *Hold, i int32, a *allotment) *entry {
+	h := l.addSlot(spec, i, nil, a)
+	l.setExpiry(h)
+	l.record(HoldPlaced, h, h.pod)
+	return h
+}
+
+// linkEarlier links a slot with the pods that were observed before it was. Room
 // kept for one pod that turns out to be gone, or elsewhere, is given back.
-func (l *account) linkEarlier(h *hold) {
-	var own *claim
-	if h.Pod.Name != "" {
-		own = l.lookup(h.Pod)
+func (l *account) linkEarlier(h *entry) {
+	var own *entry
+	if h.pod.Name != "" {
+		own = l.claimOf(h.pod)
 	}
-	var users []*claim
-	for c := l.nodes[h.node].claims; c != nil; c = c.next {
-		named := c.boundBy != nil && c.boundBy.ref == h.Ref && h.isOf(c.boundBy.uid)
-		if c.hold == nil && (named || c == own) && l.mayHaveUsed(h, c.pod) {
+	var users []*entry
+	for c := l.nodes[h.node].first; c != nil; c = c.next {
+		named := c.boundBy != nil && c.boundBy.ref == h.slot.ref && h.isOf(c.boundBy.uid)
+		if c.isClaim() && c.within == nil && (named || c == own) && h.mayBeUsedBy(c.pod) {
 			users = append(users, c)
 		}
 	}
-	slices.SortFunc(users, func(a, b *claim) int {
-		return cmp.Or(cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID))
-	})
+	slices.SortFunc(users, func(a, b *entry) int { return comparePods(a.pod, b.pod) })
+	ended := func() bool { return l.slots[h.slot.ref] != h }
 	for _, c := range users {
-		if l.holds[h.Ref] != h || !l.mayHaveUsed(h, c.pod) {
+		if ended() || !h.mayBeUsedBy(c.pod) {
 			return
 		}
 		l.join(c, h)
-		l.record(ClaimLinked, c)
+		l.record(ClaimLinked, c, c.pod)
 		if c.state == Bound {
-			l.endHoldsOfBound(c)
+			l.endSlotsOfBound(c)
 		}
 	}
-	elsewhere := own != nil && own.state == Bound && own.hold != h
-	if l.holds[h.Ref] == h && h.Pod.Name != "" && (elsewhere || l.gone.has(h.Pod.UID)) {
-		l.endHold(h, HoldReleased, PodRef{})
+	elsewhere := own != nil && own.state == Bound && own.within != h
+	if !ended() && h.pod.Name != "" && (elsewhere || l.gone.has(h.pod.UID)) {
+		l.endSlot(h, HoldReleased, PodRef{})
 	}
 }
 
-// setHoldDeadline changes when a hold expires.
-func (l *account) setHoldDeadline(h *hold, at time.Time) {
-	if h.Deadline.Equal(at) {
+// setSlotDeadline changes when a slot expires.
+func (l *account) setSlotDeadline(h *entry, at time.Time) {
+	if h.deadline.Equal(at) {
 		return
 	}
-	h.Deadline, h.overdue = at, false
+	h.deadline, h.overdue = at, false
 	l.setExpiry(h)
-	l.recordHold(HoldPlaced, h, h.Pod)
+	l.record(HoldPlaced, h, h.pod)
 }
 
 // SetHoldDeadline changes when the holds of a reservation expire; zero means
@@ -74,22 +77,7 @@ func (l Observer) SetHoldDeadline(namespace, name string, at time.Time) int {
 	defer l.mu.Unlock()
 	holds := l.reservation(nameKey{namespace, name})
 	for _, h := range holds {
-		l.setHoldDeadline(h, at)
-	}
-	return len(holds)
-}
-
-// SetHoldPriority changes how important the holds of a reservation are to pods
-// that may preempt them. It returns how many there are.
-func (l Observer) SetHoldPriority(namespace, name string, priority int32) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	holds := l.reservation(nameKey{namespace, name})
-	for _, h := range holds {
-		if h.Priority != priority {
-			h.Priority = priority
-			l.recordHold(HoldPlaced, h, h.Pod)
-		}
+		l.setSlotDeadline(h, at)
 	}
 	return len(holds)
 }
@@ -101,8 +89,8 @@ func (l Observer) ReleaseHolds(namespace, name string, slots ...string) int {
 	defer l.mu.Unlock()
 	count := 0
 	for _, h := range l.reservation(nameKey{namespace, name}) {
-		if len(slots) == 0 || slices.Contains(slots, h.Ref.Slot) {
-			l.endHold(h, HoldReleased, PodRef{})
+		if len(slots) == 0 || slices.Contains(slots, h.slot.ref.Slot) {
+			l.endSlot(h, HoldReleased, PodRef{})
 			count++
 		}
 	}
@@ -118,23 +106,16 @@ func (l Observer) ReleaseHolds(namespace, name string, slots ...string) int {
 func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.endHoldsOfGone(pod)
+	defer l.endSlotsOfGone(pod)
 	c := l.byUID[pod.UID]
-	if pod.UID == "" || c == nil {
-		l.gone.add(pod.UID, resourceVersion)
+	if c == nil || c.state != Bound || c.within != nil || l.flags[c.node]&nodeKnown == 0 || l.slots[spec.Ref] != nil {
+		l.removePod(pod, resourceVersion)
 		return false
 	}
-	known := l.flags[c.node]&nodeKnown != 0
-	if l.holds[spec.Ref] != nil || c.state != Bound || !known || c.hold != nil {
-		l.removeClaim(c, resourceVersion)
-		return false
-	}
-	spec.Node, spec.Request = l.nodes[c.node].name, c.request
-	var given []GivenDevices
-	spec.Devices, given = c.leftDevices()
-	l.removeClaim(c, resourceVersion)
-	h := l.addHold(&spec, l.ensureNode(spec.Node), nil, given)
-	l.setExpiry(h)
-	l.recordHold(HoldPlaced, h, h.Pod)
+	i := c.node
+	spec.Node, spec.Request = l.nodes[i].name, c.request
+	left := c.leftDevices()
+	l.removePod(pod, resourceVersion)
+	l.keep(&spec, i, left)
 	return true
 }

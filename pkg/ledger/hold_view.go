@@ -44,7 +44,7 @@ func (l Reader) ReservationHolds(namespace, name string) []HoldView {
 	defer l.mu.RUnlock()
 	var views []HoldView
 	for _, h := range l.reservation(nameKey{namespace, name}) {
-		views = append(views, h.view())
+		views = append(views, l.slotView(h))
 	}
 	return views
 }
@@ -54,8 +54,8 @@ func (l Reader) ReservationHolds(namespace, name string) []HoldView {
 func (l Reader) HoldFor(pod PodRef) (view HoldView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if h := l.durableFor(pod); h != nil {
-		return h.view(), true
+	if e := l.durableFor(pod); e != nil {
+		return l.slotView(e), true
 	}
 	return HoldView{}, false
 }
@@ -65,11 +65,8 @@ func (l Reader) HoldFor(pod PodRef) (view HoldView, ok bool) {
 func (l Reader) InMemory(pod PodRef) (view HoldView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if l.lookup(pod) != nil {
-		return HoldView{}, false
-	}
-	if g := l.inMemory(pod); g != nil {
-		return g.view(), true
+	if e := l.find(pod); e != nil && !e.isClaim() {
+		return l.slotView(e), true
 	}
 	return HoldView{}, false
 }
@@ -78,23 +75,56 @@ func (l Reader) InMemory(pod PodRef) (view HoldView, ok bool) {
 func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if c := l.lookup(pod); c != nil {
-		return l.nodes[c.node].name, true
-	}
-	if g := l.inMemory(pod); g != nil {
-		return g.Node, true
+	if e := l.find(pod); e != nil {
+		return l.nodes[e.node].name, true
 	}
 	return "", false
 }
 
-func (l *account) holdViews() []HoldView {
-	views := make([]HoldView, 0, len(l.holds)+l.memoryCount)
-	for _, h := range l.holds {
-		views = append(views, h.view())
+// HasHolds reports whether there are any slots of reservations.
+func (l Reader) HasHolds() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.slots) > 0
+}
+
+// UsableHold is a hold that a pod could be bound with now.
+type UsableHold struct {
+	Ref  HoldRef
+	Node string
+	// Shared says that more than one pod may use it (policy Aligned or Restricted).
+	Shared bool
+}
+
+// UsableHolds returns those of the pod's holds that it could be bound with now,
+// the one it prefers first. p.Node is not looked at. There are none for a pod
+// that has a claim, or a slot in memory, because that says where it is bound, or
+// that is gone.
+func (l Reader) UsableHolds(p *Placement) (usable []UsableHold) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	candidates := l.candidates(p)
+	if len(candidates) == 0 || l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) {
+		return nil
 	}
-	for _, h := range l.holdsByPod {
-		for ; h != nil && h.InMemory(); h = h.samePod {
-			views = append(views, h.view())
+	for _, h := range candidates {
+		if h.open() && l.fit(h.node, p, h, nil).Reason == Fits {
+			usable = append(usable, UsableHold{Ref: h.slot.ref, Node: l.nodes[h.node].name, Shared: h.slot.policy != Once})
+		}
+	}
+	return usable
+}
+
+func (l *account) holdViews() []HoldView {
+	views := make([]HoldView, 0, len(l.slots)+l.memoryCount)
+	for _, e := range l.slots {
+		views = append(views, l.slotView(e))
+	}
+	for _, e := range l.named {
+		for ; e != nil; e = e.sameName {
+			if e.inMemory() {
+				views = append(views, l.slotView(e))
+			}
 		}
 	}
 	slices.SortFunc(views, func(a, b HoldView) int { return cmp.Or(compareHolds(a.Ref, b.Ref), comparePods(a.Pod, b.Pod)) })
@@ -105,17 +135,24 @@ func comparePods(a, b PodRef) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-func (h *hold) view() HoldView {
-	view := HoldView{Hold: h.Hold, Rest: h.rest, Given: h.given, Overdue: h.overdue}
-	view.UID = ""
-	if h.within != nil {
-		view.Within = h.within.Ref
+func compareHolds(a, b HoldRef) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
+}
+
+func (l *account) slotView(e *entry) HoldView {
+	view := HoldView{
+		Hold: Hold{
+			Ref: e.ref(), Node: l.nodes[e.node].name, Request: e.request, Policy: Once, Scheduler: e.scheduler,
+			Priority: e.priority, Pod: e.pod, Devices: e.asks(), Deadline: e.deadline,
+		},
+		Within: e.within.ref(), Rest: e.counts, Given: e.given(), Overdue: e.overdue,
 	}
-	for _, c := range h.consumers {
-		view.Consumers = append(view.Consumers, Consumer{Pod: c.pod, State: c.state})
+	if e.slot == nil {
+		return view
 	}
-	for _, g := range h.guests {
-		view.Consumers = append(view.Consumers, Consumer{Pod: g.Pod})
+	view.Policy, view.Preemptible = e.slot.policy, e.slot.preemptible
+	for _, u := range e.slot.users {
+		view.Consumers = append(view.Consumers, Consumer{Pod: u.pod, State: u.state})
 	}
 	slices.SortFunc(view.Consumers, func(a, b Consumer) int { return comparePods(a.Pod, b.Pod) })
 	return view

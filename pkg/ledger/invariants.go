@@ -29,8 +29,8 @@ func (l Reader) CheckInvariants() error {
 		return fmt.Errorf("claims by state are %v, counted as %v", states, l.stateCount)
 	}
 	indexed := len(l.byUID)
-	for _, c := range l.byName {
-		if c.pod.UID == "" {
+	for _, e := range l.named {
+		if e.isClaim() && e.pod.UID == "" {
 			indexed++
 		}
 	}
@@ -46,155 +46,146 @@ func (l Reader) CheckInvariants() error {
 	return l.checkDeadlines()
 }
 
-func (l *account) checkNode(i int32, states *[numStates]int) (int, error) {
+// recounted is what the entries of a node add up to.
+type recounted struct {
+	used                []int64
+	ports, claims, kept int
+}
+
+func (l *account) checkNode(i int32, states *[numStates]int) (claims int, err error) {
 	n := l.nodes[i]
 	if at, ok := l.nodeIndex[n.name]; !ok || at != i {
 		return 0, fmt.Errorf("is at index %d, found at %d (%v)", i, at, ok)
 	}
-	used := make([]int64, l.stride)
-	ports, count := 0, 0
-	for c := n.claims; c != nil; c = c.next {
-		if c.node != i || l.lookup(c.pod) != c {
-			return 0, fmt.Errorf("claim of %s is not linked both ways", c.pod)
+	sum := recounted{used: make([]int64, l.stride)}
+	var last *entry
+	for e := n.first; e != nil; last, e = e, e.next {
+		if e.node != i || e.away || e.prev != last {
+			return 0, fmt.Errorf("what %s has is not linked both ways, or was not put back", e.pod)
 		}
-		states[c.state]++
-		count++
-		ports += len(c.request.Ports)
-		for _, a := range c.request.Amounts {
-			used[a.Column], _ = resources.Add(used[a.Column], a.Value)
-		}
-		if c.away {
-			return 0, fmt.Errorf("claim of %s was not put back", c.pod)
-		}
-		if c.hold != nil && !slices.Contains(c.hold.consumers, c) {
-			return 0, fmt.Errorf("claim of %s uses hold %s, which does not know it", c.pod, c.hold.Ref)
+		if err := l.checkEntry(e, states, &sum); err != nil {
+			return 0, fmt.Errorf("%s%s: %w", e.ref(), e.pod, err)
 		}
 	}
-	for _, h := range n.holds {
-		if err := l.checkHold(i, h); err != nil {
-			return 0, fmt.Errorf("hold %s: %w", h.Ref, err)
-		}
-		ports += len(h.Request.Ports)
-		for _, a := range h.Request.Amounts { // max(hold, asked) = asked + what the hold has beyond it
-			beyond := max(0, resources.Sub(a.Value, h.asked(a.Column)))
-			used[a.Column], _ = resources.Add(used[a.Column], beyond)
-		}
+	if n.last != last || n.slots != sum.kept {
+		return 0, fmt.Errorf("has a list that ends elsewhere, or %d slots of reservations, counted as %d", sum.kept, n.slots)
 	}
-	if count != n.claimCount {
-		return 0, fmt.Errorf("has %d claims, counted as %d", count, n.claimCount)
-	}
-	if count == 0 && len(n.holds) == 0 && n.devices == nil && l.flags[i]&nodeKnown == 0 {
+	if n.first == nil && n.devices == nil && l.flags[i]&nodeKnown == 0 {
 		return 0, fmt.Errorf("is kept though nothing needs it")
 	}
-	if err := l.checkDevices(n); err != nil {
-		return 0, err
-	}
 	for _, uses := range n.ports {
-		ports -= len(uses)
+		sum.ports -= len(uses)
 	}
-	if ports != 0 {
-		return 0, fmt.Errorf("host ports of claims and of the node differ by %d", ports)
+	if sum.ports != 0 {
+		return 0, fmt.Errorf("host ports of entries and of the node differ by %d", sum.ports)
 	}
-	for col := range l.stride {
-		c := resources.Column(col)
-		if kept := l.usedRow(i)[col]; kept != used[col] {
-			return 0, fmt.Errorf("uses %d of column %d, counted as %d", used[col], col, kept)
-		}
-		if free := resources.Sub(at(n.allocatable, c), used[col]); free != l.row(i)[col] {
-			return 0, fmt.Errorf("has %d free of column %d, kept as %d", free, col, l.row(i)[col])
+	for col, used := range sum.used {
+		free := resources.Sub(at(n.allocatable, resources.Column(col)), used)
+		if l.usedRow(i)[col] != used || l.row(i)[col] != free {
+			return 0, fmt.Errorf("uses %d of column %d and has %d free, kept as %d and %d", used, col, free, l.usedRow(i)[col], l.row(i)[col])
 		}
 	}
-	return count, nil
+	return sum.claims, l.checkDevices(n)
 }
 
-func (l *account) checkHold(i int32, h *hold) error {
-	for _, c := range h.consumers {
-		if c.hold != h || c.node != i || c.pod.Namespace != h.Ref.Namespace {
-			return fmt.Errorf("its consumer %s is not linked to it", c.pod)
+func (l *account) checkEntry(e *entry, states *[numStates]int, sum *recounted) error {
+	sum.ports += len(e.request.Ports)
+	for _, a := range e.request.Amounts {
+		value := a.Value
+		if e.slot != nil { // max(slot, asked) = asked + what the slot has beyond it
+			value = max(0, resources.Sub(a.Value, e.asked(a.Column)))
 		}
-	}
-	for _, g := range h.guests {
-		if g.within != h || g.node != i || !g.InMemory() || !slices.Contains(l.nodes[i].holds, g) {
-			return fmt.Errorf("the slot for %s is not linked to it", g.Pod)
-		}
-	}
-	if h.InMemory() {
-		return l.checkInMemory(h)
+		sum.used[a.Column], _ = resources.Add(sum.used[a.Column], value)
 	}
 	switch {
-	case h.node != i || l.nodes[i].name != h.Node:
-		return fmt.Errorf("is on node %d, listed on %d", h.node, i)
-	case l.holds[h.Ref] != h || !slices.Contains(l.reservations[h.Ref.reservation()], h):
+	case e.within != nil && !slices.Contains(e.within.slot.users, e):
+		return fmt.Errorf("uses slot %s, which does not know it", e.within.ref())
+	case e.slot != nil:
+		sum.kept++
+		return l.checkSlot(e)
+	case !e.isClaim():
+		return l.checkInMemory(e)
+	case l.claimOf(e.pod) != e:
+		return fmt.Errorf("the claim is not found")
+	}
+	states[e.state]++
+	sum.claims++
+	return nil
+}
+
+func (l *account) checkSlot(e *entry) error {
+	for _, u := range e.slot.users {
+		if u.within != e || u.node != e.node || u.slot != nil || u.pod.Namespace != e.slot.ref.Namespace {
+			return fmt.Errorf("its user %s is not linked to it", u.pod)
+		}
+	}
+	used := len(e.slot.users)
+	switch {
+	case l.slots[e.slot.ref] != e || !slices.Contains(l.reservations[e.slot.ref.reservation()], e):
 		return fmt.Errorf("is not indexed")
-	case h.away || h.within != nil:
-		return fmt.Errorf("was not put back, or is part of another")
-	case h.Pod.Name != "" && !l.isListedByPod(h):
+	case e.within != nil:
+		return fmt.Errorf("is part of another")
+	case e.pod.Name != "" && !l.isListed(e):
 		return fmt.Errorf("is not indexed by its pod")
-	case h.Policy == Once && (len(h.consumers)+len(h.guests) > 1 || (len(h.consumers) == 1 && h.consumers[0].state == Bound)):
+	case e.slot.policy == Once && (used > 1 || (used == 1 && e.slot.users[0].state == Bound)):
 		return fmt.Errorf("is used more than once")
-	case h.overdue && !h.binding():
+	case e.overdue && !e.binding():
 		return fmt.Errorf("should have expired")
-	case !h.Deadline.IsZero() && !h.overdue && h.expiry.index < 0:
+	case !e.deadline.IsZero() && !e.overdue && e.expiry.index < 0:
 		return fmt.Errorf("has no place among the deadlines")
 	}
 	return nil
 }
 
-func (l *account) checkInMemory(h *hold) error {
+func (l *account) checkInMemory(e *entry) error {
 	switch {
-	case h.away || h.overdue:
-		return fmt.Errorf("was not put back, or waits for a bind")
-	case h.used() || h.Policy != Once || h.Preemptible || h.Pod.Name == "":
-		return fmt.Errorf("is in memory, and not for one pod alone")
-	case h.within != nil && (!slices.Contains(h.within.guests, h) || h.within.InMemory()):
-		return fmt.Errorf("is part of %s, which does not know it", h.within.Ref)
-	case !l.isListedByPod(h):
-		return fmt.Errorf("of %s is not indexed by its pod", h.Pod)
-	case h.Pod.UID != "" && l.byUID[h.Pod.UID] != nil:
-		return fmt.Errorf("is kept for %s, which has a claim", h.Pod)
-	case h.Deadline.IsZero() != (h.expiry.index < 0):
-		return fmt.Errorf("of %s is not among the deadlines, or should not be", h.Pod)
+	case e.overdue || e.pod.Name == "" || !l.isListed(e):
+		return fmt.Errorf("waits for a bind, or is not indexed by its pod")
+	case e.pod.UID != "" && l.byUID[e.pod.UID] != nil:
+		return fmt.Errorf("is kept for a pod that has a claim")
+	case e.deadline.IsZero() != (e.expiry.index < 0):
+		return fmt.Errorf("is not among the deadlines, or should not be")
 	}
 	return nil
 }
 
-func (l *account) isListedByPod(h *hold) bool {
-	for o := l.holdsByPod[h.Pod.key()]; o != nil; o = o.samePod {
-		if o == h {
-			return true
+func (l *account) isListed(e *entry) bool {
+	for o := l.named[e.pod.key()]; o != nil; o = o.sameName {
+		if o == e {
+			return e.listed
 		}
 	}
 	return false
 }
 
-// checkHoldIndexes finds holds that are indexed and on no node.
+// checkHoldIndexes finds slots of reservations that are indexed and on no node.
 func (l *account) checkHoldIndexes() error {
-	onNodes, inReservations := -l.memoryCount, 0
+	onNodes, inReservations := 0, 0
 	for _, n := range l.nodes {
 		if n != nil {
-			onNodes += len(n.holds)
+			onNodes += n.slots
 		}
 	}
-	for _, holds := range l.reservations {
-		inReservations += len(holds)
+	for _, all := range l.reservations {
+		inReservations += len(all)
 	}
-	if onNodes != len(l.holds) || inReservations != onNodes {
-		return fmt.Errorf("%d holds on nodes, %d indexed, %d in reservations", onNodes, len(l.holds), inReservations)
+	if onNodes != len(l.slots) || inReservations != onNodes {
+		return fmt.Errorf("%d slots on nodes, %d indexed, %d in reservations", onNodes, len(l.slots), inReservations)
 	}
 	return nil
 }
 
 func (l *account) checkDeadlines() error {
 	heap := l.deadlines.heap
-	if len(heap) > len(l.holds)+l.memoryCount {
-		return fmt.Errorf("%d deadlines for %d holds and %d slots in memory", len(heap), len(l.holds), l.memoryCount)
+	if len(heap) > len(l.slots)+l.memoryCount {
+		return fmt.Errorf("%d deadlines for %d holds and %d slots in memory", len(heap), len(l.slots), l.memoryCount)
 	}
 	for k, d := range heap {
 		if int(d.index) != k {
 			return fmt.Errorf("deadline %d says it is at %d", k, d.index)
 		}
-		if h := d.hold; !slices.Contains(l.nodes[h.node].holds, h) {
-			return fmt.Errorf("deadline %d is of hold %s for %s, which is gone", k, h.Ref, h.Pod)
+		if e := d.entry; e.isClaim() || &e.expiry != d || (l.slots[e.ref()] != e && !l.isListed(e)) {
+			return fmt.Errorf("deadline %d is of slot %s for %s, which is gone", k, e.ref(), e.pod)
 		}
 		if parent := heap[(k-1)/2]; k > 0 && parent.at > d.at {
 			return fmt.Errorf("deadline %d is sooner than its parent", k)

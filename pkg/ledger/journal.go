@@ -152,37 +152,26 @@ func (l *account) next() *change {
 	return &l.journal.ring[l.revision%uint64(len(l.journal.ring))]
 }
 
-// record notes a change of a claim.
-func (l *account) record(kind EventType, c *claim) { l.recordMove(kind, c, nil) }
+// record notes a change of a claim or a slot; pod is the claim's, or the only one that may
+// use the slot, or the one that ended it.
+func (l *account) record(kind EventType, e *entry, pod PodRef) { l.recordMove(kind, e, pod, "") }
 
-func (l *account) recordMove(kind EventType, c *claim, rare *rareChange) {
-	if c.hold != nil || c.devices != nil {
-		if rare == nil {
-			rare = &rareChange{}
-		}
-		rare.hold, rare.given = c.holdRef(), c.given()
-	}
-	*l.next() = change{
-		kind: kind, node: l.nodes[c.node].name, pod: c.pod, scheduler: c.scheduler, request: c.request,
-		priority: c.priority, state: c.state, rare: rare,
-	}
-}
-
-// recordHold notes a change of a hold; pod is the only one that may use it, or
-// the one that ended it.
-func (l *account) recordHold(kind EventType, h *hold, pod PodRef) {
+func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) {
 	var rare *rareChange
-	if !h.InMemory() || h.within != nil || h.given != nil || h.Devices != nil {
-		rare = &rareChange{
-			hold: h.Ref, policy: h.Policy, preemptible: h.Preemptible, overdue: h.overdue, given: h.given, devices: h.Devices,
+	if e.slot != nil || e.within != nil || e.devices != nil || from != "" {
+		rare = &rareChange{movedFrom: from, given: e.given()}
+		if e.isClaim() {
+			rare.hold = e.within.ref()
+		} else {
+			rare.within, rare.overdue, rare.devices = e.within.ref(), e.overdue, e.asks()
 		}
-		if h.within != nil {
-			rare.within = h.within.Ref
+		if e.slot != nil {
+			rare.hold, rare.policy, rare.preemptible = e.slot.ref, e.slot.policy, e.slot.preemptible
 		}
 	}
 	*l.next() = change{
-		kind: kind, node: h.Node, pod: pod, scheduler: h.Scheduler, request: h.Request,
-		deadline: h.expiry.at, expires: !h.Deadline.IsZero(), priority: h.Priority, rare: rare,
+		kind: kind, node: l.nodes[e.node].name, pod: pod, scheduler: e.scheduler, request: e.request,
+		deadline: e.expiry.at, expires: !e.deadline.IsZero(), priority: e.priority, state: e.state, rare: rare,
 	}
 }
 

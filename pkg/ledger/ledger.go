@@ -59,23 +59,20 @@ type account struct {
 	// free holds allocatable-used for every node and column in rows of stride
 	// numbers, so that checking a pod against all nodes walks memory in order.
 	free []int64
-	// used holds what claims use, in rows as free.
+	// used holds what is used, in rows as free.
 	used   []int64
 	stride int
 
-	byUID map[types.UID]*claim
-	// byName finds the claims of pods that had no UID when their binds began, and those
-	// that had a slot in memory: callers of /unreserve may know a pod by name only.
-	byName map[nameKey]*claim
-	holds  map[HoldRef]*hold // those in memory are found by their pods
-	// reservations has the holds of each reservation, holdsByPod those that are
-	// for one pod only, by its name: the first, which knows the next.
-	reservations map[nameKey][]*hold
-	holdsByPod   map[nameKey]*hold
+	byUID map[types.UID]*entry // claims
+	// named has what goes by a pod's name, linked by sameName: slots for that pod alone, and
+	// claims made for the name or from a slot in memory, whose callers may know no more of
+	// the pod.
+	named        map[nameKey]*entry
+	slots        map[HoldRef]*entry // of reservations
+	reservations map[nameKey][]*entry
 	// deviceOwners has who has each claim of devices, by its name.
 	deviceOwners map[nameKey][]deviceOwner
-	pool         *claim // released claims, linked by next
-	holdPool     *hold  // slots in memory that ended, linked by samePod
+	pool         *entry // of those that ended, linked by sameName
 	deadlines    deadlines
 	gone         tombstones
 
@@ -98,12 +95,11 @@ func New(o Options) *Ledger {
 		journal:   newJournal(o.JournalSize, o.FirstRevision),
 		nodeIndex: map[string]int32{},
 		stride:    8,
-		byUID:     map[types.UID]*claim{},
-		byName:    map[nameKey]*claim{},
 
-		holds:        map[HoldRef]*hold{},
-		reservations: map[nameKey][]*hold{},
-		holdsByPod:   map[nameKey]*hold{},
+		byUID:        map[types.UID]*entry{},
+		named:        map[nameKey]*entry{},
+		slots:        map[HoldRef]*entry{},
+		reservations: map[nameKey][]*entry{},
 		deviceOwners: map[nameKey][]deviceOwner{},
 
 		gone: newTombstones(o.TombstoneCount),

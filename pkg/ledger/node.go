@@ -14,24 +14,22 @@ const (
 )
 
 // node is the account of one node. A node that was deleted, or not seen yet,
-// stays as long as claims or holds are on it: when it comes back they still count.
+// stays as long as something is on it: when it comes back that still counts.
 type node struct {
 	name        string
-	claims      *claim // head of the list
-	claimCount  int
+	first, last *entry
+	slots       int  // of reservations
 	saturated   bool // a sum had no int64: use must be recounted on release
 	ports       map[resources.PortKey][]portUse
 	uid         types.UID
 	allocatable []int64 // by column; shorter than the table where the rest is 0
-	holds       []*hold
 	devices     *nodeDevices
 }
 
-// portUse is a claim's, or a hold's, use of a host port.
+// portUse is the use of a host port.
 type portUse struct {
-	ip    string
-	claim *claim
-	hold  *hold
+	ip string
+	by *entry
 }
 
 func at(row []int64, c resources.Column) int64 {
@@ -46,7 +44,7 @@ func (l *account) row(i int32) []int64 {
 	return l.free[int(i)*l.stride : (int(i)+1)*l.stride]
 }
 
-// usedRow returns the amounts that the claims on a node use.
+// usedRow returns the amounts that are used on a node.
 func (l *account) usedRow(i int32) []int64 {
 	return l.used[int(i)*l.stride : (int(i)+1)*l.stride]
 }
@@ -73,10 +71,10 @@ func (l *account) ensureNode(name string) int32 {
 	return i
 }
 
-// dropIfEmpty forgets a node that does not exist and has no claims, holds or devices left.
+// dropIfEmpty forgets a node that does not exist and has nothing left on it.
 func (l *account) dropIfEmpty(i int32) {
 	n := l.nodes[i]
-	if n == nil || l.flags[i]&nodeKnown != 0 || n.claimCount > 0 || len(n.holds) > 0 || n.devices != nil {
+	if n == nil || l.flags[i]&nodeKnown != 0 || n.first != nil || n.devices != nil {
 		return
 	}
 	delete(l.nodeIndex, n.name)
@@ -137,81 +135,63 @@ func (l *account) unuse(i int32, req *resources.Request) {
 	l.use(i, req, -1)
 }
 
-// occupy records who uses the host ports of a request.
-func (l *account) occupy(i int32, req *resources.Request, by portUse) {
-	for _, p := range req.Ports {
-		l.nodes[i].occupy(p, by)
-	}
-}
-
-func (n *node) occupy(p resources.HostPort, by portUse) {
+// occupy records who uses a host port.
+func (n *node) occupy(p resources.HostPort, by *entry) {
 	if n.ports == nil {
 		n.ports = map[resources.PortKey][]portUse{}
 	}
-	by.ip = p.IP
-	n.ports[p.PortKey] = append(n.ports[p.PortKey], by)
+	n.ports[p.PortKey] = append(n.ports[p.PortKey], portUse{p.IP, by})
 }
 
-// vacate frees the host ports of a request that are used by those for which is
-// is true.
-func (l *account) vacate(i int32, req *resources.Request, is func(portUse) bool) {
-	n := l.nodes[i]
-	for _, p := range req.Ports {
-		uses := slices.DeleteFunc(n.ports[p.PortKey], is)
-		if len(uses) == 0 {
-			delete(n.ports, p.PortKey)
-		} else {
-			n.ports[p.PortKey] = uses
+// vacate takes that back.
+func (n *node) vacate(p resources.HostPort, by *entry) {
+	uses := slices.DeleteFunc(n.ports[p.PortKey], func(u portUse) bool { return u.by == by })
+	if len(uses) == 0 {
+		delete(n.ports, p.PortKey)
+	} else {
+		n.ports[p.PortKey] = uses
+	}
+}
+
+// link puts an entry into the node's list, between those that it names as its neighbors.
+// What was taken out last and is put back first comes back to its place.
+func (n *node) link(e *entry) {
+	if e.prev != nil {
+		e.prev.next = e
+	} else {
+		n.first = e
+	}
+	if e.next != nil {
+		e.next.prev = e
+	} else {
+		n.last = e
+	}
+}
+
+func (n *node) unlink(e *entry) {
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		n.first = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	} else {
+		n.last = e.prev
+	}
+}
+
+// reservedSlots lists the slots of reservations on a node.
+func (n *node) reservedSlots() (list []*entry) {
+	if n.slots == 0 {
+		return nil
+	}
+	for e := n.first; e != nil; e = e.next {
+		if e.slot != nil {
+			list = append(list, e)
 		}
 	}
-}
-
-// place puts a claim on a node's account. A claim that uses a hold joins it.
-func (l *account) place(c *claim, i int32) {
-	c.node = i
-	n := l.nodes[i]
-	l.use(i, c.request, 1)
-	if len(c.request.Ports) > 0 {
-		l.occupy(i, c.request, portUse{claim: c})
-	}
-	c.prev, c.next = nil, n.claims
-	if n.claims != nil {
-		n.claims.prev = c
-	}
-	n.claims = c
-	n.claimCount++
-	if c.hold != nil {
-		l.join(c, c.hold)
-	}
-	if c.devices != nil {
-		l.own(i, c.devices.given, deviceOwner{claim: c})
-	}
-}
-
-// retract takes a claim off its node's account. It leaves its hold, if it uses
-// one, but still tells which that was.
-func (l *account) retract(c *claim) {
-	n := l.nodes[c.node]
-	if c.hold != nil {
-		l.leave(c)
-	}
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		n.claims = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	c.prev, c.next = nil, nil
-	n.claimCount--
-	if len(c.request.Ports) > 0 {
-		l.vacate(c.node, c.request, func(u portUse) bool { return u.claim == c })
-	}
-	l.unuse(c.node, c.request)
-	if c.devices != nil {
-		l.disown(c.node, c.devices.given, deviceOwner{claim: c})
-	}
+	return list
 }
 
 // recount sums a node's use anew: a sum that saturated cannot be taken back.
@@ -220,11 +200,8 @@ func (l *account) recount(i int32) {
 	n.saturated = false
 	clear(l.usedRow(i))
 	l.refresh(i)
-	for c := n.claims; c != nil; c = c.next {
-		l.use(i, c.request, 1)
-	}
-	for _, h := range n.holds {
-		l.use(i, h.rest, 1)
+	for e := n.first; e != nil; e = e.next {
+		l.use(i, e.counts, 1)
 	}
 }
 

@@ -58,10 +58,15 @@ func (l Observer) RemoveNode(name string) bool {
 	l.recordNode(NodeRemoved, name, &rareChange{nodeUID: n.uid})
 	n.uid, n.allocatable, l.flags[i] = "", nil, 0
 	l.refresh(i)
-	inMemory := slices.DeleteFunc(slices.Clone(n.holds), func(h *hold) bool { return !h.InMemory() })
-	slices.SortFunc(inMemory, func(a, b *hold) int { return comparePods(a.Pod, b.Pod) })
-	for _, h := range inMemory {
-		l.endHold(h, HoldReleased, PodRef{})
+	var inMemory []*entry
+	for e := n.first; e != nil; e = e.next {
+		if e.inMemory() {
+			inMemory = append(inMemory, e)
+		}
+	}
+	slices.SortFunc(inMemory, func(a, b *entry) int { return comparePods(a.pod, b.pod) })
+	for _, e := range inMemory {
+		l.endSlot(e, HoldReleased, PodRef{})
 	}
 	l.dropIfEmpty(i)
 	return true
@@ -78,9 +83,9 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 		}
 		l.gone.forget(o.Pod.UID)
 	}
-	c := l.lookup(o.Pod)
-	if c == nil {
-		return l.observeNew(&o)
+	c := l.find(o.Pod)
+	if c == nil || !c.isClaim() {
+		return l.observeNew(c, &o)
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
 		return ObservedNothing
@@ -95,118 +100,109 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 }
 
 // observeNew makes the claim of a pod that nobody has begun to bind here. What is kept
-// for it in memory on that node turns into the claim. A pod on the node of a slot that is
-// kept for it alone was bound as it was granted.
-func (l *account) observeNew(o *PodObservation) Observed {
+// for it in memory on that node, e, turns into the claim. A pod on the node of a slot that
+// is kept for it alone was bound as it was granted.
+func (l *account) observeNew(e *entry, o *PodObservation) Observed {
 	p := &Placement{Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority}
 	outcome, i := ObservedNew, l.ensureNode(o.Node)
-	var c *claim
-	var within *hold
-	switch g := l.inMemory(o.Pod); {
-	case g != nil && g.node == i:
-		l.detach(g)
-		c = l.turn(g, p)
-		within, outcome = c.hold, ObservedConfirmed
-	case g != nil:
-		l.endHold(g, HoldReleased, PodRef{})
-		outcome = ObservedMoved
-		fallthrough
-	default:
-		c = l.newClaim(p)
+	if e != nil && e.node != i {
+		l.endSlot(e, HoldReleased, PodRef{})
+		outcome, e = ObservedMoved, nil
 	}
-	c.version = o.ResourceVersion
-	c.devices = observedDevices(c, o.Devices)
-	l.index(c, outcome == ObservedConfirmed)
-	l.link(c, i, o)
-	if c.hold == nil {
-		c.hold = within
+	var within *entry
+	if e != nil {
+		within, outcome = e.within, ObservedConfirmed
+		l.detach(e)
+		l.turn(e, p)
+	} else {
+		e = l.newClaim(p)
+		e.node, e.prev = i, l.nodes[i].last
 	}
-	if outcome == ObservedNew && c.hold != nil && c.hold.isFor(o.Pod) {
+	e.version = o.ResourceVersion
+	e.devices = e.observedDevices(o.Devices)
+	l.link(e, i, o)
+	if e.within == nil {
+		e.within = within
+	}
+	if outcome == ObservedNew && e.within != nil && e.within.isFor(o.Pod) {
 		outcome = ObservedConfirmed
 	}
-	l.place(c, i)
-	l.bound(c)
+	l.attach(e)
+	l.bound(e)
 	return outcome
 }
 
 // link tells a claim, which is about to be placed, what its pod was bound with.
-func (l *account) link(c *claim, i int32, o *PodObservation) {
-	c.hold, c.boundBy = nil, nil
+func (l *account) link(c *entry, i int32, o *PodObservation) {
+	c.within, c.boundBy = nil, nil
 	if o.Hold != (HoldRef{}) {
 		c.boundBy = &bond{o.Hold, o.HoldUID}
 	}
-	if len(l.holds) > 0 {
-		c.hold = l.usedHold(i, o)
+	if len(l.slots) > 0 {
+		c.within = l.usedSlot(i, o)
 	}
 }
 
-// usedHold finds the hold a pod observed bound on a node was bound with: the one
+// usedSlot finds the slot a pod observed bound on a node was bound with: the one
 // it names, or the first kept for it alone. Whether it fits is not asked any
 // more. A reservation made anew under the name was not what the pod used.
-func (l *account) usedHold(i int32, o *PodObservation) *hold {
-	var own *hold
-	for h := l.holdsByPod[o.Pod.key()]; h != nil && own == nil; h = h.samePod {
-		if !h.InMemory() && h.isFor(o.Pod) {
-			own = h
-		}
+func (l *account) usedSlot(i int32, o *PodObservation) *entry {
+	named := l.slots[o.Hold]
+	if named != nil && named.isOf(o.HoldUID) && named.node == i && named.mayBeUsedBy(o.Pod) {
+		return named
 	}
-	named := l.holds[o.Hold]
-	if named != nil && !named.isOf(o.HoldUID) {
-		named = nil
-	}
-	for _, h := range []*hold{named, own} {
-		if h != nil && h.node == i && l.mayHaveUsed(h, o.Pod) {
-			return h
+	for e := l.named[o.Pod.key()]; e != nil; e = e.sameName {
+		if e.slot != nil && e.isFor(o.Pod) {
+			if e.node == i && e.mayBeUsedBy(o.Pod) {
+				return e
+			}
+			return nil
 		}
 	}
 	return nil
 }
 
-// mayHaveUsed reports whether a pod can be one that was bound with a hold.
-func (l *account) mayHaveUsed(h *hold, pod PodRef) bool {
-	taken := h.Policy == Once && h.used()
-	return h.Ref.Namespace == pod.Namespace && !taken && (h.Pod.Name == "" || h.isFor(pod))
+// mayBeUsedBy reports whether a pod can be one that was bound with a slot.
+func (e *entry) mayBeUsedBy(pod PodRef) bool {
+	taken := e.slot.policy == Once && e.used()
+	return e.slot.ref.Namespace == pod.Namespace && !taken && (e.pod.Name == "" || e.isFor(pod))
 }
 
-func (l *account) move(c *claim, o *PodObservation) {
-	from, left := c.node, c.hold
-	l.retract(c)
+func (l *account) move(c *entry, o *PodObservation) {
+	from, left := c.node, c.within
+	l.detach(c)
 	if c.devices != nil && c.devices.said {
 		c.devices = nil // those of the other node
 	}
-	c.request, c.devices = o.Request, observedDevices(c, o.Devices)
+	c.request, c.devices = o.Request, c.observedDevices(o.Devices)
 	i := l.ensureNode(o.Node)
 	l.link(c, i, o)
-	l.place(c, i)
+	l.put(c, i)
 	l.setState(c, Bound)
-	l.recordMove(ClaimMoved, c, &rareChange{movedFrom: l.nodes[from].name})
-	l.endHoldsOfBound(c)
+	l.recordMove(ClaimMoved, c, c.pod, l.nodes[from].name)
+	l.endSlotsOfBound(c)
 	if left != nil {
 		l.settle(left, nil)
 	}
 	l.dropIfEmpty(from)
 }
 
-func (l *account) observeInPlace(c *claim, o *PodObservation) Observed {
-	a := c.devices
-	if a != nil || o.Devices != nil {
-		a = observedDevices(c, o.Devices)
-	}
+func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
+	a := c.observedDevices(o.Devices)
 	resized := !c.request.Equal(o.Request) || !a.same(c.devices)
 	if resized {
-		i := c.node
-		l.retract(c)
+		l.detach(c)
 		c.request, c.devices = o.Request, a
-		l.place(c, i)
+		l.attach(c)
 	} else {
-		c.request, c.devices = o.Request, a // equal; keeps one copy in memory instead of two
+		c.request, c.counts, c.devices = o.Request, o.Request, a // equal; keeps one copy in memory instead of two
 	}
 	switch {
 	case c.state != Bound:
 		l.bound(c)
 		return ObservedConfirmed
 	case resized:
-		l.record(ClaimResized, c)
+		l.record(ClaimResized, c, c.pod)
 		return ObservedResized
 	default:
 		return ObservedNothing
@@ -219,10 +215,8 @@ func (l *account) observeInPlace(c *claim, o *PodObservation) Observed {
 func (l Observer) ObserveUnbound(pod PodRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.lookup(pod); c != nil {
-		l.adopt(c, pod.UID)
-	} else if g := l.inMemory(pod); g != nil && g.identify(pod) {
-		l.recordHold(HoldIdentified, g, g.Pod)
+	if e := l.find(pod); e != nil {
+		l.adopt(e, pod.UID)
 	}
 }
 
@@ -232,31 +226,28 @@ func (l Observer) ObserveUnbound(pod PodRef) {
 func (l Observer) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.endHoldsOfGone(pod)
+	defer l.endSlotsOfGone(pod)
+	return l.removePod(pod, resourceVersion)
+}
+
+func (l *account) removePod(pod PodRef, resourceVersion uint64) bool {
 	c := l.byUID[pod.UID]
-	if pod.UID == "" || c == nil {
+	if c == nil {
 		l.gone.add(pod.UID, resourceVersion)
 		return false
 	}
-	l.removeClaim(c, resourceVersion)
+	l.gone.add(pod.UID, max(resourceVersion, c.version))
+	l.release(c, ClaimRemoved)
 	return true
 }
 
-func (l *account) removeClaim(c *claim, resourceVersion uint64) {
-	l.gone.add(c.pod.UID, max(resourceVersion, c.version))
-	l.release(c, ClaimRemoved)
-}
-
-// endHoldsOfGone ends the holds that were kept for a pod that is gone alone.
-func (l *account) endHoldsOfGone(pod PodRef) {
-	if len(l.holdsByPod) == 0 {
-		return
-	}
-	for h := l.holdsByPod[pod.key()]; h != nil; {
-		next := h.samePod
-		if pod.UID != "" && h.Pod.UID == pod.UID {
-			l.endHold(h, HoldReleased, PodRef{})
+// endSlotsOfGone ends the slots that were kept for a pod that is gone alone.
+func (l *account) endSlotsOfGone(pod PodRef) {
+	for e := l.named[pod.key()]; e != nil; {
+		next := e.sameName
+		if pod.UID != "" && e.pod.UID == pod.UID {
+			l.endSlot(e, HoldReleased, PodRef{})
 		}
-		h = next
+		e = next
 	}
 }

@@ -8,8 +8,8 @@ import (
 // victim is a reservation that a pod may end to get its room on one node.
 type victim struct {
 	key      nameKey
-	priority int32   // the highest of its holds
-	holds    []*hold // those on the node
+	priority int32    // the highest of its slots
+	slots    []*entry // those on the node
 }
 
 // preemptor finds what one pod may end. It remembers what it found of
@@ -40,12 +40,12 @@ func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 		return priority, true
 	}
 	for k, h := range x.ledger.reservations[key] {
-		if !h.Preemptible || h.Priority >= x.priority || h.binding() {
+		if !h.slot.preemptible || h.priority >= x.priority || h.binding() {
 			x.refused[key] = true
 			return 0, false
 		}
-		if k == 0 || h.Priority > priority {
-			priority = h.Priority
+		if k == 0 || h.priority > priority {
+			priority = h.priority
 		}
 	}
 	x.priorities[key] = priority
@@ -56,11 +56,8 @@ func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 // priority first.
 func (x *preemptor) all(i int32) []victim {
 	var victims []victim
-	for _, h := range x.ledger.nodes[i].holds {
-		if !h.Preemptible {
-			continue
-		}
-		key := h.Ref.reservation()
+	for _, h := range x.ledger.nodes[i].reservedSlots() {
+		key := h.slot.ref.reservation()
 		priority, ok := x.mayEnd(key)
 		if !ok {
 			continue
@@ -70,7 +67,7 @@ func (x *preemptor) all(i int32) []victim {
 			k = len(victims)
 			victims = append(victims, victim{key: key, priority: priority})
 		}
-		victims[k].holds = append(victims[k].holds, h)
+		victims[k].slots = append(victims[k].slots, h)
 	}
 	slices.SortFunc(victims, func(a, b victim) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.key.namespace, b.key.namespace), cmp.Compare(a.key.name, b.key.name))
@@ -83,7 +80,7 @@ func (x *preemptor) fits(i int32, p *Placement, victims []victim) bool {
 	t := Trial{account: x.ledger}
 	defer t.revert()
 	for _, v := range victims {
-		for _, h := range v.holds {
+		for _, h := range v.slots {
 			t.take(h)
 		}
 	}
@@ -114,7 +111,7 @@ func (l *account) preempt(i int32, p *Placement) bool {
 	victims, ok := l.newPreemptor(p.Priority, newOffers(l.candidates(p))).find(i, p)
 	for _, v := range victims {
 		for _, h := range l.reservation(v.key) {
-			l.endHold(h, HoldPreempted, p.Pod)
+			l.endSlot(h, HoldPreempted, p.Pod)
 		}
 	}
 	return ok

@@ -13,11 +13,11 @@ const hostPortPrefix = "hostPort/"
 
 // reject explains a refusal. own is the slot the pod has in memory, which is off the
 // account now, or nil.
-func (l *account) reject(p *Placement, v Verdict, own *hold) *Rejection {
+func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
-	var within *hold
+	var within *entry
 	if own != nil {
-		r.ClaimedOn, within = own.Node, own.within
+		r.ClaimedOn, within = l.nodes[own.node].name, own.within
 	}
 	i, ok := l.nodeIndex[p.Node]
 	if !ok {
@@ -46,7 +46,7 @@ func (l *account) explainShortage(r *Rejection, i int32, req *resources.Request,
 	r.Holders = l.holders(i, col)
 }
 
-func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, within *hold) {
+func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, within *entry) {
 	p := l.portTaken(i, req, within)
 	if p == nil {
 		return
@@ -54,52 +54,34 @@ func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, wit
 	r.Resource = fmt.Sprintf("%s%s/%d", hostPortPrefix, p.Protocol, p.Port)
 	r.Requested = 1
 	for _, u := range l.nodes[i].ports[p.PortKey] {
-		h := u.holder()
-		listed := (within != nil && u.hold == within) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
+		h := u.by.holder(1)
+		listed := (within != nil && u.by == within) || len(r.Holders) == maxHolders || slices.Contains(r.Holders, h)
 		if !listed && p.CollidesWith(resources.HostPort{PortKey: p.PortKey, IP: u.ip}) {
 			r.Holders = append(r.Holders, h)
 		}
 	}
 }
 
-// holders lists the claims and holds that use most of a resource on a node.
+// holders lists the claims and slots that use most of a resource on a node, of equals the
+// oldest first.
 func (l *account) holders(i int32, col resources.Column) []Holder {
 	var top []Holder
-	add := func(amount int64, h func() Holder) {
+	for e := l.nodes[i].last; e != nil; e = e.prev {
+		amount := e.counts.Value(col)
 		if amount == 0 || (len(top) == maxHolders && amount <= top[maxHolders-1].Amount) {
-			return
-		}
-		if len(top) == maxHolders {
-			top = top[:maxHolders-1]
+			continue
 		}
 		at, _ := slices.BinarySearchFunc(top, amount, func(h Holder, a int64) int { return cmp.Compare(a, h.Amount) })
-		top = slices.Insert(top, at, h())
-	}
-	for c := l.nodes[i].claims; c != nil; c = c.next {
-		add(c.request.Value(col), func() Holder { return c.holder(c.request.Value(col)) })
-	}
-	for _, h := range l.nodes[i].holds {
-		add(h.rest.Value(col), func() Holder { return h.holder(h.rest.Value(col)) })
+		top = slices.Insert(top[:min(len(top), maxHolders-1)], at, e.holder(amount))
 	}
 	return top
 }
 
-func (c *claim) holder(amount int64) Holder {
-	return Holder{Pod: c.pod, Scheduler: c.scheduler, State: c.state, Amount: amount}
-}
-
-func (h *hold) holder(amount int64) Holder {
-	if h.InMemory() {
-		return Holder{Pod: h.Pod, Scheduler: h.Scheduler, Amount: amount}
+func (e *entry) holder(amount int64) Holder {
+	if e.slot != nil {
+		return Holder{Hold: e.slot.ref, Scheduler: e.scheduler, Amount: amount}
 	}
-	return Holder{Hold: h.Ref, Scheduler: h.Scheduler, Amount: amount}
-}
-
-func (u portUse) holder() Holder {
-	if u.hold != nil {
-		return u.hold.holder(1)
-	}
-	return u.claim.holder(1)
+	return Holder{Pod: e.pod, Scheduler: e.scheduler, State: e.state, Amount: amount}
 }
 
 // Message says in words why the pod was refused and what would help.

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -23,21 +22,20 @@ func (l *Replica) CopyClaim(v *ClaimView) {
 	defer l.mu.Unlock()
 	l.widen()
 	l.gone.forget(v.Pod.UID)
-	c := l.exactly(v.Pod)
+	c := l.exactly(v.Pod, true)
 	kind := copyEvents[v.State]
-	var movedFrom *rareChange
+	movedFrom := ""
 	if c == nil {
 		l.dropInMemory(v.Pod)
 		c = l.newClaim(&Placement{Pod: v.Pod})
-		l.index(c, false)
 	} else {
 		if from := l.nodes[c.node].name; from != v.Node {
-			kind, movedFrom = ClaimMoved, &rareChange{movedFrom: from}
+			kind, movedFrom = ClaimMoved, from
 		} else if !c.request.Equal(v.Request) {
 			kind = ClaimResized
 		}
 		from := c.node
-		l.retract(c)
+		l.detach(c)
 		defer l.dropIfEmpty(from)
 	}
 	c.request, c.scheduler, c.priority = v.Request, v.Scheduler, v.Priority
@@ -45,22 +43,22 @@ func (l *Replica) CopyClaim(v *ClaimView) {
 		c.devices = &allotment{given: v.Given}
 	}
 	i := l.ensureNode(v.Node)
-	if c.hold = l.holds[v.Hold]; c.hold != nil && c.hold.node != i {
-		c.hold = nil
+	if c.within = l.slots[v.Hold]; c.within != nil && c.within.node != i {
+		c.within = nil
 	}
-	l.place(c, i)
 	l.setState(c, v.State)
-	l.recordMove(kind, c, movedFrom)
+	l.put(c, i)
+	l.recordMove(kind, c, c.pod, movedFrom)
 }
 
 // dropInMemory ends what a replica keeps for a pod in memory, silently: the pod's claim
 // says what has become of it.
 func (l *account) dropInMemory(pod PodRef) {
-	if g := l.inMemoryOf(pod); g != nil {
-		node := g.node
-		l.dropHold(g)
-		l.recycle(g)
-		l.dropIfEmpty(node)
+	if e := l.exactly(pod, false); e != nil {
+		i := e.node
+		l.drop(e)
+		l.recycle(e)
+		l.dropIfEmpty(i)
 	}
 }
 
@@ -71,33 +69,12 @@ func (l *Replica) IdentifyClaim(pod PodRef) {
 	defer l.mu.Unlock()
 	l.gone.forget(pod.UID)
 	byName := PodRef{Namespace: pod.Namespace, Name: pod.Name}
-	if c := l.exactly(byName); c != nil && l.byUID[pod.UID] == nil {
-		l.adopt(c, pod.UID)
-	} else if g := l.inMemoryOf(byName); g != nil && l.inMemoryOf(pod) == nil && g.identify(pod) {
-		l.recordHold(HoldIdentified, g, g.Pod)
-	}
-}
-
-// exactly finds the claim of a pod as another ledger named it. That one made by name
-// is the pod's is for the other ledger to find out.
-func (l *account) exactly(pod PodRef) *claim {
-	if pod.UID != "" {
-		return l.byUID[pod.UID]
-	}
-	if c := l.byName[pod.key()]; c != nil && c.pod.UID == "" {
-		return c
-	}
-	return nil
-}
-
-// inMemoryOf finds the slot in memory of a pod as another ledger named it.
-func (l *account) inMemoryOf(pod PodRef) *hold {
-	for h := l.holdsByPod[pod.key()]; h != nil && h.InMemory(); h = h.samePod {
-		if h.Pod.UID == pod.UID {
-			return h
+	for _, claim := range []bool{true, false} {
+		if e := l.exactly(byName, claim); e != nil && l.exactly(pod, claim) == nil {
+			l.adopt(e, pod.UID)
+			return
 		}
 	}
-	return nil
 }
 
 // copyEvents is what a replica's journal says of a claim in a state.
@@ -108,10 +85,10 @@ var copyEvents = [numStates]EventType{Binding: ClaimBinding, Bound: ClaimBound}
 func (l *Replica) EndClaim(pod PodRef, why EventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.exactly(pod)
 	if why == ClaimRemoved {
 		l.gone.add(pod.UID, 0)
 	}
+	c := l.exactly(pod, true)
 	if c == nil {
 		return false
 	}
@@ -128,33 +105,36 @@ func (l *Replica) CopyHold(v *HoldView) {
 	l.widen()
 	spec := v.Hold
 	spec.Deadline = time.Time{}
-	h := l.holds[spec.Ref]
 	if spec.InMemory() {
-		spec.Policy = cmp.Or(spec.Policy, Once)
 		l.gone.forget(spec.Pod.UID)
 		l.dropInMemory(spec.Pod)
-		if c := l.exactly(spec.Pod); c != nil {
+		if c := l.exactly(spec.Pod, true); c != nil {
 			l.release(c, ClaimBindFailed)
 		}
 	}
-	if h != nil {
-		if h.Node == spec.Node && h.Pod == spec.Pod && h.Policy == spec.Policy && h.Request.Equal(spec.Request) {
-			if !slices.EqualFunc(h.given, v.Given, sameGiven) {
-				l.regive(h, v.Given) // its pods use it still
-				l.recordHold(HoldPlaced, h, h.Pod)
+	var given *allotment
+	if spec.Devices != nil || v.Given != nil {
+		given = &allotment{request: spec.Devices, given: v.Given}
+	}
+	if h := l.slots[spec.Ref]; h != nil {
+		if l.nodes[h.node].name == spec.Node && h.pod == spec.Pod && h.slot.policy == spec.Policy && h.request.Equal(spec.Request) {
+			if !slices.EqualFunc(h.given(), v.Given, sameGiven) {
+				l.regive(h, given) // its pods use it still
+				l.record(HoldPlaced, h, h.pod)
 			}
-			h.Preemptible, h.Priority, h.Scheduler, h.overdue = spec.Preemptible, spec.Priority, spec.Scheduler, v.Overdue
+			h.slot.preemptible, h.priority, h.scheduler, h.overdue = spec.Preemptible, spec.Priority, spec.Scheduler, v.Overdue
 			return
 		}
-		l.endHold(h, HoldReleased, PodRef{})
+		l.endSlot(h, HoldReleased, PodRef{})
 	}
-	within := l.holds[v.Within]
-	if within != nil && within.Node != spec.Node {
+	i := l.ensureNode(spec.Node)
+	within := l.slots[v.Within]
+	if within != nil && within.node != i {
 		within = nil
 	}
-	h = l.addHold(&spec, l.ensureNode(spec.Node), within, v.Given)
+	h := l.addSlot(&spec, i, within, given)
 	h.overdue = v.Overdue
-	l.recordHold(HoldPlaced, h, h.Pod)
+	l.record(HoldPlaced, h, h.pod)
 }
 
 // EndHold ends a replica's hold as another ledger did, and reports whether there was
@@ -162,12 +142,7 @@ func (l *Replica) CopyHold(v *HoldView) {
 func (l *Replica) EndHold(ref HoldRef, why EventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.holds[ref]
-	if h == nil {
-		return false
-	}
-	l.endHold(h, why, PodRef{})
-	return true
+	return l.endCopy(l.slots[ref], why)
 }
 
 // EndInMemory ends what a replica keeps for a pod in memory as another ledger did, and
@@ -175,10 +150,12 @@ func (l *Replica) EndHold(ref HoldRef, why EventType) bool {
 func (l *Replica) EndInMemory(pod PodRef, why EventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g := l.inMemoryOf(pod)
-	if g == nil {
-		return false
+	return l.endCopy(l.exactly(pod, false), why)
+}
+
+func (l *account) endCopy(e *entry, why EventType) bool {
+	if e != nil {
+		l.endSlot(e, why, PodRef{})
 	}
-	l.endHold(g, why, PodRef{})
-	return true
+	return e != nil
 }

@@ -64,8 +64,8 @@ func (l *account) trySlots(steps []step, slots []Hold, shares [][]GivenDevices) 
 			if result.Existing == nil {
 				result.Existing = map[int]HoldRef{}
 			}
-			result.Existing[k] = existing.Ref
-		case s.hold != nil:
+			result.Existing[k] = existing.ref()
+		case s.slot != nil:
 			steps = append(steps, s)
 		}
 		result.Granted++
@@ -93,26 +93,17 @@ func (l *account) tryShared(steps []step, slots []Hold, result Result) ([]step, 
 
 // step is one slot of a plan that was made, or renewed, and can still be undone.
 type step struct {
-	hold       *hold
-	fresh      bool      // the plan made it
-	identified bool      // it got its pod's UID
-	resized    bool      // it was another size before:
-	was        sizeOf    //
+	slot       *entry
+	fresh      bool               // the plan made it
+	identified bool               // it got its pod's UID
+	was        *resources.Request // the size it had before, if that was another
+	had        *allotment
 	deadline   time.Time // what was asked for
 }
 
-// sizeOf is what a slot keeps.
-type sizeOf struct {
-	request *resources.Request
-	devices *DeviceRequest
-	given   []GivenDevices
-}
-
-func (h *hold) size() sizeOf { return sizeOf{h.Request, h.Devices, h.given} }
-
 // trySlot makes one slot without telling anybody, or finds the one that is there
-// already. A step without a hold means that the pod needs none.
-func (l *account) trySlot(spec *Hold, share []GivenDevices) (s step, existing *hold, rejection *Rejection) {
+// already. A step without a slot means that the pod needs none.
+func (l *account) trySlot(spec *Hold, share []GivenDevices) (s step, existing *entry, rejection *Rejection) {
 	p := spec.placement()
 	if spec.InMemory() {
 		s, rejection = l.tryMemory(spec, &p, share)
@@ -124,20 +115,12 @@ func (l *account) trySlot(spec *Hold, share []GivenDevices) (s step, existing *h
 	i, ok := l.nodeIndex[spec.Node]
 	v := Verdict{Reason: NodeUnknown}
 	if ok {
-		v = l.fit(i, &p, nil)
+		v = l.fit(i, &p, nil, nil)
 	}
 	if v.Reason != Fits {
-		return step{}, nil, l.rejectSlot(spec, &p, v, "")
+		return step{}, nil, l.rejectSlot(spec, &p, v, nil)
 	}
-	return l.makeSlot(spec, i, nil, l.takeShare(i, spec.Devices, share, nil)), nil, nil
-}
-
-func (l *account) makeSlot(spec *Hold, i int32, within *hold, a *allotment) step {
-	var given []GivenDevices
-	if a != nil {
-		given = a.given
-	}
-	return step{hold: l.addHold(spec, i, within, given), fresh: true}
+	return step{slot: l.addSlot(spec, i, nil, l.takeShare(i, spec.Devices, share, nil)), fresh: true}, nil, nil
 }
 
 // placement is what the slot asks for, as its pod would.
@@ -147,143 +130,116 @@ func (h *Hold) placement() Placement {
 	}
 }
 
-// rejectSlot refuses a slot of a reservation; on is the node that matters.
-func (l *account) rejectSlot(spec *Hold, p *Placement, v Verdict, on string) *Rejection {
+// rejectSlot refuses a slot of a reservation; other is what is in the way, or nil.
+func (l *account) rejectSlot(spec *Hold, p *Placement, v Verdict, other *entry) *Rejection {
 	r := l.reject(p, v, nil)
-	r.Hold, r.ClaimedOn = spec.Ref, on
+	r.Hold = spec.Ref
+	if other != nil {
+		r.ClaimedOn = l.nodes[other.node].name
+	}
 	return r
 }
 
 // findSlot finds the slot of a reservation that is there already, or what is in the way
 // of it but want of room.
-func (l *account) findSlot(spec *Hold, p *Placement) (existing *hold, rejection *Rejection) {
-	if h := l.holds[spec.Ref]; h != nil {
-		if h.keepsFor(spec) && !h.overdue && !h.away {
+func (l *account) findSlot(spec *Hold, p *Placement) (existing *entry, rejection *Rejection) {
+	refuse := func(reason Reason, other *entry) (*entry, *Rejection) {
+		return nil, l.rejectSlot(spec, p, Verdict{Reason: reason}, other)
+	}
+	if h := l.slots[spec.Ref]; h != nil {
+		if l.keepsFor(h, spec) && !h.overdue && !h.away {
 			return h, nil
 		}
-		return nil, l.rejectSlot(spec, p, Verdict{Reason: HoldExists}, h.Node)
+		return refuse(HoldExists, h)
 	}
 	if spec.Pod.Name == "" {
 		return nil, nil
 	}
 	if l.gone.has(spec.Pod.UID) {
-		return nil, l.rejectSlot(spec, p, Verdict{Reason: PodGone}, "")
+		return refuse(PodGone, nil)
 	}
-	if c := l.lookup(spec.Pod); c != nil {
-		return nil, l.rejectSlot(spec, p, Verdict{Reason: PodClaimed}, l.nodes[c.node].name)
-	}
-	h := l.durableFor(spec.Pod)
-	if h != nil && h.keepsFor(spec) {
+	own, h := l.find(spec.Pod), l.durableFor(spec.Pod)
+	switch {
+	case own != nil && own.isClaim():
+		return refuse(PodClaimed, own)
+	case h != nil && l.keepsFor(h, spec):
 		return h, nil
+	case h != nil && l.nodes[h.node].name != spec.Node:
+		return refuse(ClaimedElsewhere, h)
+	case h == nil && own == nil:
+		return nil, nil
+	case h == nil:
+		h = own
 	}
-	if h != nil && h.Node != spec.Node {
-		return nil, l.rejectSlot(spec, p, Verdict{Reason: ClaimedElsewhere}, h.Node)
-	}
-	if h == nil {
-		h = l.inMemory(spec.Pod)
-	}
-	if h != nil {
-		rejection = l.rejectSlot(spec, p, Verdict{Reason: HoldExists}, h.Node)
-		rejection.Holders = []Holder{h.holder(1)}
-	}
+	_, rejection = refuse(HoldExists, h)
+	rejection.Holders = []Holder{h.holder(1)}
 	return nil, rejection
 }
 
-// keepsFor reports whether a hold keeps the same room for the same pods.
-func (h *hold) keepsFor(spec *Hold) bool {
-	samePod := spec.Pod.Name == h.Pod.Name && (h.Pod.Name == "" || h.isFor(spec.Pod))
-	return samePod && h.Node == spec.Node && h.Request.Equal(spec.Request) && spec.Devices.Matches(h.Devices)
-}
-
-// durableFor returns a slot of a reservation that is kept for one pod alone and has not
-// run out, or nil.
-func (l *account) durableFor(pod PodRef) *hold {
-	if len(l.holds) == 0 {
-		return nil
-	}
-	for h := l.holdsByPod[pod.key()]; h != nil; h = h.samePod {
-		if !h.InMemory() && h.isFor(pod) && !h.overdue {
-			return h
-		}
-	}
-	return nil
+// keepsFor reports whether a slot keeps the same room for the same pods.
+func (l *account) keepsFor(h *entry, spec *Hold) bool {
+	samePod := spec.Pod.Name == h.pod.Name && (h.pod.Name == "" || h.isFor(spec.Pod))
+	return samePod && l.nodes[h.node].name == spec.Node && h.request.Equal(spec.Request) && spec.Devices.Matches(h.asks())
 }
 
 // tryMemory makes or renews a slot in memory. For a pod that has a claim there is
 // nothing to keep.
 func (l *account) tryMemory(spec *Hold, p *Placement, share []GivenDevices) (step, *Rejection) {
-	if c := l.lookup(spec.Pod); c != nil {
-		if on := l.nodes[c.node].name; on != spec.Node {
-			return step{}, l.rejectElsewhere(p, on)
-		}
+	own := l.find(spec.Pod)
+	kept := own
+	if own == nil {
+		kept = l.durableFor(spec.Pod)
+	}
+	switch {
+	case kept != nil && l.nodes[kept.node].name != spec.Node:
+		return step{}, l.rejectElsewhere(p, kept)
+	case own != nil && own.isClaim():
 		return step{}, nil
-	}
-	if g := l.inMemory(spec.Pod); g != nil {
-		return l.renew(g, spec, p)
-	}
-	if h := l.durableFor(spec.Pod); h != nil && h.Node != spec.Node {
-		return step{}, l.rejectElsewhere(p, h.Node)
+	case own != nil:
+		return l.renew(own, spec, p)
 	}
 	i, within, rejection := l.admit(p)
 	if rejection != nil {
 		return step{}, rejection
 	}
-	return l.makeSlot(spec, i, within, l.takeShare(i, spec.Devices, share, within)), nil
+	return step{slot: l.addSlot(spec, i, within, l.takeShare(i, spec.Devices, share, within)), fresh: true}, nil
 }
 
-func (l *account) rejectElsewhere(p *Placement, on string) *Rejection {
-	r := l.reject(p, Verdict{Reason: ClaimedElsewhere}, nil)
-	r.ClaimedOn = on
-	return r
+func (l *account) rejectElsewhere(p *Placement, other *entry) *Rejection {
+	return l.rejectSlot(&Hold{}, p, Verdict{Reason: ClaimedElsewhere}, other)
 }
 
-// renew grants a slot in memory to a pod that has one: on the same node it is the same
+// renew grants a slot in memory to a pod that has one on the same node: that is the same
 // success, as long as another size still fits.
-func (l *account) renew(g *hold, spec *Hold, p *Placement) (step, *Rejection) {
-	if g.Node != spec.Node {
-		return step{}, l.rejectElsewhere(p, g.Node)
-	}
-	s := step{hold: g, deadline: spec.Deadline}
-	if !g.Request.Equal(spec.Request) || !spec.Devices.Same(g.Devices) {
-		at := l.detach(g)
-		if v := l.fitInPlace(g, p); v.Reason != Fits {
-			rejection := l.reject(p, v, g)
-			l.attach(g, at)
+func (l *account) renew(e *entry, spec *Hold, p *Placement) (step, *Rejection) {
+	s := step{slot: e, deadline: spec.Deadline}
+	if !e.request.Equal(spec.Request) || !spec.Devices.Same(e.asks()) {
+		l.detach(e)
+		if v := l.fit(e.node, p, e.within, e); v.Reason != Fits {
+			rejection := l.reject(p, v, e)
+			l.attach(e)
 			return step{}, rejection
 		}
-		s.resized, s.was = true, g.size()
-		g.Request = spec.Request
-		if a := l.allotInPlace(g, spec.Devices); a != nil {
-			g.Devices, g.given = a.request, a.given
-		} else {
-			g.Devices, g.given = nil, nil
-		}
-		l.attach(g, at)
+		s.was, s.had = e.request, e.devices
+		e.request, e.devices = spec.Request, l.allotInPlace(e, spec.Devices)
+		l.attach(e)
 	}
-	s.identified = g.identify(spec.Pod)
+	s.identified = l.identify(e, spec.Pod.UID)
 	return s, nil
 }
 
-// identify gives a slot made by name the UID of the pod that came to exist.
-func (h *hold) identify(pod PodRef) bool {
-	if h.Pod.UID != "" || pod.UID == "" {
-		return false
-	}
-	h.Pod.UID = pod.UID
-	return true
-}
-
 // admit finds room on the node of a placement for a pod that has nothing yet: in a
-// hold it may use, or else in the node's free room.
-func (l *account) admit(p *Placement) (int32, *hold, *Rejection) {
-	if l.gone.has(p.Pod.UID) {
-		return 0, nil, l.reject(p, Verdict{Reason: PodGone}, nil)
+// slot it may use, or else in the node's free room.
+func (l *account) admit(p *Placement) (int32, *entry, *Rejection) {
+	i, known := l.nodeIndex[p.Node]
+	var h *entry
+	v := Verdict{Reason: NodeUnknown}
+	switch {
+	case l.gone.has(p.Pod.UID):
+		v.Reason = PodGone
+	case known:
+		h, v = l.fitAny(i, p, l.candidates(p))
 	}
-	i, ok := l.nodeIndex[p.Node]
-	if !ok {
-		return 0, nil, l.reject(p, Verdict{Reason: NodeUnknown}, nil)
-	}
-	h, v := l.fitAny(i, p, l.candidates(p))
 	if v.Reason != Fits {
 		return 0, nil, l.reject(p, v, nil)
 	}
@@ -298,38 +254,38 @@ func (l *account) undoAll(steps []step) {
 
 // undo takes a step back as if it had never been.
 func (l *account) undo(s *step) {
-	h := s.hold
+	e := s.slot
 	if s.fresh {
-		l.dropHold(h)
-		l.recycle(h)
+		l.drop(e)
+		l.recycle(e)
 		return
 	}
-	if s.resized {
-		at := l.detach(h)
-		h.Request, h.Devices, h.given = s.was.request, s.was.devices, s.was.given
-		l.attach(h, at)
+	if s.was != nil {
+		l.detach(e)
+		e.request, e.devices = s.was, s.had
+		l.attach(e)
 	}
 	if s.identified {
-		h.Pod.UID = ""
+		e.pod.UID = ""
 	}
 }
 
 // commit makes a step last: the slot gets its deadline and its place in the journal. A
 // renewal only ever puts a deadline off, and none at all is later than any.
 func (l *account) commit(s *step) {
-	h := s.hold
-	later := !s.fresh && !h.Deadline.IsZero() && (s.deadline.IsZero() || nanos(s.deadline) > h.expiry.at)
+	e := s.slot
+	later := !s.fresh && !e.deadline.IsZero() && (s.deadline.IsZero() || nanos(s.deadline) > e.expiry.at)
 	if later {
-		h.Deadline = s.deadline
+		e.deadline = s.deadline
 	}
 	if s.fresh || later {
-		l.setExpiry(h)
+		l.setExpiry(e)
 	}
 	if s.identified {
-		l.recordHold(HoldIdentified, h, h.Pod)
+		l.record(HoldIdentified, e, e.pod)
 	}
-	if s.fresh || later || s.resized {
-		l.recordHold(HoldPlaced, h, h.Pod)
+	if s.fresh || later || s.was != nil {
+		l.record(HoldPlaced, e, e.pod)
 	}
 }
 
@@ -343,29 +299,23 @@ func (l *Ledger) Unreserve(placements []Placement) Result {
 	var result Result
 	for k := range placements {
 		p := &placements[k]
-		on, scheduler, reason := "", "", Fits
-		c, g := l.lookup(p.Pod), (*hold)(nil)
-		if c != nil {
-			on, scheduler, reason = l.nodes[c.node].name, c.scheduler, BindInFlight
-		} else if g = l.inMemory(p.Pod); g != nil {
-			on, scheduler = g.Node, g.Scheduler
-		}
+		own, reason := l.find(p.Pod), Fits
 		switch {
-		case c == nil && g == nil:
-		case p.Node != "" && on != p.Node:
+		case own == nil:
+		case p.Node != "" && l.nodes[own.node].name != p.Node:
 			reason = ClaimedElsewhere
-		case p.Scheduler != "" && scheduler != "" && scheduler != p.Scheduler:
+		case p.Scheduler != "" && own.scheduler != "" && own.scheduler != p.Scheduler:
 			reason = NotOwner
-		case g != nil:
-			l.endHold(g, HoldReleased, PodRef{})
+		case own.isClaim():
+			reason = BindInFlight
+		default:
+			l.endSlot(own, HoldReleased, PodRef{})
 		}
 		if reason == Fits {
 			result.Granted++
-			continue
+		} else {
+			result.Rejections = append(result.Rejections, *l.rejectSlot(&Hold{}, p, Verdict{Reason: reason}, own))
 		}
-		r := l.reject(p, Verdict{Reason: reason}, nil)
-		r.ClaimedOn = on
-		result.Rejections = append(result.Rejections, *r)
 	}
 	result.Revision = l.revision
 	return result

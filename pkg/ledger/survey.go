@@ -62,7 +62,7 @@ func (l *account) survey() *Survey {
 		copies[i].name, copies[i].allocatable = n.name, n.allocatable
 		for key, uses := range n.ports {
 			for _, u := range uses {
-				copies[i].occupy(resources.HostPort{PortKey: key, IP: u.ip}, portUse{})
+				copies[i].occupy(resources.HostPort{PortKey: key, IP: u.ip}, nil)
 			}
 		}
 		if n.devices != nil {
@@ -73,9 +73,8 @@ func (l *account) survey() *Survey {
 	for key, owners := range l.deviceOwners {
 		owners = slices.Clone(owners)
 		for k := range owners {
-			if h := owners[k].hold; h != nil {
-				owners[k].hold = &hold{Hold: h.Hold}
-			}
+			by := *owners[k].by
+			owners[k].by = &by
 		}
 		c.deviceOwners[key] = owners
 	}
@@ -123,7 +122,7 @@ func (s *Survey) fit(i int32, p *Placement) Verdict {
 		together.Devices = &all
 		p = &together
 	}
-	return s.account.fit(i, p, nil)
+	return s.account.fit(i, p, nil, nil)
 }
 
 // Closest returns the node on which a pod lacks least: the fewest resources, then the
@@ -196,7 +195,7 @@ func (s *Survey) Take(p *Placement) {
 		}
 	}
 	for _, port := range p.Request.Ports {
-		s.account.nodes[i].occupy(port, portUse{})
+		s.account.nodes[i].occupy(port, nil)
 	}
 	if p.Devices != nil {
 		s.wanted[i] = append(s.wanted[i], p.Devices.Requests...)

@@ -40,45 +40,31 @@ func (t *Trial) revert() {
 func (t *Trial) Remove(pods ...types.UID) {
 	var others []types.UID // without claims
 	for _, uid := range pods {
-		c := t.byUID[uid]
-		if c == nil {
+		if c := t.byUID[uid]; c == nil {
 			others = append(others, uid)
-			continue
+		} else if !c.away {
+			t.take(c)
 		}
-		if c.away {
-			continue
-		}
-		t.retract(c) // it still tells which hold it used
-		c.away = true
-		t.undo = append(t.undo, func() {
-			c.away = false
-			t.place(c, c.node)
-		})
 	}
-	if len(others) > 0 && t.memoryCount > 0 {
-		t.forget(others)
+	if len(others) == 0 || t.memoryCount == 0 {
+		return
 	}
-}
-
-// forget takes away what is kept in memory for some pods: few are asked for, of which the
-// names are not known.
-func (t *Trial) forget(pods []types.UID) {
-	for _, first := range t.holdsByPod {
-		for h := first; h != nil && h.InMemory(); h = h.samePod {
-			if h.Pod.UID != "" && !h.away && slices.Contains(pods, h.Pod.UID) {
-				t.take(h)
+	for _, e := range t.named { // few are asked for, of which the names are not known
+		for ; e != nil && e.slot == nil; e = e.sameName {
+			if e.inMemory() && e.pod.UID != "" && !e.away && slices.Contains(others, e.pod.UID) {
+				t.take(e)
 			}
 		}
 	}
 }
 
-// take takes a hold away.
-func (t *Trial) take(h *hold) {
-	at := t.detach(h)
-	h.away = true
+// take takes something away.
+func (t *Trial) take(e *entry) {
+	t.detach(e)
+	e.away = true
 	t.undo = append(t.undo, func() {
-		h.away = false
-		t.attach(h, at)
+		e.away = false
+		t.attach(e)
 	})
 }
 
@@ -94,7 +80,7 @@ func (t *Trial) Reserve(plan Plan) Result {
 
 // AppendFit is Reader.AppendFit on what is tried.
 func (t *Trial) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
-	return t.appendFit(dst, p, nodes)
+	return t.appendFit(dst, p, nodes, t.find(p.Pod))
 }
 
 // FitAll is Reader.FitAll on what is tried.

@@ -84,11 +84,7 @@ func (l Reader) AppendNodeClaims(dst []ClaimView, name string) (view NodeView, c
 	if !ok {
 		return NodeView{}, dst, false
 	}
-	dst = slices.Grow(dst, l.nodes[i].claimCount)
-	for c := l.nodes[i].claims; c != nil; c = c.next {
-		dst = append(dst, l.claimView(c))
-	}
-	return l.nodeView(i), dst, true
+	return l.nodeView(i), l.appendClaims(dst, i), true
 }
 
 // Claims returns all claims, ordered by namespace and name, and the revision
@@ -103,7 +99,7 @@ func (l Reader) Claims() ([]ClaimView, uint64) {
 func (l Reader) Claim(pod PodRef) (view ClaimView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if c := l.lookup(pod); c != nil {
+	if c := l.claimOf(pod); c != nil {
 		return l.claimView(c), true
 	}
 	return ClaimView{}, false
@@ -128,7 +124,7 @@ func (l Reader) NodeCount() int {
 func (l Reader) Stats() Stats {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	s := Stats{Claims: l.stateCount, Holds: len(l.holds), InMemory: l.memoryCount, InMemoryExpired: l.memoryExpired}
+	s := Stats{Claims: l.stateCount, Holds: len(l.slots), InMemory: l.memoryCount, InMemoryExpired: l.memoryExpired}
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {
 			continue
@@ -153,26 +149,24 @@ func (l *account) nodeViews() []NodeView {
 func (l *account) nodeView(i int32) NodeView {
 	n := l.nodes[i]
 	view := NodeView{
-		Name: n.name, UID: n.uid, Claims: n.claimCount,
+		Name: n.name, UID: n.uid,
 		Exists: l.flags[i]&nodeKnown != 0, Unschedulable: l.flags[i]&nodeCordoned != 0,
 		Devices: n.deviceViews(),
 	}
 	bound, reserved := make([]int64, l.stride), make([]int64, l.stride)
-	for c := n.claims; c != nil; c = c.next {
+	for e := n.first; e != nil; e = e.next {
 		sums := reserved
-		if c.state == Bound {
-			sums = bound
-		}
-		for _, a := range c.request.Amounts {
-			sums[a.Column], _ = resources.Add(sums[a.Column], a.Value)
-		}
-	}
-	for _, h := range n.holds {
-		if h.InMemory() {
+		switch {
+		case e.isClaim():
+			view.Claims++
+			if e.state == Bound {
+				sums = bound
+			}
+		case e.slot == nil:
 			view.InMemory++
 		}
-		for _, a := range h.rest.Amounts {
-			reserved[a.Column], _ = resources.Add(reserved[a.Column], a.Value)
+		for _, a := range e.counts.Amounts {
+			sums[a.Column], _ = resources.Add(sums[a.Column], a.Value)
 		}
 	}
 	for col := range l.table.Len() {
@@ -192,37 +186,33 @@ func (l *account) nodeView(i int32) NodeView {
 
 func (l *account) claimViews() []ClaimView {
 	views := make([]ClaimView, 0, len(l.byUID))
-	for _, n := range l.nodes {
-		if n == nil {
-			continue
-		}
-		for c := n.claims; c != nil; c = c.next {
-			views = append(views, l.claimView(c))
+	for i, n := range l.nodes {
+		if n != nil {
+			views = l.appendClaims(views, int32(i))
 		}
 	}
 	sortClaims(views)
 	return views
 }
 
-func (l *account) claimView(c *claim) ClaimView {
-	return ClaimView{
-		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Hold: c.holdRef(),
-		Given: c.given(),
+func (l *account) appendClaims(dst []ClaimView, i int32) []ClaimView {
+	for e := l.nodes[i].first; e != nil; e = e.next {
+		if e.isClaim() {
+			dst = append(dst, l.claimView(e))
+		}
 	}
+	return dst
 }
 
-func (c *claim) holdRef() HoldRef {
-	if c.hold == nil {
-		return HoldRef{}
+func (l *account) claimView(c *entry) ClaimView {
+	return ClaimView{
+		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
+		Priority: c.priority, Request: c.request, Hold: c.within.ref(), Given: c.given(),
 	}
-	return c.hold.Ref
 }
 
 func sortClaims(claims []ClaimView) {
-	slices.SortFunc(claims, func(a, b ClaimView) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
+	slices.SortFunc(claims, func(a, b ClaimView) int { return comparePods(a.Pod, b.Pod) })
 }
 
 // VisitNodes calls visit with the name of every node that exists. visit must

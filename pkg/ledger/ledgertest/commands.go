@@ -37,7 +37,6 @@ func newTranscript() *transcript {
 		"place-holds":        r.placeHolds,
 		"observe-hold":       r.observeHold,
 		"hold-deadline":      r.holdDeadline,
-		"hold-priority":      r.holdPriority,
 		"release-holds":      r.releaseHolds,
 		"remove-pod-holding": r.removePodHolding,
 	}

@@ -30,12 +30,6 @@ func (r *transcript) holdDeadline(c *words, _ []*words) []string {
 	return []string{fmt.Sprintf("%d holds", n)}
 }
 
-// holdPriority is hold-priority r priority=1.
-func (r *transcript) holdPriority(c *words, _ []*words) []string {
-	n := r.ledger.SetHoldPriority("ns", c.word(1), int32(c.number("priority")))
-	return []string{fmt.Sprintf("%d holds", n)}
-}
-
 // releaseHolds is release-holds r x y; without slots all of them.
 func (r *transcript) releaseHolds(c *words, _ []*words) []string {
 	n := r.ledger.ReleaseHolds("ns", c.word(1), c.plain[2:]...)

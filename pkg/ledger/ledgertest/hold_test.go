@@ -78,10 +78,6 @@ func holdActions(p *Pair, w *World) []func(*rapid.T) {
 			ref := drawHold(t, p, w).Ref
 			p.SetHoldDeadline(ref.Namespace, ref.Name, w.Deadline(t))
 		},
-		func(t *rapid.T) {
-			ref := drawHold(t, p, w).Ref
-			p.SetHoldPriority(ref.Namespace, ref.Name, int32(pick(t, "priority", 3)))
-		},
 		func(t *rapid.T) { ref := drawHold(t, p, w).Ref; p.ReleaseHolds(ref.Namespace, ref.Name) },
 		func(t *rapid.T) { ref := drawHold(t, p, w).Ref; p.ReleaseHolds(ref.Namespace, ref.Name, ref.Slot, "x") },
 		func(t *rapid.T) { swap(t, p, w) },

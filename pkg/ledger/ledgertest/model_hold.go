@@ -280,18 +280,6 @@ func (m *Model) SetHoldDeadline(namespace, name string, at time.Time) int {
 	return len(holds)
 }
 
-// SetHoldPriority changes how important the holds of a reservation are.
-func (m *Model) SetHoldPriority(namespace, name string, priority int32) int {
-	holds := m.reservation(namespace, name)
-	for _, h := range holds {
-		if h.Priority != priority {
-			h.Priority = priority
-			m.tellHold(ledger.HoldPlaced, h, h.Pod)
-		}
-	}
-	return len(holds)
-}
-
 // ReleaseHolds gives back the holds of a reservation, or those of some slots.
 func (m *Model) ReleaseHolds(namespace, name string, slots ...string) int {
 	count := 0

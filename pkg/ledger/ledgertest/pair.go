@@ -155,11 +155,6 @@ func (p *Pair) SetHoldDeadline(namespace, name string, at time.Time) {
 	p.differ("set deadline", p.Ledger.SetHoldDeadline(namespace, name, at), p.Model.SetHoldDeadline(namespace, name, at))
 }
 
-// SetHoldPriority compares a change of how important holds are.
-func (p *Pair) SetHoldPriority(namespace, name string, priority int32) {
-	p.differ("set priority", p.Ledger.SetHoldPriority(namespace, name, priority), p.Model.SetHoldPriority(namespace, name, priority))
-}
-
 // ReleaseHolds compares holds given back.
 func (p *Pair) ReleaseHolds(namespace, name string, slots ...string) {
 	p.differ("release holds", p.Ledger.ReleaseHolds(namespace, name, slots...), p.Model.ReleaseHolds(namespace, name, slots...))

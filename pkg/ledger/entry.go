@@ -1,0 +1,338 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// entry is a share of one node: a claim, or a slot. A slot is one of a reservation, or
+// one in memory, which turns into its pod's claim in place. Claims and slots in memory are
+// pooled, so nothing outside the lock may keep a pointer to one.
+type entry struct {
+	pod       PodRef // of a slot, if it has a name, the only one that may use it
+	request   *resources.Request
+	scheduler string
+	priority  int32
+	node      int32
+	state     State // NoClaim: a slot
+	listed    bool  // in named
+	overdue   bool  // its deadline passed while a bind was in flight
+	away      bool  // it is off the account for the length of a Trial
+	// counts is what it adds to its node's use: a slot counts for what it keeps beyond
+	// what its users ask for, so that both add up to the larger of the two.
+	counts   *resources.Request
+	within   *entry // the slot of a reservation that it uses
+	slot     *slot  // of reservations
+	devices  *allotment
+	deadline time.Time
+	expiry   deadline
+	version  uint64 // newest resourceVersion observed of the pod, 0 if none
+	boundBy  *bond  // what the pod was bound with, even where that is gone or not seen yet
+
+	prev, next *entry // of its node
+	sameName   *entry // the next in named, or in the pool
+}
+
+// slot is what only slots of reservations have.
+type slot struct {
+	ref         HoldRef
+	uid         types.UID
+	policy      AllocatePolicy
+	preemptible bool
+	place       int      // in the list of its reservation
+	users       []*entry // claims, and slots in memory that are part of it
+}
+
+// bond is what a pod was bound with: a slot, and the UID of its reservation,
+// empty where it is not known.
+type bond struct {
+	ref HoldRef
+	uid types.UID
+}
+
+func (e *entry) isClaim() bool  { return e.state != NoClaim }
+func (e *entry) inMemory() bool { return e.state == NoClaim && e.slot == nil }
+
+// ref names a slot of a reservation. It is empty for anything else, and for nil.
+func (e *entry) ref() HoldRef {
+	if e == nil || e.slot == nil {
+		return HoldRef{}
+	}
+	return e.slot.ref
+}
+
+// isFor reports whether a slot is for one pod only, and that pod is this one.
+func (e *entry) isFor(pod PodRef) bool {
+	return !e.isClaim() && !e.away && e.pod.Name == pod.Name && e.pod.Namespace == pod.Namespace &&
+		(e.slot == nil || e.slot.ref.Namespace == pod.Namespace) &&
+		(e.pod.UID == "" || pod.UID == "" || e.pod.UID == pod.UID)
+}
+
+// used reports whether anybody uses the slot of a reservation.
+func (e *entry) used() bool { return len(e.slot.users) > 0 }
+
+// isOf reports whether the slot can be one of the reservation of a UID: it is
+// not only where both are known and differ.
+func (e *entry) isOf(uid types.UID) bool { return e.slot.uid == "" || uid == "" || e.slot.uid == uid }
+
+// binding reports whether a bind is in flight that uses the slot.
+func (e *entry) binding() bool {
+	return e.slot != nil && slices.ContainsFunc(e.slot.users, func(u *entry) bool { return u.state == Binding })
+}
+
+// asked returns what the users of a slot ask for of one resource.
+func (e *entry) asked(col resources.Column) (sum int64) {
+	for _, u := range e.slot.users {
+		sum, _ = resources.Add(sum, u.request.Value(col))
+	}
+	return sum
+}
+
+// rest returns what an entry has to count for.
+func (e *entry) rest() *resources.Request {
+	if e.slot == nil || !e.used() {
+		return e.request
+	}
+	rest := &resources.Request{}
+	for _, a := range e.request.Amounts {
+		if left := resources.Sub(a.Value, e.asked(a.Column)); left > 0 {
+			rest.Amounts = append(rest.Amounts, resources.Amount{Column: a.Column, Value: left})
+		}
+	}
+	return rest
+}
+
+// nothing is what a slot counts for while it is changed; it is never changed itself.
+var nothing = &resources.Request{}
+
+// setRest counts a slot anew, whose users have changed.
+func (l *account) setRest(e *entry) {
+	was := e.counts
+	e.counts = nothing
+	l.unuse(e.node, was)
+	e.counts = e.rest()
+	l.use(e.node, e.counts, 1)
+}
+
+// join makes an entry on the slot's node one of its users.
+func (l *account) join(e, in *entry) {
+	e.within = in
+	in.slot.users = append(in.slot.users, e)
+	l.setRest(in)
+}
+
+// put puts an entry that is nowhere yet on a node's account.
+func (l *account) put(e *entry, i int32) {
+	e.node, e.prev, e.next = i, l.nodes[i].last, nil
+	l.attach(e)
+}
+
+// attach puts an entry on its node's account, with the users it has, and where it was
+// in the node's list.
+func (l *account) attach(e *entry) {
+	n := l.nodes[e.node]
+	n.link(e)
+	if e.slot != nil {
+		n.slots++
+		for _, u := range e.slot.users {
+			u.within = e
+		}
+	}
+	e.counts = e.rest()
+	l.use(e.node, e.counts, 1)
+	if e.within != nil {
+		l.join(e, e.within)
+	}
+	for _, p := range e.request.Ports {
+		n.occupy(p, e)
+	}
+	if e.devices != nil {
+		l.own(e)
+	}
+}
+
+// detach takes an entry off its node's account. Its users stay, with capacity of their
+// own; it still knows them, and what it is within.
+func (l *account) detach(e *entry) {
+	n := l.nodes[e.node]
+	n.unlink(e)
+	if e.slot != nil {
+		n.slots--
+		for _, u := range e.slot.users {
+			u.within = nil
+		}
+	}
+	l.unuse(e.node, e.counts)
+	if in := e.within; in != nil {
+		in.slot.users = slices.DeleteFunc(in.slot.users, func(u *entry) bool { return u == e })
+		l.setRest(in)
+	}
+	for _, p := range e.request.Ports {
+		n.vacate(p, e)
+	}
+	if e.devices != nil {
+		l.disown(e)
+	}
+}
+
+// newEntry returns an entry to be filled in.
+func (l *account) newEntry() *entry {
+	e := l.pool
+	if e == nil {
+		return &entry{}
+	}
+	l.pool = e.sameName
+	return e
+}
+
+// newClaim makes a claim that is about to be bound.
+func (l *account) newClaim(p *Placement) *entry {
+	e := l.newEntry()
+	*e = entry{pod: p.Pod, request: p.Request, scheduler: p.Scheduler, priority: p.Priority}
+	e.expiry = deadline{index: -1, entry: e}
+	l.setState(e, Binding)
+	if e.pod.UID != "" {
+		l.byUID[e.pod.UID] = e
+	} else {
+		l.list(e)
+	}
+	return e
+}
+
+// addSlot makes a slot of a spec, puts it on the account of node i and makes it findable.
+// Its deadline does not run before setExpiry.
+func (l *account) addSlot(spec *Hold, i int32, within *entry, a *allotment) *entry {
+	e := l.newEntry()
+	*e = entry{
+		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, priority: spec.Priority,
+		deadline: spec.Deadline, within: within, devices: a,
+	}
+	e.expiry = deadline{index: -1, entry: e}
+	if spec.InMemory() {
+		l.memoryCount++
+	} else {
+		key := spec.Ref.reservation()
+		e.slot = &slot{ref: spec.Ref, uid: spec.UID, policy: spec.Policy, preemptible: spec.Preemptible, place: len(l.reservations[key])}
+		l.slots[spec.Ref] = e
+		l.reservations[key] = append(l.reservations[key], e)
+	}
+	if e.pod.Name != "" {
+		l.list(e)
+	}
+	l.put(e, i)
+	return e
+}
+
+// drop takes an entry off its node's account for good. Its users stay.
+func (l *account) drop(e *entry) {
+	l.detach(e)
+	if e.listed {
+		l.unlist(e)
+	}
+	switch {
+	case e.isClaim():
+		l.stateCount[e.state]--
+		delete(l.byUID, e.pod.UID)
+	case e.slot == nil:
+		l.memoryCount--
+	default:
+		e.slot.users = nil
+		delete(l.slots, e.slot.ref)
+		l.leaveReservation(e)
+	}
+	if e.expiry.index >= 0 {
+		l.deadlines.remove(&e.expiry)
+	}
+}
+
+// recycle lets a claim, or a slot in memory, that was dropped be used for another one.
+func (l *account) recycle(e *entry) {
+	if e.slot == nil {
+		*e = entry{sameName: l.pool}
+		l.pool = e
+	}
+}
+
+// leaveReservation takes a slot out of its reservation's list. That may be long: the last
+// of the list takes its place.
+func (l *account) leaveReservation(e *entry) {
+	key := e.slot.ref.reservation()
+	all := l.reservations[key]
+	last := len(all) - 1
+	if last == 0 {
+		delete(l.reservations, key)
+		return
+	}
+	all[e.slot.place] = all[last]
+	all[e.slot.place].slot.place = e.slot.place
+	all[last] = nil
+	l.reservations[key] = all[:last]
+}
+
+// reservation returns the slots of a reservation, ordered by name.
+func (l *account) reservation(key nameKey) []*entry {
+	all := slices.Clone(l.reservations[key])
+	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.slot.ref.Slot, b.slot.ref.Slot) })
+	return all
+}
+
+// setState moves a claim to a state and keeps the counts in step.
+func (l *account) setState(e *entry, s State) {
+	if e.isClaim() {
+		l.stateCount[e.state]--
+	}
+	l.stateCount[s]++
+	e.state = s
+}
+
+// release ends a claim: its room is free when this returns, or, if it used a
+// slot, the slot's again.
+func (l *account) release(c *entry, why EventType) {
+	i, used := c.node, c.within
+	l.drop(c)
+	l.record(why, c, c.pod)
+	l.recycle(c)
+	if used != nil {
+		l.settle(used, nil)
+	}
+	l.dropIfEmpty(i)
+}
+
+// endSlot drops a slot and tells why. pod is the consumer that ended it, if one did.
+func (l *account) endSlot(e *entry, why EventType, pod PodRef) {
+	if pod.Name == "" {
+		pod = e.pod
+	}
+	i := e.node
+	l.drop(e)
+	l.record(why, e, pod)
+	l.recycle(e)
+	l.dropIfEmpty(i)
+}
+
+// settle does what a slot of a reservation has waited for until a claim that uses it
+// stopped being bound.
+func (l *account) settle(e, c *entry) {
+	switch {
+	case l.slots[e.slot.ref] != e: // ended by something else meanwhile
+	case c != nil && e.slot.policy == Once && c.state == Bound:
+		l.endSlot(e, HoldConsumed, c.pod)
+	case e.overdue && !e.binding():
+		l.endSlot(e, HoldExpired, PodRef{})
+	}
+}
+
+// setExpiry lets a slot expire at its deadline, if it has one.
+func (l *account) setExpiry(e *entry) {
+	switch {
+	case !e.deadline.IsZero():
+		l.deadlines.set(&e.expiry, nanos(e.deadline))
+	case e.expiry.index >= 0:
+		l.deadlines.remove(&e.expiry)
+	}
+}

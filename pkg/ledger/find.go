@@ -1,0 +1,171 @@
+package ledger
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// find returns what a pod has: its claim, else the slot that is kept for it in memory, else
+// nil. Where the one or the other was made for a name, before the pod had a UID, it is the
+// pod's, unless the pod is known to be gone.
+func (l *account) find(pod PodRef) *entry {
+	if pod.UID != "" {
+		if c := l.byUID[pod.UID]; c != nil && !c.away {
+			return c
+		}
+	}
+	if len(l.named) == 0 {
+		return nil
+	}
+	for e := l.named[pod.key()]; e != nil && e.slot == nil; e = e.sameName {
+		switch {
+		case e.away:
+		case pod.UID == "", e.pod.UID == pod.UID, e.pod.UID == "" && !l.gone.has(pod.UID):
+			return e
+		}
+	}
+	return nil
+}
+
+// claimOf returns the claim of a pod, or nil.
+func (l *account) claimOf(pod PodRef) *entry {
+	if e := l.find(pod); e != nil && e.isClaim() {
+		return e
+	}
+	return nil
+}
+
+// exactly finds what a pod has as another ledger named it. That something made by name
+// is the pod's is for the other ledger to find out.
+func (l *account) exactly(pod PodRef, claim bool) *entry {
+	if claim && pod.UID != "" {
+		return l.byUID[pod.UID]
+	}
+	for e := l.named[pod.key()]; e != nil && e.slot == nil; e = e.sameName {
+		if e.isClaim() == claim && e.pod.UID == pod.UID {
+			return e
+		}
+	}
+	return nil
+}
+
+// keptFor returns the slots that are kept for one pod alone, those in memory first.
+func (l *account) keptFor(pod PodRef) []*entry {
+	if len(l.named) == 0 {
+		return nil
+	}
+	var kept []*entry
+	for e := l.named[pod.key()]; e != nil; e = e.sameName {
+		if e.isFor(pod) {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// durableFor returns a slot of a reservation that is kept for one pod alone and has not
+// run out, or nil.
+func (l *account) durableFor(pod PodRef) *entry {
+	if len(l.slots) == 0 {
+		return nil
+	}
+	for e := l.named[pod.key()]; e != nil; e = e.sameName {
+		if e.slot != nil && e.isFor(pod) && !e.overdue {
+			return e
+		}
+	}
+	return nil
+}
+
+// identify gives what was made by name the UID of the pod that came to exist, and
+// reports whether it needed one. The caller records that.
+func (l *account) identify(e *entry, uid types.UID) bool {
+	if e.pod.UID != "" || uid == "" {
+		return false
+	}
+	e.pod.UID = uid
+	if e.isClaim() {
+		l.byUID[uid] = e
+	}
+	return true
+}
+
+// adopt identifies what a pod has and records it.
+func (l *account) adopt(e *entry, uid types.UID) {
+	if !l.identify(e, uid) {
+		return
+	}
+	kind := ClaimIdentified
+	if !e.isClaim() {
+		kind = HoldIdentified
+	}
+	l.record(kind, e, e.pod)
+}
+
+// rank orders what goes by one name: the newest claim made for the name or from a slot in
+// memory, then those slots, the newest first, then slots of reservations in the order
+// they were made.
+func (e *entry) rank() int {
+	switch {
+	case e.isClaim():
+		return 0
+	case e.slot == nil:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// list makes an entry findable by its pod's name. An older claim of the name is not any more.
+func (l *account) list(e *entry) {
+	key, rank := e.pod.key(), e.rank()
+	var last *entry
+	next := l.named[key]
+	for next != nil && (next.rank() < rank || e.slot != nil) {
+		last, next = next, next.sameName
+	}
+	e.sameName, e.listed = next, true
+	if last == nil {
+		l.named[key] = e
+	} else {
+		last.sameName = e
+	}
+	if next != nil && next.isClaim() {
+		l.unlist(next)
+	}
+}
+
+func (l *account) unlist(e *entry) {
+	key := e.pod.key()
+	switch first := l.named[key]; {
+	case first != e:
+		for first.sameName != e {
+			first = first.sameName
+		}
+		first.sameName = e.sameName
+	case e.sameName == nil:
+		delete(l.named, key)
+	default:
+		l.named[key] = e.sameName
+	}
+	e.sameName, e.listed = nil, false
+}
+
+// turn makes a slot in memory, which is off the account, a claim of what its pod asks for now.
+func (l *account) turn(e *entry, p *Placement) {
+	l.adopt(e, p.Pod.UID)
+	l.memoryCount--
+	l.setState(e, Binding)
+	if e.expiry.index >= 0 {
+		l.deadlines.remove(&e.expiry)
+	}
+	e.request, e.deadline = p.Request, time.Time{}
+	if e.pod.UID != "" {
+		l.byUID[e.pod.UID] = e
+	}
+	if l.named[e.pod.key()] != e {
+		l.unlist(e)
+		l.list(e)
+	}
+}
