@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,7 +61,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")
 	a.metrics.RegisterLedger(a.ledgerStats)
 	a.expirer = controller.NewExpirer(a.ledger, log)
-	a.health = &health{synced: a.synced, mayDecide: a.mayDecide, observer: a.metrics}
+	a.health = &health{synced: a.synced, mayDecide: a.mayDecide, observe: a.metrics.ObserveRequest}
 	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
 	a.buildCluster(clients.Core)
 	a.buildObjects(clients)
@@ -156,10 +155,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	router := httprouter.New()
-	router.NotFound = httpjson.NotFound()
-	router.MethodNotAllowed = httpjson.MethodNotAllowed()
-	router.HandleOPTIONS = false
+	router := httpjson.NewRouter()
 	notices := notices.New(a.ledger, a.question, a.recorder)
 	extender.New(extender.Options{
 		Arbiter: a.arbiter, Ledger: a.ledger, Wakeups: a.wakeups, Metrics: a.metrics, Log: a.log,

@@ -19,7 +19,7 @@ import (
 type health struct {
 	synced    func() bool
 	mayDecide func() bool // that no other process can be deciding
-	observer  httpjson.Observer
+	observe   func(verb string, code int, took time.Duration)
 	stopping  atomic.Bool
 	// opens is when bindings that a server before this one had sent have been
 	// written or given up, in Unix nanoseconds: until then the account may lack
@@ -118,12 +118,12 @@ func (h *health) gate(next http.Handler) http.Handler {
 			return
 		}
 		if errorInBody[r.URL.Path] {
-			h.observer.ObserveRequest(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
+			h.observe(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
 			w.Header().Set("Retry-After", retryAfter)
 			httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "Outcome": "not_ready"})
 			return
 		}
-		h.observer.ObserveRequest("not-ready", http.StatusServiceUnavailable, 0)
+		h.observe("not-ready", http.StatusServiceUnavailable, 0)
 		w.Header().Set("Retry-After", retryAfter)
 		httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
 	})

@@ -23,17 +23,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-type noObserver struct{}
-
-func (noObserver) ObserveRequest(string, int, time.Duration) {}
-
 // A server becomes ready while a request is being kept back: the request must be told why it was,
 // because an answer with no Error says that it was granted.
 func TestGateWhileTheServerBecomesReady(t *testing.T) {
 	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
 		t.Run(path, func(t *testing.T) {
 			looks := 0
-			h := &health{observer: noObserver{}, mayDecide: alone.MayDecide, synced: func() bool {
+			h := &health{observe: func(string, int, time.Duration) {}, mayDecide: alone.MayDecide, synced: func() bool {
 				looks++
 				return looks > 1 // from the second look on
 			}}
@@ -69,7 +65,7 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 // its account is.
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
-	h := &health{observer: noObserver{}, synced: func() bool { return true }, mayDecide: func() bool { return held }}
+	h := &health{observe: func(string, int, time.Duration) {}, synced: func() bool { return true }, mayDecide: func() bool { return held }}
 	h.opens.Store(1)
 	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	ask := func() *httptest.ResponseRecorder {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -85,9 +84,7 @@ type secureServer struct {
 // newSecureServer makes a server of the webhook that passes everything else on to
 // plain. It starts nothing.
 func newSecureServer(o SecureOptions, webhook *admission.Admission, h *health, plain http.Handler, log logrus.FieldLogger) *secureServer {
-	hooks := httprouter.New()
-	hooks.MethodNotAllowed = httpjson.MethodNotAllowed()
-	hooks.HandleOPTIONS = false
+	hooks := httpjson.NewRouter()
 	webhook.Register(hooks)
 	hooks.NotFound = plain
 	return &secureServer{options: o, httpServer: newHTTPServer(o.authenticate(h.gate(hooks)), log)}

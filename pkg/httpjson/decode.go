@@ -15,10 +15,6 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// MaxDepth is how many objects and arrays may stand inside each other in a request body. The
-// deepest Kubernetes object needs about twenty.
-const MaxDepth = 100
-
 // maxPresize bounds, in bytes, the memory set aside on the word of a Content-Length header alone.
 const maxPresize = 256 << 10
 
@@ -33,46 +29,36 @@ var decodeOptions = json.JoinOptions(
 // Decode reads the whole body of r, at most limit bytes, as one JSON value into the pointer into.
 // After an error into may be half filled and is not to be used. Every error is an *Error:
 //
-//   - 400: no body, no JSON, more than one value, invalid UTF-8, nested deeper than MaxDepth, or
-//     a value that does not fit its field;
+//   - 400: no body, no JSON, more than one value, invalid UTF-8, nested deeper than 10,000 levels,
+//     or a value that does not fit its field;
 //   - 408: the read deadline passed before the body was complete;
 //   - 413: the body is longer than limit;
 //   - 415: Content-Type names something else than JSON (none at all is allowed), or the body is
 //     compressed.
 //
 // Decode checks form only. Whether the values make sense is for the caller to say.
-func Decode(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
+func Decode(w http.ResponseWriter, r *http.Request, limit int64, into any, options ...json.Options) error {
 	if err := checkHeader(r); err != nil {
 		return err
 	}
-	buf := buffers.get()
-	defer buffers.put(buf)
+	buf := newBuffer()
+	defer putBuffer(buf)
 	if err := readBody(w, r, limit, buf); err != nil {
 		return err
 	}
-	return Unmarshal(buf.Bytes(), into)
+	return Unmarshal(buf.Bytes(), into, options...)
 }
 
 // Unmarshal decodes one JSON value under the rules of Decode, for JSON that does not come as a
-// request body. It keeps no reference to data. unmarshalers, if any, take the place of what the
-// types themselves do.
-func Unmarshal(data []byte, into any, unmarshalers ...*json.Unmarshalers) error {
-	trimmed := bytes.Trim(data, " \t\r\n")
-	switch {
-	case len(trimmed) == 0:
+// request body. It keeps no reference to data.
+func Unmarshal(data []byte, into any, options ...json.Options) error {
+	switch string(bytes.Trim(data, " \t\r\n")) {
+	case "":
 		return Errorf(http.StatusBadRequest, "the request body is empty: send a JSON object")
-	case string(trimmed) == "null":
+	case "null":
 		return Errorf(http.StatusBadRequest, "the request body is null: send a JSON object")
 	}
-	if offset := tooDeepAt(data, MaxDepth); offset >= 0 {
-		return Errorf(http.StatusBadRequest,
-			"the request body is nested deeper than %d levels at byte %d: send a flatter object", MaxDepth, offset)
-	}
-	options := decodeOptions
-	if len(unmarshalers) > 0 {
-		options = json.JoinOptions(decodeOptions, json.WithUnmarshalers(json.JoinUnmarshalers(unmarshalers...)))
-	}
-	if err := json.Unmarshal(data, into, options); err != nil {
+	if err := json.Unmarshal(data, into, append([]json.Options{decodeOptions}, options...)...); err != nil {
 		return Errorf(http.StatusBadRequest, "%s", describe(err))
 	}
 	return nil
@@ -142,46 +128,4 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, buf *bytes.Bu
 func tooLarge(limit int64) error {
 	return Errorf(http.StatusRequestEntityTooLarge,
 		"the request body is larger than the limit of %d bytes: send a smaller request", limit)
-}
-
-// tooDeepAt returns the offset of the bracket that opens a level beyond limit, or -1. It needs to
-// be right for well-formed JSON only, because anything else is refused by the decoder after it.
-func tooDeepAt(data []byte, limit int) int {
-	depth := 0
-	for i := 0; i < len(data); i++ {
-		switch data[i] {
-		case '{', '[':
-			if depth++; depth > limit {
-				return i
-			}
-		case '}', ']':
-			depth--
-		case '"':
-			end := stringEnd(data, i)
-			if end < 0 {
-				return -1
-			}
-			i = end
-		}
-	}
-	return -1
-}
-
-// stringEnd returns the offset of the quote that closes the string opened at start, or -1.
-func stringEnd(data []byte, start int) int {
-	for at := start + 1; ; {
-		n := bytes.IndexByte(data[at:], '"')
-		if n < 0 {
-			return -1
-		}
-		quote := at + n
-		backslashes := 0
-		for i := quote - 1; i > start && data[i] == '\\'; i-- {
-			backslashes++
-		}
-		if backslashes%2 == 0 {
-			return quote
-		}
-		at = quote + 1
-	}
 }

@@ -20,7 +20,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-const testLimit = 4 << 10
+const testLimit = 32 << 10
 
 // sample has one field of each kind that the routes use.
 type sample struct {
@@ -75,9 +75,9 @@ func TestDecodeRefuses(t *testing.T) {
 		"array for a table":        {`{"Table":[]}`, nil, 400, "field /Table: got an array, want an object"},
 		"wrong type further in":    {`{"Inner":{"Label":true}}`, nil, 400, "field /Inner/Label: got true, want a string"},
 		"wrong time":               {`{"Time":"yesterday"}`, nil, 400, "field /Time: the value is not usable: parsing time"},
-		"too deep":                 {nested(MaxDepth + 1), nil, 400, "nested deeper than 100 levels"},
-		"far too deep, unfinished": {strings.Repeat("[", testLimit), nil, 400, "nested deeper than 100 levels at byte 100"},
-		"too large":                {`{"Name":"` + strings.Repeat("a", testLimit) + `"}`, nil, 413, "larger than the limit of 4096 bytes"},
+		"too deep":                 {nested(10_001), nil, 400, "exceeded max depth"},
+		"far too deep, unfinished": {`{"a":` + strings.Repeat("[", 20_000), nil, 400, "exceeded max depth"},
+		"too large":                {`{"Name":"` + strings.Repeat("a", testLimit) + `"}`, nil, 413, "larger than the limit of 32768 bytes"},
 		"form by its type":         {`{}`, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 415, "Content-Type: application/json"},
 		"protobuf":                 {`{}`, map[string]string{"Content-Type": "application/vnd.kubernetes.protobuf"}, 415, "is not supported"},
 		"another charset":          {`{}`, map[string]string{"Content-Type": "application/json; charset=latin1"}, 415, "in UTF-8"},
@@ -101,7 +101,7 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestDecodeAccepts(t *testing.T) {
-	atDepth := `{"Ignored":` + strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1) + `}`
+	atDepth := `{"Ignored":` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + `}`
 	tests := map[string]struct {
 		body, contentType string
 		want              sample
@@ -116,8 +116,6 @@ func TestDecodeAccepts(t *testing.T) {
 		"null fields":                 {`{"Name":null,"List":null,"Inner":null}`, "", sample{}},
 		"the last of two equal names": {`{"Name":"a","Name":"b"}`, "", sample{Name: "b"}},
 		"escaped NUL":                 {`{"Name":"a\u0000b"}`, "", sample{Name: "a\x00b"}},
-		"brackets in strings":         {`{"Name":"` + strings.Repeat("[{", MaxDepth) + `"}`, "", sample{Name: strings.Repeat("[{", MaxDepth)}},
-		"escaped quotes and brackets": {`{"Name":"\\\"` + strings.Repeat("[", MaxDepth) + `\\"}`, "", sample{Name: `\"` + strings.Repeat("[", MaxDepth) + `\`}},
 		"as deep as allowed":          {atDepth, "", sample{}},
 	}
 	for name, tt := range tests {

@@ -17,6 +17,8 @@ func describe(err error) string {
 	var syntactic *jsontext.SyntacticError
 	var semantic *json.SemanticError
 	switch {
+	case errors.As(err, &semantic) && errors.Is(semantic.Err, json.ErrUnknownName):
+		return "the field \"" + Clip(semantic.JSONPointer.LastToken()) + "\" is not known: check its spelling against /openapi.yaml, or leave it out"
 	case errors.As(err, &semantic):
 		return fmt.Sprintf("%s: %s, at byte %d", place(semantic.JSONPointer), mismatch(semantic), semantic.ByteOffset)
 	case errors.As(err, &syntactic):

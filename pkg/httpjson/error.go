@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/julienschmidt/httprouter"
 )
 
 // maxEcho bounds, in bytes, how much of a client's input an error message repeats.
@@ -60,26 +62,20 @@ func WriteError(w http.ResponseWriter, err error) {
 	Write(w, status, ErrorBody{Error: err.Error(), Status: status})
 }
 
-// NotFound answers any request with a JSON 404. It is meant for httprouter.Router.NotFound.
-func NotFound() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// NewRouter returns a router that answers in JSON what nothing is registered for.
+func NewRouter() *httprouter.Router {
+	router := httprouter.New()
+	router.HandleOPTIONS = false
+	router.NotFound = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, Errorf(http.StatusNotFound,
 			"nothing is served at \"%s\": GET /openapi.yaml lists the routes", Clip(r.URL.Path)))
 	})
-}
-
-// MethodNotAllowed answers any request with a JSON 405 that names the methods in the Allow header,
-// which the router sets. It is meant for httprouter.Router.MethodNotAllowed, of a router whose
-// HandleOPTIONS is false: OPTIONS, which httprouter names all the same, is taken out of the header.
-func MethodNotAllowed() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	router.MethodNotAllowed = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The router names OPTIONS all the same.
 		allowed := strings.TrimPrefix(strings.ReplaceAll(w.Header().Get("Allow"), ", OPTIONS", ""), "OPTIONS, ")
-		if allowed == "" {
-			allowed = "another method"
-		} else {
-			w.Header().Set("Allow", allowed)
-		}
+		w.Header().Set("Allow", allowed)
 		WriteError(w, Errorf(http.StatusMethodNotAllowed,
 			"method %s is not allowed on \"%s\": use %s", Clip(r.Method), Clip(r.URL.Path), allowed))
 	})
+	return router
 }

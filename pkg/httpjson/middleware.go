@@ -1,33 +1,28 @@
 package httpjson
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"runtime/debug"
 	"time"
 )
 
-// Observer is told of every request that was answered. verb is the fixed name given to
-// Instrument, code the HTTP status, took the time from the first line of the handler to its last.
-type Observer interface {
-	ObserveRequest(verb string, code int, took time.Duration)
-}
-
-// Instrument reports each request that next handles to obs under the name verb. A request that
-// ends in a panic before an answer was begun is reported as 500.
-func Instrument(verb string, obs Observer, next http.Handler) http.Handler {
+// Handle makes a handler of serve, whose error it answers with WriteError, and tells observe of
+// every request: verb, the HTTP status, and the time from the first line of serve to its last. A
+// request that ends in a panic before an answer was begun counts as 500.
+func Handle(
+	verb string, observe func(verb string, code int, took time.Duration), serve func(http.ResponseWriter, *http.Request) error,
+) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		rec := &recorder{ResponseWriter: w}
-		returned := false
-		defer func() {
-			if rec.code == 0 && !returned {
-				rec.code = http.StatusInternalServerError
-			}
-			obs.ObserveRequest(verb, rec.status(), time.Since(start))
-		}()
-		next.ServeHTTP(rec, r)
-		returned = true
+		end := http.StatusInternalServerError
+		defer func() { observe(verb, cmp.Or(rec.code, end), time.Since(start)) }()
+		if err := serve(rec, r); err != nil {
+			WriteError(rec, err)
+		}
+		end = http.StatusOK
 	})
 }
 
@@ -66,34 +61,23 @@ type recorder struct {
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// WriteHeader passes the status on and keeps the first one.
+// begin keeps the first status.
+func (r *recorder) begin(code int) { r.code = cmp.Or(r.code, code) }
+
+// WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
-	}
+	r.begin(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
-// Write begins the answer with 200 when WriteHeader was not called, as net/http does.
+// Write implements http.ResponseWriter.
 func (r *recorder) Write(p []byte) (int, error) {
-	if r.code == 0 {
-		r.code = http.StatusOK
-	}
+	r.begin(http.StatusOK)
 	return r.ResponseWriter.Write(p)
 }
 
 // FlushError sends what was written so far, which begins the answer too.
 func (r *recorder) FlushError() error {
-	if r.code == 0 {
-		r.code = http.StatusOK
-	}
+	r.begin(http.StatusOK)
 	return http.NewResponseController(r.ResponseWriter).Flush()
-}
-
-// status is what the client sees once the handler has returned.
-func (r *recorder) status() int {
-	if r.code == 0 {
-		return http.StatusOK
-	}
-	return r.code
 }

@@ -11,21 +11,25 @@ import (
 )
 
 // Quantities makes a decoder of pods that clients send read quantities by
-// resources.ParseQuantity: Kubernetes' own parser takes seconds on some short
-// texts.
-var Quantities = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, q *resource.Quantity) error {
+// ReadQuantity.
+var Quantities = json.WithUnmarshalers(json.UnmarshalFromFunc(func(dec *jsontext.Decoder, q *resource.Quantity) (err error) {
+	*q, err = ReadQuantity(dec)
+	return err
+}))
+
+// ReadQuantity reads a quantity by resources.ParseQuantity: Kubernetes' own parser
+// takes seconds on some short texts. null is zero.
+func ReadQuantity(dec *jsontext.Decoder) (resource.Quantity, error) {
 	token, err := dec.ReadToken()
 	if err != nil {
-		return err
+		return resource.Quantity{}, err
 	}
 	switch token.Kind() {
 	case 'n':
-		*q = resource.Quantity{}
-		return nil
+		return resource.Quantity{}, nil
 	case '"', '0':
-		*q, err = resources.ParseQuantity(token.String())
-		return err
+		return resources.ParseQuantity(token.String())
 	default:
-		return errors.New("want a quantity such as \"500m\" or \"4Gi\"")
+		return resource.Quantity{}, errors.New("want a quantity such as \"500m\" or \"4Gi\"")
 	}
-})
+}

@@ -2,9 +2,9 @@ package httpjson
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,6 +20,23 @@ var encodeOptions = json.JoinOptions(
 	jsontext.EscapeForHTML(false),
 	jsontext.EscapeForJS(false),
 )
+
+// maxPooledBuffer is the size in bytes above which a buffer is left to the garbage collector, so
+// that one huge request does not pin its memory for ever.
+const maxPooledBuffer = 1 << 20
+
+// buffers are those that bodies are read into and answers are built in, of the whole process.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func newBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) }
+
+// putBuffer takes a buffer back; the caller must keep no slice of it.
+func putBuffer(b *bytes.Buffer) {
+	if b.Cap() <= maxPooledBuffer {
+		b.Reset()
+		buffers.Put(b)
+	}
+}
 
 // Write answers with v as JSON and with its Content-Length. kube-scheduler does not drain bodies it
 // does not use and would open a new connection after one of unknown length. The answer is built
@@ -37,19 +54,27 @@ type Answer struct {
 // Encode builds what Write sends, for handlers that must let go of something before they wait for
 // a client to read.
 func Encode(status int, v any) Answer {
-	buf := buffers.get()
-	if err := json.MarshalWrite(buf, v, encodeOptions); err != nil {
-		buf.Reset()
+	a := Answer{status: status, body: newBuffer()}
+	if err := json.MarshalWrite(a.body, v, encodeOptions); err != nil {
+		putBuffer(a.body)
 		status = http.StatusInternalServerError
-		encodeFailure(buf, status, err)
+		return Encode(status, ErrorBody{Error: "the answer cannot be written as JSON: " + Clip(err.Error()), Status: status})
 	}
-	buf.WriteByte('\n')
-	return Answer{status: status, body: buf}
+	a.body.WriteByte('\n')
+	return a
+}
+
+// WriteAppended answers 200 with the JSON that appendTo appends, for answers that are large and
+// asked for often.
+func WriteAppended(w http.ResponseWriter, appendTo func([]byte) []byte) {
+	a := Answer{status: http.StatusOK, body: newBuffer()}
+	a.body.Write(append(appendTo(a.body.AvailableBuffer()), '\n'))
+	a.Send(w)
 }
 
 // Send writes the answer to the client.
 func (a Answer) Send(w http.ResponseWriter) {
-	defer buffers.put(a.body)
+	defer putBuffer(a.body)
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -57,13 +82,4 @@ func (a Answer) Send(w http.ResponseWriter) {
 	w.WriteHeader(a.status)
 	// An error here means that the client has gone: there is nobody left to tell.
 	_, _ = w.Write(a.body.Bytes())
-}
-
-// encodeFailure writes the ErrorBody for an answer that could not be encoded.
-func encodeFailure(buf *bytes.Buffer, status int, cause error) {
-	body := ErrorBody{Error: "the answer cannot be written as JSON: " + Clip(cause.Error()), Status: status}
-	if err := json.MarshalWrite(buf, body, encodeOptions); err != nil {
-		// A string and an int encode whatever they hold.
-		panic(fmt.Sprintf("httpjson: %v", err))
-	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -28,20 +27,15 @@ type Options struct {
 // Admission is the webhook; see the package comment.
 type Admission struct {
 	o      Options
-	bodies *semaphore.Weighted // of maxBodies bytes
+	bodies *httpjson.Turns
 }
 
 // New returns an Admission.
 func New(o Options) *Admission {
-	return &Admission{o: o, bodies: semaphore.NewWeighted(maxBodies)}
+	return &Admission{o: o, bodies: httpjson.NewTurns(maxBodies, bodyWait)}
 }
 
 // Register adds the webhook to a router.
 func (a *Admission) Register(router *httprouter.Router) {
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := a.serve(w, r); err != nil {
-			httpjson.WriteError(w, err)
-		}
-	})
-	router.Handler(http.MethodPost, Path, httpjson.Instrument(verb, a.o.Metrics, handler))
+	router.Handler(http.MethodPost, Path, httpjson.Handle(verb, a.o.Metrics.ObserveRequest, a.serve))
 }

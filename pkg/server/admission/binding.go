@@ -15,12 +15,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // decideBinding decides on a Binding.
 func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
-	v := &verdict{ref: ledger.PodRef{Namespace: request.Namespace, Name: request.Name}, dryRun: isDryRun(request)}
+	v := newVerdict(request)
 	var binding v1.Binding
 	if v.refusal = decode(request, &binding); v.refusal != nil {
 		return v, nil
@@ -32,10 +31,8 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 	said, err := a.o.Arbiter.AdmitBinding(ctx, &arbiter.BindingQuery{
 		Pod: v.ref, Version: binding.ResourceVersion, Node: v.node, User: request.UserInfo.Username, DryRun: v.dryRun,
 	})
-	v.found(said.Pod)
 	v.skipped = said.Own
-	if err != nil {
-		v.refusal, err = refusalOf(err, said.Pod)
+	if err := v.found(said.Pod, err); err != nil || v.refusal != nil {
 		return v, err
 	}
 	if !said.Own {
@@ -45,17 +42,17 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 }
 
 // decode reads the object under review.
-func decode(request *admissionv1.AdmissionRequest, into any) *refusal {
+func decode(request *admissionv1.AdmissionRequest, into any) *metav1.Status {
 	if err := httpjson.Unmarshal(request.Object.Raw, into, httpjson.Quantities); err != nil {
-		return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "the object under review cannot be read: "+err.Error())
+		return status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "the object under review cannot be read: "+err.Error())
 	}
 	return nil
 }
 
 // checkBinding refuses what the API server would not carry out.
-func checkBinding(binding *v1.Binding, request *admissionv1.AdmissionRequest) *refusal {
-	wrong := func(format string, args ...any) *refusal {
-		return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf(format, args...))
+func checkBinding(binding *v1.Binding, request *admissionv1.AdmissionRequest) *metav1.Status {
+	wrong := func(format string, args ...any) *metav1.Status {
+		return status(http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case request.SubResource != "" && binding.Name != request.Name:

@@ -1,8 +1,6 @@
 package admission
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -39,11 +37,3 @@ func (p *patch) annotate(present, annotations map[string]string) {
 
 // pointerEscapes are those of a JSON pointer (RFC 6901).
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-func (p patch) encode() ([]byte, error) {
-	encoded, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of the object under review: %w", err)
-	}
-	return encoded, nil
-}

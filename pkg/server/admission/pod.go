@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // nodesGroup is the group of all kubelets.
@@ -26,14 +25,15 @@ const (
 
 // decidePod decides on the creation of a pod that has a node already.
 func (a *Admission) decidePod(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
-	v := &verdict{ref: ledger.PodRef{Namespace: request.Namespace, Name: request.Name}, dryRun: isDryRun(request)}
+	v := newVerdict(request)
 	var pod v1.Pod
 	if v.refusal = decode(request, &pod); v.refusal != nil {
 		return v, nil
 	}
 	v.node = pod.Spec.NodeName
 	if v.node == "" || isMirror(&pod, request) {
-		return skip(v.ref, v.node), nil
+		v.skipped = true
+		return v, nil
 	}
 	if pod.Name == "" && pod.GenerateName != "" {
 		pod.Name = generateName(pod.GenerateName)
@@ -49,13 +49,9 @@ func (a *Admission) decidePod(ctx context.Context, request *admissionv1.Admissio
 		return v, nil
 	}
 	said, err := a.o.Arbiter.AdmitPod(ctx, incoming(&pod, request.Namespace), v.node, v.dryRun)
-	v.found(said.Pod)
-	if err != nil {
-		v.refusal, err = refusalOf(err, said.Pod)
-		return v, err
-	}
 	v.patch.annotate(pod.Annotations, said.Annotations)
-	return v, nil
+	err = v.found(said.Pod, err)
+	return v, err
 }
 
 // isMirror reports whether the kubelet shows a pod it runs already. Anybody can

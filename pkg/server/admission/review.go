@@ -2,6 +2,8 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -19,12 +22,12 @@ import (
 // which as JSON may be several times as long.
 const maxBody = 16 << 20
 
-// The memory of the requests that are being read at the same time, in bytes: whoever reaches the
-// port may send them. One whose length is not told counts as the longest there is, and a short
-// one as what it takes at least.
 const (
+	// maxBodies is the memory of the requests that are being read at the same time, in
+	// bytes: whoever reaches the port may send them.
 	maxBodies = 16 * maxBody
-	minBody   = 16 << 10
+	// bodyWait is the default timeout of a webhook: nobody waits any longer.
+	bodyWait = 10 * time.Second
 )
 
 // maxName bounds names and UIDs in bytes, as the API server does.
@@ -39,35 +42,44 @@ const (
 
 // verdict is the answer to one request.
 type verdict struct {
-	refusal *refusal // nil: allowed
-	skipped bool     // allowed without a decision
-	patch   patch
-	warning string
-	pod     *cluster.Pod // nil where it was not found
-	ref     ledger.PodRef
-	node    string
-	dryRun  bool
+	refusal *metav1.Status // nil: allowed
+	// rejection is the ledger's, where it was the ledger that refused.
+	rejection *ledger.Rejection
+	skipped   bool // allowed without a decision
+	patch     patch
+	warning   string
+	pod       *cluster.Pod // nil where it was not found
+	ref       ledger.PodRef
+	node      string
+	dryRun    bool
 }
 
-// found notes what is known of the pod.
-func (v *verdict) found(pod *cluster.Pod) {
-	if v.pod = pod; pod != nil {
-		v.ref = pod.Ref
+// newVerdict begins the answer to a request.
+func newVerdict(request *admissionv1.AdmissionRequest) *verdict {
+	return &verdict{
+		ref: ledger.PodRef{Namespace: request.Namespace, Name: request.Name}, dryRun: ptr.Deref(request.DryRun, false),
 	}
 }
 
-func skip(ref ledger.PodRef, node string) *verdict {
-	return &verdict{skipped: true, ref: ref, node: node}
+// found notes what is known of the pod, and why it is refused, if err says so.
+func (v *verdict) found(pod *cluster.Pod, err error) error {
+	if v.pod = pod; pod != nil {
+		v.ref = pod.Ref
+	}
+	if err == nil {
+		return nil
+	}
+	return v.refuse(err)
 }
 
 // serve answers one AdmissionReview.
 func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
 	start := time.Now()
-	room := bodyRoom(r)
-	if err := a.bodies.Acquire(r.Context(), room); err != nil {
-		return httpjson.Errorf(http.StatusServiceUnavailable, "too many long requests are being read: try again")
+	release, err := a.bodies.TakeBody(r, maxBody)
+	if err != nil {
+		return err
 	}
-	defer a.bodies.Release(room)
+	defer release()
 	var review admissionv1.AdmissionReview
 	if err := httpjson.Decode(w, r, maxBody, &review); err != nil {
 		return err
@@ -88,14 +100,6 @@ func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
 	httpjson.Write(w, http.StatusOK, &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response})
 	a.report(v, review.Request, time.Since(start))
 	return nil
-}
-
-// bodyRoom is how much memory a request's body may take.
-func bodyRoom(r *http.Request) int64 {
-	if r.ContentLength < 0 {
-		return maxBody
-	}
-	return min(max(r.ContentLength, minBody), maxBody)
 }
 
 // checkReview refuses what is not from an API server.
@@ -131,14 +135,11 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 	case core && resource == "pods":
 		return a.decidePod(ctx, request)
 	default:
-		v := skip(ledger.PodRef{Namespace: request.Namespace, Name: request.Name}, "")
+		v := newVerdict(request)
+		v.skipped = true
 		v.warning = "GlobalReserve decides on the creation of pods/binding, bindings and pods only: correct the rules of its webhook configuration"
 		return v, nil
 	}
-}
-
-func isDryRun(request *admissionv1.AdmissionRequest) bool {
-	return request.DryRun != nil && *request.DryRun
 }
 
 // response puts a verdict into the API server's words.
@@ -148,17 +149,15 @@ func (v *verdict) response(request *admissionv1.AdmissionRequest) (*admissionv1.
 		response.Warnings = []string{v.warning}
 	}
 	if v.refusal != nil {
-		response.Result = &metav1.Status{
-			Status: metav1.StatusFailure, Code: v.refusal.code, Reason: v.refusal.reason, Message: v.refusal.message,
-		}
+		response.Result = v.refusal
 		return response, nil
 	}
 	if len(v.patch) == 0 {
 		return response, nil
 	}
-	encoded, err := v.patch.encode()
+	encoded, err := json.Marshal(v.patch)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encoding the patch of the object under review: %w", err)
 	}
 	kind := admissionv1.PatchTypeJSONPatch
 	response.Patch, response.PatchType = encoded, &kind
@@ -180,9 +179,9 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		result = resultSkipped
 	case v.refusal != nil:
 		result = resultRefused
-		fields["code"], fields["error"] = v.refusal.code, v.refusal.message
-		if r := v.refusal.rejection; r != nil {
-			fields["reason"] = r.Reason.String()
+		fields["code"], fields["error"] = v.refusal.Code, v.refusal.Message
+		if v.rejection != nil {
+			fields["reason"] = v.rejection.Reason.String()
 		}
 	}
 	if v.dryRun {
@@ -194,8 +193,8 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 		return // nothing was decided that holds
 	}
 	a.o.Metrics.ObserveDecision(verb, scheduler, result)
-	if v.refusal != nil && v.refusal.rejection != nil {
-		if name, short := v.refusal.rejection.Shortage(); short {
+	if v.rejection != nil {
+		if name, short := v.rejection.Shortage(); short {
 			a.o.Metrics.ObserveConflict(scheduler, name)
 		}
 	}

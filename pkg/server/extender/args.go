@@ -21,39 +21,46 @@ import (
 // maxName bounds the names and the UID of a pod in bytes, as the API server does.
 const maxName = 253
 
+// maxNodes is how many nodes a request may name.
+const maxNodes = 100_000
+
 // args is extenderv1.ExtenderArgs, decoded no further than needed.
 type args struct {
 	Pod       jsontext.Value
-	Nodes     nodeList
+	Nodes     *struct{ Items nodeItems }
 	NodeNames nodeNames
 }
 
-// nodes returns the names of the candidate nodes and, where the request had
-// whole nodes, those.
-func (a *args) nodes() (names []string, items []jsontext.Value, err error) {
+// candidates are the nodes that a request names.
+type candidates struct {
+	names []string
+	// plain says that no name has anything in it that JSON escapes.
+	plain bool
+	items []jsontext.Value // nil where the request had names only
+}
+
+// candidates returns the candidate nodes.
+func (a *args) candidates() (*candidates, error) {
 	switch {
-	case a.NodeNames.given:
-		return a.NodeNames.names, nil, nil
-	case a.Nodes.given:
-		names := make([]string, len(a.Nodes.items))
-		items := make([]jsontext.Value, len(a.Nodes.items))
-		for i := range a.Nodes.items {
-			names[i], items[i] = a.Nodes.items[i].name, a.Nodes.items[i].raw
-			if names[i] == "" {
-				return nil, nil, badRequest("Nodes.items[%d].metadata.name is missing: send whole nodes, or their names in NodeNames", i)
+	case a.NodeNames.names != nil:
+		return &candidates{names: a.NodeNames.names, plain: a.NodeNames.plain}, nil
+	case a.Nodes != nil:
+		c := &candidates{names: make([]string, len(a.Nodes.Items)), items: make([]jsontext.Value, len(a.Nodes.Items))}
+		for i, item := range a.Nodes.Items {
+			if c.names[i], c.items[i] = item.name, item.raw; item.name == "" {
+				return nil, badRequest("Nodes.items[%d].metadata.name is missing: send whole nodes, or their names in NodeNames", i)
 			}
 		}
-		return names, items, nil
+		return c, nil
 	default:
-		return nil, nil, badRequest("Nodes and NodeNames are both missing: send the candidate nodes in one of them")
+		return nil, badRequest("Nodes and NodeNames are both missing: send the candidate nodes in one of them")
 	}
 }
 
 // nodeNames is a list of strings that share one copy of the request's text.
 type nodeNames struct {
-	limit int // how many there may be
-	given bool
-	names []string
+	names []string // nil where there was none
+	plain bool
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -64,21 +71,20 @@ func (n *nodeNames) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	}
 	switch raw.Kind() {
 	case 'n':
-		*n = nodeNames{limit: n.limit}
+		*n = nodeNames{}
 		return nil
 	case '[':
-		n.given = true
-		n.names, err = splitNames(string(raw), n.limit)
+		n.names, err = splitNames(string(raw))
+		n.plain = bytes.IndexByte(raw, '\\') < 0
 		return err
 	default:
 		return errors.New("want an array of node names")
 	}
 }
 
-// splitNames returns the strings of a JSON array, which must be well-formed. More
-// than limit are an error.
-func splitNames(text string, limit int) ([]string, error) {
-	names := make([]string, 0, min(strings.Count(text, `"`)/2, limit))
+// splitNames returns the strings of a JSON array, which must be well-formed.
+func splitNames(text string) ([]string, error) {
+	names := make([]string, 0, min(strings.Count(text, `"`)/2, maxNodes))
 	for at := 1; ; at++ {
 		switch text[at] {
 		case ' ', '\t', '\r', '\n', ',':
@@ -89,8 +95,8 @@ func splitNames(text string, limit int) ([]string, error) {
 		default:
 			return nil, fmt.Errorf("entry %d is not a string: want an array of node names", len(names))
 		}
-		if len(names) == limit {
-			return nil, tooManyNodes(limit)
+		if len(names) == maxNodes {
+			return nil, fmt.Errorf("the array has more than the limit of %d elements", maxNodes)
 		}
 		end := at + 1 + strings.IndexByte(text[at+1:], '"')
 		if strings.IndexByte(text[at:end], '\\') < 0 {
@@ -116,52 +122,12 @@ func escaped(text string) bool {
 	return (len(text)-len(strings.TrimRight(text, `\`)))%2 == 1
 }
 
-// nodeList is v1.NodeList with items that are passed on as they came.
-type nodeList struct {
-	given bool
-	limit int // how many there may be
-	items []nodeItem
-}
+// nodeItems are nodes that are passed on as they came.
+type nodeItems []nodeItem
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (n *nodeList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	list := &struct{ Items nodeItems }{nodeItems{limit: n.limit}}
-	if err := json.UnmarshalDecode(dec, &list); err != nil {
-		return err
-	}
-	*n = nodeList{given: list != nil, limit: n.limit}
-	if list != nil {
-		n.items = list.Items.nodes
-	}
-	return nil
-}
-
-type nodeItems struct {
-	limit int
-	nodes []nodeItem
-}
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (n *nodeItems) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	n.nodes = nil
-	opening, err := dec.ReadToken()
-	if err != nil || opening.Kind() == 'n' {
-		return err
-	}
-	if opening.Kind() != '[' {
-		return errors.New("want an array of nodes")
-	}
-	for dec.PeekKind() != ']' {
-		if len(n.nodes) == n.limit {
-			return tooManyNodes(n.limit)
-		}
-		var item nodeItem
-		if err := json.UnmarshalDecode(dec, &item); err != nil {
-			return err
-		}
-		n.nodes = append(n.nodes, item)
-	}
-	_, err = dec.ReadToken()
+func (n *nodeItems) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
+	*n, err = httpjson.Slice[nodeItem](dec, maxNodes)
 	return err
 }
 
@@ -239,12 +205,12 @@ func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
 		return nil, badRequest("Pod: %s", err)
 	}
 	m := &pod.Metadata
-	for field, value := range map[string]string{"namespace": m.Namespace, "name": m.Name, "uid": m.UID} {
-		if value == "" {
-			return nil, badRequest("Pod.metadata.%s is missing: send the pod as the API server has it", field)
+	for _, m := range [...]struct{ field, value string }{{"namespace", m.Namespace}, {"name", m.Name}, {"uid", m.UID}} {
+		if m.value == "" {
+			return nil, badRequest("Pod.metadata.%s is missing: send the pod as the API server has it", m.field)
 		}
-		if len(value) > maxName {
-			return nil, badRequest("Pod.metadata.%s is longer than %d bytes: send the pod as the API server has it", field, maxName)
+		if len(m.value) > maxName {
+			return nil, badRequest("Pod.metadata.%s is longer than %d bytes: send the pod as the API server has it", m.field, maxName)
 		}
 	}
 	version, err := strconv.ParseUint(m.ResourceVersion, 10, 64)

@@ -1,6 +1,7 @@
 package extender
 
 import (
+	"cmp"
 	"net/http"
 	"sync"
 	"time"
@@ -37,30 +38,26 @@ type Options struct {
 }
 
 const (
-	defaultMaxBody    = 32 << 20
-	defaultBodyBudget = 128 << 20
-	maxBindBody       = freeBody
-	toldPods          = 1024 // whose uncountable requests are not logged again
+	maxBindBody = 64 << 10
+	// budgetWait is less than the time after which kube-scheduler gives up on an
+	// extender (5 s).
+	budgetWait = 3 * time.Second
+	toldPods   = 1024 // whose uncountable requests are not logged again
 )
 
 // Extender serves the verbs. Make one with New.
 type Extender struct {
 	o       Options
 	scratch sync.Pool // of *arbiter.Scratch
-	bodies  budget
+	bodies  *httpjson.Turns
 	told    *lru.Cache
 }
 
 // New returns an Extender.
 func New(o Options) *Extender {
-	if o.MaxBody <= 0 {
-		o.MaxBody = defaultMaxBody
-	}
-	if o.BodyBudget <= 0 {
-		o.BodyBudget = defaultBodyBudget
-	}
+	o.MaxBody, o.BodyBudget = cmp.Or(o.MaxBody, 32<<20), cmp.Or(o.BodyBudget, 128<<20)
 	return &Extender{
-		o: o, bodies: newBudget(o.BodyBudget), told: lru.New(toldPods),
+		o: o, bodies: httpjson.NewTurns(o.BodyBudget, budgetWait), told: lru.New(toldPods),
 		scratch: sync.Pool{New: func() any { return &arbiter.Scratch{} }},
 	}
 }
@@ -87,13 +84,15 @@ func (e *Extender) Register(router *httprouter.Router) {
 	for verb, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
 		verbFilter: e.filter, verbPrioritize: e.prioritize, verbPreempt: e.preempt, verbBind: e.bind,
 	} {
-		handle := e.bodies.within(e.o.MaxBody, handle)
-		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := handle(w, r); err != nil {
-				httpjson.WriteError(w, err)
-			}
-		})
-		router.Handler(http.MethodPost, "/"+verb, httpjson.Instrument(verb, e.o.Metrics, handler))
+		router.Handler(http.MethodPost, "/"+verb, httpjson.Handle(verb, e.o.Metrics.ObserveRequest,
+			func(w http.ResponseWriter, r *http.Request) error {
+				release, err := e.bodies.TakeBody(r, e.o.MaxBody)
+				if err != nil {
+					return err
+				}
+				defer release() // after the answer: what was read is in memory for so long
+				return handle(w, r)
+			}))
 	}
 }
 

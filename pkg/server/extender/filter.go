@@ -13,39 +13,45 @@ import (
 
 // filter says on which nodes the ledger has capacity for the pod.
 func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
-	a := e.newArgs()
-	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
-		return err
-	}
-	names, items, err := a.nodes()
-	if err != nil {
-		return err
-	}
-	query, err := e.query(a.Pod)
+	var a args
+	query, nodes, err := e.readArgs(w, r, &a)
 	if err != nil {
 		return err
 	}
 	s := e.scratch.Get().(*arbiter.Scratch)
 	defer e.scratch.Put(s)
-	advice, err := e.o.Arbiter.Filter(r.Context(), query, names, s)
+	advice, err := e.o.Arbiter.Filter(r.Context(), query, nodes.names, s)
 	if err != nil {
 		return err
 	}
-	result := filterResult{names: names, items: items, verdicts: advice.Verdicts, uncountable: advice.Uncountable != nil}
-	httpjson.Write(w, http.StatusOK, &result)
+	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, uncountable: advice.Uncountable != nil}
+	httpjson.WriteAppended(w, result.appendJSON)
 	if result.uncountable {
 		e.reportUncountable(query.Ref, advice.Uncountable)
 		return nil
 	}
-	mayWake := e.report(advice, names)
+	mayWake := e.report(advice, nodes.names)
 	switch {
 	case !advice.Known:
 	case advice.TryAgain:
 		e.o.Wakeups.Wake(advice.Pod)
 	case mayWake && !advice.ComesBack:
-		e.o.Wakeups.Refused(advice.Pod, advice.Revision, names)
+		e.o.Wakeups.Refused(advice.Pod, advice.Revision, nodes.names)
 	}
 	return nil
+}
+
+// readArgs decodes what filter and prioritize are asked.
+func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request, a *args) (*arbiter.PodQuery, *candidates, error) {
+	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
+		return nil, nil, err
+	}
+	nodes, err := a.candidates()
+	if err != nil {
+		return nil, nil, err
+	}
+	query, err := e.query(a.Pod)
+	return query, nodes, err
 }
 
 // reportUncountable logs why a pod is refused everywhere, once for each of the
@@ -95,101 +101,66 @@ func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes bool)
 // filterResult is extenderv1.ExtenderFilterResult, written without making the
 // maps first.
 type filterResult struct {
-	names    []string
-	items    []jsontext.Value // nil where the request had names only
+	*candidates
+
 	verdicts []ledger.Verdict
 	// uncountable refuses all nodes; there are no verdicts then.
 	uncountable bool
 }
 
-// MarshalJSONTo implements json.MarshalerTo.
-func (f *filterResult) MarshalJSONTo(enc *jsontext.Encoder) error {
-	w := tokens{enc: enc}
-	w.token(jsontext.BeginObject)
-	w.text("Nodes")
-	f.writeNodes(&w)
-	w.text("NodeNames")
-	f.writeNames(&w)
-	w.text("FailedNodes")
-	f.writeRefused(&w, false)
-	w.text("FailedAndUnresolvableNodes")
-	f.writeRefused(&w, true)
-	w.text("Error")
-	w.text("")
-	w.token(jsontext.EndObject)
-	return w.err
-}
-
-func (f *filterResult) writeNodes(w *tokens) {
+func (f *filterResult) appendJSON(b []byte) []byte {
 	if f.items == nil {
-		w.token(jsontext.Null)
-		return
+		b = append(b, `{"Nodes":null,"NodeNames":[`...)
+	} else {
+		b = append(b, `{"Nodes":{"metadata":{},"items":[`...)
 	}
-	w.token(jsontext.BeginObject)
-	w.text("metadata")
-	w.token(jsontext.BeginObject)
-	w.token(jsontext.EndObject)
-	w.text("items")
-	w.token(jsontext.BeginArray)
 	for i, v := range f.verdicts {
-		if v.Reason == ledger.Fits {
-			w.value(f.items[i])
+		switch {
+		case v.Reason != ledger.Fits:
+		case f.items == nil:
+			b = f.appendName(appendComma(b), i)
+		default:
+			b = append(appendComma(b), f.items[i]...)
 		}
 	}
-	w.token(jsontext.EndArray)
-	w.token(jsontext.EndObject)
+	if f.items == nil {
+		b = append(b, `],"FailedNodes":{`...)
+	} else {
+		b = append(b, `]},"NodeNames":null,"FailedNodes":{`...)
+	}
+	b = f.appendRefused(b, false)
+	b = append(b, `},"FailedAndUnresolvableNodes":{`...)
+	b = f.appendRefused(b, true)
+	return append(b, `},"Error":""}`...)
 }
 
-func (f *filterResult) writeNames(w *tokens) {
-	if f.items != nil {
-		w.token(jsontext.Null)
-		return
-	}
-	w.token(jsontext.BeginArray)
-	for i, v := range f.verdicts {
-		if v.Reason == ledger.Fits {
-			w.text(f.names[i])
-		}
-	}
-	w.token(jsontext.EndArray)
-}
-
-func (f *filterResult) writeRefused(w *tokens, unresolvable bool) {
-	w.token(jsontext.BeginObject)
+func (f *filterResult) appendRefused(b []byte, unresolvable bool) []byte {
 	if f.uncountable && unresolvable {
-		for _, name := range f.names {
-			w.text(name)
-			w.text(uncountableRefusal)
+		for i := range f.names {
+			b = append(f.appendName(appendComma(b), i), `:"`+uncountableRefusal+`"`...)
 		}
 	}
 	for i, v := range f.verdicts {
-		if v.Reason == ledger.Fits {
-			continue
-		}
-		if r := refusals[v.Reason]; r.unresolvable == unresolvable {
-			w.text(f.names[i])
-			w.text(r.text)
+		if r := &refusals[v.Reason]; v.Reason != ledger.Fits && r.unresolvable == unresolvable {
+			b = append(append(append(f.appendName(appendComma(b), i), `:"`...), r.text...), '"')
 		}
 	}
-	w.token(jsontext.EndObject)
+	return b
 }
 
-// tokens writes JSON and keeps the first error.
-type tokens struct {
-	enc *jsontext.Encoder
-	err error
-}
-
-func (t *tokens) token(token jsontext.Token) {
-	if t.err == nil {
-		t.err = t.enc.WriteToken(token)
+// appendName appends a node's name.
+func (c *candidates) appendName(b []byte, i int) []byte {
+	if c.plain {
+		return append(append(append(b, '"'), c.names[i]...), '"')
 	}
+	b, _ = jsontext.AppendQuote(b, c.names[i]) // names came as JSON: they are valid UTF-8
+	return b
 }
 
-func (t *tokens) text(s string) { t.token(jsontext.String(s)) }
-
-func (t *tokens) value(v jsontext.Value) {
-	if t.err == nil {
-		t.err = t.enc.WriteValue(v)
+// appendComma ends what is before the next element, if anything is.
+func appendComma(b []byte) []byte {
+	if last := b[len(b)-1]; last == '[' || last == '{' {
+		return b
 	}
+	return append(b, ',')
 }

@@ -2,8 +2,10 @@ package extender
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,15 +32,14 @@ func TestNumberOfNodesIsBounded(t *testing.T) {
 			body := func(n int) string {
 				entries := make([]string, n)
 				for i := range entries {
-					entries[i] = strings.ReplaceAll(tt.entry, "#", strings.Repeat("n", i+1))
+					entries[i] = strings.ReplaceAll(tt.entry, "#", strconv.Itoa(i))
 				}
 				return `{"Pod":` + podText(t) + `,` + tt.open + strings.Join(entries, ",") + tt.end + `}`
 			}
-			most := 2 + spareNodes
-			assert.Equal(t, http.StatusOK, w.post(tt.verb, body(most)).Code)
-			refused := w.post(tt.verb, body(most+1))
+			assert.Equal(t, http.StatusOK, w.post(tt.verb, body(maxNodes)).Code)
+			refused := w.post(tt.verb, body(maxNodes+1))
 			assert.Equal(t, http.StatusBadRequest, refused.Code)
-			assert.Contains(t, refused.Body.String(), "more than 1002 nodes: send nodes of this cluster, each once")
+			assert.Contains(t, refused.Body.String(), "has more than the limit of 100000 elements")
 		})
 	}
 }
@@ -49,8 +50,9 @@ func TestBodyBudget(t *testing.T) {
 		w := newWorld(t)
 		w.node("a", 1000, 1000)
 		small := `{"Pod":` + podText(t) + `,"NodeNames":["a"]}`
-		large := small + strings.Repeat(" ", freeBody)
-		require.NoError(t, w.bodies.room.Acquire(t.Context(), w.bodies.size))
+		large := small + strings.Repeat(" ", 64<<10)
+		release, err := w.bodies.Take(t.Context(), math.MaxInt64)
+		require.NoError(t, err)
 		unknown := httptest.NewRequest(http.MethodPost, "/filter", strings.NewReader(small))
 		unknown.ContentLength = -1
 		for _, verb := range []string{"filter", "prioritize", "preempt"} {
@@ -63,9 +65,10 @@ func TestBodyBudget(t *testing.T) {
 		w.router.ServeHTTP(recorder, unknown)
 		assert.Equal(t, http.StatusServiceUnavailable, recorder.Code, "its length is not known")
 
-		w.bodies.room.Release(w.bodies.size)
+		release()
 		assert.Equal(t, http.StatusOK, w.post("filter", large).Code)
-		assert.True(t, w.bodies.room.TryAcquire(w.bodies.size), "all of it was given back")
+		_, err = w.bodies.Take(t.Context(), math.MaxInt64)
+		assert.NoError(t, err, "all of it was given back")
 	})
 }
 

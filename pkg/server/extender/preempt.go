@@ -1,9 +1,10 @@
 package extender
 
 import (
+	"cmp"
 	"net/http"
-	"slices"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,35 +18,65 @@ import (
 type preemptArgs struct {
 	Pod                   jsontext.Value
 	NodeNameToVictims     byNode[*victims]
-	NodeNameToMetaVictims byNode[*extenderv1.MetaVictims]
+	NodeNameToMetaVictims byNode[*victims]
 }
 
-// victims is extenderv1.Victims with no more of the pods than their UIDs.
+// victims is extenderv1.Victims with no more of the pods than their UIDs, or
+// extenderv1.MetaVictims.
 type victims struct {
 	Pods []*struct {
+		UID      string
 		Metadata struct{ UID string }
 	}
 	NumPDBViolations int64
 }
 
-// candidates returns the victims by node. Of both forms the one for schedulers
-// that send names wins, as kube-scheduler only ever sends one.
-func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
-	if a.NodeNameToMetaVictims.nodes != nil {
-		return a.NodeNameToMetaVictims.nodes
+// byNode is a JSON object with a member for each node.
+type byNode[V any] map[string]V
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (b *byNode[V]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	nodes := byNode[V]{}
+	present, err := httpjson.Each(dec, '{', maxNodes, func() error {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		node := name.String()
+		var v V
+		err = json.UnmarshalDecode(dec, &v)
+		nodes[node] = v
+		return err
+	})
+	if *b = nodes; !present {
+		*b = nil
 	}
-	metas := make(map[string]*extenderv1.MetaVictims, len(a.NodeNameToVictims.nodes))
-	for node, v := range a.NodeNameToVictims.nodes {
+	return err
+}
+
+// candidates returns the victims by node, without nodes that have none: there is
+// nothing to preempt there, and kube-scheduler takes one in the answer for an error
+// of the whole call. Of both forms the one for schedulers that send names wins, as
+// kube-scheduler only ever sends one.
+func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
+	given := a.NodeNameToMetaVictims
+	if given == nil {
+		given = a.NodeNameToVictims
+	}
+	metas := make(map[string]*extenderv1.MetaVictims, len(given))
+	for node, v := range given {
 		if v == nil {
 			continue
 		}
 		meta := &extenderv1.MetaVictims{NumPDBViolations: v.NumPDBViolations}
 		for _, p := range v.Pods {
-			if p != nil {
-				meta.Pods = append(meta.Pods, &extenderv1.MetaPod{UID: p.Metadata.UID})
+			if p != nil && p.UID+p.Metadata.UID != "" {
+				meta.Pods = append(meta.Pods, &extenderv1.MetaPod{UID: cmp.Or(p.UID, p.Metadata.UID)})
 			}
 		}
-		metas[node] = meta
+		if len(meta.Pods) > 0 {
+			metas[node] = meta
+		}
 	}
 	return metas
 }
@@ -53,15 +84,15 @@ func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 // preempt keeps the nodes on which the ledger has capacity for the pod once the
 // victims are gone.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
-	a := e.newPreemptArgs()
-	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
+	var a preemptArgs
+	if err := httpjson.Decode(w, r, e.o.MaxBody, &a); err != nil {
 		return err
 	}
 	query, err := e.query(a.Pod)
 	if err != nil {
 		return err
 	}
-	candidates := withVictims(a.candidates())
+	candidates := a.candidates()
 	pod, fits, err := e.o.Arbiter.Preempt(r.Context(), query, uidsOf(candidates))
 	if err != nil {
 		return asBadRequest(err)
@@ -82,22 +113,6 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 		log.WithFields(logrus.Fields{"nodes": len(candidates), "kept": len(kept), "result": outcome}).Debug(verbPreempt)
 	}
 	return nil
-}
-
-// withVictims leaves out nodes without a victim: there is nothing to preempt, and
-// kube-scheduler takes one in the answer for an error of the whole call.
-func withVictims(candidates map[string]*extenderv1.MetaVictims) map[string]*extenderv1.MetaVictims {
-	named := make(map[string]*extenderv1.MetaVictims, len(candidates))
-	for node, meta := range candidates {
-		if meta == nil {
-			continue
-		}
-		pods := slices.DeleteFunc(slices.Clone(meta.Pods), func(p *extenderv1.MetaPod) bool { return p == nil || p.UID == "" })
-		if len(pods) > 0 {
-			named[node] = &extenderv1.MetaVictims{Pods: pods, NumPDBViolations: meta.NumPDBViolations}
-		}
-	}
-	return named
 }
 
 func uidsOf(candidates map[string]*extenderv1.MetaVictims) map[string][]types.UID {

@@ -298,7 +298,7 @@ func TestMalformed(t *testing.T) {
 		"an array":              {"filter prioritize preempt bind", "[]", 400, "want an object"},
 		"half a body":           {"filter prioritize preempt bind", `{"Pod":{"metadata`, 400, "too early"},
 		"invalid UTF-8":         {"filter prioritize preempt", args("{\"metadata\":{\"name\":\"\xff\"}}"), 400, "UTF-8"},
-		"too deep":              {"filter prioritize preempt", args(strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200)), 400, "nested deeper"},
+		"too deep":              {"filter prioritize preempt", args(strings.Repeat(`{"a":`, 20_000)), 400, "exceeded max depth"},
 		"too large":             {"filter prioritize preempt", args(`{"a":"` + strings.Repeat("a", 1<<20) + `"}`), 413, "larger than the limit"},
 		"nothing":               {"filter prioritize", `{}`, 400, "Nodes and NodeNames are both missing"},
 		"no nodes":              {"filter prioritize", `{"Pod":` + pod + `,"Nodes":null,"NodeNames":null}`, 400, "both missing"},

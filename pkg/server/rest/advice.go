@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"net/http"
 
-	"github.com/julienschmidt/httprouter"
-
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -14,7 +12,7 @@ import (
 
 // whatIf serves POST /v1/whatif: what /reserve would answer, now or if some pods
 // were gone, and which nodes to ask for. It changes nothing.
-func (a *API) whatIf(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 	g, err := a.readGroup(w, r, verbWhatIf)
 	if err != nil {
 		return err
@@ -58,23 +56,17 @@ func newWhatIfAnswer(d *arbiter.Decision) *reserver.WhatIfAnswer {
 }
 
 // explain serves GET /v1/explain: why a pod is pending, or where it is.
-func (a *API) explain(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	values, err := query(r, "namespace", "pod")
-	if err != nil {
-		return err
-	}
-	ref := ledger.PodRef{Namespace: cmp.Or(values.Get("namespace"), "default"), Name: values.Get("pod")}
+func (a *API) explain(q *query) (any, error) {
+	ref := ledger.PodRef{Namespace: cmp.Or(q.Get("namespace"), "default"), Name: q.Get("pod")}
 	if ref.Name == "" {
-		return badRequest("the query parameter \"pod\" is missing: send ?namespace=...&pod=...")
+		return nil, badRequest("the query parameter \"pod\" is missing: send ?namespace=...&pod=...")
 	}
-	return a.answer(w, r, func() (any, error) {
-		e := a.arbiter.Explain(ref)
-		if e == nil {
-			return nil, httpjson.Errorf(http.StatusNotFound,
-				"pod \"%s\" is not known: there is no such pod, or the server has not seen it yet", httpjson.Clip(ref.String()))
-		}
-		return a.newExplainAnswer(e), nil
-	})
+	e := a.arbiter.Explain(ref)
+	if e == nil {
+		return nil, httpjson.Errorf(http.StatusNotFound,
+			"pod \"%s\" is not known: there is no such pod, or the server has not seen it yet", httpjson.Clip(ref.String()))
+	}
+	return a.newExplainAnswer(e), nil
 }
 
 func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {

@@ -1,14 +1,12 @@
 package rest
 
 import (
-	"context"
 	"crypto/rand"
 	_ "embed" // for openapi.yaml
 	"net/http"
 	"sync/atomic"
 
 	"github.com/julienschmidt/httprouter"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -34,9 +32,9 @@ type API struct {
 	done    <-chan struct{}
 	limits  Limits
 
-	instance string              // tells this run of the server from others
-	bodies   *semaphore.Weighted // bytes of bodies being read
-	reads    *semaphore.Weighted // large answers being built
+	instance string          // tells this run of the server from others
+	bodies   *httpjson.Turns // bytes of bodies being read
+	reads    *httpjson.Turns // large answers being built
 	watchers atomic.Int64
 	replays  *replays
 	calls    *calls // of this process
@@ -50,8 +48,8 @@ func New(o Options) *API {
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
-		bodies:  semaphore.NewWeighted(limits.BodyBudget),
-		reads:   semaphore.NewWeighted(limits.MaxReads),
+		bodies:  httpjson.NewTurns(limits.BodyBudget, limits.MinRevisionWait),
+		reads:   httpjson.NewTurns(limits.MaxReads, limits.MinRevisionWait),
 		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
 	}
 }
@@ -62,20 +60,20 @@ func (a *API) Stop() { a.calls.stop() }
 // route is one thing the API serves. verb is its name in the metrics.
 type route struct {
 	method, path, verb string
-	handle             func(http.ResponseWriter, *http.Request, httprouter.Params) error
+	handle             func(http.ResponseWriter, *http.Request) error
 }
 
 func (a *API) routes() []route {
 	return []route{
-		{http.MethodPost, "/reserve", "reserve", a.reserve},
-		{http.MethodPost, "/unreserve", "unreserve", a.unreserve},
+		{http.MethodPost, "/reserve", "reserve", a.decide(verbReserve)},
+		{http.MethodPost, "/unreserve", "unreserve", a.decide(verbUnreserve)},
 		{http.MethodPost, "/v1/whatif", "whatif", a.whatIf},
-		{http.MethodGet, "/v1/revision", "revision", a.revision},
-		{http.MethodGet, "/v1/nodes", "nodes", a.nodes},
-		{http.MethodGet, "/v1/nodes/:name", "node", a.node},
-		{http.MethodGet, "/v1/claims", "claims", a.claims},
-		{http.MethodGet, "/v1/reservations", "reservations", a.reservations},
-		{http.MethodGet, "/v1/explain", "explain", a.explain},
+		{http.MethodGet, "/v1/revision", "revision", a.read(a.revision)},
+		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "limit", "continue")},
+		{http.MethodGet, "/v1/nodes/:name", "node", a.read(a.node)},
+		{http.MethodGet, "/v1/claims", "claims", a.read(a.claims, "namespace", "pod", "node", "scheduler", "state", "limit", "continue")},
+		{http.MethodGet, "/v1/reservations", "reservations", a.read(a.reservations, "namespace", "name", "node", "scheduler", "pod", "limit", "continue")},
+		{http.MethodGet, "/v1/explain", "explain", a.read(a.explain, "namespace", "pod")},
 		{http.MethodGet, "/v1/watch", "watch", a.watch},
 		{http.MethodGet, "/openapi.yaml", "openapi", serveOpenAPI},
 	}
@@ -84,21 +82,15 @@ func (a *API) routes() []route {
 // Register adds the routes to router.
 func (a *API) Register(router *httprouter.Router) {
 	for _, r := range a.routes() {
-		handler := httpjson.Instrument(r.verb, a.metrics, http.HandlerFunc(
-			func(w http.ResponseWriter, req *http.Request) {
-				if err := r.handle(w, req, httprouter.ParamsFromContext(req.Context())); err != nil {
-					httpjson.WriteError(w, err)
-				}
-			}))
-		router.Handler(r.method, r.path, handler)
+		router.Handler(r.method, r.path, httpjson.Handle(r.verb, a.metrics.ObserveRequest, r.handle))
 	}
 }
 
 //go:embed openapi.yaml
 var openAPI []byte
 
-func serveOpenAPI(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	if err := noQuery(r); err != nil {
+func serveOpenAPI(w http.ResponseWriter, r *http.Request) error {
+	if _, err := readQuery(r); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/yaml")
@@ -107,24 +99,22 @@ func serveOpenAPI(w http.ResponseWriter, r *http.Request, _ httprouter.Params) e
 	return nil
 }
 
-// turn waits until pool has n to spare, but not long. release gives it back.
-func (a *API) turn(ctx context.Context, pool *semaphore.Weighted, n int64) (release func(), err error) {
-	if pool.TryAcquire(n) {
-		return func() { pool.Release(n) }, nil
+// read makes a handler of what answers a query, which may have the known parameters.
+func (a *API) read(build func(*query) (any, error), known ...string) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		q, err := readQuery(r, known...)
+		if err != nil {
+			return err
+		}
+		return a.answer(w, r, func() (any, error) { return build(q) })
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.limits.MinRevisionWait)
-	defer cancel()
-	if err := pool.Acquire(ctx, n); err != nil {
-		return nil, errBusy
-	}
-	return func() { pool.Release(n) }, nil
 }
 
 // answer sends what build makes in its turn. The turn is over before anything is
 // sent: a client that does not read must not keep others waiting.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, error)) error {
 	encode := func() (answer httpjson.Answer, err error) {
-		release, err := a.turn(r.Context(), a.reads, 1)
+		release, err := a.reads.Take(r.Context(), 1)
 		if err != nil {
 			return answer, err
 		}
@@ -142,8 +132,5 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, 
 	answer.Send(w)
 	return nil
 }
-
-var errBusy = httpjson.Errorf(http.StatusServiceUnavailable,
-	"the server is busy with other large requests: try again in a few seconds")
 
 var errClientGone = httpjson.Errorf(http.StatusServiceUnavailable, "the client has gone")

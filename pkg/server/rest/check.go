@@ -2,18 +2,18 @@ package rest
 
 import (
 	"cmp"
-	"encoding/hex"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 	"unicode"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 func badRequest(format string, args ...any) error {
@@ -23,7 +23,7 @@ func badRequest(format string, args ...any) error {
 // check turns a decoded request into a group, or says what is wrong with it.
 func (a *API) check(v verb, req *groupRequest) (*group, error) {
 	steps := []func(verb, *groupRequest) error{
-		checkUnknown, checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
+		checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
 	}
 	for _, step := range steps {
 		if err := step(v, req); err != nil {
@@ -41,7 +41,7 @@ func (a *API) check(v verb, req *groupRequest) (*group, error) {
 		}
 	}
 	for i, p := range req.Without {
-		g.without[i] = ledger.PodRef(p)
+		g.without[i] = goneRef(p)
 	}
 	var err error
 	switch v {
@@ -55,19 +55,9 @@ func (a *API) check(v verb, req *groupRequest) (*group, error) {
 		return nil, err
 	}
 	if g.RequestID != "" || g.Durable {
-		asked := newFingerprint(g, a.ledger.Table())
-		g.Fingerprint = hex.EncodeToString(asked[:])
+		g.Fingerprint = fingerprint(g, a.ledger.Table())
 	}
 	return g, nil
-}
-
-// checkUnknown refuses what the server would otherwise silently not do.
-func checkUnknown(_ verb, req *groupRequest) error {
-	if name := firstName(req.Unknown); name != "" {
-		return badRequest("the field \"%s\" is not known: check its spelling against /openapi.yaml, or leave it out",
-			httpjson.Clip(name))
-	}
-	return nil
 }
 
 // checkVerbFields refuses fields that mean nothing to the verb.
@@ -180,17 +170,16 @@ func checkNodes(v verb, req *groupRequest) error {
 
 func checkWithout(_ verb, req *groupRequest) error {
 	for i, gone := range req.Without {
-		ref := ledger.PodRef{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID}
-		if ref.UID != "" && ref.Name == "" {
+		if gone.UID != "" && gone.Name == "" {
 			continue
 		}
-		if ref.Namespace == "" {
-			ref.Namespace = "default"
+		if err := checkRef(goneRef(gone)); err != nil {
+			return badRequest("Without[%d]: %s", i, err)
 		}
-		if err := checkRef(ref); err != nil {
-			return badRequest("Without[%d]: %s", i, fmt.Sprint(err))
-		}
-		req.Without[i].Namespace = ref.Namespace
 	}
 	return nil
+}
+
+func goneRef(p reserver.GonePod) ledger.PodRef {
+	return ledger.PodRef{Namespace: cmp.Or(p.Namespace, v1.NamespaceDefault), Name: p.Name, UID: types.UID(p.UID)}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -129,14 +130,12 @@ func newSlimPod(pod *v1.Pod) *slimPod {
 	return slim
 }
 
-func newSlimContainers(list []v1.Container) containerList {
-	slim := make(containerList, len(list))
+func newSlimContainers(list []v1.Container) few[slimContainer] {
+	slim := make(few[slimContainer], len(list))
 	for i := range list {
-		slim[i] = slimContainer{Resources: newSlimResources(&list[i].Resources), RestartPolicy: list[i].RestartPolicy}
-		for _, p := range list[i].Ports {
-			slim[i].Ports = append(slim[i].Ports, slimPort{
-				HostPort: p.HostPort, ContainerPort: p.ContainerPort, Protocol: p.Protocol, HostIP: p.HostIP,
-			})
+		c := &list[i]
+		slim[i] = slimContainer{
+			Resources: newSlimResources(&c.Resources), Ports: slices.Clone(c.Ports), RestartPolicy: c.RestartPolicy,
 		}
 	}
 	return slim

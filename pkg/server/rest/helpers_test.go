@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -118,9 +117,7 @@ func (f *fixture) counted(name string, labels ...string) int {
 }
 
 func testRouter(api *API, log *logrus.Logger) http.Handler {
-	router := httprouter.New()
-	router.NotFound = httpjson.NotFound()
-	router.MethodNotAllowed = httpjson.MethodNotAllowed()
+	router := httpjson.NewRouter()
 	api.Register(router)
 	return httpjson.Recover(func(_ *http.Request, value any, stack []byte) {
 		log.Errorf("panic: %v\n%s", value, stack)
@@ -169,16 +166,16 @@ type body struct {
 	Pods          []*v1.Pod
 	Nodes         []string
 	SchedulerName string
-	Mode          string    `json:",omitempty"`
-	TTLSeconds    int64     `json:",omitempty"`
-	RequestID     string    `json:",omitempty"`
-	DryRun        bool      `json:",omitempty"`
-	MinRevision   uint64    `json:",omitempty"`
-	Without       []podName `json:",omitempty"`
-	Durable       *bool     `json:",omitempty"`
-	Name          string    `json:",omitempty"`
-	Namespace     string    `json:",omitempty"`
-	Reservation   string    `json:",omitempty"`
+	Mode          string             `json:",omitempty"`
+	TTLSeconds    int64              `json:",omitempty"`
+	RequestID     string             `json:",omitempty"`
+	DryRun        bool               `json:",omitempty"`
+	MinRevision   uint64             `json:",omitempty"`
+	Without       []reserver.GonePod `json:",omitempty"`
+	Durable       *bool              `json:",omitempty"`
+	Name          string             `json:",omitempty"`
+	Namespace     string             `json:",omitempty"`
+	Reservation   string             `json:",omitempty"`
 }
 
 func group1(pod *v1.Pod, node string) body {

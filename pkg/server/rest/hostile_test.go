@@ -49,8 +49,8 @@ func with(fields string) string {
 	return `{"SchedulerName":"s","Nodes":["node-1"],"Pods":[` + goodPod + `],` + fields + `}`
 }
 
-// many repeats an element of a JSON array.
-func many(n int, element string) string {
+// repeated repeats an element of a JSON array.
+func repeated(n int, element string) string {
 	return "[" + strings.Repeat(element+",", n-1) + element + "]"
 }
 
@@ -65,8 +65,7 @@ func hostileForm() map[string]hostile {
 		"half an object":            {body: `{"Pods": [`, want: "ends too early"},
 		"two objects":               {body: with(`"Mode":"Partial"`) + "{}", want: "JSON"},
 		"trailing comma":            {body: `{"SchedulerName":"s",}`, want: "not valid JSON"},
-		"deep nesting":              {body: `{"Pods":` + strings.Repeat("[", 200_000), want: "nested deeper"},
-		"deep nesting in a pod":     {body: withPod(strings.Repeat(`{"a":`, 150) + "1" + strings.Repeat("}", 150)), want: "nested deeper"},
+		"deep nesting in a pod":     {body: withPod(strings.Repeat(`{"a":`, 20_000)), want: "exceeded max depth"},
 		"non-UTF-8 name":            {body: withPod("{\"metadata\":{\"name\":\"a\xff\"}}"), want: "UTF-8"},
 		"lone surrogate":            {body: withPod(`{"metadata":{"name":"\ud800"}}`), want: "not valid JSON"},
 		"huge body":                 {body: with(`"RequestID":"` + strings.Repeat("x", 2<<20) + `"`), status: http.StatusRequestEntityTooLarge, want: "larger than the limit"},
@@ -103,8 +102,8 @@ func hostileGroups() map[string]hostile {
 		"more pods than nodes":       {body: withPod(goodPod + `,{"metadata":{"name":"b"},"spec":{"containers":[{}]}}`), want: "1 names for 2 pods"},
 		"more nodes than pods":       {body: `{"SchedulerName":"s","Nodes":["node-1","node-2"],"Pods":[` + goodPod + `]}`, want: "2 names for 1 pods"},
 		"no nodes":                   {body: `{"SchedulerName":"s","Pods":[` + goodPod + `]}`, want: "0 names for 1 pods"},
-		"too many pods":              {body: `{"SchedulerName":"s","Pods":` + many(10_001, "{}") + `}`, want: "more than the limit of 10000"},
-		"too many nodes":             {body: `{"SchedulerName":"s","Nodes":` + many(10_001, `"n"`) + `}`, want: "more than the limit of 10000"},
+		"too many pods":              {body: `{"SchedulerName":"s","Pods":` + repeated(10_001, "{}") + `}`, want: "more than the limit of 10000"},
+		"too many nodes":             {body: `{"SchedulerName":"s","Nodes":` + repeated(10_001, `"n"`) + `}`, want: "more than the limit of 10000"},
 		"the same pod twice":         {body: `{"SchedulerName":"s","Nodes":["node-1","node-2"],"Pods":[` + goodPod + "," + goodPod + `]}`, want: "Pods[1] is n/a, as is Pods[0]"},
 		"the same UID twice":         {body: `{"SchedulerName":"s","Nodes":["node-1","node-2"],"Pods":[` + goodPod + "," + strings.Replace(goodPod, `"a"`, `"b"`, 1) + `]}`, want: "metadata.uid of Pods[0]"},
 		"unknown mode":               {body: with(`"Mode":"allornothing"`), want: `Mode \"allornothing\" is not known`},
@@ -166,7 +165,7 @@ func hostilePods() map[string]hostile {
 		"negative of init":        {body: withSpec(`{"initContainers":[{"resources":{"requests":{"cpu":"-1m"}}}],"containers":[{}]}`), want: "spec.initContainers[0]"},
 		"overflowing CPU":         {body: asking("cpu", `"9223372036854775807"`), want: "too large"},
 		"overflowing memory":      {body: asking("memory", `"9000E"`), want: "too large"},
-		"overflowing sum":         {body: withSpec(`{"containers":` + many(2, `{"resources":{"requests":{"memory":"9E"}}}`) + `}`), want: "too large"},
+		"overflowing sum":         {body: withSpec(`{"containers":` + repeated(2, `{"resources":{"requests":{"memory":"9E"}}}`) + `}`), want: "too large"},
 		"huge exponent":           {body: asking("memory", `"1e30000000"`), want: "exponent"},
 		"tiny exponent":           {body: asking("memory", `"0.1e-30000000"`), want: "exponent"},
 		"exponent beyond int64":   {body: asking("memory", `"1e99999999999999999999999"`), want: "exponent"},
@@ -175,8 +174,8 @@ func hostilePods() map[string]hostile {
 		"quantity is an object":   {body: asking("cpu", `{}`), want: "want a quantity"},
 		"requests is an array":    {body: withSpec(`{"containers":[{"resources":{"requests":[]}}]}`), want: "want an object"},
 		"containers is a string":  {body: withSpec(`{"containers":"c"}`), want: "want an array"},
-		"too many containers":     {body: withSpec(`{"containers":` + many(1_001, "{}") + `}`), want: "more than the limit of 1000"},
-		"too many tolerations":    {body: withSpec(`{"containers":[{}],"tolerations":` + many(1_001, "{}") + `}`), want: "more than the limit of 1000"},
+		"too many containers":     {body: withSpec(`{"containers":` + repeated(1_001, "{}") + `}`), want: "more than the limit of 1000"},
+		"too many tolerations":    {body: withSpec(`{"containers":[{}],"tolerations":` + repeated(1_001, "{}") + `}`), want: "more than the limit of 1000"},
 		"too many resources":      {body: withSpec(`{"containers":[{}],"overhead":{` + manyResources(1_001) + `}}`), want: "more than the limit of 1000"},
 		"long resource name":      {body: asking(strings.Repeat("r", 507), `"1"`), want: "longer than 506"},
 		"negative host port":      {body: withSpec(`{"containers":[{"ports":[{"hostPort":-1}]}]}`), want: "hostPort -1"},
@@ -278,20 +277,20 @@ func TestSlowBody(t *testing.T) {
 // Bodies wait for each other when together they are beyond the budget, but not
 // for long.
 func TestBodyBudget(t *testing.T) {
-	f := newFixture(t, Limits{MaxBody: 1 << 20, BodyBudget: 1000, MinRevisionWait: 50 * time.Millisecond})
+	f := newFixture(t, Limits{MaxBody: 1 << 20, BodyBudget: 1000, MinRevisionWait: time.Millisecond})
 	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	_, err = io.WriteString(conn, "POST /reserve HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+	_, err = io.WriteString(conn, "POST /reserve HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		if !f.api.bodies.TryAcquire(1) {
-			return true
+		release, err := f.api.bodies.Take(t.Context(), 1)
+		if err == nil {
+			release()
 		}
-		f.api.bodies.Release(1)
-		return false
+		return err != nil
 	}, 5*time.Second, time.Millisecond)
-	status, reply := f.send(http.MethodPost, "/reserve", bytes.NewReader([]byte(with(`"DryRun":true`))))
+	status, reply := f.send(http.MethodPost, "/reserve", bytes.NewReader([]byte(with(`"DryRun":true`)+strings.Repeat(" ", 64<<10))))
 	assert.Equal(t, http.StatusServiceUnavailable, status, string(reply))
 	assert.Contains(t, string(reply), "busy")
 }

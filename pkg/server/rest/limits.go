@@ -1,6 +1,9 @@
 package rest
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Bounds on what one request may ask for. They keep a mistaken client from
 // taking the server's memory, and are far above what a cluster needs.
@@ -15,9 +18,6 @@ const (
 	maxSchedulerNameLength = 253              // bytes, as a Kubernetes name
 	maxUIDLength           = 128              // bytes; the API server's have 36
 	maxTTLSeconds          = 10 * 365 * 86400 // ten years: beyond that it is a mistake
-	maxContainers          = 1_000            // per list of one pod
-	maxPorts               = 10_000           // per container
-	maxTolerations         = 1_000            // per pod
 	maxResourceNames       = 1_000            // per requests, limits or overhead
 	maxResourceNameLength  = 2 * 253          // bytes
 )
@@ -52,23 +52,16 @@ type Limits struct {
 	ReplayCost int
 }
 
-func orDefault[T int | int64 | time.Duration](value, fallback T) T {
-	if value > 0 {
-		return value
-	}
-	return fallback
-}
-
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		MaxBody:         orDefault(l.MaxBody, 32<<20),
-		BodyBudget:      orDefault(l.BodyBudget, 256<<20),
-		MaxReads:        orDefault(l.MaxReads, 8),
-		MaxWatchers:     orDefault(l.MaxWatchers, 100),
-		MinRevisionWait: orDefault(l.MinRevisionWait, 5*time.Second),
-		Heartbeat:       orDefault(l.Heartbeat, 15*time.Second),
-		WriteTimeout:    orDefault(l.WriteTimeout, 10*time.Second),
-		ReplayAge:       orDefault(l.ReplayAge, 10*time.Minute),
-		ReplayCost:      orDefault(l.ReplayCost, 250_000),
+		MaxBody:         cmp.Or(l.MaxBody, 32<<20),
+		BodyBudget:      cmp.Or(l.BodyBudget, 256<<20),
+		MaxReads:        cmp.Or(l.MaxReads, 8),
+		MaxWatchers:     cmp.Or(l.MaxWatchers, 100),
+		MinRevisionWait: cmp.Or(l.MinRevisionWait, 5*time.Second),
+		Heartbeat:       cmp.Or(l.Heartbeat, 15*time.Second),
+		WriteTimeout:    cmp.Or(l.WriteTimeout, 10*time.Second),
+		ReplayAge:       cmp.Or(l.ReplayAge, 10*time.Minute),
+		ReplayCost:      cmp.Or(l.ReplayCost, 250_000),
 	}
 }

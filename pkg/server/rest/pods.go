@@ -37,19 +37,19 @@ type deviceAnnotations struct {
 }
 
 type slimPodSpec struct {
-	NodeName       string         `json:"nodeName"`
-	HostNetwork    bool           `json:"hostNetwork"`
-	Priority       *int32         `json:"priority"`
-	Containers     containerList  `json:"containers"`
-	InitContainers containerList  `json:"initContainers"`
-	Overhead       resourceList   `json:"overhead"`
-	Resources      *slimResources `json:"resources"`
-	Tolerations    tolerationList `json:"tolerations"`
+	NodeName       string             `json:"nodeName"`
+	HostNetwork    bool               `json:"hostNetwork"`
+	Priority       *int32             `json:"priority"`
+	Containers     few[slimContainer] `json:"containers"`
+	InitContainers few[slimContainer] `json:"initContainers"`
+	Overhead       resourceList       `json:"overhead"`
+	Resources      *slimResources     `json:"resources"`
+	Tolerations    few[v1.Toleration] `json:"tolerations"`
 }
 
 type slimContainer struct {
 	Resources     slimResources              `json:"resources"`
-	Ports         portList                   `json:"ports"`
+	Ports         many[v1.ContainerPort]     `json:"ports"`
 	RestartPolicy *v1.ContainerRestartPolicy `json:"restartPolicy"`
 }
 
@@ -58,34 +58,25 @@ type slimResources struct {
 	Limits   resourceList `json:"limits"`
 }
 
-type slimPort struct {
-	HostPort      int32       `json:"hostPort"`
-	ContainerPort int32       `json:"containerPort"`
-	Protocol      v1.Protocol `json:"protocol"`
-	HostIP        string      `json:"hostIP"`
-}
-
-type containerList []slimContainer
+// resourceList is a v1.ResourceList whose quantities are checked before they are
+// parsed.
+type resourceList v1.ResourceList
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (l *containerList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
-	*l, err = decodeSlice[slimContainer](dec, maxContainers)
-	return err
-}
-
-type portList []slimPort
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (l *portList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
-	*l, err = decodeSlice[slimPort](dec, maxPorts)
-	return err
-}
-
-type tolerationList []v1.Toleration
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (l *tolerationList) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
-	*l, err = decodeSlice[v1.Toleration](dec, maxTolerations)
+func (l *resourceList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*l = resourceList{}
+	_, err := httpjson.Each(dec, '{', maxResourceNames, func() error {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		name := v1.ResourceName(token.String())
+		if len(name) > maxResourceNameLength {
+			return fmt.Errorf("a resource name is longer than %d bytes", maxResourceNameLength)
+		}
+		(*l)[name], err = httpjson.ReadQuantity(dec)
+		return err
+	})
 	return err
 }
 
@@ -110,14 +101,17 @@ type podList struct {
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (l *podList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	l.entries, l.err = nil, nil
-	return decodeList(dec, MaxPods, func(i int) error {
+	i := 0
+	_, err := httpjson.Each(dec, '[', MaxPods, func() error {
 		var pod slimPod
-		if err := json.UnmarshalDecode(dec, &pod); err != nil {
+		if err := json.UnmarshalDecode(dec, &pod, json.RejectUnknownMembers(false)); err != nil {
 			return err
 		}
 		l.add(i, &pod)
+		i++
 		return nil
 	})
+	return err
 }
 
 // add keeps a pod, unless one before it was refused.
@@ -186,18 +180,13 @@ func (l *podList) fill(spec *slimPodSpec) {
 	}
 }
 
-func fillContainers(reuse []v1.Container, list containerList) []v1.Container {
+func fillContainers(reuse []v1.Container, list few[slimContainer]) []v1.Container {
 	reuse = reuse[:0]
 	for i := range list {
 		c := &list[i]
-		full := v1.Container{RestartPolicy: c.RestartPolicy}
+		full := v1.Container{Ports: c.Ports, RestartPolicy: c.RestartPolicy}
 		full.Resources.Requests = v1.ResourceList(c.Resources.Requests)
 		full.Resources.Limits = v1.ResourceList(c.Resources.Limits)
-		for _, p := range c.Ports {
-			full.Ports = append(full.Ports, v1.ContainerPort{
-				HostPort: p.HostPort, ContainerPort: p.ContainerPort, Protocol: p.Protocol, HostIP: p.HostIP,
-			})
-		}
 		reuse = append(reuse, full)
 	}
 	return reuse
@@ -230,7 +219,7 @@ func badName(name string) string {
 }
 
 func checkPorts(spec *slimPodSpec) error {
-	for where, list := range map[string]containerList{"containers": spec.Containers, "initContainers": spec.InitContainers} {
+	for where, list := range map[string]few[slimContainer]{"containers": spec.Containers, "initContainers": spec.InitContainers} {
 		for i := range list {
 			for k, p := range list[i].Ports {
 				if !isPort(p.HostPort) || !isPort(p.ContainerPort) {

@@ -3,11 +3,9 @@ package rest
 import (
 	"cmp"
 	"net/http"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/julienschmidt/httprouter"
 
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -15,164 +13,150 @@ import (
 )
 
 // revision serves GET /v1/revision.
-func (a *API) revision(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
-	httpjson.Write(w, http.StatusOK, &reserver.RevisionAnswer{Revision: a.ledger.Revision()})
-	return nil
+func (a *API) revision(*query) (any, error) {
+	return &reserver.RevisionAnswer{Revision: a.ledger.Revision()}, nil
 }
 
-// nodes serves GET /v1/nodes.
-func (a *API) nodes(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	values, err := query(r, "overcommitted", "limit", "continue")
+// nodes serves GET /v1/nodes: the nodes after a name, all or those that are, or are
+// not, overcommitted.
+func (a *API) nodes(q *query) (any, error) {
+	limit, err := q.limit()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	limit, err := queryLimit(values)
+	all, after := q.Get("overcommitted") == "", q.Get("continue")
+	overcommitted, err := strconv.ParseBool(cmp.Or(q.Get("overcommitted"), "false"))
 	if err != nil {
-		return err
+		return nil, badRequest("overcommitted \"%s\" is neither true nor false", httpjson.Clip(q.Get("overcommitted")))
 	}
-	overcommitted, err := queryBool(values, "overcommitted")
-	if err != nil {
-		return err
-	}
-	return a.answer(w, r, func() (any, error) { return a.listNodes(limit, overcommitted, values.Get("continue")), nil })
-}
-
-// listNodes returns the nodes after a name, all or those that are, or are not,
-// overcommitted.
-func (a *API) listNodes(limit int, overcommitted *bool, after string) *reserver.NodesAnswer {
 	views, revision := a.ledger.Nodes()
 	answer := reserver.NodesAnswer{Revision: revision, Nodes: []reserver.Node{}}
 	for i := range views {
 		view := &views[i]
-		if view.Name <= after || (overcommitted != nil && view.Overcommitted() != *overcommitted) {
+		if view.Name <= after || (!all && view.Overcommitted() != overcommitted) {
 			continue
 		}
-		if limit > 0 && len(answer.Nodes) == limit {
+		if len(answer.Nodes) == limit {
 			answer.Continue = answer.Nodes[limit-1].Name
 			break
 		}
 		answer.Nodes = append(answer.Nodes, newNode(view))
 	}
-	return &answer
+	return &answer, nil
 }
 
 // node serves GET /v1/nodes/{name}.
-func (a *API) node(w http.ResponseWriter, r *http.Request, params httprouter.Params) error {
-	if err := noQuery(r); err != nil {
-		return err
-	}
-	return a.answer(w, r, func() (any, error) { return a.oneNode(params.ByName("name")) })
-}
-
-func (a *API) oneNode(name string) (any, error) {
+func (a *API) node(q *query) (any, error) {
+	name := q.path.ByName("name")
 	revision := a.ledger.Revision() // what follows is at least as new
-	holds := a.holdsOn(name)        // before the claims: a slot turns into one
+	slots := a.slotsOn(name)        // before the claims: a slot turns into one
 	view, claims, ok := a.ledger.Node(name)
 	if !ok {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
-	shares := sharesOf(claims, holds)
 	answer := reserver.NodeAnswer{
-		Revision: revision, Node: newNode(&view), Claims: make([]reserver.Claim, 0, len(shares)), Slots: []reserver.NodeSlot{},
+		Revision: revision, Node: newNode(&view), Claims: []reserver.Claim{}, Slots: []reserver.NodeSlot{},
 	}
-	for i := range shares {
-		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &shares[i]))
+	for _, s := range sharesOf(claims, slots) {
+		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &s))
 	}
-	for i := range holds {
-		if !holds[i].InMemory() {
-			answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), &holds[i]))
+	for i := range slots {
+		if !slots[i].InMemory() {
+			answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), &slots[i]))
 		}
 	}
 	return &answer, nil
 }
 
-// claims serves GET /v1/claims.
-func (a *API) claims(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	values, err := query(r, "namespace", "pod", "node", "scheduler", "state", "limit", "continue")
-	if err != nil {
-		return err
-	}
-	limit, err := queryLimit(values)
-	if err != nil {
-		return err
-	}
-	match, err := claimFilter(values)
-	if err != nil {
-		return err
-	}
-	return a.answer(w, r, func() (any, error) { return a.listClaims(limit, values.Get("node"), match), nil })
+// slotsOn returns the slots on a node.
+func (a *API) slotsOn(node string) []ledger.HoldView {
+	views, _ := a.ledger.Holds()
+	return slices.DeleteFunc(views, func(view ledger.HoldView) bool { return view.Node != node })
 }
 
-// listClaims returns the claims that match, on one node or on all.
-func (a *API) listClaims(limit int, node string, match func(*share) bool) *reserver.ClaimsAnswer {
-	views, revision := a.someClaims(node)
-	answer := reserver.ClaimsAnswer{Revision: revision, Claims: []reserver.Claim{}}
-	last := ""
-	for i := range views {
-		view := &views[i]
-		if !match(view) {
+// claims serves GET /v1/claims: the claims that match, and what is kept for pods in
+// memory, on one node or on all.
+func (a *API) claims(q *query) (any, error) {
+	limit, err := q.limit()
+	if err != nil {
+		return nil, err
+	}
+	states := []string{ledger.ReservedState, ledger.Binding.String(), ledger.Bound.String()}
+	if state := q.Get("state"); state != "" && !slices.Contains(states, state) {
+		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(states, ", "))
+	}
+	answer := reserver.ClaimsAnswer{Revision: a.ledger.Revision(), Claims: []reserver.Claim{}} // what follows is at least as new
+	var slots []ledger.HoldView
+	var claims []ledger.ClaimView
+	if node := q.Get("node"); node != "" {
+		slots = a.slotsOn(node)
+		_, claims, _ = a.ledger.Node(node)
+	} else {
+		slots, _ = a.ledger.Holds()
+		claims, _ = a.ledger.Claims()
+	}
+	var last *share
+	for _, s := range sharesOf(claims, slots) {
+		if !matches(q, &s) {
 			continue
 		}
-		if limit > 0 && len(answer.Claims) == limit {
-			answer.Continue = last
+		if len(answer.Claims) == limit {
+			answer.Continue = last.Pod.Namespace + "/" + last.Pod.Name + "/" + string(last.Pod.UID)
 			break
 		}
-		last = claimKey(view)
-		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), view))
+		last = &s
+		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &s))
 	}
-	return &answer
+	return &answer, nil
 }
 
-// someClaims returns the claims on one node, or all where node is empty, and what is kept
-// for pods in memory.
-func (a *API) someClaims(node string) ([]share, uint64) {
-	revision := a.ledger.Revision() // what follows is at least as new
-	if node == "" {
-		slots, _ := a.ledger.Holds()
-		claims, _ := a.ledger.Claims()
-		return sharesOf(claims, slots), revision
-	}
-	slots := a.holdsOn(node)
-	_, claims, _ := a.ledger.Node(node)
-	return sharesOf(claims, slots), revision
-}
-
-// claimFilter returns whether a claim is asked for.
-func claimFilter(values url.Values) (func(*share) bool, error) {
-	state := values.Get("state")
-	known := []string{ledger.ReservedState, ledger.Binding.String(), ledger.Bound.String()}
-	if state != "" && !slices.Contains(known, state) {
-		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(known, ", "))
-	}
-	namespace, pod, scheduler := values.Get("namespace"), values.Get("pod"), values.Get("scheduler")
-	after := values.Get("continue")
-	return func(view *share) bool {
-		return (namespace == "" || view.Pod.Namespace == namespace) &&
-			(pod == "" || view.Pod.Name == pod) &&
-			(scheduler == "" || view.Scheduler == scheduler) &&
-			(state == "" || view.State.OrReserved() == state) &&
-			(after == "" || comesAfter(view, after))
-	}, nil
-}
-
-// claimKey is where a page of claims ended.
-func claimKey(view *share) string {
-	return view.Pod.Namespace + "/" + view.Pod.Name + "/" + string(view.Pod.UID)
-}
-
-// comesAfter reports whether a claim is listed after the one with that key. The
-// parts are compared one by one: as a whole, the key of pod "a-b" is less than
-// that of pod "a".
-func comesAfter(view *share, key string) bool {
-	namespace, rest, _ := strings.Cut(key, "/")
+// matches reports whether a claim is asked for. The parts of ?continue= are compared
+// one by one: as a whole, the key of pod "a-b" is less than that of pod "a".
+func matches(q *query, s *share) bool {
+	namespace, rest, _ := strings.Cut(q.Get("continue"), "/")
 	name, uid, _ := strings.Cut(rest, "/")
-	return cmp.Or(
-		cmp.Compare(view.Pod.Namespace, namespace),
-		cmp.Compare(view.Pod.Name, name),
-		cmp.Compare(string(view.Pod.UID), uid),
-	) > 0
+	after := cmp.Or(
+		cmp.Compare(s.Pod.Namespace, namespace), cmp.Compare(s.Pod.Name, name), cmp.Compare(string(s.Pod.UID), uid),
+	)
+	return q.has("namespace", s.Pod.Namespace) && q.has("pod", s.Pod.Name) && q.has("scheduler", s.Scheduler) &&
+		q.has("state", s.State.OrReserved()) && after > 0
+}
+
+// reservations serves GET /v1/reservations: those with slots that match.
+func (a *API) reservations(q *query) (any, error) {
+	limit, err := q.limit()
+	if err != nil {
+		return nil, err
+	}
+	views, revision := a.ledger.Holds()
+	answer := reserver.ReservationsAnswer{Revision: revision, Reservations: []reserver.Reservation{}}
+	list := &answer.Reservations
+	for i := range views {
+		view := &views[i]
+		if view.InMemory() || !slotMatches(q, view) {
+			continue
+		}
+		last := len(*list) - 1
+		if last < 0 || (*list)[last].Namespace != view.Ref.Namespace || (*list)[last].Name != view.Ref.Name {
+			if len(*list) == limit {
+				answer.Continue = (*list)[last].Namespace + "/" + (*list)[last].Name
+				break
+			}
+			*list = append(*list, newReservation(view))
+			last++
+		}
+		addSlot(&(*list)[last], a.ledger.Table(), view)
+	}
+	return &answer, nil
+}
+
+// slotMatches reports whether a slot is asked for. ?pod= is the only one that may
+// use it, or one that uses it.
+func slotMatches(q *query, view *ledger.HoldView) bool {
+	namespace, name, _ := strings.Cut(q.Get("continue"), "/")
+	after := cmp.Or(cmp.Compare(view.Ref.Namespace, namespace), cmp.Compare(view.Ref.Name, name))
+	used := slices.ContainsFunc(view.Consumers, func(c ledger.Consumer) bool { return c.Pod.Name == q.Get("pod") })
+	return q.has("namespace", view.Ref.Namespace) && q.has("name", view.Ref.Name) && q.has("node", view.Node) &&
+		q.has("scheduler", view.Scheduler) && (used || q.has("pod", view.Pod.Name)) && after > 0
 }

@@ -217,8 +217,8 @@ func TestWhatIf(t *testing.T) {
 	}{
 		"nodes given":     {group1(aPod("a", "2", "1Gi"), "node-3"), []string{"node-3"}, []string{}},
 		"no room":         {group1(aPod("a", "2", "1Gi"), "node-1"), []string{"node-1"}, []string{"a"}},
-		"a pod gone":      {body{Pods: []*v1.Pod{aPod("a", "2", "1Gi")}, Nodes: []string{"node-1"}, Without: []podName{{UID: "uid-old"}}}, []string{"node-1"}, []string{}},
-		"gone, by name":   {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi")}, Nodes: []string{"node-2"}, Without: []podName{{Namespace: "team-a", Name: "small"}}}, []string{"node-2"}, []string{}},
+		"a pod gone":      {body{Pods: []*v1.Pod{aPod("a", "2", "1Gi")}, Nodes: []string{"node-1"}, Without: []reserver.GonePod{{UID: "uid-old"}}}, []string{"node-1"}, []string{}},
+		"gone, by name":   {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi")}, Nodes: []string{"node-2"}, Without: []reserver.GonePod{{Namespace: "team-a", Name: "small"}}}, []string{"node-2"}, []string{}},
 		"best fit":        {body{Pods: []*v1.Pod{aPod("a", "1", "1Gi"), aPod("b", "3", "1Gi")}}, []string{"node-1", "node-2"}, []string{}},
 		"one after other": {body{Pods: []*v1.Pod{aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")}}, []string{"node-2", "node-3"}, []string{}},
 		"one too many": {
@@ -226,7 +226,7 @@ func TestWhatIf(t *testing.T) {
 			[]string{"node-2", "node-3", "node-1"},
 			[]string{"c"},
 		},
-		"room of a pod that goes": {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")}, Without: []podName{{UID: "uid-old"}}}, []string{"node-1", "node-3"}, []string{}},
+		"room of a pod that goes": {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")}, Without: []reserver.GonePod{{UID: "uid-old"}}}, []string{"node-1", "node-3"}, []string{}},
 		"stays where it is":       {body{Pods: []*v1.Pod{small}}, []string{"node-2"}, []string{}},
 		"host port taken by another of the request": {
 			body{Pods: []*v1.Pod{withPort(aPod("a", "1", "1Gi")), withPort(aPod("b", "1", "1Gi"))}}, []string{"node-1", "node-2"}, []string{},

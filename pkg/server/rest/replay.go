@@ -1,13 +1,13 @@
 package rest
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
-	"hash"
+	"encoding/hex"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 
@@ -141,85 +141,44 @@ func (r *replays) drop(entry *replay) {
 
 // fingerprint tells requests apart by what they ask for. A repeat may be spelt
 // differently: schedulers read their pods anew, and their status and resource
-// version change meanwhile. MinRevision may rise, too.
-type fingerprint [sha256.Size]byte
-
-func newFingerprint(g *group, t *resources.Table) fingerprint {
-	f := fingerprinter{hash: sha256.New(), table: t}
-	f.text(string(g.Mode))
-	f.number(int64(g.TTL)) // and not what it is by today's policy
-	f.flag(g.DryRun)
-	f.flag(g.Durable)
-	f.text(g.Name)
-	f.text(g.Reservation.String())
-	f.number(int64(len(g.Pods)))
+// version change meanwhile. MinRevision may rise, too. The TTL is as it was asked, and
+// not what it is by today's policy.
+func fingerprint(g *group, t *resources.Table) string {
+	var b []byte
+	texts := func(list ...string) {
+		for _, s := range list { // with its length, so that no two lists look alike
+			b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
+			b = append(b, s...)
+		}
+		b = append(b, '\n')
+	}
+	texts(string(g.Mode), g.TTL.String(), strconv.FormatBool(g.DryRun), strconv.FormatBool(g.Durable), g.Name, g.Reservation.String())
 	for i := range g.Pods {
-		f.pod(&g.Pods[i])
-	}
-	return fingerprint(f.hash.Sum(nil))
-}
-
-type fingerprinter struct {
-	hash  hash.Hash
-	table *resources.Table
-	buf   []byte
-}
-
-func (f *fingerprinter) text(s string) {
-	f.number(int64(len(s)))
-	f.buf = append(f.buf[:0], s...)
-	f.hash.Write(f.buf)
-}
-
-func (f *fingerprinter) number(n int64) {
-	f.buf = binary.LittleEndian.AppendUint64(f.buf[:0], uint64(n))
-	f.hash.Write(f.buf)
-}
-
-func (f *fingerprinter) flag(b bool) {
-	if b {
-		f.number(1)
-	} else {
-		f.number(0)
-	}
-}
-
-func (f *fingerprinter) pod(pod *arbiter.GroupPod) {
-	f.text(pod.Ref.Namespace)
-	f.text(pod.Ref.Name)
-	f.text(string(pod.Ref.UID))
-	f.text(pod.Node)
-	f.number(int64(pod.Priority))
-	if pod.Devices != nil { // the fingerprints of others are older than devices
-		f.text(pod.Devices.Err)
-		for _, claim := range pod.Devices.Claims {
-			f.text(claim)
+		p := &g.Pods[i]
+		texts(p.Ref.Namespace, p.Ref.Name, string(p.Ref.UID), p.Node, strconv.Itoa(int(p.Priority)))
+		if p.Devices != nil {
+			texts(append([]string{"devices", p.Devices.Err}, p.Devices.Claims...)...)
+		}
+		if p.Request == nil {
+			continue
+		}
+		texts("request", strconv.FormatBool(p.Request.ToleratesUnschedulable))
+		texts(hostPortNames(p.Request)...)
+		for _, a := range namedAmounts(p.Request, t) {
+			texts(string(a.Name), strconv.FormatInt(a.Value, 10))
 		}
 	}
-	f.flag(pod.Request != nil)
-	if pod.Request == nil {
-		return
-	}
-	f.flag(pod.Request.ToleratesUnschedulable)
-	f.number(int64(len(pod.Request.Ports)))
-	for _, p := range pod.Request.Ports {
-		f.text(string(p.Protocol))
-		f.text(p.IP)
-		f.number(int64(p.Port))
-	}
-	for _, a := range f.amounts(pod.Request) {
-		f.text(string(a.Name))
-		f.number(a.Value)
-	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
-// amounts lists a request's amounts by name: a resource has no column before a
+// namedAmounts lists a request's amounts by name: a resource has no column before a
 // node offers it, and a repeat may come after that.
-func (f *fingerprinter) amounts(r *resources.Request) []resources.NamedAmount {
+func namedAmounts(r *resources.Request, t *resources.Table) []resources.NamedAmount {
 	list := slices.Clone(r.Unlisted)
 	for _, a := range r.Amounts {
-		list = append(list, resources.NamedAmount{Name: f.table.Name(a.Column), Value: a.Value})
+		list = append(list, resources.NamedAmount{Name: t.Name(a.Column), Value: a.Value})
 	}
-	slices.SortFunc(list, func(a, b resources.NamedAmount) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	slices.SortFunc(list, func(a, b resources.NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

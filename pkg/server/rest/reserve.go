@@ -7,23 +7,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/julienschmidt/httprouter"
-
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
-
-// reserve serves POST /reserve.
-func (a *API) reserve(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	return a.decide(w, r, verbReserve)
-}
-
-// unreserve serves POST /unreserve.
-func (a *API) unreserve(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
-	return a.decide(w, r, verbUnreserve)
-}
 
 // outcome is the answer to a group, and what it granted.
 type outcome struct {
@@ -37,25 +25,28 @@ type outcome struct {
 // retryAfter is when to ask a server again that is not ready, in seconds.
 const retryAfter = "1"
 
-// decide reads a group, has it decided once, and answers.
-func (a *API) decide(w http.ResponseWriter, r *http.Request, v verb) error {
-	g, err := a.readGroup(w, r, v)
-	if err != nil {
-		return err
+// decide serves POST /reserve or /unreserve: it reads a group, has it decided once,
+// and answers.
+func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		g, err := a.readGroup(w, r, v)
+		if err != nil {
+			return err
+		}
+		answer, err := a.decideGroup(r.Context(), g)
+		status := http.StatusOK
+		if err != nil {
+			// Clients of kube-globalreserve look at FailedPods whatever the status is.
+			status = statusOf(err)
+			failed := a.failAll(g, err.Error())
+			answer = &failed
+		}
+		if status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", retryAfter)
+		}
+		httpjson.Write(w, status, answer)
+		return nil
 	}
-	answer, err := a.decideGroup(r.Context(), g)
-	status := http.StatusOK
-	if err != nil {
-		// Clients of kube-globalreserve look at FailedPods whatever the status is.
-		status = statusOf(err)
-		failed := a.failAll(g, err.Error())
-		answer = &failed
-	}
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", retryAfter)
-	}
-	httpjson.Write(w, status, answer)
-	return nil
 }
 
 // statusOf is the one table from errors to statuses.
@@ -77,14 +68,6 @@ func statusOf(err error) int {
 	}
 }
 
-// ask has the arbiter decide.
-func (a *API) ask(ctx context.Context, g *group) (*arbiter.Decision, error) {
-	if g.verb == verbUnreserve {
-		return a.arbiter.Unreserve(ctx, &g.Group)
-	}
-	return a.arbiter.Reserve(ctx, &g.Group)
-}
-
 // decideGroup has a group decided once, and answers repeats.
 func (a *API) decideGroup(ctx context.Context, g *group) (*reserver.Answer, error) {
 	fresh := func() (outcome, error) {
@@ -95,7 +78,11 @@ func (a *API) decideGroup(ctx context.Context, g *group) (*reserver.Answer, erro
 		case late != "":
 			return outcome{answer: a.failAll(g, late), transient: true}, nil
 		}
-		d, err := a.ask(ctx, g)
+		ask := a.arbiter.Reserve
+		if g.verb == verbUnreserve {
+			ask = a.arbiter.Unreserve
+		}
+		d, err := ask(ctx, &g.Group)
 		if err != nil {
 			return outcome{}, err
 		}

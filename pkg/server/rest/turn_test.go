@@ -1,12 +1,16 @@
 package rest
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
 // onWrite is a client of which something is known the moment it is sent to.
@@ -43,14 +47,13 @@ func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
 	}
 	for name, request := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Limits{MaxReads: 1, BodyBudget: 1 << 20})
+			f := newFixture(t, Limits{MinRevisionWait: time.Millisecond})
 			recorder := httptest.NewRecorder()
 			w := &onWrite{ResponseWriter: recorder, check: func() {
-				if assert.True(t, f.api.reads.TryAcquire(1), "a turn is held") {
-					f.api.reads.Release(1)
-				}
-				if assert.True(t, f.api.bodies.TryAcquire(1<<20), "room for bodies is held") {
-					f.api.bodies.Release(1 << 20)
+				for _, turns := range []*httpjson.Turns{f.api.reads, f.api.bodies} {
+					if release, err := turns.Take(t.Context(), math.MaxInt64); assert.NoError(t, err, "a turn is held") {
+						release()
+					}
 				}
 			}}
 			if name == "watch" {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/julienschmidt/httprouter"
-
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -23,7 +21,7 @@ const (
 
 // watch serves GET /v1/watch: every change of the ledger as a server-sent event,
 // from a revision on or from a snapshot on.
-func (a *API) watch(w http.ResponseWriter, r *http.Request, _ httprouter.Params) error {
+func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	revision, resume, err := a.watchFrom(r)
 	if err != nil {
 		return err
@@ -69,11 +67,11 @@ func (a *API) followStream(s *stream, revision uint64, wake <-chan struct{}) {
 // it began with, which is older. Both may be the id of an event; that of another
 // run of the server tells nothing of this one's revisions.
 func (a *API) watchFrom(r *http.Request) (revision uint64, resume bool, err error) {
-	values, err := query(r, "revision")
+	q, err := readQuery(r, "revision")
 	if err != nil {
 		return 0, false, err
 	}
-	name, text := "revision", values.Get("revision")
+	name, text := "revision", q.Get("revision")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		name, text = "Last-Event-ID", last
 	}
@@ -115,7 +113,7 @@ type sink interface {
 
 // snapshot returns the whole account, in its turn.
 func (a *API) snapshot(ctx context.Context) (*ledger.Snapshot, error) {
-	release, err := a.turn(ctx, a.reads, 1)
+	release, err := a.reads.Take(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
