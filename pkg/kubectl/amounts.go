@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,35 +24,23 @@ func isBytes(name string) bool {
 	}
 }
 
-// humanAmount writes an amount of the wire for people: cores, binary units, plain counts. Cores are
-// exact; bytes are rounded to a tenth of their unit.
-func humanAmount(name string, value int64) string {
+// amount writes an amount of the wire for people, in cores, binary units and plain counts, or as it is
+// there where raw. Cores are exact; bytes are rounded to a tenth of their unit.
+func amount(name string, value int64, raw bool) string {
 	switch {
+	case name == string(corev1.ResourceCPU) && raw:
+		return strconv.FormatInt(value, 10) + "m"
 	case name == string(corev1.ResourceCPU):
 		return humanCores(value)
-	case isBytes(name):
+	case isBytes(name) && !raw:
 		return humanBytes(value)
 	default:
 		return strconv.FormatInt(value, 10)
 	}
 }
 
-// amount writes an amount as it is on the wire where raw, else for people.
-func amount(name string, value int64, raw bool) string {
-	if !raw {
-		return humanAmount(name, value)
-	}
-	if name == string(corev1.ResourceCPU) {
-		return strconv.FormatInt(value, 10) + "m"
-	}
-	return strconv.FormatInt(value, 10)
-}
-
-// humanCores writes milli-CPU as cores, without zeros at the end: 1500 is "1.5".
-func humanCores(milli int64) string {
-	text := strconv.FormatFloat(float64(milli)/1000, 'f', 3, 64)
-	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
-}
+// humanCores writes milli-CPU as cores: 1500 is "1.5".
+func humanCores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
 // humanBytes writes bytes in the largest binary unit that leaves at least one.
 func humanBytes(bytes int64) string {
@@ -67,11 +56,11 @@ func humanBytes(bytes int64) string {
 
 // compareResources orders resource names: cpu, memory, extended resources, and then what nearly every
 // node has and few look for.
-func compareResources(a, b string) int {
+func compareResources[K ~string](a, b K) int {
 	return cmp.Or(cmp.Compare(resourceRank(a), resourceRank(b)), cmp.Compare(a, b))
 }
 
-func resourceRank(name string) int {
+func resourceRank[K ~string](name K) int {
 	switch corev1.ResourceName(name) {
 	case corev1.ResourceCPU:
 		return 0
@@ -89,39 +78,30 @@ func resourceRank(name string) int {
 // amountList writes several amounts on one line: "cpu 2, memory 4Gi". The pod count, which is one
 // wherever there is a pod, is for those who look for raw amounts.
 func amountList(amounts map[string]int64, raw bool) string {
-	names := make([]string, 0, len(amounts))
-	for name := range amounts {
-		if raw || name != string(corev1.ResourcePods) {
-			names = append(names, name)
-		}
+	shown := maps.Clone(amounts)
+	if !raw {
+		delete(shown, string(corev1.ResourcePods))
 	}
-	slices.SortFunc(names, compareResources)
-	for i, name := range names {
-		names[i] = name + " " + amount(name, amounts[name], raw)
-	}
-	return orNone(strings.Join(names, ", "))
+	return resourceList(shown, func(name string, value int64) string { return amount(name, value, raw) })
 }
 
-// quantityList writes the requests of a slot on one line, as they were written in the object.
+// quantityList writes the requests of a slot on one line, as they were written in the object, but cpu in
+// cores, so that a list shows one unit.
 func quantityList(requests corev1.ResourceList) string {
-	names := make([]string, 0, len(requests))
-	for name := range requests {
-		names = append(names, string(name))
-	}
-	slices.SortFunc(names, compareResources)
-	for i, name := range names {
-		quantity := requests[corev1.ResourceName(name)]
-		names[i] = name + " " + humanQuantity(name, quantity)
-	}
-	return orNone(strings.Join(names, ", "))
+	return resourceList(requests, func(name string, quantity resource.Quantity) string {
+		if name == string(corev1.ResourceCPU) {
+			return humanCores(quantity.MilliValue())
+		}
+		return quantity.String()
+	})
 }
 
-// humanQuantity writes cpu in cores, so that a list shows one unit, and anything else as it is.
-func humanQuantity(name string, quantity resource.Quantity) string {
-	if name == string(corev1.ResourceCPU) {
-		return humanCores(quantity.MilliValue())
+func resourceList[K ~string, V any](amounts map[K]V, write func(name string, value V) string) string {
+	var texts []string
+	for _, name := range slices.SortedFunc(maps.Keys(amounts), compareResources) {
+		texts = append(texts, string(name)+" "+write(string(name), amounts[name]))
 	}
-	return quantity.String()
+	return orNone(strings.Join(texts, ", "))
 }
 
 // none stands for an empty cell.

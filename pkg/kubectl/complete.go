@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Completions ask the Kubernetes API and never fail loudly: where it does not answer, there is nothing
@@ -110,26 +112,18 @@ func (e *environment) names(ctx context.Context, list lister) []string {
 
 func (e *environment) completeGlobalFlags(root *cobra.Command) {
 	completeBy(root, "namespace", e.completeNames(listNamespaces))
-	for _, flag := range []string{"context", "cluster", "user"} {
+	for flag, names := range map[string]func(config *clientcmdapi.Config) iter.Seq[string]{
+		"context": func(config *clientcmdapi.Config) iter.Seq[string] { return maps.Keys(config.Contexts) },
+		"cluster": func(config *clientcmdapi.Config) iter.Seq[string] { return maps.Keys(config.Clusters) },
+		"user":    func(config *clientcmdapi.Config) iter.Seq[string] { return maps.Keys(config.AuthInfos) },
+	} {
 		completeBy(root, flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-			return offer(e.kubeconfigNames(flag), nil, typed)
+			config, err := e.config.ToRawKubeConfigLoader().RawConfig()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return offer(slices.Collect(names(&config)), nil, typed)
 		})
-	}
-}
-
-// kubeconfigNames are the names that a flag may choose from the kubeconfig.
-func (e *environment) kubeconfigNames(flag string) []string {
-	config, err := e.config.ToRawKubeConfigLoader().RawConfig()
-	if err != nil {
-		return nil
-	}
-	switch flag {
-	case "context":
-		return slices.Collect(maps.Keys(config.Contexts))
-	case "cluster":
-		return slices.Collect(maps.Keys(config.Clusters))
-	default:
-		return slices.Collect(maps.Keys(config.AuthInfos))
 	}
 }
 

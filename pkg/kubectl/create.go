@@ -20,15 +20,14 @@ const (
 
 // createOptions are the flags of create.
 type createOptions struct {
-	env    *environment
-	output output
+	command
 	spec   specFlags
 	wait   waitFlag
 	dryRun string
 }
 
 func newCreateCommand(env *environment) *cobra.Command {
-	o := &createOptions{env: env, dryRun: dryRunNone, spec: specFlags{replicas: 1}}
+	o := &createOptions{command: command{environment: env}, dryRun: dryRunNone, spec: specFlags{replicas: 1}}
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Reserve room on one or several nodes",
@@ -59,7 +58,7 @@ namespace always. Without any of them no pod may: the room is only kept free.`,
 	flags.Var(&o.wait, "wait", "wait until the room is available, for at most so long (--wait alone: "+defaultWait.String()+")")
 	flags.Lookup("wait").NoOptDefVal = defaultWait.String()
 	flags.StringVar(&o.dryRun, "dry-run", o.dryRun, "none, client (only print the object) or server (let the API server check it, too)")
-	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	completeFixed(cmd, "dry-run", dryRunNone, dryRunClient, dryRunServer)
 	env.completeCreate(cmd)
 	return cmd
@@ -69,7 +68,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	namespace, err := o.env.namespace()
+	namespace, err := o.namespace()
 	if err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	case dryRunServer:
 		done += " (server dry run)"
 	}
-	cluster, err := o.env.connector.cluster()
+	cluster, err := o.cluster()
 	if err != nil {
 		return err
 	}
@@ -99,8 +98,8 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	if !o.wait.set {
 		return o.print(created, done)
 	}
-	if o.output.format == "" {
-		fmt.Fprintf(o.env.Out, "reservation.%s/%s %s\n", v1alpha1.GroupName, name, done)
+	if o.format == "" {
+		fmt.Fprintf(o.Out, "reservation.%s/%s %s\n", v1alpha1.GroupName, name, done)
 	}
 	available, err := awaitAvailable(ctx, cluster, namespace, name, o.wait.timeout)
 	if err != nil {
@@ -122,12 +121,12 @@ func (o *createOptions) validate() error {
 }
 
 func (o *createOptions) print(reservation *v1alpha1.Reservation, done string) error {
-	if o.output.format == outputTable || o.output.format == outputWide {
+	if o.format == outputTable || o.format == outputWide {
 		table := newReservationTable(false)
-		addReservation(table, reservation, false, o.env.clock.Now())
-		return o.output.printTable(o.env.Out, table)
+		addReservation(table, reservation, false, o.clock.Now())
+		return o.printTable(o.Out, table)
 	}
-	return o.output.printObject(o.env.Out, reservation, done)
+	return o.printObject(reservation, done)
 }
 
 // defaultWait is what --wait without a time means.

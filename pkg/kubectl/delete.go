@@ -13,14 +13,13 @@ import (
 )
 
 type deleteOptions struct {
-	env            *environment
-	output         output
+	command
 	all            bool
 	ignoreNotFound bool
 }
 
 func newDeleteCommand(env *environment) *cobra.Command {
-	o := &deleteOptions{env: env}
+	o := &deleteOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "delete NAME...",
 		Aliases: []string{"rm"},
@@ -36,7 +35,7 @@ and keep what they use.`,
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "delete all reservations of the namespace")
 	cmd.Flags().BoolVar(&o.ignoreNotFound, "ignore-not-found", false, "do not fail where there is none of that name")
-	o.output.addFlags(cmd, outputName)
+	o.addOutput(cmd, outputName)
 	return cmd
 }
 
@@ -47,7 +46,7 @@ func (o *deleteOptions) run(ctx context.Context, names []string) error {
 	case !o.all && len(names) == 0:
 		return usageErrorf("kubectl reserve delete takes the names of reservations, or --all: kubectl reserve list shows them")
 	}
-	cluster, namespace, err := o.env.connect()
+	cluster, namespace, err := o.connect()
 	if err != nil {
 		return err
 	}
@@ -72,7 +71,7 @@ func (o *deleteOptions) run(ctx context.Context, names []string) error {
 			continue
 		}
 		deleted := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := o.output.printObject(o.env.Out, deleted, "deleted"); err != nil {
+		if err := o.printObject(deleted, "deleted"); err != nil {
 			return err
 		}
 	}

@@ -14,14 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-type describeOptions struct{ env *environment }
+type describeOptions struct{ command }
 
 func newDescribeCommand(env *environment) *cobra.Command {
-	o := &describeOptions{env: env}
+	o := &describeOptions{command: command{environment: env}}
 	return &cobra.Command{
 		Use:     "describe NAME...",
 		Short:   "Tell all about a reservation: its slots, its consumers, its events",
@@ -38,7 +39,7 @@ func newDescribeCommand(env *environment) *cobra.Command {
 }
 
 func (o *describeOptions) run(ctx context.Context, names []string) error {
-	cluster, namespace, err := o.env.connect()
+	cluster, namespace, err := o.connect()
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (o *describeOptions) run(ctx context.Context, names []string) error {
 		}
 		events, eventsErr := eventsOf(ctx, cluster, r)
 		if printed {
-			fmt.Fprint(o.env.Out, "\n\n")
+			fmt.Fprint(o.Out, "\n\n")
 		}
 		printed = true
 		if err := o.print(r, events, eventsErr); err != nil {
@@ -89,12 +90,12 @@ func lastSeen(event *corev1.Event) time.Time {
 }
 
 func (o *describeOptions) print(r *v1alpha1.Reservation, events []corev1.Event, eventsErr error) error {
-	now := o.env.clock.Now()
-	w := tabwriter.NewWriter(o.env.Out, 0, 8, 2, ' ', 0)
+	now := o.clock.Now()
+	w := tabwriter.NewWriter(o.Out, 0, 8, 2, ' ', 0)
 	line := func(name, value string) { fmt.Fprintf(w, "%s:\t%s\n", name, value) }
 	line("Name", r.Name)
 	line("Namespace", r.Namespace)
-	line("Labels", sortedPairs(r.Labels))
+	line("Labels", labels.FormatLabels(r.Labels))
 	line("Status", situation(r))
 	line("Nodes", orNone(r.Status.NodeName))
 	line("Consumed", orNone(r.Status.Consumed))
@@ -125,14 +126,14 @@ func (o *describeOptions) printSlots(r *v1alpha1.Reservation) {
 		slot := &r.Spec.Slots[i]
 		node, state, pods := slot.NodeName, "", ""
 		if s := states[slot.Name]; s != nil {
-			node, state, pods = s.NodeName, string(s.State), podNames(s.Pods)
+			node, state, pods = s.NodeName, string(s.State), strings.Join(namesOf(s.Pods, func(p *v1alpha1.PodReference) string { return p.Name }), ", ")
 		}
 		if pods == "" && slot.Pod != nil {
 			pods = "only for " + slot.Pod.Name
 		}
 		addRow(table, slot.Name, orNone(node), orNone(state), describeRoom(slot), orNone(pods))
 	}
-	printSection(o.env.Out, "Slots", table)
+	printSection(o.Out, "Slots", table)
 }
 
 // describeRoom tells what a slot keeps and where it may be.
@@ -145,7 +146,7 @@ func describeRoom(slot *v1alpha1.Slot) string {
 		text += ", " + describeDevices(&slot.Devices[i])
 	}
 	if len(slot.NodeSelector) > 0 {
-		text += ", on " + sortedPairs(slot.NodeSelector)
+		text += ", on " + labels.FormatLabels(slot.NodeSelector)
 	}
 	return text
 }
@@ -155,7 +156,7 @@ func describeDevices(d *v1alpha1.SlotDevices) string {
 	text := fmt.Sprintf("%d %s", max(d.Count, 1), d.ResourceName)
 	conditions := make([]string, 0, 1+len(d.MatchExpressions))
 	if len(d.MatchProperties) > 0 {
-		conditions = append(conditions, propertyList(d.MatchProperties))
+		conditions = append(conditions, labels.FormatLabels(d.MatchProperties))
 	}
 	for _, e := range d.MatchExpressions {
 		conditions = append(conditions, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator, strings.Join(e.Values, ","))))
@@ -177,12 +178,12 @@ func (o *describeOptions) printConditions(r *v1alpha1.Reservation, now time.Time
 	for _, c := range r.Status.Conditions {
 		addRow(table, c.Type, string(c.Status), age(c.LastTransitionTime.Time, now), c.Reason, c.Message)
 	}
-	printSection(o.env.Out, "Conditions", table)
+	printSection(o.Out, "Conditions", table)
 }
 
 func (o *describeOptions) printEvents(events []corev1.Event, err error, now time.Time) {
 	if err != nil {
-		fmt.Fprintf(o.env.Out, "\nEvents:  <not known: %v>\n", err)
+		fmt.Fprintf(o.Out, "\nEvents:  <not known: %v>\n", err)
 		return
 	}
 	table := newTable("Type", "Reason", "Age", "Message")
@@ -190,7 +191,7 @@ func (o *describeOptions) printEvents(events []corev1.Event, err error, now time
 		e := &events[i]
 		addRow(table, e.Type, e.Reason, age(lastSeen(e), now), strings.TrimSpace(e.Message))
 	}
-	printSection(o.env.Out, "Events", table)
+	printSection(o.Out, "Events", table)
 }
 
 // printSection prints a table under a title, indented, or that there is nothing.
@@ -201,28 +202,11 @@ func printSection(w io.Writer, title string, table *metav1.Table) {
 	}
 	var text strings.Builder
 	// A table printed to memory cannot fail.
-	_ = (&output{}).printTable(&text, table)
+	_ = (&command{}).printTable(&text, table)
 	fmt.Fprintf(w, "\n%s:\n", title)
 	for line := range strings.Lines(text.String()) {
 		fmt.Fprintf(w, "  %s\n", strings.TrimRight(line, " \n"))
 	}
-}
-
-func podNames(pods []v1alpha1.PodReference) string {
-	names := make([]string, len(pods))
-	for i := range pods {
-		names[i] = pods[i].Name
-	}
-	return strings.Join(names, ", ")
-}
-
-func sortedPairs(pairs map[string]string) string {
-	list := make([]string, 0, len(pairs))
-	for key, value := range pairs {
-		list = append(list, key+"="+value)
-	}
-	slices.Sort(list)
-	return orNone(strings.Join(list, ","))
 }
 
 // moment tells a time and how long ago it was.

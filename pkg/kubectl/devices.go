@@ -11,20 +11,20 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
 type devicesOptions struct {
-	env            *environment
-	output         output
+	command
 	node, resource string
 	free           bool
 }
 
 func newDevicesCommand(env *environment) *cobra.Command {
-	o := &devicesOptions{env: env}
+	o := &devicesOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "devices [NAME...]",
 		Aliases: []string{"device", "er"},
@@ -48,7 +48,7 @@ by, and why a device is offline.`,
 	cmd.Flags().StringVar(&o.resource, "resource", "", "only devices of this resource, such as nvidia.com/gpu")
 	cmd.Flags().BoolVar(&o.free, "free", false, "only devices that a claim could be given now")
 	completeBy(cmd, "node", env.completeNames(listNodes))
-	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	return cmd
 }
 
@@ -72,7 +72,7 @@ type devicesAnswer struct {
 }
 
 func (o *devicesOptions) run(ctx context.Context, names []string) error {
-	cluster, err := o.env.connector.cluster()
+	cluster, err := o.cluster()
 	if err != nil {
 		return err
 	}
@@ -80,20 +80,8 @@ func (o *devicesOptions) run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	if !o.output.table() {
-		return o.output.printAnswer(o.env.Out, answer, func() []string {
-			all := make([]string, len(answer.Devices))
-			for i := range answer.Devices {
-				all[i] = "extendedresource." + v1alpha1.GroupName + "/" + answer.Devices[i].Name
-			}
-			return all
-		})
-	}
-	if len(answer.Devices) == 0 {
-		fmt.Fprintln(o.env.ErrOut, "There are no such devices.")
-		return nil
-	}
-	return o.output.printTable(o.env.Out, o.table(answer.Devices))
+	names = namesOf(answer.Devices, func(d *deviceAnswer) string { return "extendedresource." + v1alpha1.GroupName + "/" + d.Name })
+	return o.show(answer, names, "There are no such devices.", o.table(answer.Devices))
 }
 
 // read returns the devices that are asked for, by node, resource and ID. A name that is not there is an error.
@@ -157,26 +145,15 @@ func answerOf(d *v1alpha1.ExtendedResource, pods map[types.NamespacedName]string
 }
 
 func (o *devicesOptions) table(all []deviceAnswer) *metav1.Table {
-	table := newTable("Node", "Resource", "ID", "Status", "Claim",
-		"Pod", "+Name", "+Properties", "+Reason",
-		"+Age")
+	table := newTable("Node", "Resource", "ID", "Status", "Claim", "Pod", "+Name", "+Properties", "+Reason", "+Age")
 	for i := range all {
 		d := &all[i]
 		status := cmp.Or(d.Phase, none)
 		if d.Unschedulable {
 			status += ",Unschedulable"
 		}
-		addRow(table, d.Node, d.Resource, d.ID, status, orNone(d.Claim), orNone(d.Pod), d.Name, orNone(propertyList(d.Properties)),
-			orNone(d.Reason), age(d.created.Time, o.env.clock.Now()))
+		addRow(table, d.Node, d.Resource, d.ID, status, orNone(d.Claim), orNone(d.Pod), d.Name, labels.FormatLabels(d.Properties),
+			orNone(d.Reason), age(d.created.Time, o.clock.Now()))
 	}
 	return table
-}
-
-// propertyList writes properties as a person would.
-func propertyList(properties map[string]string) string {
-	all := make([]string, 0, len(properties))
-	for _, key := range slices.Sorted(maps.Keys(properties)) {
-		all = append(all, key+"="+properties[key])
-	}
-	return strings.Join(all, ",")
 }

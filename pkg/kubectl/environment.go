@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
@@ -31,14 +32,6 @@ type cluster struct {
 	reservations versioned.Interface
 }
 
-// connector makes the connections of the plugin. Tests put fakes in its place.
-type connector interface {
-	// cluster returns clients for the kubeconfig of the flags. Nothing is sent yet.
-	cluster() (*cluster, error)
-	// forward forwards a local port to a port of a pod until the tunnel is closed.
-	forward(ctx context.Context, target podPort) (*tunnel, error)
-}
-
 // environment is what all commands share.
 type environment struct {
 	genericiooptions.IOStreams
@@ -46,7 +39,11 @@ type environment struct {
 	config *genericclioptions.ConfigFlags
 	// serverURL is --server, service is --service; the first wins.
 	serverURL, service string
-	connector          connector
+
+	// cluster returns clients for the kubeconfig of the flags, and forward forwards a local port to a port
+	// of a pod until the tunnel is closed. Tests put fakes in their place.
+	cluster func() (*cluster, error)
+	forward func(ctx context.Context, target podPort) (*tunnel, error)
 }
 
 func newEnvironment(streams genericiooptions.IOStreams) *environment {
@@ -55,7 +52,7 @@ func newEnvironment(streams genericiooptions.IOStreams) *environment {
 	// --context, --cluster or --kubeconfig.
 	config.APIServer = nil
 	env := &environment{IOStreams: streams, clock: clock.RealClock{}, config: config, service: defaultService}
-	env.connector = &kubeconfigConnector{config: config, warnings: streams.ErrOut}
+	env.cluster, env.forward = env.connectCluster, env.forwardPort
 	return env
 }
 
@@ -76,13 +73,21 @@ func (e *environment) namespace() (string, error) {
 	return namespace, nil
 }
 
+// scope is the namespace that is asked for, or that of all of them.
+func (e *environment) scope(allNamespaces bool) (string, error) {
+	if allNamespaces {
+		return metav1.NamespaceAll, nil
+	}
+	return e.namespace()
+}
+
 // connect returns clients for the Kubernetes API, and the namespace.
 func (e *environment) connect() (*cluster, string, error) {
 	namespace, err := e.namespace()
 	if err != nil {
 		return nil, "", err
 	}
-	cluster, err := e.connector.cluster()
+	cluster, err := e.cluster()
 	return cluster, namespace, err
 }
 
@@ -113,20 +118,14 @@ func checkServerURL(text string) error {
 	return nil
 }
 
-// kubeconfigConnector connects by the kubeconfig flags.
-type kubeconfigConnector struct {
-	config   *genericclioptions.ConfigFlags
-	warnings interface{ Write([]byte) (int, error) }
-}
-
-func (c *kubeconfigConnector) restConfig() (*rest.Config, error) {
-	config, err := c.config.ToRESTConfig()
+func (e *environment) restConfig() (*rest.Config, error) {
+	config, err := e.config.ToRESTConfig()
 	if err != nil {
 		return nil, explainConfigError(err)
 	}
 	config = rest.CopyConfig(config)
 	config.UserAgent = "kubectl-reserve/" + version.Get().GitVersion
-	config.WarningHandler = rest.NewWarningWriter(c.warnings, rest.WarningWriterOptions{Deduplicate: true})
+	config.WarningHandler = rest.NewWarningWriter(e.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	config.QPS = -1 // A person sends few requests, and the API server limits by itself.
 	if config.Timeout == 0 {
 		config.Timeout = defaultTimeout
@@ -134,8 +133,9 @@ func (c *kubeconfigConnector) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-func (c *kubeconfigConnector) cluster() (*cluster, error) {
-	config, err := c.restConfig()
+// connectCluster makes the clients. Nothing is sent yet.
+func (e *environment) connectCluster() (*cluster, error) {
+	config, err := e.restConfig()
 	if err != nil {
 		return nil, err
 	}

@@ -16,12 +16,11 @@ import (
 )
 
 type explainOptions struct {
-	env    *environment
-	output output
+	command
 }
 
 func newExplainCommand(env *environment) *cobra.Command {
-	o := &explainOptions{env: env}
+	o := &explainOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "explain POD",
 		Aliases: []string{"why"},
@@ -37,17 +36,17 @@ what it found into the pod's condition: kubectl describe pod.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 		ValidArgsFunction: env.completeArgs(1, listPendingPods),
 	}
-	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON)
+	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON)
 	return cmd
 }
 
 func (o *explainOptions) run(ctx context.Context, pod string) error {
-	namespace, err := o.env.namespace()
+	namespace, err := o.namespace()
 	if err != nil {
 		return err
 	}
 	pod = strings.TrimPrefix(pod, "pod/")
-	s, err := o.env.connectServer(ctx)
+	s, err := o.connectServer(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,19 +55,19 @@ func (o *explainOptions) run(ctx context.Context, pod string) error {
 	if err := s.get(ctx, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}}, &answer); err != nil {
 		return err
 	}
-	if !o.output.table() {
-		return o.output.printAnswer(o.env.Out, &answer, nil)
+	if !o.forPeople() {
+		return o.show(&answer, nil, "")
 	}
 	return o.print(&answer)
 }
 
 func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
-	w := tabwriter.NewWriter(o.env.Out, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(o.Out, 0, 8, 2, ' ', 0)
 	line := func(name, value string) { fmt.Fprintf(w, "%s:\t%s\n", name, value) }
 	line("Pod", a.Namespace+"/"+a.Pod)
 	line("State", a.State)
 	line("Scheduler", orNone(a.Scheduler))
-	line("Requests", amountList(a.Requests, o.output.wide()))
+	line("Requests", amountList(a.Requests, o.wide()))
 	if a.Node != "" {
 		line("Node", a.Node)
 	}
@@ -76,7 +75,7 @@ func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
 		line("Reservation", a.Reservation)
 	}
 	if !a.ExpiresAt.IsZero() {
-		line("Expires", fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.env.clock.Now())))
+		line("Expires", fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.clock.Now())))
 	}
 	if a.NodeCount > 0 {
 		line("Room on", strings.TrimSuffix(fmt.Sprintf("%d of %d nodes: %s", a.FitCount, a.NodeCount,
@@ -85,7 +84,7 @@ func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Out, "\n%s\n", sentence(a.Message))
+	fmt.Fprintf(o.Out, "\n%s\n", sentence(a.Message))
 	o.printRefusals(a)
 	o.printClosest(a.Closest)
 	return nil
@@ -99,19 +98,19 @@ func (o *explainOptions) printRefusals(a *reserver.ExplainAnswer) {
 	for _, r := range a.Refusals {
 		addRow(table, strconv.Itoa(r.Nodes), r.Reason, orNone(r.Resource), examples(r.Examples, r.Nodes))
 	}
-	printSection(o.env.Out, "Refused by", table)
+	printSection(o.Out, "Refused by", table)
 }
 
 func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
 	if c == nil || len(c.Missing) == 0 { // what is not an amount, the message says
 		return
 	}
-	wide := o.output.wide()
+	wide := o.wide()
 	missing := newTable("Resource", "Requested", "Free", "Missing")
 	for _, m := range c.Missing {
 		addRow(missing, m.Resource, amount(m.Resource, m.Requested, wide), amount(m.Resource, m.Free, wide), amount(m.Resource, m.Missing, wide))
 	}
-	printSection(o.env.Out, "Missing on "+c.Node+", where it lacks least", missing)
+	printSection(o.Out, "Missing on "+c.Node+", where it lacks least", missing)
 	if len(c.Holders) == 0 {
 		return
 	}
@@ -121,7 +120,7 @@ func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
 		h := &c.Holders[i]
 		addRow(holders, holderName(h), h.State, amount(resource, h.Amount, wide), orNone(h.Scheduler))
 	}
-	printSection(o.env.Out, "Most "+resource+" there is held by", holders)
+	printSection(o.Out, "Most "+resource+" there is held by", holders)
 }
 
 // holderName tells whether a pod or a reservation holds room.

@@ -120,7 +120,7 @@ func (r *rig) runContext(ctx context.Context, args ...string) result {
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 	env := newEnvironment(streams)
 	env.clock = clocktesting.NewFakePassiveClock(now)
-	env.connector = r
+	env.cluster, env.forward = r.cluster, r.forward
 	code := execute(ctx, env, args)
 	return result{out: r.mask(out.String()), err: r.mask(errOut.String()), code: code}
 }

@@ -21,15 +21,14 @@ import (
 )
 
 type listOptions struct {
-	env           *environment
-	output        output
+	command
 	allNamespaces bool
 	watch         bool
 	selector      string
 }
 
 func newListCommand(env *environment) *cobra.Command {
-	o := &listOptions{env: env}
+	o := &listOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls", "get"},
@@ -48,22 +47,19 @@ EXPIRES tells how long unused room is still kept; CONSUMED how many slots pods u
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list those of all namespaces")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and print every change, until interrupted")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, such as app=web")
-	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	return cmd
 }
 
 func (o *listOptions) run(ctx context.Context) error {
-	if o.watch && !o.output.table() {
-		return usageErrorf("--watch prints tables: leave out -o %s", o.output.format)
+	if o.watch && !o.forPeople() {
+		return usageErrorf("--watch prints tables: leave out -o %s", o.format)
 	}
-	namespace := metav1.NamespaceAll
-	if !o.allNamespaces {
-		var err error
-		if namespace, err = o.env.namespace(); err != nil {
-			return err
-		}
+	namespace, err := o.scope(o.allNamespaces)
+	if err != nil {
+		return err
 	}
-	cluster, err := o.env.connector.cluster()
+	cluster, err := o.cluster()
 	if err != nil {
 		return err
 	}
@@ -73,27 +69,27 @@ func (o *listOptions) run(ctx context.Context) error {
 		return explainAPIError("list reservations", err)
 	}
 	switch {
-	case o.output.format == outputName:
+	case o.format == outputName:
 		for i := range list.Items {
-			if err := o.output.printObject(o.env.Out, &list.Items[i], ""); err != nil {
+			if err := o.printObject(&list.Items[i], ""); err != nil {
 				return err
 			}
 		}
 		return nil
-	case !o.output.table():
-		return o.output.printObject(o.env.Out, setKinds(list), "")
+	case !o.forPeople():
+		return o.printObject(setKinds(list), "")
 	}
 	return o.printTable(ctx, cluster, namespace, list)
 }
 
 // printTable prints what is there and, with --watch, what becomes of it.
 func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespace string, list *v1alpha1.ReservationList) error {
-	printer := o.output.tablePrinter()
+	printer := o.tablePrinter()
 	// One writer for all tables keeps the columns of later rows where the first ones are.
-	writer := printers.GetNewTabWriter(o.env.Out)
+	writer := printers.GetNewTabWriter(o.Out)
 	table := newReservationTable(o.allNamespaces)
 	for i := range list.Items {
-		addReservation(table, &list.Items[i], o.allNamespaces, o.env.clock.Now())
+		addReservation(table, &list.Items[i], o.allNamespaces, o.clock.Now())
 	}
 	if err := printer.PrintObj(table, writer); err != nil {
 		return err
@@ -102,7 +98,7 @@ func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespac
 	if o.watch {
 		return o.follow(ctx, cluster, namespace, list.ResourceVersion, func(r *v1alpha1.Reservation) error {
 			row := newReservationTable(o.allNamespaces)
-			addReservation(row, r, o.allNamespaces, o.env.clock.Now())
+			addReservation(row, r, o.allNamespaces, o.clock.Now())
 			err := printer.PrintObj(row, writer)
 			writer.Flush()
 			return err
@@ -113,7 +109,7 @@ func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespac
 		if !o.allNamespaces {
 			where = "in namespace " + namespace
 		}
-		fmt.Fprintln(o.env.ErrOut, "There are no reservations", where+".")
+		fmt.Fprintln(o.ErrOut, "There are no reservations", where+".")
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -20,13 +20,12 @@ import (
 const barWidth = 20
 
 type nodesOptions struct {
-	env           *environment
-	output        output
+	command
 	overcommitted bool
 }
 
 func newNodesCommand(env *environment) *cobra.Command {
-	o := &nodesOptions{env: env}
+	o := &nodesOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "nodes [NAME]",
 		Aliases: []string{"node"},
@@ -51,7 +50,7 @@ resources of the nodes.`,
 		ValidArgsFunction: env.completeArgs(1, listNodes),
 	}
 	cmd.Flags().BoolVar(&o.overcommitted, "overcommitted", false, "only nodes with more bound than they have")
-	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	return cmd
 }
 
@@ -59,7 +58,7 @@ func (o *nodesOptions) run(ctx context.Context, args []string) error {
 	if o.overcommitted && len(args) > 0 {
 		return usageErrorf("--overcommitted chooses among all nodes: leave it out, or leave out %q", args[0])
 	}
-	s, err := o.env.connectServer(ctx)
+	s, err := o.connectServer(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,18 +70,11 @@ func (o *nodesOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !o.output.table() {
-		return o.output.printAnswer(o.env.Out, answer, func() []string { return nodeNames(answer.Nodes) })
+	which := "nodes"
+	if o.overcommitted {
+		which = "overcommitted nodes"
 	}
-	if len(answer.Nodes) == 0 {
-		which := "nodes"
-		if o.overcommitted {
-			which = "overcommitted nodes"
-		}
-		fmt.Fprintf(o.env.ErrOut, "There are no %s in the ledger.\n", which)
-		return nil
-	}
-	return o.output.printTable(o.env.Out, o.table(answer.Nodes))
+	return o.show(answer, nodeNames(answer.Nodes), "There are no "+which+" in the ledger.", o.table(answer.Nodes))
 }
 
 func (o *nodesOptions) all(ctx context.Context, s *server) (*reserver.NodesAnswer, error) {
@@ -105,63 +97,40 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 	if err := s.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &answer); err != nil {
 		return err
 	}
-	if !o.output.table() {
-		return o.output.printAnswer(o.env.Out, &answer, func() []string { return nodeNames([]reserver.Node{answer.Node}) })
-	}
-	if err := o.output.printTable(o.env.Out, o.table([]reserver.Node{answer.Node})); err != nil {
-		return err
-	}
 	claims := newClaimTable(true)
 	for i := range answer.Claims {
-		addClaim(claims, &answer.Claims[i], true, o.output.wide(), o.env.clock.Now())
+		o.addClaim(claims, &answer.Claims[i], true)
 	}
-	for _, table := range []*metav1.Table{claims, o.slotTable(answer.Slots), deviceTable(answer.Node.Devices)} {
-		if len(table.Rows) == 0 {
-			continue
-		}
-		fmt.Fprintln(o.env.Out)
-		if err := o.output.printTable(o.env.Out, table); err != nil {
-			return err
-		}
-	}
-	return nil
+	nodes := []reserver.Node{answer.Node}
+	return o.show(&answer, nodeNames(nodes), "", o.table(nodes), claims, o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
 }
 
 // deviceTable tells who has the devices of a node, by the server's account.
 func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
-	table := newTable("Device", "Resource", "ID", "Free", "Pod",
-		"Reservation", "+Properties")
+	table := newTable("Device", "Resource", "ID", "Free", "Pod", "Reservation", "+Properties")
 	for i := range devices {
 		d := &devices[i]
-		pods := make([]string, len(d.Pods))
-		for k := range d.Pods {
-			pods[k] = d.Pods[k].Namespace + "/" + d.Pods[k].Pod
-		}
+		pods := namesOf(d.Pods, func(p *reserver.PodName) string { return p.Namespace + "/" + p.Pod })
 		free := "No"
 		if d.Free {
 			free = "Yes"
 		}
-		addRow(table, d.Name, d.Resource, d.ID, free, orNone(strings.Join(pods, ",")), orNone(d.Reservation), orNone(propertyList(d.Properties)))
+		addRow(table, d.Name, d.Resource, d.ID, free, orNone(strings.Join(pods, ",")), orNone(d.Reservation), labels.FormatLabels(d.Properties))
 	}
 	return table
 }
 
 // slotTable tells what reservations keep on a node, and how much of it no pod uses yet.
 func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
-	table := newTable("Reservation", "Slot", "Keeps", "Unused",
-		"Used by", "Expires", "+Policy", "+Priority",
-		"+Preemptible", "+Host ports")
+	table := newTable("Reservation", "Slot", "Keeps", "Unused", "Used by", "Expires", "+Policy", "+Priority", "+Preemptible", "+Host ports")
 	for i := range slots {
 		n, slot := &slots[i], &slots[i].Slot
-		users := make([]string, len(slot.Consumers))
-		for j := range slot.Consumers {
-			users[j] = slot.Consumers[j].Pod
-		}
+		users := namesOf(slot.Consumers, func(c *reserver.Consumer) string { return c.Pod })
 		expires := "never"
 		if !slot.ExpiresAt.IsZero() {
-			expires = until(slot.ExpiresAt, o.env.clock.Now())
+			expires = until(slot.ExpiresAt, o.clock.Now())
 		}
-		addRow(table, n.Namespace+"/"+n.Reservation, slot.Name, amountList(slot.Requests, o.output.wide()), amountList(slot.Free, o.output.wide()),
+		addRow(table, n.Namespace+"/"+n.Reservation, slot.Name, amountList(slot.Requests, o.wide()), amountList(slot.Free, o.wide()),
 			orNone(strings.Join(users, ",")), expires, n.Policy, strconv.Itoa(int(n.Priority)), strconv.FormatBool(n.Preemptible),
 			orNone(strings.Join(slot.HostPorts, ",")))
 	}
@@ -170,14 +139,13 @@ func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 
 // table has one row per node and resource; a node is named in its first row.
 func (o *nodesOptions) table(nodes []reserver.Node) *metav1.Table {
-	table := newTable("Node", "Status", "+Pods", "Resource",
-		"Allocatable", "Bound", "Reserved", "Free", "Use")
+	table := newTable("Node", "Status", "+Pods", "Resource", "Allocatable", "Bound", "Reserved", "Free", "Use")
 	for i := range nodes {
 		n := &nodes[i]
 		name, status, pods := n.Name, nodeStatus(n), strconv.Itoa(n.ClaimCount)
-		for _, resource := range shownResources(n, o.output.wide()) {
+		for _, resource := range shownResources(n, o.wide()) {
 			a := n.Resources[resource]
-			cell := func(value int64) string { return amount(resource, value, o.output.wide()) }
+			cell := func(value int64) string { return amount(resource, value, o.wide()) }
 			addRow(table, name, status, pods, resource, cell(a.Allocatable), cell(a.Bound), cell(a.Reserved), cell(a.Free), bar(a))
 			name, status, pods = "", "", ""
 		}
@@ -262,9 +230,5 @@ func share(part, whole, steps int64) int64 {
 }
 
 func nodeNames(nodes []reserver.Node) []string {
-	names := make([]string, len(nodes))
-	for i := range nodes {
-		names[i] = "node/" + nodes[i].Name
-	}
-	return names
+	return namesOf(nodes, func(n *reserver.Node) string { return "node/" + n.Name })
 }

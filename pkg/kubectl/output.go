@@ -25,15 +25,16 @@ const (
 	outputName  = "name"
 )
 
-// output is what -o and --no-headers ask for.
-type output struct {
+// command is what all commands have: the environment, and what -o and --no-headers ask for.
+type command struct {
+	*environment
 	format    string
 	noHeaders bool
 	allowed   []string
 }
 
 // addFlags adds -o with the formats that the command has, and has it checked before the command runs.
-func (o *output) addFlags(cmd *cobra.Command, allowed ...string) {
+func (o *command) addOutput(cmd *cobra.Command, allowed ...string) {
 	o.allowed = allowed
 	cmd.Flags().StringVarP(&o.format, "output", "o", o.format, "output format: "+strings.Join(allowed, "|"))
 	if slices.Contains(allowed, outputTable) {
@@ -43,17 +44,17 @@ func (o *output) addFlags(cmd *cobra.Command, allowed ...string) {
 	cmd.PreRunE = func(*cobra.Command, []string) error { return o.validate() }
 }
 
-func (o *output) validate() error {
+func (o *command) validate() error {
 	if o.format != "" && !slices.Contains(o.allowed, o.format) {
 		return usageErrorf("-o %q is not known here: give one of %s", o.format, strings.Join(o.allowed, ", "))
 	}
 	return nil
 }
 
-func (o *output) wide() bool { return o.format == outputWide }
+func (o *command) wide() bool { return o.format == outputWide }
 
-// table tells whether people are to read the output.
-func (o *output) table() bool {
+// forPeople tells whether people are to read the output.
+func (o *command) forPeople() bool {
 	return o.format == "" || o.format == outputTable || o.format == outputWide
 }
 
@@ -78,17 +79,17 @@ func addRow(table *metav1.Table, cells ...any) {
 
 // tablePrinter prints tables with kubectl's own printer. Used for several tables with the same
 // columns, it prints their header once.
-func (o *output) tablePrinter() printers.ResourcePrinter {
+func (o *command) tablePrinter() printers.ResourcePrinter {
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.wide(), NoHeaders: o.noHeaders})
 }
 
-func (o *output) printTable(w io.Writer, table *metav1.Table) error {
+func (o *command) printTable(w io.Writer, table *metav1.Table) error {
 	return o.tablePrinter().PrintObj(table, w)
 }
 
 // printObject prints a Reservation or a list of them as yaml, json or name. done is what was done to
 // it, such as "created", which only names are printed with.
-func (o *output) printObject(w io.Writer, object runtime.Object, done string) error {
+func (o *command) printObject(object runtime.Object, done string) error {
 	var printer printers.ResourcePrinter
 	switch o.format {
 	case outputYAML:
@@ -99,30 +100,51 @@ func (o *output) printObject(w io.Writer, object runtime.Object, done string) er
 		printer = &printers.NamePrinter{Operation: done, ShortOutput: o.format == outputName}
 	}
 	printer = &printers.OmitManagedFieldsPrinter{Delegate: printer}
-	return printers.NewTypeSetter(scheme.Scheme).ToPrinter(printer).PrintObj(object, w)
+	return printers.NewTypeSetter(scheme.Scheme).ToPrinter(printer).PrintObj(object, o.Out)
 }
 
-// printAnswer prints an answer of the server as yaml or json, or the names in it.
-func (o *output) printAnswer(w io.Writer, answer any, names func() []string) error {
+// show prints an answer as -o asks for it: whole, the names in it, or the tables that have rows. nothing
+// is said where none has.
+func (o *command) show(answer any, names []string, nothing string, tables ...*metav1.Table) error {
 	switch o.format {
 	case outputYAML:
 		text, err := yaml.Marshal(answer)
 		if err != nil {
 			return fmt.Errorf("write the answer as yaml: %w", err)
 		}
-		_, err = w.Write(text)
+		_, err = o.Out.Write(text)
 		return err
 	case outputJSON:
-		encoder := json.NewEncoder(w)
+		encoder := json.NewEncoder(o.Out)
 		encoder.SetIndent("", "    ")
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(answer)
-	default:
-		for _, name := range names() {
-			if _, err := fmt.Fprintln(w, name); err != nil {
-				return err
-			}
+	case outputName:
+		for _, name := range names {
+			fmt.Fprintln(o.Out, name)
 		}
 		return nil
 	}
+	tables = slices.DeleteFunc(tables, func(t *metav1.Table) bool { return len(t.Rows) == 0 })
+	if len(tables) == 0 {
+		fmt.Fprintln(o.ErrOut, nothing)
+	}
+	for i, table := range tables {
+		if i > 0 {
+			fmt.Fprintln(o.Out)
+		}
+		if err := o.printTable(o.Out, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namesOf are the names of items.
+func namesOf[T any](items []T, name func(item *T) string) []string {
+	names := make([]string, len(items))
+	for i := range items {
+		names[i] = name(&items[i])
+	}
+	return names
 }

@@ -3,13 +3,11 @@ package kubectl
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +17,7 @@ import (
 )
 
 type podsOptions struct {
-	env           *environment
-	output        output
+	command
 	allNamespaces bool
 	summary       bool
 	// scheduler, node and state select claims.
@@ -28,7 +25,7 @@ type podsOptions struct {
 }
 
 func newPodsCommand(env *environment) *cobra.Command {
-	o := &podsOptions{env: env}
+	o := &podsOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "pods",
 		Aliases: []string{"pod", "claims"},
@@ -51,7 +48,7 @@ under way) or Bound.`,
 	flags.StringVar(&o.scheduler, "scheduler", "", "only those of this scheduler")
 	flags.StringVar(&o.node, "node", "", "only those on this node")
 	flags.StringVar(&o.state, "state", "", "only those that are Reserved, Binding or Bound")
-	o.output.addFlags(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
+	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
 	completeFixed(cmd, "state", claimStates...)
 	completeBy(cmd, "node", env.completeNames(listNodes))
 	return cmd
@@ -65,7 +62,7 @@ func (o *podsOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := o.env.connectServer(ctx)
+	s, err := o.connectServer(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,34 +77,32 @@ func (o *podsOptions) run(ctx context.Context) error {
 		return err
 	}
 	slices.SortStableFunc(whole.Claims, func(a, b reserver.Claim) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
-	switch {
-	case !o.output.table():
-		return o.output.printAnswer(o.env.Out, whole, func() []string { return podAnswerNames(whole.Claims) })
-	case len(whole.Claims) == 0:
-		fmt.Fprintln(o.env.ErrOut, "No pods with room in the ledger were found.")
-		return nil
-	case o.summary:
-		return o.output.printTable(o.env.Out, summaryTable(whole.Claims, o.output.wide()))
-	}
 	table := newClaimTable(o.allNamespaces)
-	for i := range whole.Claims {
-		addClaim(table, &whole.Claims[i], o.allNamespaces, o.output.wide(), o.env.clock.Now())
+	if o.summary {
+		table = summaryTable(whole.Claims, o.wide())
+	} else {
+		for i := range whole.Claims {
+			o.addClaim(table, &whole.Claims[i], o.allNamespaces)
+		}
 	}
-	return o.output.printTable(o.env.Out, table)
+	names := namesOf(whole.Claims, func(c *reserver.Claim) string { return "pod/" + c.Pod })
+	return o.show(whole, names, "No pods with room in the ledger were found.", table)
 }
 
 // query checks the flags and makes the parameters of /v1/claims of them.
 func (o *podsOptions) query() (url.Values, error) {
-	if o.summary && !o.output.table() {
-		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.output.format)
+	if o.summary && !o.forPeople() {
+		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.format)
+	}
+	namespace, err := o.scope(o.allNamespaces)
+	if err != nil {
+		return nil, err
 	}
 	query := url.Values{}
-	if !o.allNamespaces {
-		namespace, err := o.env.namespace()
-		if err != nil {
-			return nil, err
+	for name, value := range map[string]string{"namespace": namespace, "scheduler": o.scheduler, "node": o.node} {
+		if value != "" {
+			query.Set(name, value)
 		}
-		query.Set("namespace", namespace)
 	}
 	if o.state != "" {
 		at := slices.IndexFunc(claimStates, func(known string) bool { return strings.EqualFold(known, o.state) })
@@ -115,12 +110,6 @@ func (o *podsOptions) query() (url.Values, error) {
 			return nil, usageErrorf("--state %q is not known: give %s", o.state, strings.Join(claimStates, ", "))
 		}
 		query.Set("state", claimStates[at])
-	}
-	if o.scheduler != "" {
-		query.Set("scheduler", o.scheduler)
-	}
-	if o.node != "" {
-		query.Set("node", o.node)
 	}
 	return query, nil
 }
@@ -135,14 +124,15 @@ func newClaimTable(withNamespace bool) *metav1.Table {
 		"+Reservation", "+Priority", "+Host ports", "+UID")...)
 }
 
-func addClaim(table *metav1.Table, c *reserver.Claim, withNamespace, raw bool, now time.Time) {
+func (o *command) addClaim(table *metav1.Table, c *reserver.Claim, withNamespace bool) {
+	raw := o.wide()
 	cells := []any{orNone(c.Scheduler)}
 	if withNamespace {
 		cells = append(cells, c.Namespace)
 	}
 	expires := none
 	if !c.ExpiresAt.IsZero() {
-		expires = until(c.ExpiresAt, now)
+		expires = until(c.ExpiresAt, o.clock.Now())
 	}
 	addRow(table, append(cells, c.Pod, c.State, c.Node, requested(c.Requests, corev1.ResourceCPU, raw),
 		requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), expires,
@@ -192,12 +182,4 @@ func summaryTable(claims []reserver.Claim, raw bool) *metav1.Table {
 			requested(s.amounts, corev1.ResourceMemory, raw), otherRequests(s.amounts, raw))
 	}
 	return table
-}
-
-func podAnswerNames(claims []reserver.Claim) []string {
-	names := make([]string, len(claims))
-	for i := range claims {
-		names[i] = "pod/" + claims[i].Pod
-	}
-	return names
 }

@@ -49,7 +49,7 @@ func (e *environment) connectServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := e.connector.cluster()
+	cluster, err := e.cluster()
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (e *environment) connectServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.tunnel, err = e.connector.forward(ctx, target); err != nil {
+	if s.tunnel, err = e.forward(ctx, target); err != nil {
 		return nil, err
 	}
 	s.url = s.tunnel.url

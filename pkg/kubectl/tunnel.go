@@ -29,10 +29,10 @@ func (t *tunnel) Close() {
 	}
 }
 
-// forward opens a port on the loopback interface that leads to the pod, through the API server and
+// forwardPort opens a port on the loopback interface that leads to the pod, through the API server and
 // the pod's kubelet.
-func (c *kubeconfigConnector) forward(ctx context.Context, target podPort) (*tunnel, error) {
-	config, err := c.restConfig()
+func (e *environment) forwardPort(ctx context.Context, target podPort) (*tunnel, error) {
+	config, err := e.restConfig()
 	if err != nil {
 		return nil, err
 	}

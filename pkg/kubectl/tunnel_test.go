@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
@@ -67,10 +67,10 @@ func (a *forwardingAPI) stream(stream httpstream.Stream, replied <-chan struct{}
 	return nil
 }
 
-func connectorTo(address string) *kubeconfigConnector {
-	config := genericclioptions.NewConfigFlags(true)
-	config.APIServer = &address
-	return &kubeconfigConnector{config: config, warnings: io.Discard}
+func environmentOf(address string) *environment {
+	env := newEnvironment(genericiooptions.NewTestIOStreamsDiscard())
+	env.config.APIServer = &address
+	return env
 }
 
 var somePort = podPort{namespace: "globalreserve-system", pod: "b", port: 23456, scheme: "http"}
@@ -82,7 +82,7 @@ func TestTunnel(t *testing.T) {
 	handler := &forwardingAPI{t: t, backend: r.server.Listener.Addr().String()}
 	api := httptest.NewServer(handler)
 	defer api.Close()
-	opened, err := connectorTo(api.URL).forward(t.Context(), somePort)
+	opened, err := environmentOf(api.URL).forward(t.Context(), somePort)
 	require.NoError(t, err)
 	s := &server{url: opened.url, client: &http.Client{}, timeout: defaultTimeout, tunnel: opened}
 	for range 3 {
@@ -105,7 +105,7 @@ func TestTunnelRefused(t *testing.T) {
 		http.Error(w, `pods "b" is forbidden`, http.StatusForbidden)
 	}))
 	defer api.Close()
-	_, err := connectorTo(api.URL).forward(t.Context(), somePort)
+	_, err := environmentOf(api.URL).forward(t.Context(), somePort)
 	require.ErrorContains(t, err, "cannot forward a port to pod globalreserve-system/b")
 	assert.ErrorContains(t, err, `pods "b" is forbidden`)
 	assert.Equal(t, ExitUnreachable, exitCode(err))

@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -16,13 +17,12 @@ type versions struct {
 }
 
 type versionOptions struct {
-	env    *environment
-	output output
+	command
 	client bool
 }
 
 func newVersionCommand(env *environment) *cobra.Command {
-	o := &versionOptions{env: env}
+	o := &versionOptions{command: command{environment: env}}
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of the plugin and of the server",
@@ -31,7 +31,7 @@ func newVersionCommand(env *environment) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	cmd.Flags().BoolVar(&o.client, "client", false, "only that of the plugin; asks no server")
-	o.output.addFlags(cmd, outputYAML, outputJSON)
+	o.addOutput(cmd, outputYAML, outputJSON)
 	return cmd
 }
 
@@ -42,21 +42,18 @@ func (o *versionOptions) run(ctx context.Context) error {
 	if !o.client {
 		v.Server, failed = o.serverVersion(ctx)
 	}
-	if !o.output.table() {
-		if err := o.output.printAnswer(o.env.Out, &v, nil); err != nil {
-			return err
-		}
-		return failed
+	if !o.forPeople() {
+		return errors.Join(o.show(&v, nil, ""), failed)
 	}
-	fmt.Fprintln(o.env.Out, "Client:", v.Client)
+	fmt.Fprintln(o.Out, "Client:", v.Client)
 	if v.Server != nil {
-		fmt.Fprintln(o.env.Out, "Server:", *v.Server)
+		fmt.Fprintln(o.Out, "Server:", *v.Server)
 	}
 	return failed
 }
 
 func (o *versionOptions) serverVersion(ctx context.Context) (*version.Info, error) {
-	s, err := o.env.connectServer(ctx)
+	s, err := o.connectServer(ctx)
 	if err != nil {
 		return nil, err
 	}
