@@ -3,7 +3,6 @@ package kubectl
 import (
 	"context"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
@@ -97,13 +97,9 @@ func (e *environment) timeout() (time.Duration, error) {
 	if text == "" || text == "0" {
 		return defaultTimeout, nil
 	}
-	// kubectl takes plain seconds here, too.
-	if !strings.ContainsAny(text, "hms") {
-		text += "s"
-	}
-	timeout, err := time.ParseDuration(text)
+	timeout, err := clientcmd.ParseTimeout(text)
 	if err != nil || timeout < 0 {
-		return 0, usageErrorf("--request-timeout %q is not a duration: give one such as 30s", *e.config.Timeout)
+		return 0, usageErrorf("--request-timeout %q is not a duration: give one such as 30s", text)
 	}
 	return timeout, nil
 }

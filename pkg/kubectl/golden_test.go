@@ -3,6 +3,8 @@ package kubectl
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -25,57 +25,42 @@ func reservationsInTests() []runtime.Object {
 	return append([]runtime.Object{webRoom(), train(), fresh(), ended(), forever()}, devicesInTests()...)
 }
 
-// TestGoldenObjects compares what the commands for Reservation objects print.
-func TestGoldenObjects(t *testing.T) {
-	for name, args := range map[string][]string{
-		"list":                     {"list"},
-		"list wide":                {"list", "-A", "-o", "wide"},
-		"list table":               {"ls", "-n", "batch", "-o", "table", "--no-headers"},
-		"list yaml":                {"list", "-n", "batch", "-o", "yaml"},
-		"list json":                {"list", "-n", "batch", "-o", "json"},
-		"list name":                {"list", "-A", "-o", "name"},
-		"list empty":               {"list", "-n", "nowhere"},
-		"list of a context":        {"list", "--context", "two"},
-		"devices":                  {"devices"},
-		"devices wide":             {"devices", "-o", "wide"},
-		"devices yaml":             {"devices", "gpu-a", "-o", "yaml"},
-		"devices json":             {"devices", "--node", "node-2", "-o", "json"},
-		"devices name":             {"devices", "--resource", "nvidia.com/gpu", "-o", "name"},
-		"devices free":             {"devices", "--free", "--no-headers"},
-		"devices none":             {"devices", "--node", "node-9"},
-		"devices missing":          {"devices", "gpu-a", "gpu-z"},
-		"describe":                 {"describe", "web-room"},
-		"describe pending":         {"describe", "train", "-n", "batch"},
-		"describe several":         {"describe", "fresh", "nobody", "ended", "forever"},
-		"delete":                   {"delete", "web-room", "fresh"},
-		"delete name":              {"rm", "web-room", "-o", "name"},
-		"delete all":               {"delete", "--all"},
-		"delete missing":           {"delete", "nobody", "fresh"},
-		"delete ignores missing":   {"delete", "nobody", "--ignore-not-found"},
-		"create":                   {"create", "new", "--cpu", "4", "--memory", "8Gi"},
-		"create name":              {"create", "new", "--cpu", "4", "-o", "name"},
-		"create table":             {"create", "new", "--cpu", "500m", "--replicas", "3", "-o", "wide"},
-		"create existing":          {"create", "fresh", "--cpu", "4"},
-		"create dry run":           {"create", "new", "--cpu", "4", "--dry-run=client"},
-		"create server dry run":    {"create", "new", "--cpu", "4", "--dry-run=server"},
-		"create dry run of little": {"create", "new", "--cpu", "0", "--dry-run=client", "-o", "yaml", "-n", "batch"},
-		"create dry run of all": {
-			"create", "train", "--cpu", "8", "--memory", "8Gi", "--resource", "nvidia.com/gpu=2", "--replicas", "2",
-			"--node", "gpu-1", "--ttl", "90m", "--index", "train", "--policy", "restricted", "--preemptible", "--priority", "0",
-			"--scheduler", "batch-scheduler", "--labels", "team=ml,stage=prod", "--dry-run=client", "-o", "yaml",
-		},
-		"create dry run with a selector": {
-			"create", "buffer", "--memory", "1Gi", "--selector", "app=web,tier in (a,b)", "--node-selector", "zone=a", "--ttl", "0s",
-			"--dry-run=client", "-o", "json",
-		},
-		"create dry run with a controller": {"create", "web", "--cpu", "1500m", "--controller", "deploy/web", "--dry-run=client", "-o", "yaml"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, reservationsInTests()...)
+// TestGolden runs the command that each file of testdata begins with, and compares all that it prints.
+// Those with --server speak to a fake server, which needs no forwarded port, and have no cluster.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.golden")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".golden"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			r := newRig(t, append([]runtime.Object{webRoom(), train(), fresh(), ended(), forever()}, devicesInTests()...)...)
 			r.eventsOfWebRoom()
-			r.requireGolden(name, r.run(args...), args)
+			r.routesInTests()
+			command, _, _ := strings.Cut(string(want), "\n")
+			args := r.words(strings.TrimPrefix(command, "$ kubectl reserve "))
+			got := command + "\n" + r.run(args...).String()
+			assert.Empty(t, r.forwarded)
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+			}
+			require.Equal(t, string(want), got, "UPDATE_GOLDEN=1 writes the files anew")
 		})
 	}
+}
+
+// words splits a command line at spaces; a word may have some between single quotes.
+func (r *rig) words(line string) []string {
+	var words []string
+	for i, part := range strings.Split(strings.ReplaceAll(line, "http://server", r.server.URL), "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+			continue
+		}
+		words = append(words, strings.Fields(part)...)
+	}
+	return words
 }
 
 // eventsOfWebRoom adds two events, one of each API for events. The fake does not select by field, so
@@ -101,46 +86,6 @@ func mustFind(value string, found bool) string {
 		return "<not selected by>"
 	}
 	return value
-}
-
-// TestGoldenServer compares what the commands for the server's routes print.
-func TestGoldenServer(t *testing.T) {
-	for name, args := range map[string][]string{
-		"nodes":               {"nodes"},
-		"nodes wide":          {"nodes", "-o", "wide"},
-		"nodes yaml":          {"nodes", "-o", "yaml"},
-		"nodes json":          {"nodes", "-o", "json"},
-		"nodes name":          {"nodes", "-o", "name"},
-		"nodes one":           {"nodes", "node-1"},
-		"nodes one wide":      {"nodes", "node-1", "-o", "wide"},
-		"nodes one name":      {"nodes", "node-1", "-o", "name"},
-		"nodes unknown":       {"nodes", "node-77"},
-		"nodes overcommitted": {"nodes", "--overcommitted"},
-		"explain":             {"explain", "web-1"},
-		"explain wide":        {"why", "pod/web-1", "-o", "wide"},
-		"explain yaml":        {"explain", "web-1", "-o", "yaml"},
-		"explain json":        {"explain", "web-1", "-o", "json"},
-		"explain reserved":    {"explain", "worker-0"},
-		"explain with room":   {"explain", "web-2"},
-		"explain no nodes":    {"explain", "web-3"},
-		"explain devices":     {"explain", "trainer"},
-		"explain unknown":     {"explain", "web-9"},
-		"pods":                {"pods"},
-		"pods wide":           {"pods", "-A", "-o", "wide"},
-		"pods yaml":           {"pods", "--state", "reserved", "-o", "yaml"},
-		"pods json":           {"pods", "--state", "Reserved", "-o", "json"},
-		"pods name":           {"pods", "-o", "name"},
-		"pods summary":        {"pods", "-A", "--summary"},
-		"pods none":           {"pods", "--scheduler", "other", "--node", "node-1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.routesInTests()
-			args := r.atServer(args...)
-			r.requireGolden(name, r.run(args...), args)
-			assert.Empty(t, r.forwarded, "--server needs no forwarded port")
-		})
-	}
 }
 
 func (r *rig) routesInTests() {
@@ -184,34 +129,16 @@ func (r *rig) routesInTests() {
 	}
 }
 
-// TestErrors shows what people are told when something is wrong around the commands.
-func TestErrors(t *testing.T) {
-	reservations := schema.GroupResource{Group: v1alpha1.GroupName, Resource: "reservations"}
-	missing := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", reservations, "x", "404 page not found", 0, true)
-	forbidden := apierrors.NewForbidden(reservations, "x", nil)
-	for name, tt := range map[string]struct {
-		fail error
-		args []string
-		code int
-		says string
-	}{
-		"no definition, list":   {missing, []string{"list"}, ExitFailed, "kubectl apply -k manifests/crd"},
-		"no definition, create": {missing, []string{"create", "x", "--cpu", "1"}, ExitFailed, "does not know Reservation objects"},
-		"no definition, delete": {missing, []string{"delete", "x", "--ignore-not-found"}, ExitFailed, "does not know Reservation objects"},
-		"forbidden":             {forbidden, []string{"create", "x", "--cpu", "1"}, ExitFailed, "you may not do that"},
-		"forbidden, describe":   {forbidden, []string{"describe", "x"}, ExitFailed, "you may not do that"},
-		"unauthorized":          {apierrors.NewUnauthorized("no"), []string{"list"}, ExitFailed, "renew the credentials"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.reservations.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.fail })
-			got := r.run(tt.args...)
-			assert.Equal(t, tt.code, got.code)
-			assert.Contains(t, got.err, tt.says)
-			assert.True(t, strings.HasPrefix(got.err, "error: "), got.err)
-			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line: %s", got.err)
-		})
-	}
+// TestUnauthorized shows what people are told whose credentials do not count; other errors of the
+// cluster are shown in test/e2e/kubectl.
+func TestUnauthorized(t *testing.T) {
+	r := newRig(t)
+	r.reservations.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewUnauthorized("no")
+	})
+	got := r.run("list")
+	assert.Equal(t, ExitFailed, got.code)
+	assert.Contains(t, got.err, "error: list reservations: the cluster does not know who you are: no: renew the credentials")
 }
 
 // TestServerErrors shows what people are told when the server does not answer as it should.
@@ -235,14 +162,6 @@ func TestServerErrors(t *testing.T) {
 			assert.Less(t, len(got.err), 500)
 		})
 	}
-	t.Run("nobody listens", func(t *testing.T) {
-		r := newRig(t)
-		r.server.Close()
-		got := r.run(r.atServer("nodes")...)
-		assert.Equal(t, ExitUnreachable, got.code)
-		assert.Contains(t, got.err, "the GlobalReserve server does not answer at http://server")
-		assert.Contains(t, got.err, "check --server")
-	})
 }
 
 // TestVersion prints the plugin's version even where the server does not answer.

@@ -135,22 +135,14 @@ func (r *rig) atServer(args ...string) []string {
 	return append(args, "--server="+r.server.URL+"/")
 }
 
-// requireGolden compares all that a command printed with testdata/NAME.golden.
-func (r *rig) requireGolden(name string, got result, args []string) {
-	r.t.Helper()
-	var text strings.Builder
-	text.WriteString("$ kubectl reserve " + r.mask(strings.Join(args, " ")) + "\n" + got.out)
-	if got.err != "" {
-		text.WriteString("--- stderr ---\n" + got.err)
+// String is a transcript of it.
+func (r result) String() string {
+	text := r.out
+	if r.err != "" {
+		text += "--- stderr ---\n" + r.err
 	}
-	if got.code != 0 {
-		text.WriteString("--- exit " + strconv.Itoa(got.code) + " ---\n")
+	if r.code != 0 {
+		text += "--- exit " + strconv.Itoa(r.code) + " ---\n"
 	}
-	file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".golden")
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		require.NoError(r.t, os.WriteFile(file, []byte(text.String()), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(r.t, err, "UPDATE_GOLDEN=1 writes the files anew")
-	require.Equal(r.t, string(want), text.String(), "UPDATE_GOLDEN=1 writes the files anew")
+	return text
 }

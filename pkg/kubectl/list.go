@@ -117,33 +117,24 @@ func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespac
 // follow calls changed for every change of a reservation until the context ends, which is no error.
 func (o *listOptions) follow(ctx context.Context, cluster *cluster, namespace, from string, changed func(*v1alpha1.Reservation) error) error {
 	client := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace)
-	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{
+	_, err := toolswatch.Until(ctx, from, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.LabelSelector = o.selector
 			return client.Watch(ctx, options)
 		},
-	})
-	if err != nil {
-		return explainAPIError("watch reservations", err)
-	}
-	defer watcher.Stop()
-	for event := range watcher.ResultChan() {
-		switch object := event.Object.(type) {
-		case *v1alpha1.Reservation:
-			if event.Type == watch.Bookmark {
-				continue
-			}
-			if err := changed(object); err != nil {
-				return err
-			}
-		case *metav1.Status:
-			return explainAPIError("watch reservations", apierrors.FromObject(object))
+	}, func(event watch.Event) (bool, error) {
+		if r, ok := event.Object.(*v1alpha1.Reservation); ok && event.Type != watch.Bookmark {
+			return false, changed(r)
 		}
+		if event.Type == watch.Error {
+			return false, apierrors.FromObject(event.Object)
+		}
+		return false, nil
+	})
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // an interrupt is how a watch ends
 	}
-	if ctx.Err() == nil {
-		return fmt.Errorf("the watch of reservations ended: start it again")
-	}
-	return nil
+	return explainAPIError("watch reservations", err)
 }
 
 // setKinds makes the items of a list say what they are; a typed client leaves that out.

@@ -2,9 +2,6 @@ package groupsched
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"sync"
 	"testing"
@@ -92,21 +89,14 @@ func newCluster(t *testing.T, nodes []*corev1.Node, pods ...*corev1.Pod) *cluste
 }
 
 // run starts a scheduler and returns when it watches the cluster. It ends with the test.
-func (c *cluster) run(globalReserveURL string) {
+func (c *cluster) run(server GlobalReserve) {
 	c.t.Helper()
 	watching := c.watchReactor()
 	log, _ := logrustest.NewNullLogger()
 	var err error
-	options := Options{
-		Client: c.client, SchedulerName: testScheduler, Log: log, Recheck: 50 * time.Millisecond,
-	}
-	if globalReserveURL != "" {
-		server, err := NewClient(globalReserveURL)
-		require.NoError(c.t, err)
-		c.t.Cleanup(server.Close)
-		options.GlobalReserve = server
-	}
-	c.scheduler, err = New(options)
+	c.scheduler, err = New(Options{
+		Client: c.client, SchedulerName: testScheduler, Log: log, Recheck: 50 * time.Millisecond, GlobalReserve: server,
+	})
 	require.NoError(c.t, err)
 	ctx, cancel := context.WithCancel(c.t.Context())
 	ended := make(chan error, 1)
@@ -191,9 +181,7 @@ func (c *cluster) awaitBound(want map[string]string) {
 
 // server is a GlobalReserve that does what the test says and remembers what it was asked.
 type server struct {
-	url string
-	// onReserve and onBind answer the try-th request. No onReserve grants; a nil answer of it cuts
-	// the connection.
+	// onReserve and onBind answer the try-th request. No onReserve grants.
 	onReserve func(try int, request *reserver.Request) *reserver.Answer
 	onBind    func(try int, request *extenderv1.ExtenderBindingArgs) error
 
@@ -203,51 +191,31 @@ type server struct {
 	binds      []*extenderv1.ExtenderBindingArgs
 }
 
-func runServer(t *testing.T, s *server) *server {
-	t.Helper()
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /reserve", func(w http.ResponseWriter, r *http.Request) {
-		request, try := record(t, r, &s.mu, &s.reserves)
-		answer := &reserver.Answer{Revision: 1}
-		if s.onReserve != nil {
-			answer = s.onReserve(try, request)
-		}
-		if answer == nil {
-			panic(http.ErrAbortHandler) // the connection is lost
-		}
-		write(t, w, answer)
-	})
-	mux.HandleFunc("POST /unreserve", func(w http.ResponseWriter, r *http.Request) {
-		record(t, r, &s.mu, &s.unreserves)
-		write(t, w, &reserver.Answer{Revision: 1})
-	})
-	mux.HandleFunc("POST /bind", func(w http.ResponseWriter, r *http.Request) {
-		request, try := record(t, r, &s.mu, &s.binds)
-		var answer extenderv1.ExtenderBindingResult
-		if err := s.onBind(try, request); err != nil {
-			answer.Error = err.Error()
-		}
-		write(t, w, answer)
-	})
-	listening := httptest.NewServer(mux)
-	t.Cleanup(listening.Close)
-	s.url = listening.URL
-	return s
+func (s *server) Reserve(_ context.Context, r *reserver.Request) (*reserver.Answer, error) {
+	answer := &reserver.Answer{Revision: 1}
+	if try := record(s, &s.reserves, r); s.onReserve != nil {
+		answer = s.onReserve(try, r)
+	}
+	if answer.Error != "" {
+		return answer, &reserver.RefusedError{Answer: answer}
+	}
+	return answer, nil
 }
 
-func record[T any](t *testing.T, r *http.Request, mu *sync.Mutex, calls *[]*T) (*T, int) {
-	request := new(T)
-	decoder := json.NewDecoder(r.Body)
-	decoder.DisallowUnknownFields()
-	assert.NoError(t, decoder.Decode(request))
-	mu.Lock()
-	defer mu.Unlock()
+func (s *server) Unreserve(_ context.Context, r *reserver.Request) (*reserver.Answer, error) {
+	record(s, &s.unreserves, r)
+	return &reserver.Answer{Revision: 1}, nil
+}
+
+func (s *server) Bind(_ context.Context, args *extenderv1.ExtenderBindingArgs) error {
+	return s.onBind(record(s, &s.binds, args), args)
+}
+
+func record[T any](s *server, calls *[]*T, request *T) (try int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	*calls = append(*calls, request)
-	return request, len(*calls)
-}
-
-func write(t *testing.T, w http.ResponseWriter, answer any) {
-	assert.NoError(t, json.NewEncoder(w).Encode(answer))
+	return len(*calls)
 }
 
 // refusal is the answer to a group of which pods have no room.

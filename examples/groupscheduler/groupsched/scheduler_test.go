@@ -20,8 +20,8 @@ func oneNode(cpu string) []*corev1.Node { return []*corev1.Node{testNode("n", cp
 func TestGroupWaitsUntilItIsComplete(t *testing.T) {
 	pods := testGroup("g", 3, "1")
 	c := newCluster(t, oneNode("3"), pods[:2]...)
-	s := runServer(t, &server{onBind: c.bindAsked})
-	c.run(s.url)
+	s := &server{onBind: c.bindAsked}
+	c.run(s)
 	require.Never(t, func() bool { reserves, _, _ := s.asked(); return len(reserves) > 0 }, never, tick)
 
 	c.create(pods[2])
@@ -33,8 +33,8 @@ func TestGrantedGroupIsBoundThroughTheServer(t *testing.T) {
 	foreign := testGroup("foreign", 1, "1")[0]
 	foreign.Spec.SchedulerName = "somebody-else"
 	c := newCluster(t, oneNode("8"), append(testGroup("g", 2, "1"), single, foreign)...)
-	s := runServer(t, &server{onBind: c.bindAsked})
-	c.run(s.url)
+	s := &server{onBind: c.bindAsked}
+	c.run(s)
 	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
 
 	reserves, unreserves, binds := s.asked()
@@ -54,7 +54,7 @@ func TestGrantedGroupIsBoundThroughTheServer(t *testing.T) {
 
 func TestWithoutServerItBindsItself(t *testing.T) {
 	c := newCluster(t, oneNode("2"), testGroup("g", 2, "1")...)
-	c.run("")
+	c.run(nil)
 	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
 }
 
@@ -92,7 +92,7 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// Best fit prefers a, which has less room.
 			c := newCluster(t, []*corev1.Node{testNode("a", "4"), testNode("b", "8")}, testGroup("g", 2, "2")...)
-			s := runServer(t, &server{
+			s := &server{
 				onBind: c.bindAsked,
 				onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
 					if try == 1 {
@@ -100,8 +100,8 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 					}
 					return &reserver.Answer{Revision: 1}
 				},
-			})
-			c.run(s.url)
+			}
+			c.run(s)
 			c.awaitBound(test.want)
 			reserves, _, _ := s.asked()
 			require.Len(t, reserves, 2)
@@ -113,12 +113,12 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 
 func TestRefusedGroupIsNotBoundInParts(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGroup("g", 2, "1")...)
-	s := runServer(t, &server{onReserve: func(int, *reserver.Request) *reserver.Answer {
+	s := &server{onReserve: func(int, *reserver.Request) *reserver.Answer {
 		return refusal(reserver.Rejection{
 			Namespace: "default", Pod: "g-1", Node: "n", Reason: "InsufficientResource", Resource: "cpu",
 		})
-	}})
-	c.run(s.url)
+	}}
+	c.run(s)
 	require.Eventually(t, func() bool { reserves, _, _ := s.asked(); return len(reserves) > 2 }, eventually, tick,
 		"it looks again after a while, for room that no event announces")
 	assert.Empty(t, c.bound())
@@ -144,7 +144,7 @@ func TestRoomLeftFromBeforeIsUsed(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, nodes, testGroup("g", 2, "1")...)
-			s := runServer(t, &server{
+			s := &server{
 				onBind: c.bindAsked,
 				onReserve: func(try int, r *reserver.Request) *reserver.Answer {
 					switch {
@@ -158,8 +158,8 @@ func TestRoomLeftFromBeforeIsUsed(t *testing.T) {
 						return &reserver.Answer{Revision: 1}
 					}
 				},
-			})
-			c.run(s.url)
+			}
+			c.run(s)
 			c.awaitBound(tc.want)
 			_, unreserves, _ := s.asked()
 			var given []string
@@ -173,7 +173,7 @@ func TestRoomLeftFromBeforeIsUsed(t *testing.T) {
 
 func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGroup("g", 2, "1")...)
-	s := runServer(t, &server{onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
+	s := &server{onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
 		if try == 1 { // a slow answer is asked for again
 			err := c.client.CoreV1().Pods("default").Delete(context.Background(), "g-1", metav1.DeleteOptions{})
 			assert.NoError(t, err)
@@ -183,8 +183,8 @@ func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 			return err != nil
 		}, eventually, tick)
 		return &reserver.Answer{Revision: 1}
-	}})
-	c.run(s.url)
+	}}
+	c.run(s)
 	require.Eventually(t, func() bool { _, unreserves, _ := s.asked(); return len(unreserves) > 0 }, eventually, tick)
 
 	_, unreserves, binds := s.asked()
@@ -195,13 +195,13 @@ func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 
 func TestBindFailsHalfWay(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGroup("g", 3, "1")...)
-	s := runServer(t, &server{onBind: func(try int, r *extenderv1.ExtenderBindingArgs) error {
+	s := &server{onBind: func(try int, r *extenderv1.ExtenderBindingArgs) error {
 		if try == 2 {
 			return errors.New("the API server refused it")
 		}
 		return c.bindAsked(try, r)
-	}})
-	c.run(s.url)
+	}}
+	c.run(s)
 	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"})
 
 	reserves, unreserves, _ := s.asked()
@@ -211,29 +211,10 @@ func TestBindFailsHalfWay(t *testing.T) {
 	assert.Equal(t, []string{"g-1", "g-2"}, names(reserves[1].Pods), "what is bound is not planned again")
 }
 
-func TestLostAnswerIsAskedForAgain(t *testing.T) {
-	c := newCluster(t, oneNode("8"), testGroup("g", 1, "1")...)
-	s := runServer(t, &server{
-		onBind: c.bindAsked,
-		onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
-			if try == 1 {
-				return nil
-			}
-			return &reserver.Answer{Revision: 1}
-		},
-	})
-	c.run(s.url)
-	c.awaitBound(map[string]string{"g-0": "n"})
-	reserves, unreserves, _ := s.asked()
-	require.Len(t, reserves, 2)
-	assert.Equal(t, reserves[0].RequestID, reserves[1].RequestID, "the same request, not a second one")
-	assert.Empty(t, unreserves)
-}
-
 func TestGroupWithoutRoomWaitsForIt(t *testing.T) {
 	blocker := boundTo(testPod("blocker", "3"), "n")
 	c := newCluster(t, oneNode("4"), append(testGroup("g", 2, "1"), blocker)...)
-	c.run("")
+	c.run(nil)
 	require.Never(t, func() bool { return len(c.bound()) > 1 }, never, tick)
 
 	err := c.client.CoreV1().Pods("default").Delete(t.Context(), "blocker", metav1.DeleteOptions{})
