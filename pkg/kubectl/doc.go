@@ -10,7 +10,7 @@
 // What lives where:
 //
 //   - root.go        the root command, its flags and Execute, which turns errors into exit codes
-//   - environment.go what all commands share; tests replace its connector and its clock
+//   - environment.go what all commands share; tests replace its connections and its clock
 //   - errors.go      exit codes, and what Kubernetes' and the network's errors are told as
 //   - output.go      -o table|wide|yaml|json|name
 //   - amounts.go     amounts for people: cores, Gi
@@ -22,6 +22,6 @@
 // the server's answers are those of pkg/server/rest; a field added there is printed by -o yaml and
 // -o json without a change here.
 //
-// The tests compare whole outputs with files in testdata; UPDATE_GOLDEN=1 go test ./pkg/kubectl
-// writes them anew.
+// The tests run the command line that each file in testdata begins with, and compare whole outputs;
+// UPDATE_GOLDEN=1 go test ./pkg/kubectl writes them anew. What takes a cluster is in test/e2e/kubectl.
 package kubectl

@@ -3,7 +3,6 @@ package kubectl
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -99,9 +98,6 @@ func (r *rig) cluster() (*cluster, error) {
 
 func (r *rig) forward(_ context.Context, target podPort) (*tunnel, error) {
 	r.forwarded = append(r.forwarded, target)
-	if target.pod == "unreachable" {
-		return nil, forwardError(target, errors.New("connection refused"))
-	}
 	return &tunnel{url: r.server.URL, stop: func() { r.closed++ }}, nil
 }
 

@@ -58,7 +58,7 @@ func deleting(p *corev1.Pod) {
 }
 func of(other string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Labels["app"] = other } }
 
-// TestChoosePod chooses among fake pods. That a port is really forwarded to the chosen one needs a
+// TestChoosePod chooses among fake pods; where there are none is shown in test/e2e/kubectl. That a port is really forwarded to the chosen one needs a
 // kubelet, which the control plane of the end-to-end tests does not have; TestTunnel forwards one
 // through a server that speaks the protocol.
 func TestChoosePod(t *testing.T) {
@@ -103,11 +103,9 @@ func TestChoosePod(t *testing.T) {
 			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "tls",
 			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
 		},
-		"no service":      {says: "kubectl apply -k manifests/base", code: ExitUnreachable},
 		"no selector":     {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: ExitUnreachable},
 		"no ports":        {objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports", code: ExitUnreachable},
 		"no such port":    {objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81", says: `has no port "81": it has http 80, tls 443`, code: ExitUsage},
-		"no pods":         {objects: []runtime.Object{service(), serverPod("b", of("other"))}, says: "has no pods", code: ExitUnreachable},
 		"no ready pod":    {objects: []runtime.Object{service(), serverPod("b", notReady), serverPod("a", pending), serverPod("c", deleting)}, says: "a is pending, b is not ready, c is being deleted", code: ExitUnreachable},
 		"no port of name": {objects: []runtime.Object{service(), serverPod("b", func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] })}, says: `has no port named "http"`, code: ExitUnreachable},
 	} {
@@ -136,17 +134,4 @@ func TestCommandsForwardAPort(t *testing.T) {
 	assert.Equal(t, "node/gpu-1\nnode/node-1\nnode/node-2\n", got.out)
 	assert.Equal(t, []podPort{{system, "b", 23456, "http"}}, r.forwarded)
 	assert.Equal(t, 1, r.closed, "the tunnel is closed")
-
-	got = r.run("explain", "x", "--service", "elsewhere/other:http")
-	assert.Equal(t, ExitUnreachable, got.code)
-	assert.Contains(t, got.err, "there is no Service elsewhere/other")
-}
-
-func TestTunnelThatCannotBeMade(t *testing.T) {
-	r := newRig(t)
-	require.NoError(t, r.kube.Tracker().Add(service()))
-	require.NoError(t, r.kube.Tracker().Add(serverPod("unreachable")))
-	got := r.run("nodes")
-	assert.Equal(t, ExitUnreachable, got.code)
-	assert.Contains(t, got.err, "cannot forward a port to pod globalreserve-system/unreachable: connection refused: you need the right to create pods/portforward there")
 }

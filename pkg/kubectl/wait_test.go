@@ -54,14 +54,6 @@ func TestCreateWaits(t *testing.T) {
 			after: func(r *rig) { r.become(119*time.Second, v1alpha1.ReservationAvailable, "") },
 			out:   "reservation.globalreserve.io/new\n",
 		},
-		"too late": {
-			args:  []string{"--wait=5s"},
-			after: func(r *rig) { r.become(time.Second, v1alpha1.ReservationPending, "no node has 4 cpu free") },
-			code:  ExitNotAvailable,
-			out:   "reservation.globalreserve.io/new created\n",
-			says: `error: reservation "new" is not available after 5s: Pending: no node has 4 cpu free: ` +
-				"it stays and may become available later; remove it with kubectl reserve delete new -n default\n",
-		},
 		"never looked at": {
 			args: []string{"--wait"},
 			code: ExitNotAvailable,

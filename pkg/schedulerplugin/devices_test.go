@@ -12,7 +12,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // claiming is a pod that names claims of devices.
@@ -73,22 +72,6 @@ func TestFilterLooksAtDevices(t *testing.T) {
 	}
 }
 
-// Reserve takes the device with the room, and Unreserve gives both back.
-func TestReserveTakesDevices(t *testing.T) {
-	f := withDevices(t, Fail)
-	first, second := claiming("first", "c"), claiming("second", "d")
-	one, two := f.begin(first), f.begin(second)
-	require.True(t, f.Reserve(t.Context(), one, first, "a").IsSuccess())
-	claim, ok := f.backend.ledger.InMemory(ledger.PodRef{Namespace: "ns", Name: "first", UID: "uid-first"})
-	require.True(t, ok)
-	require.Len(t, claim.Given, 1)
-	assert.Equal(t, []string{"gpu-0"}, claim.Given[0].IDs)
-	assert.Equal(t, refuse(ledger.InsufficientDevices), f.Reserve(t.Context(), two, second, "a"))
-	f.Unreserve(t.Context(), one, first, "a")
-	assert.True(t, f.Reserve(t.Context(), two, second, "a").IsSuccess())
-	require.NoError(t, f.backend.ledger.CheckInvariants())
-}
-
 // Of pods with claims each is another: the device that one gets the next cannot have.
 func TestPodsWithClaimsHaveNoSignature(t *testing.T) {
 	f := withDevices(t, Fail)
@@ -111,48 +94,6 @@ func TestPreemptionForDevices(t *testing.T) {
 	f.backend.claims["e"] = true
 	f.AddPod(t.Context(), state, pod, fakePod{pod: claiming("nominated", "e")}, nodeInfo("a"))
 	assert.False(t, f.filter(state, pod, "a").IsSuccess())
-}
-
-func TestDevicesWakePods(t *testing.T) {
-	cases := map[string]struct {
-		claims string
-		taken  string
-		free   func(f *fixture)
-	}{
-		"the pod that had it is gone": {"c", "d", func(f *fixture) {
-			f.backend.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "other", UID: "uid-other"}, 2)
-		}},
-		"the pod that had the claim is gone": {"c", "c", func(f *fixture) {
-			f.backend.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "other", UID: "uid-other"}, 2)
-		}},
-		"a device comes": {"c,d", "", func(f *fixture) {
-			f.backend.ledger.ObserveDevices("b", []devices.Device{
-				{Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"}, {Name: "gpu-2", Resource: "nvidia.com/gpu", ID: "gpu-2"},
-			})
-		}},
-		"a claim comes": {"e", "", func(f *fixture) {
-			f.backend.claims["e"] = true
-			f.waker.wakeups.DeviceClaimChanged("ns", "e")
-		}},
-		"it names another claim": {"e", "", func(f *fixture) {
-			f.waker.updated(claiming("p", "e"), claiming("p", "c"))
-		}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			f := withDevices(t, Fail)
-			if tc.taken != "" {
-				f.boundClaiming(claiming("other", tc.taken))
-			}
-			pod := claiming("p", tc.claims)
-			f.known(pod)
-			state := f.begin(pod)
-			require.False(t, f.filter(state, pod, "a").IsSuccess())
-			require.False(t, f.filter(state, pod, "b").IsSuccess())
-			tc.free(f)
-			assert.Equal(t, "ns/p", f.woken())
-		})
-	}
 }
 
 // An update that changes something else wakes nobody.

@@ -11,29 +11,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// A pod that was refused for lack of room hears of all that may give it some.
-func TestEventsThatMayHelp(t *testing.T) {
-	f := newFixture(t, Fail)
-	events, err := f.EventsToRegister(t.Context())
-	require.NoError(t, err)
-	registered := map[fwk.EventResource]fwk.ActionType{}
-	for _, e := range events {
-		registered[e.Event.Resource] |= e.Event.ActionType
-	}
-	for name, want := range map[string]fwk.ClusterEvent{
-		"a pod is gone":                    {Resource: fwk.AssignedPod, ActionType: fwk.Delete},
-		"a pod asks for less":              {Resource: fwk.AssignedPod, ActionType: fwk.UpdatePodScaleDown},
-		"a node is new":                    {Resource: fwk.Node, ActionType: fwk.Add},
-		"a node has more":                  {Resource: fwk.Node, ActionType: fwk.UpdateNodeAllocatable},
-		"a node is uncordoned":             {Resource: fwk.Node, ActionType: fwk.UpdateNodeTaint},
-		"the pod itself asks for less":     {Resource: fwk.TargetPod, ActionType: fwk.UpdatePodScaleDown},
-		"it tolerates a cordoned node":     {Resource: fwk.TargetPod, ActionType: fwk.UpdatePodToleration},
-		"its labels match a reservation's": {Resource: fwk.TargetPod, ActionType: fwk.UpdatePodLabel},
-	} {
-		assert.Equal(t, want.ActionType, registered[want.Resource]&want.ActionType, name)
-	}
-}
-
 func TestHints(t *testing.T) {
 	f := newFixture(t, Fail)
 	pod, bound, unbound := newPod("p", "1"), newPod("bound", "1"), newPod("unbound", "1")

@@ -106,32 +106,18 @@ func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-// fakeState is a cycle's state.
+// fakeState is a cycle's state. Cycles of pod groups are tried end to end.
 type fakeState struct {
 	fwk.CycleState
-	data  map[fwk.StateKey]fwk.StateData
-	group *fakeGroup // nil outside of a group's simulation
-}
-
-type fakeGroup struct {
-	fwk.PodGroupCycleState
 	data map[fwk.StateKey]fwk.StateData
 }
 
 func newState() *fakeState { return &fakeState{data: map[fwk.StateKey]fwk.StateData{}} }
 
-func (s *fakeState) Read(key fwk.StateKey) (fwk.StateData, error) { return readFrom(s.data, key) }
-func (s *fakeState) Write(key fwk.StateKey, data fwk.StateData)   { s.data[key] = data }
-func (s *fakeState) IsPodGroupSchedulingCycle() bool              { return s.group != nil }
-func (s *fakeState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState {
-	return s.group
-}
-
-func (g *fakeGroup) Read(key fwk.StateKey) (fwk.StateData, error) { return readFrom(g.data, key) }
-func (g *fakeGroup) Write(key fwk.StateKey, data fwk.StateData)   { g.data[key] = data }
-
-func readFrom(data map[fwk.StateKey]fwk.StateData, key fwk.StateKey) (fwk.StateData, error) {
-	if d, ok := data[key]; ok {
+func (s *fakeState) Write(key fwk.StateKey, data fwk.StateData) { s.data[key] = data }
+func (s *fakeState) IsPodGroupSchedulingCycle() bool            { return false }
+func (s *fakeState) Read(key fwk.StateKey) (fwk.StateData, error) {
+	if d, ok := s.data[key]; ok {
 		return d, nil
 	}
 	return nil, fwk.ErrNotFound

@@ -136,17 +136,6 @@ func TestDryRunsAreApart(t *testing.T) {
 	assert.True(t, f.filter(other, pod, "b").IsSuccess())
 }
 
-// Room that is held for others is not freed by evicting pods.
-func TestVictimsDoNotFreeWhatIsHeld(t *testing.T) {
-	f := newFixture(t, Fail)
-	victim, pod := newPod("victim", "1"), newPod("p", "3")
-	f.bound(victim, "a")
-	f.hold("r", "a", "3", "")
-	state := f.begin(pod)
-	f.RemovePod(t.Context(), state, pod, fakePod{pod: victim}, nodeInfo("a"))
-	assert.Equal(t, fwk.Unschedulable, f.filter(state, pod, "a").Code())
-}
-
 // A pod nominated to a node is counted there, on that node only.
 func TestNominatedPods(t *testing.T) {
 	f := newFixture(t, Fail)
@@ -166,36 +155,6 @@ func TestNominatedPodWithRoomOfItsOwn(t *testing.T) {
 	require.True(t, f.filter(state, pod, "a").IsSuccess())
 	f.AddPod(t.Context(), state, pod, fakePod{pod: newPod("nominated", "2")}, nodeInfo("a"))
 	assert.True(t, f.filter(state, pod, "a").IsSuccess(), "what is kept for it is not counted twice")
-}
-
-// A pod group is tried out without anybody being asked, and its pods count for each other.
-func TestPodGroupIsTriedOut(t *testing.T) {
-	f := newFixture(t, Fail)
-	group := &fakeGroup{data: map[fwk.StateKey]fwk.StateData{}}
-	begin := func(pod *v1.Pod) *fakeState {
-		state := newState()
-		state.group = group
-		_, status := f.PreFilter(t.Context(), state, pod, nil)
-		require.True(t, status.IsSuccess())
-		return state
-	}
-	first, second := newPod("first", "3"), newPod("second", "3")
-	one := begin(first)
-	require.True(t, f.filter(one, first, "a").IsSuccess())
-	require.True(t, f.Reserve(t.Context(), one, first, "a").IsSuccess())
-	two := begin(second)
-	assert.False(t, f.filter(two, second, "a").IsSuccess(), "the first one is there")
-	assert.True(t, f.filter(two, second, "b").IsSuccess())
-	require.True(t, f.Reserve(t.Context(), two, second, "b").IsSuccess())
-	f.Unreserve(t.Context(), two, second, "b")
-	f.Unreserve(t.Context(), one, first, "a")
-	assert.True(t, f.filter(begin(second), second, "a").IsSuccess(), "the first one is gone again")
-	assert.Empty(t, f.backend.calls)
-
-	one.group = nil // now for real, with the state of the simulation
-	require.True(t, f.Reserve(t.Context(), one, first, "a").IsSuccess())
-	f.Unreserve(t.Context(), one, first, "a")
-	assert.Equal(t, []string{"reserve first on a", "unreserve first on a"}, f.backend.calls)
 }
 
 // Only what Reserve has made is given back, and once.
@@ -277,46 +236,18 @@ func (f *fixture) woken() string {
 	}
 }
 
-// A refused pod is woken when room is freed that it fits, and not before.
-func TestRefusedPodIsWoken(t *testing.T) {
+// A pod that is refused while it becomes known that it may use what is held is tried again.
+func TestReservationIsHeardOfWithinTheCycle(t *testing.T) {
 	f := newFixture(t, Fail)
-	f.bound(newPod("one", "3"), "a")
-	f.bound(newPod("two", "3"), "b")
+	hold := f.hold("r", "a", "4", "")
+	f.bound(newPod("other", "4"), "b")
 	pod := newPod("p", "3")
 	f.known(pod)
 	state := f.begin(pod)
+	f.match(hold, "p")
+	f.waker.wakeups.Matched("ns")
 	require.False(t, f.filter(state, pod, "a").IsSuccess())
-	require.False(t, f.filter(state, pod, "b").IsSuccess())
-	f.backend.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "two", UID: "uid-two"}, 2)
 	assert.Equal(t, "ns/p", f.woken())
-}
-
-// A pod is refused before it is known that it may use room that is held.
-func TestReservationIsHeardOfLate(t *testing.T) {
-	begin := func(t *testing.T) (*fixture, *v1.Pod, *fakeState, func()) {
-		f := newFixture(t, Fail)
-		hold := f.hold("r", "a", "4", "")
-		f.bound(newPod("other", "4"), "b")
-		pod := newPod("p", "3")
-		f.known(pod)
-		state := f.begin(pod)
-		return f, pod, state, func() {
-			f.match(hold, "p")
-			f.waker.wakeups.Matched("ns")
-		}
-	}
-	t.Run("after the refusal", func(t *testing.T) {
-		f, pod, state, matched := begin(t)
-		require.False(t, f.filter(state, pod, "a").IsSuccess())
-		matched()
-		assert.Equal(t, "ns/p", f.woken())
-	})
-	t.Run("within the cycle", func(t *testing.T) {
-		f, pod, state, matched := begin(t)
-		matched()
-		require.False(t, f.filter(state, pod, "a").IsSuccess())
-		assert.Equal(t, "ns/p", f.woken())
-	})
 }
 
 func TestScore(t *testing.T) {

@@ -143,28 +143,26 @@ func TestClaimsOfThisScheduler(t *testing.T) {
 	}
 }
 
-func TestReserveIsRefused(t *testing.T) {
-	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{
-		FailedPods: []string{"p"}, Error: "no", Revision: 9, Rejections: []reserver.Rejection{{Reason: "HostPortConflict", Message: "taken"}},
-	}, nil))
-	p, placement := pod()
-	made, err := b.Reserve(t.Context(), p, placement)
-	assert.False(t, made)
-	assert.Equal(t, &schedulerplugin.RefusedError{Reason: ledger.HostPortConflict, Message: "taken", Revision: 9}, err)
-	assert.NoError(t, b.Ready(), "a refusal is an answer")
-}
-
 // A refusal without rejections, or with a reason that only newer servers have, is one all the same.
-func TestReserveIsRefusedForUnknownReasons(t *testing.T) {
-	for name, rejections := range map[string][]reserver.Rejection{"none": nil, "newer": {{Reason: "TooManyMoons", Message: "no"}}} {
+func TestReserveIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rejections []reserver.Rejection
+		want       schedulerplugin.RefusedError
+	}{
+		"with a reason": {
+			[]reserver.Rejection{{Reason: "HostPortConflict", Message: "taken"}},
+			schedulerplugin.RefusedError{Reason: ledger.HostPortConflict, Message: "taken", Revision: 9},
+		},
+		"without one":        {nil, schedulerplugin.RefusedError{Message: "no", Revision: 9}},
+		"with one not known": {[]reserver.Rejection{{Reason: "TooManyMoons", Message: "moons"}}, schedulerplugin.RefusedError{Message: "moons", Revision: 9}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{"p"}, Error: "no", Revision: 9, Rejections: rejections}, nil))
+			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{"p"}, Error: "no", Revision: 9, Rejections: tc.rejections}, nil))
 			p, placement := pod()
 			made, err := b.Reserve(t.Context(), p, placement)
 			assert.False(t, made)
-			var refused *schedulerplugin.RefusedError
-			require.ErrorAs(t, err, &refused)
-			assert.Equal(t, "no", refused.Message)
+			assert.Equal(t, &tc.want, err)
+			assert.NoError(t, b.Ready(), "a refusal is an answer")
 		})
 	}
 }
