@@ -55,7 +55,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 			FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
 		}),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
-		objects:     store.New(clients.Reservations, 0),
+		objects:     store.New(clients.Reservations),
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
 	}
 	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")

@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // How the objects are written: at most workers at once, one try in at most
@@ -60,7 +62,7 @@ func (k *Keeper) work(ctx context.Context, key types.NamespacedName) error {
 func (k *Keeper) try(ctx context.Context, t *task) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	if held, _ := k.held(t); !held {
+	if _, held := k.held(t); !held {
 		k.forget(t)
 		return nil
 	}
@@ -103,12 +105,12 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 	rsv := t.rsv.DeepCopy()
 	rsv.CreationTimestamp = metav1.Time{}
 	_, err := k.Store.Create(ctx, rsv)
-	switch store.Classify(err) {
-	case store.Done:
+	switch arbiter.Classify("reservations", err) {
+	case arbiter.FateDone:
 		return nil
-	case store.Exists:
+	case arbiter.FateExists:
 		return k.nameTaken(ctx, t)
-	case store.Refused, store.Missing:
+	case arbiter.FateRefused, arbiter.FateMissing:
 		k.giveBack(t)
 		k.log(t).WithError(err).Warn("the room of a deleted pod could not be kept")
 		k.warn(t.pod, reasonNotKept, "the Reservation for the room of this pod was refused: "+err.Error())
@@ -123,7 +125,7 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 	other, err := k.Store.Get(ctx, t.hold.Ref.Namespace, t.hold.Ref.Name)
 	switch {
-	case store.Classify(err) == store.Missing:
+	case arbiter.Classify("reservations", err) == arbiter.FateMissing:
 		return errLater
 	case err != nil:
 		return fmt.Errorf("looking at the Reservation that has the name: %w", err)
@@ -142,10 +144,10 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 // is there before the old one goes: for a moment the room counts twice and
 // nobody can take it. While a pod is being bound with the hold, that has to wait.
 func (k *Keeper) rename(t *task) error {
-	switch held, used := k.held(t); {
+	switch view, held := k.held(t); {
 	case !held:
 		return nil
-	case used:
+	case len(view.Consumers) > 0:
 		return errInUse
 	}
 	moved := *t
@@ -156,14 +158,14 @@ func (k *Keeper) rename(t *task) error {
 	return nil
 }
 
-// held reports whether the hold is still there, and whether a pod uses it.
-func (k *Keeper) held(t *task) (held, used bool) {
-	for _, view := range k.Ledger.ReservationHolds(t.hold.Ref.Namespace, t.hold.Ref.Name) {
-		if view.Ref == t.hold.Ref {
-			return true, len(view.Consumers) > 0
-		}
+// held returns the hold, if it is still there.
+func (k *Keeper) held(t *task) (view ledger.HoldView, ok bool) {
+	views := k.Ledger.ReservationHolds(t.hold.Ref.Namespace, t.hold.Ref.Name)
+	i := slices.IndexFunc(views, func(v ledger.HoldView) bool { return v.Ref == t.hold.Ref })
+	if i < 0 {
+		return view, false
 	}
-	return false, false
+	return views[i], true
 }
 
 // giveBack ends the hold of a task.

@@ -39,7 +39,7 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				object := "p"
 				if taken {
 					object = suffixed(pod("p", nil))
-					w.api.objects["p"] = &v1alpha1.Reservation{}
+					w.write("p")
 				}
 				p := pod("p", nil)
 				w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Devices: claimOfGPU(t, "gpu-1")})
@@ -48,7 +48,7 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				require.True(t, w.ledger.RemovePodHolding(p.Ref, 0, hold))
 				kept()
 				synctest.Wait()
-				rsv := w.api.objects[object]
+				rsv := w.object(object)
 				require.NotNil(t, rsv)
 				assert.Equal(t, []v1alpha1.SlotDevices{{ResourceName: "nvidia.com/gpu", Count: 1, DeviceIDs: []string{"gpu-1"}}}, rsv.Spec.Slots[0].Devices)
 

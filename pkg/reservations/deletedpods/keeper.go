@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // SlotName is the name of the one slot of a Reservation that keeps the room of a
@@ -25,16 +26,10 @@ const SlotName = "deleted-pod"
 // PodUIDAnnotation is on such a Reservation: the UID of the pod.
 const PodUIDAnnotation = "globalreserve.io/deleted-pod-uid"
 
-// Store writes and reads Reservations. Its errors are those of the API server.
-type Store interface {
-	Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error)
-	Get(ctx context.Context, namespace, name string) (*v1alpha1.Reservation, error)
-}
-
 // Options configures a Keeper. All fields are needed.
 type Options struct {
 	Ledger ledger.Observer
-	Store  Store
+	Store  *store.Store
 	// Matcher is told which reservations pods may use, and Matched the namespaces of those pods then.
 	Matcher     *matcher.Matcher
 	Matched     func(namespace string)
@@ -57,7 +52,6 @@ type Options struct {
 // New; it can run once. Its Keep is one of cluster.Options.
 type Keeper struct {
 	Options
-	now    func() time.Time
 	queue  *follow.Queue[types.NamespacedName]
 	events *follow.Events
 
@@ -84,7 +78,7 @@ type task struct {
 // New returns a Keeper that does not run.
 func New(o Options) *Keeper {
 	return &Keeper{
-		Options: o, now: time.Now, tasks: map[types.NamespacedName]*task{},
+		Options: o, tasks: map[types.NamespacedName]*task{},
 		events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
 			Name: "keeping the room of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
@@ -141,7 +135,7 @@ func (k *Keeper) newHold(pod *cluster.Pod, name string, ttl time.Duration) ledge
 		Ref:     ledger.HoldRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
 		Node:    pod.Node,
 		Request: pod.Request, Policy: ledger.Once, Scheduler: pod.Scheduler, Priority: pod.Priority,
-		Deadline: convert.DeadlineAfter(k.now(), ttl),
+		Deadline: convert.DeadlineAfter(time.Now(), ttl),
 	}
 	if consumersOf(pod) == nil {
 		hold.Pod = ledger.PodRef{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}
@@ -151,7 +145,11 @@ func (k *Keeper) newHold(pod *cluster.Pod, name string, ttl time.Duration) ledge
 
 // remember makes a hold known to pods and puts its object into the queue.
 func (k *Keeper) remember(t *task) {
-	k.findDevices(t)
+	// The devices of the pod are kept for no claim in particular: its own is free for the one
+	// that comes after it, which is given them first.
+	if view, ok := k.held(t); ok {
+		t.hold.Devices = convert.WithGiven(view.Devices, view.Given)
+	}
 	t.rsv = k.newObject(t)
 	if err := k.Matcher.Set(t.rsv); err != nil {
 		k.log(t).WithError(err).Warn("no pod can match the room of a deleted pod")
@@ -163,17 +161,6 @@ func (k *Keeper) remember(t *task) {
 	k.tasks[key] = t // a worker's from here on
 	k.mu.Unlock()
 	k.queue.Add(key)
-}
-
-// findDevices looks up which devices of the pod the ledger keeps with its room. They are
-// kept for no claim in particular: the pod's claim is free for the one that comes after
-// it, which is given them first.
-func (k *Keeper) findDevices(t *task) {
-	for _, view := range k.Ledger.ReservationHolds(t.hold.Ref.Namespace, t.hold.Ref.Name) {
-		if view.Ref == t.hold.Ref {
-			t.hold.Devices = convert.WithGiven(view.Devices, view.Given)
-		}
-	}
 }
 
 func (t *task) key() types.NamespacedName {
@@ -188,7 +175,7 @@ func (k *Keeper) newObject(t *task) *v1alpha1.Reservation {
 		rsv.Annotations[v1alpha1.GodelReservationAnnotation] = "true"
 	}
 	// For the order among reservations until the API server gives its own.
-	rsv.CreationTimestamp = metav1.NewTime(k.now().Truncate(time.Second))
+	rsv.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
 	return rsv
 }
 

@@ -3,6 +3,7 @@ package deletedpods
 import (
 	"errors"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -20,22 +21,18 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 )
 
 func TestKept(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.Stop()
-		w.api.answer = func(int, *v1alpha1.Reservation) (bool, error) {
-			assert.Equal(t, []string{"ns/p/deleted-pod"}, w.candidates(), "pods know of it before it is written")
-			return true, nil
-		}
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL, p.Annotations.Godel = "90", true }))
 		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
 		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.told, "who wakes pods hears of it when it can be matched")
 		synctest.Wait()
-		rsv := w.api.objects["p"]
+		rsv := w.object("p")
 		require.NotNil(t, rsv)
 		assert.Equal(t, convert.MadeByDeletedPod, rsv.Labels[convert.MadeByLabel])
 		assert.Equal(t, map[string]string{PodUIDAnnotation: "uid-of-p", v1alpha1.GodelReservationAnnotation: "true"}, rsv.Annotations)
@@ -44,7 +41,6 @@ func TestKept(t *testing.T) {
 		assert.Equal(t, v1alpha1.AllocateOnce, rsv.Spec.AllocatePolicy)
 		assert.Equal(t, "s", rsv.Spec.SchedulerName)
 		assert.EqualValues(t, 7, *rsv.Spec.Priority)
-		assert.True(t, rsv.CreationTimestamp.IsZero(), "the API server's to say")
 		require.Len(t, rsv.Spec.Slots, 1)
 		assert.Equal(t, "n", rsv.Spec.Slots[0].NodeName)
 		assert.EqualValues(t, 2000, rsv.Spec.Slots[0].Requests.Cpu().MilliValue())
@@ -66,7 +62,7 @@ func TestWithoutIndexAndController(t *testing.T) {
 		defer w.Stop()
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.Index = "" }))
 		synctest.Wait()
-		assert.Equal(t, &v1alpha1.PodReference{Name: "p"}, w.api.objects["p"].Spec.Slots[0].Pod)
+		assert.Equal(t, &v1alpha1.PodReference{Name: "p"}, w.object("p").Spec.Slots[0].Pod)
 		_, ok := w.ledger.HoldFor(ledger.PodRef{Namespace: "ns", Name: "p", UID: "another"})
 		assert.True(t, ok)
 	})
@@ -91,7 +87,7 @@ func TestNotKept(t *testing.T) {
 				w.remove(setup(w))
 				assert.Empty(t, w.holds())
 				pass(time.Minute)
-				assert.Zero(t, w.api.tries)
+				assert.Zero(t, w.api.CreateCount)
 				assert.Empty(t, w.candidates())
 			})
 		})
@@ -138,11 +134,11 @@ func TestDeployment(t *testing.T) {
 				pass(5 * time.Second)
 				if tt.want == 0 {
 					assert.Empty(t, w.holds())
-					assert.Empty(t, w.api.names())
+					assert.Empty(t, w.names())
 					return
 				}
-				require.Equal(t, []string{"p"}, w.api.names())
-				rsv := w.api.objects["p"]
+				require.Equal(t, []string{"p"}, w.names())
+				rsv := w.object("p")
 				assert.Equal(t, tt.want, rsv.Spec.TTL.Duration)
 				assert.Equal(t, "web", rsv.Spec.Consumers.Controller.Name)
 				views, _ := w.ledger.Holds()
@@ -166,44 +162,29 @@ func TestOnlyMarksAreKeptOfDeployments(t *testing.T) {
 }
 
 func TestCreating(t *testing.T) {
+	fates := func(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
 	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-	forbidden := apierrors.NewForbidden(kind, "p", errors.New("the namespace is going"))
-	always := func(written bool, err error) func(int, *v1alpha1.Reservation) (bool, error) {
-		return func(int, *v1alpha1.Reservation) (bool, error) { return written, err }
-	}
-	first := func(n int, written bool, err error) func(int, *v1alpha1.Reservation) (bool, error) {
-		return func(k int, _ *v1alpha1.Reservation) (bool, error) {
-			if k < n {
-				return written, err
-			}
-			return true, nil
-		}
-	}
+	lost := storetest.Fate{Never: true, Err: reset}
+	forbidden := storetest.Fate{Never: true, Err: apierrors.NewForbidden(v1alpha1.Resource("reservations"), "p", errors.New("the namespace is going"))}
 	tests := map[string]struct {
-		answer  func(int, *v1alpha1.Reservation) (bool, error)
-		objects []string
-		holds   []string
+		creates []storetest.Fate
+		kept    bool
 		events  int
 	}{
-		"at once":                {nil, []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
-		"the API server is away": {first(3, false, apierrors.NewInternalError(errors.New("no"))), []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
-		"the answer is lost":     {first(1, true, reset), []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
-		"the request is lost":    {first(2, false, reset), []string{"p"}, []string{"ns/p/deleted-pod"}, 0},
-		"it is refused for good": {always(false, forbidden), []string{}, []string{}, 1},
-		"it is never known":      {always(false, reset), []string{}, []string{}, 0},
-		"it is refused after a while": {func(n int, _ *v1alpha1.Reservation) (bool, error) {
-			if n < 3 {
-				return false, reset
-			}
-			return false, forbidden
-		}, []string{}, []string{}, 1},
+		"at once":                     {kept: true},
+		"the API server is away":      {creates: fates(3, storetest.Fate{Never: true, Err: apierrors.NewInternalError(errors.New("no"))}), kept: true},
+		"the answer is lost":          {creates: fates(1, storetest.Fate{Err: reset}), kept: true},
+		"the request is lost":         {creates: fates(2, lost), kept: true},
+		"it is refused for good":      {creates: fates(1, forbidden), events: 1},
+		"it is never known":           {creates: fates(1000, lost)},
+		"it is refused after a while": {creates: append(fates(3, lost), forbidden), events: 1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T) {
 				w := newWorld(t)
 				defer w.Stop()
-				w.api.answer = tt.answer
+				w.api.NextCreates(tt.creates...)
 				w.remove(pod("p", nil))
 				pass(30 * time.Second)
 				if name == "it is never known" {
@@ -211,9 +192,54 @@ func TestCreating(t *testing.T) {
 					w.ledger.Expire(time.Now().Add(time.Hour))
 					pass(time.Minute)
 				}
-				assert.Equal(t, tt.objects, w.api.names())
-				assert.Equal(t, tt.holds, w.holds())
+				objects, holds := []string{}, []string{}
+				if tt.kept {
+					objects, holds = []string{"p"}, []string{"ns/p/deleted-pod"}
+				}
+				assert.Equal(t, objects, w.names())
+				assert.Equal(t, holds, w.holds())
 				assert.Len(t, w.events(), tt.events)
+				assert.Len(t, w.candidates(), len(holds))
+				assert.Empty(t, w.tasks)
+			})
+		})
+	}
+}
+
+// A hold that is used up, or given back by somebody, needs no object. The pod that used it up may go, too, while the
+// object is written.
+func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	tests := map[string]struct {
+		create         storetest.Fate
+		again          bool // a second pod of the name goes
+		objects, holds []string
+	}{
+		"and never is":       {create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{}, holds: []string{}},
+		"and the name again": {create: storetest.Fate{Delay: time.Second}, again: true, objects: []string{"p", "p-second"}, holds: []string{"ns/p-second/deleted-pod"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newWorld(t)
+				defer w.Stop()
+				w.api.NextCreates(tt.create)
+				w.remove(pod("p", nil))
+				synctest.Wait()
+				back := pod("back", nil)
+				placement := back.Placement("n")
+				placement.Holds = []ledger.HoldRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
+				grant, rejection := w.ledger.StartBind(&placement, time.Now())
+				require.Nil(t, rejection)
+				require.Equal(t, "ns/p/deleted-pod", grant.Hold.String())
+				require.True(t, w.ledger.Confirm(back.Ref, "n"))
+				if tt.again {
+					w.remove(pod("p", func(p *cluster.Pod) { p.Ref.UID = "second" }))
+					require.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
+				}
+				pass(time.Minute)
+				assert.Equal(t, tt.objects, w.names())
+				assert.Equal(t, tt.holds, w.holds())
 				assert.Len(t, w.candidates(), len(tt.holds))
 				assert.Empty(t, w.tasks)
 			})
@@ -221,65 +247,7 @@ func TestCreating(t *testing.T) {
 	}
 }
 
-// A hold that is used up, or given back by somebody, needs no object.
-func TestUsedUpBeforeItsObject(t *testing.T) {
-	run(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.Stop()
-		blocked := make(chan struct{})
-		w.api.answer = func(n int, _ *v1alpha1.Reservation) (bool, error) {
-			<-blocked
-			return false, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-		}
-		w.remove(pod("p", nil))
-		synctest.Wait()
-		back := pod("back", nil)
-		placement := back.Placement("n")
-		placement.Holds = []ledger.HoldRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
-		grant, rejection := w.ledger.StartBind(&placement, time.Now())
-		require.Nil(t, rejection)
-		require.Equal(t, "ns/p/deleted-pod", grant.Hold.String())
-		require.True(t, w.ledger.Confirm(back.Ref, "n"))
-		close(blocked)
-		pass(time.Minute)
-		assert.Equal(t, 1, w.api.tries)
-		assert.Empty(t, w.candidates())
-		assert.Empty(t, w.tasks)
-	})
-}
-
-// A pod of the same name goes while the object for the one before it, whose room is used up already, is written.
-func TestNameIsNeededAgainWhileItsObjectIsWritten(t *testing.T) {
-	run(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.Stop()
-		blocked := make(chan struct{})
-		w.api.answer = func(n int, _ *v1alpha1.Reservation) (bool, error) {
-			if n == 0 {
-				<-blocked
-			}
-			return true, nil
-		}
-		w.remove(pod("p", nil))
-		synctest.Wait()
-		back := pod("back", nil)
-		placement := back.Placement("n")
-		placement.Holds = []ledger.HoldRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
-		_, rejection := w.ledger.StartBind(&placement, time.Now())
-		require.Nil(t, rejection)
-		require.True(t, w.ledger.Confirm(back.Ref, "n"))
-		w.remove(pod("p", func(p *cluster.Pod) { p.Ref.UID = "second" }))
-		require.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
-		close(blocked)
-		pass(time.Minute)
-		assert.ElementsMatch(t, []string{"p", "p-second"}, w.api.names())
-		assert.Equal(t, []string{"ns/p-second/deleted-pod"}, w.holds())
-		assert.Empty(t, w.tasks)
-	})
-}
-
 func TestNamesThatAreTaken(t *testing.T) {
-	others := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 	suffix := "p-uid-of-p"
 	tests := map[string]struct {
 		setup   func(w *world)
@@ -296,13 +264,13 @@ func TestNamesThatAreTaken(t *testing.T) {
 			}, []string{suffix}, []string{"ns/p/x", "ns/" + suffix + "/deleted-pod"}, 0,
 		},
 		"found when it is created": {
-			func(w *world) { w.api.objects["p"] = others.DeepCopy() },
+			func(w *world) { w.write("p") },
 			[]string{"p", suffix},
 			[]string{"ns/" + suffix + "/deleted-pod"},
 			0,
 		},
 		"all of them": {
-			func(w *world) { w.api.objects["p"], w.api.objects[suffix] = others.DeepCopy(), others.DeepCopy() },
+			func(w *world) { w.write("p"); w.write(suffix) },
 			[]string{"p", suffix},
 			[]string{},
 			1,
@@ -316,7 +284,7 @@ func TestNamesThatAreTaken(t *testing.T) {
 				tt.setup(w)
 				w.remove(pod("p", nil))
 				pass(10 * time.Second)
-				assert.ElementsMatch(t, tt.objects, w.api.names())
+				assert.ElementsMatch(t, tt.objects, w.names())
 				assert.ElementsMatch(t, tt.holds, w.holds())
 				assert.Len(t, w.events(), tt.events)
 				require.NoError(t, w.ledger.CheckInvariants())
@@ -332,28 +300,9 @@ func TestBadTTL(t *testing.T) {
 		defer w.Stop()
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL = "soon" }))
 		synctest.Wait()
-		assert.Equal(t, time.Minute, w.api.objects["p"].Spec.TTL.Duration)
+		assert.Equal(t, time.Minute, w.object("p").Spec.TTL.Duration)
 		list := w.events()
 		require.Len(t, list, 1)
 		assert.Contains(t, list[0], `Warning InvalidReservationTTL annotation globalreserve.io/reservation-ttl: "soon" is no duration`)
-	})
-}
-
-// Many pods of a StatefulSet go and come back under their names.
-func TestManyAtOnce(t *testing.T) {
-	run(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.Stop()
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4_000_000}, {Column: resources.Pods, Value: 1000},
-		}})
-		for i := range 500 {
-			name := "p-" + string(rune('a'+i%26)) + "-" + time.Duration(i).String()
-			w.remove(pod(name, nil))
-		}
-		pass(time.Second)
-		assert.Len(t, w.api.names(), 500)
-		assert.Len(t, w.candidates(), 500)
-		require.NoError(t, w.ledger.CheckInvariants())
 	})
 }

@@ -10,10 +10,8 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/events"
@@ -22,57 +20,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var kind = schema.GroupResource{Group: "globalreserve.io", Resource: "reservations"}
-
-// api keeps Reservations; answer says what becomes of the n-th try to create
-// one, counted from 0: whether it is written, and the answer.
-type api struct {
-	mu      sync.Mutex
-	objects map[string]*v1alpha1.Reservation
-	tries   int
-	answer  func(n int, rsv *v1alpha1.Reservation) (written bool, err error)
-}
-
-func (a *api) Create(_ context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	written, err := true, error(nil)
-	if a.answer != nil {
-		written, err = a.answer(a.tries, rsv)
-	}
-	a.tries++
-	if written && a.objects[rsv.Name] != nil {
-		return nil, apierrors.NewAlreadyExists(kind, rsv.Name)
-	}
-	if written {
-		a.objects[rsv.Name] = rsv.DeepCopy()
-	}
-	return rsv, err
-}
-
-func (a *api) Get(_ context.Context, _, name string) (*v1alpha1.Reservation, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if rsv := a.objects[name]; rsv != nil {
-		return rsv, nil
-	}
-	return nil, apierrors.NewNotFound(kind, name)
-}
-
-func (a *api) names() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	names := []string{}
-	for name := range a.objects {
-		names = append(names, name)
-	}
-	return names
-}
 
 // world is a Keeper that runs, with a ledger of one node of four CPUs.
 type world struct {
@@ -81,7 +33,7 @@ type world struct {
 	t        *testing.T
 	ledger   *ledger.Ledger
 	matcher  *matcher.Matcher
-	api      *api
+	api      *storetest.Server
 	metadata *metadatafake.FakeMetadataClient
 	recorder *events.FakeRecorder
 	taken    map[string]bool
@@ -107,14 +59,15 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	log, _ := logtest.NewNullLogger()
 	w := &world{
 		t: t, ledger: ledger.New(ledger.Options{}), matcher: &matcher.Matcher{}, enabled: true, taken: map[string]bool{},
-		api: &api{objects: map[string]*v1alpha1.Reservation{}}, recorder: events.NewFakeRecorder(10),
+		recorder: events.NewFakeRecorder(10),
 		metadata: metadatafake.NewSimpleMetadataClient(scheme, deployments...),
 	}
 	w.ledger.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{
 		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 	}})
+	w.api = storetest.New(w.ledger)
 	w.Keeper = New(Options{
-		Ledger: w.ledger.Observer, Store: w.api, Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
+		Ledger: w.ledger.Observer, Store: w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
 		Enabled: func() bool { return w.enabled },
 		Taken:   func(_, name string) bool { return w.taken[name] },
@@ -164,6 +117,22 @@ func (w *world) remove(p *cluster.Pod) {
 	}
 	require.True(w.t, w.ledger.RemovePodHolding(p.Ref, 0, hold))
 	kept()
+}
+
+// object returns an object, nil where there is none; names are those of all there are.
+func (w *world) object(name string) *v1alpha1.Reservation { return w.api.Object("ns", name) }
+
+func (w *world) names() []string {
+	names := []string{}
+	for _, object := range w.api.All() {
+		names = append(names, object.Name)
+	}
+	return names
+}
+
+// write puts somebody else's object there.
+func (w *world) write(name string) {
+	w.api.Objects[types.NamespacedName{Namespace: "ns", Name: name}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 }
 
 // candidates are the holds a pod of index i may use.

@@ -65,7 +65,7 @@ func (s *Server) Store(t testing.TB) *store.Store {
 	t.Helper()
 	client, err := versioned.NewForConfigAndClient(&rest.Config{Host: "http://api-server", QPS: -1}, &http.Client{Transport: s})
 	require.NoError(t, err)
-	return store.New(client, 0)
+	return store.New(client)
 }
 
 // NextCreates are the fates of the creates to come.
