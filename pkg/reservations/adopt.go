@@ -114,7 +114,7 @@ func (c *Controller) link(r *record) {
 	r.granted(c.nodesOf(r.rsv), r.rsv.CreationTimestamp.Time, deadline, c.now())
 	for i := range r.slots {
 		name := r.rsv.Spec.Slots[i].Name
-		r.hold(i)
+		r.slots[i].held = true
 		if end, ok := ends[name]; ok {
 			r.slots[i].end = end
 		} else if !held[name] {
@@ -139,7 +139,7 @@ func (c *Controller) applyTTL(r *record) {
 	if _, err := c.ttl(r.rsv); err != nil {
 		if r.refusedTTL != ttl.Duration {
 			r.refusedTTL = ttl.Duration
-			c.warn(r, reasonTTLTooLong, "Extend", err.Error()+"; the reservation expires as before")
+			c.tell(r, reasonTTLTooLong, "Extend", err.Error()+"; the reservation expires as before")
 		}
 		return
 	}

@@ -7,34 +7,18 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// tell writes a Normal Event on the object and a line in the log.
+// tell writes an Event on the object, a Warning where it is no good news, and a line in the log.
 func (c *Controller) tell(r *record, reason, action, note string) {
-	c.event(r, v1.EventTypeNormal, reason, action, note)
-}
-
-// warn writes a Warning Event on the object and a line in the log.
-func (c *Controller) warn(r *record, reason, action, note string) {
-	c.event(r, v1.EventTypeWarning, reason, action, note)
-}
-
-func (c *Controller) event(r *record, kind, reason, action, note string) {
+	kind := v1.EventTypeNormal
+	if reason == reasonTTLTooLong || r.status.Phase == v1alpha1.ReservationFailed || r.status.Phase == v1alpha1.ReservationPreempted {
+		kind = v1.EventTypeWarning
+	}
 	c.Log.WithFields(logrus.Fields{
 		"reservation": r.key().String(), "scheduler": r.rsv.Spec.SchedulerName, "node": r.status.NodeName,
 		"slots": len(r.slots), "reason": reason, "note": note,
 	}).Info("reservation")
-	object := &v1.ObjectReference{
+	c.events.Tell(&v1.ObjectReference{
 		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation",
 		Namespace: r.rsv.Namespace, Name: r.rsv.Name, UID: r.rsv.UID, ResourceVersion: r.rsv.ResourceVersion,
-	}
-	c.events.Tell(object, kind, reason, action, note)
-}
-
-// ended tells of the end of a reservation.
-func (c *Controller) ended(r *record, why cause) {
-	switch r.status.Phase {
-	case v1alpha1.ReservationFailed, v1alpha1.ReservationPreempted:
-		c.warn(r, why.reason, "End", why.message)
-	default:
-		c.tell(r, why.reason, "End", why.message)
-	}
+	}, kind, reason, action, note)
 }

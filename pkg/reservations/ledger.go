@@ -24,11 +24,13 @@ func (c *Controller) note(e *ledger.Event) {
 	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
 		c.noteEnding(e.Hold, ending{e.Type, e.Pod})
 		c.retry() // a used up hold frees what its pod does not need
-	case ledger.ClaimBound:
-		c.noteConsumer(e)
-	case ledger.ClaimRemoved, ledger.ClaimResized, ledger.ClaimMoved, ledger.ClaimLinked:
-		c.noteConsumer(e)
-		c.retry()
+	case ledger.ClaimBound, ledger.ClaimRemoved, ledger.ClaimResized, ledger.ClaimMoved, ledger.ClaimLinked:
+		if r := c.records[reservationOf(e.Hold)]; r != nil {
+			c.bringSoon(r)
+		}
+		if e.Type != ledger.ClaimBound {
+			c.retry()
+		}
 	case ledger.ClaimBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
 		c.retry()
 	case ledger.NodeRemoved:
@@ -43,12 +45,6 @@ func (c *Controller) noteEnding(ref ledger.HoldRef, end ending) {
 		return
 	}
 	c.orphans.Add(ref, end)
-}
-
-func (c *Controller) noteConsumer(e *ledger.Event) {
-	if r := c.records[reservationOf(e.Hold)]; e.Hold.Name != "" && r != nil {
-		c.bringSoon(r)
-	}
 }
 
 // The status of a large group is large: changes are collected for a while, in
@@ -96,12 +92,11 @@ func (c *Controller) fail(r *record, why cause) {
 func (c *Controller) lostTrack() {
 	c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
 	for key, r := range c.records {
-		for _, i := range r.lost(c.Ledger.ReservationHolds(key.Namespace, key.Name)) {
-			r.slots[i].end = c.likelyEnd(r, i)
+		if r.status.Phase == v1alpha1.ReservationAvailable {
+			c.loseNodesOf(r)
 		}
 		c.queue.Add(key)
 	}
-	c.loseNodes()
 	c.retry()
 }
 
@@ -119,15 +114,7 @@ func (c *Controller) likelyEnd(r *record, i int) ending {
 	return ending{how: ledger.HoldReleased}
 }
 
-// loseNodes fails the reservations whose nodes are not what they were. c.mu is held.
-func (c *Controller) loseNodes() {
-	for _, r := range c.records {
-		if r.status.Phase == v1alpha1.ReservationAvailable {
-			c.loseNodesOf(r)
-		}
-	}
-}
-
+// loseNodesOf fails a reservation whose nodes are not what they were. c.mu is held.
 func (c *Controller) loseNodesOf(r *record) {
 	for i := range r.slots {
 		if !r.slots[i].held {

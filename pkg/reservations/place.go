@@ -250,7 +250,7 @@ func (c *Controller) releasePlaced(p *placement) {
 func (c *Controller) grant(r *record, p *placement) {
 	r.granted(p.nodes, p.availableAt, p.deadline, c.now())
 	for i := range r.slots {
-		r.hold(i)
+		r.slots[i].held = true
 	}
 	c.settled(r)
 	c.tell(r, string(v1alpha1.ReservationAvailable), "Reserve", fmt.Sprintf("%d slots are held on %s", len(r.slots), r.status.NodeName))
@@ -262,5 +262,5 @@ func (c *Controller) grant(r *record, p *placement) {
 func (c *Controller) refuse(r *record, why cause) {
 	r.finish(v1alpha1.ReservationFailed, why, c.now())
 	c.settled(r)
-	c.ended(r, why)
+	c.tell(r, why.reason, "End", why.message)
 }

@@ -107,7 +107,7 @@ type where struct {
 
 // granted records that the room is held since availableAt, on the nodes given in
 // the order of the slots, until deadline (zero: for ever). Slots are not held
-// yet; hold says which are.
+// yet.
 func (r *record) granted(nodes []where, availableAt, deadline, now time.Time) {
 	r.status.Phase = v1alpha1.ReservationAvailable
 	r.status.AvailableAt = &metav1.Time{Time: availableAt}
@@ -120,10 +120,6 @@ func (r *record) granted(nodes []where, availableAt, deadline, now time.Time) {
 	}
 	r.describe(cause{reason: reasonHeld}, now)
 }
-
-// hold records that the ledger holds a slot. If the hold has ended meanwhile,
-// that stays known.
-func (r *record) hold(i int) { r.slots[i].held = true }
 
 func (r *record) setDeadline(at time.Time) {
 	r.status.ExpiresAt = nil

@@ -24,68 +24,55 @@ var (
 // they are.
 func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	marked, err := c.mark(key, slots)
+	r, names, err := c.mark(key, slots)
 	if errors.Is(err, ErrNoReservation) {
 		// It may be so new that the watch has not told of it.
 		if err = c.fetch(ctx, key); err == nil {
-			marked, err = c.mark(key, slots)
+			r, names, err = c.mark(key, slots)
 		}
 	}
-	if err != nil || len(marked.names) == 0 {
+	if err != nil || len(names) == 0 {
 		return err
 	}
-	if err := c.writeStatus(ctx, key); err != nil {
-		c.unmark(marked)
-		return fmt.Errorf("giving back slots of reservation %s: %w", key, err)
-	}
+	err = c.writeStatus(ctx, key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.records[key] == marked.record {
-		c.Ledger.ReleaseHolds(namespace, name, marked.names...)
+	if err != nil {
+		r.releasing(names, false)
+		c.queue.Add(key)
+		return fmt.Errorf("giving back slots of reservation %s: %w", key, err)
+	}
+	if c.records[key] == r {
+		c.Ledger.ReleaseHolds(namespace, name, names...)
 		c.journal.CatchUp()
 	}
 	return nil
 }
 
-// marked are the slots of a record that mark found held.
-type marked struct {
-	*record
-	names []string
-}
-
-// mark makes the status say that slots are released that are still held.
-func (c *Controller) mark(key types.NamespacedName, slots []string) (marked, error) {
+// mark makes the status say that slots are released, and returns those that are still held.
+func (c *Controller) mark(key types.NamespacedName, slots []string) (r *record, held []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.CatchUp()
-	r := c.records[key]
-	if r == nil {
-		return marked{}, fmt.Errorf("%w: %s", ErrNoReservation, key)
+	if r = c.records[key]; r == nil {
+		return nil, nil, fmt.Errorf("%w: %s", ErrNoReservation, key)
 	}
-	m := marked{record: r}
 	for _, slot := range slots {
-		i, ok := r.byName[slot]
-		if !ok {
-			return marked{}, fmt.Errorf("%w: %s has no slot %q", ErrNoSlot, key, slot)
+		if _, ok := r.byName[slot]; !ok {
+			return nil, nil, fmt.Errorf("%w: %s has no slot %q", ErrNoSlot, key, slot)
 		}
-		if r.slots[i].held && r.slots[i].end.how == "" {
-			m.names = append(m.names, slot)
+		if r.holds(slot) {
+			held = append(held, slot)
 		}
 	}
-	for _, slot := range m.names {
-		r.slots[r.byName[slot]].releasing = true
-	}
-	r.project(c.Ledger.ReservationHolds(key.Namespace, key.Name), c.now())
-	return m, nil
+	r.releasing(held, true)
+	return r, held, nil
 }
 
-func (c *Controller) unmark(m marked) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, slot := range m.names {
-		m.slots[m.byName[slot]].releasing = false
+func (r *record) releasing(slots []string, releasing bool) {
+	for _, slot := range slots {
+		r.slots[r.byName[slot]].releasing = releasing
 	}
-	c.queue.Add(m.key())
 }
 
 // fetch reads an object that the watch has not told of.

@@ -116,7 +116,7 @@ func (r *record) restored(holds []ledger.Hold, since, deadline, now time.Time) b
 	}
 	r.granted(nodes, since, deadline, now)
 	for k := range holds {
-		r.hold(r.byName[holds[k].Ref.Slot])
+		r.slots[r.byName[holds[k].Ref.Slot]].held = true
 	}
 	for i := range r.slots {
 		if r.slots[i].held {

@@ -25,66 +25,33 @@ const (
 	workers = 4
 )
 
-// step is what the API server has to be told next.
-type step int
-
-const (
-	stepNone step = iota
-	stepWrite
-	stepDelete
-)
-
 // bring makes the API server's object what it has to be, once it is known what that is.
 func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error {
 	if err := c.ready.Wait(ctx); err != nil {
 		return err
 	}
-	next, uid := c.next(key)
-	switch next {
-	case stepWrite:
-		if err := c.writeStatus(ctx, key); err != nil {
-			return err
-		}
-		if next, uid = c.next(key); next == stepDelete {
-			return c.delete(ctx, key, uid)
-		}
-		return nil
-	case stepDelete:
-		return c.delete(ctx, key, uid)
-	default:
-		return nil
+	if err := c.writeStatus(ctx, key); err != nil {
+		return err
 	}
+	if uid, due := c.due(key); due {
+		return c.delete(ctx, key, uid)
+	}
+	return nil
 }
 
-// next projects the ledger on the record and says what is to be done.
-func (c *Controller) next(key types.NamespacedName) (step, types.UID) {
+// due returns the UID of an object that has served its time.
+func (c *Controller) due(key types.NamespacedName) (types.UID, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.journal.CatchUp()
 	r := c.records[key]
-	if r == nil {
-		return stepNone, ""
+	if r == nil || !r.final() {
+		return "", false
 	}
-	c.project(r)
-	written := apiequality.Semantic.DeepEqual(&r.status, &r.rsv.Status)
-	if !r.final() {
-		if written {
-			return stepNone, ""
-		}
-		return stepWrite, r.rsv.UID
-	}
-	phase := r.status.Phase
-	if convert.MadeByServer(r.rsv) && (written || phase == v1alpha1.ReservationSucceeded || phase == v1alpha1.ReservationExpired) {
-		return stepDelete, r.rsv.UID
-	}
-	if !written {
-		return stepWrite, r.rsv.UID
-	}
-	if left := r.finishedAt().Add(c.FinishedTTL).Sub(c.now()); left > 0 {
+	if left := r.finishedAt().Add(c.FinishedTTL).Sub(c.now()); left > 0 && !convert.MadeByServer(r.rsv) {
 		c.queue.AddAfter(key, left)
-		return stepNone, ""
+		return "", false
 	}
-	return stepDelete, r.rsv.UID
+	return r.rsv.UID, true
 }
 
 // project brings a record up to the ledger. c.mu is held.
@@ -94,17 +61,14 @@ func (c *Controller) project(r *record) {
 	}
 	holds := c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name)
 	c.journal.CatchUp() // whatever is not among the holds has ended before now
-	if lost := r.lost(holds); len(lost) > 0 {
-		c.Log.WithField("reservation", r.key().String()).Errorf("no event told how the holds of %d slots ended", len(lost))
-		for _, i := range lost {
-			r.slots[i].end = c.likelyEnd(r, i)
-		}
+	for _, i := range r.lost(holds) {
+		r.slots[i].end = c.likelyEnd(r, i)
 	}
 	r.project(holds, c.now())
 	if r.final() {
 		c.settled(r)
 		available := r.condition(v1alpha1.ConditionAvailable)
-		c.ended(r, cause{available.Reason, available.Message})
+		c.tell(r, available.Reason, "End", available.Message)
 	}
 }
 
@@ -140,12 +104,20 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 	return errConflicts
 }
 
-// toWrite returns the object with the status it is to have; nil where it has it.
+// toWrite projects the ledger on the record and returns the object with the status it is to have; nil where it has
+// it, or is to be deleted at once: the bindings of its pods are the record of what the server made.
 func (c *Controller) toWrite(key types.NamespacedName) *v1alpha1.Reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.journal.CatchUp()
 	r := c.records[key]
-	if r == nil || apiequality.Semantic.DeepEqual(&r.status, &r.rsv.Status) {
+	if r == nil {
+		return nil
+	}
+	c.project(r)
+	phase := r.status.Phase
+	if convert.MadeByServer(r.rsv) && (phase == v1alpha1.ReservationSucceeded || phase == v1alpha1.ReservationExpired) ||
+		apiequality.Semantic.DeepEqual(&r.status, &r.rsv.Status) {
 		return nil
 	}
 	rsv := *r.rsv // shared: only the status differs

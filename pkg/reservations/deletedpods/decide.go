@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 )
 
 // kindDeployment is the one kind of controller whose own annotations count.
@@ -47,6 +48,9 @@ func wishOf(pod *cluster.Pod, deployment *cluster.Annotations) (w wish, keep boo
 	return w, keep
 }
 
+// maxQuoted bounds what a message quotes.
+const maxQuoted = 64
+
 // parseTTL reads a ttl annotation: whole seconds, or a Go duration.
 func parseTTL(text string) (time.Duration, error) {
 	text = strings.TrimSpace(text)
@@ -57,21 +61,12 @@ func parseTTL(text string) (time.Duration, error) {
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%q is no duration: give whole seconds, such as 90, or a duration, such as 90s or 1h30m", clip(text))
+		return 0, fmt.Errorf("%q is no duration: give whole seconds, such as 90, or a duration, such as 90s or 1h30m", follow.Clip(text, maxQuoted))
 	case ttl <= 0 || ttl > v1alpha1.MaxTTL:
-		return 0, fmt.Errorf("%q is out of range: give more than 0 and at most %s", clip(text), v1alpha1.MaxTTL)
+		return 0, fmt.Errorf("%q is out of range: give more than 0 and at most %s", follow.Clip(text, maxQuoted), v1alpha1.MaxTTL)
 	default:
 		return max(ttl.Round(time.Millisecond), time.Millisecond), nil
 	}
-}
-
-// clip bounds what a message quotes.
-func clip(text string) string {
-	const most = 64
-	if len(text) > most {
-		return text[:most] + "..."
-	}
-	return text
 }
 
 // chooseTTL returns how long room is kept: what the first ttl asks that can be
