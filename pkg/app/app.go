@@ -18,7 +18,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
@@ -34,7 +33,7 @@ type App struct {
 	host    Host
 	log     *logrus.Logger
 
-	ledger       *ledger.Ledger
+	ledger       *arbiter.GatedLedger
 	metrics      *metrics.Metrics
 	policies     *policy.Store
 	watcher      *policy.Watcher // nil without a policy file

@@ -48,20 +48,20 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a := &App{
 		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}), running: newParts(),
-		policies: policy.NewStore(policy.Default(), o.ReservationTTL),
-		// Revisions grow from the clock, so that one from before a restart is
-		// never taken for one the ledger has reached since.
-		ledger: ledger.New(ledger.Options{
-			FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
-		}),
+		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
 		objects:     store.New(clients.Reservations),
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
 	}
 	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")
-	a.metrics.RegisterLedger(a.ledgerStats)
-	a.expirer = controller.NewExpirer(a.ledger, log)
 	a.health = &health{synced: a.synced, mayDecide: a.mayDecide, observe: a.metrics.ObserveRequest}
+	// Revisions grow from the clock, so that one from before a restart is
+	// never taken for one the ledger has reached since.
+	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
+		FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
+	}), a.health.undecided)
+	a.metrics.RegisterLedger(a.ledgerStats)
+	a.expirer = controller.NewExpirer(a.ledger.Observer, log)
 	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
 	a.buildCluster(clients.Core)
 	a.buildObjects(clients)
@@ -86,7 +86,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 // buildCluster sets up what keeps pods and nodes in step with the ledger. It is told of what the
 // parts built later need to know by methods of the App.
 func (a *App) buildCluster(client kubernetes.Interface) {
-	a.cache = cluster.New(client, a.ledger, cluster.Options{
+	a.cache = cluster.New(client, a.ledger.Observer, cluster.Options{
 		Logger: a.log, Keep: a.keep, OnCatchUp: a.caughtUp, OnNodesChanged: a.nodesChanged,
 		Devices: a.devicesOf, OnDeviceMarks: a.marksChanged,
 		OnPodBound:    func(pod *cluster.Pod) { a.settled(pod.Ref.UID) },
@@ -134,10 +134,10 @@ func (a *App) buildWaiting(clients Clients) {
 		Steer: func(pod *cluster.Pod) bool { return a.steering.Wake(pod) },
 	})
 	a.steering = steering.New(steering.Options{
-		Ledger: a.ledger, Question: a.question, Log: a.log, Nominator: patcher, OnGivenUp: a.wakeups.Wake,
+		Ledger: a.ledger.Reader, Question: a.question, Log: a.log, Nominator: patcher, OnGivenUp: a.wakeups.Wake,
 	})
 	a.keeper = deletedpods.New(deletedpods.Options{
-		Ledger: a.ledger.Observer, Store: a.objects, Matcher: a.question.Matcher, Matched: a.matched,
+		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.matched,
 		Deployments: deletedpods.NewDeployments(clients.Metadata, a.log),
 		Enabled:     a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
 		Recorder: a.recorder, Log: a.log,
@@ -148,7 +148,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	var err error
 	a.arbiter, err = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
-		Policy: a.policies, Metrics: a.metrics, Undecided: a.health.undecided, Log: a.log,
+		Policy: a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout,
 		Store:       a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 	})
@@ -156,15 +156,15 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 		return nil, err
 	}
 	router := httpjson.NewRouter()
-	notices := notices.New(a.ledger, a.question, a.recorder)
+	notices := notices.New(a.ledger.Reader, a.question, a.recorder)
 	extender.New(extender.Options{
-		Arbiter: a.arbiter, Ledger: a.ledger, Wakeups: a.wakeups, Metrics: a.metrics, Log: a.log,
+		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Wakeups: a.wakeups, Metrics: a.metrics, Log: a.log,
 		OnRefused: func(pod *cluster.Pod, offered []string) {
 			notices.Refused(pod, offered)
 			a.devices.Refused(pod)
 		},
 	}).Register(router)
-	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger, Metrics: a.metrics, Done: a.streams})
+	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Done: a.streams})
 	a.api.Register(router)
 	a.health.register(router)
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())

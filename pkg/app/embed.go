@@ -49,7 +49,7 @@ func (a *App) mayDecide() bool { return a.host.MayDecide() }
 func (a *App) Deciding() bool { return a.health.ready() == "" }
 
 // Ledger returns the account.
-func (a *App) Ledger() *ledger.Ledger { return a.ledger }
+func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }
 
 // Arbiter is what decides for all integration paths.
 func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }

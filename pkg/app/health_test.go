@@ -113,5 +113,7 @@ func (p *onePod) Bind(context.Context, *v1.Binding) error {
 func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
 	l := ledger.New(ledger.Options{})
 	l.ObserveNode(ledger.NodeObservation{Name: "node", Allocatable: []resources.Amount{{Column: resources.Pods, Value: 1}}})
-	return arbitertest.NewWorld(l).New(t, func(o *arbiter.Options) { o.API, o.Undecided = api, h.undecided })
+	w := arbitertest.NewWorld(l)
+	w.Undecided = h.undecided
+	return w.New(t, func(o *arbiter.Options) { o.API = api })
 }

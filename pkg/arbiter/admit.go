@@ -105,11 +105,11 @@ type admission struct {
 // admit passes the gates and asks the ledger. A trial grants nothing.
 func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted, error) {
 	said := Admitted{Pod: k.pod}
-	if err := a.pass(k.pod, k.node); err != nil {
-		return said, err
-	}
 	uid, origin := k.pod.Ref.UID, a.o.Question.Matcher.Origin
 	k.placement = a.o.Question.Of(k.pod, k.node)
+	if err := a.o.Ledger.Pass(&k.placement); err != nil {
+		return said, err
+	}
 	k.placement.Preempt = uid != "" && a.preemptors.isAllowed(uid)
 	if trial {
 		said.Annotations = k.pod.Matching(ledger.HoldRef{}, origin)
@@ -155,13 +155,13 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 			return fail(NotGone)
 		}
 	}
-	grant, rejection := a.o.Ledger.StartBind(&k.placement, time.Now())
-	if rejection == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
-		grant, rejection = a.grow(before, &k.placement)
+	grant, err = a.o.Ledger.StartBind(&k.placement)
+	if err == nil && grant.Before == ledger.Binding && before != nil && !before.covers(&k.placement) {
+		grant, err = a.grow(before, &k.placement)
 	}
 	switch {
-	case rejection != nil:
-		return ledger.Grant{}, false, &Error{Outcome: Refused, Pod: ref, Node: k.node, Rejection: rejection}
+	case err != nil:
+		return ledger.Grant{}, false, err
 	case grant.Before == ledger.Bound:
 		return fail(BoundElsewhere)
 	case grant.Before == ledger.Binding && before == nil && k.own:
@@ -179,21 +179,20 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 // changed it, or another pod of its name is created at the same time. What was
 // allowed may still be carried out, so its allocation stays where there is no capacity
 // for more. a.pending.mu is held.
-func (a *Arbiter) grow(before *pending, p *ledger.Placement) (ledger.Grant, *ledger.Rejection) {
-	now := time.Now()
+func (a *Arbiter) grow(before *pending, p *ledger.Placement) (ledger.Grant, error) {
 	a.o.Ledger.BindFailed(p.Pod, p.Node)
-	grant, rejection := a.o.Ledger.StartBind(p, now)
-	if rejection == nil {
+	grant, err := a.o.Ledger.StartBind(p)
+	if err == nil {
 		return grant, nil
 	}
 	// Somebody took the capacity since StartBind found it, a moment ago.
 	less := *p
 	less.Request, less.Devices = before.request, before.devices
-	if _, lost := a.o.Ledger.StartBind(&less, now); lost != nil {
-		a.logPending(before).WithField("reason", lost.Reason.String()).Error(
+	if _, lost := a.o.Ledger.StartBind(&less); lost != nil {
+		a.logPending(before).WithError(lost).Error(
 			"the capacity of an allowed binding was taken while its pod asked for more; its node is overcommitted if it is carried out")
 	}
-	return grant, rejection
+	return grant, err
 }
 
 // remember makes a binding pending, or pending once more. a.pending.mu is held.

@@ -14,7 +14,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -23,7 +22,7 @@ import (
 // Options are what an Arbiter works with. All fields are required that do not say
 // otherwise.
 type Options struct {
-	Ledger   *ledger.Ledger
+	Ledger   *GatedLedger
 	Pods     *cluster.Pods
 	Question *question.Maker
 	API      API
@@ -37,10 +36,7 @@ type Options struct {
 	Store        *store.Store
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
-	// Undecided returns why nothing can be decided now, or "". The account may be
-	// incomplete, or another server may be deciding.
-	Undecided func() string
-	Log       logrus.FieldLogger
+	Log          logrus.FieldLogger
 	// BindTimeout is after how long callers get an answer whatever happens; 0 means
 	// 8s. It must lie below the callers' own timeout, and one request to the API
 	// server may take a third of it.
@@ -85,9 +81,9 @@ func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
 
 func (o *Options) setDefaults() error {
 	if o.Ledger == nil || o.Pods == nil || o.Question == nil || o.API == nil || o.Steering == nil ||
-		o.Policy == nil || o.Metrics == nil || o.Undecided == nil || o.Log == nil ||
+		o.Policy == nil || o.Metrics == nil || o.Log == nil ||
 		o.Store == nil || o.Serving == nil || o.ReleaseSlots == nil {
-		return errors.New("arbiter: Options.Ledger, Pods, Question, API, Steering, Policy, Metrics, Store, Serving, ReleaseSlots, Undecided and Log are required")
+		return errors.New("arbiter: Options.Ledger, Pods, Question, API, Steering, Policy, Metrics, Store, Serving, ReleaseSlots and Log are required")
 	}
 	if min(o.BindTimeout, o.Settle, o.StoreTimeout, o.StoreSettle, o.Grace, o.CreateGrace) < 0 || min(o.MaxInFlight, o.MaxPending) < 0 {
 		return errors.New("arbiter: no duration and no bound of Options may be negative")
@@ -136,7 +132,7 @@ func New(o Options) (*Arbiter, error) {
 
 func newPods(o *Options) *pods {
 	return &pods{
-		cached: o.Pods, api: o.API, ledger: o.Ledger, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
+		cached: o.Pods, api: o.API, ledger: o.Ledger.Observer, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
 		observe: func(info *cluster.Pod) { o.Ledger.ObservePod(o.Question.Observation(info)) },
 	}
 }

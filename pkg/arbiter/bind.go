@@ -42,7 +42,7 @@ type flight struct {
 // the pod was not bound or is not known to be. The end of ctx ends the waiting,
 // not the bind.
 func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cluster.Pod, error) {
-	if err := a.ready(); err != nil {
+	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err.of(pod, node)
 	}
 	f, err := a.join(flightKey{pod, node})

@@ -22,7 +22,9 @@ func (a *Arbiter) reserveDurable(ctx context.Context, g *Group, placements []led
 		return nil, err
 	}
 	if g.DryRun {
-		a.allot(t)
+		if err := a.allot(t); err != nil {
+			return nil, err
+		}
 		return a.conclude(t, nil), nil
 	}
 	leave, busy, ok := a.writers.enter(ctx, t.keys()...)

@@ -32,7 +32,7 @@ const allotTries = 3
 
 // allot asks the ledger for slots for all pods. One that is bound to its node, or being
 // bound, needs none.
-func (a *Arbiter) allot(t *allotment) {
+func (a *Arbiter) allot(t *allotment) error {
 	wanted := t.unscreened()
 	for {
 		t.refusals, t.holds, t.existing = slices.Clone(t.screened), nil, nil
@@ -40,7 +40,10 @@ func (a *Arbiter) allot(t *allotment) {
 		for k, i := range wanted {
 			plan.Slots[k] = t.hold(i)
 		}
-		result := a.decidePlan(plan, t.group.DryRun || t.granted() == 0)
+		result, err := a.o.Ledger.Reserve(plan, time.Now(), t.group.DryRun || t.granted() == 0)
+		if err != nil {
+			return err
+		}
 		t.revision = result.Revision
 		rest := t.take(wanted, &plan, &result)
 		if len(rest) == len(wanted) || t.group.Mode == ledger.Partial || len(t.refusals) > len(t.screened) {
@@ -49,15 +52,7 @@ func (a *Arbiter) allot(t *allotment) {
 		wanted = rest
 	}
 	slices.SortFunc(t.refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
-}
-
-// decidePlan has the ledger decide, or only try.
-func (a *Arbiter) decidePlan(plan ledger.Plan, dry bool) (result ledger.Result) {
-	if !dry {
-		return a.o.Ledger.Reserve(plan, time.Now())
-	}
-	a.o.Ledger.Try(func(t *ledger.Trial) { result = t.Reserve(plan) })
-	return result
+	return nil
 }
 
 // unscreened returns the pods, by their index, that the ledger is asked about.

@@ -87,7 +87,9 @@ func (a *Arbiter) given(p *part) map[string][]ledger.GivenDevices {
 // what keeps the group from being decided now; err is for a request that makes no sense.
 func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error) {
 	for range allotTries {
-		w.a.allot(w.allotment)
+		if err := w.a.allot(w.allotment); err != nil {
+			return "", err
+		}
 		at := slices.IndexFunc(w.others(), func(key types.NamespacedName) bool {
 			return w.part(key) == nil && w.a.writers.isOpen(key)
 		})

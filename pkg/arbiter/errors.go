@@ -12,7 +12,7 @@ type Outcome string
 // The outcomes. All but Bound come as an *Error.
 const (
 	Bound          Outcome = "bound"
-	Refused        Outcome = "refused"         // by the ledger; nothing was sent
+	Refused        Outcome = "refused"         // by a gate or the ledger; nothing was sent
 	PodGone        Outcome = "pod_gone"        // deleted, being deleted, or finished
 	UIDMismatch    Outcome = "uid_mismatch"    // the name belongs to another pod now
 	BoundElsewhere Outcome = "bound_elsewhere" // the pod is on another node
@@ -44,9 +44,9 @@ type Error struct {
 	Node string
 	// BoundTo is the node the pod is on (BoundElsewhere).
 	BoundTo string
-	// Why says why nothing can be decided now (NotReady).
+	// Why says why nothing can be decided now (NotReady), or why a gate refuses (Refused).
 	Why string
-	// Rejection is the ledger's (Refused).
+	// Rejection is the ledger's (Refused), nil where a gate refused.
 	Rejection *ledger.Rejection
 	// Cause is what the API server or the connection to it said, nil if nothing.
 	Cause error
@@ -64,6 +64,9 @@ func (e *Error) Error() string {
 func (e *Error) what() string {
 	switch e.Outcome {
 	case Refused:
+		if e.Rejection == nil {
+			return e.Why
+		}
 		return e.Rejection.Message()
 	case PodGone:
 		if e.Pod.UID == "" {

@@ -223,27 +223,35 @@ func addExample(examples []string, name string) []string {
 
 // closestNode says what the pod lacks on the node where it lacks least.
 func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
-	n := newSurvey(a.o.Ledger, nil).closest(&pod)
-	if n == nil {
+	pod.Node = a.o.Ledger.Survey().Closest(&pod)
+	if pod.Node == "" {
 		return nil
 	}
-	c := &ClosestNode{Node: n.name}
-	for _, m := range n.missing(pod.Request) {
-		c.Missing = append(c.Missing, MissingAmount{
-			Resource: string(a.o.Ledger.Table().Name(m.column)), Requested: pod.Request.Value(m.column),
-			Free: valueAt(n.free, m.column), Missing: m.value,
-		})
+	c := &ClosestNode{Node: pod.Node}
+	columns := make([]resources.Column, len(pod.Request.Amounts))
+	for i := range columns {
+		columns[i] = pod.Request.Amounts[i].Column
+	}
+	for i, u := range a.o.Ledger.AppendUsage(nil, []string{pod.Node}, columns) {
+		asked := pod.Request.Amounts[i].Value
+		if missing := resources.Sub(asked, u.Free()); missing > 0 {
+			c.Missing = append(c.Missing, MissingAmount{
+				Resource: string(a.o.Ledger.Table().Name(columns[i])), Requested: asked, Free: u.Free(), Missing: missing,
+			})
+		}
 	}
 	for _, u := range pod.Request.Unlisted {
 		c.Missing = append(c.Missing, MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
 	}
 	// The holders and the words come from the ledger, asked for that node alone.
-	pod.Node = n.name
-	result := a.decidePlan(ledger.NewPlan([]ledger.Placement{pod}, ledger.AllOrNothing, time.Time{}), true)
+	var result ledger.Result
+	a.o.Ledger.Try(func(t *ledger.Trial) {
+		result = t.Reserve(ledger.NewPlan([]ledger.Placement{pod}, ledger.AllOrNothing, time.Time{}))
+	})
 	if len(result.Rejections) > 0 {
 		c.Holders, c.Message = result.Rejections[0].Holders, result.Rejections[0].Message()
 	} else {
-		c.Message = fmt.Sprintf("node %q, there is room by now", n.name)
+		c.Message = fmt.Sprintf("node %q, there is room by now", pod.Node)
 	}
 	return c
 }

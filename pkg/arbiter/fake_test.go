@@ -261,6 +261,7 @@ type world struct {
 	metrics   *metrics.Metrics
 	objects   *storetest.Server // Reservations
 	undecided string
+	gates     []Gate
 }
 
 // newWorld has the nodes a and b with capacity for four pods each, and a watch that
@@ -276,7 +277,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger, Question: w.question, Nominator: nominations{}, Log: silent(), OnGivenUp: func(*cluster.Pod) {},
+		Ledger: w.ledger.Reader, Question: w.question, Nominator: nominations{}, Log: silent(), OnGivenUp: func(*cluster.Pod) {},
 	})
 	for _, name := range []string{"a", "b"} {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
@@ -289,9 +290,9 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 }
 
 func (w *world) newArbiter(o Options) *Arbiter {
-	o.Ledger, o.Pods, o.Question, o.API, o.Steering = w.ledger, w.store, w.question, w.api, w.steering
+	o.Pods, o.Question, o.API, o.Steering = w.store, w.question, w.api, w.steering
 	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
-	o.Undecided = func() string { return w.undecided }
+	o.Ledger = NewGatedLedger(w.ledger, func() string { return w.undecided }, w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	a, err := New(o)
 	require.NoError(w.t, err)

@@ -27,8 +27,9 @@ type PodQuery struct {
 // Advice is what filter says of the nodes offered to a pod.
 type Advice struct {
 	Pod *cluster.Pod
-	// Uncountable says why the pod is refused everywhere; Verdicts is empty then.
-	Uncountable error
+	// Refused says why the pod is refused everywhere, by an *UncountableError or a gate's
+	// *Error; Verdicts is empty then.
+	Refused error
 	// Verdicts has an entry for each node offered. The memory is the caller's.
 	Verdicts []ledger.Verdict
 	// Revision is the ledger's from before that was decided.
@@ -52,12 +53,17 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	var u *UncountableError
 	switch {
 	case errors.As(err, &u):
-		return &Advice{Pod: &cluster.Pod{Ref: q.Ref}, Uncountable: u.Cause}, nil
+		return &Advice{Pod: &cluster.Pod{Ref: q.Ref}, Refused: u}, nil
 	case err != nil:
 		return nil, err
 	}
 	advice := &Advice{Pod: pod, Known: known, Revision: a.o.Ledger.Revision()}
 	placement := a.o.Question.Of(pod, "")
+	if advice.Refused = a.o.Ledger.Pass(&placement); isNotReady(advice.Refused) {
+		return nil, advice.Refused
+	} else if advice.Refused != nil {
+		return advice, nil
+	}
 	s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], &placement, offered)
 	a.awaitNominated(ctx, q.Nominated, &placement, offered, s)
 	advice.Verdicts = s.verdicts

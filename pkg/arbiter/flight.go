@@ -21,17 +21,12 @@ func (a *Arbiter) bind(f *flight) error {
 	if decided, err := f.judge(info); decided {
 		return err
 	}
-	if err := a.pass(info, f.node); err != nil {
-		return f.at(err)
-	}
 	placement := a.o.Question.Of(info, f.node)
 	placement.Preempt = a.preemptors.isAllowed(f.pod.UID)
-	grant, rejection := a.o.Ledger.StartBind(&placement, time.Now())
+	grant, err := a.o.Ledger.StartBind(&placement)
 	switch {
-	case rejection != nil:
-		e := f.fail(Refused, nil)
-		e.Rejection = rejection
-		return e
+	case err != nil:
+		return err
 	case grant.Before == ledger.Bound:
 		return nil
 	case grant.Before == ledger.Binding:

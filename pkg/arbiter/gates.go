@@ -1,33 +1,126 @@
 package arbiter
 
-import "github.com/globalreserve/globalreserve/pkg/cluster"
+import (
+	"errors"
+	"slices"
+	"time"
 
-// ready returns why nothing can be decided now, nil where decisions can be made.
-func (a *Arbiter) ready() *Error {
-	if why := a.o.Undecided(); why != "" {
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// gates say whether something may be given capacity at all, before the ledger is asked
+// whether it has any. Every integration path comes through them: a new rule about who may
+// have what is one more gate in this list. They are asked in this order, and the first
+// refusal counts. What is asked for has the pod's namespace and name, or for a slot that
+// several pods may use the namespace alone. Its node is empty where many are asked about.
+var gates []Gate
+
+// Gate returns why something must not be given capacity, nil if it may.
+type Gate func(asked *ledger.Placement) *Error
+
+// GatedLedger is the ledger behind the gates. Nobody else has what decides of the ledger:
+// others are given its Reader or its Observer.
+type GatedLedger struct {
+	ledger.Observer
+
+	decides   *ledger.Ledger
+	undecided func() string
+	gates     []Gate
+}
+
+// NewGatedLedger puts the gates before a ledger. undecided returns why nothing can be
+// decided now, or "": the account may be incomplete, or another server may be deciding.
+// more are gates besides those that there always are.
+func NewGatedLedger(l *ledger.Ledger, undecided func() string, more ...Gate) *GatedLedger {
+	return &GatedLedger{Observer: l.Observer, decides: l, undecided: undecided, gates: slices.Concat(gates, more)}
+}
+
+// Ready returns why nothing can be decided now, nil where decisions can be made.
+func (l *GatedLedger) Ready() *Error {
+	if why := l.undecided(); why != "" {
 		return &Error{Outcome: NotReady, Why: why}
 	}
 	return nil
 }
 
-// pass says whether a pod may be given capacity on a node at all, before the ledger
-// is asked whether it has any. Every integration path that grants comes through
-// here: a new rule about who may have what is one more gate in this list.
-func (a *Arbiter) pass(pod *cluster.Pod, node string) error {
-	for _, gate := range gates {
-		if err := gate(a, pod, node); err != nil {
-			return err
+// Pass returns why something cannot be decided now, or must not be given capacity.
+func (l *GatedLedger) Pass(asked *ledger.Placement) error {
+	if err := l.Ready(); err != nil {
+		return err.of(asked.Pod, asked.Node)
+	}
+	return l.pass(asked)
+}
+
+func (l *GatedLedger) pass(asked *ledger.Placement) error {
+	for _, gate := range l.gates {
+		if err := gate(asked); err != nil {
+			return err.of(asked.Pod, asked.Node)
 		}
 	}
 	return nil
 }
 
-// gates are asked in this order; the first refusal counts.
-var gates = []func(a *Arbiter, pod *cluster.Pod, node string) error{
-	func(a *Arbiter, pod *cluster.Pod, node string) error {
-		if err := a.ready(); err != nil {
-			return err.of(pod.Ref, node)
+// MayKeep returns why a slot must not keep what somebody has already, nil if it may: a pod
+// that was deleted, or an object before this server started. That promises nothing new,
+// so it does not wait until decisions can be made.
+func (l *GatedLedger) MayKeep(slot *ledger.Hold) error { return l.pass(askedFor(slot)) }
+
+// askedFor is what is asked for by a slot.
+func askedFor(slot *ledger.Hold) *ledger.Placement {
+	asked := &ledger.Placement{
+		Pod: slot.Pod, Node: slot.Node, Request: slot.Request, Scheduler: slot.Scheduler, Priority: slot.Priority, Devices: slot.Devices,
+	}
+	if asked.Pod.Namespace == "" {
+		asked.Pod.Namespace = slot.Ref.Namespace
+	}
+	return asked
+}
+
+// StartBind begins a bind if the gates let the pod pass and there is capacity for it. The
+// error is an *Error.
+func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
+	if err := l.Pass(p); err != nil {
+		return ledger.Grant{}, err
+	}
+	grant, rejection := l.decides.StartBind(p, time.Now())
+	if rejection != nil {
+		return ledger.Grant{}, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: rejection}
+	}
+	return grant, nil
+}
+
+// Reserve carries out a plan, or only tries it, if the gates let all its slots pass. The
+// error is the *Error of the first that they do not.
+func (l *GatedLedger) Reserve(plan ledger.Plan, now time.Time, dry bool) (result ledger.Result, err error) {
+	for i := range plan.Slots {
+		if err := l.Pass(askedFor(&plan.Slots[i])); err != nil {
+			return ledger.Result{Revision: l.Revision()}, err
 		}
-		return nil
-	},
+	}
+	if !dry {
+		return l.decides.Reserve(plan, now), nil
+	}
+	l.Try(func(t *ledger.Trial) { result = t.Reserve(plan) })
+	return result, nil
+}
+
+// Confirm says that a bind was carried out; see ledger.Ledger.
+func (l *GatedLedger) Confirm(pod ledger.PodRef, node string) bool {
+	return l.decides.Confirm(pod, node)
+}
+
+// BindFailed says that a bind was not carried out and will not be; see ledger.Ledger.
+func (l *GatedLedger) BindFailed(pod ledger.PodRef, node string) bool {
+	return l.decides.BindFailed(pod, node)
+}
+
+// Unreserve gives back what is kept in memory; see ledger.Ledger.
+func (l *GatedLedger) Unreserve(pods []ledger.Placement) ledger.Result {
+	return l.decides.Unreserve(pods)
+}
+
+// isNotReady reports whether an error says that nothing can be decided now.
+func isNotReady(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Outcome == NotReady
 }

@@ -15,13 +15,12 @@ import (
 // none before, so that GiveBack may end it. revision is the ledger's of that moment.
 // The error is an *Error.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
-	pod := &cluster.Pod{Ref: p.Pod, Scheduler: p.Scheduler, Priority: p.Priority, Request: p.Request}
-	if err := a.pass(pod, p.Node); err != nil {
-		return false, a.o.Ledger.Revision(), err
-	}
 	now := time.Now()
 	_, had := a.o.Ledger.HomeOf(p.Pod)
-	result := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, now.Add(ttl)), now)
+	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, now.Add(ttl)), now, false)
+	if err != nil {
+		return false, result.Revision, err
+	}
 	if len(result.Rejections) > 0 {
 		return false, result.Revision, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: &result.Rejections[0]}
 	}

@@ -36,7 +36,7 @@ const (
 type pods struct {
 	cached *cluster.Pods
 	api    API
-	ledger *ledger.Ledger
+	ledger ledger.Observer
 	// observe tells the ledger of a pod that was found bound before the watch has
 	// brought it: its capacity must not be granted until then.
 	observe func(pod *cluster.Pod)

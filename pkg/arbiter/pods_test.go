@@ -474,7 +474,7 @@ func TestFilterOfPodThatCannotBeCounted(t *testing.T) {
 	advice, err := w.Filter(t.Context(), w.query(p, 5, small), []string{"a"}, &Scratch{})
 	require.NoError(t, err)
 	assert.Equal(t, ref(p), advice.Pod.Ref)
-	require.ErrorContains(t, advice.Uncountable, "cpu")
+	require.ErrorContains(t, advice.Refused, "cpu")
 	assert.Empty(t, advice.Verdicts)
 }
 
@@ -552,5 +552,5 @@ func TestCopyThatCannotBeRead(t *testing.T) {
 	q.Copy = func() (*cluster.Pod, error) { return nil, &UncountableError{Pod: q.Ref, Cause: wrong} }
 	advice, err := w.Filter(t.Context(), q, []string{"a"}, &Scratch{})
 	require.NoError(t, err)
-	assert.Equal(t, wrong, advice.Uncountable)
+	require.ErrorIs(t, advice.Refused, wrong)
 }

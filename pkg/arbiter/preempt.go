@@ -20,6 +20,11 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 	fits = make(map[string]bool, len(victims))
 	for node, uids := range victims {
 		placement := a.o.Question.Of(pod, node)
+		if err := a.o.Ledger.Pass(&placement); isNotReady(err) {
+			return nil, nil, err
+		} else if err != nil {
+			continue
+		}
 		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID }) // nobody makes room for itself
 		a.o.Ledger.Try(func(t *ledger.Trial) {
 			t.Remove(uids...)

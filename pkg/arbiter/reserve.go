@@ -120,7 +120,7 @@ type Decision struct {
 }
 
 // Undecided returns why nothing can be decided now, "" where decisions can be made.
-func (a *Arbiter) Undecided() string { return a.o.Undecided() }
+func (a *Arbiter) Undecided() string { return a.o.Ledger.undecided() }
 
 // Durable reports whether a group that does not say is durable: the cluster knows
 // the kind Reservation.
@@ -138,7 +138,7 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 // Reserve keeps capacity for the pods of a group on their nodes. Its errors are an
 // *Error with the outcome NotReady, a *RequestError and that of ctx.
 func (a *Arbiter) Reserve(ctx context.Context, g *Group) (*Decision, error) {
-	if err := a.ready(); err != nil {
+	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
 	ttl, err := a.o.Policy.ReservationTTL(g.Scheduler, g.TTL)
@@ -157,15 +157,19 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Group) (*Decision, error) {
 	case g.Durable:
 		return a.reserveDurable(ctx, g, placements, screened)
 	default:
-		return a.reserveInMemory(g, placements, screened), nil
+		return a.reserveInMemory(g, placements, screened)
 	}
 }
 
-func (a *Arbiter) reserveInMemory(g *Group, placements []ledger.Placement, screened []Refusal) *Decision {
+func (a *Arbiter) reserveInMemory(g *Group, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
 	deadline := time.Now().Add(g.ttl)
 	plan := ledger.NewPlan(keep(placements, screened), g.Mode, deadline)
 	nothing := len(screened) > 0 && g.Mode == ledger.AllOrNothing
-	result := a.decidePlan(plan, nothing || g.DryRun) // if nothing, only to learn what else is wrong
+	// If nothing, it is only tried, to learn what else is wrong.
+	result, err := a.o.Ledger.Reserve(plan, time.Now(), nothing || g.DryRun)
+	if err != nil {
+		return nil, err
+	}
 	if nothing {
 		result.Granted = 0
 	}
@@ -179,7 +183,7 @@ func (a *Arbiter) reserveInMemory(g *Group, placements []ledger.Placement, scree
 		d.Error = d.groupError("nothing was reserved")
 	}
 	a.report("reserve", g, d)
-	return d
+	return d, nil
 }
 
 // resolve makes what the ledger is asked, and refuses pods that may have nothing.
@@ -199,9 +203,9 @@ func (a *Arbiter) resolve(ctx context.Context, g *Group) ([]ledger.Placement, []
 			if pods[i].unborn || g.Durable {
 				p.Holds = nil // a durable group has slots of its own
 			}
-			err = a.mayHave(pod, p.Node)
+			err = a.mayHave(pod, p)
 		}
-		if e := (*Error)(nil); errors.As(err, &e) && e.Outcome == NotReady {
+		if isNotReady(err) {
 			return nil, nil, err
 		}
 		if err != nil {
@@ -212,11 +216,11 @@ func (a *Arbiter) resolve(ctx context.Context, g *Group) ([]ledger.Placement, []
 }
 
 // mayHave says why a pod must not get capacity on a node; nil if it may.
-func (a *Arbiter) mayHave(pod *cluster.Pod, node string) error {
+func (a *Arbiter) mayHave(pod *cluster.Pod, p *ledger.Placement) error {
 	if pod.Finished || pod.Deleting {
-		return &Error{Outcome: PodGone, Pod: pod.Ref, Node: node}
+		return &Error{Outcome: PodGone, Pod: pod.Ref, Node: p.Node}
 	}
-	return a.pass(pod, node)
+	return a.o.Ledger.Pass(p)
 }
 
 // refusePod says of a pod why it was not even tried.

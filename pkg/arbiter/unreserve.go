@@ -17,7 +17,7 @@ import (
 // Unreserve gives back what pods of a group hold in memory, and in slots kept for
 // them alone, or a whole reservation. Its error is an *Error with the outcome NotReady.
 func (a *Arbiter) Unreserve(ctx context.Context, g *Group) (*Decision, error) {
-	if err := a.ready(); err != nil {
+	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
 	if g.Reservation.Name != "" {

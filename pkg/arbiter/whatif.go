@@ -12,7 +12,7 @@ import (
 // WhatIf decides what Reserve would, now or if some pods were gone, and chooses the
 // nodes where the group names none. It changes nothing. Its errors are those of Reserve.
 func (a *Arbiter) WhatIf(ctx context.Context, g *Group, gone []ledger.PodRef) (*Decision, error) {
-	if err := a.ready(); err != nil {
+	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
 	without, err := a.absent(gone)
@@ -75,7 +75,8 @@ func (a *Arbiter) propose(placements []*ledger.Placement, without []types.UID) {
 	for _, uid := range without {
 		gone[uid] = true
 	}
-	s := newSurvey(a.o.Ledger, without)
+	s := a.o.Ledger.Survey(without...)
+	anywhere := func(string) bool { return true }
 	for _, p := range placements {
 		if node, ok := a.o.Ledger.HomeOf(p.Pod); ok && !gone[p.Pod.UID] {
 			p.Node = node
@@ -85,12 +86,10 @@ func (a *Arbiter) propose(placements []*ledger.Placement, without []types.UID) {
 			p.Node = view.Node
 			continue
 		}
-		n := s.bestFit(p)
-		if n != nil {
-			s.take(n, p.Request)
-		} else if n = s.closest(p); n == nil {
-			continue // there is no node: the ledger refuses the empty name
+		if p.Node = s.BestFit(p, anywhere); p.Node != "" {
+			s.Take(p)
+		} else {
+			p.Node = s.Closest(p) // where there is no node the ledger refuses the empty name
 		}
-		p.Node = n.name
 	}
 }

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -57,16 +56,15 @@ func newSystem(t *testing.T, changes ...func(*system)) *system {
 	for _, change := range changes {
 		change(s)
 	}
-	decider := s.New(t, func(o *arbiter.Options) {
-		o.Undecided = func() string {
-			if s.notReady.Load() {
-				return "not ready yet"
-			}
-			return ""
+	s.Undecided = func() string {
+		if s.notReady.Load() {
+			return "not ready yet"
 		}
-	})
+		return ""
+	}
+	decider := s.New(t, nil)
 	s.api = rest.New(rest.Options{
-		Arbiter: decider, Ledger: s.ledger, Metrics: s.Metrics, Limits: rest.Limits{MinRevisionWait: 20 * time.Millisecond},
+		Arbiter: decider, Ledger: s.ledger.Reader, Metrics: s.Metrics, Limits: rest.Limits{MinRevisionWait: 20 * time.Millisecond},
 	})
 	s.api.Register(s.handler)
 	s.addNode("node-1")

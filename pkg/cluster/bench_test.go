@@ -189,7 +189,7 @@ func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 		require.NoError(b, err)
-		c := New(client, ledger.New(ledger.Options{}), (&told{}).options())
+		c := New(client, ledger.New(ledger.Options{}).Observer, (&told{}).options())
 		start, startCPU := time.Now(), cpuTime(b)
 		stop := background.Run(b, c.Run)
 		require.NoError(b, c.WaitForSync(b.Context()))

@@ -20,7 +20,7 @@ import (
 // Cache holds the cluster's pods and nodes in compact form and reports every
 // change to the ledger. Make one with New.
 type Cache struct {
-	ledger  *ledger.Ledger
+	ledger  ledger.Observer
 	table   *resources.Table
 	options Options
 	log     logrus.FieldLogger
@@ -42,7 +42,7 @@ type Cache struct {
 
 // New makes a Cache that will keep l in step with the cluster behind client. It
 // starts nothing.
-func New(client kubernetes.Interface, l *ledger.Ledger, o Options) *Cache {
+func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
 		ledger: l, table: l.Table(), options: o, log: o.Logger,
 		Pods: NewPods(), nodes: &nodeStore{nodes: map[string]*nodeRecord{}}, synced: make(chan struct{}),

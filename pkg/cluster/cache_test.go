@@ -104,7 +104,7 @@ func TestAPodWhoseRequestCannotBeCountedIsRefusedAndNotLost(t *testing.T) {
 		pod, ok := f.Pod("default", "odd")
 		require.True(t, ok)
 		assert.ErrorContains(t, f.PodError("default", "odd"), "memory")
-		result := f.ledger.Reserve(ledger.NewPlan([]ledger.Placement{pod.Placement("n1")}, ledger.AllOrNothing, time.Time{}), time.Now())
+		result := decides(f).Reserve(ledger.NewPlan([]ledger.Placement{pod.Placement("n1")}, ledger.AllOrNothing, time.Time{}), time.Now())
 		require.Len(t, result.Rejections, 1)
 		assert.Equal(t, string(Uncountable), result.Rejections[0].Resource)
 
@@ -261,7 +261,7 @@ func TestEvents(t *testing.T) {
 
 func reserve(pod, node string) func(*fixture) {
 	return func(f *fixture) {
-		f.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}, ledger.AllOrNothing, time.Time{}), time.Now())
+		decides(f).Reserve(ledger.NewPlan([]ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}, ledger.AllOrNothing, time.Time{}), time.Now())
 	}
 }
 
@@ -269,7 +269,7 @@ func reserve(pod, node string) func(*fixture) {
 func keepSlot(pod, node string) func(*fixture) {
 	return func(f *fixture) {
 		p := placement(f.Cache, aPod(pod, 10), node)
-		f.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{{
+		decides(f).Reserve(ledger.Plan{Slots: []ledger.Hold{{
 			Ref:  ledger.HoldRef{Namespace: p.Pod.Namespace, Name: "gang", Slot: "0"},
 			Node: node, Request: p.Request, Policy: ledger.Once, Pod: p.Pod,
 		}}}, time.Now())
@@ -318,7 +318,7 @@ func TestAGapInTheWatch(t *testing.T) {
 	})
 }
 
-func journal(l *ledger.Ledger) []ledger.Event {
+func journal(l ledger.Observer) []ledger.Event {
 	events, _ := l.EventsSince(nil, 0, 1<<20)
 	return events
 }
@@ -398,7 +398,7 @@ func TestClientset(t *testing.T) {
 		}
 		return true, list, nil
 	})
-	c := New(client, ledger.New(ledger.Options{}), (&told{}).options())
+	c := New(client, ledger.New(ledger.Options{}).Observer, (&told{}).options())
 	stop := background.Run(t, c.Run)
 	require.NoError(t, c.WaitForSync(t.Context()))
 	stop()

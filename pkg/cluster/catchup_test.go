@@ -86,5 +86,5 @@ func TestReservationsEndWithTheirNode(t *testing.T) {
 	elsewhere := placement(w.Cache, waiting, "n1")
 	verdicts := w.l().AppendFit(nil, &elsewhere, []string{"n1"})
 	assert.Equal(t, ledger.Fits, verdicts[0].Reason)
-	mustHoldInvariants(t, w.l())
+	mustHoldInvariants(t, w.Cache.ledger)
 }

@@ -44,7 +44,7 @@ const (
 // repaired.
 type Comparer struct {
 	cache   *Cache
-	ledger  *ledger.Ledger
+	ledger  ledger.Observer
 	client  kubernetes.Interface
 	options ComparerOptions
 	log     logrus.FieldLogger

@@ -47,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	log, hook := logrustest.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	w.log = hook
-	w.Cache = New(w.live, ledger.New(ledger.Options{}), w.told.options())
+	w.Cache = New(w.live, ledger.New(ledger.Options{}).Observer, w.told.options())
 	w.Comparer = NewComparer(w.Cache, w.live, ComparerOptions{
 		Logger: log, OnDrift: func(kind Kind, n int) { w.drift[kind] = n },
 	})
@@ -66,7 +66,7 @@ func anys(o []runtime.Object) []any {
 	return items
 }
 
-func (w *world) l() *ledger.Ledger { return w.Cache.ledger }
+func (w *world) l() *ledger.Ledger { return &ledger.Ledger{Observer: w.Cache.ledger} }
 
 func (w *world) podEvent(pod *v1.Pod)   { _ = w.podSink().Update(pod) }
 func (w *world) podDeleted(pod *v1.Pod) { _ = w.podSink().Delete(pod) }
@@ -76,7 +76,7 @@ func (w *world) nextLook(t *testing.T, live bool) {
 	t.Helper()
 	w.at = w.at.Add(30 * time.Second)
 	require.NoError(t, w.look(t.Context(), live))
-	mustHoldInvariants(t, w.l())
+	mustHoldInvariants(t, w.Cache.ledger)
 }
 
 // found returns the differences of the last look.

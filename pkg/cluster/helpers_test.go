@@ -125,7 +125,7 @@ func (e *told) options() Options {
 
 // newCache returns a cache that nobody is told by.
 func newCache() *Cache {
-	return New(fake.NewClientset(), ledger.New(ledger.Options{FirstRevision: 7}), (&told{}).options())
+	return New(fake.NewClientset(), ledger.New(ledger.Options{FirstRevision: 7}).Observer, (&told{}).options())
 }
 
 // take returns what was told since the last call.
@@ -243,7 +243,7 @@ func newFixture(pods, nodes []runtime.Object) *fixture {
 		podServer: newAPIServer(&v1.Pod{}, pods...), nodeServer: newAPIServer(&v1.Node{}, nodes...),
 		told: &told{},
 	}
-	f.Cache = New(fake.NewClientset(), ledger.New(ledger.Options{}), f.told.options())
+	f.Cache = New(fake.NewClientset(), ledger.New(ledger.Options{}).Observer, f.told.options())
 	f.connect(false)
 	return f
 }
@@ -278,7 +278,10 @@ func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
 	return Compact(c.table, pod).Placement(node)
 }
 
-func mustHoldInvariants(t *testing.T, l *ledger.Ledger) {
+func mustHoldInvariants(t *testing.T, l ledger.Observer) {
 	t.Helper()
 	require.NoError(t, l.CheckInvariants())
 }
+
+// decides is the ledger of a fixture as the arbiter has it.
+func decides(f *fixture) *ledger.Ledger { return &ledger.Ledger{Observer: f.ledger} }

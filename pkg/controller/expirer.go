@@ -13,12 +13,12 @@ import (
 // the ledger expires what is due before it decides. It exists so that room also
 // becomes free, and is announced, while nobody asks.
 type Expirer struct {
-	ledger *ledger.Ledger
+	ledger ledger.Observer
 	log    logrus.FieldLogger
 }
 
 // NewExpirer returns an Expirer that is not running.
-func NewExpirer(l *ledger.Ledger, log logrus.FieldLogger) *Expirer {
+func NewExpirer(l ledger.Observer, log logrus.FieldLogger) *Expirer {
 	return &Expirer{ledger: l, log: log}
 }
 

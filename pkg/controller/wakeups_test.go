@@ -214,7 +214,7 @@ func TestExpirer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		expired := func() uint64 { return w.ledger.Stats().InMemoryExpired }
-		e := NewExpirer(w.ledger, silentLog())
+		e := NewExpirer(w.ledger.Observer, silentLog())
 		defer background.Run(t, e.Run)()
 
 		w.reserve(w.pod("one", "1", 0), "a", 10*time.Second)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -18,7 +19,7 @@ func BenchmarkChoose(b *testing.B) {
 		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {
 			l := ledger.New(ledger.Options{})
 			w := &world{t: b, ledger: l, nodes: map[string]Node{}, read: true}
-			c := New(Options{Ledger: l, Client: newClient(), Node: w.Node})
+			c := New(Options{Ledger: arbiter.NewGatedLedger(l, func() string { return "" }), Client: newClient(), Node: w.Node})
 			for i := range 5000 {
 				n := Node{Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{"zone": "a"}}
 				w.nodes[n.Name] = n

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -84,7 +85,7 @@ func TestChoose(t *testing.T) {
 			rsv := newReservation("r", 0, tc.slots...)
 			holds, err := convert.Holds(l.Table(), rsv)
 			require.NoError(t, err)
-			c := New(Options{Ledger: l, Client: newClient(), Node: w.Node})
+			c := New(Options{Ledger: arbiter.NewGatedLedger(l, func() string { return "" }), Client: newClient(), Node: w.Node})
 			why := c.choose(l.Survey(), holds, rsv.Spec.Slots)
 			if tc.why != "" {
 				require.NotNil(t, why)

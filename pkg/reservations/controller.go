@@ -14,16 +14,16 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // Options configures a Controller. All fields are needed.
 type Options struct {
-	Ledger *ledger.Ledger
+	Ledger *arbiter.GatedLedger
 	// Client speaks JSON, as custom resources need.
 	Client versioned.Interface
 	// Node and Pod look up what there is; ok is false where there is none of that name.

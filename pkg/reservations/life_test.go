@@ -62,6 +62,26 @@ func TestLife(t *testing.T) {
 			steps: func(w *world) { w.create(once("r", "n9")) },
 			want:  "Pending NodeUnknown  0/1",
 		},
+		"placed when the gates let it pass": {
+			steps: func(w *world) {
+				w.closed.Store(true)
+				w.create(group())
+				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
+				w.closed.Store(false)
+				w.pass(placeAgain + placePause)
+			},
+			want: "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved", held: []string{"a@n1", "b@n2", "c@n2"},
+		},
+		"not given back what it had where the gates do not let it pass": {
+			steps: func(w *world) {
+				w.create(group())
+				w.kill()
+				w.closed.Store(true)
+				w.comeBack()
+				w.settle()
+			},
+			want: "Pending NotGranted  0/3",
+		},
 		"placed when its node comes": {
 			steps: func(w *world) {
 				w.create(once("r", "n9"))

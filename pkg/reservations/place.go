@@ -166,7 +166,10 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, why *cau
 		node, _ := c.Node(holds[i].Node)
 		p.nodes = append(p.nodes, where{holds[i].Node, node.UID})
 	}
-	result := c.Ledger.Reserve(ledger.Plan{Slots: holds, Mode: ledger.AllOrNothing}, now)
+	result, err := c.Ledger.Reserve(ledger.Plan{Slots: holds, Mode: ledger.AllOrNothing}, now, false)
+	if err != nil {
+		return nil, &cause{reasonNotGranted, err.Error()}, false, false
+	}
 	if len(result.Rejections) > 0 {
 		why, final, again = refusal(result.Rejections, a.rsv.Spec.Slots, holds)
 		return nil, why, final, again

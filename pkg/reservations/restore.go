@@ -212,6 +212,11 @@ func (c *Controller) reclaim(r *record, holds []ledger.Hold) *cause {
 	for k := range left {
 		r.slots[r.byName[left[k].Ref.Slot]].end = ending{}
 	}
+	for k := range rests {
+		if err := c.Ledger.MayKeep(&rests[k]); err != nil {
+			return &cause{reasonNotGranted, err.Error()}
+		}
+	}
 	var result ledger.Result
 	c.Ledger.Try(func(t *ledger.Trial) { result = t.Reserve(ledger.Plan{Slots: rests, Mode: ledger.AllOrNothing}) })
 	if len(result.Rejections) > 0 {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
@@ -64,6 +65,7 @@ type world struct {
 	// cordoned is whether nodes are, when the server is told of them.
 	cordoned atomic.Bool
 	ahead    atomic.Int64 // how far the controller's clock is ahead
+	closed   atomic.Bool  // nothing may be given capacity
 
 	definitions *follow.Definitions
 	cancel      context.CancelFunc
@@ -103,10 +105,10 @@ func (w *world) newServer() {
 	w.mu.Unlock()
 	w.ledger = ledger.New(ledger.Options{})
 	w.matcher = &matcher.Matcher{}
-	w.expirer = controller.NewExpirer(w.ledger, log)
+	w.expirer = controller.NewExpirer(w.ledger.Observer, log)
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: w.ledger, Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
+		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "" }, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
@@ -122,6 +124,14 @@ func (w *world) newServer() {
 		FinishedTTL: finishedTTL, Recorder: w.events, Log: log,
 	})
 	w.c.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
+}
+
+// gate is on the way of everything that is asked of the ledger.
+func (w *world) gate(asked *ledger.Placement) *arbiter.Error {
+	if w.closed.Load() && asked.Pod.Namespace == testNamespace {
+		return &arbiter.Error{Outcome: arbiter.Refused, Why: "the namespace is closed"}
+	}
+	return nil
 }
 
 func (w *world) start() {

@@ -39,6 +39,26 @@ type World struct {
 	Logs     *logtest.Hook
 	// NoKind: the cluster does not know the kind Reservation.
 	NoKind bool
+	// Undecided, if not nil, returns why nothing can be decided, or "".
+	Undecided func() string
+	Gates     []arbiter.Gate
+}
+
+func (w *World) undecided() string {
+	if w.Undecided == nil {
+		return ""
+	}
+	return w.Undecided()
+}
+
+// Refuse is a gate that lets nothing of a namespace pass.
+func Refuse(namespace string) arbiter.Gate {
+	return func(asked *ledger.Placement) *arbiter.Error {
+		if asked.Pod.Namespace != namespace {
+			return nil
+		}
+		return &arbiter.Error{Outcome: arbiter.Refused, Why: "namespace " + namespace + " gets nothing"}
+	}
 }
 
 // TTL is how long reservations last that do not say.
@@ -62,10 +82,10 @@ func NewWorld(l *ledger.Ledger) *World {
 func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbiter {
 	t.Helper()
 	o := arbiter.Options{
-		Ledger: w.Ledger, Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log,
-		Policy: policy.NewStore(policy.Default(), TTL), Undecided: func() string { return "" },
+		Ledger: arbiter.NewGatedLedger(w.Ledger, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log,
+		Policy: policy.NewStore(policy.Default(), TTL),
 		Steering: steering.New(steering.Options{
-			Ledger: w.Ledger, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
+			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
 		}),
 		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots,
 	}

@@ -36,7 +36,7 @@ const Reason = "RoomReserved"
 
 // Writer writes the Events. Make one with New. It is safe for concurrent use.
 type Writer struct {
-	ledger   *ledger.Ledger
+	ledger   ledger.Reader
 	question *question.Maker
 	recorder events.EventRecorder
 	limiter  *rate.Limiter
@@ -44,7 +44,7 @@ type Writer struct {
 }
 
 // New returns a Writer.
-func New(l *ledger.Ledger, q *question.Maker, recorder events.EventRecorder) *Writer {
+func New(l ledger.Reader, q *question.Maker, recorder events.EventRecorder) *Writer {
 	return &Writer{
 		ledger: l, question: q, recorder: recorder,
 		limiter: rate.NewLimiter(eventsPerSecond, eventBurst), next: lru.New(maxPods),

@@ -59,7 +59,7 @@ func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.Fa
 	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: request(4000)})
 	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "held", Policy: ledger.Once, Request: request(3000)}))
 	recorder := events.NewFakeRecorder(1000)
-	return New(l, newQuestion(t, l, nil, consumers), recorder), recorder
+	return New(l.Reader, newQuestion(t, l, nil, consumers), recorder), recorder
 }
 
 // TestRefusedForDevices has room for the pod everywhere, and its device is kept.
@@ -72,7 +72,7 @@ func TestRefusedForDevices(t *testing.T) {
 	l.ObserveDevices("n", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
 	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "n", Policy: ledger.Once, Request: request(1000), Devices: wanted}))
 	recorder := events.NewFakeRecorder(1)
-	w := New(l, newQuestion(t, l, wanted, nil), recorder)
+	w := New(l.Reader, newQuestion(t, l, wanted, nil), recorder)
 	w.Refused(newPod("p", 1000), []string{"n"})
 	require.Len(t, recorder.Events, 1)
 	assert.Equal(t, "Warning RoomReserved node n would have room for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)

@@ -44,7 +44,7 @@ type Nominator interface {
 
 // Options configures Steering. All fields are required.
 type Options struct {
-	Ledger    *ledger.Ledger
+	Ledger    ledger.Reader
 	Question  *question.Maker
 	Nominator Nominator
 	Log       logrus.FieldLogger

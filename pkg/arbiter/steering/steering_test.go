@@ -80,7 +80,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 		}})
 	}
 	w.Steering = New(Options{
-		Ledger: w.ledger, Nominator: w.api, Log: log,
+		Ledger: w.ledger.Reader, Nominator: w.api, Log: log,
 		Question: &question.Maker{
 			Table: w.ledger.Table(), Matcher: w.matcher,
 			Devices: func(*cluster.Pod) *ledger.DeviceRequest { return w.devices },

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/follow"
@@ -28,7 +29,7 @@ const PodUIDAnnotation = "globalreserve.io/deleted-pod-uid"
 
 // Options configures a Keeper. All fields are needed.
 type Options struct {
-	Ledger ledger.Observer
+	Ledger *arbiter.GatedLedger
 	Store  *store.Store
 	// Matcher is told which reservations pods may use, and Matched the namespaces of those pods then.
 	Matcher     *matcher.Matcher
@@ -109,6 +110,10 @@ func (k *Keeper) Keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bo
 		name = suffixed(last)
 	}
 	t.hold = k.newHold(last, name, t.ttl)
+	if err := k.Ledger.MayKeep(&t.hold); err != nil {
+		k.warn(last, reasonNotKept, err.Error())
+		return ledger.Hold{}, nil, false
+	}
 	return t.hold, func() {
 		k.remember(t)
 		for _, complaint := range complaints {

@@ -73,6 +73,9 @@ func TestNotKept(t *testing.T) {
 		"nobody asks":                 func(*world) *cluster.Pod { return pod("p", func(p *cluster.Pod) { p.Annotations = nil }) },
 		"no Reservations can be made": func(w *world) *cluster.Pod { w.enabled = false; return pod("p", nil) },
 		"its Deployment does not ask": func(*world) *cluster.Pod { return pod("p", ofDeployment) },
+		"its namespace gets nothing": func(*world) *cluster.Pod {
+			return pod("p", func(p *cluster.Pod) { p.Ref.Namespace = "forbidden" })
+		},
 		"its StatefulSet cannot ask": func(*world) *cluster.Pod {
 			return pod("p", func(p *cluster.Pod) { ofDeployment(p); p.Controller.Kind = "StatefulSet" })
 		},

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -67,7 +69,8 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	}})
 	w.api = storetest.New(w.ledger)
 	w.Keeper = New(Options{
-		Ledger: w.ledger.Observer, Store: w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
+		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "not ready" }, arbitertest.Refuse("forbidden")),
+		Store:  w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
 		Enabled: func() bool { return w.enabled },
 		Taken:   func(_, name string) bool { return w.taken[name] },

@@ -84,7 +84,7 @@ func (b *backend) Wait() error {
 }
 
 // Ledger implements schedulerplugin.Backend.
-func (b *backend) Ledger() ledger.Reader { return b.app.Ledger().Reader }
+func (b *backend) Ledger() ledger.Reader { return b.app.Ledger() }
 
 // Question implements schedulerplugin.Backend.
 func (b *backend) Question() *question.Maker { return b.app.Question() }
@@ -105,8 +105,12 @@ func (b *backend) Reserve(_ context.Context, _ *v1.Pod, p *ledger.Placement) (ma
 	made, revision, err := b.app.Arbiter().Keep(p, b.ttl)
 	var refused *arbiter.Error
 	switch {
-	case errors.As(err, &refused) && refused.Rejection != nil:
-		return false, &schedulerplugin.RefusedError{Reason: refused.Rejection.Reason, Message: err.Error(), Revision: revision}
+	case errors.As(err, &refused) && refused.Outcome == arbiter.Refused:
+		failed := &schedulerplugin.RefusedError{Message: err.Error(), Revision: revision}
+		if refused.Rejection != nil { // else it is a gate's
+			failed.Reason = refused.Rejection.Reason
+		}
+		return false, failed
 	case err != nil: // the lease was lost since it was asked
 		return false, &schedulerplugin.UnavailableError{Kind: schedulerplugin.Starting, Cause: err}
 	default:

@@ -81,12 +81,12 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
-	o.Ledger, o.Pods, o.Question, o.API, o.Metrics, o.Log = w.ledger, w.store, w.question, w, w.metrics, log
+	o.Pods, o.Question, o.API, o.Metrics, o.Log = w.store, w.question, w, w.metrics, log
 	o.Policy = policy.NewStore(policy.Default(), time.Minute)
 	o.Steering = steering.New(steering.Options{
-		Ledger: w.ledger, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*cluster.Pod) {},
+		Ledger: w.ledger.Reader, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*cluster.Pod) {},
 	})
-	o.Undecided = func() string { return w.undecided }
+	o.Ledger = arbiter.NewGatedLedger(w.ledger, func() string { return w.undecided })
 	objects := storetest.New(w.ledger)
 	o.Store, o.Serving, o.ReleaseSlots = objects.Store(t), func() bool { return true }, objects.ReleaseSlots
 	var err error

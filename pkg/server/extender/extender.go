@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Arbiter *arbiter.Arbiter
 	// Ledger is read for what is left after a bind, and for how many nodes there are.
-	Ledger  *ledger.Ledger
+	Ledger  ledger.Reader
 	Wakeups *controller.Wakeups
 	Metrics *metrics.Metrics
 	// OnRefused is told of pods that were refused all nodes offered, after the

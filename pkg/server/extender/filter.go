@@ -1,6 +1,7 @@
 package extender
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,10 +25,10 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, uncountable: advice.Uncountable != nil}
+	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, everywhere: refusedText(advice.Refused)}
 	httpjson.WriteAppended(w, result.appendJSON)
-	if result.uncountable {
-		e.reportUncountable(query.Ref, advice.Uncountable)
+	if advice.Refused != nil {
+		e.reportRefused(query.Ref, advice.Refused)
 		return nil
 	}
 	mayWake := e.report(advice, nodes.names)
@@ -54,15 +55,27 @@ func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request, a *args) (*a
 	return query, nodes, err
 }
 
-// reportUncountable logs why a pod is refused everywhere, once for each of the
-// latest such pods.
-func (e *Extender) reportUncountable(pod ledger.PodRef, why error) {
+// refusedText is what filter says of every node to a pod that is refused everywhere.
+func refusedText(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, new(*arbiter.UncountableError)):
+		return uncountableRefusal
+	default:
+		return gateRefusal
+	}
+}
+
+// reportRefused logs why a pod is refused everywhere, once for each of the latest
+// such pods.
+func (e *Extender) reportRefused(pod ledger.PodRef, why error) {
 	if _, told := e.told.Get(pod.UID); told {
 		return
 	}
 	e.told.Add(pod.UID, nil)
 	e.o.Log.WithFields(logrus.Fields{"pod": pod.String(), "uid": pod.UID}).WithError(why).
-		Warn("a pod is refused on every node: its request cannot be counted")
+		Warn("a pod is refused on every node")
 }
 
 // report tells of a filter decision after it was answered. It returns whether the
@@ -104,8 +117,8 @@ type filterResult struct {
 	*candidates
 
 	verdicts []ledger.Verdict
-	// uncountable refuses all nodes; there are no verdicts then.
-	uncountable bool
+	// everywhere is why all nodes are refused; there are no verdicts then.
+	everywhere string
 }
 
 func (f *filterResult) appendJSON(b []byte) []byte {
@@ -135,9 +148,9 @@ func (f *filterResult) appendJSON(b []byte) []byte {
 }
 
 func (f *filterResult) appendRefused(b []byte, unresolvable bool) []byte {
-	if f.uncountable && unresolvable {
+	if f.everywhere != "" && unresolvable {
 		for i := range f.names {
-			b = append(f.appendName(appendComma(b), i), `:"`+uncountableRefusal+`"`...)
+			b = append(f.appendName(appendComma(b), i), `:"`+f.everywhere+`"`...)
 		}
 	}
 	for i, v := range f.verdicts {

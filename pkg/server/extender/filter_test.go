@@ -114,6 +114,23 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// A pod that a gate refuses is refused everywhere, in a text that does not change, and is not woken for what
+// becomes free.
+func TestFilterOfPodThatAGateRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := fillWorld(t), newPod("p")
+		p.Namespace = "forbidden"
+		w.create(p)
+		var got extenderv1.ExtenderFilterResult
+		w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"empty", "full"}}, &got)
+		assert.Empty(t, *got.NodeNames)
+		assert.Empty(t, got.FailedNodes)
+		assert.Equal(t, extenderv1.FailedNodesMap{"empty": gateRefusal, "full": gateRefusal}, got.FailedAndUnresolvableNodes)
+		assert.Empty(t, got.Error)
+		assert.Empty(t, w.wokenAfter(w.grow("empty", "full")))
+	})
+}
+
 // askWithNodes asks filter with whole nodes what was asked with names.
 func (w *world) askWithNodes(p *v1.Pod, nodes, kept []string, failed, unresolvable extenderv1.FailedNodesMap) {
 	whole := &v1.NodeList{Items: []v1.Node{}}

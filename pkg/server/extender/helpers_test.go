@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
@@ -77,17 +78,17 @@ func newWorld(t testing.TB) *world {
 		},
 	})
 	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger, Question: w.question, Nominator: w.writes, Log: silent, OnGivenUp: w.wakeups.Wake,
+		Ledger: w.ledger.Reader, Question: w.question, Nominator: w.writes, Log: silent, OnGivenUp: w.wakeups.Wake,
 	})
 	objects := storetest.New(w.ledger)
 	decider, err := arbiter.New(arbiter.Options{
-		Ledger: w.ledger, Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
-		Metrics: w.metrics, Undecided: func() string { return "" }, Log: silent,
+		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "" }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
+		Metrics: w.metrics, Log: silent,
 		Store: objects.Store(t), Serving: func() bool { return true }, ReleaseSlots: objects.ReleaseSlots,
 	})
 	require.NoError(t, err)
 	w.Extender = New(Options{
-		Arbiter: decider, Ledger: w.ledger, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,
+		Arbiter: decider, Ledger: w.ledger.Reader, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,
 		OnRefused: func(_ *cluster.Pod, offered []string) { w.everywhere = append(w.everywhere, offered) },
 	})
 	w.Register(w.router)

@@ -34,3 +34,7 @@ var refusals = [ledger.DeviceClaimUnusable + 1]refusal{
 // uncountableRefusal is what filter says of every node to a pod whose request
 // cannot be counted. It is constant like the others: the log says what is wrong.
 const uncountableRefusal = "GlobalReserve: the pod's request cannot be counted"
+
+// gateRefusal is what filter says of every node to a pod that may not be given any
+// capacity, as bind says, with the reason.
+const gateRefusal = "GlobalReserve: the pod may not be given capacity"

@@ -17,7 +17,7 @@ import (
 // Options are what an API works with. All fields are required but Limits.
 type Options struct {
 	Arbiter *arbiter.Arbiter
-	Ledger  *ledger.Ledger
+	Ledger  ledger.Reader
 	Metrics *metrics.Metrics
 	// Done ends all streams when it is closed, as the server stops.
 	Done   <-chan struct{}
@@ -27,7 +27,7 @@ type Options struct {
 // API serves the routes, and is a reserver.Reserver. Make one with New.
 type API struct {
 	arbiter *arbiter.Arbiter
-	ledger  *ledger.Ledger
+	ledger  ledger.Reader
 	metrics *metrics.Metrics
 	done    <-chan struct{}
 	limits  Limits

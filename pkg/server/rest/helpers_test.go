@@ -85,8 +85,9 @@ func newBareFixture(t testing.TB) *fixture {
 
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
-	f.arbiter = f.New(f.t, func(o *arbiter.Options) { o.Undecided = func() string { return f.notReady } })
-	f.api = New(Options{Arbiter: f.arbiter, Ledger: f.ledger, Metrics: f.Metrics, Done: f.done, Limits: limits})
+	f.Undecided = func() string { return f.notReady }
+	f.arbiter = f.New(f.t, nil)
+	f.api = New(Options{Arbiter: f.arbiter, Ledger: f.ledger.Reader, Metrics: f.Metrics, Done: f.done, Limits: limits})
 }
 
 func (f *fixture) stop() {

@@ -1,0 +1,118 @@
+package arbiter
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// A gate that refuses a namespace refuses it on every integration path, and others on none.
+// Placement of Reservation objects and the capacity of deleted pods are asked for in
+// pkg/reservations and its folder deletedpods, which have the same test.
+func TestGatesAreOnEveryPath(t *testing.T) {
+	group := func(p *v1.Pod, change func(*Group)) *Group {
+		g := &Group{
+			Scheduler: "scheduler", Pods: []GroupPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, Fingerprint: "f",
+		}
+		if change != nil {
+			change(g)
+		}
+		return g
+	}
+	reserved := func(d *Decision, err error) error {
+		if err == nil && d.Error != "" {
+			return errors.New(d.Error)
+		}
+		return err
+	}
+	paths := map[string]func(t *testing.T, w *world, p *v1.Pod) error{
+		"filter": func(t *testing.T, w *world, p *v1.Pod) error {
+			advice, err := w.Filter(t.Context(), w.query(p, noVersion, nil), []string{"a"}, &Scratch{})
+			require.NoError(t, err)
+			assert.Equal(t, advice.Refused == nil, len(advice.Verdicts) == 1)
+			return advice.Refused
+		},
+		"preempt": func(t *testing.T, w *world, p *v1.Pod) error {
+			_, fits, err := w.Preempt(t.Context(), w.query(p, noVersion, nil), map[string][]types.UID{"a": {"victim"}})
+			require.NoError(t, err)
+			if !fits["a"] {
+				return errClosed
+			}
+			return nil
+		},
+		"bind": func(_ *testing.T, w *world, p *v1.Pod) error { return w.bindPod(p, "a") },
+		"reserve in memory": func(t *testing.T, w *world, p *v1.Pod) error {
+			return reserved(w.Reserve(t.Context(), group(p, nil)))
+		},
+		"reserve as an object": func(t *testing.T, w *world, p *v1.Pod) error {
+			return reserved(w.Reserve(t.Context(), group(p, func(g *Group) { g.Durable, g.Name = true, "r" })))
+		},
+		"dry run": func(t *testing.T, w *world, p *v1.Pod) error {
+			return reserved(w.Reserve(t.Context(), group(p, func(g *Group) { g.DryRun = true })))
+		},
+		"what-if": func(t *testing.T, w *world, p *v1.Pod) error {
+			return reserved(w.WhatIf(t.Context(), group(p, nil), nil))
+		},
+		"admission of a binding": func(t *testing.T, w *world, p *v1.Pod) error {
+			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})
+			return err
+		},
+		"admission of a pod": func(t *testing.T, w *world, p *v1.Pod) error {
+			created := newPod("new")
+			created.Namespace, created.UID = p.Namespace, ""
+			_, err := w.AdmitPod(t.Context(), created, "a", false)
+			return err
+		},
+		"scheduler in the process": func(_ *testing.T, w *world, p *v1.Pod) error {
+			placement := w.question.Of(w.info(p), "a")
+			_, _, err := w.Keep(&placement, time.Minute)
+			return err
+		},
+		"bind of a scheduler in the process": func(t *testing.T, w *world, p *v1.Pod) error {
+			return w.BindKnown(t.Context(), w.info(p), "a")
+		},
+		"slot of an object": func(_ *testing.T, w *world, p *v1.Pod) error {
+			slot := ledger.Hold{Ref: ledger.HoldRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).Request}
+			_, err := w.o.Ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{slot}}, time.Now(), false)
+			return err
+		},
+		"slot kept on": func(_ *testing.T, w *world, p *v1.Pod) error {
+			return w.o.Ledger.MayKeep(&ledger.Hold{Ref: ledger.HoldRef{Namespace: p.Namespace, Name: "r", Slot: "s"}})
+		},
+	}
+	for name, ask := range paths {
+		t.Run(name, func(t *testing.T) {
+			for _, namespace := range []string{"ns", "closed"} {
+				p := sized("p", "1", 5)
+				p.Namespace = namespace
+				w := newWorld(t, p)
+				w.gates = []Gate{func(asked *ledger.Placement) *Error {
+					if asked.Pod.Namespace != "closed" {
+						return nil
+					}
+					return &Error{Outcome: Refused, Why: errClosed.Error()}
+				}}
+				w.Arbiter = w.newArbiter(Options{})
+				err := ask(t, w, p)
+				if namespace == "ns" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, errClosed.Error())
+					stats := w.ledger.Stats()
+					assert.Zero(t, stats.InMemory+stats.Holds+stats.Claims[ledger.Binding]+stats.Claims[ledger.Bound])
+					assert.Empty(t, w.written())
+				}
+				w.end()
+			}
+		})
+	}
+}
+
+var errClosed = errors.New("the namespace is closed")
