@@ -97,7 +97,7 @@ func (a *App) parts() []part {
 	}
 	list = append(list,
 		part{"arbiter", a.arbitrate},
-		untilEnd("calls of this process", func() error { a.api.Stop(); return nil }),
+		part{"calls of this process", a.serveCalls},
 		part{"HTTP", func(ctx context.Context) error { return a.server.run(ctx, a.draining) }},
 	)
 	if a.secure != nil {
@@ -127,6 +127,13 @@ func (a *App) arbitrate(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return a.arbiter.Stop(a.draining())
+}
+
+// serveCalls ends the calls of this process when ctx does.
+func (a *App) serveCalls(ctx context.Context) error {
+	<-ctx.Done()
+	a.api.Stop()
+	return nil
 }
 
 // open opens the ports and reads the files. An error leaves nothing behind.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 )
 
 // part is something that runs while the server does.
@@ -16,11 +15,10 @@ type part struct {
 	run func(ctx context.Context) error
 }
 
-// parts runs parts in the order they are started, and stops them in reverse.
+// parts runs parts in the order they are started, and stops them in reverse. One goroutine starts and
+// stops them.
 type parts struct {
-	failed chan error // why a part could not go on
-
-	mu      sync.Mutex // guards running
+	failed  chan error // why a part could not go on
 	running []runningPart
 }
 
@@ -35,8 +33,6 @@ func newParts() *parts { return &parts{failed: make(chan error, 1)} }
 // start has parts run in the background. What they do must outlive ctx, because a
 // stop still needs it; its values are kept.
 func (p *parts) start(ctx context.Context, list ...part) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, one := range list {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		r := runningPart{cancel: cancel, ended: make(chan struct{}), err: new(error)}
@@ -63,23 +59,11 @@ func (p *parts) start(ctx context.Context, list ...part) {
 // stop ends the parts one by one, the last started first, and returns what they had
 // to say.
 func (p *parts) stop() error {
-	p.mu.Lock()
-	running := p.running
-	p.running = nil
-	p.mu.Unlock()
 	var errs []error
-	for _, r := range slices.Backward(running) {
+	for _, r := range slices.Backward(p.running) {
 		r.cancel()
 		<-r.ended
 		errs = append(errs, *r.err)
 	}
 	return errors.Join(errs...)
-}
-
-// untilEnd makes a part of something that is only to be ended.
-func untilEnd(name string, end func() error) part {
-	return part{name, func(ctx context.Context) error {
-		<-ctx.Done()
-		return end()
-	}}
 }

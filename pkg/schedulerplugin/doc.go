@@ -35,7 +35,7 @@
 // kube-scheduler tries out what would be: preemption takes victims off a node and
 // asks Filter again, nominated pods are added to one, and a pod group is placed as a
 // whole, through Reserve, before any of it is real. None of that touches the ledger.
-// What is added and taken away is kept in the cycle's state (whatif.go) and comes on
+// What is added and taken away is kept in the cycle's state (cycle.go) and comes on
 // top of the ledger's account when Filter asks.
 //
 // # Waking pods up

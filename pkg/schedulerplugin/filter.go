@@ -92,7 +92,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node
 	}
 	var reason ledger.Reason
 	switch name := node.Node().Name; {
-	case !c.whatif.empty() || !c.group.empty():
+	case !c.whatif.empty() || len(c.group.placed()) > 0:
 		reason = p.fitsImagined(c, name)
 	case c.surveyed:
 		reason = c.refusals[name] // Fits where it is not there

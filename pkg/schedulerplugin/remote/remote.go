@@ -179,11 +179,7 @@ func (b *backend) explain(err error) error {
 // reasons are the ledger's by their names on the wire.
 var reasons = func() map[string]ledger.Reason {
 	known := map[string]ledger.Reason{}
-	for _, r := range []ledger.Reason{
-		ledger.NodeUnknown, ledger.NodeUnschedulable, ledger.InsufficientResource, ledger.HostPortConflict,
-		ledger.ClaimedElsewhere, ledger.PodGone, ledger.NotOwner, ledger.BindInFlight, ledger.PodClaimed, ledger.HoldExists,
-		ledger.InsufficientDevices, ledger.DeviceClaimInUse, ledger.DeviceClaimUnusable,
-	} {
+	for r := ledger.NodeUnknown; r <= ledger.DeviceClaimUnusable; r++ {
 		known[r.String()] = r
 	}
 	return known

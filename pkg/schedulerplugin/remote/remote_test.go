@@ -253,13 +253,6 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// Every reason the ledger may give has its name on the wire.
-func TestReasons(t *testing.T) {
-	for r := ledger.NodeUnknown; r <= ledger.DeviceClaimUnusable; r++ {
-		assert.Equal(t, r, reasons[r.String()])
-	}
-}
-
 // A reservation that is new is told of after it can be found.
 func TestReservationsAreToldOf(t *testing.T) {
 	rsv := &v1alpha1.Reservation{Spec: v1alpha1.ReservationSpec{

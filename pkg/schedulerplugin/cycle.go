@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,61 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
+
+// stateKey is where the plugin keeps its data of a scheduling cycle.
+const stateKey fwk.StateKey = "GlobalReserve"
+
+// cycle is what the plugin knows of a pod for the length of one scheduling cycle.
+type cycle struct {
+	pod *cluster.Pod
+	// placement asks for the pod's room; its Node is not set.
+	placement ledger.Placement
+	// surveyed: refusals tell of every node whether it has room, as of the revision.
+	surveyed bool
+	refusals map[string]ledger.Reason
+	// bypass: the account is not available and the policy is to go on without.
+	bypass bool
+	// revision is the ledger's from before the first decision of the cycle.
+	revision uint64
+	// refused says that the pod waits to be woken already. Clones share it.
+	refused *atomic.Bool
+	// preferred are the nodes that keep room for the pod, the best one first.
+	preferred []string
+	// reserved: Reserve has made a claim, which Unreserve has to give back.
+	reserved bool
+	// bound: the plugin has bound the pod, and no other one.
+	bound bool
+	// whatif is what the cycle imagines away and added.
+	whatif whatif
+	// group is the pod group that is tried out; nil where the cycle is for real.
+	group *group
+}
+
+// Clone implements fwk.StateData. Of the copies a cycle makes, each imagines
+// something else.
+func (c *cycle) Clone() fwk.StateData {
+	clone := *c
+	clone.whatif.removed = slices.Clone(c.whatif.removed)
+	clone.whatif.added = slices.Clone(c.whatif.added)
+	return &clone
+}
+
+// cycleOf returns the plugin's data of a cycle, nil where PreFilter has not run.
+func cycleOf(state fwk.CycleState) *cycle {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return nil
+	}
+	c, _ := data.(*cycle)
+	return c
+}
+
+// on asks for the pod's room on a node.
+func (c *cycle) on(node string) *ledger.Placement {
+	placement := c.placement
+	placement.Node = node
+	return &placement
+}
 
 // whatif is how the cluster that a cycle imagines differs from the ledger's account.
 type whatif struct {
@@ -62,13 +118,8 @@ func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, t
 // fitsImagined asks whether the pod would fit a node of the imagined cluster. Pods
 // that were imagined there and do not fit themselves are left out.
 func (p *Plugin) fitsImagined(c *cycle, node string) (reason ledger.Reason) {
-	var others []ledger.Placement
-	for i := range c.whatif.added {
-		if c.whatif.added[i].Node == node {
-			others = append(others, c.whatif.added[i])
-		}
-	}
-	plan := ledger.NewPlan(c.group.on(node, others), ledger.Partial, time.Time{})
+	others := slices.DeleteFunc(append(c.group.placed(), c.whatif.added...), func(p ledger.Placement) bool { return p.Node != node })
+	plan := ledger.NewPlan(others, ledger.Partial, time.Time{})
 	p.backend.Ledger().Try(func(t *ledger.Trial) {
 		t.Remove(c.whatif.removed...)
 		t.Reserve(plan)
@@ -105,29 +156,14 @@ func groupOf(state fwk.CycleState) *group {
 	return g
 }
 
-// empty reports whether no pod was given a node yet.
-func (g *group) empty() bool {
+// placed returns the pods that have a node.
+func (g *group) placed() []ledger.Placement {
 	if g == nil {
-		return true
+		return nil
 	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return len(g.pods) == 0
-}
-
-// on appends the pods on a node to a list.
-func (g *group) on(node string, list []ledger.Placement) []ledger.Placement {
-	if g == nil {
-		return list
-	}
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	for i := range g.pods {
-		if g.pods[i].Node == node {
-			list = append(list, g.pods[i])
-		}
-	}
-	return list
+	return slices.Clone(g.pods)
 }
 
 func (g *group) add(p *ledger.Placement) {
