@@ -93,6 +93,10 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held = true
 	require.NoError(t, a.BindNamed(t.Context(), named), "the lease was all that was in the way")
 	assert.Equal(t, 1, api.bindings)
+	var other *reserver.BindError
+	named.Node = "elsewhere"
+	require.ErrorAs(t, a.BindNamed(t.Context(), named), &other)
+	assert.Equal(t, "refused", other.Outcome)
 }
 
 // onePod is an API server that has one pod.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/util/cert"
 )
 
 // authority issues certificates for a test.
@@ -36,23 +37,11 @@ func newAuthority(t *testing.T) *authority {
 	ca := &authority{t: t, dir: t.TempDir()}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := ca.template("ca")
-	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	ca.certificate, err = x509.ParseCertificate(der)
+	ca.certificate, err = cert.NewSelfSignedCACert(cert.Config{CommonName: "ca"}, key)
 	require.NoError(t, err)
 	ca.key = key
-	ca.write("ca.crt", "CERTIFICATE", der)
+	ca.write("ca.crt", "CERTIFICATE", ca.certificate.Raw)
 	return ca
-}
-
-func (ca *authority) template(name string) *x509.Certificate {
-	ca.serial++
-	return &x509.Certificate{
-		SerialNumber: big.NewInt(ca.serial), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
 }
 
 func (ca *authority) path(name string) string { return filepath.Join(ca.dir, name) }
@@ -67,10 +56,13 @@ func (ca *authority) issue(name string) {
 	ca.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(ca.t, err)
-	template := ca.template(name)
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	ca.serial++
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(ca.serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, key.Public(), ca.key)
 	require.NoError(ca.t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)

@@ -122,9 +122,7 @@ func (o *createOptions) validate() error {
 
 func (o *createOptions) print(reservation *v1alpha1.Reservation, done string) error {
 	if o.format == outputTable || o.format == outputWide {
-		table := newReservationTable(false)
-		addReservation(table, reservation, false, o.clock.Now())
-		return o.printTable(o.Out, table)
+		return o.printTable(o.Out, o.reservationTable(false, *reservation))
 	}
 	return o.printObject(reservation, done)
 }

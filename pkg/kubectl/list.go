@@ -87,19 +87,13 @@ func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespac
 	printer := o.tablePrinter()
 	// One writer for all tables keeps the columns of later rows where the first ones are.
 	writer := printers.GetNewTabWriter(o.Out)
-	table := newReservationTable(o.allNamespaces)
-	for i := range list.Items {
-		addReservation(table, &list.Items[i], o.allNamespaces, o.clock.Now())
-	}
-	if err := printer.PrintObj(table, writer); err != nil {
+	if err := printer.PrintObj(o.reservationTable(o.allNamespaces, list.Items...), writer); err != nil {
 		return err
 	}
 	writer.Flush()
 	if o.watch {
 		return o.follow(ctx, cluster, namespace, list.ResourceVersion, func(r *v1alpha1.Reservation) error {
-			row := newReservationTable(o.allNamespaces)
-			addReservation(row, r, o.allNamespaces, o.clock.Now())
-			err := printer.PrintObj(row, writer)
+			err := printer.PrintObj(o.reservationTable(o.allNamespaces, *r), writer)
 			writer.Flush()
 			return err
 		})
@@ -145,29 +139,29 @@ func setKinds(list *v1alpha1.ReservationList) *v1alpha1.ReservationList {
 	return list
 }
 
-func newReservationTable(withNamespace bool) *metav1.Table {
+func (o *command) reservationTable(withNamespace bool, all ...v1alpha1.Reservation) *metav1.Table {
 	columns := []string{"Name", "Node", "Status", "Consumed", "Expires", "Age", "+Slots", "+Requests", "+Policy", "+Scheduler", "+Reason"}
 	if withNamespace {
 		columns = append([]string{"Namespace"}, columns...)
 	}
-	return newTable(columns...)
-}
-
-func addReservation(table *metav1.Table, r *v1alpha1.Reservation, withNamespace bool, now time.Time) {
-	reason := ""
-	if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionAvailable); c != nil {
-		reason = c.Reason
+	table, now := newTable(columns...), o.clock.Now()
+	for i := range all {
+		r, reason := &all[i], ""
+		if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionAvailable); c != nil {
+			reason = c.Reason
+		}
+		cells := []any{
+			r.Name, orNone(r.Status.NodeName), cmp.Or(string(r.Status.Phase), none),
+			cmp.Or(r.Status.Consumed, "0/"+strconv.Itoa(len(r.Spec.Slots))), expires(r, now), age(r.CreationTimestamp.Time, now),
+			strconv.Itoa(len(r.Spec.Slots)), slotRequests(r), string(r.Spec.AllocatePolicy),
+			orNone(r.Spec.SchedulerName), orNone(reason),
+		}
+		if withNamespace {
+			cells = append([]any{r.Namespace}, cells...)
+		}
+		addRow(table, cells...)
 	}
-	cells := []any{
-		r.Name, orNone(r.Status.NodeName), cmp.Or(string(r.Status.Phase), none),
-		cmp.Or(r.Status.Consumed, "0/"+strconv.Itoa(len(r.Spec.Slots))), expires(r, now), age(r.CreationTimestamp.Time, now),
-		strconv.Itoa(len(r.Spec.Slots)), slotRequests(r), string(r.Spec.AllocatePolicy),
-		orNone(r.Spec.SchedulerName), orNone(reason),
-	}
-	if withNamespace {
-		cells = append([]any{r.Namespace}, cells...)
-	}
-	addRow(table, cells...)
+	return table
 }
 
 // slotRequests shows what the slots keep; most reservations have equal slots.

@@ -97,12 +97,8 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 	if err := s.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &answer); err != nil {
 		return err
 	}
-	claims := newClaimTable(true)
-	for i := range answer.Claims {
-		o.addClaim(claims, &answer.Claims[i], true)
-	}
 	nodes := []reserver.Node{answer.Node}
-	return o.show(&answer, nodeNames(nodes), "", o.table(nodes), claims, o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
+	return o.show(&answer, nodeNames(nodes), "", o.table(nodes), o.claimTable(answer.Claims, true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
 }
 
 // deviceTable tells who has the devices of a node, by the server's account.

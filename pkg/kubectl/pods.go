@@ -77,13 +77,9 @@ func (o *podsOptions) run(ctx context.Context) error {
 		return err
 	}
 	slices.SortStableFunc(whole.Claims, func(a, b reserver.Claim) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
-	table := newClaimTable(o.allNamespaces)
+	table := o.claimTable(whole.Claims, o.allNamespaces)
 	if o.summary {
 		table = summaryTable(whole.Claims, o.wide())
-	} else {
-		for i := range whole.Claims {
-			o.addClaim(table, &whole.Claims[i], o.allNamespaces)
-		}
 	}
 	names := namesOf(whole.Claims, func(c *reserver.Claim) string { return "pod/" + c.Pod })
 	return o.show(whole, names, "No pods with room in the ledger were found.", table)
@@ -114,29 +110,28 @@ func (o *podsOptions) query() (url.Values, error) {
 	return query, nil
 }
 
-func newClaimTable(withNamespace bool) *metav1.Table {
-	columns := []string{"Scheduler"}
+func (o *command) claimTable(claims []reserver.Claim, withNamespace bool) *metav1.Table {
+	columns := []string{"Scheduler", "Pod", "State", "Node", "CPU", "Memory", "Others", "Expires", "+Reservation", "+Priority", "+Host ports", "+UID"}
 	if withNamespace {
-		columns = append(columns, "Namespace")
+		columns = slices.Insert(columns, 1, "Namespace")
 	}
-	return newTable(append(columns, "Pod", "State", "Node",
-		"CPU", "Memory", "Others", "Expires",
-		"+Reservation", "+Priority", "+Host ports", "+UID")...)
-}
-
-func (o *command) addClaim(table *metav1.Table, c *reserver.Claim, withNamespace bool) {
-	raw := o.wide()
-	cells := []any{orNone(c.Scheduler)}
-	if withNamespace {
-		cells = append(cells, c.Namespace)
+	table, raw := newTable(columns...), o.wide()
+	for i := range claims {
+		c, expires := &claims[i], none
+		if !c.ExpiresAt.IsZero() {
+			expires = until(c.ExpiresAt, o.clock.Now())
+		}
+		cells := []any{
+			orNone(c.Scheduler), c.Pod, c.State, c.Node, requested(c.Requests, corev1.ResourceCPU, raw),
+			requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), expires,
+			orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID),
+		}
+		if withNamespace {
+			cells = slices.Insert(cells, 1, any(c.Namespace))
+		}
+		addRow(table, cells...)
 	}
-	expires := none
-	if !c.ExpiresAt.IsZero() {
-		expires = until(c.ExpiresAt, o.clock.Now())
-	}
-	addRow(table, append(cells, c.Pod, c.State, c.Node, requested(c.Requests, corev1.ResourceCPU, raw),
-		requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), expires,
-		orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))...)
+	return table
 }
 
 func requested(amounts reserver.Amounts, name corev1.ResourceName, raw bool) string {

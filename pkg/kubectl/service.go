@@ -130,22 +130,18 @@ func podState(pod *corev1.Pod) string {
 
 // containerPort resolves a Service's target port, which may be the name of a container's port.
 func containerPort(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
-	switch {
-	case port.TargetPort.Type == intstr.String:
-		for i := range pod.Spec.Containers {
-			for _, p := range pod.Spec.Containers[i].Ports {
-				if p.Name == port.TargetPort.StrVal {
-					return p.ContainerPort, nil
-				}
+	if port.TargetPort.Type == intstr.Int {
+		return cmp.Or(port.TargetPort.IntVal, port.Port), nil
+	}
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].Ports {
+			if p.Name == port.TargetPort.StrVal {
+				return p.ContainerPort, nil
 			}
 		}
-		return 0, unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with --server URL",
-			pod.Namespace, pod.Name, port.TargetPort.StrVal)
-	case port.TargetPort.IntVal != 0:
-		return port.TargetPort.IntVal, nil
-	default:
-		return port.Port, nil
 	}
+	return 0, unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with --server URL",
+		pod.Namespace, pod.Name, port.TargetPort.StrVal)
 }
 
 // schemeOf tells whether a Service's port speaks TLS: by its appProtocol or, without one, its name.

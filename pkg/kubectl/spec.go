@@ -128,13 +128,11 @@ func (f *specFlags) requests() (corev1.ResourceList, error) {
 		}
 		return err
 	}
-	if f.cpu != "" {
-		if err := add("--cpu", string(corev1.ResourceCPU), f.cpu); err != nil {
-			return nil, err
+	for _, given := range [][2]string{{string(corev1.ResourceCPU), f.cpu}, {string(corev1.ResourceMemory), f.memory}} {
+		if given[1] == "" {
+			continue
 		}
-	}
-	if f.memory != "" {
-		if err := add("--memory", string(corev1.ResourceMemory), f.memory); err != nil {
+		if err := add("--"+given[0], given[0], given[1]); err != nil {
 			return nil, err
 		}
 	}
@@ -172,14 +170,9 @@ func parseAmount(flag, text string) (resource.Quantity, error) {
 
 // consumers say which pods may use the room.
 func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
-	given := 0
-	for _, flag := range []string{f.index, f.selector, f.controller} {
-		if flag != "" {
-			given++
-		}
-	}
+	given := slices.DeleteFunc([]string{f.index, f.selector, f.controller}, func(text string) bool { return text == "" })
 	switch {
-	case given > 1:
+	case len(given) > 1:
 		return nil, usageErrorf("--index, --selector and --controller exclude each other: give one of them")
 	case f.index != "":
 		return &v1alpha1.ConsumerSpec{Index: f.index}, nil
