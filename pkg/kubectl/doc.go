@@ -2,10 +2,10 @@
 // what is free, who holds it and why a pod waits, and to make and delete Reservation objects.
 //
 // It speaks to two servers. Reservation objects are written to and read from the Kubernetes API
-// (cluster.go), so that the plugin has the rights of its user and no others. What only the ledger
+// (environment.go), so that the plugin has the rights of its user and no others. What only the ledger
 // knows, the account of the nodes and the reasons of a refusal, comes from GlobalReserve's own
 // read-only routes under /v1 (server.go), either at --server or through a port forwarded to a pod of
-// its Service, as kubectl port-forward does (service.go chooses the pod, tunnel.go forwards).
+// its Service, as kubectl port-forward does (tunnel.go).
 //
 // What lives where:
 //
@@ -19,7 +19,7 @@
 //   - complete.go    shell completion of names
 //
 // Nothing here decides anything about room: the plugin prints what the server says. The types of
-// the server's answers are those of pkg/server/rest; a field added there is printed by -o yaml and
+// the server's answers are those of pkg/reserver; a field added there is printed by -o yaml and
 // -o json without a change here.
 //
 // The tests run the command line that each file in testdata begins with, and compare whole outputs;

@@ -1,12 +1,21 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -106,4 +115,144 @@ func portForwardDialer(config *rest.Config, target podPort) (httpstream.Dialer, 
 func forwardError(target podPort, err error) error {
 	return unreachablef("cannot forward a port to pod %s/%s: %w: you need the right to create pods/portforward there; "+
 		"or give the server's address with --server URL", target.namespace, target.pod, err)
+}
+
+// podPort is a port of a pod's container that a Service leads to.
+type podPort struct {
+	namespace, pod string
+	port           int32
+	// scheme is http or https.
+	scheme string
+}
+
+// serviceRef is a parsed --service.
+type serviceRef struct {
+	namespace, name string
+	port            string // a name or a number; empty: the only or the first one
+}
+
+func (r serviceRef) String() string { return r.namespace + "/" + r.name }
+
+// parseService reads namespace/name or namespace/name:port.
+func parseService(text string) (serviceRef, error) {
+	path, port, withPort := strings.Cut(text, ":")
+	namespace, name, ok := strings.Cut(path, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") || (withPort && port == "") {
+		return serviceRef{}, usageErrorf("--service %q is not a Service: give namespace/name, such as %s, and :port where it has several",
+			text, defaultService)
+	}
+	return serviceRef{namespace: namespace, name: name, port: port}, nil
+}
+
+// choosePod finds a pod of the Service that answers: ready, not being deleted and with the port. Of
+// several it takes the first by name, so that repeated commands speak to the same one.
+func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (podPort, error) {
+	service, err := kube.CoreV1().Services(ref.namespace).Get(ctx, ref.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return podPort{}, unreachablef("there is no Service %s: install GlobalReserve with kubectl apply -k manifests/base, "+
+			"name its Service with --service namespace/name, or give the server's address with --server URL", ref)
+	case err != nil:
+		return podPort{}, explainAPIError(fmt.Sprintf("find the GlobalReserve server by its Service %s (--server URL does without)", ref), err)
+	case len(service.Spec.Selector) == 0:
+		return podPort{}, unreachablef("Service %s selects no pods, so no port can be forwarded to one: give the server's address with --server URL", ref)
+	}
+	servicePort, err := findServicePort(service, ref)
+	if err != nil {
+		return podPort{}, err
+	}
+	pods, err := kube.CoreV1().Pods(ref.namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.SelectorFromSet(service.Spec.Selector).String(),
+	})
+	if err != nil {
+		return podPort{}, explainAPIError(fmt.Sprintf("list the pods of Service %s", ref), err)
+	}
+	pod, err := readyPod(pods.Items, ref)
+	if err != nil {
+		return podPort{}, err
+	}
+	port, err := containerPort(pod, servicePort)
+	if err != nil {
+		return podPort{}, err
+	}
+	return podPort{namespace: pod.Namespace, pod: pod.Name, port: port, scheme: schemeOf(servicePort)}, nil
+}
+
+func findServicePort(service *corev1.Service, ref serviceRef) (*corev1.ServicePort, error) {
+	var have []string
+	for i := range service.Spec.Ports {
+		p := &service.Spec.Ports[i]
+		number := strconv.Itoa(int(p.Port))
+		if ref.port == "" || ref.port == p.Name || ref.port == number {
+			return p, nil
+		}
+		have = append(have, strings.TrimPrefix(p.Name+" "+number, " "))
+	}
+	if len(have) == 0 {
+		return nil, unreachablef("Service %s has no ports: give the server's address with --server URL", ref)
+	}
+	return nil, usageErrorf("Service %s has no port %q: it has %s", ref, ref.port, strings.Join(have, ", "))
+}
+
+// readyPod returns the first by name of the pods that can answer.
+func readyPod(pods []corev1.Pod, ref serviceRef) (*corev1.Pod, error) {
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	states := make([]string, 0, len(pods))
+	for i := range pods {
+		state := podState(&pods[i])
+		if state == "" {
+			return &pods[i], nil
+		}
+		states = append(states, pods[i].Name+" is "+state)
+	}
+	if len(states) == 0 {
+		return nil, unreachablef("Service %s has no pods: see kubectl -n %s get deployments,pods, or give the server's address with --server URL",
+			ref, ref.namespace)
+	}
+	return nil, unreachablef("Service %s has no ready pod: %s: see kubectl -n %s describe pods",
+		ref, strings.Join(states, ", "), ref.namespace)
+}
+
+// podState says why a pod cannot answer; empty when it can.
+func podState(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		return "being deleted"
+	}
+	if pod.Status.Phase != corev1.PodRunning {
+		return strings.ToLower(string(cmp.Or(pod.Status.Phase, corev1.PodPending)))
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return ""
+		}
+	}
+	return "not ready"
+}
+
+// containerPort resolves a Service's target port, which may be the name of a container's port.
+func containerPort(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
+	if port.TargetPort.Type == intstr.Int {
+		return cmp.Or(port.TargetPort.IntVal, port.Port), nil
+	}
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].Ports {
+			if p.Name == port.TargetPort.StrVal {
+				return p.ContainerPort, nil
+			}
+		}
+	}
+	return 0, unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with --server URL",
+		pod.Namespace, pod.Name, port.TargetPort.StrVal)
+}
+
+// schemeOf tells whether a Service's port speaks TLS: by its appProtocol or, without one, its name.
+func schemeOf(port *corev1.ServicePort) string {
+	protocol := port.Name
+	if port.AppProtocol != nil {
+		protocol = *port.AppProtocol
+	}
+	if strings.HasPrefix(strings.ToLower(protocol), "https") {
+		return "https"
+	}
+	return "http"
 }

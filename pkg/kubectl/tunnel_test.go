@@ -11,7 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
@@ -109,4 +113,126 @@ func TestTunnelRefused(t *testing.T) {
 	require.ErrorContains(t, err, "cannot forward a port to pod globalreserve-system/b")
 	assert.ErrorContains(t, err, `pods "b" is forbidden`)
 	assert.Equal(t, ExitUnreachable, exitCode(err))
+}
+
+const system = "globalreserve-system"
+
+// service is the one of manifests/base, changed by edit.
+func service(edit ...func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "globalreserve"},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": "globalreserve"},
+			Ports:    []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromString("http")}},
+		},
+	}
+	for _, e := range edit {
+		e(s)
+	}
+	return s
+}
+
+// serverPod is a pod of it.
+func serverPod(name string, edit ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name, Labels: map[string]string{"app": "globalreserve"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "other", Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9}}},
+			{Name: "globalreserve", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 23456}}},
+		}},
+		Status: corev1.PodStatus{
+			Phase:      corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: "True"}, {Type: corev1.PodReady, Status: "True"}},
+		},
+	}
+	for _, e := range edit {
+		e(p)
+	}
+	return p
+}
+
+func notReady(p *corev1.Pod) { p.Status.Conditions[1].Status = "False" }
+func pending(p *corev1.Pod)  { p.Status.Phase = corev1.PodPending }
+func deleting(p *corev1.Pod) {
+	t := ago(0)
+	p.DeletionTimestamp, p.Finalizers = &t, []string{"x"}
+}
+func of(other string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Labels["app"] = other } }
+
+// TestChoosePod chooses among fake pods; where there are none is shown in test/e2e/kubectl. That a port is really forwarded to the chosen one needs a
+// kubelet, which the control plane of the end-to-end tests does not have; TestTunnel forwards one
+// through a server that speaks the protocol.
+func TestChoosePod(t *testing.T) {
+	https := func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }
+	byNumber := func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(8443) }
+	noTarget := func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.IntOrString{} }
+	noSelector := func(s *corev1.Service) { s.Spec.Selector = nil }
+	noPorts := func(s *corev1.Service) { s.Spec.Ports = nil }
+	twoPorts := func(s *corev1.Service) {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "tls", Port: 443, TargetPort: intstr.FromInt32(1443), AppProtocol: new("HTTPS")})
+	}
+	ready := podPort{namespace: system, pod: "b", port: 23456, scheme: "http"}
+	with := func(change func(*podPort)) podPort {
+		p := ready
+		change(&p)
+		return p
+	}
+	for name, tt := range map[string]struct {
+		objects []runtime.Object
+		port    string
+		want    podPort
+		says    string
+		code    int
+	}{
+		"the ready one": {objects: []runtime.Object{
+			service(), serverPod("d"), serverPod("c", deleting), serverPod("a", notReady), serverPod("0", pending), serverPod("1", of("other")), serverPod("b"),
+		}, want: ready},
+		"port by number": {
+			objects: []runtime.Object{service(byNumber), serverPod("b")},
+			want:    with(func(p *podPort) { p.port = 8443 }),
+		},
+		"port without a target": {
+			objects: []runtime.Object{service(noTarget), serverPod("b")},
+			want:    with(func(p *podPort) { p.port = 80 }),
+		},
+		"TLS by name, and no such port": {objects: []runtime.Object{service(https), serverPod("b")}, want: with(func(p *podPort) { p.scheme = "https" })},
+		"TLS by protocol": {
+			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "443",
+			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
+		},
+		"second port by name": {
+			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "tls",
+			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
+		},
+		"no selector":     {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: ExitUnreachable},
+		"no ports":        {objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports", code: ExitUnreachable},
+		"no such port":    {objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81", says: `has no port "81": it has http 80, tls 443`, code: ExitUsage},
+		"no ready pod":    {objects: []runtime.Object{service(), serverPod("b", notReady), serverPod("a", pending), serverPod("c", deleting)}, says: "a is pending, b is not ready, c is being deleted", code: ExitUnreachable},
+		"no port of name": {objects: []runtime.Object{service(), serverPod("b", func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] })}, says: `has no port named "http"`, code: ExitUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kube := kubefake.NewClientset(tt.objects...)
+			got, err := choosePod(t.Context(), kube, serviceRef{namespace: system, name: "globalreserve", port: tt.port})
+			if tt.says == "" {
+				require.NoError(t, err)
+				assert.Equal(t, tt.want, got)
+				return
+			}
+			require.ErrorContains(t, err, tt.says)
+			assert.Equal(t, tt.code, exitCode(err))
+		})
+	}
+}
+
+// TestCommandsForwardAPort runs a command without --server.
+func TestCommandsForwardAPort(t *testing.T) {
+	r := newRig(t)
+	require.NoError(t, r.kube.Tracker().Add(service()))
+	require.NoError(t, r.kube.Tracker().Add(serverPod("b")))
+	r.routes["/v1/nodes?limit=1000"] = reserver.NodesAnswer{Nodes: nodeAccounts()}
+	got := r.run("nodes", "-o", "name")
+	assert.Equal(t, ExitOK, got.code, got.err)
+	assert.Equal(t, "node/gpu-1\nnode/node-1\nnode/node-2\n", got.out)
+	assert.Equal(t, []podPort{{system, "b", 23456, "http"}}, r.forwarded)
+	assert.Equal(t, 1, r.closed, "the tunnel is closed")
 }
