@@ -101,19 +101,6 @@ func TestDurableRefusals(t *testing.T) {
 	}, durably(&o))
 }
 
-func TestDurableDryRun(t *testing.T) {
-	var o *storetest.Server
-	onBoth(t, func(t *testing.T, s *system, r reserver.Reserver) {
-		request := ask(aPod("a", "1"))
-		request.DryRun = true
-		before := s.ledger.Revision()
-		_, err := r.Reserve(t.Context(), request)
-		require.NoError(t, err)
-		assert.Empty(t, names(o))
-		assert.Equal(t, before, s.ledger.Revision())
-	}, durably(&o))
-}
-
 // A repeat is the same reservation, also where the server has been started anew since and remembers no
 // answers: the object has the request's name.
 func TestDurableRepeats(t *testing.T) {

@@ -242,3 +242,29 @@ func TestDecodeRefusesByLengthAlone(t *testing.T) {
 	assert.Equal(t, http.StatusRequestEntityTooLarge, refused.Status)
 	assert.Equal(t, "close", w.Header().Get("Connection"))
 }
+
+func TestTurns(t *testing.T) {
+	turns := NewTurns(100_000, time.Millisecond)
+	request := func(length int64) *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.ContentLength = length
+		return r
+	}
+	release, err := turns.TakeBody(request(70_000), testLimit*10)
+	require.NoError(t, err)
+	for _, length := range []int64{70_000, -1, 1 << 40} {
+		var refused *Error
+		_, err := turns.TakeBody(request(length), testLimit*10)
+		require.ErrorAs(t, err, &refused)
+		assert.Equal(t, http.StatusServiceUnavailable, refused.Status)
+		assert.Contains(t, refused.Message, "try again in a few seconds")
+	}
+	_, err = turns.TakeBody(request(64<<10), testLimit*10)
+	require.NoError(t, err, "short ones do not wait")
+	release()
+	release, err = turns.TakeBody(request(-1), testLimit*10)
+	require.NoError(t, err, "what is more than all there is takes all there is")
+	release()
+	_, err = turns.Take(t.Context(), 100_000)
+	require.NoError(t, err, "everything was given back")
+}

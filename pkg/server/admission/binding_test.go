@@ -1,7 +1,6 @@
 package admission_test
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
@@ -193,27 +191,6 @@ func TestBindingUsesASlot(t *testing.T) {
 	assert.Equal(t, "kept", allowed.Annotations["other"])
 }
 
-// What a Binding says of its pod besides who it is and at which version does not count:
-// neither which slot it may use, nor how little it asks for, nor its priority.
-func TestForgedBindingGetsNothing(t *testing.T) {
-	w := newWorld(t)
-	w.add(pod("p", "3"))
-	w.keep(w.info("p"))
-	forged := indexed(pod("p", "1m"))
-	forged.Spec.Priority = ptr.To(int32(1000))
-	raw, err := json.Marshal(map[string]any{
-		"metadata": forged.ObjectMeta, "spec": forged.Spec, "target": map[string]string{"kind": "Node", "name": "a"},
-	})
-	require.NoError(t, err)
-	forge := func(r *admissionv1.AdmissionRequest) { r.Object.Raw = raw }
-	_, refusal := w.bind(binding("p", "a"), forge)
-	require.NotNil(t, refusal)
-	assert.Contains(t, refusal.Message, "requested 3000, free 1000")
-	_, refusal = w.bind(binding("p", "a"), forge, dryRun)
-	require.NotNil(t, refusal)
-	assert.Equal(t, "none", w.state("p"))
-}
-
 // Nobody may say of a binding that it uses a hold but the ledger.
 func TestForgedMatchIsTakenAway(t *testing.T) {
 	w := newWorld(t)
@@ -223,28 +200,6 @@ func TestForgedMatchIsTakenAway(t *testing.T) {
 	allowed, refusal := w.bind(b)
 	require.Nil(t, refusal)
 	assert.Empty(t, allowed.Annotations[v1alpha1.MatchedReservationAnnotation])
-}
-
-func TestDryRunChangesNothing(t *testing.T) {
-	w := newWorld(t)
-	w.add(pod("p", "3"))
-	w.add(pod("big", "5"))
-	before := w.ledger.Snapshot()
-	_, refusal := w.bind(binding("p", "a"), dryRun)
-	require.Nil(t, refusal)
-	_, refusal = w.bind(binding("big", "a"), dryRun)
-	require.NotNil(t, refusal)
-	assert.Contains(t, refusal.Message, "too little cpu")
-	assert.Equal(t, before, w.ledger.Snapshot())
-	assert.Zero(t, w.count("granted")+w.count("refused"))
-
-	_, refusal = w.bind(binding("p", "b"))
-	require.Nil(t, refusal)
-	_, refusal = w.bind(binding("p", "a"), dryRun)
-	require.NotNil(t, refusal)
-	assert.Contains(t, refusal.Message, `already has a claim on node "b"`)
-	_, refusal = w.bind(binding("p", "b"), dryRun)
-	require.Nil(t, refusal)
 }
 
 func TestTooManyPending(t *testing.T) {

@@ -75,31 +75,6 @@ func (w *world) owned() map[string]string {
 	return owned
 }
 
-func TestBindingOfPodsWithClaims(t *testing.T) {
-	w := newDeviceWorld(t)
-	w.add(claiming(pod("p", "1"), "k80-a,any"))
-	allowed, refused := w.bind(binding("p", "a"))
-	require.Nil(t, refused)
-	assert.Equal(t, "gpu-1,gpu-0", given(allowed.Annotations), "in the order of the claims")
-	again, refused := w.bind(binding("p", "a"))
-	require.Nil(t, refused)
-	assert.Equal(t, given(allowed.Annotations), given(again.Annotations), "a repeat has the same")
-	require.NoError(t, w.carryOut(allowed))
-	w.show("p")
-	assert.Equal(t, "Bound on a", w.state("p"))
-	assert.Equal(t, map[string]string{"gpu-0": "p", "gpu-1": "p"}, w.owned())
-
-	for claims, want := range map[string]string{
-		"any": "claim ns/any", "k80-b,k80-c": "0 of these are left", "missing": "there is no claim missing",
-	} {
-		w.add(claiming(pod("q", "1"), claims))
-		_, refused = w.bind(binding("q", "a"))
-		require.NotNil(t, refused, claims)
-		assert.Contains(t, refused.Message, want)
-	}
-	require.NoError(t, w.ledger.CheckInvariants())
-}
-
 // A pod that names other claims after its binding was allowed gets other devices with
 // the next. The first binding cannot be carried out: the pod has changed.
 func TestClaimsThatChangeBetweenBindings(t *testing.T) {
@@ -136,42 +111,4 @@ func TestClaimsThatChangeBetweenBindings(t *testing.T) {
 			require.NoError(t, w.ledger.CheckInvariants())
 		})
 	}
-}
-
-// Claims that cannot be met leave what was allowed before as it was.
-func TestClaimsThatChangeToWhatIsNotThere(t *testing.T) {
-	w := newDeviceWorld(t)
-	w.add(claiming(pod("p", "1"), "k80-a"))
-	first, refused := w.bind(binding("p", "a"))
-	require.Nil(t, refused)
-	w.change("p", func(p *v1.Pod) { claiming(p, "k80-a,k80-b,k80-c") })
-	w.show("p")
-	_, refused = w.bind(binding("p", "a"))
-	require.NotNil(t, refused)
-	assert.Equal(t, map[string]string{given(first.Annotations): "p"}, w.owned())
-	require.NoError(t, w.ledger.CheckInvariants())
-}
-
-// A pod that is created with a node gets its devices there and then. What it says of
-// devices itself, as a copy of another pod does, does not count.
-func TestPodsCreatedWithANode(t *testing.T) {
-	w := newDeviceWorld(t)
-	w.add(claiming(pod("other", "1"), "k80-a"))
-	_, refused := w.bind(binding("other", "a"))
-	require.Nil(t, refused)
-	p := claiming(pod("p", "1"), "k80-b")
-	p.UID, p.Spec.NodeName = "", "a"
-	p.Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-1"
-	response := w.ask(review(t, "p", "pods", "", p))
-	require.True(t, response.Allowed)
-	apply(t, response, p)
-	assert.Equal(t, "gpu-2", given(p.Annotations))
-
-	late := claiming(pod("late", "1"), "k80-c")
-	late.UID, late.Spec.NodeName = "", "a"
-	response = w.ask(review(t, "late", "pods", "", late))
-	assert.False(t, response.Allowed)
-	response = w.ask(review(t, "late", "pods", "", late, dryRun))
-	assert.False(t, response.Allowed)
-	assert.Equal(t, map[string]string{"gpu-1": "other", "gpu-2": "p"}, w.owned())
 }

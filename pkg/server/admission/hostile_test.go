@@ -1,21 +1,13 @@
 package admission_test
 
 import (
-	"context"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // What no API server would send is refused with 4xx and changes nothing.
@@ -90,44 +82,6 @@ func TestHostileObjects(t *testing.T) {
 			assert.Equal(t, before, w.ledger.Snapshot())
 		})
 	}
-}
-
-// Whoever reaches the port cannot have more memory than there is for reading requests: the others wait.
-func TestManyLongRequests(t *testing.T) {
-	w := newWorld(t)
-	w.add(pod("p", "1"))
-	send := func(ctx context.Context, body io.Reader, length int64) *httptest.ResponseRecorder {
-		recorder := httptest.NewRecorder()
-		request := httptest.NewRequestWithContext(ctx, http.MethodPost, admission.Path, body)
-		request.Header.Set("Content-Type", "application/json")
-		request.ContentLength = length
-		w.router.ServeHTTP(recorder, request)
-		return recorder
-	}
-	var strangers sync.WaitGroup
-	var ends []*io.PipeWriter
-	for i := range 16 {
-		body, end := io.Pipe()
-		ends = append(ends, end)
-		length := []int64{16 << 20, -1}[i%2]
-		strangers.Go(func() { assert.Equal(t, http.StatusBadRequest, send(t.Context(), body, length).Code) })
-		_, err := end.Write([]byte("{")) // it is being read
-		require.NoError(t, err)
-	}
-	good := encode(t, review(t, "p", "pods", "binding", binding("p", "a"))) + strings.Repeat(" ", 64<<10)
-	late, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	answer := send(late, strings.NewReader(good), int64(len(good)))
-	assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
-	assert.Contains(t, answer.Body.String(), "try again in a few seconds")
-	assert.Equal(t, "none", w.state("p"))
-
-	require.NoError(t, ends[0].CloseWithError(io.ErrUnexpectedEOF))
-	assert.Equal(t, http.StatusOK, send(t.Context(), strings.NewReader(good), int64(len(good))).Code)
-	for _, end := range ends {
-		_ = end.CloseWithError(io.ErrUnexpectedEOF) // the first one is closed already
-	}
-	strangers.Wait()
 }
 
 // Whatever comes, the webhook answers, and with one of the codes it may.

@@ -111,13 +111,3 @@ func TestPodWithANodeUsesASlot(t *testing.T) {
 	apply(t, response, p)
 	assert.Equal(t, "ns/rsv/0", p.Annotations[v1alpha1.MatchedReservationAnnotation])
 }
-
-func TestPodWithANodeDryRun(t *testing.T) {
-	w := newWorld(t)
-	before := w.ledger.Snapshot()
-	p := withNode("", "3", "a")
-	p.GenerateName = "p-"
-	require.True(t, w.ask(review(t, "", "pods", "", p, dryRun)).Allowed)
-	require.False(t, w.ask(review(t, "q", "pods", "", withNode("q", "5", "a"), dryRun)).Allowed)
-	assert.Equal(t, before, w.ledger.Snapshot())
-}

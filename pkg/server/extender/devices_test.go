@@ -75,48 +75,6 @@ func (w *world) runClaiming(name, node, claim string) {
 	w.ledger.ObservePod(o)
 }
 
-func TestFilterOfPodsWithClaims(t *testing.T) {
-	const (
-		few      = "GlobalReserve: the free devices of the node do not meet the pod's claims"
-		inUse    = "GlobalReserve: another pod has a device claim of the pod"
-		unusable = "GlobalReserve: a device claim of the pod cannot be used"
-	)
-	all := func(reason string) extenderv1.FailedNodesMap {
-		return extenderv1.FailedNodesMap{"a": reason, "b": reason, "c": reason}
-	}
-	cases := map[string]struct {
-		claims       string
-		fits         []string
-		failed       extenderv1.FailedNodesMap
-		unresolvable extenderv1.FailedNodesMap
-	}{
-		"a free device":   {"x", []string{"b"}, extenderv1.FailedNodesMap{"a": few, "c": few}, nil},
-		"two on one node": {"x,y", []string{}, all(few), nil},
-		"claim in use":    {"of-a", []string{}, nil, all(inUse)},
-		"no such claim":   {"missing", []string{}, nil, all(unusable)},
-		"bad annotation":  {"x,x", []string{}, nil, all(unusable)},
-		"no claims":       {"", []string{"a", "b", "c"}, nil, nil},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			w := newDeviceWorld(t)
-			nodes := []string{"a", "b", "c"}
-			w.create(claiming("p", tc.claims))
-			var got extenderv1.ExtenderFilterResult
-			w.ask("filter", extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &nodes}, &got)
-			assert.Equal(t, tc.fits, *got.NodeNames)
-			assert.Len(t, got.FailedNodes, len(tc.failed))
-			assert.Len(t, got.FailedAndUnresolvableNodes, len(tc.unresolvable))
-			for node, reason := range tc.failed {
-				assert.Equal(t, reason, got.FailedNodes[node])
-			}
-			for node, reason := range tc.unresolvable {
-				assert.Equal(t, reason, got.FailedAndUnresolvableNodes[node])
-			}
-		})
-	}
-}
-
 // TestPreemptForDevices offers victims of which some have the device.
 func TestPreemptForDevices(t *testing.T) {
 	victims := func(uids ...string) *extenderv1.MetaVictims {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
@@ -178,4 +179,12 @@ func typicalPod(t testing.TB) *v1.Pod {
 	var pod v1.Pod
 	require.NoError(t, json.Unmarshal(text, &pod))
 	return &pod
+}
+
+// fits asks filter about one pod on one node.
+func (w *world) fits(pod *v1.Pod, node string) bool {
+	w.t.Helper()
+	var got extenderv1.ExtenderFilterResult
+	w.ask("filter", extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{node}}, &got)
+	return len(*got.NodeNames) == 1
 }

@@ -3,7 +3,6 @@ package rest
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,61 +55,6 @@ func withDevices(d *durable) {
 		list = append(list, devices.Device{Name: id, Resource: gpu, ID: id, Properties: map[string]string{"model": model}})
 	}
 	d.ledger.ObserveDevices("node-1", list)
-}
-
-func (d *durable) freeDevices() (free []string) {
-	node, _, _ := d.ledger.Node("node-1")
-	for _, device := range node.Devices {
-		if device.Free {
-			free = append(free, device.ID)
-		}
-	}
-	return free
-}
-
-// bindClaiming binds a pod as its scheduler does and returns the devices it gets.
-func (d *durable) bindClaiming(pod *v1.Pod) []string {
-	info, err := cluster.NewPod(d.ledger.Table(), pod)
-	require.NoError(d.t, err)
-	p := info.Placement("node-1")
-	p.Devices = anyGPU{d.t}.Devices(info)
-	grant, refused := d.ledger.StartBind(&p, time.Now())
-	require.Nil(d.t, refused)
-	require.True(d.t, d.ledger.Confirm(p.Pod, "node-1"))
-	return grant.Devices
-}
-
-func TestDurableReserveOfPodsWithClaims(t *testing.T) {
-	bubble(t, func(t *testing.T, d *durable) {
-		withDevices(d)
-		a, b := claiming(aPod("a", "1", "1Gi"), "k80-a"), claiming(aPod("b", "1", "1Gi"), "k80-b,any")
-		first := groupOf("node-1", claiming(aPod("first", "1", "1Gi"), "k80-first"))
-		require.Empty(t, d.reserve(first).Error)
-		request := groupOf("node-1", a)
-		request.RequestID = "1"
-		answer := d.reserve(request)
-		require.Empty(t, answer.Error)
-		object := d.store.Object("team-a", strings.TrimPrefix(answer.Reservation, "team-a/"))
-		assert.Equal(t, []v1alpha1.SlotDevices{{
-			ClaimName: "k80-a", ResourceName: gpu, Count: 1, MatchProperties: map[string]string{"model": "K80"},
-			DeviceIDs: []string{"gpu-2"},
-		}}, object.Spec.Slots[0].Devices)
-
-		refused := d.reserve(groupOf("node-1 node-1", b, aPod("c", "1", "1Gi")))
-		assert.Equal(t, []string{"b"}, refused.FailedPods)
-		assert.Len(t, d.holds(), 2, "all or nothing")
-		assert.Equal(t, "InsufficientDevices", refused.Rejections[0].Reason)
-
-		// The other reservation ends, and the server starts anew: what would be chosen now is gpu-1.
-		require.Empty(t, d.unreserve(groupOf("node-1", first.Pods...)).Error)
-		assert.Equal(t, []string{"gpu-0", "gpu-1"}, d.freeDevices(), "given back")
-		d.forget()
-		assert.Equal(t, []string{"gpu-0", "gpu-1"}, d.freeDevices())
-		assert.Equal(t, answer.Reservation, d.reserve(request).Reservation, "a repeat is the same")
-		assert.Equal(t, 2, d.store.CreateCount)
-		assert.Equal(t, []string{"gpu-2"}, d.bindClaiming(a), "what was kept")
-		assert.Equal(t, []string{"gpu-1", "gpu-0"}, d.bindClaiming(b), "what is left")
-	})
 }
 
 func TestDurableReserveRefusesClaims(t *testing.T) {

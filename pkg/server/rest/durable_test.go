@@ -16,7 +16,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -42,41 +41,6 @@ func elapse(d time.Duration) {
 
 func groupOf(nodes string, pods ...*v1.Pod) body {
 	return body{SchedulerName: testScheduler, Pods: pods, Nodes: strings.Fields(nodes)}
-}
-
-func TestDurableReserve(t *testing.T) {
-	bubble(t, func(t *testing.T, d *durable) {
-		request := groupOf("node-1 node-2", withPort(aPod("a", "1", "1Gi")), aPod("b", "2", "2Gi"))
-		request.TTLSeconds = 30
-		answer := d.reserve(request)
-		assert.Empty(t, answer.Error)
-		assert.Empty(t, answer.FailedPods)
-		assert.Equal(t, time.Now().Add(30*time.Second).UTC(), answer.ExpiresAt)
-		assert.Equal(t, d.ledger.Revision(), answer.Revision)
-
-		require.Equal(t, 1, d.store.Writes, "one object, one write")
-		object := d.store.All()[0]
-		assert.Equal(t, object.Namespace+"/"+object.Name, answer.Reservation)
-		assert.Equal(t, "team-a", object.Namespace)
-		assert.Equal(t, convert.MadeByReserve, object.Labels[convert.MadeByLabel])
-		assert.Equal(t, testScheduler, object.Spec.SchedulerName)
-		assert.Equal(t, 30*time.Second, object.Spec.TTL.Duration)
-		assert.Equal(t, v1alpha1.AllocateOnce, object.Spec.AllocatePolicy)
-		require.Len(t, object.Spec.Slots, 2)
-		slot := object.Spec.Slots[0]
-		assert.Equal(t, "a", slot.Name)
-		assert.Equal(t, "node-1", slot.NodeName)
-		assert.Equal(t, &v1alpha1.PodReference{Name: "a", UID: "uid-a"}, slot.Pod)
-		assert.Equal(t, "1Gi", slot.Requests.Memory().String())
-		assert.EqualValues(t, 80, slot.HostPorts[0].Port)
-
-		assert.Equal(t, d.written(), d.holds())
-		view, ok := d.ledger.HoldFor(ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"})
-		require.True(t, ok)
-		assert.Equal(t, convert.Deadline(object), view.Deadline)
-		assert.Equal(t, 1, d.counted("decisions_total", "reserve", testScheduler, "granted"))
-		assert.Equal(t, answer.Reservation, d.Logs.LastEntry().Data["reservation"])
-	})
 }
 
 func TestNameOfTheObject(t *testing.T) {
@@ -132,46 +96,6 @@ func TestWhatIsDurable(t *testing.T) {
 				assert.Equal(t, []string{"a"}, answer.FailedPods)
 				d.NoKind = false
 				assert.Empty(t, d.reserve(request).Error, "such an answer is not kept")
-			})
-		})
-	}
-}
-
-func TestDurableModes(t *testing.T) {
-	tests := map[string]struct {
-		mode   string
-		dryRun bool
-		holds  []string
-		failed []string
-		isErr  bool
-	}{
-		"all or nothing":   {"AllOrNothing", false, []string{}, []string{"b", "gone"}, true},
-		"partial":          {"Partial", false, []string{"team-a/job/a@node-1", "team-a/job/c@node-1"}, []string{"b", "gone"}, false},
-		"dry run":          {"AllOrNothing", true, []string{}, []string{"b", "gone"}, true},
-		"partial, dry run": {"Partial", true, []string{}, []string{"b", "gone"}, false},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *durable) {
-				gone := aPod("gone", "1", "1Gi")
-				gone.Status.Phase = v1.PodFailed
-				d.see(gone)
-				before := d.ledger.Revision()
-				request := groupOf("node-1 node-1 node-1 node-1", aPod("a", "2", "1Gi"), aPod("b", "3", "1Gi"), gone, aPod("c", "2", "1Gi"))
-				request.Mode, request.DryRun, request.Name = tc.mode, tc.dryRun, "job"
-				answer := d.reserve(request)
-				assert.Equal(t, tc.failed, answer.FailedPods)
-				assert.Equal(t, tc.isErr, answer.Error != "", answer.Error)
-				assert.Equal(t, "InsufficientResource", answer.Rejections[0].Reason)
-				assert.Contains(t, answer.Rejections[0].Message, "too little cpu for pod team-a/b")
-				assert.Equal(t, "PodGone", answer.Rejections[1].Reason)
-				assert.Equal(t, tc.holds, d.holds())
-				assert.Equal(t, tc.holds, d.written())
-				if len(tc.holds) == 0 {
-					assert.Equal(t, before, d.ledger.Revision())
-					assert.Empty(t, answer.Reservation)
-					assert.Zero(t, d.store.CreateCount)
-				}
 			})
 		})
 	}

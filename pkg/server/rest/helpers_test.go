@@ -251,19 +251,6 @@ func (f *fixture) countsFor(ref ledger.PodRef) *resources.Request {
 	return claim.Request
 }
 
-func (f *fixture) observe(name string, node *v1.Node) {
-	f.ledger.ObserveNode(ledger.NodeObservation{
-		Name: name, UID: types.UID("uid-" + name), Allocatable: resources.Allocatable(f.ledger.Table(), node),
-	})
-}
-
-// pod2 is a copy of a pod under another name.
-func pod2(pod *v1.Pod, name string) *v1.Pod {
-	other := pod.DeepCopy()
-	other.Name, other.UID = name, types.UID("uid-"+name)
-	return other
-}
-
 // nameOnly is a pod of which only the name is known.
 func nameOnly(pod *v1.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}

@@ -1,11 +1,8 @@
 package rest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -259,40 +256,6 @@ func (f *fixture) expectRefused(t *testing.T, h *hostile) {
 	assert.Less(t, len(reply), 2000)
 	assert.Equal(t, before, f.ledger.Revision())
 	assert.Less(t, time.Since(start), 3*time.Second)
-}
-
-func TestSlowBody(t *testing.T) {
-	f := newFixture(t, Limits{})
-	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = io.WriteString(conn, "POST /reserve HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"Pods\":")
-	require.NoError(t, err)
-	reply, err := io.ReadAll(conn) // until the server gives up
-	require.NoError(t, err)
-	assert.Contains(t, string(reply), "408 Request Timeout")
-	assert.Contains(t, string(reply), "did not arrive in time")
-}
-
-// Bodies wait for each other when together they are beyond the budget, but not
-// for long.
-func TestBodyBudget(t *testing.T) {
-	f := newFixture(t, Limits{MaxBody: 1 << 20, BodyBudget: 1000, MinRevisionWait: time.Millisecond})
-	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = io.WriteString(conn, "POST /reserve HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n")
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		release, err := f.api.bodies.Take(t.Context(), 1)
-		if err == nil {
-			release()
-		}
-		return err != nil
-	}, 5*time.Second, time.Millisecond)
-	status, reply := f.send(http.MethodPost, "/reserve", bytes.NewReader([]byte(with(`"DryRun":true`)+strings.Repeat(" ", 64<<10))))
-	assert.Equal(t, http.StatusServiceUnavailable, status, string(reply))
-	assert.Contains(t, string(reply), "busy")
 }
 
 func manyPods(n int) string {

@@ -1,10 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -81,56 +76,4 @@ func TestPodsTheInformerKnows(t *testing.T) {
 			assert.Equal(t, tc.cpu, f.countsFor(ledger.PodRef{Namespace: "team-a", Name: "a", UID: asked.UID}).Value(resources.CPU))
 		})
 	}
-}
-
-// A pod that nobody created yet has none of the API server's defaults.
-func TestDefaultsOfUnbornPods(t *testing.T) {
-	tests := map[string]struct {
-		spec     string
-		cpu      int64
-		resource string // what a second such pod is refused for on the same node
-	}{
-		"limits only":                {`{"containers":[{"resources":{"limits":{"cpu":"3"}}}]}`, 3000, "cpu"},
-		"pod-level limits only":      {`{"resources":{"limits":{"cpu":"3"}},"containers":[{}]}`, 3000, "cpu"},
-		"port of the host's network": {`{"hostNetwork":true,"containers":[{"ports":[{"containerPort":80}]}]}`, 0, "hostPort/TCP/80"},
-		"sidecar":                    {`{"initContainers":[{"restartPolicy":"Always","resources":{"limits":{"cpu":"2"}}}],"containers":[{"resources":{"requests":{"cpu":"1"}}}]}`, 3000, "cpu"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Limits{})
-			for i, want := range []string{"", tc.resource} {
-				pod := fmt.Sprintf(`{"metadata":{"name":"p%d"},"spec":%s}`, i, tc.spec)
-				status, reply := f.send(http.MethodPost, "/reserve", strings.NewReader(withPod(pod)))
-				require.Equal(t, http.StatusOK, status, string(reply))
-				var answer reserver.Answer
-				require.NoError(t, json.Unmarshal(reply, &answer))
-				assert.Equal(t, want != "", answer.Error != "", answer.Error)
-				if want != "" {
-					assert.Equal(t, want, answer.Rejections[0].Resource)
-				}
-			}
-			view, ok := f.ledger.InMemory(ledger.PodRef{Namespace: "default", Name: "p0"})
-			require.True(t, ok)
-			assert.Equal(t, tc.cpu, view.Request.Value(resources.CPU))
-		})
-	}
-}
-
-// A resource that no node offered when the informer saw the pod may be offered now.
-func TestResourceThatCameLater(t *testing.T) {
-	f := newFixture(t, Limits{})
-	pod := aPod("a", "1", "1Gi")
-	pod.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
-	f.see(pod)
-	refused := f.reserve(group1(pod, "node-4"))
-	require.Len(t, refused.Rejections, 1)
-	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"),
-		v1.ResourcePods: resource.MustParse("110"), "example.com/gpu": resource.MustParse("1"),
-	}}}
-	f.observe("node-4", node)
-	assert.Empty(t, f.reserve(group1(pod, "node-4")).Error)
-	refused = f.reserve(group1(pod2(pod, "b"), "node-4"))
-	require.Len(t, refused.Rejections, 1)
-	assert.Equal(t, "example.com/gpu", refused.Rejections[0].Resource)
 }

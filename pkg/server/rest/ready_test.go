@@ -3,7 +3,6 @@ package rest
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -61,35 +59,6 @@ func TestAnswersSayWhatIsDurable(t *testing.T) {
 				assert.Contains(t, w.Body.String(), want, name)
 			}
 			assert.Contains(t, d.serve("/unreserve", groupOf("node-1", pod)).Body.String(), want)
-		})
-	}
-}
-
-// A pod that is only named may have been made a moment ago: the API server is asked
-// before anybody is told that there is no such pod.
-func TestPodsTheWatchHasNotBrought(t *testing.T) {
-	for _, noKind := range []bool{false, true} {
-		bubble(t, func(t *testing.T, d *durable) {
-			d.NoKind = noKind
-			d.API.Answer(10*time.Millisecond, nil)
-			request := body{SchedulerName: testScheduler}
-			for i := range 100 {
-				pod := aPod(fmt.Sprint("p-", i), "1m", "1Mi")
-				d.API.Put(pod)
-				named := nameOnly(pod)
-				if i%2 == 0 {
-					named.UID = pod.UID
-				}
-				request.Pods, request.Nodes = append(request.Pods, named), append(request.Nodes, "node-1")
-			}
-			answer := d.reserve(request)
-			assert.Empty(t, answer.Error)
-			assert.Empty(t, answer.FailedPods)
-			count, most := d.API.Reads()
-			assert.Equal(t, 100, count)
-			assert.Greater(t, most, 1, "at the same time")
-			assert.LessOrEqual(t, most, 16, "but not all")
-			assert.True(t, d.arbiter.Has(ledger.PodRef{Namespace: "team-a", Name: "p-1", UID: "uid-p-1"}, "node-1"), "under its UID")
 		})
 	}
 }

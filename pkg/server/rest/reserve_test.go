@@ -2,7 +2,6 @@ package rest
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -84,52 +82,6 @@ func TestReserveAnswer(t *testing.T) {
 	assert.Equal(t, 2, f.counted("requests_total", "reserve", "200"))
 }
 
-func TestReserveModes(t *testing.T) {
-	tests := map[string]struct {
-		mode   string
-		dryRun bool
-		states []string
-		failed []string
-		isErr  bool
-	}{
-		"all or nothing":   {"AllOrNothing", false, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, true},
-		"default":          {"", false, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, true},
-		"partial":          {"Partial", false, []string{ledger.ReservedState, ledger.NoClaim.String()}, []string{"b"}, false},
-		"partial, dry run": {"Partial", true, []string{ledger.NoClaim.String(), ledger.NoClaim.String()}, []string{"b"}, false},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Limits{})
-			a, b := aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")
-			before := f.ledger.Revision()
-			answer := f.reserve(body{
-				SchedulerName: testScheduler, Pods: []*v1.Pod{a, b}, Nodes: []string{"node-1", "node-1"},
-				Mode: tc.mode, DryRun: tc.dryRun,
-			})
-			assert.Equal(t, tc.failed, answer.FailedPods)
-			assert.Equal(t, tc.isErr, answer.Error != "", answer.Error)
-			got := []string{f.state(a), f.state(b)}
-			assert.Equal(t, tc.states, got)
-			if tc.dryRun {
-				assert.Equal(t, before, f.ledger.Revision())
-			}
-		})
-	}
-}
-
-func TestReservationExpires(t *testing.T) {
-	inMemory(t, func(t *testing.T, d *durable) {
-		first := group1(aPod("a", "3", "1Gi"), "node-1")
-		first.TTLSeconds = 30
-		assert.Equal(t, time.Now().Add(30*time.Second).UTC(), d.reserve(first).ExpiresAt)
-		second := group1(aPod("b", "3", "1Gi"), "node-1")
-		assert.NotEmpty(t, d.reserve(second).Error)
-		elapse(30 * time.Second)
-		assert.Empty(t, d.reserve(second).Error)
-		assert.Equal(t, ledger.NoClaim.String(), d.state(first.Pods[0]))
-	})
-}
-
 // A refused pod keeps its place among those the ledger refuses.
 func TestRefusalsComeInOrder(t *testing.T) {
 	f := newFixture(t, Limits{})
@@ -150,68 +102,6 @@ func TestRefusalsComeInOrder(t *testing.T) {
 	assert.Equal(t, []string{"a InsufficientResource cpu", "b PodGone ", "d InsufficientResource memory"}, reasons)
 }
 
-func TestHostPortConflict(t *testing.T) {
-	f := newFixture(t, Limits{})
-	require.Empty(t, f.reserve(group1(withPort(aPod("a", "1", "1Gi")), "node-1")).Error)
-	refused := f.reserve(group1(withPort(aPod("b", "1", "1Gi")), "node-1"))
-	require.Len(t, refused.Rejections, 1)
-	assert.Equal(t, "HostPortConflict", refused.Rejections[0].Reason)
-	assert.Equal(t, "hostPort/TCP/80", refused.Rejections[0].Resource)
-	assert.Equal(t, "a", refused.Rejections[0].Holders[0].Pod)
-	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "hostPort"), "a label of few values")
-	request := group1(withPort(aPod("b", "1", "1Gi")), "node-1")
-	request.DryRun = true
-	f.reserve(request)
-	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "hostPort"), "nobody wanted it in earnest")
-}
-
-func TestUnreserve(t *testing.T) {
-	f := newFixture(t, Limits{})
-	a, bound := aPod("a", "1", "1Gi"), aPod("bound", "1", "1Gi")
-	f.reserve(group1(a, "node-1"))
-	f.bind(bound, "node-2")
-	tests := []struct {
-		name    string
-		request body
-		failed  []string
-		reason  string
-	}{
-		{"another node", group1(a, "node-2"), []string{"a"}, "ClaimedElsewhere"},
-		{"another scheduler", body{SchedulerName: "theirs", Pods: []*v1.Pod{a}, Nodes: []string{"node-1"}}, []string{"a"}, "NotOwner"},
-		{"bound", group1(bound, "node-2"), []string{"bound"}, "BindInFlight"},
-		{"bound, by name only", group1(nameOnly(bound), "node-2"), []string{"bound"}, "BindInFlight"},
-		{"no claim", group1(aPod("nobody", "1", "1Gi"), "node-1"), []string{}, ""},
-		{"by name only, on any node", body{SchedulerName: testScheduler, Pods: []*v1.Pod{nameOnly(a)}}, []string{}, ""},
-		{"again", group1(a, "node-1"), []string{}, ""},
-	}
-	for _, tc := range tests {
-		answer := f.unreserve(tc.request)
-		assert.Equal(t, tc.failed, answer.FailedPods, tc.name)
-		assert.Equal(t, len(tc.failed) > 0, answer.Error != "", tc.name)
-		if tc.reason != "" {
-			assert.Equal(t, tc.reason, answer.Rejections[0].Reason, tc.name)
-		}
-	}
-	assert.Equal(t, ledger.NoClaim.String(), f.state(a))
-	assert.Equal(t, ledger.Bound.String(), f.state(bound))
-}
-
-// A group's pods are bound by its scheduler, one of them elsewhere than reserved.
-func TestReservedPodsAreBound(t *testing.T) {
-	f := newFixture(t, Limits{})
-	a, b := aPod("a", "3", "1Gi"), aPod("b", "3", "1Gi")
-	f.reserve(body{SchedulerName: testScheduler, Pods: []*v1.Pod{a, b}, Nodes: []string{"node-1", "node-2"}})
-	f.bind(a, "node-1")
-	f.bind(b, "node-3")
-	var nodes reserver.NodesAnswer
-	f.get("/v1/nodes", &nodes)
-	used := map[string][2]int64{}
-	for _, n := range nodes.Nodes {
-		used[n.Name] = [2]int64{n.Resources["cpu"].Bound, n.Resources["cpu"].Reserved}
-	}
-	assert.Equal(t, map[string][2]int64{"node-1": {3000, 0}, "node-2": {0, 0}, "node-3": {3000, 0}}, used)
-}
-
 func TestMinRevision(t *testing.T) {
 	inMemory(t, func(t *testing.T, d *durable) {
 		request := group1(aPod("a", "1", "1Gi"), "node-9")
@@ -227,40 +117,6 @@ func TestMinRevision(t *testing.T) {
 		assert.Contains(t, late.Error, "MinRevision is")
 		assert.Equal(t, []string{"a"}, late.FailedPods)
 	})
-}
-
-// Of many overlapping groups that are reserved at once, each is reserved whole or
-// not at all.
-func TestConcurrentGroups(t *testing.T) {
-	f := newFixture(t, Limits{})
-	const groups, size = 60, 5
-	answers := make([]reserver.Answer, groups)
-	pods := make([][]*v1.Pod, groups)
-	var wg sync.WaitGroup
-	for g := range groups {
-		request := body{SchedulerName: fmt.Sprint("scheduler-", g%3)}
-		for i := range size {
-			request.Pods = append(request.Pods, aPod(fmt.Sprintf("g%d-%d", g, i), "500m", "1Gi"))
-			request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", (g+i)%3+1))
-		}
-		pods[g] = request.Pods
-		wg.Go(func() { answers[g] = f.reserve(request) })
-	}
-	wg.Wait()
-	granted := 0
-	for g := range groups {
-		want := ledger.NoClaim.String()
-		if answers[g].Error == "" {
-			want = ledger.ReservedState
-			granted++
-		}
-		for _, pod := range pods[g] {
-			assert.Equal(t, want, f.state(pod), pod.Name)
-		}
-	}
-	assert.Greater(t, granted, 2, "24 half CPUs hold at least three groups of five")
-	assert.Less(t, granted, groups)
-	assert.Zero(t, f.ledger.Stats().OvercommittedNodes)
 }
 
 func TestLogLine(t *testing.T) {

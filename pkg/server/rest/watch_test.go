@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -186,47 +185,6 @@ func TestWatchSnapshotInParts(t *testing.T) {
 	assert.Len(t, seen, claims)
 }
 
-// A mirror fed by the stream alone ends equal to the ledger.
-func TestMirror(t *testing.T) {
-	f := newFixture(t, Limits{})
-	w := f.watch("")
-	var snapshot reserver.WatchSnapshot
-	var mark reserver.WatchBookmark
-	w.expect("snapshot", &snapshot)
-	w.expect("bookmark", &mark)
-	for i := range 30 {
-		pod := aPod(fmt.Sprint("p", i%7), "1", "1Gi")
-		switch i % 4 {
-		case 0, 1:
-			f.reserve(group1(pod, fmt.Sprint("node-", i%3+1)))
-		case 2:
-			f.unreserve(body{SchedulerName: testScheduler, Pods: []*v1.Pod{pod}})
-		default:
-			f.bind(pod, "node-2")
-		}
-	}
-	mirror := map[string]string{}
-	for snapshot.Revision < f.ledger.Revision() {
-		var e reserver.WatchClaim
-		w.expect("claim", &e)
-		assert.Equal(t, snapshot.Revision+1, e.Revision)
-		snapshot.Revision = e.Revision
-		switch e.Type {
-		case "ClaimExpired", "ClaimUnreserved", "ClaimBindFailed", "ClaimRemoved":
-			delete(mirror, e.Claim.Pod)
-		default:
-			mirror[e.Claim.Pod] = e.Claim.Node + e.Claim.State
-		}
-	}
-	want := map[string]string{}
-	views, _ := f.ledger.Claims()
-	for _, view := range views {
-		want[view.Pod.Name] = view.Node + view.State.String()
-	}
-	assert.Equal(t, want, mirror)
-	assert.NotEmpty(t, want)
-}
-
 func TestWatchHeartbeat(t *testing.T) {
 	f := newFixture(t, Limits{Heartbeat: time.Millisecond})
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
@@ -290,18 +248,6 @@ func TestWatchFallsBehind(t *testing.T) {
 	wake := make(chan struct{})
 	f.api.followStream(s, old, wake)
 	assert.Contains(t, s.w.(*recordedStream).String(), "event: expired\ndata: {\"Instance\":\""+f.api.instance+"\",\"Revision\":"+strconv.FormatUint(old, 10)+"}\n\n")
-}
-
-// Revisions start from the clock, which may have been set back: one of another run
-// of the server says nothing, even where this one has reached its number.
-func TestWatchOfAnotherRunStartsAnew(t *testing.T) {
-	f := newFixture(t, Limits{})
-	other := newFixture(t, Limits{})
-	assert.NotEqual(t, f.api.instance, other.api.instance)
-	id := reserver.EventID(other.api.instance, f.ledger.Revision())
-	status, reply := f.send(http.MethodGet, "/v1/watch?revision="+id, http.NoBody)
-	assert.Equal(t, http.StatusGone, status)
-	assert.Contains(t, string(reply), "watch again without a revision")
 }
 
 // A reader that takes nothing is cut off, and its place is free again.
