@@ -269,7 +269,7 @@ func TestDryRunAndEndedContext(t *testing.T) {
 }
 
 // next returns the next event of a type, and fails on others but heartbeats.
-func next(t *testing.T, w reserver.Watcher, want reserver.EventType) reserver.Event {
+func next(t *testing.T, w *reserver.Watcher, want reserver.EventType) reserver.Event {
 	t.Helper()
 	select {
 	case event, open := <-w.Events():

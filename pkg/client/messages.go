@@ -17,26 +17,28 @@ type message struct {
 	data     []byte
 }
 
-// messages reads server-sent events, as far as GlobalReserve uses the format: lines
-// end with a line feed, and an id is that of its own event alone.
+// messages reads server-sent events, as far as GlobalReserve uses the format: an id is
+// that of its own event alone.
 type messages struct {
-	reader *bufio.Reader
-	limit  int64
+	lines *bufio.Scanner
+	limit int // of an event in bytes
 }
 
-func newMessages(r io.Reader, limit int64) *messages {
-	return &messages{reader: bufio.NewReaderSize(r, 32<<10), limit: limit}
+func newMessages(r io.Reader, limit int) *messages {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 32<<10), limit)
+	return &messages{lines: lines, limit: limit}
 }
 
 // next returns the next event. One that is cut off is none.
 func (m *messages) next() (message, error) {
 	var event message
 	for left := m.limit; ; {
-		line, err := m.line(left)
-		if err != nil {
-			return message{}, err
+		if !m.lines.Scan() || len(m.lines.Bytes()) > left {
+			return message{}, m.failed()
 		}
-		left -= int64(len(line))
+		line := m.lines.Bytes()
+		left -= len(line)
 		if len(line) == 0 {
 			if event.name != "" {
 				return event, nil
@@ -63,22 +65,14 @@ func (m *messages) next() (message, error) {
 	}
 }
 
-// line returns a line without its end, of at most limit bytes.
-func (m *messages) line(limit int64) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := m.reader.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case int64(len(line)) > limit:
-			return nil, fmt.Errorf("an event of the watch is longer than %d bytes", m.limit)
-		case err == nil:
-			return line[:len(line)-1], nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF):
-			return nil, errors.New("the server ended the watch")
-		default:
-			return nil, fmt.Errorf("reading the watch: %w", err)
-		}
+// failed is why there are no more lines.
+func (m *messages) failed() error {
+	switch err := m.lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong), err == nil && len(m.lines.Bytes()) > 0:
+		return fmt.Errorf("an event of the watch is longer than %d bytes", m.limit)
+	case err == nil:
+		return errors.New("the server ended the watch")
+	default:
+		return fmt.Errorf("reading the watch: %w", err)
 	}
 }

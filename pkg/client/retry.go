@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"net/url"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -40,7 +42,7 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 	}
 	deadline := c.options.Clock.Now().Add(c.options.RetryFor)
 	lost := false // a try before may have been carried out
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := newBackoff(longestPause); ; {
 		answer := new(A)
 		after, err := c.try(ctx, r, body, answer)
 		if err == nil && check != nil {
@@ -52,8 +54,7 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 		again, unknown := judge(err)
 		lost = lost || unknown
 		if again {
-			wait := max(time.Duration(float64(pause)*(0.5+rand.Float64())), after)
-			stopped := c.sleep(ctx, wait, deadline)
+			stopped := c.sleep(ctx, max(pause.Step(), after), deadline)
 			if stopped == nil {
 				continue
 			}
@@ -93,12 +94,22 @@ func (c *Client) sleep(ctx context.Context, d time.Duration, deadline time.Time)
 	if c.options.Clock.Now().Add(d).After(deadline) {
 		return errOutOfTime
 	}
+	c.pause(ctx, d)
+	return ctx.Err()
+}
+
+// pause waits, unless ctx ends.
+func (c *Client) pause(ctx context.Context, d time.Duration) {
 	timer := c.options.Clock.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-timer.C():
-		return nil
 	}
+}
+
+// newBackoff is of pauses that double: each is between half of what it stands for and
+// one and a half times that.
+func newBackoff(longest time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: firstPause / 2, Factor: 2, Jitter: 2, Steps: math.MaxInt, Cap: longest / 2}
 }

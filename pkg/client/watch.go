@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -16,8 +15,6 @@ import (
 )
 
 const (
-	// eventBuffer is how many events a reader may be late by before no more are read.
-	eventBuffer = 256
 	// longestReconnect is the default of Options.MaxReconnect.
 	longestReconnect = 10 * time.Second
 	// errorAnswer bounds, in bytes, what is read of an answer that is no stream.
@@ -28,79 +25,51 @@ const (
 var errExpired = errors.New("the server does not keep the changes missed any more")
 
 // Watch implements reserver.Reserver. It returns before there is a connection.
-func (c *Client) Watch(ctx context.Context, o reserver.WatchOptions) (reserver.Watcher, error) {
+func (c *Client) Watch(ctx context.Context, o reserver.WatchOptions) (*reserver.Watcher, error) {
 	if _, _, err := reserver.ParseEventID(o.After); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &watcher{
-		client: c, ctx: ctx, cancel: cancel, last: o.After,
-		events: make(chan reserver.Event, eventBuffer), done: make(chan struct{}),
-	}
-	go w.run()
-	return w, nil
+	return reserver.NewWatcher(ctx, func(ctx context.Context, send func(*reserver.Event) bool) {
+		(&watcher{client: c, last: o.After, send: send}).run(ctx)
+	}), nil
 }
 
-// watcher is a stream of events over as many connections as it takes. What is not
-// a channel or a context belongs to run.
+// watcher is a stream of events over as many connections as it takes.
 type watcher struct {
-	client *Client
-	ctx    context.Context
-	cancel context.CancelFunc
-	events chan reserver.Event
-	done   chan struct{} // closed when run has ended
-
+	client   *Client
+	send     func(*reserver.Event) bool
 	last     string // the ID to go on after; empty: begin with a snapshot
 	partial  bool   // the snapshot is not complete yet
 	received bool   // this connection has told something
 }
 
-// Events implements reserver.Watcher.
-func (w *watcher) Events() <-chan reserver.Event { return w.events }
-
-// Stop implements reserver.Watcher.
-func (w *watcher) Stop() {
-	w.cancel()
-	<-w.done
-}
-
-func (w *watcher) run() {
-	defer close(w.done)
-	defer close(w.events)
-	defer w.cancel()
-	for pause := firstPause; w.ctx.Err() == nil; pause = min(2*pause, w.client.options.MaxReconnect) {
+func (w *watcher) run(ctx context.Context) {
+	longest := w.client.options.MaxReconnect
+	pause := newBackoff(longest)
+	for ctx.Err() == nil {
 		w.received = false
-		err := w.connect()
+		err := w.connect(ctx)
 		if w.partial || errors.Is(err, errExpired) {
 			w.last = ""
 		}
-		if w.ctx.Err() != nil || !w.send(reserver.Event{Type: reserver.DisconnectedEvent, Err: err}) {
+		if ctx.Err() != nil || !w.send(&reserver.Event{Type: reserver.DisconnectedEvent, Err: err}) {
 			return
 		}
 		if w.received {
-			pause = firstPause
+			pause = newBackoff(longest)
 		}
+		wait := pause.Step()
 		var away *reserver.UnavailableError
-		wait := time.Duration(float64(pause) * (0.5 + rand.Float64()))
 		if errors.As(err, &away) {
-			wait = max(wait, min(away.RetryAfter, w.client.options.MaxReconnect))
+			wait = max(wait, min(away.RetryAfter, longest))
 		}
-		w.sleep(wait)
-	}
-}
-
-func (w *watcher) sleep(d time.Duration) {
-	timer := w.client.options.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-w.ctx.Done():
-	case <-timer.C():
+		w.client.pause(ctx, wait)
 	}
 }
 
 // connect tells what one connection brings, and returns why it ended.
-func (w *watcher) connect() error {
-	ctx, cancel := context.WithCancelCause(w.ctx)
+func (w *watcher) connect(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := w.client.options.WatchIdle
 	alive := w.client.options.Clock.AfterFunc(idle, func() {
@@ -146,7 +115,7 @@ func (w *watcher) open(ctx context.Context) (io.ReadCloser, error) {
 
 // read tells the events of a stream until it ends.
 func (w *watcher) read(body io.Reader, alive clock.Timer, idle time.Duration) error {
-	messages := newMessages(body, w.client.options.MaxAnswer)
+	messages := newMessages(body, int(w.client.options.MaxAnswer))
 	w.partial = false
 	for {
 		alive.Reset(idle)
@@ -166,23 +135,13 @@ func (w *watcher) read(body io.Reader, alive clock.Timer, idle time.Duration) er
 			continue // a kind of event that newer servers have
 		}
 		w.received = true
-		if !w.send(*event) {
-			return w.ctx.Err()
+		if !w.send(event) {
+			return context.Canceled
 		}
 		w.partial = event.Snapshot != nil && event.Snapshot.More
 		if event.ID != "" {
 			w.last = event.ID
 		}
-	}
-}
-
-// send reports false where the watcher has ended.
-func (w *watcher) send(event reserver.Event) bool {
-	select {
-	case w.events <- event:
-		return true
-	case <-w.ctx.Done():
-		return false
 	}
 }
 
@@ -193,32 +152,18 @@ func (w *watcher) decode(m message) (*reserver.Event, error) {
 	if event.Instance, event.Revision, err = reserver.ParseEventID(m.id); err != nil {
 		return nil, err
 	}
-	var into any
-	switch event.Type {
-	case reserver.SnapshotEvent:
-		event.First, event.Snapshot = !w.partial, new(reserver.WatchSnapshot)
-		into = event.Snapshot
-	case reserver.ClaimEvent:
-		event.Claim = new(reserver.WatchClaim)
-		into = event.Claim
-	case reserver.SlotEvent:
-		event.Slot = new(reserver.WatchSlot)
-		into = event.Slot
-	case reserver.NodeEvent:
-		event.Node = new(reserver.WatchNode)
-		into = event.Node
-	case reserver.BookmarkEvent:
-		event.Bookmark = new(reserver.WatchBookmark)
-		into = event.Bookmark
-	case reserver.HeartbeatEvent:
+	into := event.Data()
+	switch {
+	case event.Type == reserver.HeartbeatEvent:
 		return event, nil
-	default:
+	case into == nil:
 		return nil, nil
 	}
 	if err := json.Unmarshal(m.data, into); err != nil {
 		return nil, fmt.Errorf("the watch's %q event is not one of GlobalReserve: %w: %s", m.name, err, quote(m.data))
 	}
 	if event.Snapshot != nil {
+		event.First = !w.partial
 		event.Instance = event.Snapshot.Instance
 	}
 	return event, nil

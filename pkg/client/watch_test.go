@@ -21,7 +21,7 @@ func claimOf(name string) ledger.PodRef {
 	return ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
 
-func watch(t *testing.T, o client.Options) reserver.Watcher {
+func watch(t *testing.T, o client.Options) *reserver.Watcher {
 	w, err := newClient(t, o).Watch(t.Context(), reserver.WatchOptions{})
 	require.NoError(t, err)
 	t.Cleanup(w.Stop)

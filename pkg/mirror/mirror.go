@@ -17,18 +17,15 @@ import (
 type Options struct {
 	// IgnoredResources are those of the server: extended resources it does not count.
 	IgnoredResources []v1.ResourceName
-	// Grace is how long after the connection was lost the replica still counts as
-	// healthy. 0 means one second.
-	Grace time.Duration
-	// MaxLag is how long the replica may lack a revision that Seen told of. 0 means
-	// two seconds.
-	MaxLag time.Duration
-	Log    logrus.FieldLogger
+	Log              logrus.FieldLogger
 }
 
 const (
-	defaultGrace  = time.Second
-	defaultMaxLag = 2 * time.Second
+	// grace is how long after the connection was lost the replica still counts as
+	// healthy.
+	grace = time.Second
+	// maxLag is how long the replica may lack a revision that Seen told of.
+	maxLag = 2 * time.Second
 )
 
 // The errors of Health.
@@ -59,12 +56,6 @@ type Mirror struct {
 
 // New returns a Mirror that is empty.
 func New(o Options) *Mirror {
-	if o.Grace == 0 {
-		o.Grace = defaultGrace
-	}
-	if o.MaxLag == 0 {
-		o.MaxLag = defaultMaxLag
-	}
 	return &Mirror{
 		o: o, changed: make(chan struct{}),
 		// Revisions of the replica say nothing to others; see ledger/replica.go.
@@ -76,7 +67,7 @@ func New(o Options) *Mirror {
 func (m *Mirror) Ledger() ledger.Reader { return m.ledger.Reader }
 
 // Run follows a watcher until that, or ctx, ends, and stops it.
-func (m *Mirror) Run(ctx context.Context, watcher reserver.Watcher) error {
+func (m *Mirror) Run(ctx context.Context, watcher *reserver.Watcher) error {
 	defer watcher.Stop()
 	for {
 		select {
@@ -179,11 +170,11 @@ func (m *Mirror) Health() error {
 	defer m.mu.Unlock()
 	now := time.Now()
 	switch {
-	case !m.lostAt.IsZero() && (now.Sub(m.lostAt) > m.o.Grace || !m.synced):
+	case !m.lostAt.IsZero() && (now.Sub(m.lostAt) > grace || !m.synced):
 		return errors.Join(ErrAway, m.lostWhy)
 	case !m.synced:
 		return ErrNotSynced
-	case !m.behindAt.IsZero() && now.Sub(m.behindAt) > m.o.MaxLag:
+	case !m.behindAt.IsZero() && now.Sub(m.behindAt) > maxLag:
 		return ErrBehind
 	default:
 		return nil

@@ -19,23 +19,30 @@ import (
 )
 
 // stream is a watcher that a test speaks for.
-type stream struct {
-	events  chan reserver.Event
-	stopped bool
-}
+type stream struct{ events chan reserver.Event }
 
-func (s *stream) Events() <-chan reserver.Event { return s.events }
-func (s *stream) Stop()                         { s.stopped = true }
+func (s *stream) feed(ctx context.Context, send func(*reserver.Event) bool) {
+	for {
+		select {
+		case e := <-s.events:
+			send(&e)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // spoken runs a test with a mirror and the stream it follows, in a bubble of its own time.
 func spoken(t *testing.T, test func(t *testing.T, m *Mirror, s *stream)) {
 	synctest.Test(t, func(t *testing.T) {
 		log, _ := logtest.NewNullLogger()
 		m, s := New(Options{Log: log}), &stream{events: make(chan reserver.Event)}
-		stop := background.Run(t, func(ctx context.Context) error { return m.Run(ctx, s) })
+		watcher := reserver.NewWatcher(t.Context(), s.feed)
+		stop := background.Run(t, func(ctx context.Context) error { return m.Run(ctx, watcher) })
 		test(t, m, s)
 		stop()
-		assert.True(t, s.stopped)
+		_, more := <-watcher.Events()
+		assert.False(t, more, "it was stopped")
 	})
 }
 
@@ -71,30 +78,30 @@ func TestHealth(t *testing.T) {
 		"a connection lost for long": {func(_ *Mirror, s *stream) {
 			s.snapshot(5)
 			s.lost()
-			pass(2 * defaultGrace)
+			pass(2 * grace)
 		}, ErrAway},
 		"a connection that came back": {func(_ *Mirror, s *stream) {
 			s.snapshot(5)
 			s.lost()
-			pass(2 * defaultGrace)
+			pass(2 * grace)
 			s.bookmark(5)
 		}, nil},
 		"an answer just ahead": {func(m *Mirror, s *stream) { s.snapshot(5); m.Seen(6) }, nil},
 		"an answer ahead for long": {func(m *Mirror, s *stream) {
 			s.snapshot(5)
 			m.Seen(6)
-			pass(2 * defaultMaxLag)
+			pass(2 * maxLag)
 		}, ErrBehind},
 		"an answer that was caught up with": {func(m *Mirror, s *stream) {
 			s.snapshot(5)
 			m.Seen(6)
-			pass(2 * defaultMaxLag)
+			pass(2 * maxLag)
 			s.bookmark(6)
 		}, nil},
 		"a server that began anew with an older clock": {func(m *Mirror, s *stream) {
 			s.snapshot(500)
 			m.Seen(600)
-			pass(2 * defaultMaxLag)
+			pass(2 * maxLag)
 			s.snapshot(5)
 		}, nil},
 	}

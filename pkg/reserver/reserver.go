@@ -25,7 +25,7 @@ type Reserver interface {
 	Revision(ctx context.Context) (uint64, error)
 	// Watch tells every change of the ledger, until ctx ends or the watcher is
 	// stopped. An error means that the options make no sense.
-	Watch(ctx context.Context, o WatchOptions) (Watcher, error)
+	Watch(ctx context.Context, o WatchOptions) (*Watcher, error)
 }
 
 // Mode says what becomes of a group of which some pods do not fit.

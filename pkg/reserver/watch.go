@@ -1,6 +1,7 @@
 package reserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -18,14 +19,47 @@ type WatchOptions struct {
 // Watcher is a stream of changes. It goes on over broken connections and restarts
 // of the server by itself: from the last event where it can, else from a new
 // snapshot.
-type Watcher interface {
-	// Events returns the channel the changes come on, in their order. It is closed
-	// when the watcher has ended; one in the server's own process ends with the
-	// server. Whoever does not read it is cut off by the server
-	// after a while, and gets a new snapshot then.
-	Events() <-chan Event
-	// Stop ends the watcher and waits until it has. It may be called often.
-	Stop()
+type Watcher struct {
+	cancel context.CancelFunc
+	events chan Event
+	done   chan struct{} // closed when the feed has ended
+}
+
+// eventBuffer is how many events a reader may be late by before the feed waits for it.
+const eventBuffer = 256
+
+// NewWatcher returns a Watcher of what feed sends until it returns, which it does soon
+// after its context ends. send waits for a reader that is slow, and reports false where
+// the context has ended.
+func NewWatcher(ctx context.Context, feed func(ctx context.Context, send func(*Event) bool)) *Watcher {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &Watcher{cancel: cancel, events: make(chan Event, eventBuffer), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		defer close(w.events)
+		defer cancel()
+		feed(ctx, func(e *Event) bool {
+			select {
+			case w.events <- *e:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	}()
+	return w
+}
+
+// Events returns the channel the changes come on, in their order. It is closed
+// when the watcher has ended; one in the server's own process ends with the
+// server. Whoever does not read it is cut off by the server
+// after a while, and gets a new snapshot then.
+func (w *Watcher) Events() <-chan Event { return w.events }
+
+// Stop ends the watcher and waits until it has. It may be called often.
+func (w *Watcher) Stop() {
+	w.cancel()
+	<-w.done
 }
 
 // EventType tells what an Event has.
@@ -68,6 +102,32 @@ type Event struct {
 	Node     *WatchNode
 	Bookmark *WatchBookmark
 	Err      error
+}
+
+// Data returns the field that Type names, made anew where it is nil; nil for types
+// without data.
+func (e *Event) Data() any {
+	switch e.Type {
+	case SnapshotEvent:
+		return filled(&e.Snapshot)
+	case ClaimEvent:
+		return filled(&e.Claim)
+	case SlotEvent:
+		return filled(&e.Slot)
+	case NodeEvent:
+		return filled(&e.Node)
+	case BookmarkEvent:
+		return filled(&e.Bookmark)
+	default:
+		return nil
+	}
+}
+
+func filled[T any](field **T) *T {
+	if *field == nil {
+		*field = new(T)
+	}
+	return *field
 }
 
 // ParseEventID takes the ID of an event apart; both parts are zero of an empty one.

@@ -29,11 +29,19 @@ import (
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
-// given is a watcher that tells what it is given.
+// given is a watch that tells what it is given.
 type given chan reserver.Event
 
-func (g given) Events() <-chan reserver.Event { return g }
-func (g given) Stop()                         {}
+func (g given) feed(ctx context.Context, send func(*reserver.Event) bool) {
+	for {
+		select {
+		case e := <-g:
+			send(&e)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // newBackend returns a backend whose server answers with handle, and whose mirror has a snapshot.
 func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
@@ -46,7 +54,7 @@ func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), question: &question.Maker{Matcher: &matcher.Matcher{}}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
 	b.health = &health{mirror: b.mirror, started: time.Now()}
 	events := make(given)
-	background.Run(t, func(ctx context.Context) error { return b.mirror.Run(ctx, events) })
+	background.Run(t, func(ctx context.Context) error { return b.mirror.Run(ctx, reserver.NewWatcher(ctx, events.feed)) })
 	assert.Equal(t, schedulerplugin.Starting, kindOf(b.Ready()))
 	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
 	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))

@@ -9,16 +9,12 @@ import (
 )
 
 const (
-	// eventBuffer is how many events a Go watcher may be late by before its feed
-	// waits for it. The journal bounds how long that may last: then it gets a new
-	// snapshot.
-	eventBuffer = 256
 	// readyPause is the time between looks at a server that is not ready.
 	readyPause = 200 * time.Millisecond
 )
 
 // Watch implements reserver.Reserver.
-func (a *API) Watch(ctx context.Context, o reserver.WatchOptions) (reserver.Watcher, error) {
+func (a *API) Watch(ctx context.Context, o reserver.WatchOptions) (*reserver.Watcher, error) {
 	instance, revision, err := reserver.ParseEventID(o.After)
 	if err != nil {
 		return nil, err
@@ -27,22 +23,17 @@ func (a *API) Watch(ctx context.Context, o reserver.WatchOptions) (reserver.Watc
 	if why != "" {
 		return nil, &reserver.UnavailableError{Err: errors.New(why)}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	unlink := context.AfterFunc(a.calls.ctx, cancel)
-	w := &goWatcher{ctx: ctx, cancel: cancel, events: make(chan reserver.Event, eventBuffer), done: make(chan struct{})}
-	go func() {
+	return reserver.NewWatcher(ctx, func(ctx context.Context, send func(*reserver.Event) bool) {
 		defer leave()
-		defer close(w.done)
-		defer close(w.events)
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer unlink()
-		a.feed(w, o.After != "" && instance == a.instance, revision)
-	}()
-	return w, nil
+		defer context.AfterFunc(a.calls.ctx, cancel)()
+		a.feed(&goSink{ctx: ctx, tell: send}, o.After != "" && instance == a.instance, revision)
+	}), nil
 }
 
 // feed tells a Go watcher all that happens until it ends or the server does.
-func (a *API) feed(w *goWatcher, resume bool, revision uint64) {
+func (a *API) feed(w *goSink, resume bool, revision uint64) {
 	wake, cancel := a.ledger.Subscribe()
 	defer cancel()
 	for a.awaitReady(w) {
@@ -63,12 +54,12 @@ func (a *API) feed(w *goWatcher, resume bool, revision uint64) {
 
 // awaitReady waits until the account is complete. It reports false where the
 // watcher or the server ends before.
-func (a *API) awaitReady(w *goWatcher) bool {
+func (a *API) awaitReady(w *goSink) bool {
 	for told := false; ; told = true {
 		select {
 		case <-a.done:
 			return false
-		case <-w.ctx.Done():
+		case <-w.gone():
 			return false
 		default:
 		}
@@ -82,40 +73,19 @@ func (a *API) awaitReady(w *goWatcher) bool {
 		timer := time.NewTimer(readyPause)
 		select {
 		case <-a.done:
-		case <-w.ctx.Done():
+		case <-w.gone():
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// goWatcher is a watch of this process.
-type goWatcher struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	events chan reserver.Event
-	done   chan struct{} // closed when the feed has ended
+// goSink is the sink of a watch of this process.
+type goSink struct {
+	ctx  context.Context
+	tell func(*reserver.Event) bool
 }
 
-// Events implements reserver.Watcher.
-func (w *goWatcher) Events() <-chan reserver.Event { return w.events }
-
-// Stop implements reserver.Watcher.
-func (w *goWatcher) Stop() {
-	w.cancel()
-	<-w.done
-}
-
-// send implements sink. It waits for a reader that is slow.
-func (w *goWatcher) send(e *reserver.Event) {
-	select {
-	case w.events <- *e:
-	case <-w.ctx.Done():
-	}
-}
-
-// flush implements sink.
-func (w *goWatcher) flush() {}
-
-// gone implements sink.
-func (w *goWatcher) gone() <-chan struct{} { return w.ctx.Done() }
+func (w *goSink) send(e *reserver.Event) { w.tell(e) }
+func (w *goSink) flush()                 {}
+func (w *goSink) gone() <-chan struct{}  { return w.ctx.Done() }

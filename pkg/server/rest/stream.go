@@ -43,21 +43,11 @@ func (s *stream) begin() {
 
 // send implements sink.
 func (s *stream) send(e *reserver.Event) {
-	name := string(e.Type)
-	switch {
-	case e.Snapshot != nil:
-		s.event(name, e.ID, e.Snapshot)
-	case e.Claim != nil:
-		s.event(name, e.ID, e.Claim)
-	case e.Slot != nil:
-		s.event(name, e.ID, e.Slot)
-	case e.Node != nil:
-		s.event(name, e.ID, e.Node)
-	case e.Bookmark != nil:
-		s.event(name, e.ID, e.Bookmark)
-	default: // a sign of life is a comment, which clients ignore
-		s.buf.WriteString(": " + name + "\n\n")
+	if data := e.Data(); data != nil {
+		s.event(string(e.Type), e.ID, data)
+		return
 	}
+	s.buf.WriteString(": " + string(e.Type) + "\n\n") // a sign of life is a comment, which clients ignore
 }
 
 // event adds an event whose data is v as one line of JSON. One without an id is
