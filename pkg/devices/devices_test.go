@@ -74,7 +74,7 @@ func TestChoose(t *testing.T) {
 			}
 			preferred := p.NewSet()
 			for _, name := range test.held {
-				i, _ := p.Index(name)
+				i := p.index[name]
 				preferred.Add(i)
 			}
 			choice, verdict := p.Choose(freeOf(t, p, test.taken...), preferred, requests)
@@ -172,9 +172,9 @@ func TestTheSameDeviceTwice(t *testing.T) {
 	nic := Device{Name: "c", Resource: "intel.com/nic", ID: "GPU-a"}
 	p := NewPool([]Device{twin, nic, gpuOf("a", "model", "K80")})
 	assert.Equal(t, 2, p.Len(), "the ID of another resource is another device")
-	a, ok := p.Index("a")
+	a, ok := p.index["a"]
 	require.True(t, ok)
-	b, ok := p.Index("b")
+	b, ok := p.index["b"]
 	require.True(t, ok)
 	assert.Equal(t, a, b)
 	assert.Equal(t, "a", p.Device(b).Name)
@@ -183,7 +183,7 @@ func TestTheSameDeviceTwice(t *testing.T) {
 	assert.Equal(t, a, found)
 	_, ok = p.Find(gpu, "GPU-b")
 	assert.False(t, ok)
-	_, ok = p.Index("d")
+	_, ok = p.index["d"]
 	assert.False(t, ok)
 
 	assert.Equal(t, TooFew, p.Fits(p.Schedulable(), []*Request{requestOf(t, `count: 2`)}).Reason)
@@ -191,7 +191,7 @@ func TestTheSameDeviceTwice(t *testing.T) {
 	assert.NotEqual(t, Fits, p.Fits(p.Schedulable(), []*Request{both}).Reason)
 	choice, v := p.Choose(p.Schedulable(), nil, []*Request{requestOf(t, `extendedResourceNames: [b]`)})
 	require.Equal(t, Fits, v.Reason)
-	assert.Equal(t, "GPU-a", p.IDs(choice))
+	assert.Equal(t, [][]string{{"a"}}, namesOf(p, choice))
 }
 
 func TestUnschedulableIsNotOffered(t *testing.T) {
@@ -272,37 +272,6 @@ func TestClaimNames(t *testing.T) {
 		require.Error(t, err, annotation)
 		assert.ErrorContains(t, err, want, annotation)
 	}
-}
-
-func TestIDsFollowTheClaims(t *testing.T) {
-	p := NewPool([]Device{gpuOf("a"), gpuOf("b", "model", "K80"), gpuOf("c")})
-	choice, v := p.Choose(p.Schedulable(), nil, []*Request{requestOf(t, `selector: {matchProperties: {model: K80}}`), requestOf(t, `count: 2`)})
-	require.Equal(t, Fits, v.Reason)
-	assert.Equal(t, "GPU-b,GPU-a,GPU-c", p.IDs(choice))
-}
-
-func TestGiven(t *testing.T) {
-	nic := func(name, id string) Device { return Device{Name: name, Resource: "intel.com/nic", ID: id} }
-	p := NewPool([]Device{nic("nic-0", "0"), nic("nic-1", "1"), {Name: "gpu-0", Resource: gpu, ID: "0"}, {Name: "gpu-1", Resource: gpu, ID: "1"}})
-	requests := []*Request{requestOf(t, `count: 2`), requestOf(t, `resourceName: intel.com/nic`)}
-	choice, missing, err := p.Given("1,0,1", requests)
-	require.NoError(t, err)
-	assert.Empty(t, missing)
-	assert.Equal(t, [][]string{{"gpu-0", "gpu-1"}, {"nic-1"}}, namesOf(p, choice), "an ID is one of the claim's resource")
-
-	choice, missing, err = p.Given("7,0,1", requests)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"7"}, missing)
-	assert.Equal(t, [][]string{{"gpu-0"}, {"nic-1"}}, namesOf(p, choice))
-
-	for _, annotation := range []string{"", "0", "0,1", "0,1,0,1"} {
-		_, _, err = p.Given(annotation, requests)
-		assert.ErrorContains(t, err, "but the pod's claims are for 3", annotation)
-	}
-	choice, missing, err = p.Given("", nil)
-	require.NoError(t, err)
-	assert.Empty(t, choice)
-	assert.Empty(t, missing)
 }
 
 // The schema admits as bounds of Gt and Lt what this package reads, and all of it can be read.

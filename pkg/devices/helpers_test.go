@@ -43,7 +43,7 @@ func freeOf(t testing.TB, p *Pool, taken ...string) Set {
 	t.Helper()
 	free := p.Schedulable()
 	for _, name := range taken {
-		i, ok := p.Index(name)
+		i, ok := p.index[name]
 		require.True(t, ok, name)
 		free.Remove(i)
 	}

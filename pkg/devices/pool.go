@@ -68,13 +68,6 @@ func (p *Pool) Len() int { return len(p.devices) }
 // Device returns device i. Its properties must not be changed.
 func (p *Pool) Device(i int) *Device { return &p.devices[i] }
 
-// Index returns the number of the device with an object's name. Objects that are the same device have
-// the same number, and Device tells which of them stands for it.
-func (p *Pool) Index(name string) (i int, ok bool) {
-	i, ok = p.index[name]
-	return i, ok
-}
-
 // Find returns the number of the device with a resource and an ID.
 func (p *Pool) Find(resource, id string) (i int, ok bool) {
 	i, ok = p.byID[identity{resource, id}]

@@ -208,3 +208,15 @@ func benchmarkCrowdedNode(b *testing.B, crowd int, hostPorts bool) {
 	}
 	require.Equal(b, ledger.Fits, verdicts[0].Reason)
 }
+
+// BenchmarkRefusals measures one look at all nodes.
+func BenchmarkRefusals(b *testing.B) {
+	l := fullCluster(b)
+	pods := newcomers(1 << 10)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if _, nodes, ok := l.Refusals(&pods[i%len(pods)], 512); !ok || nodes != benchNodes {
+			b.Fatal(fmt.Sprint(nodes, ok))
+		}
+	}
+}

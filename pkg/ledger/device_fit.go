@@ -135,24 +135,36 @@ func (n *node) giveEach(r *DeviceRequest, free devices.Set, soFar []GivenDevices
 	return given
 }
 
-// givenBefore returns the devices that a hold was given when it was granted; nil where
-// that is not known.
-func (r *DeviceRequest) givenBefore() []GivenDevices {
+// saidIDs splits the IDs that the annotation names by the requests they are for. Where they
+// are not as many as the requests are for, nobody knows what they are for: they are the rest.
+func (r *DeviceRequest) saidIDs() (byRequest [][]string, rest []string) {
+	if r.Given != "" {
+		rest = strings.Split(r.Given, ",")
+	}
 	wanted := 0
 	for _, request := range r.Requests {
 		wanted += request.Count()
 	}
-	ids := strings.Split(r.Given, ",")
-	if r.Given == "" || len(ids) != wanted {
+	if len(rest) != wanted {
+		return nil, rest
+	}
+	for _, request := range r.Requests {
+		byRequest = append(byRequest, rest[:request.Count():request.Count()])
+		rest = rest[request.Count():]
+	}
+	return byRequest, nil
+}
+
+// givenBefore returns the devices that a slot was given when it was granted; nil where
+// that is not known.
+func (r *DeviceRequest) givenBefore() []GivenDevices {
+	byRequest, _ := r.saidIDs()
+	if r.Given == "" || byRequest == nil {
 		return nil
 	}
-	given := make([]GivenDevices, len(r.Requests))
-	for k, request := range r.Requests {
-		given[k] = GivenDevices{Resource: request.Resource(), IDs: slices.Clone(ids[:request.Count()])}
-		if k < len(r.Claims) {
-			given[k].Claim = r.Claims[k]
-		}
-		ids = ids[request.Count():]
+	given := (*node)(nil).chosen(r, nil)
+	for k := range given {
+		given[k].IDs = byRequest[k]
 	}
 	return given
 }
@@ -212,28 +224,22 @@ func (e *entry) leftDevices() *allotment {
 // claims are not known any more, nobody knows of which resource a device is, or which
 // claim it was for.
 func (r *DeviceRequest) given() []GivenDevices {
-	var ids []string
-	if r.Given != "" {
-		ids = strings.Split(r.Given, ",")
-	}
-	wanted := 0
-	for _, request := range r.Requests {
-		wanted += request.Count()
+	byRequest, rest := r.saidIDs()
+	if len(r.Requests) != len(r.Claims) {
+		byRequest, rest = nil, slices.Concat(slices.Concat(byRequest...), rest)
 	}
 	given := make([]GivenDevices, len(r.Claims), len(r.Claims)+1)
-	known := len(ids) == wanted && len(r.Requests) == len(r.Claims)
 	for k, ref := range r.Claims {
 		given[k].Claim = ref
 		if k < len(r.Requests) {
 			given[k].Resource = r.Requests[k].Resource()
 		}
-		if known && len(ids) > 0 {
-			count := r.Requests[k].Count()
-			given[k].IDs, ids = slices.Clone(ids[:count]), ids[count:]
+		if k < len(byRequest) {
+			given[k].IDs = byRequest[k]
 		}
 	}
-	if len(ids) > 0 {
-		given = append(given, GivenDevices{IDs: ids})
+	if len(rest) > 0 {
+		given = append(given, GivenDevices{IDs: rest})
 	}
 	return given
 }

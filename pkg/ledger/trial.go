@@ -4,8 +4,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // Trial is the account to try things on: pods are taken away, slots and pods are added,
@@ -86,9 +84,4 @@ func (t *Trial) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict
 // FitAll is Reader.FitAll on what is tried.
 func (t *Trial) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	t.fitAll(p, visit)
-}
-
-// AppendUsage is Reader.AppendUsage on what is tried.
-func (t *Trial) AppendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
-	return t.appendUsage(dst, nodes, columns)
 }

@@ -17,10 +17,6 @@ func (u Usage) Free() int64 { return resources.Sub(u.Allocatable, u.Used) }
 func (l Reader) AppendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.appendUsage(dst, nodes, columns)
-}
-
-func (l *account) appendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
 	for _, name := range nodes {
 		i, ok := l.nodeIndex[name]
 		known := ok && l.flags[i]&nodeKnown != 0

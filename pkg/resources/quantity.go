@@ -3,7 +3,7 @@ package resources
 import (
 	"errors"
 	"fmt"
-	"math"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -27,11 +27,11 @@ func ParseQuantity(s string) (resource.Quantity, error) {
 	}
 	// A trailing E is the suffix for 10^18; one with digits behind it starts an exponent.
 	if at := strings.IndexAny(s, "eE"); at >= 0 && at+1 < len(s) && s[at+1] != 'i' {
-		exponent, ok := parseExponent(s[at+1:])
-		if !ok {
+		exponent, err := strconv.Atoi(s[at+1:])
+		if errors.Is(err, strconv.ErrSyntax) {
 			return resource.Quantity{}, errQuantity
 		}
-		if exponent > maxQuantityExponent || exponent < -maxQuantityExponent {
+		if err != nil || exponent > maxQuantityExponent || exponent < -maxQuantityExponent {
 			return resource.Quantity{}, fmt.Errorf("the exponent of the quantity is beyond %d", maxQuantityExponent)
 		}
 	}
@@ -40,32 +40,4 @@ func ParseQuantity(s string) (resource.Quantity, error) {
 		return resource.Quantity{}, errQuantity
 	}
 	return quantity, nil
-}
-
-// parseExponent reads a signed decimal number; what has no int64 is taken for
-// the largest.
-func parseExponent(s string) (int64, bool) {
-	negative := s[0] == '-'
-	if s[0] == '-' || s[0] == '+' {
-		s = s[1:]
-	}
-	if s == "" {
-		return 0, false
-	}
-	var n int64
-	for i := range len(s) {
-		digit := int64(s[i]) - '0'
-		if digit < 0 || digit > 9 {
-			return 0, false
-		}
-		if n > (math.MaxInt64-digit)/10 {
-			n = math.MaxInt64
-			break
-		}
-		n = n*10 + digit
-	}
-	if negative {
-		n = -n
-	}
-	return n, true
 }

@@ -405,13 +405,17 @@ func (p *Pair) events() {
 	}
 }
 
-// askRefusals compares the look at all nodes at once, where there can be one.
+// askRefusals compares the look at all nodes at once, where there can be one: where the
+// answer is about room alone, and few nodes refuse.
 func (p *Pair) askRefusals(at *ledger.Placement) {
 	var nodes []string
 	for name := range p.Model.FitAll(at) {
 		nodes = append(nodes, name)
 	}
 	got, count, ok := p.Ledger.Refusals(at, len(nodes))
+	_, gone := p.Model.gone[at.Pod.UID]
+	gone = gone && at.Pod.UID != ""
+	p.differ("can look at all nodes", ok, !gone && p.Model.find(at.Pod) == nil && len(p.Model.candidates(at)) == 0)
 	if !ok {
 		return
 	}
@@ -426,6 +430,10 @@ func (p *Pair) askRefusals(at *ledger.Placement) {
 		got = map[string]ledger.Reason{}
 	}
 	p.differ("refusals", got, want)
+	if len(want) > 0 {
+		_, _, ok = p.Ledger.Refusals(at, len(want)-1)
+		p.differ("few enough refuse", ok, false)
+	}
 }
 
 // lapsedTogether reports whether two events tell of slots of one kind whose deadline passed
