@@ -124,7 +124,11 @@ func (l *account) endSlotsOfBound(c *entry) {
 		c.boundBy = &bond{used.slot.ref, used.slot.uid}
 		l.settle(used, c)
 	}
-	for _, e := range l.keptFor(c.pod) {
+	first := c.sameName // a claim comes first of what goes by its name
+	if !c.listed {
+		first = l.named[c.pod.key()]
+	}
+	for _, e := range first.keptFor(c.pod) {
 		if e != used {
 			l.endSlot(e, HoldReleased, PodRef{})
 		}

@@ -50,13 +50,10 @@ func (l *account) exactly(pod PodRef, claim bool) *entry {
 	return nil
 }
 
-// keptFor returns the slots that are kept for one pod alone, those in memory first.
-func (l *account) keptFor(pod PodRef) []*entry {
-	if len(l.named) == 0 {
-		return nil
-	}
-	var kept []*entry
-	for e := l.named[pod.key()]; e != nil; e = e.sameName {
+// keptFor returns the slots that are kept for one pod alone, of what goes by its name from
+// the first on: those in memory come before the others.
+func (e *entry) keptFor(pod PodRef) (kept []*entry) {
+	for ; e != nil; e = e.sameName {
 		if e.isFor(pod) {
 			kept = append(kept, e)
 		}

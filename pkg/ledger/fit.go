@@ -210,7 +210,7 @@ func (l *account) candidates(p *Placement) []*entry {
 	if len(l.slots) == 0 {
 		return nil
 	}
-	found := slices.DeleteFunc(l.keptFor(p.Pod), (*entry).inMemory)
+	found := slices.DeleteFunc(l.named[p.Pod.key()].keptFor(p.Pod), (*entry).inMemory)
 	for _, ref := range p.Holds {
 		if h := l.slots[ref]; h != nil && h.pod.Name == "" && ref.Namespace == p.Pod.Namespace {
 			found = append(found, h)

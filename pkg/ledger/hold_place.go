@@ -109,13 +109,13 @@ func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Hold
 	defer l.endSlotsOfGone(pod)
 	c := l.byUID[pod.UID]
 	if c == nil || c.state != Bound || c.within != nil || l.flags[c.node]&nodeKnown == 0 || l.slots[spec.Ref] != nil {
-		l.removePod(pod, resourceVersion)
+		l.removePod(c, pod, resourceVersion)
 		return false
 	}
 	i := c.node
 	spec.Node, spec.Request = l.nodes[i].name, c.request
 	left := c.leftDevices()
-	l.removePod(pod, resourceVersion)
+	l.removePod(c, pod, resourceVersion)
 	l.keep(&spec, i, left)
 	return true
 }

@@ -226,19 +226,23 @@ func (l Observer) ObserveUnbound(pod PodRef) {
 func (l Observer) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.endSlotsOfGone(pod)
-	return l.removePod(pod, resourceVersion)
+	c := l.byUID[pod.UID]
+	alone := c != nil && c.listed && c.sameName == nil // nothing else goes by its name
+	l.removePod(c, pod, resourceVersion)
+	if !alone {
+		l.endSlotsOfGone(pod)
+	}
+	return c != nil
 }
 
-func (l *account) removePod(pod PodRef, resourceVersion uint64) bool {
-	c := l.byUID[pod.UID]
+// removePod ends a pod that has the claim c, or none.
+func (l *account) removePod(c *entry, pod PodRef, resourceVersion uint64) {
 	if c == nil {
 		l.gone.add(pod.UID, resourceVersion)
-		return false
+		return
 	}
 	l.gone.add(pod.UID, max(resourceVersion, c.version))
 	l.release(c, ClaimRemoved)
-	return true
 }
 
 // endSlotsOfGone ends the slots that were kept for a pod that is gone alone.
