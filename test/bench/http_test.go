@@ -1,11 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"testing"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -55,7 +53,7 @@ func BenchmarkFilterOverHTTP(b *testing.B) {
 				require.NoError(b, err)
 				began := time.Now()
 				for _, body := range bodies {
-					post(b, server, "/filter", body, nil)
+					ask(b, server, testbed.FilterPath, body, &extenderv1.ExtenderFilterResult{})
 				}
 				wall := time.Since(began)
 				after, err := cpuTime(server.PID())
@@ -99,10 +97,10 @@ func BenchmarkReserveOverHTTP(b *testing.B) {
 		for i := range times {
 			var answer reserver.Answer
 			began := time.Now()
-			post(b, server, "/reserve", body, &answer)
+			ask(b, server, testbed.ReservePath, body, &answer)
 			times[i] = time.Since(began)
 			require.True(b, answer.Granted(), answer.Error)
-			post(b, server, "/unreserve", body, &answer)
+			ask(b, server, testbed.UnreservePath, body, &answer)
 			require.True(b, answer.Granted(), answer.Error)
 		}
 		typical := float64(median(times).Microseconds()) / 1e3
@@ -111,19 +109,8 @@ func BenchmarkReserveOverHTTP(b *testing.B) {
 	}
 }
 
-// post makes a call that must be answered with 200. answer may be nil.
-func post(b *testing.B, server *clusterload.Server, path string, body []byte, answer any) {
+// ask makes a call that must be answered with 200.
+func ask(b *testing.B, server *clusterload.Server, path string, body []byte, answer any) {
 	b.Helper()
-	request, err := http.NewRequestWithContext(b.Context(), http.MethodPost, server.URL+path, bytes.NewReader(body))
-	require.NoError(b, err)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(b, err)
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	require.NoError(b, err)
-	require.Equal(b, http.StatusOK, response.StatusCode, "%s", content[:min(len(content), 300)])
-	if answer != nil {
-		require.NoError(b, json.Unmarshal(content, answer))
-	}
+	require.NoError(b, testbed.Caller{URL: server.URL}.Post(b.Context(), path, body, answer))
 }

@@ -1,15 +1,13 @@
 package bench
 
 import (
-	"fmt"
-	"io"
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -70,12 +68,7 @@ func awaitRest(b *testing.B, pid int) (rest, most float64) {
 // requireClaims checks that the server holds every pod: one that had read less would be small and fast.
 func requireClaims(b *testing.B, server *clusterload.Server) {
 	b.Helper()
-	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, server.URL+"/metrics", http.NoBody)
+	bound, err := testbed.Caller{URL: server.URL}.Metric(b.Context(), "globalreserve_claims", "state", "Bound")
 	require.NoError(b, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(b, err)
-	defer response.Body.Close()
-	metrics, err := io.ReadAll(response.Body)
-	require.NoError(b, err)
-	require.Contains(b, string(metrics), fmt.Sprintf("globalreserve_claims{state=\"Bound\"} %d\n", memoryPods))
+	require.InDelta(b, memoryPods, bound, 0)
 }

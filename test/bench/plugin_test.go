@@ -22,26 +22,9 @@ func BenchmarkPluginRate(b *testing.B) {
 		{name: "remote", start: globalReserve(), scheduler: pluginScheduler},
 	}
 	for b.Loop() {
-		runs := map[string][]run{}
-		for round := range pluginRounds {
-			for _, s := range setups {
-				got := measure(b, c, s)
-				runs[s.name] = append(runs[s.name], got)
-				say("round %d of %d: %-8s %s", round+1, pluginRounds, s.name, got)
-			}
-		}
-		for _, s := range setups {
-			var rates, ratios, cpu []float64
-			for i, r := range runs[s.name] {
-				rates = append(rates, r.podsPerSecond)
-				ratios = append(ratios, r.podsPerSecond/runs["plain"][i].podsPerSecond)
-				cpu = append(cpu, float64((r.schedulerCPU + r.extenderCPU).Microseconds()))
-			}
-			b.ReportMetric(median(rates), s.name+"-pods/s")
-			b.ReportMetric(median(ratios), "x-"+s.name)
-			b.Logf("SUMMARY %d nodes, %d pods, medians of %d, %s: %.0f pods/s (%.2f of plain), processor time per pod %.0f µs",
-				nodes, ratePods, pluginRounds, s.name, median(rates), median(ratios), median(cpu))
-		}
+		runs := compare(b, c, setups, pluginRounds)
+		b.ReportMetric(ratio(runs["local"], runs["plain"]), "x-local")
+		b.ReportMetric(ratio(runs["remote"], runs["plain"]), "x-remote")
 	}
 }
 

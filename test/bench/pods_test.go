@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -97,21 +96,4 @@ func createPods(ctx context.Context, client kubernetes.Interface, n int, change 
 		})
 	}
 	return pods, group.Wait()
-}
-
-// deletePods deletes pods side by side; as many as that take long in one call.
-func deletePods(ctx context.Context, client kubernetes.Interface, pods []*corev1.Pod) error {
-	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
-	for _, pod := range pods {
-		group.Go(func() error {
-			err := client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, now)
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return err
-		})
-	}
-	return group.Wait()
 }

@@ -49,6 +49,8 @@ type run struct {
 	extenderCPU, schedulerCPU time.Duration // per pod
 }
 
+func (r run) rate() float64 { return r.podsPerSecond }
+
 func (r run) String() string {
 	return fmt.Sprintf("%6.1f pods/s, processor time per pod: extender %s, scheduler %s", r.podsPerSecond,
 		r.extenderCPU.Round(time.Microsecond), r.schedulerCPU.Round(time.Microsecond))
@@ -66,46 +68,51 @@ func BenchmarkSchedulingRate(b *testing.B) {
 		{name: "globalreserve-all-verbs", start: reserving, verbs: []string{"filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb"}},
 	}
 	for b.Loop() {
-		runs := map[string][]run{}
-		for round := range rateRounds {
-			for _, s := range setups {
-				got := measure(b, c, s)
-				runs[s.name] = append(runs[s.name], got)
-				say("round %d of %d: %-24s %s", round+1, rateRounds, s.name, got)
-			}
-		}
-		reportRates(b, setups, runs)
+		runs := compare(b, c, setups, rateRounds)
+		toPass := ratio(runs["globalreserve"], runs["passthrough"])
+		b.ReportMetric(toPass, "x-passthrough")
+		b.ReportMetric(ratio(runs["globalreserve"], runs["none"]), "x-none")
+		b.Logf("SUMMARY GlobalReserve over passthrough: %.2f", toPass)
 	}
 }
 
-func reportRates(b *testing.B, setups []setup, runs map[string][]run) {
+// compare runs setups in turn and reports what each came to beside the first.
+func compare(b *testing.B, c *controlplane.ControlPlane, setups []setup, rounds int) map[string][]run {
 	b.Helper()
-	typical := func(name string, of func(run) float64) float64 {
-		values := make([]float64, 0, rateRounds)
-		for _, r := range runs[name] {
-			values = append(values, of(r))
+	runs := map[string][]run{}
+	for round := range rounds {
+		for _, s := range setups {
+			got := measure(b, c, s)
+			runs[s.name] = append(runs[s.name], got)
+			say("round %d of %d: %-24s %s", round+1, rounds, s.name, got)
 		}
-		return median(values)
 	}
-	rate := func(r run) float64 { return r.podsPerSecond }
-	ratio := func(over, under string) float64 {
-		ratios := make([]float64, rateRounds)
-		for i := range ratios {
-			ratios[i] = rate(runs[over][i]) / rate(runs[under][i])
-		}
-		return median(ratios)
-	}
+	base := setups[0].name
 	for _, s := range setups {
-		b.ReportMetric(typical(s.name, rate), s.name+"-pods/s")
-		b.Logf("SUMMARY %d nodes, %d pods, medians of %d, %s: %.0f pods/s (%.2f of none), processor time per pod: extender %.0f µs, scheduler %.0f µs",
-			nodes, ratePods, rateRounds, s.name, typical(s.name, rate), ratio(s.name, "none"),
-			typical(s.name, func(r run) float64 { return float64(r.extenderCPU.Microseconds()) }),
-			typical(s.name, func(r run) float64 { return float64(r.schedulerCPU.Microseconds()) }))
+		typical := func(of func(run) float64) float64 {
+			values := make([]float64, 0, rounds)
+			for _, r := range runs[s.name] {
+				values = append(values, of(r))
+			}
+			return median(values)
+		}
+		rate, toBase := typical(run.rate), ratio(runs[s.name], runs[base])
+		b.ReportMetric(rate, s.name+"-pods/s")
+		b.Logf("SUMMARY %d nodes, %d pods, medians of %d, %s: %.0f pods/s (%.2f of %s), processor time per pod: extender %.0f µs, scheduler %.0f µs",
+			nodes, ratePods, rounds, s.name, rate, toBase, base,
+			typical(func(r run) float64 { return float64(r.extenderCPU.Microseconds()) }),
+			typical(func(r run) float64 { return float64(r.schedulerCPU.Microseconds()) }))
 	}
-	toPass := ratio("globalreserve", "passthrough")
-	b.ReportMetric(toPass, "x-passthrough")
-	b.ReportMetric(ratio("globalreserve", "none"), "x-none")
-	b.Logf("SUMMARY GlobalReserve over passthrough: %.2f", toPass)
+	return runs
+}
+
+// ratio is the median of the ratios of the rates, round by round.
+func ratio(over, under []run) float64 {
+	ratios := make([]float64, len(over))
+	for i := range ratios {
+		ratios[i] = over[i].podsPerSecond / under[i].podsPerSecond
+	}
+	return median(ratios)
 }
 
 func globalReserve() starter {
@@ -178,7 +185,7 @@ func measure(b *testing.B, c *controlplane.ControlPlane, s setup) run {
 			require.NoError(b, err)
 		}
 	}
-	require.NoError(b, deletePods(ctx, c.Client(), pods))
+	require.NoError(b, clusterload.DeletePods(ctx, c.Client(), namespace))
 	return result
 }
 

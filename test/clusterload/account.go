@@ -1,6 +1,7 @@
 package clusterload
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,8 @@ type account struct {
 	// binds counts how often a pod got a node; moves counts those and every other time a pod
 	// appeared, finished or went.
 	binds, moves int
+	// rebinds tells of pods whose node changed after they were bound.
+	rebinds []string
 }
 
 // amounts maps a resource's column to milli-CPU, bytes or a count.
@@ -81,6 +84,9 @@ func (a *account) setPod(pod *corev1.Pod) []excess {
 	if !known {
 		p = &podState{}
 		a.pods[pod.UID] = p
+	}
+	if known && p.pod.Spec.NodeName != "" && p.pod.Spec.NodeName != pod.Spec.NodeName {
+		a.rebinds = append(a.rebinds, fmt.Sprintf("%s/%s from %q to %q", pod.Namespace, pod.Name, p.pod.Spec.NodeName, pod.Spec.NodeName))
 	}
 	p.pod = pod
 	before, now := p.node, countsOn(pod)

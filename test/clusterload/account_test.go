@@ -172,6 +172,12 @@ func TestOvercommitIsFound(t *testing.T) {
 	}
 }
 
+func TestRebindsAreFound(t *testing.T) {
+	a := newAccount()
+	feed(t, a, seen{object: newPod("a", "")}, seen{object: newPod("a", "n")}, seen{object: newPod("a", "n")}, seen{object: newPod("a", "m")})
+	assert.Equal(t, []string{`default/a from "n" to "m"`}, a.rebinds)
+}
+
 func TestKubeletWouldRefuse(t *testing.T) {
 	a := newAccount()
 	feed(t, a,

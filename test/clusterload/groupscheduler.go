@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -21,8 +19,7 @@ type GroupSchedulerOptions struct {
 	Name, SchedulerName string
 	// ServerURL is GlobalReserve's; empty: it binds on its own view.
 	ServerURL string
-	// Command runs the scheduler; its flags are added. Default: the program is built from its
-	// sources, which needs the go command.
+	// Command runs the scheduler; its flags are added.
 	Command []string
 }
 
@@ -33,13 +30,6 @@ func StartGroupScheduler(
 ) (*controlplane.Process, error) {
 	if options.Name == "" {
 		options.Name = options.SchedulerName
-	}
-	if len(options.Command) == 0 {
-		path, err := buildGroupScheduler(ctx, cp.Dir())
-		if err != nil {
-			return nil, err
-		}
-		options.Command = []string{path}
 	}
 	// The user kube-scheduler runs as may do all that a scheduler needs.
 	kubeconfig, err := cp.Kubeconfig("system:kube-scheduler")
@@ -53,27 +43,13 @@ func StartGroupScheduler(
 	}
 	log := filepath.Join(cp.LogDir(), options.Name+".log")
 	return cp.StartProcess(ctx, controlplane.ProcessOptions{
-		Name: options.Name, Path: options.Command[0], Args: args, LogFile: log, Ready: logSays(log, groupsched.ReadyMessage),
+		Name: options.Name, Path: options.Command[0], Args: args, LogFile: log, Ready: LogSays(log, groupsched.ReadyMessage),
 	})
 }
 
-func buildGroupScheduler(ctx context.Context, dir string) (string, error) {
-	root, err := controlplane.RepositoryRoot()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "groupscheduler")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "./examples/groupscheduler")
-	build.Dir = root
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the group scheduler: %w\n%s", err, output)
-	}
-	return path, nil
-}
-
-// logSays is satisfied once a text is in a log file. A log is appended to, so that it does not tell when
+// LogSays is satisfied once a text is in a log file. A log is appended to, so that it does not tell when
 // a program that is started again is ready.
-func logSays(file, text string) controlplane.ReadyFunc {
+func LogSays(file, text string) controlplane.ReadyFunc {
 	return func(context.Context) error {
 		content, err := os.ReadFile(file)
 		if err != nil {

@@ -61,7 +61,7 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 		file, rights = "remote.yaml", []string{"scheduler/default/rbac-remote.yaml"}
 	}
 	for _, right := range rights {
-		if err := grant(ctx, cp, filepath.Join(root, "manifests", right)); err != nil {
+		if err := grant(ctx, cp, right); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +78,7 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 		args = map[string]any{"server": server}
 	}
 	maps.Copy(args, o.Args)
-	config, err := pluginConfig(filepath.Join(root, "scheduler-config", "plugin", file), cmp.Or(o.SchedulerName, o.Name), args, o.Change)
+	config, err := pluginConfig(file, cmp.Or(o.SchedulerName, o.Name), args, o.Change)
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of %s: %w", o.Name, err)
 	}
@@ -106,15 +106,10 @@ func (s *PluginScheduler) AwaitReady(ctx context.Context) error {
 // pluginConfig returns a file of scheduler-config/plugin for a scheduler of another name, with the
 // given args besides those of the file.
 func pluginConfig(file, name string, args map[string]any, change func(map[string]any)) ([]byte, error) {
-	content, err := os.ReadFile(file)
+	config, err := schedulerConfig("plugin", file)
 	if err != nil {
 		return nil, err
 	}
-	config := map[string]any{}
-	if err := yaml.Unmarshal(content, &config); err != nil {
-		return nil, err
-	}
-	delete(config["clientConnection"].(map[string]any), "kubeconfig")
 	for _, p := range config["profiles"].([]any) {
 		profile := p.(map[string]any)
 		profile["schedulerName"] = name

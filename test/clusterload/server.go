@@ -1,22 +1,14 @@
 package clusterload
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
@@ -119,11 +111,7 @@ func serverBinary(path string) (string, error) {
 // ServerKubeconfig grants the service account of manifests/base the rights that are written there,
 // and returns the path of a kubeconfig that authenticates as it.
 func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (string, error) {
-	root, err := controlplane.RepositoryRoot()
-	if err != nil {
-		return "", err
-	}
-	if err := grant(ctx, cp, filepath.Join(root, "manifests", "base", "rbac.yaml")); err != nil {
+	if err := grant(ctx, cp, "base", "rbac.yaml"); err != nil {
 		return "", err
 	}
 	return cp.Kubeconfig(serverUser, serverGroups...)
@@ -131,78 +119,23 @@ func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (strin
 
 // grant creates the namespace of the server and the objects of an RBAC manifest, those that are not
 // there yet.
-func grant(ctx context.Context, cp *controlplane.ControlPlane, file string) error {
+func grant(ctx context.Context, cp *controlplane.ControlPlane, manifest ...string) error {
 	err := cp.CreateNamespace(ctx, serverNamespace)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	content, err := os.ReadFile(file)
+	content, err := controlplane.ReadFile(append([]string{"manifests"}, manifest...)...)
 	if err != nil {
 		return fmt.Errorf("read the server's rights: %w", err)
 	}
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = createRBAC(ctx, cp, document)
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("grant what %s says: %w", file, err)
+	objects, err := controlplane.Documents(content)
+	if err != nil {
+		return fmt.Errorf("grant what %v says: %w", manifest, err)
+	}
+	for _, object := range objects {
+		if err := cp.CreateObject(ctx, object, serverNamespace); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("grant what %v says: %w", manifest, err)
 		}
 	}
-}
-
-func createRBAC(ctx context.Context, cp *controlplane.ControlPlane, document []byte) error {
-	var kind metav1.TypeMeta
-	if err := yaml.Unmarshal(document, &kind); err != nil {
-		return err
-	}
-	api := cp.Client().RbacV1()
-	var err error
-	switch kind.Kind {
-	case "":
-		// Nothing but a comment.
-	case "ClusterRole":
-		err = create(document, func(o *rbacv1.ClusterRole) error {
-			_, err := api.ClusterRoles().Create(ctx, o, metav1.CreateOptions{})
-			return err
-		})
-	case "ClusterRoleBinding":
-		err = create(document, func(o *rbacv1.ClusterRoleBinding) error {
-			_, err := api.ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{})
-			return err
-		})
-	case "Role":
-		err = create(document, func(o *rbacv1.Role) error {
-			_, err := api.Roles(namespaceOf(o.Namespace)).Create(ctx, o, metav1.CreateOptions{})
-			return err
-		})
-	case "RoleBinding":
-		err = create(document, func(o *rbacv1.RoleBinding) error {
-			_, err := api.RoleBindings(namespaceOf(o.Namespace)).Create(ctx, o, metav1.CreateOptions{})
-			return err
-		})
-	default:
-		err = fmt.Errorf("it holds a %s; only RBAC objects are expected", kind.Kind)
-	}
-	return err
-}
-
-func create[T any](document []byte, apply func(*T) error) error {
-	var object T
-	if err := yaml.UnmarshalStrict(document, &object); err != nil {
-		return err
-	}
-	return apply(&object)
-}
-
-// namespaceOf does what the kustomization does to an object without a namespace.
-func namespaceOf(given string) string {
-	if given == "" {
-		return serverNamespace
-	}
-	return given
+	return nil
 }

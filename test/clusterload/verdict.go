@@ -59,6 +59,13 @@ func (w *Watcher) Violations() []Violation {
 	return slices.Clone(w.violations)
 }
 
+// Rebinds returns the pods whose node changed after they were bound, in words.
+func (w *Watcher) Rebinds() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.account.rebinds)
+}
+
 // Peak returns the worst that was seen since the start or the last Reset.
 func (w *Watcher) Peak() Peak {
 	w.mu.Lock()

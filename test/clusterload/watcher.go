@@ -27,6 +27,7 @@ const retryPause = 100 * time.Millisecond
 // Gaps says so. It is safe for concurrent use.
 type Watcher struct {
 	client kubernetes.Interface
+	look   []PodFunc
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
@@ -41,9 +42,12 @@ type Watcher struct {
 	changed    chan struct{} // closed at the next change, and replaced
 }
 
-// NewWatcher returns a Watcher that is not started yet.
-func NewWatcher(client kubernetes.Interface) *Watcher {
-	return &Watcher{client: client, account: newAccount(), changed: make(chan struct{})}
+// PodFunc looks at a pod as an event has it, one event after another; gone is that of its deletion.
+type PodFunc func(pod *corev1.Pod, gone bool)
+
+// NewWatcher returns a Watcher that is not started yet, which shows every event of a pod to those who look.
+func NewWatcher(client kubernetes.Interface, look ...PodFunc) *Watcher {
+	return &Watcher{client: client, look: look, account: newAccount(), changed: make(chan struct{})}
 }
 
 // stream is one kind of objects to follow.
@@ -112,12 +116,10 @@ func (w *Watcher) pods() stream {
 			return api.Watch(ctx, options)
 		},
 		set: func(object runtime.Object) []excess {
-			w.podVersion = versionOf(object)
-			return w.account.setPod(object.(*corev1.Pod))
+			return w.account.setPod(w.show(object, false))
 		},
 		remove: func(object runtime.Object) []excess {
-			w.podVersion = versionOf(object)
-			return w.account.removePod(object.(*corev1.Pod).UID)
+			return w.account.removePod(w.show(object, true).UID)
 		},
 		prune: func(listed map[types.UID]bool) {
 			for uid := range w.account.pods {
@@ -127,6 +129,15 @@ func (w *Watcher) pods() stream {
 			}
 		},
 	}
+}
+
+func (w *Watcher) show(object runtime.Object, gone bool) *corev1.Pod {
+	pod := object.(*corev1.Pod)
+	w.podVersion = pod.ResourceVersion
+	for _, look := range w.look {
+		look(pod, gone)
+	}
+	return pod
 }
 
 // relist takes in the whole state and returns the version to watch from.

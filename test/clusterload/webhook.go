@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -60,11 +59,7 @@ func NewWebhook(cp *controlplane.ControlPlane) (*Webhook, error) {
 
 // Configuration is the webhook configuration of manifests/admission with the URL of this webhook.
 func (w *Webhook) Configuration() (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	root, err := controlplane.RepositoryRoot()
-	if err != nil {
-		return nil, err
-	}
-	content, err := os.ReadFile(filepath.Join(root, "manifests", "admission", "base", "webhook.yaml"))
+	content, err := controlplane.ReadFile("manifests", "admission", "base", "webhook.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("read the webhook's configuration: %w", err)
 	}

@@ -39,20 +39,26 @@ func RepositoryRoot() (string, error) {
 	}
 }
 
-// binaries returns the directory of the control plane binaries: dir or BinDirEnv where given,
-// else bin/controlplane of the repository, built or brought up to date by test/binaries/build.sh.
-func binaries(ctx context.Context, dir string, progress io.Writer) (string, error) {
-	if dir == "" {
-		dir = os.Getenv(BinDirEnv)
+// ReadFile reads a file of the repository, given by the elements of its path.
+func ReadFile(path ...string) ([]byte, error) {
+	root, err := RepositoryRoot()
+	if err != nil {
+		return nil, err
 	}
-	if dir != "" {
+	return os.ReadFile(filepath.Join(append([]string{root}, path...)...))
+}
+
+// binaries returns the directory of the control plane binaries: BinDirEnv where given, else bin/controlplane
+// of the repository, built or brought up to date by test/binaries/build.sh.
+func binaries(ctx context.Context, progress io.Writer) (string, error) {
+	if dir := os.Getenv(BinDirEnv); dir != "" {
 		return filepath.Abs(dir)
 	}
 	root, err := RepositoryRoot()
 	if err != nil {
 		return "", err
 	}
-	dir = filepath.Join(root, "bin", "controlplane")
+	dir := filepath.Join(root, "bin", "controlplane")
 	script := filepath.Join(root, "test", "binaries", "build.sh")
 	build := exec.CommandContext(ctx, "bash", script, "--quiet", dir)
 	build.Stdout, build.Stderr = progress, progress

@@ -11,7 +11,9 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
 )
 
 // Names of the parts that are no schedulers. A scheduler's part has the scheduler's name.
@@ -24,38 +26,19 @@ const (
 
 // Options says what a control plane consists of. The zero value is etcd and an API server.
 type Options struct {
-	// ControllerManager starts kube-controller-manager. Without it nothing makes ReplicaSets, deletes
-	// namespaces or collects garbage, and pods need no service account.
-	ControllerManager bool
-	// Kwok starts kwok, which plays the kubelet of every node: makes it ready, runs its pods,
-	// completes those of Jobs and removes deleted ones.
-	Kwok bool
-	// Schedulers are started with the rest, as by StartScheduler.
-	Schedulers []Scheduler
-	// Fsync makes etcd write through to the disk as in production. Off, a killed process still
-	// loses nothing, only a crash of the whole machine does.
-	Fsync bool
+	// Workloads starts kube-controller-manager, without which nothing makes ReplicaSets, deletes namespaces
+	// or collects garbage, and pods need no service account; and kwok, which plays the kubelet of every
+	// node: it runs its pods, completes those of Jobs and removes deleted ones.
+	Workloads bool
 	// FeatureGates are set on every Kubernetes part.
 	FeatureGates map[string]bool
-	// Verbosity is the log level (-v) of every Kubernetes part.
-	Verbosity int
-	// EtcdArgs, APIServerArgs, ControllerManagerArgs and KwokArgs are added to the command lines.
-	EtcdArgs, APIServerArgs, ControllerManagerArgs, KwokArgs []string
-	// BinDir holds the binaries. Default: what BinDirEnv says, else bin/controlplane of the
-	// repository, which is built when it is missing or out of date.
-	BinDir string
+	// APIServerArgs are added to the API server's command line.
+	APIServerArgs []string
 	// Dir is where the control plane makes its own directory. Default: the system's directory for
 	// temporary files.
 	Dir string
 	// Progress receives what the build of the binaries reports. Default: standard error.
 	Progress io.Writer
-}
-
-// Scheduler names a kube-scheduler and gives its KubeSchedulerConfiguration.
-type Scheduler struct {
-	Name string
-	// Config is YAML or JSON; see StartScheduler.
-	Config []byte
 }
 
 // ControlPlane is a running control plane. It is safe for concurrent use.
@@ -68,19 +51,14 @@ type ControlPlane struct {
 	etcdURL    string
 	identities *identities
 	client     kubernetes.Interface
+	dynamic    dynamic.Interface
+	mapper     *restmapper.DeferredDiscoveryRESTMapper
 
 	mu       sync.Mutex // guards what follows
-	parts    []*part    // in the order they were added
+	parts    []*Process // in the order they were added
 	proxies  []*FaultProxy
 	keepLogs bool
 	stopped  bool
-}
-
-// part is one process of the control plane or one that StartProcess added.
-type part struct {
-	*Process
-	// url is where a scheduler or the controller manager serves its metrics.
-	url string
 }
 
 var errStopped = errors.New("the control plane is stopped")
@@ -92,7 +70,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.Progress == nil {
 		options.Progress = os.Stderr
 	}
-	bin, err := binaries(ctx, options.BinDir, options.Progress)
+	bin, err := binaries(ctx, options.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -123,14 +101,9 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		return err
 	}
 	clients, clientsCtx := errgroup.WithContext(ctx)
-	if c.options.ControllerManager {
+	if c.options.Workloads {
 		clients.Go(func() error { return c.startControllerManager(clientsCtx) })
-	}
-	if c.options.Kwok {
 		clients.Go(func() error { return c.startKwok(clientsCtx) })
-	}
-	for _, scheduler := range c.options.Schedulers {
-		clients.Go(func() error { return c.StartScheduler(clientsCtx, scheduler.Name, scheduler.Config) })
 	}
 	if err := clients.Wait(); err != nil {
 		return err
@@ -152,7 +125,7 @@ func (c *ControlPlane) Stop() error {
 	parts, proxies, keepLogs := c.parts, c.proxies, c.keepLogs
 	c.mu.Unlock()
 
-	var clients, servers []*part
+	var clients, servers []*Process
 	for _, p := range parts {
 		if p.Name() == APIServer || p.Name() == Etcd {
 			servers = append(servers, p)
@@ -173,7 +146,7 @@ func (c *ControlPlane) Stop() error {
 }
 
 // end stops processes side by side. One that had to be killed is no error: it is gone.
-func end(parts []*part) error {
+func end(parts []*Process) error {
 	var group errgroup.Group
 	for _, p := range parts {
 		group.Go(func() error {
@@ -269,51 +242,37 @@ func (c *ControlPlane) Kill(name string) error {
 
 // Process returns a part, a scheduler or a program started by StartProcess by its name.
 func (c *ControlPlane) Process(name string) (*Process, error) {
-	p, err := c.part(name)
-	if err != nil {
-		return nil, err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.parts {
+		if p.Name() == name {
+			return p, nil
+		}
 	}
-	return p.Process, nil
-}
-
-// MetricsURL returns where a scheduler or the controller manager serves /metrics, over HTTPS with
-// a certificate of the control plane's CA, to anybody.
-func (c *ControlPlane) MetricsURL(name string) (string, error) {
-	p, err := c.part(name)
-	if err != nil {
-		return "", err
-	}
-	if p.url == "" {
-		return "", fmt.Errorf("%s serves no metrics to the harness", name)
-	}
-	return p.url + "/metrics", nil
+	return nil, fmt.Errorf("the control plane has no part named %q", name)
 }
 
 // StartProcess runs a program that belongs to the control plane from now on: Stop ends it before
 // the API server. LogFile defaults to a file in LogDir named after the program.
 func (c *ControlPlane) StartProcess(ctx context.Context, options ProcessOptions) (*Process, error) {
-	return c.startPart(ctx, options, "")
-}
-
-func (c *ControlPlane) startPart(ctx context.Context, options ProcessOptions, url string) (*Process, error) {
 	if options.Name == "" {
 		options.Name = filepath.Base(options.Path)
 	}
 	if options.LogFile == "" {
 		options.LogFile = filepath.Join(c.LogDir(), options.Name+".log")
 	}
-	p := &part{Process: NewProcess(options), url: url}
+	p := NewProcess(options)
 	if err := c.add(p); err != nil {
 		return nil, err
 	}
 	if err := p.Start(ctx); err != nil {
 		return nil, err
 	}
-	return p.Process, nil
+	return p, nil
 }
 
 // add registers a process before it starts, so that a concurrent Stop cannot miss it.
-func (c *ControlPlane) add(added *part) error {
+func (c *ControlPlane) add(added *Process) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
@@ -336,17 +295,6 @@ func (c *ControlPlane) usable() error {
 		return errStopped
 	}
 	return nil
-}
-
-func (c *ControlPlane) part(name string) (*part, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.parts {
-		if p.Name() == name {
-			return p, nil
-		}
-	}
-	return nil, fmt.Errorf("the control plane has no part named %q", name)
 }
 
 func (c *ControlPlane) path(elements ...string) string {

@@ -55,23 +55,22 @@ func requirePod(t *testing.T, c *ControlPlane, name string, wanted func(*corev1.
 func isBound(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
 
 func TestSchedulers(t *testing.T) {
-	c := StartT(t, Options{Schedulers: []Scheduler{{Name: "plain"}}})
+	c := StartT(t, Options{})
 	ctx := t.Context()
+	require.NoError(t, c.StartScheduler(ctx, "plain", nil))
 	names, err := c.CreateNodes(ctx, 3, NodeTemplate{
-		Prefix: "worker-", First: 7,
-		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")},
-		Labels:      map[string]string{"rack": "a"},
-		Taints:      []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectPreferNoSchedule}},
+		Prefix: "worker-", Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")},
+		Labels: map[string]string{"rack": "a"},
 	})
 	require.NoError(t, err)
-	require.Equal(t, []string{"worker-7", "worker-8", "worker-9"}, names)
-	node, err := c.Client().CoreV1().Nodes().Get(ctx, "worker-8", metav1.GetOptions{})
+	require.Equal(t, []string{"worker-0", "worker-1", "worker-2"}, names)
+	node, err := c.Client().CoreV1().Nodes().Get(ctx, "worker-1", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, int64(1500), node.Status.Allocatable.Cpu().MilliValue())
 	require.Equal(t, int64(110), node.Status.Allocatable.Pods().Value())
 	require.Equal(t, corev1.ConditionTrue, node.Status.Conditions[0].Status)
 	require.Equal(t, "a", node.Labels["rack"])
-	require.Len(t, node.Spec.Taints, 1, "only the template's own taint")
+	require.Empty(t, node.Spec.Taints)
 
 	createPod(t, c, testPod("fits", "plain", "1"))
 	requirePod(t, c, "fits", isBound)
@@ -95,10 +94,6 @@ profiles:
 	createPod(t, c, testPod("for-left", "left", "100m"))
 	require.NoError(t, c.StartPart(ctx, "two-profiles"))
 	requirePod(t, c, "for-left", isBound)
-
-	url, err := c.MetricsURL("plain")
-	require.NoError(t, err)
-	require.NoError(t, c.secureReady(url)(ctx))
 
 	require.ErrorContains(t, c.StartScheduler(ctx, "plain", nil), `there is a process named "plain" already`)
 	require.ErrorContains(t, c.StartScheduler(ctx, "broken", []byte("profiles: [")), `configuration of scheduler "broken"`)
@@ -132,9 +127,10 @@ func TestRestartsKeepData(t *testing.T) {
 }
 
 func TestKwok(t *testing.T) {
-	c := StartT(t, Options{Kwok: true, ControllerManager: true, Schedulers: []Scheduler{{Name: "default-scheduler"}}})
+	c := StartT(t, Options{Workloads: true})
 	ctx := t.Context()
-	_, err := c.CreateNodes(ctx, 2, NodeTemplate{NotReady: true})
+	require.NoError(t, c.StartScheduler(ctx, "default-scheduler", nil))
+	_, err := c.CreateNodes(ctx, 2, NodeTemplate{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		nodes, err := c.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -151,7 +147,7 @@ func TestKwok(t *testing.T) {
 			}
 		}
 		return ready == 2
-	}, clusterWait, pollInterval, "kwok makes the nodes ready and the controller manager takes the taint off")
+	}, clusterWait, pollInterval, "the controller manager takes the taint off")
 
 	always := corev1.ContainerRestartPolicyAlways
 	pod := testPod("runs", "", "100m")
@@ -181,19 +177,10 @@ func TestKwok(t *testing.T) {
 	}, clusterWait, pollInterval, "kwok completes the pods of jobs")
 }
 
-func TestKwokWithoutControllerManager(t *testing.T) {
-	c := StartT(t, Options{Kwok: true})
-	_, err := c.CreateNodes(t.Context(), 1, NodeTemplate{})
-	require.NoError(t, err)
-	pod := testPod("runs", "none", "100m")
-	pod.Spec.NodeName = "node-0"
-	createPod(t, c, pod)
-	requirePod(t, c, "runs", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
-}
-
 func TestStopLeavesNothing(t *testing.T) {
-	c, err := Start(t.Context(), Options{Schedulers: []Scheduler{{Name: "s"}}})
+	c, err := Start(t.Context(), Options{})
 	require.NoError(t, err)
+	require.NoError(t, c.StartScheduler(t.Context(), "s", nil))
 	_, err = c.StartProcess(t.Context(), ProcessOptions{Path: "/bin/sleep", Args: []string{"1000"}})
 	require.NoError(t, err)
 	_, err = c.StartFaultProxy()
@@ -231,25 +218,23 @@ func TestStartFailures(t *testing.T) {
 	cancel()
 	tests := map[string]struct {
 		ctx     context.Context
+		bin     string
 		options Options
 		failure string
 		log     string // the part whose log must be kept
 	}{
-		"a directory without binaries": {
-			options: Options{BinDir: "/nowhere"}, failure: "/nowhere/etcd",
-		},
+		"a directory without binaries": {bin: "/nowhere", failure: "/nowhere/etcd"},
 		"a flag the API server does not know": {
 			options: Options{APIServerArgs: []string{"--no-such-flag"}},
 			failure: "unknown flag: --no-such-flag", log: APIServer,
 		},
 		"a caller that gave up": {ctx: canceled, failure: "context canceled"},
-		"a scheduler with a bad configuration": {
-			options: Options{Schedulers: []Scheduler{{Name: "s", Config: []byte("kind: Nonsense\napiVersion: v0")}}},
-			failure: "Nonsense", log: "s",
-		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			if test.bin != "" {
+				t.Setenv(BinDirEnv, test.bin)
+			}
 			test.options.Dir = t.TempDir()
 			if test.ctx == nil {
 				test.ctx = t.Context()

@@ -25,18 +25,15 @@ func (c *ControlPlane) startKwok(ctx context.Context) error {
 		return err
 	}
 	address := "127.0.0.1:" + strconv.Itoa(port)
-	args := []string{"--kubeconfig=" + kubeconfig, "--config=" + config, "--server-address=" + address}
-	if c.options.ControllerManager {
-		// Only the node lifecycle controller reads leases.
-		args = append(args, "--node-lease-duration-seconds="+strconv.Itoa(leaseSeconds))
-	} else {
-		args = append(args, "--node-lease-duration-seconds=0")
-	}
-	_, err = c.startPart(ctx, ProcessOptions{
-		Name: Kwok, Path: filepath.Join(c.bin, Kwok), Args: append(args, c.options.KwokArgs...),
+	_, err = c.StartProcess(ctx, ProcessOptions{
+		Name: Kwok, Path: filepath.Join(c.bin, Kwok),
+		Args: []string{
+			"--kubeconfig=" + kubeconfig, "--config=" + config, "--server-address=" + address,
+			"--node-lease-duration-seconds=" + strconv.Itoa(leaseSeconds),
+		},
 		// kwok looks for further configuration in its work directory.
 		Env:   []string{"KWOK_WORKDIR=" + c.path("config", "kwok")},
 		Ready: HTTPReady("http://"+address+"/healthz", nil),
-	}, "")
+	})
 	return err
 }

@@ -26,15 +26,10 @@ const (
 type NodeTemplate struct {
 	// Prefix and the node's number make its name: node-0, node-1 ... by default.
 	Prefix string
-	// First is the number of the first node.
-	First int
 	// Allocatable becomes status.allocatable and status.capacity. Pods default to 110.
 	Allocatable corev1.ResourceList
 	// Labels are added to kubernetes.io/hostname.
 	Labels map[string]string
-	Taints []corev1.Taint
-	// NotReady leaves the Ready condition out, for kwok to make the node ready.
-	NotReady bool
 }
 
 // CreateNodes makes n fake nodes and returns their names. Each takes one request: the API server
@@ -65,7 +60,7 @@ func (t NodeTemplate) node(i int) *corev1.Node {
 	if prefix == "" {
 		prefix = "node-"
 	}
-	name := prefix + strconv.Itoa(t.First+i)
+	name := prefix + strconv.Itoa(i)
 	labels := map[string]string{corev1.LabelHostname: name}
 	maps.Copy(labels, t.Labels)
 	allocatable := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
@@ -74,22 +69,18 @@ func (t NodeTemplate) node(i int) *corev1.Node {
 		allocatable[corev1.ResourceMemory] = resource.MustParse("16Gi")
 	}
 	maps.Copy(allocatable, t.Allocatable)
-	node := &corev1.Node{
+	now := metav1.Now()
+	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec:       corev1.NodeSpec{Taints: t.Taints},
 		Status: corev1.NodeStatus{
 			Capacity: allocatable, Allocatable: allocatable,
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
+			Conditions: []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+				LastHeartbeatTime: now, LastTransitionTime: now,
+			}},
 		},
 	}
-	if !t.NotReady {
-		now := metav1.Now()
-		node.Status.Conditions = []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
-			LastHeartbeatTime: now, LastTransitionTime: now,
-		}}
-	}
-	return node
 }
 
 // CreateNamespace makes a namespace and returns when pods can be created in it.
@@ -107,7 +98,7 @@ func (c *ControlPlane) awaitNamespace(ctx context.Context, name string) error {
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, namespaceTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			_, missing = c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			if missing == nil && c.options.ControllerManager {
+			if missing == nil && c.options.Workloads {
 				_, missing = c.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 			}
 			if apierrors.IsNotFound(missing) {

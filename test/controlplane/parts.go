@@ -5,15 +5,19 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
 )
 
 const (
@@ -60,7 +64,11 @@ func (c *ControlPlane) setUpIdentities() error {
 	if err != nil {
 		return err
 	}
-	c.client, err = kubernetes.NewForConfig(config)
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery()))
+	c.dynamic, err = dynamic.NewForConfig(config)
 	return err
 }
 
@@ -88,15 +96,13 @@ func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
 		"--listen-client-urls=" + clientURL, "--advertise-client-urls=" + clientURL,
 		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
 		"--initial-cluster=default=" + peerURL, "--quota-backend-bytes=8589934592",
+		// A killed process loses nothing by it, only a crash of the whole machine does.
+		"--unsafe-no-fsync",
 		"--log-level=warn",
 	}
-	if !c.options.Fsync {
-		args = append(args, "--unsafe-no-fsync")
-	}
-	_, err = c.startPart(ctx, ProcessOptions{
-		Name: Etcd, Path: filepath.Join(c.bin, Etcd), Args: append(args, c.options.EtcdArgs...),
-		Ready: HTTPReady(clientURL+"/health", nil),
-	}, "")
+	_, err = c.StartProcess(ctx, ProcessOptions{
+		Name: Etcd, Path: filepath.Join(c.bin, Etcd), Args: args, Ready: HTTPReady(clientURL+"/health", nil),
+	})
 	if err != nil {
 		return err
 	}
@@ -122,45 +128,25 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error
 		"--shutdown-watch-termination-grace-period=1s",
 		"--allow-privileged=true",
 	}
-	if disabled := c.disabledAdmission(); len(disabled) > 0 {
-		args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
+	if !c.options.Workloads {
+		// Nobody makes the default service account of a namespace, nor takes the not-ready taint off a new node.
+		args = append(args, "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
 	}
 	args = append(args, c.commonArgs()...)
-	_, err := c.startPart(ctx, ProcessOptions{
+	_, err := c.StartProcess(ctx, ProcessOptions{
 		Name: APIServer, Path: filepath.Join(c.bin, APIServer),
 		Args: append(args, c.options.APIServerArgs...), Ready: c.secureReady(c.URL() + "/readyz"),
-	}, "")
+	})
 	return err
 }
 
-// disabledAdmission lists the admission plugins that wait for a component that does not run.
-func (c *ControlPlane) disabledAdmission() []string {
-	var disabled []string
-	if !c.options.ControllerManager {
-		// Nobody makes the default service account of a namespace.
-		disabled = append(disabled, "ServiceAccount")
-	}
-	if !c.options.ControllerManager || !c.options.Kwok {
-		// Nobody takes the not-ready taint off a new node: that is the node lifecycle controller's
-		// work, once the kubelet (here kwok) reports the node as ready.
-		disabled = append(disabled, "TaintNodesByCondition")
-	}
-	return disabled
-}
-
 func (c *ControlPlane) startControllerManager(ctx context.Context) error {
-	controllers := "*"
-	if !c.options.Kwok {
-		// Nobody renews the leases of nodes: this controller would call them all unreachable.
-		controllers += ",-node-lifecycle-controller"
-	}
 	args, url, err := c.secureArgs("system:kube-controller-manager")
 	if err != nil {
 		return err
 	}
 	args = append(args,
 		"--leader-elect=false",
-		"--controllers="+controllers,
 		// The bootstrap roles are written for one identity per controller.
 		"--use-service-account-credentials=true",
 		"--flex-volume-plugin-dir="+c.path("flexvolume"),
@@ -175,10 +161,9 @@ func (c *ControlPlane) startControllerManager(ctx context.Context) error {
 	}
 	args = append(args, "--kubeconfig="+kubeconfig)
 	args = append(args, c.commonArgs()...)
-	_, err = c.startPart(ctx, ProcessOptions{
-		Name: ControllerManager, Path: filepath.Join(c.bin, ControllerManager),
-		Args: append(args, c.options.ControllerManagerArgs...), Ready: c.secureReady(url + "/healthz"),
-	}, url)
+	_, err = c.StartProcess(ctx, ProcessOptions{
+		Name: ControllerManager, Path: filepath.Join(c.bin, ControllerManager), Args: args, Ready: c.secureReady(url + "/healthz"),
+	})
 	return err
 }
 
@@ -203,16 +188,14 @@ func (c *ControlPlane) secureArgs(user string) (args []string, url string, err e
 
 // commonArgs are the flags every Kubernetes part understands.
 func (c *ControlPlane) commonArgs() []string {
-	args := []string{"-v=" + strconv.Itoa(c.options.Verbosity)}
-	if len(c.options.FeatureGates) > 0 {
-		gates := make([]string, 0, len(c.options.FeatureGates))
-		for name, enabled := range c.options.FeatureGates {
-			gates = append(gates, name+"="+strconv.FormatBool(enabled))
-		}
-		sort.Strings(gates)
-		args = append(args, "--feature-gates="+strings.Join(gates, ","))
+	if len(c.options.FeatureGates) == 0 {
+		return nil
 	}
-	return args
+	var gates []string
+	for _, name := range slices.Sorted(maps.Keys(c.options.FeatureGates)) {
+		gates = append(gates, name+"="+strconv.FormatBool(c.options.FeatureGates[name]))
+	}
+	return []string{"--feature-gates=" + strings.Join(gates, ",")}
 }
 
 // secureReady is HTTPReady for a part that serves with a certificate of the CA.

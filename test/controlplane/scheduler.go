@@ -59,10 +59,10 @@ func (c *ControlPlane) RunScheduler(ctx context.Context, o SchedulerOptions) err
 		return err
 	}
 	args = append(append(args, "--config="+path), c.commonArgs()...)
-	_, err = c.startPart(ctx, ProcessOptions{
+	_, err = c.StartProcess(ctx, ProcessOptions{
 		Name: name, Path: cmp.Or(o.Path, filepath.Join(c.bin, "kube-scheduler")), Args: args,
 		Ready: c.secureReady(url + "/readyz"),
-	}, url)
+	})
 	return err
 }
 

@@ -67,7 +67,7 @@ func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
 			kind, name := splitKey(key)
 			removed[kind] = append(removed[kind], name)
 		}
-		if c.options.ControllerManager {
+		if c.options.Workloads {
 			<-time.After(reactionTime)
 		}
 	}
@@ -130,7 +130,7 @@ func (c *ControlPlane) isOwn(kind, name string) bool {
 	case "leases":
 		return strings.HasPrefix(name, "kube-system/apiserver-")
 	case "serviceaccounts":
-		return c.options.ControllerManager && strings.HasPrefix(name, "kube-system/")
+		return c.options.Workloads && strings.HasPrefix(name, "kube-system/")
 	}
 	return false
 }
@@ -192,22 +192,11 @@ func (c *ControlPlane) resourceOf(kind string) (schema.GroupVersionResource, err
 	if other, ok := renamed[kind]; ok {
 		group, name = "", other
 	}
-	lists, err := c.client.Discovery().ServerPreferredResources()
+	found, err := c.mapper.ResourceFor(schema.GroupVersionResource{Group: group, Resource: name})
 	if err != nil {
-		return schema.GroupVersionResource{}, err
+		return found, fmt.Errorf("the objects that etcd keeps under %s%s: %w", registry, kind, err)
 	}
-	for _, list := range lists {
-		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return schema.GroupVersionResource{}, err
-		}
-		for i := range list.APIResources {
-			if list.APIResources[i].Name == name && (group == "" || group == version.Group) {
-				return version.WithResource(name), nil
-			}
-		}
-	}
-	return schema.GroupVersionResource{}, fmt.Errorf("the API server serves no objects that etcd keeps under %s%s", registry, kind)
+	return found, nil
 }
 
 // awaitGone waits until the API server lists none of the objects, given by their namespaces and names.

@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -39,7 +37,7 @@ func manySlots(count int) string {
 }
 
 // refused has what the schema must refuse, with a part of the message its author gets.
-var refused = map[string]struct{ spec, message string }{
+var refused = map[string]refusal{
 	"empty object":        {``, `spec: Required value`},
 	"empty spec":          {`spec: {}`, `spec.slots: Required value`},
 	"spec is a list":      {`spec: []`, `spec: Invalid value`},
@@ -179,28 +177,8 @@ var accepted = map[string]string{
 `,
 }
 
-func (s *suite) testCreate(t *testing.T) {
-	for name, test := range refused {
-		t.Run("refused/"+name, func(t *testing.T) {
-			err := s.create(t, "refused", test.spec)
-			require.Error(t, err, "%s", test.spec)
-			assert.True(t, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%v", err)
-			assert.ErrorContains(t, err, test.message)
-		})
-	}
-	for name, spec := range accepted {
-		t.Run("accepted/"+name, func(t *testing.T) {
-			require.NoError(t, s.create(t, name, spec))
-			s.get(t, name)
-		})
-	}
-	list, err := s.typed.GlobalreserveV1alpha1().Reservations(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err, "what the schema admits, Go must decode: an informer would never get past it")
-	assert.GreaterOrEqual(t, len(list.Items), len(accepted))
-}
-
 func (s *suite) testDefaults(t *testing.T) {
-	require.NoError(t, s.create(t, "defaults", slot(`hostPorts: [{port: 80}]`)))
+	require.NoError(t, s.reserve(t, "defaults", slot(`hostPorts: [{port: 80}]`)))
 	got := s.get(t, "defaults")
 	assert.Equal(t, v1alpha1.AllocateOnce, got.Spec.AllocatePolicy)
 	assert.False(t, got.Spec.Preemptible)
@@ -211,9 +189,9 @@ func (s *suite) testDefaults(t *testing.T) {
 	assert.Empty(t, got.Status.Phase)
 	assert.EqualValues(t, 1, got.Generation)
 
-	require.NoError(t, s.create(t, "devices-of-default-count", slot(`devices: [{resourceName: x.io/gpu}]`)))
+	require.NoError(t, s.reserve(t, "devices-of-default-count", slot(`devices: [{resourceName: x.io/gpu}]`)))
 	assert.EqualValues(t, 1, s.get(t, "devices-of-default-count").Spec.Slots[0].Devices[0].Count)
 
-	require.NoError(t, s.create(t, "minutes", one(`ttl: 90m`)))
+	require.NoError(t, s.reserve(t, "minutes", one(`ttl: 90m`)))
 	assert.Equal(t, 90*time.Minute, s.get(t, "minutes").Spec.TTL.Duration)
 }

@@ -1,95 +1,66 @@
 package crd
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-func (s *suite) patch(t *testing.T, name, patch string, subresources ...string) error {
-	t.Helper()
-	_, err := s.typed.GlobalreserveV1alpha1().Reservations(namespace).Patch(t.Context(), name,
-		types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-	return err
-}
-
-func (s *suite) testChange(t *testing.T) {
-	const (
-		full = `spec: {ttl: 10m, schedulerName: s, priority: 1, preemptible: true, allocatePolicy: Aligned,
+const (
+	full = `spec: {ttl: 10m, schedulerName: s, priority: 1, preemptible: true, allocatePolicy: Aligned,
   consumers: {index: i}, slots: [{name: a, nodeName: node-1, requests: {cpu: 1}}, {name: b, requests: {cpu: 1}}]}`
-		bare    = `spec: {slots: [{name: a, requests: {cpu: 1}}]}`
-		devices = `spec: {ttl: 10m, slots: [{name: a, requests: {cpu: 1}, devices: [{resourceName: x.io/gpu, count: 2, matchProperties: {m: K80}}]}]}`
-		forever = `spec: {ttl: 0s, slots: [{name: a, requests: {cpu: 1}}]}`
+	bare        = `spec: {slots: [{name: a, requests: {cpu: 1}}]}`
+	withDevices = `spec: {ttl: 10m, slots: [{name: a, requests: {cpu: 1}, devices: [{resourceName: x.io/gpu, count: 2, matchProperties: {m: K80}}]}]}`
+	forever     = `spec: {ttl: 0s, slots: [{name: a, requests: {cpu: 1}}]}`
 
-		slotsFixed = "spec.slots: Invalid value: slots are immutable: delete the reservation and create another"
-		notShorter = "ttl may be extended, not shortened: delete the reservation to end it early"
-	)
-	tests := map[string]struct{ from, patch, refusal string }{
-		"ttl extended":             {from: full, patch: `{"spec": {"ttl": "11m"}}`},
-		"ttl written otherwise":    {from: full, patch: `{"spec": {"ttl": "600s"}}`},
-		"ttl extended for ever":    {from: full, patch: `{"spec": {"ttl": "0s"}}`},
-		"ttl added":                {from: bare, patch: `{"spec": {"ttl": "1m"}}`},
-		"ttl shortened":            {full, `{"spec": {"ttl": "9m"}}`, notShorter},
-		"ttl limited":              {forever, `{"spec": {"ttl": "87600h"}}`, notShorter},
-		"ttl removed":              {full, `{"spec": {"ttl": null}}`, "ttl cannot be removed: 0s keeps the reservation until it is deleted"},
-		"ttl absurd":               {full, `{"spec": {"ttl": "87601h"}}`, "of at most 87600h"},
-		"labels":                   {from: full, patch: `{"metadata": {"labels": {"a": "b"}}}`},
-		"scheduler named empty":    {from: bare, patch: `{"spec": {"schedulerName": ""}}`},
-		"slot's amount":            {full, `{"spec": {"slots": [{"name": "a", "nodeName": "node-1", "requests": {"cpu": 2}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
-		"slot's node":              {full, `{"spec": {"slots": [{"name": "a", "nodeName": "m", "requests": {"cpu": 1}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
-		"slot removed":             {full, `{"spec": {"slots": [{"name": "a", "nodeName": "node-1", "requests": {"cpu": 1}}]}}`, slotsFixed},
-		"slot added":               {bare, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
-		"slot renamed":             {bare, `{"spec": {"slots": [{"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
-		"devices stay":             {from: devices, patch: `{"spec": {"ttl": "11m"}}`},
-		"slot's devices":           {devices, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}, "devices": [{"resourceName": "x.io/gpu", "count": 1}]}]}}`, slotsFixed},
-		"slot's devices removed":   {devices, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}]}}`, slotsFixed},
-		"slots removed":            {bare, `{"spec": {"slots": null}}`, "spec.slots: Required value"},
-		"scheduler":                {full, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},
-		"scheduler added":          {bare, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},
-		"scheduler removed":        {full, `{"spec": {"schedulerName": null}}`, "schedulerName is immutable"},
-		"priority":                 {full, `{"spec": {"priority": 2}}`, "priority is immutable"},
-		"priority added":           {bare, `{"spec": {"priority": 0}}`, "priority is immutable"},
-		"priority removed":         {full, `{"spec": {"priority": null}}`, "priority is immutable"},
-		"preemptible":              {full, `{"spec": {"preemptible": false}}`, "preemptible is immutable"},
-		"preemptible to default":   {full, `{"spec": {"preemptible": null}}`, "preemptible is immutable"},
-		"policy":                   {full, `{"spec": {"allocatePolicy": "Once"}}`, "allocatePolicy is immutable"},
-		"policy to default":        {full, `{"spec": {"allocatePolicy": null}}`, "allocatePolicy is immutable"},
-		"consumers":                {full, `{"spec": {"consumers": {"index": "j"}}}`, "consumers are immutable"},
-		"consumers added":          {bare, `{"spec": {"consumers": {"index": "j"}}}`, "consumers are immutable"},
-		"consumers removed":        {full, `{"spec": {"consumers": null}}`, "consumers are immutable"},
-		"several things at a time": {full, `{"spec": {"ttl": "20m", "priority": 2}}`, "priority is immutable"},
-	}
-	number := 0
-	for name, test := range tests {
-		number++
-		object := fmt.Sprintf("change-%d", number)
-		t.Run(name, func(t *testing.T) {
-			require.NoError(t, s.create(t, object, test.from))
-			before := s.get(t, object)
-			err := s.patch(t, object, test.patch)
-			if test.refusal == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.True(t, apierrors.IsInvalid(err), "%v", err)
-			assert.ErrorContains(t, err, test.refusal)
-			assert.Equal(t, before.ResourceVersion, s.get(t, object).ResourceVersion)
-		})
-	}
+	slotsFixed = "spec.slots: Invalid value: slots are immutable: delete the reservation and create another"
+	notShorter = "ttl may be extended, not shortened: delete the reservation to end it early"
+)
+
+var changes = map[string]change{
+	"ttl extended":             {from: full, patch: `{"spec": {"ttl": "11m"}}`},
+	"ttl written otherwise":    {from: full, patch: `{"spec": {"ttl": "600s"}}`},
+	"ttl extended for ever":    {from: full, patch: `{"spec": {"ttl": "0s"}}`},
+	"ttl added":                {from: bare, patch: `{"spec": {"ttl": "1m"}}`},
+	"ttl shortened":            {full, `{"spec": {"ttl": "9m"}}`, notShorter},
+	"ttl limited":              {forever, `{"spec": {"ttl": "87600h"}}`, notShorter},
+	"ttl removed":              {full, `{"spec": {"ttl": null}}`, "ttl cannot be removed: 0s keeps the reservation until it is deleted"},
+	"ttl absurd":               {full, `{"spec": {"ttl": "87601h"}}`, "of at most 87600h"},
+	"labels":                   {from: full, patch: `{"metadata": {"labels": {"a": "b"}}}`},
+	"scheduler named empty":    {from: bare, patch: `{"spec": {"schedulerName": ""}}`},
+	"slot's amount":            {full, `{"spec": {"slots": [{"name": "a", "nodeName": "node-1", "requests": {"cpu": 2}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
+	"slot's node":              {full, `{"spec": {"slots": [{"name": "a", "nodeName": "m", "requests": {"cpu": 1}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
+	"slot removed":             {full, `{"spec": {"slots": [{"name": "a", "nodeName": "node-1", "requests": {"cpu": 1}}]}}`, slotsFixed},
+	"slot added":               {bare, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}, {"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
+	"slot renamed":             {bare, `{"spec": {"slots": [{"name": "b", "requests": {"cpu": 1}}]}}`, slotsFixed},
+	"devices stay":             {from: withDevices, patch: `{"spec": {"ttl": "11m"}}`},
+	"slot's devices":           {withDevices, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}, "devices": [{"resourceName": "x.io/gpu", "count": 1}]}]}}`, slotsFixed},
+	"slot's devices removed":   {withDevices, `{"spec": {"slots": [{"name": "a", "requests": {"cpu": 1}}]}}`, slotsFixed},
+	"slots removed":            {bare, `{"spec": {"slots": null}}`, "spec.slots: Required value"},
+	"scheduler":                {full, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},
+	"scheduler added":          {bare, `{"spec": {"schedulerName": "t"}}`, "schedulerName is immutable"},
+	"scheduler removed":        {full, `{"spec": {"schedulerName": null}}`, "schedulerName is immutable"},
+	"priority":                 {full, `{"spec": {"priority": 2}}`, "priority is immutable"},
+	"priority added":           {bare, `{"spec": {"priority": 0}}`, "priority is immutable"},
+	"priority removed":         {full, `{"spec": {"priority": null}}`, "priority is immutable"},
+	"preemptible":              {full, `{"spec": {"preemptible": false}}`, "preemptible is immutable"},
+	"preemptible to default":   {full, `{"spec": {"preemptible": null}}`, "preemptible is immutable"},
+	"policy":                   {full, `{"spec": {"allocatePolicy": "Once"}}`, "allocatePolicy is immutable"},
+	"policy to default":        {full, `{"spec": {"allocatePolicy": null}}`, "allocatePolicy is immutable"},
+	"consumers":                {full, `{"spec": {"consumers": {"index": "j"}}}`, "consumers are immutable"},
+	"consumers added":          {bare, `{"spec": {"consumers": {"index": "j"}}}`, "consumers are immutable"},
+	"consumers removed":        {full, `{"spec": {"consumers": null}}`, "consumers are immutable"},
+	"several things at a time": {full, `{"spec": {"ttl": "20m", "priority": 2}}`, "priority is immutable"},
 }
 
 // A Go client rewrites 1000m and the number 1 as "1". The rules compare text, so its update of the whole
 // object is refused; patches and status updates, which are what the server sends, are not concerned.
 func (s *suite) testQuantitiesCompareAsWritten(t *testing.T) {
 	label := map[string]string{"a": "b"}
-	client := s.typed.GlobalreserveV1alpha1().Reservations(namespace)
 	for name, test := range map[string]struct {
 		written   string
 		canonical bool
@@ -99,11 +70,11 @@ func (s *suite) testQuantitiesCompareAsWritten(t *testing.T) {
 		"canonical": {`"1"`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, s.create(t, name, amount(test.written)))
+			require.NoError(t, s.reserve(t, name, amount(test.written)))
 			got := s.get(t, name)
 			assert.EqualValues(t, 1000, got.Spec.Slots[0].Requests.Cpu().MilliValue())
 			got.Labels = label
-			_, err := client.Update(t.Context(), got, metav1.UpdateOptions{})
+			_, err := s.Reservations().Update(t.Context(), got, metav1.UpdateOptions{})
 			if test.canonical {
 				require.NoError(t, err)
 			} else {

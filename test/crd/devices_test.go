@@ -1,53 +1,19 @@
 package crd
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/generated/informers/externalversions"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
-
-func (s *suite) devices() dynamic.ResourceInterface {
-	return s.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource("extendedresources"))
-}
-
-func (s *suite) claims() dynamic.ResourceInterface {
-	return s.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource("extendedresourceclaims")).Namespace(namespace)
-}
-
-// write creates an object of a spec in YAML as kubectl does.
-func write(t *testing.T, client dynamic.ResourceInterface, kind, name, spec string) error {
-	t.Helper()
-	content, err := yaml.YAMLToJSON([]byte("apiVersion: globalreserve.io/v1alpha1\nkind: " + kind +
-		"\nmetadata: {name: " + name + "}\n" + spec))
-	require.NoError(t, err)
-	object := &unstructured.Unstructured{}
-	require.NoError(t, object.UnmarshalJSON(content))
-	_, err = client.Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	return err
-}
-
-func assertRefused(t *testing.T, err error, spec, message string) {
-	t.Helper()
-	require.Error(t, err, "%s", spec)
-	assert.True(t, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%v", err)
-	assert.ErrorContains(t, err, message)
-}
 
 // device is a good device but for what is added.
 func device(more string) string {
@@ -62,7 +28,7 @@ func manyProperties(count int) string {
 	return "properties: {" + properties.String() + "}"
 }
 
-var refusedDevices = map[string]struct{ spec, message string }{
+var refusedDevices = map[string]refusal{
 	"empty object":           {``, `spec: Required value`},
 	"no node":                {`spec: {resourceName: nvidia.com/gpu, deviceID: d}`, `spec.nodeName: Required value`},
 	"no resource":            {`spec: {nodeName: node-1, deviceID: d}`, `spec.resourceName: Required value`},
@@ -95,47 +61,24 @@ var acceptedDevices = map[string]string{
 	"many-properties": device(manyProperties(v1alpha1.MaxProperties)),
 }
 
-func (s *suite) testCreateDevices(t *testing.T) {
-	for name, test := range refusedDevices {
-		t.Run("refused/"+name, func(t *testing.T) {
-			assertRefused(t, write(t, s.devices(), "ExtendedResource", "refused", test.spec), test.spec, test.message)
-		})
-	}
-	for name, spec := range acceptedDevices {
-		t.Run("accepted/"+name, func(t *testing.T) {
-			require.NoError(t, write(t, s.devices(), "ExtendedResource", name, spec))
-		})
-	}
-	list, err := s.typed.GlobalreserveV1alpha1().ExtendedResources().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, len(list.Items), len(acceptedDevices))
+var goodDevice = device(`properties: {model: K80}`)
+
+var deviceChanges = map[string]change{
+	"property":      {from: goodDevice, patch: `{"spec": {"properties": {"model": "K80-2", "memory": "12Gi"}}}`},
+	"no properties": {from: goodDevice, patch: `{"spec": {"properties": null}}`},
+	"unschedulable": {from: goodDevice, patch: `{"spec": {"unschedulable": true}}`},
+	"labels":        {from: goodDevice, patch: `{"metadata": {"labels": {"a": "b"}}}`},
+	"node":          {from: goodDevice, patch: `{"spec": {"nodeName": "node-2"}}`, refusal: "nodeName is immutable: delete the device and create another"},
+	"resource":      {from: goodDevice, patch: `{"spec": {"resourceName": "amd.com/gpu"}}`, refusal: "resourceName is immutable: delete the device and create another"},
+	"ID":            {from: goodDevice, patch: `{"spec": {"deviceID": "GPU-1"}}`, refusal: "deviceID is immutable: delete the device and create another"},
+	"no ID":         {from: goodDevice, patch: `{"spec": {"deviceID": null}}`, refusal: "spec.deviceID: Required value"},
 }
 
-func (s *suite) testChangeDevices(t *testing.T) {
-	client := s.typed.GlobalreserveV1alpha1().ExtendedResources()
-	require.NoError(t, write(t, s.devices(), "ExtendedResource", "changed", device(`properties: {model: K80}`)+"\nstatus: {phase: Bound}"))
-	got, err := client.Get(t.Context(), "changed", metav1.GetOptions{})
+func (s *suite) testDeviceStatus(t *testing.T) {
+	require.NoError(t, s.create(t, "ExtendedResource", "made-up", goodDevice+"\nstatus: {phase: Bound}"))
+	got, err := s.Devices().Get(t.Context(), "made-up", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, got.Status, "nobody creates a device that is bound already")
-	for name, test := range map[string]struct{ patch, refusal string }{
-		"property":      {patch: `{"spec": {"properties": {"model": "K80-2", "memory": "12Gi"}}}`},
-		"no properties": {patch: `{"spec": {"properties": null}}`},
-		"unschedulable": {patch: `{"spec": {"unschedulable": true}}`},
-		"labels":        {patch: `{"metadata": {"labels": {"a": "b"}}}`},
-		"node":          {`{"spec": {"nodeName": "node-2"}}`, "nodeName is immutable: delete the device and create another"},
-		"resource":      {`{"spec": {"resourceName": "amd.com/gpu"}}`, "resourceName is immutable: delete the device and create another"},
-		"ID":            {`{"spec": {"deviceID": "GPU-1"}}`, "deviceID is immutable: delete the device and create another"},
-		"no ID":         {`{"spec": {"deviceID": null}}`, "spec.deviceID: Required value"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := client.Patch(t.Context(), "changed", types.MergePatchType, []byte(test.patch), metav1.PatchOptions{})
-			if test.refusal == "" {
-				require.NoError(t, err)
-			} else {
-				assertRefused(t, err, test.patch, test.refusal)
-			}
-		})
-	}
 }
 
 // claim is a good claim but for what is added.
@@ -146,7 +89,7 @@ func requirement(fields string) string {
 	return claim("selector: {matchExpressions: [{" + fields + "}]}")
 }
 
-var refusedClaims = map[string]struct{ spec, message string }{
+var refusedClaims = map[string]refusal{
 	"empty object":          {``, `spec: Required value`},
 	"no resource":           {`spec: {count: 1}`, `spec.resourceName: Required value`},
 	"bad resource":          {`spec: {resourceName: gpu}`, `spec.resourceName: Invalid value: "gpu"`},
@@ -191,59 +134,34 @@ var acceptedClaims = map[string]string{
 	"named-and-others": claim(`count: 3, extendedResourceNames: [gpu-0, gpu-1.b]`),
 }
 
-func (s *suite) testCreateClaims(t *testing.T) {
-	for name, test := range refusedClaims {
-		t.Run("refused/"+name, func(t *testing.T) {
-			assertRefused(t, write(t, s.claims(), "ExtendedResourceClaim", "refused", test.spec), test.spec, test.message)
-		})
-	}
-	for name, spec := range acceptedClaims {
-		t.Run("accepted/"+name, func(t *testing.T) {
-			require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", name, spec))
-		})
-	}
-	client := s.typed.GlobalreserveV1alpha1().ExtendedResourceClaims(namespace)
-	got, err := client.Get(t.Context(), "any", metav1.GetOptions{})
-	require.NoError(t, err)
-	assert.EqualValues(t, 1, got.Spec.Count, "one device is what a claim means that does not say")
-	list, err := client.List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, len(list.Items), len(acceptedClaims))
+var goodClaim = claim(`count: 2, selector: {matchProperties: {model: K80}}, extendedResourceNames: [a]`)
+
+const fixed = "a claim's spec is immutable: delete the claim and create another"
+
+var claimChanges = map[string]change{
+	"labels":      {from: goodClaim, patch: `{"metadata": {"labels": {"a": "b"}}}`},
+	"resource":    {from: goodClaim, patch: `{"spec": {"resourceName": "amd.com/gpu"}}`, refusal: fixed},
+	"count":       {from: goodClaim, patch: `{"spec": {"count": 3}}`, refusal: fixed},
+	"selector":    {from: goodClaim, patch: `{"spec": {"selector": {"matchProperties": {"model": "T4"}}}}`, refusal: fixed},
+	"no selector": {from: goodClaim, patch: `{"spec": {"selector": null}}`, refusal: fixed},
+	"names":       {from: goodClaim, patch: `{"spec": {"extendedResourceNames": ["b"]}}`, refusal: fixed},
+	"no names":    {from: goodClaim, patch: `{"spec": {"extendedResourceNames": null}}`, refusal: fixed},
 }
 
-func (s *suite) testChangeClaims(t *testing.T) {
-	const fixed = "a claim's spec is immutable: delete the claim and create another"
-	client := s.typed.GlobalreserveV1alpha1().ExtendedResourceClaims(namespace)
-	require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", "changed",
-		claim(`count: 2, selector: {matchProperties: {model: K80}}, extendedResourceNames: [a]`)))
-	for name, test := range map[string]struct{ patch, refusal string }{
-		"labels":      {patch: `{"metadata": {"labels": {"a": "b"}}}`},
-		"resource":    {`{"spec": {"resourceName": "amd.com/gpu"}}`, fixed},
-		"count":       {`{"spec": {"count": 3}}`, fixed},
-		"selector":    {`{"spec": {"selector": {"matchProperties": {"model": "T4"}}}}`, fixed},
-		"no selector": {`{"spec": {"selector": null}}`, fixed},
-		"names":       {`{"spec": {"extendedResourceNames": ["b"]}}`, fixed},
-		"no names":    {`{"spec": {"extendedResourceNames": null}}`, fixed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := client.Patch(t.Context(), "changed", types.MergePatchType, []byte(test.patch), metav1.PatchOptions{})
-			if test.refusal == "" {
-				require.NoError(t, err)
-			} else {
-				assertRefused(t, err, test.patch, test.refusal)
-			}
-		})
-	}
-	got, err := client.Get(t.Context(), "changed", metav1.GetOptions{})
+// An update of the whole object that leaves the spec is no change of it.
+func (s *suite) testUpdateClaim(t *testing.T) {
+	require.NoError(t, s.create(t, "ExtendedResourceClaim", "updated", claim(``)))
+	got, err := s.DeviceClaims().Get(t.Context(), "updated", metav1.GetOptions{})
 	require.NoError(t, err)
-	got.Labels = map[string]string{"by": "update"}
-	_, err = client.Update(t.Context(), got, metav1.UpdateOptions{})
-	require.NoError(t, err, "an update of the whole object that leaves the spec is no change of it")
+	assert.EqualValues(t, 1, got.Spec.Count, "one device is what a claim means that does not say")
+	got.Labels = testbed.Pairs("by", "update")
+	_, err = s.DeviceClaims().Update(t.Context(), got, metav1.UpdateOptions{})
+	require.NoError(t, err)
 }
 
 // A claim that a pod uses outlives its deletion until whoever put the finalizer there takes it away.
 func (s *suite) testClaimFinalizer(t *testing.T) {
-	client := s.typed.GlobalreserveV1alpha1().ExtendedResourceClaims(namespace)
+	client := s.DeviceClaims()
 	_, err := client.Create(t.Context(), &v1alpha1.ExtendedResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "in-use", Finalizers: []string{v1alpha1.ExtendedResourceClaimFinalizer}},
 		Spec:       v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1},
@@ -260,30 +178,11 @@ func (s *suite) testClaimFinalizer(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
-func (s *suite) testDeviceDefinitions(t *testing.T) {
-	resources, err := s.typed.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
-	require.NoError(t, err)
-	names := map[string]metav1.APIResource{}
-	for _, r := range resources.APIResources {
-		names[r.Name] = r
-	}
-	require.Contains(t, names, "extendedresources/status")
-	require.Contains(t, names, "extendedresourceclaims/status")
-	assert.Equal(t, []string{"er"}, names["extendedresources"].ShortNames)
-	assert.False(t, names["extendedresources"].Namespaced)
-	assert.Equal(t, []string{"erc"}, names["extendedresourceclaims"].ShortNames)
-	assert.True(t, names["extendedresourceclaims"].Namespaced)
-}
-
 // table asks for an object as kubectl prints it and returns the columns, the wide ones in brackets,
 // with the cells.
-func table(t *testing.T, request *rest.Request) ([]string, []any) {
+func table(t *testing.T, request *rest.Request) (columns []string, cells []any) {
 	t.Helper()
-	content, err := request.SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
-	require.NoError(t, err)
-	var table metav1.Table
-	require.NoError(t, json.Unmarshal(content, &table))
-	var columns []string
+	table := testbed.Table(t, request)
 	for _, column := range table.ColumnDefinitions {
 		name := strings.ToUpper(column.Name)
 		if column.Priority > 0 {
@@ -291,7 +190,6 @@ func table(t *testing.T, request *rest.Request) ([]string, []any) {
 		}
 		columns = append(columns, name)
 	}
-	require.Len(t, table.Rows, 1)
 	return columns, table.Rows[0].Cells
 }
 
@@ -303,8 +201,8 @@ func condition(kind, reason string) []metav1.Condition {
 
 func (s *suite) testDeviceColumns(t *testing.T) {
 	const name = "columns"
-	api := s.typed.GlobalreserveV1alpha1()
-	require.NoError(t, write(t, s.devices(), "ExtendedResource", name, device(`unschedulable: true`)))
+	api := s.Objects.GlobalreserveV1alpha1()
+	require.NoError(t, s.create(t, "ExtendedResource", name, device(`unschedulable: true`)))
 	gpu, err := api.ExtendedResources().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	gpu.Status = v1alpha1.ExtendedResourceStatus{
@@ -321,17 +219,17 @@ func (s *suite) testDeviceColumns(t *testing.T) {
 	assert.Equal(t, []any{name, "node-1", "nvidia.com/gpu", "GPU-0", "Bound", "k80-erc"}, cells[:6])
 	assert.Equal(t, []any{"ml", true, "NodeExists"}, cells[7:])
 
-	require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", name, claim(`count: 2`)))
-	erc, err := api.ExtendedResourceClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, s.create(t, "ExtendedResourceClaim", name, claim(`count: 2`)))
+	erc, err := api.ExtendedResourceClaims(s.Namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	erc.Status = v1alpha1.ExtendedResourceClaimStatus{
 		Phase: v1alpha1.ExtendedResourceClaimBound, NodeName: "node-1", ExtendedResources: []string{"gpu-0", "gpu-1"},
 		PodRef:     &v1alpha1.PodReference{Name: "train-0", UID: "p"},
 		Conditions: condition(v1alpha1.ConditionBound, "PodBound"),
 	}
-	erc, err = api.ExtendedResourceClaims(namespace).UpdateStatus(t.Context(), erc, metav1.UpdateOptions{})
+	erc, err = api.ExtendedResourceClaims(s.Namespace).UpdateStatus(t.Context(), erc, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	columns, cells = table(t, api.RESTClient().Get().Namespace(namespace).Resource("extendedresourceclaims").Name(name))
+	columns, cells = table(t, api.RESTClient().Get().Namespace(s.Namespace).Resource("extendedresourceclaims").Name(name))
 	assert.Equal(t, []string{
 		"NAME", "RESOURCE", "COUNT", "STATUS", "NODE", "POD", "AGE", "[DEVICES]", "[REASON]",
 	}, columns)
@@ -339,29 +237,6 @@ func (s *suite) testDeviceColumns(t *testing.T) {
 	assert.Equal(t, []any{`["gpu-0","gpu-1"]`, "PodBound"}, cells[7:])
 
 	erc.Status.Phase = "Reserved"
-	_, err = api.ExtendedResourceClaims(namespace).UpdateStatus(t.Context(), erc, metav1.UpdateOptions{})
+	_, err = api.ExtendedResourceClaims(s.Namespace).UpdateStatus(t.Context(), erc, metav1.UpdateOptions{})
 	assert.ErrorContains(t, err, `status.phase: Unsupported value: "Reserved"`)
-}
-
-// The generated informers tell of both kinds, the one that has no namespace included.
-func (s *suite) testDeviceInformers(t *testing.T) {
-	factory := externalversions.NewSharedInformerFactory(s.typed, 0)
-	devices := factory.Globalreserve().V1alpha1().ExtendedResources()
-	claims := factory.Globalreserve().V1alpha1().ExtendedResourceClaims()
-	deviceSynced, claimSynced := devices.Informer().HasSynced, claims.Informer().HasSynced
-	stop := make(chan struct{})
-	defer factory.Shutdown()
-	defer close(stop)
-	factory.Start(stop)
-	require.True(t, cache.WaitForCacheSync(t.Context().Done(), deviceSynced, claimSynced))
-	require.NoError(t, write(t, s.devices(), "ExtendedResource", "informed", device(``)))
-	require.NoError(t, write(t, s.claims(), "ExtendedResourceClaim", "informed", claim(``)))
-	assert.EventuallyWithT(t, func(c *assert.CollectT) {
-		device, err := devices.Lister().Get("informed")
-		require.NoError(c, err)
-		assert.Equal(c, "GPU-0", device.Spec.DeviceID)
-		claim, err := claims.Lister().ExtendedResourceClaims(namespace).Get("informed")
-		require.NoError(c, err)
-		assert.EqualValues(c, 1, claim.Spec.Count)
-	}, serverWait, 20*time.Millisecond)
 }

@@ -4,8 +4,7 @@ test that needs Reservations or devices, and its own tests show on a real API se
 definitions admit, refuse and print.
 
 	cp := controlplane.StartT(t, controlplane.Options{})
-	config, err := cp.AdminRESTConfig()
-	err = crd.Install(ctx, config)
+	err := crd.Prepare(ctx, cp)
 
 The tables in the tests are where a new rule of the API is first written down: one line with a bad
 object and the message its author must see. Nothing of the server or its controller belongs here.

@@ -1,6 +1,8 @@
 package crd
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,14 +35,14 @@ func (s *suite) setStatus(t *testing.T, name string, status v1alpha1.Reservation
 	t.Helper()
 	reservation := s.get(t, name)
 	reservation.Status = status
-	_, err := s.typed.GlobalreserveV1alpha1().Reservations(namespace).UpdateStatus(t.Context(), reservation, metav1.UpdateOptions{})
+	_, err := s.Reservations().UpdateStatus(t.Context(), reservation, metav1.UpdateOptions{})
 	return err
 }
 
 func (s *suite) testStatusIsSeparate(t *testing.T) {
 	const name = "status"
-	client := s.typed.GlobalreserveV1alpha1().Reservations(namespace)
-	require.NoError(t, s.create(t, name, "spec: {ttl: 10m, slots: [{name: a, requests: {cpu: \"1\"}}]}\nstatus: {phase: Available, nodeName: mine}"))
+	client := s.Reservations()
+	require.NoError(t, s.reserve(t, name, "spec: {ttl: 10m, slots: [{name: a, requests: {cpu: \"1\"}}]}\nstatus: {phase: Available, nodeName: mine}"))
 	assert.Empty(t, s.get(t, name).Status, "nobody creates a reservation that is available already")
 
 	want := availableStatus()
@@ -82,16 +84,11 @@ func (s *suite) testFinalPhase(t *testing.T) {
 		v1alpha1.ReservationPending, v1alpha1.ReservationAvailable, v1alpha1.ReservationSucceeded,
 		v1alpha1.ReservationExpired, v1alpha1.ReservationFailed, v1alpha1.ReservationPreempted,
 	}
-	names := map[v1alpha1.ReservationPhase]string{
-		v1alpha1.ReservationPending: "pending", v1alpha1.ReservationAvailable: "available",
-		v1alpha1.ReservationSucceeded: "succeeded", v1alpha1.ReservationExpired: "expired",
-		v1alpha1.ReservationFailed: "failed", v1alpha1.ReservationPreempted: "preempted",
-	}
 	for _, from := range phases {
 		for _, to := range phases {
 			t.Run(string(from)+" to "+string(to), func(t *testing.T) {
-				name := "from-" + names[from] + "-to-" + names[to]
-				require.NoError(t, s.create(t, name, one(`ttl: 10m`)))
+				name := strings.ToLower(fmt.Sprintf("from-%s-to-%s", from, to))
+				require.NoError(t, s.reserve(t, name, one(`ttl: 10m`)))
 				require.NoError(t, s.setStatus(t, name, v1alpha1.ReservationStatus{Phase: from}))
 				err := s.setStatus(t, name, v1alpha1.ReservationStatus{Phase: to, ObservedGeneration: 1})
 				if from.IsFinal() && from != to {

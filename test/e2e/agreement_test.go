@@ -17,12 +17,12 @@ import (
 // requireAgreement waits until the server says of every pod and node what the API server says, and
 // its own comparison finds no difference. No claim may be left that is not a bound pod.
 func (c *cluster) requireAgreement() {
-	c.t.Helper()
-	eventually(c.t, soon, func(t *assert.CollectT) {
-		pods := c.list(t)
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		pods := c.Pods()
 		differences := append(c.claimDifferences(t, pods), c.nodeDifferences(t, pods)...)
 		assert.Empty(t, differences, "the server and the API server differ")
-		assert.Zero(t, c.metric(t, "globalreserve_ledger_drift"))
+		assert.Zero(t, c.Metric("globalreserve_ledger_drift"))
 	})
 }
 
@@ -33,7 +33,7 @@ func isCounted(pod *corev1.Pod) bool {
 // claimDifferences compares the claims with the pods that are bound.
 func (c *cluster) claimDifferences(t require.TestingT, pods []corev1.Pod) []string {
 	claims := map[string]reserver.Claim{}
-	for _, claim := range c.claims(t).Claims {
+	for _, claim := range c.Claims().Claims {
 		claims[claim.UID] = claim
 	}
 	var differences []string
@@ -70,10 +70,10 @@ func (c *cluster) nodeDifferences(t require.TestingT, pods []corev1.Pod) []strin
 			used[node][string(table.Name(asked.Column))] += asked.Value
 		}
 	}
-	list, err := c.Client().CoreV1().Nodes().List(c.t.Context(), metav1.ListOptions{})
+	list, err := c.Client().CoreV1().Nodes().List(c.T.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	accounts := map[string]reserver.Node{}
-	for _, node := range c.nodes(t).Nodes {
+	for _, node := range c.nodes() {
 		accounts[node.Name] = node
 	}
 	var differences []string

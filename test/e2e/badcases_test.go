@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // badRequest is a request that must be refused. Without a method it is a POST.
@@ -90,10 +92,10 @@ func badJSON() map[string]badRequest {
 		"a body of 33 MiB":          {body: `{"x":"` + string(bytes.Repeat([]byte{'x'}, 33<<20)) + `"}`, status: http.StatusRequestEntityTooLarge},
 	}
 	all := map[string]badRequest{}
-	for _, path := range []string{"/filter", "/prioritize", "/preempt", "/bind", "/reserve", "/unreserve", "/v1/whatif"} {
+	for _, path := range []string{testbed.FilterPath, testbed.PrioritizePath, testbed.PreemptPath, testbed.BindPath, testbed.ReservePath, testbed.UnreservePath, testbed.WhatIfPath} {
 		for name, request := range bodies {
 			request.path = path
-			if path == "/bind" && len(request.body) > bindLimit {
+			if path == testbed.BindPath && len(request.body) > bindLimit {
 				request.status = http.StatusRequestEntityTooLarge
 			}
 			all[path+": "+name] = request
@@ -130,7 +132,7 @@ func badGroups() map[string]badRequest {
 		"pods with names only, five times": group(repeated(`{"metadata":{"name":"x"}}`, 5), `[`+repeated(`"node-0"`, 5)+`]`),
 	}
 	all := map[string]badRequest{}
-	for _, path := range []string{"/reserve", "/unreserve", "/v1/whatif"} {
+	for _, path := range []string{testbed.ReservePath, testbed.UnreservePath, testbed.WhatIfPath} {
 		for name, body := range bodies {
 			all[path+": "+name] = badRequest{path: path, body: body}
 		}
@@ -146,7 +148,7 @@ func badGroups() map[string]badRequest {
 		"another node in spec":      group(podWith(okMeta, `"spec":{"nodeName":"node-1","containers":[{"name":"c"}]}`), okNodes),
 	}
 	for name, body := range reserveOnly {
-		all["/reserve: "+name] = badRequest{path: "/reserve", body: body}
+		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: body}
 	}
 	for name, body := range map[string]string{
 		"a node nobody knows": group(okPod, `["no-such-node"]`),
@@ -155,7 +157,7 @@ func badGroups() map[string]badRequest {
 		// The cluster of these tests does not have the kind Reservation.
 		"what cannot be kept": groupWith(`"Durable":true`),
 	} {
-		all["/reserve: "+name] = badRequest{path: "/reserve", body: body, status: http.StatusOK}
+		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: body, status: http.StatusOK}
 	}
 	return all
 }
@@ -177,19 +179,19 @@ func badQuantities() map[string]badRequest {
 	all := map[string]badRequest{}
 	for name, quantity := range quantities {
 		pod := podAsking("cpu", quantity)
-		all["/reserve: a quantity "+name] = badRequest{path: "/reserve", body: group(pod, okNodes)}
-		all["/v1/whatif: a quantity "+name] = badRequest{path: "/v1/whatif", body: group(pod, okNodes)}
+		all[testbed.ReservePath+": a quantity "+name] = badRequest{path: testbed.ReservePath, body: group(pod, okNodes)}
+		all[testbed.WhatIfPath+": a quantity "+name] = badRequest{path: testbed.WhatIfPath, body: group(pod, okNodes)}
 	}
 	huge := `"9223372036854775807"`
 	sum := podWith(okMeta, `"spec":{"containers":[`+repeated(`{"name":"c","resources":{"requests":{"memory":`+huge+`}}}`, 9)+`]}`)
-	all["/reserve: quantities that overflow together"] = badRequest{path: "/reserve", body: group(sum, okNodes)}
+	all[testbed.ReservePath+": quantities that overflow together"] = badRequest{path: testbed.ReservePath, body: group(sum, okNodes)}
 	for name, spec := range map[string]string{
 		"a host port above 65535": `"spec":{"containers":[{"name":"c","ports":[{"hostPort":70000}]}]}`,
 		"a host port below 0":     `"spec":{"containers":[{"name":"c","ports":[{"hostPort":-1}]}]}`,
 		"containers are a map":    `"spec":{"containers":{"c":{}}}`,
 		"2,000 containers":        `"spec":{"containers":[` + repeated(`{"name":"c"}`, 2_000) + `]}`,
 	} {
-		all["/reserve: "+name] = badRequest{path: "/reserve", body: group(podWith(okMeta, spec), okNodes)}
+		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: group(podWith(okMeta, spec), okNodes)}
 	}
 	return all
 }
@@ -207,9 +209,9 @@ func badNames() map[string]badRequest {
 	}
 	all := map[string]badRequest{}
 	for name, value := range names {
-		all["/reserve: a pod's name "+name] = badRequest{path: "/reserve", body: group(podNamed(value), okNodes)}
-		all["/bind: a pod's name "+name] = badRequest{path: "/bind", body: binding(`"default"`, value, `"u"`, `"node-0"`)}
-		all["/bind: a node's name "+name] = badRequest{path: "/bind", body: binding(`"default"`, `"p"`, `"u"`, value)}
+		all[testbed.ReservePath+": a pod's name "+name] = badRequest{path: testbed.ReservePath, body: group(podNamed(value), okNodes)}
+		all[testbed.BindPath+": a pod's name "+name] = badRequest{path: testbed.BindPath, body: binding(`"default"`, value, `"u"`, `"node-0"`)}
+		all[testbed.BindPath+": a node's name "+name] = badRequest{path: testbed.BindPath, body: binding(`"default"`, `"p"`, `"u"`, value)}
 	}
 	return all
 }
@@ -231,7 +233,7 @@ func badExtenderCalls() map[string]badRequest {
 		"containers are a number": candidates(podWith(okMeta, `"spec":{"containers":1}`), okNodes),
 	}
 	all := map[string]badRequest{}
-	for _, path := range []string{"/filter", "/prioritize"} {
+	for _, path := range []string{testbed.FilterPath, testbed.PrioritizePath} {
 		for name, body := range bodies {
 			all[path+": "+name] = badRequest{path: path, body: body}
 		}
@@ -243,7 +245,7 @@ func badExtenderCalls() map[string]badRequest {
 		"a node's victims are text":  `{"Pod":` + okPod + `,"NodeNameToMetaVictims":{"node-0":"all"}}`,
 		"a victim's UID is a number": `{"Pod":` + okPod + `,"NodeNameToMetaVictims":{"node-0":{"Pods":[{"UID":7}]}}}`,
 	} {
-		all["/preempt: "+name] = badRequest{path: "/preempt", body: body}
+		all[testbed.PreemptPath+": "+name] = badRequest{path: testbed.PreemptPath, body: body}
 	}
 	return all
 }
@@ -260,17 +262,17 @@ func badBinds() map[string]badRequest {
 		"a UID with a NUL":       binding(`"default"`, `"p"`, `"\u0000"`, `"node-0"`),
 		"a UID of 100,000 bytes": binding(`"default"`, `"p"`, `"`+strings.Repeat("u", 100_000)+`"`, `"node-0"`),
 	} {
-		request := badRequest{path: "/bind", body: body}
+		request := badRequest{path: testbed.BindPath, body: body}
 		if len(body) > bindLimit {
 			request.status = http.StatusRequestEntityTooLarge
 		}
-		all["/bind: "+name] = request
+		all[testbed.BindPath+": "+name] = request
 	}
-	all["/bind: a pod nobody knows"] = badRequest{
-		path: "/bind", body: binding(`"default"`, `"no-such-pod"`, `"u"`, `"node-0"`), status: http.StatusOK,
+	all[testbed.BindPath+": a pod nobody knows"] = badRequest{
+		path: testbed.BindPath, body: binding(`"default"`, `"no-such-pod"`, `"u"`, `"node-0"`), status: http.StatusOK,
 	}
-	all["/bind: a namespace nobody knows"] = badRequest{
-		path: "/bind", body: binding(`"nowhere"`, `"no-such-pod"`, `"u"`, `"node-0"`), status: http.StatusOK,
+	all[testbed.BindPath+": a namespace nobody knows"] = badRequest{
+		path: testbed.BindPath, body: binding(`"nowhere"`, `"no-such-pod"`, `"u"`, `"node-0"`), status: http.StatusOK,
 	}
 	return all
 }
@@ -278,33 +280,33 @@ func badBinds() map[string]badRequest {
 func badReads() map[string]badRequest {
 	all := map[string]badRequest{}
 	for path, status := range map[string]int{
-		"/v1/nodes?limit=0":                      http.StatusBadRequest,
-		"/v1/nodes?limit=-5":                     http.StatusBadRequest,
-		"/v1/nodes?limit=99999999999999999999":   http.StatusBadRequest,
-		"/v1/nodes?limit=1&limit=2":              http.StatusBadRequest,
-		"/v1/nodes?overcommitted=perhaps":        http.StatusBadRequest,
-		"/v1/nodes?shape=round":                  http.StatusBadRequest,
-		"/v1/nodes?limit=%zz":                    http.StatusBadRequest,
-		"/v1/nodes/no-such-node":                 http.StatusNotFound,
-		"/v1/nodes/%00":                          http.StatusNotFound,
-		"/v1/nodes/..%2f..%2fetc%2fpasswd":       http.StatusNotFound,
-		"/v1/nodes/node-0?watch=true":            http.StatusBadRequest,
-		"/v1/claims?state=Gone":                  http.StatusBadRequest,
-		"/v1/claims?pod=%00":                     http.StatusBadRequest,
-		"/v1/claims?node=" + long(2000):          http.StatusBadRequest,
-		"/v1/explain":                            http.StatusBadRequest,
-		"/v1/explain?namespace=default":          http.StatusBadRequest,
-		"/v1/explain?pod=no-such-pod":            http.StatusNotFound,
-		"/v1/explain?pod=a&pod=b":                http.StatusBadRequest,
-		"/v1/watch?since=yesterday":              http.StatusBadRequest,
-		"/v1/reservations/of/nobody":             http.StatusNotFound,
-		"/v1/%2e%2e/%2e%2e/etc/passwd":           http.StatusNotFound,
-		"/v2/nodes":                              http.StatusNotFound,
-		"/":                                      http.StatusNotFound,
-		"/debug/pprof/":                          http.StatusNotFound,
-		"/filter/":                               http.StatusNotFound,
-		"/openapi.yaml?version=3":                http.StatusBadRequest,
-		"/v1/nodes?continue=" + long(1025) + "&": http.StatusBadRequest,
+		testbed.NodesPath + "?limit=0":                      http.StatusBadRequest,
+		testbed.NodesPath + "?limit=-5":                     http.StatusBadRequest,
+		testbed.NodesPath + "?limit=99999999999999999999":   http.StatusBadRequest,
+		testbed.NodesPath + "?limit=1&limit=2":              http.StatusBadRequest,
+		testbed.NodesPath + "?overcommitted=perhaps":        http.StatusBadRequest,
+		testbed.NodesPath + "?shape=round":                  http.StatusBadRequest,
+		testbed.NodesPath + "?limit=%zz":                    http.StatusBadRequest,
+		testbed.NodesPath + "/no-such-node":                 http.StatusNotFound,
+		testbed.NodesPath + "/%00":                          http.StatusNotFound,
+		testbed.NodesPath + "/..%2f..%2fetc%2fpasswd":       http.StatusNotFound,
+		testbed.NodesPath + "/node-0?watch=true":            http.StatusBadRequest,
+		testbed.ClaimsPath + "?state=Gone":                  http.StatusBadRequest,
+		testbed.ClaimsPath + "?pod=%00":                     http.StatusBadRequest,
+		testbed.ClaimsPath + "?node=" + long(2000):          http.StatusBadRequest,
+		testbed.ExplainPath:                                 http.StatusBadRequest,
+		testbed.ExplainPath + "?namespace=default":          http.StatusBadRequest,
+		testbed.ExplainPath + "?pod=no-such-pod":            http.StatusNotFound,
+		testbed.ExplainPath + "?pod=a&pod=b":                http.StatusBadRequest,
+		testbed.WatchPath + "?since=yesterday":              http.StatusBadRequest,
+		testbed.ReservationsPath + "/of/nobody":             http.StatusNotFound,
+		"/v1/%2e%2e/%2e%2e/etc/passwd":                      http.StatusNotFound,
+		"/v2/nodes":                                         http.StatusNotFound,
+		"/":                                                 http.StatusNotFound,
+		"/debug/pprof/":                                     http.StatusNotFound,
+		testbed.FilterPath + "/":                            http.StatusNotFound,
+		testbed.OpenAPIPath + "?version=3":                  http.StatusBadRequest,
+		testbed.NodesPath + "?continue=" + long(1025) + "&": http.StatusBadRequest,
 	} {
 		all["GET "+path] = badRequest{method: http.MethodGet, path: path, status: status}
 	}
@@ -316,21 +318,21 @@ func long(n int) string { return strings.Repeat("x", n) }
 func badMethods() map[string]badRequest {
 	all := map[string]badRequest{}
 	for path, methods := range map[string][]string{
-		"/filter":       {http.MethodGet, http.MethodPut, http.MethodDelete},
-		"/prioritize":   {http.MethodGet},
-		"/preempt":      {http.MethodGet},
-		"/bind":         {http.MethodGet, http.MethodPatch},
-		"/reserve":      {http.MethodGet, http.MethodDelete, "MAKEROOM"},
-		"/unreserve":    {http.MethodGet},
-		"/v1/whatif":    {http.MethodGet},
-		"/v1/nodes":     {http.MethodPost, http.MethodDelete},
-		"/v1/nodes/a":   {http.MethodPut},
-		"/v1/claims":    {http.MethodDelete},
-		"/v1/explain":   {http.MethodPost},
-		"/v1/watch":     {http.MethodPost},
-		"/metrics":      {http.MethodPost},
-		"/readyz":       {http.MethodDelete},
-		"/openapi.yaml": {http.MethodPut},
+		testbed.FilterPath:       {http.MethodGet, http.MethodPut, http.MethodDelete},
+		testbed.PrioritizePath:   {http.MethodGet},
+		testbed.PreemptPath:      {http.MethodGet},
+		testbed.BindPath:         {http.MethodGet, http.MethodPatch},
+		testbed.ReservePath:      {http.MethodGet, http.MethodDelete, "MAKEROOM"},
+		testbed.UnreservePath:    {http.MethodGet},
+		testbed.WhatIfPath:       {http.MethodGet},
+		testbed.NodesPath:        {http.MethodPost, http.MethodDelete},
+		testbed.NodesPath + "/a": {http.MethodPut},
+		testbed.ClaimsPath:       {http.MethodDelete},
+		testbed.ExplainPath:      {http.MethodPost},
+		testbed.WatchPath:        {http.MethodPost},
+		testbed.MetricsPath:      {http.MethodPost},
+		"/readyz":                {http.MethodDelete},
+		testbed.OpenAPIPath:      {http.MethodPut},
 	} {
 		for _, method := range methods {
 			all[method+" "+path] = badRequest{method: method, path: path, body: "{}", status: http.StatusMethodNotAllowed}

@@ -26,10 +26,10 @@ func TestBadInput(t *testing.T) {
 	t.Parallel() // most of the time it waits for connections that say nothing to be ended
 	c := newOwnCluster(t, 3)
 	c.startServer(clusterload.ServerOptions{})
-	bound := c.create(newPod("bound", nobody, "1"))[0]
-	require.Empty(t, c.bind(t, bound, "node-0"))
+	bound := c.CreatePod("bound", nobody, "1")
+	require.Empty(t, c.Bind(bound, "node-0"))
 	c.requireAgreement()
-	pid, before := c.server.PID(), c.claims(t)
+	pid, before := c.Server.PID(), c.Claims()
 	slow := c.startSlowRequests()
 	cases := badRequests()
 	t.Logf("%d bad requests", len(cases))
@@ -38,7 +38,7 @@ func TestBadInput(t *testing.T) {
 	}
 	t.Run("all of them again, side by side", func(t *testing.T) {
 		var senders errgroup.Group
-		senders.SetLimit(writers)
+		senders.SetLimit(testbed.Writers)
 		for _, request := range cases {
 			if len(request.body) > 1<<20 {
 				continue // one at a time is enough for the memory of a test machine
@@ -53,11 +53,11 @@ func TestBadInput(t *testing.T) {
 	for name, answer := range slow() {
 		t.Run(name, func(t *testing.T) { answer(t) })
 	}
-	require.Equal(t, before, c.claims(t), "a bad request changed the ledger")
-	require.Equal(t, pid, c.server.PID(), "the server is another process")
+	require.Equal(t, before, c.Claims(), "a bad request changed the ledger")
+	require.Equal(t, pid, c.Server.PID(), "the server is another process")
 	c.requireNoPanic()
-	after := c.create(newPod("after", nobody, "1"))[0]
-	require.Empty(t, c.bind(t, after, "node-1"), "the server does not bind any more")
+	after := c.CreatePod("after", nobody, "1")
+	require.Empty(t, c.Bind(after, "node-1"), "the server does not bind any more")
 	c.requireAgreement()
 }
 
@@ -66,7 +66,7 @@ func (c *cluster) sendBad(request badRequest) (testbed.Reply, error) {
 	if method == "" {
 		method = http.MethodPost
 	}
-	sent, err := http.NewRequestWithContext(c.t.Context(), method, c.server.URL+request.path, strings.NewReader(request.body))
+	sent, err := http.NewRequestWithContext(c.T.Context(), method, c.Server.URL+request.path, strings.NewReader(request.body))
 	if err != nil {
 		return testbed.Reply{}, err
 	}
@@ -78,16 +78,16 @@ func (c *cluster) sendBad(request badRequest) (testbed.Reply, error) {
 }
 
 func (c *cluster) requireRefused(request badRequest) {
-	c.t.Helper()
-	before := c.claims(c.t).Revision
+	c.T.Helper()
+	before := c.Claims().Revision
 	got, err := c.sendBad(request)
-	require.NoError(c.t, err)
-	requireError(c.t, got, request.status)
-	require.Equal(c.t, before, c.claims(c.t).Revision, "the ledger's revision changed")
+	require.NoError(c.T, err)
+	requireError(c.T, got, request.status)
+	require.Equal(c.T, before, c.Claims().Revision, "the ledger's revision changed")
 }
 
 // requireError checks that an answer is an error in JSON with a text that helps.
-func requireError(t *testing.T, got testbed.Reply, status int) {
+func requireError(t testing.TB, got testbed.Reply, status int) {
 	t.Helper()
 	if status == 0 {
 		status = http.StatusBadRequest
@@ -106,24 +106,24 @@ func requireError(t *testing.T, got testbed.Reply, status int) {
 // startSlowRequests opens connections that never finish what they began. The function it returns
 // waits for the end the server puts to each.
 func (c *cluster) startSlowRequests() func() map[string]func(*testing.T) {
-	address := strings.TrimPrefix(c.server.URL, "http://")
+	address := strings.TrimPrefix(c.Server.URL, "http://")
 	head := func(path string, length int) string {
 		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, address, length)
 	}
 	starts := map[string]string{
-		"a body that never comes":         head("/reserve", 1000),
-		"a body that stops half-way":      head("/reserve", 1000) + `{"SchedulerName":"s","Pods":[`,
-		"a filter that stops half-way":    head("/filter", 1000) + `{"Pod":{`,
-		"a bind that stops half-way":      head("/bind", 1000) + `{"PodName":"`,
-		"a header that stops half-way":    "POST /reserve HTTP/1.1\r\nHost: " + address + "\r\nX-Slow: ",
+		"a body that never comes":         head(testbed.ReservePath, 1000),
+		"a body that stops half-way":      head(testbed.ReservePath, 1000) + `{"SchedulerName":"s","Pods":[`,
+		"a filter that stops half-way":    head(testbed.FilterPath, 1000) + `{"Pod":{`,
+		"a bind that stops half-way":      head(testbed.BindPath, 1000) + `{"PodName":"`,
+		"a header that stops half-way":    "POST " + testbed.ReservePath + " HTTP/1.1\r\nHost: " + address + "\r\nX-Slow: ",
 		"a connection that says nothing":  "",
-		"a chunk that stops half-way":     "POST /reserve HTTP/1.1\r\nHost: " + address + "\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"Pods\":",
-		"a length that is a lie, and EOF": head("/unreserve", 1<<40),
+		"a chunk that stops half-way":     "POST " + testbed.ReservePath + " HTTP/1.1\r\nHost: " + address + "\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"Pods\":",
+		"a length that is a lie, and EOF": head(testbed.UnreservePath, 1<<40),
 	}
 	answers := make(chan func() (string, func(*testing.T)), len(starts))
 	for name, start := range starts {
 		go func() {
-			answer, err := talk(c.t.Context(), address, start)
+			answer, err := talk(c.T.Context(), address, start)
 			answers <- func() (string, func(*testing.T)) {
 				return name, func(t *testing.T) { requireSlowRefused(t, answer, err) }
 			}
@@ -178,6 +178,6 @@ func requireSlowRefused(t *testing.T, answer string, err error) {
 }
 
 func (c *cluster) requireNoPanic() {
-	c.t.Helper()
-	require.NotContains(c.t, testbed.Tail(c.server.LogFile(), 1<<20), "panic")
+	c.T.Helper()
+	require.NotContains(c.T, testbed.Tail(c.Server.LogFile(), 1<<20), "panic")
 }

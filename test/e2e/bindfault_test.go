@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // bindTime is how long the server may take for a bind in tests that hold binds up, and requestTime how long
@@ -32,11 +33,12 @@ func newProxiedCluster(t *testing.T, nodes int) (*cluster, *controlplane.FaultPr
 }
 
 func (c *cluster) startProxiedServer() *controlplane.FaultProxy {
-	c.t.Helper()
-	proxy, err := c.StartFaultProxy()
-	require.NoError(c.t, err)
-	c.startServer(clusterload.ServerOptions{Proxy: proxy, Args: []string{"--bind-timeout=" + bindTime.String()}})
-	return proxy
+	c.T.Helper()
+	var err error
+	c.Proxy, err = c.StartFaultProxy()
+	require.NoError(c.T, err)
+	c.startServer(clusterload.ServerOptions{Args: []string{"--bind-timeout=" + bindTime.String()}})
+	return c.Proxy
 }
 
 // onFirstBinds does something to the first few bindings of every pod.
@@ -84,12 +86,12 @@ func TestLostAnswers(t *testing.T) {
 			faultsBefore := proxy.Faulted()
 			proxy.SetFault(test.fault)
 			defer proxy.SetFault(nil)
-			pods := c.create(newPods(4, "pod", nobody, "2")...)
+			pods := c.Create(testbed.NewPods(4, "pod", nobody, "2")...)
 			answers := c.bindTogether(pods)
 			require.NotEqual(t, faultsBefore, proxy.Faulted(), "nothing happened to any bind")
 			for i, pod := range pods {
 				t.Logf("%s: %q", pod.Name, answers[i])
-				bound := c.get(t, pod).Spec.NodeName != ""
+				bound := c.Pod(pod.Name).Spec.NodeName != ""
 				if answers[i] == "" {
 					require.True(t, bound, "the server says that %s is bound, and it is not", pod.Name)
 				}
@@ -102,7 +104,7 @@ func TestLostAnswers(t *testing.T) {
 				}
 			}
 			c.bindUntilBound(pods)
-			c.requireNeverOvercommitted()
+			c.RequireNeverOvercommitted()
 			c.requireAgreement()
 		})
 	}
@@ -114,7 +116,7 @@ func (c *cluster) bindTogether(pods []*corev1.Pod) []string {
 	answers := make([]string, len(pods))
 	var callers sync.WaitGroup
 	for i, pod := range pods {
-		callers.Go(func() { answers[i] = c.bind(c.t, pod, nodeOf(i)) })
+		callers.Go(func() { answers[i] = c.Bind(pod, nodeOf(i)) })
 	}
 	callers.Wait()
 	return answers
@@ -124,11 +126,11 @@ func nodeOf(i int) string { return []string{"node-0", "node-1"}[i%2] }
 
 // bindUntilBound repeats binds as a scheduler would, until each has succeeded.
 func (c *cluster) bindUntilBound(pods []*corev1.Pod) {
-	c.t.Helper()
-	eventually(c.t, late, func(t *assert.CollectT) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
 		for i, pod := range pods {
-			if c.get(t, pod).Spec.NodeName == "" {
-				assert.Empty(t, c.bind(t, pod, nodeOf(i)))
+			if c.Pod(pod.Name).Spec.NodeName == "" {
+				assert.Empty(t, c.Bind(pod, nodeOf(i)))
 			}
 		}
 	})
@@ -160,7 +162,7 @@ func TestLostAnswersUnderLoad(t *testing.T) {
 	c.underLoad()
 	t.Logf("%d binds were harmed", proxy.Faulted())
 	require.Greater(t, proxy.Faulted(), int64(100))
-	require.Zero(t, c.metric(t, "globalreserve_bypassed_binds_total"), "the server took its own binds for those of others")
+	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"), "the server took its own binds for those of others")
 }
 
 // TestLateEvents delays what the server hears of the cluster, while the binds go through at once.
@@ -172,14 +174,14 @@ func TestLateEvents(t *testing.T) {
 		}
 		return controlplane.Fault{}
 	})
-	require.NoError(t, c.server.Restart(t.Context()))
-	unknown := c.create(newPods(4, "unheard-of", nobody, "2")...)
+	require.NoError(t, c.Server.Restart(t.Context()))
+	unknown := c.Create(testbed.NewPods(4, "unheard-of", nobody, "2")...)
 	for i, answer := range c.bindTogether(unknown) {
 		require.Empty(t, answer, "pod %d: a pod the informer does not know yet is read live", i)
 	}
-	extra := c.create(newPod("extra", nobody, "1"))[0]
-	require.NotEmpty(t, c.bind(t, extra, "node-0"), "the room is taken, even if no event says so yet")
-	c.requireNeverOvercommitted()
+	extra := c.CreatePod("extra", nobody, "1")
+	require.NotEmpty(t, c.Bind(extra, "node-0"), "the room is taken, even if no event says so yet")
+	c.RequireNeverOvercommitted()
 	c.requireAgreement()
 }
 
@@ -188,17 +190,17 @@ func TestLateEvents(t *testing.T) {
 func TestUnknownOutcome(t *testing.T) {
 	c, proxy := newProxiedCluster(t, 2)
 	proxy.SetFault(onFirstBinds(100, controlplane.Fault{Before: bindTime * 5 / 4, DropAnswer: true}))
-	pod := c.create(newPod("pod", nobody, "3"))[0]
-	rival := c.create(newPod("rival", nobody, "2"))[0]
-	require.Contains(t, c.bind(t, pod, "node-0"), "not known")
-	require.Empty(t, c.get(t, pod).Spec.NodeName)
-	claim := c.claimOf(t, pod)
+	pod := c.CreatePod("pod", nobody, "3")
+	rival := c.CreatePod("rival", nobody, "2")
+	require.Contains(t, c.Bind(pod, "node-0"), "not known")
+	require.Empty(t, c.Pod(pod.Name).Spec.NodeName)
+	claim := c.ClaimOf(pod)
 	require.NotNil(t, claim, "the room of a bind that may still happen was given away")
 	require.Equal(t, "Binding", claim.State)
-	require.NotEmpty(t, c.bind(t, pod, "node-1"), "it may be on node-0 soon")
-	require.Equal(t, []string{"rival"}, c.reserve(t, groupOf([]*corev1.Pod{rival}, "node-0")).FailedPods)
-	node, _ := c.awaitBound(pod, late)
-	require.Equal(t, "node-0", node)
-	c.requireNeverOvercommitted()
+	require.NotEmpty(t, c.Bind(pod, "node-1"), "it may be on node-0 soon")
+	require.Equal(t, []string{"rival"}, c.Reserve(groupOf([]*corev1.Pod{rival}, "node-0")).FailedPods)
+	bound, _ := c.AwaitBound(pod.Name)
+	require.Equal(t, "node-0", bound.Spec.NodeName)
+	c.RequireNeverOvercommitted()
 	c.requireAgreement()
 }

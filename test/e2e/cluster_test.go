@@ -2,36 +2,34 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
-	namespace = "default"
-	// poll is how often a condition is looked at; soon and late are how long it may take to come
-	// true. Both are far above what it takes on an idle machine.
-	poll = 50 * time.Millisecond
-	soon = 20 * time.Second
-	late = 90 * time.Second
-	// quiet is how long no pod may change before a cluster counts as settled.
+	nobody = testbed.Nobody
+	// late is how long many pods under faults may take; quiet is how long no pod may change before a cluster
+	// counts as settled.
+	late  = 90 * time.Second
 	quiet = time.Second
 )
 
+// shared is the control plane of all tests that do not break it.
+var shared controlplane.Shared
+
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
+
 // cluster is a control plane with what judges it and, mostly, a GlobalReserve server.
-type cluster struct {
-	*controlplane.ControlPlane
-	t       *testing.T
-	watcher *clusterload.Watcher
-	rebinds *rebindWatch
-	server  *testbed.Server
-}
+type cluster struct{ testbed.Cluster }
 
 // newCluster makes so many nodes of 4 CPUs and 16 GiB.
 func newCluster(t *testing.T, nodes int) *cluster {
@@ -47,99 +45,66 @@ func newOwnCluster(t *testing.T, nodes int) *cluster {
 
 func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: cp, t: t}
-	c.addNodes(nodes, controlplane.NodeTemplate{})
-	c.watcher = testbed.Watch(t, cp)
-	c.rebinds = startRebindWatch(t, c.Client())
+	c := &cluster{testbed.NewCluster(t, cp)}
+	c.AddNodes(nodes, controlplane.NodeTemplate{})
 	return c
 }
 
 // newServedCluster is newCluster with a server, which compares itself all the time.
-func newServedCluster(t *testing.T, nodes int, args ...string) *cluster {
+func newServedCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	c := newCluster(t, nodes)
-	c.startServer(clusterload.ServerOptions{Args: args})
+	c.startServer(clusterload.ServerOptions{})
 	return c
 }
 
 // in returns the same cluster for a subtest.
 func (c *cluster) in(t *testing.T) *cluster {
 	inner := *c
-	inner.t = t
+	inner.T = t
 	return &inner
 }
 
-func (c *cluster) startServer(options clusterload.ServerOptions) {
-	c.t.Helper()
-	options.Args = append([]string{"--full-compare-interval=3s"}, options.Args...)
-	c.server = testbed.StartServer(c.t, c.ControlPlane, options)
-}
-
-func (c *cluster) addNodes(n int, template controlplane.NodeTemplate) []string {
-	c.t.Helper()
-	names, err := c.CreateNodes(c.t.Context(), n, template)
-	require.NoError(c.t, err)
-	return names
-}
-
-// startScheduler starts a kube-scheduler with a file of scheduler-config/, in front of the server or,
-// without one, on its own.
-func (c *cluster) startScheduler(name, file string) {
-	c.t.Helper()
-	url := ""
-	if c.server != nil {
-		url = c.server.URL
+func (c *cluster) startServer(o clusterload.ServerOptions) {
+	c.T.Helper()
+	o.Args = append([]string{"--full-compare-interval=3s"}, o.Args...)
+	if o.Proxy == nil {
+		o.Proxy = c.Proxy
 	}
-	config, err := clusterload.SchedulerConfig(file, url)
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.StartScheduler(c.t.Context(), name, config))
-}
-
-// startGroupScheduler runs examples/groupscheduler as a process of its own.
-func (c *cluster) startGroupScheduler(name string) {
-	c.t.Helper()
-	o := clusterload.GroupSchedulerOptions{
-		Name: name, SchedulerName: "group-scheduler", Command: []string{testbed.Program(c.t, "groupscheduler")},
-	}
-	if c.server != nil {
-		o.ServerURL = c.server.URL
-	}
-	_, err := clusterload.StartGroupScheduler(c.t.Context(), c.ControlPlane, o)
-	require.NoError(c.t, err)
+	c.StartServer(o)
 }
 
 // awaitSettled waits until nothing is left to do for any scheduler.
 func (c *cluster) awaitSettled(within time.Duration) clusterload.Snapshot {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), within)
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(c.T.Context(), within)
 	defer cancel()
-	snapshot, err := c.watcher.AwaitSettled(ctx, quiet)
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.watcher.CatchUp(ctx))
+	snapshot, err := c.Watcher.AwaitSettled(ctx, quiet)
+	require.NoError(c.T, err)
+	require.NoError(c.T, c.Watcher.CatchUp(ctx))
 	return snapshot
-}
-
-// requireNeverOvercommitted fails if at any event a node had more bound than it offers, or a pod was
-// bound twice.
-func (c *cluster) requireNeverOvercommitted() {
-	c.t.Helper()
-	require.Empty(c.t, c.watcher.Violations(), "nodes were overcommitted")
-	require.Empty(c.t, c.rebinds.seen(), "pods were bound more than once")
 }
 
 // clear deletes all pods and waits until the server has noticed.
 func (c *cluster) clear() {
-	c.t.Helper()
-	require.NoError(c.t, clusterload.DeletePods(c.t.Context(), c.Client(), namespace))
-	require.NoError(c.t, c.watcher.CatchUp(c.t.Context()))
-	if c.server != nil {
+	c.T.Helper()
+	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), testbed.Namespace))
+	require.NoError(c.T, c.Watcher.CatchUp(c.T.Context()))
+	if c.Server != nil {
 		c.requireAgreement()
 	}
-	c.watcher.Reset()
+	c.Watcher.Reset()
 }
 
-// eventually polls a condition until it holds; what it last failed by is reported.
-func eventually(t *testing.T, within time.Duration, condition func(t *assert.CollectT), what ...any) {
-	t.Helper()
-	require.EventuallyWithT(t, condition, within, poll, what...)
+// nodes are the accounts that the server has of the nodes.
+func (c *cluster) nodes() []reserver.Node {
+	c.T.Helper()
+	answer, err := c.Ledger.Nodes(c.T.Context())
+	require.NoError(c.T, err)
+	return answer.Nodes
+}
+
+// groupOf asks for capacity for one pod on each of the nodes.
+func groupOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
+	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes}
 }

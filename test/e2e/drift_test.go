@@ -16,13 +16,13 @@ const driftFound = "globalreserve_ledger_drift_found_total"
 
 // requireNoDriftSeen fails if the server's comparison has found a difference since the server started.
 func (c *cluster) requireNoDriftSeen() {
-	c.t.Helper()
+	c.T.Helper()
 	var metrics testbed.Families
-	eventually(c.t, soon, func(t *assert.CollectT) {
-		metrics = c.scrape(t)
+	c.Eventually(func(t *assert.CollectT) {
+		metrics = c.Scrape()
 		assert.Contains(t, metrics, driftFound, "nothing was compared yet")
 	})
-	require.Zero(c.t, metrics.Sum(driftFound), "the ledger differed from the cluster: %s", testbed.Tail(c.server.LogFile(), 20))
+	require.Zero(c.T, metrics.Sum(driftFound), "the ledger differed from the cluster: %s", testbed.Tail(c.Server.LogFile(), 20))
 }
 
 // TestDriftIsFoundAndRepaired keeps from the server that a pod was created and bound, as no watch of the
@@ -33,19 +33,19 @@ func TestDriftIsFoundAndRepaired(t *testing.T) {
 	proxy := c.startProxiedServer()
 	c.requireAgreement()
 	proxy.SetFault(func(*http.Request) controlplane.Fault { return controlplane.Fault{HideEvents: "unheard-of"} })
-	pod := c.create(newPod("unheard-of", nobody, "3"))[0]
-	c.bindDirectly(pod, "node-0")
-	eventually(t, soon, func(t *assert.CollectT) {
-		assert.InDelta(t, 1, c.metric(t, driftFound, "kind", "missing_claim"), 0)
+	pod := c.CreatePod("unheard-of", nobody, "3")
+	require.NoError(c.T, c.BindDirectly(pod.Name, "node-0"))
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Equal(t, 1, c.Metric(driftFound, "kind", "missing_claim"))
 	})
 	c.requireAgreement()
-	claim := c.claimOf(t, pod)
+	claim := c.ClaimOf(pod)
 	require.Equal(t, "node-0", claim.Node)
-	require.Contains(t, c.bind(t, c.create(newPod("other", nobody, "2"))[0], "node-0"), "cpu", "what was found counts")
-	require.InDelta(t, 1, c.metric(t, driftFound), 0, "what was put right is found once")
-	require.Contains(t, testbed.Tail(c.server.LogFile(), 1<<20), "the ledger differed from the cluster and was repaired")
+	require.Contains(t, c.Bind(c.CreatePod("other", nobody, "2"), "node-0"), "cpu", "what was found counts")
+	require.Equal(t, 1, c.Metric(driftFound), "what was put right is found once")
+	require.Contains(t, testbed.Tail(c.Server.LogFile(), 1<<20), "the ledger differed from the cluster and was repaired")
 	proxy.SetFault(nil)
-	c.delete(pod)
+	c.Delete(pod.Name)
 	c.requireAgreement()
-	c.requireNeverOvercommitted()
+	c.RequireNeverOvercommitted()
 }

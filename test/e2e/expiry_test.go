@@ -5,29 +5,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-const (
-	// wakeWithin is how soon a pod has to run after room was given back that it waited for.
-	wakeWithin = 2 * time.Second
-	// wakeRounds is how often each way to give room back is tried: once proves little.
-	wakeRounds = 4
-)
+// wakeRounds is how often each way to give room back is tried: once proves little.
+const wakeRounds = 4
 
 // TestWaitingPodsWakeUp reserves the only node for pods that never come, has a kube-scheduler refuse
 // pods for it, and measures how long after the reservation's end they run. No event that
 // kube-scheduler watches announces that end.
 func TestWaitingPodsWakeUp(t *testing.T) {
 	c := newServedCluster(t, 1)
-	c.startScheduler("default-scheduler", "default-scheduler.yaml")
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	const ttl = 2 * time.Second
 	reservation := func(seconds time.Duration) *reserver.Request {
-		request := groupOf([]*corev1.Pod{newPod("never-comes", nobody, "4")}, "node-0")
+		request := groupOf([]*corev1.Pod{testbed.NewPod("never-comes", nobody, "4")}, "node-0")
 		request.TTLSeconds = int64(seconds / time.Second)
 		return request
 	}
@@ -35,17 +31,17 @@ func TestWaitingPodsWakeUp(t *testing.T) {
 	ends := map[string]func(*cluster, func()) time.Time{
 		"when a reservation expires": func(c *cluster, refusePods func()) time.Time {
 			asked := time.Now()
-			require.True(c.t, granted(c.reserve(c.t, reservation(ttl))))
+			require.True(c.T, c.Reserve(reservation(ttl)).Granted())
 			refusePods()
 			return asked.Add(ttl)
 		},
 		"when a reservation is given back": func(c *cluster, refusePods func()) time.Time {
-			require.True(c.t, granted(c.reserve(c.t, reservation(time.Hour))))
+			require.True(c.T, c.Reserve(reservation(time.Hour)).Granted())
 			refusePods()
-			c.awaitBackOffOver()
+			c.AwaitBackOffOver()
 			asked := time.Now()
 			request := reservation(0)
-			require.True(c.t, granted(c.unreserve(c.t, request)))
+			require.True(c.T, c.Unreserve(request).Granted())
 			return asked
 		},
 	}
@@ -56,46 +52,54 @@ func TestWaitingPodsWakeUp(t *testing.T) {
 				c.clear()
 				var waiting []*corev1.Pod
 				ended := end(c, func() {
-					waiting = c.create(newPods(3, fmt.Sprintf("waiting-%d", round), "default-scheduler", "1")...)
+					waiting = c.Create(testbed.NewPods(3, fmt.Sprintf("waiting-%d", round), "default-scheduler", "1")...)
 					c.awaitRefused(waiting)
 				})
 				for _, pod := range waiting {
-					node, at := c.awaitBound(pod, soon)
+					bound, at := c.AwaitBound(pod.Name)
 					t.Logf("%s bound %s after the reservation's end", pod.Name, at.Sub(ended).Round(time.Millisecond))
-					require.Equal(t, "node-0", node)
-					require.Less(t, at.Sub(ended), wakeWithin)
+					require.Equal(t, "node-0", bound.Spec.NodeName)
+					require.Less(t, at.Sub(ended), testbed.WakeWithin)
 					require.Greater(t, at.Sub(ended), time.Duration(0), "it did not wait for the reservation")
 				}
 				c.requireAgreement()
 			})
 		}
 	}
-	require.NotZero(t, c.metric(t, "globalreserve_wakeups_total"))
-	c.requireNeverOvercommitted()
+	require.NotZero(t, c.Metric("globalreserve_wakeups_total"))
+	c.RequireNeverOvercommitted()
 }
 
 func (c *cluster) awaitRefused(pods []*corev1.Pod) {
-	c.t.Helper()
-	eventually(c.t, soon, func(t *assert.CollectT) {
-		for _, pod := range pods {
-			assert.True(t, isRefused(c.get(t, pod)), "no scheduler has refused %s yet", pod.Name)
-		}
-	})
+	c.T.Helper()
+	for _, pod := range pods {
+		c.AwaitRefused(pod.Name)
+	}
 }
 
-// backOff is how long kube-scheduler leaves a pod alone after it was refused once, and a second more
-// for the coarse time stamps it is measured by here.
-const backOff = 2 * time.Second
-
-// awaitBackOffOver waits until no pod is left alone by its scheduler any more, as none is that has
-// waited for a while.
-func (c *cluster) awaitBackOffOver() {
-	c.t.Helper()
-	eventually(c.t, soon, func(t *assert.CollectT) {
-		for _, pod := range c.list(t) {
-			for _, condition := range pod.Status.Conditions {
-				assert.Greater(t, time.Since(condition.LastTransitionTime.Time), backOff, "%s backs off", pod.Name)
-			}
-		}
-	})
+// TestRestartWakesWaitingPods kills the server while pods wait that it refused. The reservation they
+// waited for, in memory only, is gone with it, and nothing that kube-scheduler watches tells that. What is
+// bound the server knows again.
+func TestRestartWakesWaitingPods(t *testing.T) {
+	c := newServedCluster(t, 2)
+	for i, pod := range c.Create(testbed.NewPods(4, "pod", nobody, "1")...) {
+		require.Empty(t, c.Bind(pod, nodeOf(i)))
+	}
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	revision := c.Claims().Revision
+	require.True(t, c.Reserve(groupOf(testbed.NewPods(2, "never-comes", nobody, "2"), "node-0", "node-1")).Granted())
+	waiting := c.Create(testbed.NewPods(3, "waiting", "default-scheduler", "1")...)
+	c.awaitRefused(waiting)
+	c.AwaitBackOffOver()
+	c.Server.Crash(t)
+	ready := time.Now()
+	for _, pod := range waiting {
+		_, at := c.AwaitBound(pod.Name)
+		t.Logf("%s bound %s after the server was ready", pod.Name, at.Sub(ready).Round(time.Millisecond))
+		require.Less(t, at.Sub(ready), testbed.WakeWithin)
+	}
+	c.requireAgreement()
+	require.Greater(t, c.Claims().Revision, revision, "revisions never go back")
+	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"), "what was bound before is no news")
+	c.RequireNeverOvercommitted()
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -9,9 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const faultNodes = 40
@@ -20,15 +26,15 @@ const faultNodes = 40
 // part of the pods is bound. There are more pods than fit: full nodes are where a promise made twice
 // shows. In the end everything has to be as if nothing had happened.
 func (c *cluster) underLoad(faults ...func()) {
-	c.t.Helper()
-	c.startScheduler("default-scheduler", "default-scheduler.yaml")
-	c.startScheduler("second-scheduler", "second-scheduler.yaml")
+	c.T.Helper()
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
 	pods := clusterload.Race(clusterload.RaceOptions{
-		Namespace: namespace, Capacity: faultNodes * nodeCPU, Percent: 110, Sizes: requestsOf("250m", "150m", "200m", "300m"),
+		Namespace: testbed.Namespace, Capacity: faultNodes * nodeCPU, Percent: 110, Sizes: sizes("250m", "150m", "200m", "300m"),
 		Schedulers: []string{"default-scheduler", "second-scheduler"},
 	})
 	fitting := len(pods) * 100 / 110
-	ctx, cancel := context.WithCancel(c.t.Context())
+	ctx, cancel := context.WithCancel(c.T.Context())
 	defer cancel()
 	var creator errgroup.Group
 	creator.Go(func() error { return c.createThroughFaults(ctx, pods) })
@@ -36,22 +42,42 @@ func (c *cluster) underLoad(faults ...func()) {
 		c.awaitBoundCount(fitting * (i + 1) / (len(faults) + 2))
 		began := time.Now()
 		fault()
-		c.t.Logf("fault %d took %s, %d pods are bound", i+1, time.Since(began).Round(time.Millisecond), c.watcher.Snapshot().Bound)
+		c.T.Logf("fault %d took %s, %d pods are bound", i+1, time.Since(began).Round(time.Millisecond), c.Watcher.Snapshot().Bound)
 	}
-	require.NoError(c.t, creator.Wait())
+	require.NoError(c.T, creator.Wait())
 	snapshot := c.awaitSettled(3 * time.Minute)
-	c.t.Logf("%d of %d pods bound, %d wait, %d gaps in the watch", snapshot.Bound, snapshot.Pods, snapshot.Pending, c.watcher.Gaps())
-	require.NotZero(c.t, snapshot.Pending, "everything fitted: no node was full")
+	c.T.Logf("%d of %d pods bound, %d wait, %d gaps in the watch", snapshot.Bound, snapshot.Pods, snapshot.Pending, c.Watcher.Gaps())
+	require.NotZero(c.T, snapshot.Pending, "everything fitted: no node was full")
 	// A gap in the watch hides no overcommit here: no pod ever leaves its node, so it would last.
-	c.requireNeverOvercommitted()
+	c.RequireNeverOvercommitted()
 	c.requireAgreement()
+}
+
+// createThroughFaults creates pods from an API server that is away at times.
+func (c *cluster) createThroughFaults(ctx context.Context, pods []*corev1.Pod) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(testbed.Writers)
+	for _, pod := range pods {
+		group.Go(func() error {
+			var last error
+			err := wait.PollUntilContextTimeout(ctx, testbed.Poll, late, true, func(ctx context.Context) (bool, error) {
+				_, last = c.Client().CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+				return last == nil || apierrors.IsAlreadyExists(last), nil
+			})
+			if err != nil {
+				return fmt.Errorf("create pod %s: %w", pod.Name, last)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // awaitBoundCount waits until so many pods are bound.
 func (c *cluster) awaitBoundCount(n int) {
-	c.t.Helper()
-	eventually(c.t, late, func(t *assert.CollectT) {
-		assert.GreaterOrEqual(t, c.watcher.Snapshot().Bound, n)
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		assert.GreaterOrEqual(t, c.Watcher.Snapshot().Bound, n)
 	})
 }
 
@@ -76,8 +102,8 @@ func TestControlPlaneFaults(t *testing.T) {
 		func() { // the binds that the server dies over are still on their way when it comes back
 			var start errgroup.Group
 			c.frozen(etcd, 2*time.Second, func() {
-				require.NoError(t, c.server.Kill())
-				start.Go(func() error { return c.server.Start(t.Context()) })
+				require.NoError(t, c.Server.Kill())
+				start.Go(func() error { return c.Server.Start(t.Context()) })
 			})
 			require.NoError(t, start.Wait())
 		},
@@ -86,11 +112,11 @@ func TestControlPlaneFaults(t *testing.T) {
 
 // frozen suspends a process for a while, and does something at the beginning of it.
 func (c *cluster) frozen(process *controlplane.Process, d time.Duration, do func()) {
-	c.t.Helper()
-	require.NoError(c.t, process.Signal(syscall.SIGSTOP))
+	c.T.Helper()
+	require.NoError(c.T, process.Signal(syscall.SIGSTOP))
 	do()
 	<-time.After(d)
-	require.NoError(c.t, process.Signal(syscall.SIGCONT))
+	require.NoError(c.T, process.Signal(syscall.SIGCONT))
 }
 
 // TestServerFaults kills the server again and again while pods are being bound. All it knows it has
@@ -99,14 +125,13 @@ func TestServerFaults(t *testing.T) {
 	c := newServedCluster(t, faultNodes)
 	kill := func() {
 		c.requireNoDriftSeen() // the next one counts from nothing
-		require.NoError(t, c.server.Kill())
-		require.NoError(t, c.server.Start(t.Context()))
+		c.Server.Crash(t)
 	}
 	stop := func() {
-		code, err := c.server.Stop()
+		code, err := c.Server.Stop()
 		require.NoError(t, err)
 		require.Zero(t, code)
-		require.NoError(t, c.server.Start(t.Context()))
+		require.NoError(t, c.Server.Start(t.Context()))
 	}
 	c.underLoad(kill, kill, stop, kill, kill)
 }

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"slices"
 	"sync"
 	"testing"
 
@@ -14,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -29,12 +28,12 @@ func TestGroupsAreReservedWhole(t *testing.T) {
 	c := newServedCluster(t, groupNodes)
 	groups := make([][]*corev1.Pod, groupCount)
 	for i := range groups {
-		groups[i] = c.create(newPods(groupSize, fmt.Sprintf("group-%d", i), nobody, "900m")...)
+		groups[i] = c.Create(testbed.NewPods(groupSize, fmt.Sprintf("group-%d", i), nobody, "900m")...)
 	}
 	stopReader := c.readClaimsAllTheTime(groups)
 	granted := make([][]string, groupCount) // nodes, for the groups that were granted
 	var senders errgroup.Group
-	senders.SetLimit(writers)
+	senders.SetLimit(testbed.Writers)
 	for i := range groups {
 		senders.Go(func() (err error) {
 			granted[i], err = c.reserveSomehow(groups[i], uint64(i))
@@ -55,7 +54,7 @@ func TestGroupsAreReservedWhole(t *testing.T) {
 	require.Less(t, count, groupCount, "every group had room: nothing was contended")
 	require.Greater(t, snapshots, 5, "hardly anything was seen of the race")
 	c.bindGranted(groups, granted)
-	c.requireNeverOvercommitted()
+	c.RequireNeverOvercommitted()
 	c.requireNoDriftSeen()
 }
 
@@ -65,12 +64,13 @@ func (c *cluster) reserveSomehow(pods []*corev1.Pod, seed uint64) ([]string, err
 	random := rand.New(rand.NewPCG(seed, 1))
 	regret := seed%3 == 0
 	for range groupTries {
-		request := &reserver.Request{SchedulerName: nobody, Pods: pods, TTLSeconds: 600}
+		request := groupOf(pods)
+		request.TTLSeconds = 600
 		for range pods {
 			request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", random.IntN(groupNodes)))
 		}
 		var answer reserver.Answer
-		if err := c.ask(http.MethodPost, "/reserve", request, &answer); err != nil {
+		if err := c.Ledger.Post(c.T.Context(), testbed.ReservePath, request, &answer); err != nil {
 			return nil, err
 		}
 		if answer.Granted() && !regret {
@@ -81,7 +81,7 @@ func (c *cluster) reserveSomehow(pods []*corev1.Pod, seed uint64) ([]string, err
 		}
 		regret = false
 		var back reserver.Answer
-		if err := c.ask(http.MethodPost, "/unreserve", groupOf(pods, request.Nodes...), &back); err != nil {
+		if err := c.Ledger.Post(c.T.Context(), testbed.UnreservePath, groupOf(pods, request.Nodes...), &back); err != nil {
 			return nil, err
 		}
 		if !back.Granted() {
@@ -110,8 +110,8 @@ func (c *cluster) readClaimsAllTheTime(groups [][]*corev1.Pod) (stop func() int)
 				return
 			default:
 			}
-			var answer reserver.ClaimsAnswer
-			if !assert.NoError(c.t, c.ask(http.MethodGet, "/v1/claims", nil, &answer)) {
+			answer, err := c.Ledger.Claims(c.T.Context())
+			if !assert.NoError(c.T, err) {
 				return
 			}
 			sizes := map[int]int{}
@@ -119,7 +119,7 @@ func (c *cluster) readClaimsAllTheTime(groups [][]*corev1.Pod) (stop func() int)
 				sizes[groupOf[answer.Claims[i].UID]]++
 			}
 			for group, size := range sizes {
-				assert.Equal(c.t, groupSize, size, "group %d is there in part", group)
+				assert.Equal(c.T, groupSize, size, "group %d is there in part", group)
 			}
 			snapshots++
 		}
@@ -133,35 +133,35 @@ func (c *cluster) readClaimsAllTheTime(groups [][]*corev1.Pod) (stop func() int)
 
 // requireClaims checks that a group holds exactly what it was granted.
 func (c *cluster) requireClaims(pods []*corev1.Pod, nodes []string) {
-	c.t.Helper()
+	c.T.Helper()
 	for i, pod := range pods {
-		claim := c.claimOf(c.t, pod)
+		claim := c.ClaimOf(pod)
 		if nodes == nil {
-			require.Nil(c.t, claim, "%s was refused", pod.Name)
+			require.Nil(c.T, claim, "%s was refused", pod.Name)
 			continue
 		}
-		require.NotNil(c.t, claim, "%s was granted", pod.Name)
-		require.Equal(c.t, nodes[i], claim.Node)
-		require.Equal(c.t, "Reserved", claim.State)
-		require.Equal(c.t, int64(900), claim.Requests["cpu"])
+		require.NotNil(c.T, claim, "%s was granted", pod.Name)
+		require.Equal(c.T, nodes[i], claim.Node)
+		require.Equal(c.T, "Reserved", claim.State)
+		require.Equal(c.T, int64(900), claim.Requests["cpu"])
 	}
 }
 
 // bindGranted binds half of the granted groups through the server and half at the API server, as
 // group schedulers do. Nothing may be counted twice on the way.
 func (c *cluster) bindGranted(groups [][]*corev1.Pod, granted [][]string) {
-	c.t.Helper()
+	c.T.Helper()
 	for i := range groups {
 		for k, node := range granted[i] {
 			if i%2 == 0 {
-				require.Empty(c.t, c.bind(c.t, groups[i][k], node))
+				require.Empty(c.T, c.Bind(groups[i][k], node))
 			} else {
-				c.bindDirectly(groups[i][k], node)
+				require.NoError(c.T, c.BindDirectly(groups[i][k].Name, node))
 			}
 		}
 	}
 	c.requireAgreement()
-	require.Zero(c.t, c.metric(c.t, "globalreserve_bypassed_binds_total"), "reserved pods were taken for strangers")
+	require.Zero(c.T, c.Metric("globalreserve_bypassed_binds_total"), "reserved pods were taken for strangers")
 }
 
 // TestReservedPods follows pods from their reservation to the node.
@@ -169,50 +169,50 @@ func TestReservedPods(t *testing.T) {
 	c := newServedCluster(t, 3)
 	tests := map[string]func(*cluster, *corev1.Pod){
 		"bound by its scheduler, it is counted once": func(c *cluster, pod *corev1.Pod) {
-			c.bindDirectly(pod, "node-0")
+			require.NoError(c.T, c.BindDirectly(pod.Name, "node-0"))
 			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
 		},
 		"bound by the server, it is counted once": func(c *cluster, pod *corev1.Pod) {
-			require.Empty(c.t, c.bind(c.t, pod, "node-0"))
+			require.Empty(c.T, c.Bind(pod, "node-0"))
 			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
 		},
 		"bound elsewhere, it gives its reservation back": func(c *cluster, pod *corev1.Pod) {
-			c.bindDirectly(pod, "node-1")
+			require.NoError(c.T, c.BindDirectly(pod.Name, "node-1"))
 			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Free: 4000})
 			c.requireUsed("node-1", reserver.NodeAmount{Allocatable: 4000, Bound: 3000, Free: 1000})
 		},
 		"deleted before it is bound, it gives its reservation back": func(c *cluster, pod *corev1.Pod) {
-			c.delete(pod)
+			c.Delete(pod.Name)
 			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Free: 4000})
 		},
 		"given back, it can be reserved elsewhere": func(c *cluster, pod *corev1.Pod) {
 			there := groupOf([]*corev1.Pod{pod}, "node-1")
-			require.NotEmpty(c.t, c.reserve(c.t, there).Error, "it holds room on node-0")
-			require.True(c.t, granted(c.unreserve(c.t, groupOf([]*corev1.Pod{pod}, "node-0"))))
-			require.True(c.t, granted(c.reserve(c.t, there)))
+			require.NotEmpty(c.T, c.Reserve(there).Error, "it holds room on node-0")
+			require.True(c.T, c.Unreserve(groupOf([]*corev1.Pod{pod}, "node-0")).Granted())
+			require.True(c.T, c.Reserve(there).Granted())
 			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Free: 4000})
 			c.requireUsed("node-1", reserver.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
-			require.True(c.t, granted(c.unreserve(c.t, there)))
+			require.True(c.T, c.Unreserve(there).Granted())
 		},
 		"the server does not bind it elsewhere": func(c *cluster, pod *corev1.Pod) {
-			require.Contains(c.t, c.bind(c.t, pod, "node-1"), "node-0")
-			require.Empty(c.t, c.get(c.t, pod).Spec.NodeName)
-			require.Empty(c.t, c.bind(c.t, pod, "node-0"))
+			require.Contains(c.T, c.Bind(pod, "node-1"), "node-0")
+			require.Empty(c.T, c.Pod(pod.Name).Spec.NodeName)
+			require.Empty(c.T, c.Bind(pod, "node-0"))
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
 			c.clear()
-			pod := c.create(newPod("worker", nobody, "3"))[0]
-			require.True(t, granted(c.reserve(t, groupOf([]*corev1.Pod{pod}, "node-0"))))
+			pod := c.CreatePod("worker", nobody, "3")
+			require.True(t, c.Reserve(groupOf([]*corev1.Pod{pod}, "node-0")).Granted())
 			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
-			rival := c.create(newPod("rival", nobody, "2"))[0]
-			refused := c.reserve(t, groupOf([]*corev1.Pod{rival}, "node-0"))
+			rival := c.CreatePod("rival", nobody, "2")
+			refused := c.Reserve(groupOf([]*corev1.Pod{rival}, "node-0"))
 			require.Equal(t, []string{"rival"}, refused.FailedPods)
 			require.Equal(t, int64(1000), refused.Rejections[0].Free)
 			test(c, pod)
-			c.delete(rival)
+			c.Delete(rival.Name)
 		})
 	}
 }
@@ -221,7 +221,7 @@ func TestReservedPods(t *testing.T) {
 // in Go's own names, whole pods, and expects status 200 whatever the answer is.
 func TestCompatibleReserve(t *testing.T) {
 	c := newServedCluster(t, 2)
-	pods := c.create(newPods(3, "worker", nobody, "3")...)
+	pods := c.Create(testbed.NewPods(3, "worker", nobody, "3")...)
 	type threeFields struct {
 		SchedulerName string
 		Pods          []*corev1.Pod
@@ -232,36 +232,26 @@ func TestCompatibleReserve(t *testing.T) {
 		Error      string
 	}
 	tooMany := threeFields{SchedulerName: "batch", Pods: pods, Nodes: []string{"node-0", "node-1", "node-1"}}
-	var refused answer
-	c.call(t, http.MethodPost, "/reserve", tooMany, &refused)
+	ask := func(path string, question threeFields) (got answer) {
+		require.NoError(t, c.Ledger.Post(t.Context(), path, question, &got))
+		return got
+	}
+	refused := ask(testbed.ReservePath, tooMany)
 	require.Equal(t, []string{"worker-2"}, refused.FailedPods)
 	require.NotEmpty(t, refused.Error)
-	require.Empty(t, c.claims(t).Claims, "a refused group holds nothing")
+	require.Empty(t, c.Claims().Claims, "a refused group holds nothing")
 
 	fits := threeFields{SchedulerName: "batch", Pods: pods[:2], Nodes: []string{"node-0", "node-1"}}
-	var reserved, givenBack answer
-	c.call(t, http.MethodPost, "/reserve", fits, &reserved)
-	require.Equal(t, answer{FailedPods: []string{}}, reserved)
-	require.Len(t, c.claims(t).Claims, 2)
-	c.call(t, http.MethodPost, "/unreserve", fits, &givenBack)
-	require.Equal(t, answer{FailedPods: []string{}}, givenBack)
-	require.Empty(t, c.claims(t).Claims)
+	require.Equal(t, answer{FailedPods: []string{}}, ask(testbed.ReservePath, fits))
+	require.Len(t, c.Claims().Claims, 2)
+	require.Equal(t, answer{FailedPods: []string{}}, ask(testbed.UnreservePath, fits))
+	require.Empty(t, c.Claims().Claims)
 }
-
-func groupOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
-	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes}
-}
-
-func granted(answer reserver.Answer) bool { return answer.Granted() }
 
 // requireUsed waits until the server has this account of a node's CPU.
 func (c *cluster) requireUsed(node string, cpu reserver.NodeAmount) {
-	c.t.Helper()
-	eventually(c.t, soon, func(t *assert.CollectT) {
-		nodes := c.nodes(t).Nodes
-		i := slices.IndexFunc(nodes, func(n reserver.Node) bool { return n.Name == node })
-		if assert.GreaterOrEqual(t, i, 0) {
-			assert.Equal(t, cpu, nodes[i].Resources["cpu"])
-		}
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Equal(t, cpu, c.CPU(node))
 	})
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -26,9 +25,6 @@ import (
 // alive but not ready, and decides nothing.
 func TestReadiness(t *testing.T) {
 	c := newCluster(t, 1)
-	kubeconfig, err := clusterload.ServerKubeconfig(t.Context(), c.ControlPlane)
-	require.NoError(t, err)
-	require.NotEmpty(t, kubeconfig)
 	proxy, err := c.StartFaultProxy()
 	require.NoError(t, err)
 	gate := make(chan struct{})
@@ -40,45 +36,45 @@ func TestReadiness(t *testing.T) {
 		}
 		return controlplane.Fault{}
 	})
-	pod := c.create(newPod("pod", nobody, "1"))[0]
+	pod := c.CreatePod("pod", nobody, "1")
 	started := make(chan struct{})
 	port, err := c.FreePort()
 	require.NoError(t, err)
-	c.server = &testbed.Server{Caller: testbed.Caller{URL: "http://127.0.0.1:" + strconv.Itoa(port)}}
+	c.Ledger.URL = "http://127.0.0.1:" + strconv.Itoa(port)
 	go func() {
 		defer close(started)
 		in := *c // startServer sets its server only when that is ready
 		in.startServer(clusterload.ServerOptions{Proxy: proxy, Port: port})
 	}()
-	eventually(t, soon, func(t *assert.CollectT) {
-		r, err := c.server.Send(c.t.Context(), http.MethodGet, "/livez", nil)
+	c.Eventually(func(t *assert.CollectT) {
+		r, err := c.Ledger.Send(c.T.Context(), http.MethodGet, "/livez", nil)
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusOK, r.Status)
 	})
 	status := func(method, path string, body any) (int, string) {
-		r, err := c.server.Send(t.Context(), method, path, body)
+		r, err := c.Ledger.Send(t.Context(), method, path, body)
 		require.NoError(t, err)
 		return r.Status, string(r.Body)
 	}
 	code, text := status(http.MethodGet, "/readyz", nil)
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, text, "not read all nodes and pods")
-	require.Contains(t, c.bind(t, pod, "node-0"), "not read all nodes and pods")
-	code, text = status(http.MethodPost, "/reserve", groupOf(c.create(newPod("worker", nobody, "1")), "node-0"))
+	require.Contains(t, c.Bind(pod, "node-0"), "not read all nodes and pods")
+	code, text = status(http.MethodPost, testbed.ReservePath, groupOf(c.Create(testbed.NewPod("worker", nobody, "1")), "node-0"))
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, text, "not read all")
 	require.Contains(t, text, `"FailedPods":["worker"]`, "what is not granted is named")
-	names := []string{"node-0"}
-	require.NotEmpty(t, c.filter(t, &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}).Error)
-	code, _ = status(http.MethodGet, "/v1/nodes", nil)
+	_, err = c.Ledger.Filter(t.Context(), pod, "node-0")
+	require.Error(t, err)
+	code, _ = status(http.MethodGet, testbed.NodesPath, nil)
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	for _, path := range []string{"/healthz", "/metrics", "/version"} {
+	for _, path := range []string{"/healthz", testbed.MetricsPath, "/version"} {
 		code, _ = status(http.MethodGet, path, nil)
 		require.Equal(t, http.StatusOK, code, path)
 	}
 	open()
 	<-started
-	require.Empty(t, c.bind(t, pod, "node-0"))
+	require.Empty(t, c.Bind(pod, "node-0"))
 	c.requireAgreement()
 }
 
@@ -91,38 +87,38 @@ func TestGracefulStop(t *testing.T) {
 		}
 		return controlplane.Fault{}
 	})
-	pods := c.create(newPods(12, "pod", nobody, "1")...)
+	pods := c.Create(testbed.NewPods(12, "pod", nobody, "1")...)
 	answers := make([]string, len(pods))
 	var callers sync.WaitGroup
 	for i, pod := range pods {
-		callers.Go(func() { answers[i] = c.bind(c.t, pod, "node-"+strconv.Itoa(i%4)) })
+		callers.Go(func() { answers[i] = c.Bind(pod, "node-"+strconv.Itoa(i%4)) })
 	}
-	eventually(t, soon, func(t *assert.CollectT) {
+	c.Eventually(func(t *assert.CollectT) {
 		assert.Equal(t, int64(len(pods)), proxy.Faulted(), "binds under way")
 	})
 	watch := c.openWatch()
-	require.NoError(t, c.server.Signal(syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	require.NoError(t, c.Server.Signal(syscall.SIGTERM))
+	ctx, cancel := context.WithTimeout(t.Context(), testbed.Soon)
 	defer cancel()
-	code, err := c.server.Wait(ctx)
+	code, err := c.Server.Wait(ctx)
 	require.NoError(t, err)
 	require.Zero(t, code, "exit code after SIGTERM")
 	callers.Wait()
 	for i, answer := range answers {
 		require.Empty(t, answer, "bind %d was cut off", i)
-		require.NotEmpty(t, c.get(t, pods[i]).Spec.NodeName)
+		require.NotEmpty(t, c.Pod(pods[i].Name).Spec.NodeName)
 	}
 	require.NoError(t, watch(), "a watcher is no reason to hang")
 	proxy.SetFault(nil)
-	require.NoError(t, c.server.Start(t.Context()))
+	require.NoError(t, c.Server.Start(t.Context()))
 	c.requireAgreement()
 }
 
 // openWatch opens /v1/watch and returns once it streams. The function it returns waits for its end.
 func (c *cluster) openWatch() func() error {
-	c.t.Helper()
-	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.server.URL+"/v1/watch", nil)
-	require.NoError(c.t, err)
+	c.T.Helper()
+	request, err := http.NewRequestWithContext(c.T.Context(), http.MethodGet, c.Server.URL+testbed.WatchPath, nil)
+	require.NoError(c.T, err)
 	streaming, ended := make(chan int, 1), make(chan error, 1)
 	go func() {
 		response, err := http.DefaultClient.Do(request)
@@ -136,37 +132,20 @@ func (c *cluster) openWatch() func() error {
 		_, err = io.Copy(io.Discard, response.Body)
 		ended <- err
 	}()
-	require.Equal(c.t, http.StatusOK, <-streaming)
+	require.Equal(c.T, http.StatusOK, <-streaming)
 	return func() error { return <-ended }
-}
-
-// TestRestart kills the server and checks what it knows afterwards: all that is bound, and nothing of
-// reservations that were only in its memory.
-func TestRestart(t *testing.T) {
-	c := newServedCluster(t, 2)
-	pods := c.create(newPods(4, "pod", nobody, "1")...)
-	for i, pod := range pods {
-		require.Empty(t, c.bind(t, pod, nodeOf(i)))
-	}
-	revision := c.claims(t).Revision
-	require.True(t, granted(c.reserve(t, groupOf(c.create(newPod("worker", nobody, "1")), "node-0"))))
-	require.NoError(t, c.server.Kill())
-	require.NoError(t, c.server.Start(t.Context()))
-	c.requireAgreement()
-	require.Greater(t, c.claims(t).Revision, revision, "revisions never go back")
-	require.Zero(t, c.metric(t, "globalreserve_bypassed_binds_total"), "what was bound before is no news")
 }
 
 // TestMetricNames checks the names that dashboards rely on, with their labels.
 func TestMetricNames(t *testing.T) {
 	c := newServedCluster(t, 1)
-	c.startScheduler("default-scheduler", "default-scheduler.yaml")
-	c.create(newPods(6, "pod", "default-scheduler", "1")...)
-	c.awaitSettled(soon)
-	bypass := c.create(newPod("stranger", nobody, "1"))[0]
-	c.bindDirectly(bypass, "node-0")
-	refused := c.create(newPod("refused", nobody, "1"))[0]
-	require.NotEmpty(t, c.bind(t, refused, "node-0"))
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	c.Create(testbed.NewPods(6, "pod", "default-scheduler", "1")...)
+	c.awaitSettled(late)
+	bypass := c.CreatePod("stranger", nobody, "1")
+	require.NoError(c.T, c.BindDirectly(bypass.Name, "node-0"))
+	refused := c.CreatePod("refused", nobody, "1")
+	require.NotEmpty(t, c.Bind(refused, "node-0"))
 	names := map[string][]string{
 		"globalreserve_requests_total":           {"verb", "code"},
 		"globalreserve_request_duration_seconds": {"verb"},
@@ -180,8 +159,8 @@ func TestMetricNames(t *testing.T) {
 		"globalreserve_ledger_drift":             {"kind"},
 		driftFound:                               {"kind"},
 	}
-	eventually(t, soon, func(t *assert.CollectT) {
-		metrics := c.scrape(t)
+	c.Eventually(func(t *assert.CollectT) {
+		metrics := c.Scrape()
 		for name, labels := range names {
 			family := metrics[name]
 			if !assert.NotNil(t, family, name) {
@@ -201,7 +180,7 @@ func TestCommandLine(t *testing.T) {
 	root, err := controlplane.RepositoryRoot()
 	require.NoError(t, err)
 	run := func(args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		ctx, cancel := context.WithTimeout(t.Context(), testbed.Soon)
 		defer cancel()
 		output, err := exec.CommandContext(ctx, filepath.Join(root, "bin", "globalreserve"), args...).CombinedOutput()
 		return string(output), err

@@ -14,9 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const policyHead = "apiVersion: config.globalreserve.io/v1alpha1\nkind: GlobalReservePolicy\n"
@@ -62,12 +62,12 @@ func TestPolicyReload(t *testing.T) {
 	c := newCluster(t, 2)
 	mount := mountPolicy(t, strategy("MostAllocated"))
 	c.startServer(clusterload.ServerOptions{Args: []string{"--policy-file=" + mount.file()}})
-	used := c.create(newPod("used", nobody, "2"))[0]
-	require.Empty(t, c.bind(t, used, "node-0"))
-	asking := c.create(newPod("asking", nobody, "1"))[0]
+	used := c.CreatePod("used", nobody, "2")
+	require.Empty(t, c.Bind(used, "node-0"))
+	asking := c.CreatePod("asking", nobody, "1")
 	loaded := "globalreserve_policy_last_reload_success_timestamp_seconds"
 	failed := "globalreserve_policy_reload_failures_total"
-	require.NotZero(t, c.metric(t, loaded))
+	require.NotZero(t, c.Metric(loaded))
 	c.requirePreferred(asking, "node-0")
 
 	mount.write(strategy("LeastAllocated"))
@@ -81,25 +81,26 @@ func TestPolicyReload(t *testing.T) {
 		"",
 	} {
 		mount.write(bad)
-		eventually(t, soon, func(t *assert.CollectT) {
-			assert.GreaterOrEqual(t, c.metric(t, failed), float64(i+1), "nobody noticed: %s", bad)
+		c.Eventually(func(t *assert.CollectT) {
+			assert.GreaterOrEqual(t, c.Metric(failed), i+1, "nobody noticed: %s", bad)
 		})
 		c.requirePreferred(asking, "node-1")
 	}
-	lastGood := c.metric(t, loaded)
+	lastGood := c.Metric(loaded)
 
 	mount.write(strategy("MostAllocated"))
 	c.requirePreferred(asking, "node-0")
-	require.Greater(t, c.metric(t, loaded), lastGood)
+	require.Greater(t, c.Metric(loaded), lastGood)
 }
 
 // requirePreferred waits until prioritize puts a node first.
 func (c *cluster) requirePreferred(pod *corev1.Pod, node string) {
-	c.t.Helper()
+	c.T.Helper()
 	names := []string{"node-0", "node-1"}
-	eventually(c.t, soon, func(t *assert.CollectT) {
+	c.Eventually(func(t *assert.CollectT) {
 		var answer extenderv1.HostPriorityList
-		c.call(t, http.MethodPost, "/prioritize", &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, &answer)
+		args := &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}
+		require.NoError(t, c.Ledger.Post(c.T.Context(), testbed.PrioritizePath, args, &answer))
 		scores := map[string]int64{}
 		for _, entry := range answer {
 			assert.GreaterOrEqual(t, entry.Score, extenderv1.MinExtenderPriority)
@@ -121,15 +122,9 @@ schedulers: [{name: batch, maxReservationTTL: 1h}]
 reservations: {defaultTTL: 5m, maxTTL: 2h}
 `)
 	c.startServer(clusterload.ServerOptions{Args: []string{"--policy-file=" + mount.file()}})
-	type request struct {
-		SchedulerName string
-		Pods          []*corev1.Pod
-		Nodes         []string
-		TTLSeconds    int `json:",omitempty"`
-	}
 	tests := map[string]struct {
 		scheduler string
-		ttl       int
+		ttl       int64
 		lasts     time.Duration // 0: refused
 	}{
 		"nothing asked":                     {nobody, 0, 5 * time.Minute},
@@ -142,24 +137,21 @@ reservations: {defaultTTL: 5m, maxTTL: 2h}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			pods := []*corev1.Pod{newPod("pod", nobody, "1")}
-			asked := request{SchedulerName: test.scheduler, Pods: pods, Nodes: []string{"node-0"}, TTLSeconds: test.ttl}
+			asked := groupOf(testbed.NewPods(1, "pod", nobody, "1"), "node-0")
+			asked.SchedulerName, asked.TTLSeconds = test.scheduler, test.ttl
 			if test.lasts == 0 {
-				got, err := c.server.Send(t.Context(), http.MethodPost, "/reserve", asked)
+				got, err := c.Server.Send(t.Context(), http.MethodPost, testbed.ReservePath, asked)
 				require.NoError(t, err)
 				requireError(t, got, http.StatusBadRequest)
-				require.Empty(t, c.claims(t).Claims)
+				require.Empty(t, c.Claims().Claims)
 				return
 			}
-			var answer reserver.Answer
-			c.call(t, http.MethodPost, "/reserve", asked, &answer)
+			answer := c.Reserve(asked)
 			require.Empty(t, answer.Error)
 			require.WithinDuration(t, time.Now().Add(test.lasts), answer.ExpiresAt, 5*time.Second)
-			require.WithinDuration(t, answer.ExpiresAt, c.claims(t).Claims[0].ExpiresAt, time.Second)
+			require.WithinDuration(t, answer.ExpiresAt, c.Claims().Claims[0].ExpiresAt, time.Second)
 			asked.TTLSeconds = 0
-			var givenBack reserver.Answer
-			c.call(t, http.MethodPost, "/unreserve", asked, &givenBack)
-			require.Empty(t, givenBack.Error)
+			require.Empty(t, c.Unreserve(asked).Error)
 		})
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -15,27 +17,41 @@ const (
 	nodeCPU    = 4000 // milli-CPU
 )
 
+func sizes(cpus ...string) (lists []corev1.ResourceList) {
+	for _, cpu := range cpus {
+		lists = append(lists, testbed.Requests(cpu))
+	}
+	return lists
+}
+
+// mixedSizes do not divide a node's 4 CPUs evenly, so that gaps of many sizes come up.
+var mixedSizes = sizes("500m", "1", "750m", "1500m", "250m")
+
 // startRacers starts two kube-schedulers and the group scheduler.
 func (c *cluster) startRacers(suffix string) (names []string) {
-	c.startScheduler("default-scheduler"+suffix, "default-scheduler.yaml")
-	c.startScheduler("second-scheduler"+suffix, "second-scheduler.yaml")
-	c.startGroupScheduler("group-scheduler" + suffix)
+	c.StartKubeScheduler("default-scheduler"+suffix, "default-scheduler.yaml")
+	c.StartKubeScheduler("second-scheduler"+suffix, "second-scheduler.yaml")
+	_, err := clusterload.StartGroupScheduler(c.T.Context(), c.ControlPlane, clusterload.GroupSchedulerOptions{
+		Name: "group-scheduler" + suffix, SchedulerName: "group-scheduler",
+		ServerURL: c.Ledger.URL, Command: []string{testbed.Program(c.T, "groupscheduler")},
+	})
+	require.NoError(c.T, err)
 	return []string{"default-scheduler" + suffix, "second-scheduler" + suffix, "group-scheduler" + suffix}
 }
 
 func (c *cluster) race() clusterload.Snapshot {
-	c.t.Helper()
+	c.T.Helper()
 	pods := clusterload.Race(clusterload.RaceOptions{
-		Namespace: namespace, Capacity: raceNodes * nodeCPU, Percent: 120, Sizes: mixedSizes,
+		Namespace: testbed.Namespace, Capacity: raceNodes * nodeCPU, Percent: 120, Sizes: mixedSizes,
 		Schedulers:     []string{"default-scheduler", "second-scheduler"},
 		GroupScheduler: "group-scheduler", GroupSize: 8, GroupPercent: 40,
 	})
-	require.NoError(c.t, clusterload.CreatePods(c.t.Context(), c.Client(), pods))
+	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
 	snapshot := c.awaitSettled(late)
 	whole, half := snapshot.CountGroups()
-	c.t.Logf("%d of %d pods bound, %d wait; %d groups whole, %d half, of %d; %d violations, at most %d nodes overcommitted at once",
+	c.T.Logf("%d of %d pods bound, %d wait; %d groups whole, %d half, of %d; %d violations, at most %d nodes overcommitted at once",
 		snapshot.Bound, snapshot.Pods, snapshot.Pending, whole, half, len(snapshot.Groups),
-		len(c.watcher.Violations()), c.watcher.Peak().OvercommittedNodes)
+		len(c.Watcher.Violations()), c.Watcher.Peak().OvercommittedNodes)
 	return snapshot
 }
 
@@ -58,31 +74,31 @@ func TestRace(t *testing.T) {
 
 // requireOvercommit races without the server, which ends badly: at the first try as a rule.
 func (c *cluster) requireOvercommit() {
-	c.t.Helper()
+	c.T.Helper()
 	names := c.startRacers("-alone")
-	for round := 0; len(c.watcher.Violations()) == 0; round++ {
-		require.Less(c.t, round, raceRounds, "no node was ever overcommitted: the race shows nothing")
+	for round := 0; len(c.Watcher.Violations()) == 0; round++ {
+		require.Less(c.T, round, raceRounds, "no node was ever overcommitted: the race shows nothing")
 		c.clear()
 		c.race()
 	}
-	require.NotZero(c.t, c.watcher.Snapshot().OvercommittedNodes)
+	require.NotZero(c.T, c.Watcher.Snapshot().OvercommittedNodes)
 	for _, name := range names {
-		require.NoError(c.t, c.StopPart(name))
+		require.NoError(c.T, c.StopPart(name))
 	}
 }
 
 func (c *cluster) requireWholeRace() {
-	c.t.Helper()
+	c.T.Helper()
 	c.clear()
 	snapshot := c.race()
-	c.requireNeverOvercommitted()
-	require.Zero(c.t, c.watcher.Gaps(), "events were lost: the verdict is not complete")
-	require.Zero(c.t, snapshot.OvercommittedNodes)
-	require.Empty(c.t, snapshot.FittingPods, "pods wait although they fit")
-	require.NotZero(c.t, snapshot.Pending, "everything fitted: this was no race for room")
+	c.RequireNeverOvercommitted()
+	require.Zero(c.T, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
+	require.Zero(c.T, snapshot.OvercommittedNodes)
+	require.Empty(c.T, snapshot.FittingPods, "pods wait although they fit")
+	require.NotZero(c.T, snapshot.Pending, "everything fitted: this was no race for room")
 	whole, half := snapshot.CountGroups()
-	require.Zero(c.t, half, "groups of which only a part is bound")
-	require.NotZero(c.t, whole)
+	require.Zero(c.T, half, "groups of which only a part is bound")
+	require.NotZero(c.T, whole)
 	c.requireAgreement()
-	require.Zero(c.t, c.metric(c.t, "globalreserve_bypassed_binds_total"))
+	require.Zero(c.T, c.Metric("globalreserve_bypassed_binds_total"))
 }

@@ -6,11 +6,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestSchedulerConfigs runs a kube-scheduler with each file of scheduler-config/. The pods of every
@@ -27,15 +26,15 @@ func TestSchedulerConfigs(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			c := c.in(t)
 			c.clear()
-			c.startScheduler(file, file)
-			before := c.scrape(t)
+			c.StartKubeScheduler(file, file)
+			before := c.Scrape()
 			for _, profile := range profiles {
-				c.create(newPods(pods, profile, profile, "500m")...)
+				c.Create(testbed.NewPods(pods, profile, profile, "500m")...)
 			}
 			snapshot := c.awaitSettled(late)
 			require.Equal(t, pods*len(profiles), snapshot.Bound)
 			require.NoError(t, c.StopPart(file))
-			after := c.scrape(t)
+			after := c.Scrape()
 			for _, profile := range profiles {
 				for _, verb := range []string{"filter", "prioritize", "bind"} {
 					name := "globalreserve_decisions_total"
@@ -44,17 +43,17 @@ func TestSchedulerConfigs(t *testing.T) {
 				}
 			}
 			c.requireAgreement()
-			require.Zero(t, c.metric(t, "globalreserve_bypassed_binds_total"))
+			require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"))
 		})
 	}
-	c.requireNeverOvercommitted()
+	c.RequireNeverOvercommitted()
 	c.requireNoDriftSeen()
 }
 
 // TestNodeObjectsOnTheWire runs a kube-scheduler that sends whole nodes instead of their names.
 func TestNodeObjectsOnTheWire(t *testing.T) {
 	c := newServedCluster(t, 3)
-	content, err := clusterload.SchedulerConfig("default-scheduler.yaml", c.server.URL)
+	content, err := clusterload.SchedulerConfig("default-scheduler.yaml", c.Server.URL)
 	require.NoError(t, err)
 	config := map[string]any{}
 	require.NoError(t, yaml.Unmarshal(content, &config))
@@ -65,28 +64,17 @@ func TestNodeObjectsOnTheWire(t *testing.T) {
 	content, err = yaml.Marshal(config)
 	require.NoError(t, err)
 	require.NoError(t, c.StartScheduler(t.Context(), "default-scheduler", content))
-	c.create(newPods(10, "pod", "default-scheduler", "1500m")...)
+	c.Create(testbed.NewPods(10, "pod", "default-scheduler", "1500m")...)
 	snapshot := c.awaitSettled(late)
 	require.Equal(t, 6, snapshot.Bound, "three nodes have room for two pods each")
 	require.Equal(t, 4, snapshot.Pending)
-	c.requireNeverOvercommitted()
+	c.RequireNeverOvercommitted()
 	c.requireAgreement()
 }
 
-func (c *cluster) createPriorityClass(name string, value int32) {
-	c.t.Helper()
-	_, err := c.Client().SchedulingV1().PriorityClasses().Create(c.t.Context(), &schedulingv1.PriorityClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value,
-	}, metav1.CreateOptions{})
-	require.NoError(c.t, err)
-}
-
-// newEvictable returns a pod that goes at once when it is evicted: there is no kubelet to wait for.
-func newEvictable(name, scheduler, cpu, priorityClass string) *corev1.Pod {
-	pod := newPod(name, scheduler, cpu)
-	pod.Spec.PriorityClassName = priorityClass
-	pod.Spec.TerminationGracePeriodSeconds = new(int64)
-	return pod
+// withClass gives a pod a priority class.
+func withClass(name string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.PriorityClassName = name }
 }
 
 // TestPreemption has a kube-scheduler make room for a pod of high priority. By its own account, the
@@ -95,53 +83,47 @@ func newEvictable(name, scheduler, cpu, priorityClass string) *corev1.Pod {
 func TestPreemption(t *testing.T) {
 	c := newServedCluster(t, 2)
 	for name, value := range map[string]int32{"low": 1, "middle": 10, "high": 1000} {
-		c.createPriorityClass(name, value)
+		c.CreatePriorityClass(name, value)
 	}
-	c.startScheduler("default-scheduler", "default-scheduler.yaml")
-	low := c.create(newEvictable("low", nobody, "2", "low"))[0]
-	middle := c.create(newEvictable("middle", nobody, "2", "middle"))[0]
-	require.Empty(t, c.bind(t, low, "node-0"))
-	require.Empty(t, c.bind(t, middle, "node-1"))
-	promised := groupOf([]*corev1.Pod{newPod("promised", nobody, "2")}, "node-0")
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	low := c.CreatePod("low", nobody, "2", withClass("low"))
+	middle := c.CreatePod("middle", nobody, "2", withClass("middle"))
+	require.Empty(t, c.Bind(low, "node-0"))
+	require.Empty(t, c.Bind(middle, "node-1"))
+	promised := groupOf([]*corev1.Pod{testbed.NewPod("promised", nobody, "2")}, "node-0")
 	promised.TTLSeconds = 600
-	require.True(t, granted(c.reserve(t, promised)))
+	require.True(t, c.Reserve(promised).Granted())
 
-	high := c.create(newEvictable("high", "default-scheduler", "3", "high"))[0]
-	node, _ := c.awaitBound(high, soon)
-	require.Equal(t, "node-1", node, "only there an eviction makes room")
-	require.Equal(t, "node-0", c.get(t, low).Spec.NodeName, "the pod that was in nobody's way lives on")
+	high := c.CreatePod("high", "default-scheduler", "3", withClass("high"))
+	bound, _ := c.AwaitBound(high.Name)
+	require.Equal(t, "node-1", bound.Spec.NodeName, "only there an eviction makes room")
+	require.Equal(t, "node-0", c.Pod(low.Name).Spec.NodeName, "the pod that was in nobody's way lives on")
 	names := map[string]bool{}
-	for _, pod := range c.list(t) {
+	for _, pod := range c.Pods() {
 		names[pod.Name] = true
 	}
 	require.Equal(t, map[string]bool{"low": true, "high": true}, names)
-	require.NotZero(t, c.metric(t, "globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
-	require.True(t, granted(c.unreserve(t, groupOf(promised.Pods, promised.Nodes...))))
-	c.requireNeverOvercommitted()
+	require.NotZero(t, c.Metric("globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
+	require.True(t, c.Unreserve(promised).Granted())
+	c.RequireNeverOvercommitted()
 	c.requireAgreement()
 }
 
 // TestPreemptionOnFullNodes fills all nodes with pods of low priority.
 func TestPreemptionOnFullNodes(t *testing.T) {
 	c := newServedCluster(t, 3)
-	c.createPriorityClass("high", 1000)
-	c.startScheduler("default-scheduler", "default-scheduler.yaml")
-	for i := range 6 {
-		low := newEvictable("low-"+string(rune('a'+i)), "default-scheduler", "2", "")
-		c.create(low)
-	}
-	c.awaitSettled(soon)
-	var highs []*corev1.Pod
-	for _, name := range []string{"high-a", "high-b"} {
-		highs = append(highs, c.create(newEvictable(name, "default-scheduler", "2500m", "high"))...)
-	}
-	eventually(t, soon, func(t *assert.CollectT) {
+	c.CreatePriorityClass("high", 1000)
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	c.Create(testbed.NewPods(6, "low", "default-scheduler", "2")...)
+	c.awaitSettled(late)
+	highs := c.Create(testbed.NewPods(2, "high", "default-scheduler", "2500m", withClass("high"))...)
+	c.Eventually(func(t *assert.CollectT) {
 		for _, high := range highs {
-			assert.NotEmpty(t, c.get(t, high).Spec.NodeName, high.Name)
+			assert.NotEmpty(t, c.Pod(high.Name).Spec.NodeName, high.Name)
 		}
 	})
-	snapshot := c.awaitSettled(soon)
+	snapshot := c.awaitSettled(late)
 	require.Equal(t, 4, snapshot.Bound, "two nodes with one high pod each, one with two low ones")
-	c.requireNeverOvercommitted()
+	c.RequireNeverOvercommitted()
 	c.requireAgreement()
 }

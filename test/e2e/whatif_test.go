@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,8 +10,8 @@ import (
 )
 
 func (c *cluster) whatIf(request *reserver.WhatIfRequest) (answer reserver.WhatIfAnswer) {
-	c.t.Helper()
-	c.call(c.t, http.MethodPost, testbed.WhatIfPath, request, &answer)
+	c.T.Helper()
+	require.NoError(c.T, c.Ledger.Post(c.T.Context(), testbed.WhatIfPath, request, &answer))
 	return answer
 }
 
@@ -20,13 +19,13 @@ func (c *cluster) whatIf(request *reserver.WhatIfRequest) (answer reserver.WhatI
 // answer comes true. Asking changes nothing.
 func TestWhatIf(t *testing.T) {
 	c := newServedCluster(t, 2)
-	victims := c.create(newPods(2, "victim", nobody, "3")...)
+	victims := c.Create(testbed.NewPods(2, "victim", nobody, "3")...)
 	for i, victim := range victims {
-		require.Empty(t, c.bind(t, victim, nodeOf(i)))
+		require.Empty(t, c.Bind(victim, nodeOf(i)))
 	}
 	c.requireAgreement()
-	workers := c.create(newPods(2, "worker", nobody, "3")...)
-	before := c.claims(t)
+	workers := c.Create(testbed.NewPods(2, "worker", nobody, "3")...)
+	before := c.Claims()
 	question := &reserver.WhatIfRequest{Request: reserver.Request{SchedulerName: nobody, Pods: workers}}
 
 	refused := c.whatIf(question)
@@ -34,7 +33,7 @@ func TestWhatIf(t *testing.T) {
 	require.Equal(t, []string{"worker-0", "worker-1"}, refused.FailedPods)
 	require.Equal(t, "cpu", refused.Rejections[0].Resource)
 
-	question.Without = []reserver.GonePod{{Namespace: namespace, Name: "victim-1"}}
+	question.Without = []reserver.GonePod{{Namespace: testbed.Namespace, Name: "victim-1"}}
 	half := c.whatIf(question)
 	require.Len(t, half.FailedPods, 1, "one node has room for one of them")
 
@@ -42,18 +41,18 @@ func TestWhatIf(t *testing.T) {
 	fits := c.whatIf(question)
 	require.Empty(t, fits.Error)
 	require.Len(t, fits.Placements, 2)
-	require.Equal(t, before, c.claims(t), "asking changed the ledger")
+	require.Equal(t, before, c.Claims(), "asking changed the ledger")
 
 	var nodes []string
 	for _, placement := range fits.Placements {
 		nodes = append(nodes, placement.Node)
 	}
-	require.NotEmpty(t, c.reserve(t, groupOf(workers, nodes...)).Error, "the pods are still there")
+	require.NotEmpty(t, c.Reserve(groupOf(workers, nodes...)).Error, "the pods are still there")
 	for _, victim := range victims {
-		c.delete(victim)
+		c.Delete(victim.Name)
 	}
 	c.requireAgreement()
-	require.True(t, granted(c.reserve(t, groupOf(workers, nodes...))), "as it was answered")
-	require.True(t, granted(c.unreserve(t, groupOf(workers, nodes...))))
-	c.requireNeverOvercommitted()
+	require.True(t, c.Reserve(groupOf(workers, nodes...)).Granted(), "as it was answered")
+	require.True(t, c.Unreserve(groupOf(workers, nodes...)).Granted())
+	c.RequireNeverOvercommitted()
 }

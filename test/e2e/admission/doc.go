@@ -3,6 +3,6 @@
 // configuration of manifests/admission, before it binds what other schedulers
 // send.
 //
-// Each test starts its own control plane and builds nothing: `make build` has to
-// have made bin/globalreserve, or GLOBALRESERVE_BINARY names another one.
+// It builds nothing: `make build` has to have made bin/globalreserve, or
+// GLOBALRESERVE_BINARY names another one.
 package admission

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // The webhook may add at most two milliseconds to a binding, in the median; on a machine on which a
@@ -22,16 +23,16 @@ func TestLatencyOfABinding(t *testing.T) {
 	measure := func(label string) time.Duration {
 		var pods []*corev1.Pod
 		for i := range bindings {
-			pods = append(pods, pod(fmt.Sprintf("%s-%d", label, i), "1m"))
+			pods = append(pods, testbed.NewPod(fmt.Sprintf("%s-%d", label, i), naive, "1m"))
 		}
-		require.NoError(t, clusterload.CreatePods(ctx, c.naive, pods))
+		require.NoError(t, clusterload.CreatePods(ctx, c.Client(), pods))
 		var took []time.Duration
 		for i, pod := range pods {
 			start := time.Now()
-			require.NoError(t, c.bind(ctx, pod.Name, fmt.Sprintf("node-%d", i%2)))
+			require.NoError(t, c.BindDirectly(pod.Name, fmt.Sprintf("node-%d", i%2)))
 			took = append(took, time.Since(start))
 		}
-		require.NoError(t, clusterload.DeletePods(ctx, c.naive, namespace))
+		require.NoError(t, clusterload.DeletePods(ctx, c.Client(), testbed.Namespace))
 		slices.Sort(took)
 		t.Logf("%s: p50 %v, p95 %v", label, took[len(took)/2], took[len(took)*95/100])
 		return took[len(took)/2]

@@ -2,7 +2,9 @@ package admission
 
 import (
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -10,10 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 // otherHook is a validating webhook on bindings of somebody else. The API server calls it after ours.
@@ -50,44 +49,40 @@ func (h *otherHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // startOtherHook serves the webhook and makes the API server call it. It allows all until told else.
 func (c *cluster) startOtherHook() *otherHook {
-	c.t.Helper()
+	c.T.Helper()
 	h := &otherHook{decide: allow}
 	certFile, keyFile, err := c.ServingCertificate("other-hook")
-	require.NoError(c.t, err)
+	require.NoError(c.T, err)
 	certificate, err := tls.LoadX509KeyPair(certFile, keyFile)
-	require.NoError(c.t, err)
+	require.NoError(c.T, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(c.t, err)
+	require.NoError(c.T, err)
 	server := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}}} //nolint:gosec // a test's server, gone in seconds
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.ServeTLS(listener, "", "") })
-	c.t.Cleanup(func() {
+	c.T.Cleanup(func() {
 		_ = server.Close()
 		running.Wait()
 	})
 	ca, err := os.ReadFile(c.CAFile())
-	require.NoError(c.t, err)
+	require.NoError(c.T, err)
 	c.installOtherHook("https://"+listener.Addr().String(), ca)
 	return h
 }
 
 func (c *cluster) installOtherHook(url string, ca []byte) {
-	c.t.Helper()
-	_, err := c.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(c.t.Context(),
-		&admissionregistrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: "other"},
-			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name:         "bindings.other.example.com",
-				ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: ca},
-				Rules: []admissionregistrationv1.RuleWithOperations{{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-					Rule: admissionregistrationv1.Rule{
-						APIGroups: []string{corev1.GroupName}, APIVersions: []string{"v1"}, Resources: []string{"pods/binding"},
-					},
-				}},
-				FailurePolicy: ptr.To(admissionregistrationv1.Fail), TimeoutSeconds: ptr.To[int32](30),
-				SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-			}},
-		}, metav1.CreateOptions{})
-	require.NoError(c.t, err)
+	c.T.Helper()
+	c.Apply(fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: other}
+webhooks:
+- name: bindings.other.example.com
+  clientConfig: {url: %q, caBundle: %s}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods/binding]}]
+  failurePolicy: Fail
+  timeoutSeconds: 30
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`, url, base64.StdEncoding.EncodeToString(ca)))
 }

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"net/http"
 	"testing"
 
@@ -10,113 +9,121 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
+
+func TestBindings(t *testing.T) {
+	newCluster(t, 2, nil).run(t, map[string]func(*testing.T, *cluster){
+		"bindings":                              bindings,
+		"a dry run changes nothing":             dryRun,
+		"pods created with a node":              podsCreatedWithANode,
+		"a reservation is kept and consumed":    reservationIsKept,
+		"a binding that the API server refuses": bindingThatFails,
+	})
+}
 
 // A binding that does not fit is refused with a text that tells why, through pods/binding and
 // through the older bindings alike; one that fits goes through and is counted.
-func TestBindings(t *testing.T) {
-	c := newCluster(t, 2, nil)
-	ctx := t.Context()
-	older := func(ctx context.Context, name, node string) error {
-		return c.naive.CoreV1().RESTClient().Post().Namespace(namespace).Resource("bindings").Body(binding(name, node)).Do(ctx).Error()
+func bindings(t *testing.T, c *cluster) {
+	granted := c.decided(naive, "granted")
+	conflicts := func() int { return c.Metric("globalreserve_conflicts_total", "resource", "cpu", "scheduler", naive) }
+	refused := conflicts()
+	older := func(name, node string, _ ...string) error {
+		return c.Client().CoreV1().RESTClient().Post().Namespace(c.Namespace).Resource("bindings").Body(&corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
+		}).Do(t.Context()).Error()
 	}
-	for name, bind := range map[string]func(context.Context, string, string) error{"pods-binding": c.bind, "bindings": older} {
-		t.Run(name, func(t *testing.T) {
-			first, second := name+"-first", name+"-second"
-			c.create(pod(first, "3"))
-			c.create(pod(second, "2"))
-			require.NoError(t, bind(ctx, first, "node-0"))
-			err := bind(ctx, second, "node-0")
-			require.Error(t, err)
-			assert.True(t, apierrors.IsConflict(err), "%v", err)
-			assert.ErrorContains(t, err, `node "node-0" has too little cpu for pod default/`+second+`: requested 2000, free 1000; largest holder default/`+first)
-			require.NoError(t, bind(ctx, second, "node-1"))
-			for pod, node := range map[string]string{first: "node-0", second: "node-1"} {
-				bound, err := c.Client().CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
-				require.NoError(t, err)
-				assert.Equal(t, node, bound.Spec.NodeName)
-				c.remove(pod)
-			}
-			eventually(t, soon, func(t *assert.CollectT) {
-				assert.Zero(t, c.claimsIn("Bound"))
-			})
-		})
+	for name, bind := range map[string]func(name, node string, dryRun ...string) error{"pods-binding": c.BindDirectly, "bindings": older} {
+		first, second := name+"-first", name+"-second"
+		c.create(first, "3")
+		c.create(second, "2")
+		require.NoError(t, bind(first, "node-0"))
+		err := bind(second, "node-0")
+		require.Error(t, err)
+		assert.True(t, apierrors.IsConflict(err), "%v", err)
+		assert.ErrorContains(t, err, `node "node-0" has too little cpu for pod default/`+second+`: requested 2000, free 1000; largest holder default/`+first)
+		require.NoError(t, bind(second, "node-1"))
+		assert.Equal(t, "node-0", c.Pod(first).Spec.NodeName)
+		assert.Equal(t, "node-1", c.Pod(second).Spec.NodeName)
+		c.clear()
 	}
-	err := c.bind(ctx, "no-such-pod", "node-0")
+	err := c.BindDirectly("no-such-pod", "node-0")
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
-	assert.Equal(t, 4, c.decided("naive", "granted"))
-	assert.Equal(t, 2, c.metric("globalreserve_conflicts_total", "resource", "cpu", "scheduler", "naive"))
-	assert.Zero(t, c.bypassed("naive"))
-	assert.Zero(t, c.claimsIn("Binding"))
-	c.requireNeverOvercommitted()
+	assert.Equal(t, granted+4, c.decided(naive, "granted"))
+	assert.Equal(t, refused+2, conflicts())
 }
 
-// A dry run decides like a real binding and changes nothing.
-func TestDryRunChangesNothing(t *testing.T) {
-	c := newCluster(t, 1, nil)
-	ctx := t.Context()
-	c.create(pod("big", "5"))
-	c.create(pod("small", "1"))
-	before := c.claims()
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	pods := c.naive.CoreV1().Pods(namespace)
-	require.NoError(t, pods.Bind(ctx, binding("small", "node-0"), dryRun))
-	require.ErrorContains(t, pods.Bind(ctx, binding("big", "node-0"), dryRun), "too little cpu")
-	withNode := pod("with-node", "1")
-	withNode.Spec.NodeName = "node-0"
-	_, err := pods.Create(ctx, withNode, dryRun)
+func onNode0(pod *corev1.Pod) { pod.Spec.NodeName = "node-0" }
+
+// A dry run decides like a real binding.
+func dryRun(t *testing.T, c *cluster) {
+	c.create("big", "5")
+	c.create("small", "1")
+	before, granted := c.Claims(), c.decided(naive, "granted")
+	require.NoError(t, c.BindDirectly("small", "node-0", metav1.DryRunAll))
+	require.ErrorContains(t, c.BindDirectly("big", "node-0", metav1.DryRunAll), "too little cpu")
+	pods, options := c.Client().CoreV1().Pods(c.Namespace), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	_, err := pods.Create(t.Context(), testbed.NewPod("with-node", naive, "1", onNode0), options)
 	require.NoError(t, err)
-	withNode = pod("with-node", "5")
-	withNode.Spec.NodeName = "node-0"
-	_, err = pods.Create(ctx, withNode, dryRun)
+	_, err = pods.Create(t.Context(), testbed.NewPod("with-node", naive, "5", onNode0), options)
 	require.ErrorContains(t, err, "too little cpu")
-	assert.Equal(t, before, c.claims(), "claims, and the revision")
-	assert.Zero(t, c.decided("naive", "granted"))
+	assert.Equal(t, before, c.Claims(), "claims, and the revision")
+	assert.Equal(t, granted, c.decided(naive, "granted"))
 }
 
 // Pods created with a node are decided on like bindings, and have their claim by name.
-func TestPodsCreatedWithANode(t *testing.T) {
-	c := newCluster(t, 1, nil)
-	ctx := t.Context()
-	withNode := func(name, cpu string) *corev1.Pod {
-		p := pod(name, cpu)
-		p.Spec.NodeName = "node-0"
-		return p
+func podsCreatedWithANode(t *testing.T, c *cluster) {
+	try := func(name, cpu string, changes ...func(*corev1.Pod)) error {
+		pod := testbed.NewPod(name, naive, cpu, append(changes, onNode0)...)
+		_, err := c.Client().CoreV1().Pods(c.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		return err
 	}
-	c.create(withNode("first", "3"))
-	pods := c.naive.CoreV1().Pods(namespace)
-	_, err := pods.Create(ctx, withNode("second", "2"), metav1.CreateOptions{})
+	require.NoError(t, try("first", "3"))
+	err := try("second", "2")
 	require.Error(t, err)
 	var status apierrors.APIStatus
 	require.ErrorAs(t, err, &status)
 	assert.EqualValues(t, http.StatusConflict, status.Status().Code)
 	assert.ErrorContains(t, err, "largest holder default/first")
 
-	_, err = pods.Create(ctx, withNode("first", "1"), metav1.CreateOptions{})
+	err = try("first", "1")
 	assert.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 
-	generated := withNode("", "1")
-	generated.GenerateName = "generated-"
-	created := c.create(generated)
+	created := c.create("", "1", onNode0, func(pod *corev1.Pod) { pod.GenerateName = "generated-" })
 	assert.Regexp(t, "^generated-[a-z0-9]{10}$", created.Name)
-	eventually(t, soon, func(t *assert.CollectT) {
-		assert.Equal(t, 2, c.claimsIn("Bound"))
-	})
+	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, c.claimsIn("Bound")) })
 	assert.Zero(t, c.claimsIn("Binding"))
 
 	// Made again at once under the same name.
-	c.remove("first")
-	eventually(t, soon, func(t *assert.CollectT) {
-		_, err := pods.Create(ctx, withNode("first", "3"), metav1.CreateOptions{})
-		assert.NoError(t, err)
-	})
-	mirror := withNode("mirror", "4")
-	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-	_, err = pods.Create(ctx, mirror, metav1.CreateOptions{})
+	c.Delete("first")
+	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, try("first", "3")) })
+	err = try("mirror", "4", testbed.Annotated(corev1.MirrorPodAnnotationKey, "x"))
 	require.ErrorContains(t, err, "too little cpu", "the annotation alone opens nothing")
+	c.create("unbound", "100") // has no node, so the webhook has nothing to say
+}
 
-	unbound := pod("unbound", "100")
-	c.create(unbound) // has no node, so the webhook has nothing to say
-	assert.Zero(t, c.bypassed("naive"))
-	c.requireNeverOvercommitted()
+// Room that a Reservation holds is refused to a naive scheduler's pods, and given to those it is for,
+// which then say so.
+func reservationIsKept(t *testing.T, c *cluster) {
+	c.CreateReservation("kept", `{ttl: 1h, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)
+	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
+	c.create("other", "3")
+	require.ErrorContains(t, c.BindDirectly("other", "node-0"), "largest holder reservation default/kept/0")
+	c.create("consumer", "3", testbed.Annotated(v1alpha1.ReservationIndexAnnotation, "web"))
+	require.NoError(t, c.BindDirectly("consumer", "node-0"))
+	assert.Equal(t, map[string]string{"consumer": "default/kept/0"}, testbed.Matched(c.Pods()))
+	c.AwaitReservation("kept", v1alpha1.ReservationSucceeded)
+}
+
+// The API server itself refuses the binding when it writes: the pod has gates.
+func bindingThatFails(t *testing.T, c *cluster) {
+	c.create("gated", "4", func(pod *corev1.Pod) {
+		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}}
+	})
+	c.create("other", "4")
+	require.ErrorContains(t, c.BindDirectly("gated", "node-0"), "schedulingGates")
+	c.requireGivenBack()
+	require.NoError(t, c.BindDirectly("other", "node-0"))
 }

@@ -9,6 +9,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // givenBackWithin is how soon the room of a binding that did not happen must be free again.
@@ -16,170 +18,144 @@ const givenBackWithin = 8 * time.Second
 
 // awaitOtherHook waits until the API server calls the other webhook.
 func (c *cluster) awaitOtherHook(h *otherHook) {
-	c.t.Helper()
+	c.T.Helper()
 	h.set(refuse)
-	c.create(pod("probe", "1m"))
-	eventually(c.t, soon, func(t *assert.CollectT) {
-		err := c.naive.CoreV1().Pods(namespace).Bind(c.t.Context(), binding("probe", "node-0"),
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		assert.ErrorContains(t, err, "the other webhook")
+	c.create("probe", "1m")
+	c.Eventually(func(t *assert.CollectT) {
+		assert.ErrorContains(t, c.BindDirectly("probe", "node-0", metav1.DryRunAll), "the other webhook")
 	})
 	h.set(allow)
-	c.remove("probe")
+	c.Delete("probe")
 }
 
-// requireGivenBack waits until nothing is being bound any more and one more binding was withdrawn.
+// requireGivenBack waits until nothing is being bound any more.
 func (c *cluster) requireGivenBack() {
-	c.t.Helper()
-	eventually(c.t, givenBackWithin, func(t *assert.CollectT) { assert.Zero(t, c.claimsIn("Binding")) })
+	c.T.Helper()
+	require.EventuallyWithT(c.T, func(t *assert.CollectT) { assert.Zero(t, c.claimsIn("Binding")) }, givenBackWithin, testbed.Poll)
 }
 
-// A binding that we allow and another webhook refuses: its room is given back within seconds, and a
-// pod that needs all of it is bound.
-func TestBindingRefusedByAnotherWebhook(t *testing.T) {
+// TestWithdrawnBindings is about bindings that we allow and that do not happen.
+func TestWithdrawnBindings(t *testing.T) {
 	c := newCluster(t, 2, nil)
-	ctx := t.Context()
 	h := c.startOtherHook()
 	c.awaitOtherHook(h)
-	c.create(pod("refused", "4"))
-	c.create(pod("waiting", "4"))
+	with := func(test func(*testing.T, *cluster, *otherHook)) func(*testing.T, *cluster) {
+		return func(t *testing.T, c *cluster) {
+			h.set(allow)
+			test(t, c, h)
+		}
+	}
+	c.run(t, map[string]func(*testing.T, *cluster){
+		"refused by another webhook":        with(refusedByAnother),
+		"to another node then":              with(toAnotherNode),
+		"late":                              with(lateBinding),
+		"the pod is deleted":                with(podDeleted(false)),
+		"the pod is deleted and made again": with(podDeleted(true)),
+		"the server stops":                  with(serverStops),
+	})
+}
+
+// Its room is given back within seconds, and a pod that needs all of it is bound.
+func refusedByAnother(t *testing.T, c *cluster, h *otherHook) {
+	withdrawn := c.decided(naive, "withdrawn")
+	c.create("refused", "4")
+	c.create("waiting", "4")
 	h.set(refuse)
-	require.ErrorContains(t, c.bind(ctx, "refused", "node-0"), "the other webhook")
+	require.ErrorContains(t, c.BindDirectly("refused", "node-0"), "the other webhook")
 	h.set(allow)
-	require.ErrorContains(t, c.bind(ctx, "waiting", "node-0"), "largest holder default/refused")
+	require.ErrorContains(t, c.BindDirectly("waiting", "node-0"), "largest holder default/refused")
 	c.requireGivenBack()
-	require.NoError(t, c.bind(ctx, "waiting", "node-0"))
-	assert.Equal(t, 1, c.decided("naive", "withdrawn"))
+	require.NoError(t, c.BindDirectly("waiting", "node-0"))
+	assert.Equal(t, withdrawn+1, c.decided(naive, "withdrawn"))
 
 	// Its scheduler turns to another node: the first one does not keep it.
-	require.NoError(t, c.bind(ctx, "refused", "node-1"))
-	c.requireNeverOvercommitted()
+	require.NoError(t, c.BindDirectly("refused", "node-1"))
 }
 
 // A scheduler whose binding failed need not wait for the room to be given back before it may turn to
 // another node.
-func TestBindingToAnotherNodeIsNotHeldUp(t *testing.T) {
-	c := newCluster(t, 2, nil)
-	ctx := t.Context()
-	h := c.startOtherHook()
-	c.awaitOtherHook(h)
-	c.create(pod("moved", "4"))
+func toAnotherNode(t *testing.T, c *cluster, h *otherHook) {
+	c.create("moved", "4")
 	h.set(refuse)
-	require.Error(t, c.bind(ctx, "moved", "node-0"))
+	require.Error(t, c.BindDirectly("moved", "node-0"))
 	h.set(allow)
 	start := time.Now()
-	eventually(t, soon, func(t *assert.CollectT) { assert.NoError(t, c.bind(ctx, "moved", "node-1")) })
+	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, c.BindDirectly("moved", "node-1")) })
 	assert.Less(t, time.Since(start), 2*time.Second)
-	c.requireNeverOvercommitted()
 }
 
-// A binding that is held up behind us for longer than we wait for it: its room is given to another
-// pod, and then it must not be carried out any more.
-func TestLateBindingIsFencedOff(t *testing.T) {
-	c := newCluster(t, 1, nil)
-	ctx := t.Context()
-	h := c.startOtherHook()
-	c.awaitOtherHook(h)
-	c.create(pod("late", "4"))
-	c.create(pod("other", "4"))
-	reached, release := make(chan struct{}), make(chan struct{})
+// holdUp has the binding of a pod reach the other webhook, and go on when the function it returns is called,
+// which tells how it went.
+func (c *cluster) holdUp(h *otherHook, name string) (release func() error) {
+	reached, released := make(chan struct{}), make(chan struct{})
 	h.set(func(request *admissionv1.AdmissionRequest) bool {
-		if request.Name == "late" {
+		if request.Name == name {
 			close(reached)
-			<-release
+			<-released
 		}
 		return true
 	})
 	result := make(chan error, 1)
-	go func() { result <- c.bind(ctx, "late", "node-0") }()
+	go func() { result <- c.BindDirectly(name, "node-0") }()
 	<-reached
+	return func() error {
+		close(released)
+		return <-result
+	}
+}
+
+// A binding that is held up behind us for longer than we wait for it: its room is given to another
+// pod, and then it must not be carried out any more.
+func lateBinding(t *testing.T, c *cluster, h *otherHook) {
+	c.create("late", "4")
+	c.create("other", "4")
+	release := c.holdUp(h, "late")
 	assert.Equal(t, 1, c.claimsIn("Binding"), "while it may be carried out, its room is taken")
-	require.Error(t, c.bind(ctx, "other", "node-0"))
+	require.Error(t, c.BindDirectly("other", "node-0"))
 	c.requireGivenBack()
-	require.NoError(t, c.bind(ctx, "other", "node-0"))
-	close(release)
-	err := <-result
+	require.NoError(t, c.BindDirectly("other", "node-0"))
+	err := release()
 	require.Error(t, err)
 	assert.True(t, apierrors.IsConflict(err), "%v", err)
-	c.requireNeverOvercommitted()
-	late, err := c.Client().CoreV1().Pods(namespace).Get(ctx, "late", metav1.GetOptions{})
-	require.NoError(t, err)
+	late := c.Pod("late")
 	assert.Empty(t, late.Spec.NodeName)
 	assert.NotEmpty(t, late.Annotations["globalreserve.io/binding-withdrawn"])
 }
 
 // A pod that is deleted, and one that is deleted and made again, between our permission and the
 // write: the room is free again, and the new pod is not bound in the place of the old one.
-func TestPodDeletedWhileItsBindingIsUnderWay(t *testing.T) {
-	for name, again := range map[string]bool{"deleted": false, "made again": true} {
-		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 1, nil)
-			ctx := t.Context()
-			h := c.startOtherHook()
-			c.awaitOtherHook(h)
-			c.create(pod("p", "4"))
-			h.set(func(request *admissionv1.AdmissionRequest) bool {
-				if request.Name == "p" {
-					assert.NoError(t, c.naive.CoreV1().Pods(namespace).Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-					if again {
-						_, err := c.naive.CoreV1().Pods(namespace).Create(ctx, pod("p", "3"), metav1.CreateOptions{})
-						assert.NoError(t, err)
-					}
+func podDeleted(again bool) func(*testing.T, *cluster, *otherHook) {
+	return func(t *testing.T, c *cluster, h *otherHook) {
+		c.create("p", "4")
+		h.set(func(request *admissionv1.AdmissionRequest) bool {
+			if request.Name == "p" {
+				pods := c.Client().CoreV1().Pods(c.Namespace)
+				assert.NoError(t, pods.Delete(t.Context(), "p", metav1.DeleteOptions{}))
+				if again {
+					_, err := pods.Create(t.Context(), testbed.NewPod("p", naive, "3"), metav1.CreateOptions{})
+					assert.NoError(t, err)
 				}
-				return true
-			})
-			require.Error(t, c.bind(ctx, "p", "node-0"))
-			c.requireGivenBack()
-			h.set(allow)
-			c.create(pod("other", "4"))
-			require.NoError(t, c.bind(ctx, "other", "node-0"))
-			if again {
-				p, err := c.Client().CoreV1().Pods(namespace).Get(ctx, "p", metav1.GetOptions{})
-				require.NoError(t, err)
-				assert.Empty(t, p.Spec.NodeName)
 			}
-			c.requireNeverOvercommitted()
+			return true
 		})
+		require.Error(t, c.BindDirectly("p", "node-0"))
+		c.requireGivenBack()
+		h.set(allow)
+		c.create("other", "4")
+		require.NoError(t, c.BindDirectly("other", "node-0"))
+		if again {
+			assert.Empty(t, c.Pod("p").Spec.NodeName)
+		}
 	}
 }
 
-// A binding that the API server itself refuses when it writes: the pod has gates.
-func TestBindingThatFails(t *testing.T) {
-	c := newCluster(t, 1, nil)
-	ctx := t.Context()
-	gated := pod("gated", "4")
-	gated.Spec.SchedulingGates = gates("example.com/wait")
-	c.create(gated)
-	c.create(pod("other", "4"))
-	err := c.bind(ctx, "gated", "node-0")
-	require.ErrorContains(t, err, "schedulingGates")
-	c.requireGivenBack()
-	require.NoError(t, c.bind(ctx, "other", "node-0"))
-	c.requireNeverOvercommitted()
-}
-
 // A server that is told to stop leaves nothing behind that could be carried out later.
-func TestStopFencesOffWhatIsUnderWay(t *testing.T) {
-	c := newCluster(t, 1, nil)
-	ctx := t.Context()
-	h := c.startOtherHook()
-	c.awaitOtherHook(h)
-	c.create(pod("late", "4"))
-	c.create(pod("other", "4"))
-	reached, release := make(chan struct{}), make(chan struct{})
-	h.set(func(request *admissionv1.AdmissionRequest) bool {
-		if request.Name == "late" {
-			close(reached)
-			<-release
-		}
-		return true
-	})
-	result := make(chan error, 1)
-	go func() { result <- c.bind(ctx, "late", "node-0") }()
-	<-reached
-	require.NoError(t, c.server.Restart(ctx))
-	require.NoError(t, c.bind(ctx, "other", "node-0"))
-	close(release)
-	require.Error(t, <-result)
-	c.requireNeverOvercommitted()
+func serverStops(t *testing.T, c *cluster, h *otherHook) {
+	c.create("late", "4")
+	c.create("other", "4")
+	release := c.holdUp(h, "late")
+	require.NoError(t, c.Server.Restart(t.Context()))
+	// A server that starts wakes the pods that wait: a binding meanwhile may find its pod changed.
+	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, c.BindDirectly("other", "node-0")) })
+	require.Error(t, release())
 }

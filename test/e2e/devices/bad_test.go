@@ -1,10 +1,8 @@
 package devices
 
 import (
-	"encoding/json"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,11 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // claimText is a claim as people write it.
@@ -72,9 +72,10 @@ var badClaims = map[string]struct {
 // TestBadClaims has pods wait whose claims cannot be used, until these are mended.
 func TestBadClaims(t *testing.T) {
 	c := newCluster(t, setup{own: &controlplane.Options{}, nodes: 2}) // it changes a definition
-	require.NoError(t, c.CreateNamespace(t.Context(), "other"))
+	other := c.In(t, "other")
+	other.CreateDeviceClaim("elsewhere", "K80", 1)
 	for i := range badClaims {
-		c.createDevice("gpu-"+i, "node-1", "K80")
+		c.CreateDevice("gpu-"+i, "node-1", "K80")
 	}
 	c.startScheduler(scheduler)
 	for name, bad := range badClaims {
@@ -85,16 +86,12 @@ func TestBadClaims(t *testing.T) {
 	c.forgetValidation()
 	for name, bad := range badClaims {
 		if bad.spec != "" {
-			c.eventually(func(t *assert.CollectT) { // the definition takes a moment
+			c.Eventually(func(t *assert.CollectT) { // the definition takes a moment
 				assert.NoError(t, c.tryApply(claimText(name, bad.spec)))
 			})
 		}
 	}
-	elsewhere := newClaim("elsewhere", "K80", 1)
-	elsewhere.Namespace = "other"
-	_, err := c.objects.GlobalreserveV1alpha1().ExtendedResourceClaims("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})
-	require.NoError(t, err)
-	server := c.server.PID()
+	server := c.Server.PID()
 
 	for name, bad := range badClaims {
 		t.Run(name, func(t *testing.T) {
@@ -103,14 +100,14 @@ func TestBadClaims(t *testing.T) {
 			if bad.annotation != "" {
 				annotation = bad.annotation
 			}
-			c.create(newPod(name, scheduler, annotation))
-			require.Contains(t, c.awaitRefused(name), "GlobalReserve: ")
+			c.create(name, scheduler, annotation)
+			require.Contains(t, c.AwaitRefused(name), "GlobalReserve: ")
 			reason := "DeviceClaimUnusable"
 			if bad.reason != "" {
 				reason = bad.reason
 			}
-			c.awaitEvent("Pod", name, reason, bad.event)
-			require.Empty(t, c.pod(name).Spec.NodeName)
+			c.AwaitEvent("Pod", name, reason, bad.event)
+			require.Empty(t, c.Pod(name).Spec.NodeName)
 			explained := c.kubectlReserve("explain", name)
 			require.Contains(t, explained, reason)
 			if bad.reason == "" {
@@ -122,72 +119,61 @@ func TestBadClaims(t *testing.T) {
 	for name := range badClaims {
 		t.Run(name+" mended", func(t *testing.T) { c.in(t).mend(name) })
 	}
-	require.Equal(t, server, c.server.PID())
-	require.True(t, c.server.Running(), "it crashed")
+	require.Equal(t, server, c.Server.PID())
+	require.True(t, c.Server.Running(), "it crashed")
 	c.requireConsistent()
 	c.verdict.requireGood(t)
 }
 
 // removeBadClaims is the first half of mending them: what a claim asks for is fixed at its creation.
 func (c *cluster) removeBadClaims() {
-	c.t.Helper()
+	c.T.Helper()
 	c.deleteClaims()
 	for name := range badClaims {
-		require.Empty(c.t, c.pod(name).Spec.NodeName, name)
+		require.Empty(c.T, c.Pod(name).Spec.NodeName, name)
 	}
 }
 
 // mend makes the claim of a pod a good one, and the pod's annotation name it: then it runs.
 func (c *cluster) mend(name string) {
-	c.t.Helper()
+	c.T.Helper()
 	bad := badClaims[name]
 	started := time.Now()
-	require.NoError(c.t, c.tryApply(claimText(name, goodClaim)))
+	require.NoError(c.T, c.tryApply(claimText(name, goodClaim)))
 	if bad.annotation != "" {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"annotations": map[string]any{v1alpha1.ExtendedResourceClaimsAnnotation: name},
-		}})
-		require.NoError(c.t, err)
-		_, err = c.Client().CoreV1().Pods(namespace).Patch(c.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(c.t, err)
+		c.patchPod(name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.ExtendedResourceClaimsAnnotation, name))
 	}
-	pod, at := c.awaitBound(name)
-	require.NotEmpty(c.t, given(pod))
-	c.t.Logf("bound %s after its claim was mended", at.Sub(started).Round(time.Millisecond))
+	pod, at := c.AwaitBound(name)
+	require.NotEmpty(c.T, given(pod))
+	c.T.Logf("bound %s after its claim was mended", at.Sub(started).Round(time.Millisecond))
 }
 
 // kubectlReserve runs the plugin against the server and returns what it prints.
 func (c *cluster) kubectlReserve(args ...string) string {
-	c.t.Helper()
-	root, err := controlplane.RepositoryRoot()
-	require.NoError(c.t, err)
-	plugin := filepath.Join(root, "bin", "kubectl-reserve")
-	command := exec.CommandContext(c.t.Context(), plugin, append(args, "--server="+c.server.URL)...)
+	c.T.Helper()
+	command := exec.CommandContext(c.T.Context(), testbed.File(c.T, "bin", "kubectl-reserve"), append(args, "--server="+c.Server.URL)...)
 	command.Env = c.environment()
 	output, err := command.CombinedOutput()
-	require.NoError(c.t, err, "%s", output)
+	require.NoError(c.T, err, "%s", output)
 	return string(output)
 }
 
 // tryApply creates an object and returns what the API server says.
 func (c *cluster) tryApply(content string) error {
-	c.t.Helper()
-	for _, object := range c.documents([]byte(content)) {
-		if _, err := c.kind(object).Create(c.t.Context(), object, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
+	c.T.Helper()
+	return c.ControlPlane.Apply(c.T.Context(), []byte(content), namespace)
 }
 
 // forgetValidation makes the API server take any spec of a claim, as one does that has another version of
 // the definition.
 func (c *cluster) forgetValidation() {
-	c.t.Helper()
-	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec", "value": %s}]`,
-		`{"type": "object", "x-kubernetes-preserve-unknown-fields": true}`)
-	_, err := c.dynamic.Resource(schema.GroupVersionResource{
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-	}).Patch(c.t.Context(), "extendedresourceclaims.globalreserve.io", types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	require.NoError(c.t, err)
+	c.T.Helper()
+	const patch = `[{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec", "value":
+		{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}]`
+	definition := &unstructured.Unstructured{}
+	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	definitions, err := c.Resource(definition, "")
+	require.NoError(c.T, err)
+	_, err = definitions.Patch(c.T.Context(), "extendedresourceclaims.globalreserve.io", types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(c.T, err)
 }

@@ -1,17 +1,18 @@
 package devices
 
 import (
-	"bytes"
+	"os"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/dynamic"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
@@ -19,27 +20,19 @@ import (
 )
 
 const (
-	namespace = corev1.NamespaceDefault
+	namespace = testbed.Namespace
 	scheduler = "extended-resource-scheduler"
-	// poll is how often a condition is looked at; soon is how long it may take to come true, far above
-	// what it takes on an idle machine; never is for how long something is watched that must not happen.
-	poll  = 20 * time.Millisecond
-	soon  = 30 * time.Second
-	never = 1500 * time.Millisecond
-	// wakeWithin is how soon a waiting pod has to run after what it waits for was given back.
-	wakeWithin = 2 * time.Second
 )
+
+// shared is the control plane of all tests that do not break it, with our definitions.
+var shared = controlplane.Shared{Prepare: crd.Prepare}
+
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 
 // cluster is a control plane with a GlobalReserve server.
 type cluster struct {
-	*controlplane.ControlPlane
-	t       *testing.T
-	objects versioned.Interface
-	dynamic dynamic.Interface
+	testbed.Cluster
 	verdict *verdict
-	server  *testbed.Server
-	webhook *clusterload.Webhook
-	proxy   *controlplane.FaultProxy
 }
 
 // setup says what a cluster is like.
@@ -59,88 +52,124 @@ type setup struct {
 
 func newCluster(t *testing.T, s setup) *cluster {
 	t.Helper()
-	c := &cluster{t: t}
+	var cp *controlplane.ControlPlane
 	if s.own != nil {
-		c.ControlPlane = controlplane.StartT(t, *s.own)
-		require.NoError(t, crd.Prepare(t.Context(), c.ControlPlane))
+		cp = controlplane.StartT(t, *s.own)
+		require.NoError(t, crd.Prepare(t.Context(), cp))
 	} else {
-		c.ControlPlane = shared.StartT(t)
+		cp = shared.StartT(t)
 	}
-	config, err := c.AdminRESTConfig()
-	require.NoError(t, err)
-	c.dynamic, err = dynamic.NewForConfig(config)
-	require.NoError(t, err)
-	c.objects = testbed.Objects(t, c.ControlPlane)
-	_, err = c.CreateNodes(t.Context(), s.nodes, controlplane.NodeTemplate{})
-	require.NoError(t, err)
-	c.verdict = startVerdict(t, c.Client())
-	if !s.alone {
-		c.startServer(&s)
+	v := &verdict{pods: map[types.UID]*corev1.Pod{}}
+	c := &cluster{Cluster: testbed.NewCluster(t, cp, v.look), verdict: v}
+	v.watcher = c.Watcher
+	c.AddNodes(s.nodes, controlplane.NodeTemplate{})
+	switch {
+	case s.alone:
+	case s.proxied:
+		c.StartProxied(clusterload.ServerOptions{Args: s.args})
+	case s.admission:
+		webhook, err := clusterload.NewWebhook(cp)
+		require.NoError(t, err)
+		c.StartServer(clusterload.ServerOptions{Args: slices.Concat(s.args, webhook.Args)})
+		require.NoError(t, webhook.Install(t.Context(), cp, nil))
+	default:
+		c.StartServer(clusterload.ServerOptions{Args: s.args})
 	}
 	return c
 }
 
-func (c *cluster) startServer(s *setup) {
-	c.t.Helper()
-	var err error
-	args := s.args
-	if s.admission {
-		c.webhook, err = clusterload.NewWebhook(c.ControlPlane)
-		require.NoError(c.t, err)
-		args = slices.Concat(args, c.webhook.Args)
-	}
-	if s.proxied {
-		c.proxy, err = c.StartFaultProxy()
-		require.NoError(c.t, err)
-	}
-	c.server = testbed.StartServer(c.t, c.ControlPlane, clusterload.ServerOptions{Args: args, Proxy: c.proxy})
-	if s.admission {
-		require.NoError(c.t, c.webhook.Install(c.t.Context(), c.ControlPlane, nil))
-	}
-}
-
 // startScheduler starts a kube-scheduler of scheduler-config/extended-resource-scheduler.yaml under a name.
 func (c *cluster) startScheduler(name string) {
-	c.t.Helper()
-	config, err := clusterload.SchedulerConfig("extended-resource-scheduler.yaml", c.server.URL)
-	require.NoError(c.t, err)
-	config = bytes.ReplaceAll(config, []byte("schedulerName: "+scheduler), []byte("schedulerName: "+name))
-	require.NoError(c.t, c.StartScheduler(c.t.Context(), name, config))
+	c.T.Helper()
+	c.StartKubeScheduler(name, "extended-resource-scheduler.yaml", "schedulerName: "+scheduler, "schedulerName: "+name)
 }
 
 // in returns the same cluster for a subtest.
 func (c *cluster) in(t *testing.T) *cluster {
 	inner := *c
-	inner.t = t
+	inner.T = t
 	return &inner
 }
 
-// eventually polls a condition until it holds; what it last failed by is reported.
-func (c *cluster) eventually(condition func(t *assert.CollectT), what ...any) {
-	c.t.Helper()
-	require.EventuallyWithT(c.t, condition, soon, poll, what...)
+// forgeStatus writes to a device that nobody has it.
+func (c *cluster) forgeStatus(device string) {
+	c.T.Helper()
+	c.patchDevice(device, `{"status":{"phase":"Available","claimRef":null}}`, "status")
 }
 
-// bind asks the server to bind a pod, as a scheduler does, and returns why it did not.
-func (c *cluster) bind(pod *corev1.Pod, node string) (refusal string) {
-	c.t.Helper()
-	refusal, err := c.server.TryBind(c.t.Context(), pod, node)
-	require.NoError(c.t, err)
-	return refusal
+// patchDevice changes a device as it is now, or its status.
+func (c *cluster) patchDevice(name, patch string, subresources ...string) {
+	c.T.Helper()
+	_, err := c.Devices().Patch(c.T.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	require.NoError(c.T, err)
 }
 
-// filter asks the server where a pod could go, and returns the reason for each node where it cannot.
-func (c *cluster) filter(pod *corev1.Pod, nodes ...string) map[string]string {
-	c.t.Helper()
-	reasons, err := c.server.Filter(c.t.Context(), pod, nodes...)
-	require.NoError(c.t, err)
-	return reasons
+// patchPod changes a pod as it is now, or its status.
+func (c *cluster) patchPod(name, patch string, subresources ...string) {
+	c.T.Helper()
+	_, err := c.Client().CoreV1().Pods(namespace).Patch(c.T.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	require.NoError(c.T, err)
 }
 
-// metric adds up the series of a metric that carry the labels given as name, value, name, value.
-func (c *cluster) metric(name string, labels ...string) float64 {
-	c.t.Helper()
-	sum, err := c.server.Metric(c.t.Context(), name, labels...)
-	require.NoError(c.t, err)
-	return sum
+// deleteClaims deletes all claims and waits until they are gone.
+func (c *cluster) deleteClaims() {
+	c.T.Helper()
+	require.NoError(c.T, c.DeviceClaims().DeleteCollection(c.T.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	c.Eventually(func(t *assert.CollectT) {
+		list, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, list.Items)
+	})
+}
+
+// newPod is a pod that names claims, if any, and asks for a tenth of a CPU.
+func newPod(name, schedulerName, claims string, annotations ...string) *corev1.Pod {
+	if claims != "" {
+		annotations = append(annotations, v1alpha1.ExtendedResourceClaimsAnnotation, claims)
+	}
+	return testbed.NewPod(name, schedulerName, "100m", testbed.Annotated(annotations...))
+}
+
+// create creates one.
+func (c *cluster) create(name, schedulerName, claims string, annotations ...string) *corev1.Pod {
+	c.T.Helper()
+	return c.Create(newPod(name, schedulerName, claims, annotations...))[0]
+}
+
+// given is what a pod was told it has.
+func given(pod *corev1.Pod) string { return pod.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
+
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+func (c *cluster) boundPods() []corev1.Pod { return testbed.Bound(c.Pods()) }
+
+// awaitClaim waits until a claim is in a phase and returns it.
+func (c *cluster) awaitClaim(name string, phase v1alpha1.ExtendedResourceClaimPhase) (claim *v1alpha1.ExtendedResourceClaim) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		var err error
+		claim, err = c.DeviceClaims().Get(c.T.Context(), name, metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.Equal(t, phase, claim.Status.Phase, "%+v", claim.Status)
+		}
+	})
+	return claim
+}
+
+// awaitDevice waits until a device is in a phase and returns it.
+func (c *cluster) awaitDevice(name string, phase v1alpha1.ExtendedResourcePhase) (device *v1alpha1.ExtendedResource) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		var err error
+		device, err = c.Devices().Get(c.T.Context(), name, metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.Equal(t, phase, device.Status.Phase, "%+v", device.Status)
+		}
+	})
+	return device
 }

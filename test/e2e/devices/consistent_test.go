@@ -22,22 +22,21 @@ type truth struct {
 // requireConsistent waits until the devices, the claims and the server's own account say what the bound
 // pods say.
 func (c *cluster) requireConsistent() {
-	c.t.Helper()
-	c.eventually(func(t *assert.CollectT) { assert.Empty(t, c.differences(t)) }, "devices and claims differ from the bound pods")
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.differences(t)) }, "devices and claims differ from the bound pods")
 }
 
 // differences tells what differs from the bound pods.
 func (c *cluster) differences(t require.TestingT) []string {
-	pods, err := c.Client().CoreV1().Pods(namespace).List(c.t.Context(), metav1.ListOptions{})
+	pods := c.Pods()
+	devices, err := c.Devices().List(c.T.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	devices, err := c.devices().List(c.t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	claims, err := c.claims().List(c.t.Context(), metav1.ListOptions{})
+	claims, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	all := truth{byDevice: map[string]*corev1.Pod{}, byClaim: map[string]*corev1.Pod{}}
 	var found []string
-	for i := range pods.Items {
-		found = append(found, all.add(&pods.Items[i])...)
+	for i := range pods {
+		found = append(found, all.add(&pods[i])...)
 	}
 	names := map[string]string{}
 	for i := range devices.Items {
@@ -110,7 +109,7 @@ func (a *truth) checkClaim(claim *v1alpha1.ExtendedResourceClaim, names map[stri
 
 // checkAccount compares with what the server decides by.
 func (c *cluster) checkAccount(t require.TestingT, all *truth) (found []string) {
-	nodes, err := c.server.Nodes(c.t.Context())
+	nodes, err := c.Ledger.Nodes(c.T.Context())
 	require.NoError(t, err)
 	require.Empty(t, nodes.Continue)
 	for i := range nodes.Nodes {

@@ -35,7 +35,7 @@ func onFirstBind(fault controlplane.Fault) controlplane.FaultFunc {
 // whatever the callers are told, one pod has it in the end.
 func TestLostBinds(t *testing.T) {
 	c := newCluster(t, setup{nodes: 1, proxied: true})
-	c.createDevice("only", "node-0", "K80")
+	c.CreateDevice("only", "node-0", "K80")
 	c.awaitDevice("only", v1alpha1.ExtendedResourceAvailable)
 	round := 0
 	for name, fault := range map[string]controlplane.Fault{
@@ -47,27 +47,26 @@ func TestLostBinds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			before := c.proxy.Faulted()
-			c.proxy.SetFault(onFirstBind(fault))
-			defer c.proxy.SetFault(nil)
+			before := c.Proxy.Faulted()
+			c.Proxy.SetFault(onFirstBind(fault))
+			defer c.Proxy.SetFault(nil)
 			round++
 			first, second := c.claimant(fmt.Sprintf("first-%d", round), ""), c.claimant(fmt.Sprintf("second-%d", round), "")
-			told := []string{c.bind(first, "node-0"), c.bind(second, "node-0")}
-			require.NotEqual(t, before, c.proxy.Faulted(), "nothing happened to any bind")
+			told := []string{c.Bind(first, "node-0"), c.Bind(second, "node-0")}
+			require.NotEqual(t, before, c.Proxy.Faulted(), "nothing happened to any bind")
 			t.Logf("told %q", told)
 			for i, pod := range []string{first.Name, second.Name} {
 				if told[i] == "" {
-					require.Equal(t, "GPU-only", given(c.pod(pod)), "told that it is bound")
+					require.Equal(t, "GPU-only", given(c.Pod(pod)), "told that it is bound")
 				}
 			}
-			c.eventually(func(t *assert.CollectT) { // whoever tries again
-				_ = c.bind(first, "node-0")
-				_ = c.bind(second, "node-0")
+			c.Eventually(func(t *assert.CollectT) { // whoever tries again
+				_ = c.Bind(first, "node-0")
+				_ = c.Bind(second, "node-0")
 				assert.Len(t, c.boundPods(), 1)
 			})
 			c.requireConsistent()
-			c.deletePod(first.Name)
-			c.deletePod(second.Name)
+			c.Delete(first.Name, second.Name)
 			c.awaitDevice("only", v1alpha1.ExtendedResourceAvailable)
 		})
 	}
@@ -79,31 +78,31 @@ func TestChangesWhileDown(t *testing.T) {
 	c := newCluster(t, setup{nodes: 3, args: quickStart})
 	for i := range 6 {
 		name := fmt.Sprintf("gpu-%d", i)
-		c.createDevice(name, fmt.Sprintf("node-%d", i%3), name)
+		c.CreateDevice(name, fmt.Sprintf("node-%d", i%3), name)
 		c.awaitDevice(name, v1alpha1.ExtendedResourceAvailable)
-		require.Empty(t, c.bind(c.claimant(name, name), fmt.Sprintf("node-%d", i%3)))
+		require.Empty(t, c.Bind(c.claimant(name, name), fmt.Sprintf("node-%d", i%3)))
 	}
 	c.requireConsistent()
-	_, err := c.server.Stop()
+	_, err := c.Server.Stop()
 	require.NoError(t, err)
 
-	c.deletePod("gpu-0") // its claim and device are free
+	c.Delete("gpu-0") // its claim and device are free
 	c.deleteClaim("gpu-1")
-	c.deletePod("gpu-2")
+	c.Delete("gpu-2")
 	c.deleteClaim("gpu-2")
 	c.deleteDevice("gpu-3")
-	require.NoError(t, c.Client().CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{})) // that of 1 and 4
+	c.DeleteNode("node-1") // that of 1 and 4
 	for _, name := range []string{"gpu-0", "gpu-5"} {
 		c.forgeStatus(name)
 	}
-	require.NoError(t, c.server.Start(t.Context()))
+	require.NoError(t, c.Server.Start(t.Context()))
 
 	c.awaitClaim("gpu-0", v1alpha1.ExtendedResourceClaimPending)
 	c.awaitDevice("gpu-0", v1alpha1.ExtendedResourceAvailable)
 	claim := c.awaitClaim("gpu-1", v1alpha1.ExtendedResourceClaimBound)
 	require.NotNil(t, claim.DeletionTimestamp, "its pod is still there")
-	c.eventually(func(t *assert.CollectT) {
-		_, err := c.claims().Get(c.t.Context(), "gpu-2", metav1.GetOptions{})
+	c.Eventually(func(t *assert.CollectT) {
+		_, err := c.DeviceClaims().Get(c.T.Context(), "gpu-2", metav1.GetOptions{})
 		assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	})
 	c.awaitDevice("gpu-2", v1alpha1.ExtendedResourceAvailable)
@@ -111,7 +110,7 @@ func TestChangesWhileDown(t *testing.T) {
 	c.awaitDevice("gpu-4", v1alpha1.ExtendedResourceOffline)
 	c.awaitDevice("gpu-1", v1alpha1.ExtendedResourceOffline)
 	require.Equal(t, "gpu-5", c.awaitDevice("gpu-5", v1alpha1.ExtendedResourceBound).Status.ClaimRef.Name)
-	require.NotEmpty(t, c.bind(c.claimant("gpu-5-again", "gpu-5"), "node-2"), "what the status said while it was down decides nothing")
-	require.Empty(t, c.bind(c.claimant("gpu-0-again", "gpu-0"), "node-0"))
+	require.NotEmpty(t, c.Bind(c.claimant("gpu-5-again", "gpu-5"), "node-2"), "what the status said while it was down decides nothing")
+	require.Empty(t, c.Bind(c.claimant("gpu-0-again", "gpu-0"), "node-0"))
 	c.verdict.requireGood(t)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestLife is what becomes of claims and devices when what they rest on goes.
@@ -38,9 +39,9 @@ func TestLife(t *testing.T) {
 
 // run has a pod with a claim bound, and returns it.
 func (c *cluster) run(name, claims string) *corev1.Pod {
-	c.t.Helper()
-	c.create(newPod(name, scheduler, claims))
-	pod, _ := c.awaitBound(name)
+	c.T.Helper()
+	c.create(name, scheduler, claims)
+	pod, _ := c.AwaitBound(name)
 	for _, claim := range split(claims) {
 		c.awaitClaim(claim, v1alpha1.ExtendedResourceClaimBound)
 	}
@@ -48,221 +49,199 @@ func (c *cluster) run(name, claims string) *corev1.Pod {
 }
 
 func (c *cluster) deleteDevice(name string) {
-	c.t.Helper()
-	require.NoError(c.t, c.devices().Delete(c.t.Context(), name, metav1.DeleteOptions{}))
+	c.T.Helper()
+	require.NoError(c.T, c.Devices().Delete(c.T.Context(), name, metav1.DeleteOptions{}))
 }
 
 func (c *cluster) deleteClaim(name string) {
-	c.t.Helper()
-	require.NoError(c.t, c.claims().Delete(c.t.Context(), name, metav1.DeleteOptions{}))
+	c.T.Helper()
+	require.NoError(c.T, c.DeviceClaims().Delete(c.T.Context(), name, metav1.DeleteOptions{}))
 }
 
 func condition(conditions []metav1.Condition) string { return conditions[0].Reason }
 
 func deviceDeleted(c *cluster) {
-	c.createDevice("lost", "node-0", "lost")
-	c.createClaim("loses", "lost", 1)
+	c.CreateDevice("lost", "node-0", "lost")
+	c.CreateDeviceClaim("loses", "lost", 1)
 	c.run("loser", "loses")
 	c.deleteDevice("lost")
 	claim := c.awaitClaim("loses", v1alpha1.ExtendedResourceClaimLost)
-	require.Equal(c.t, "DeviceDeleted", condition(claim.Status.Conditions))
-	require.Equal(c.t, "loser", claim.Status.PodRef.Name)
-	c.awaitEvent("ExtendedResourceClaim", "loses", "DeviceDeleted", "GPU-lost")
+	require.Equal(c.T, "DeviceDeleted", condition(claim.Status.Conditions))
+	require.Equal(c.T, "loser", claim.Status.PodRef.Name)
+	c.AwaitEvent("ExtendedResourceClaim", "loses", "DeviceDeleted", "GPU-lost")
 
 	// Its ID is still with the pod: the device that comes back under another name is not given out again.
-	again := newDevice("found", "node-0", "lost")
-	again.Spec.DeviceID = "GPU-lost"
-	_, err := c.devices().Create(c.t.Context(), again, metav1.CreateOptions{})
-	require.NoError(c.t, err)
+	c.Apply(`{apiVersion: globalreserve.io/v1alpha1, kind: ExtendedResource, metadata: {name: found},
+		spec: {nodeName: node-0, resourceName: nvidia.com/gpu, deviceID: GPU-lost, properties: {model: lost}}}`)
 	c.awaitDevice("found", v1alpha1.ExtendedResourceBound)
 	claim = c.awaitClaim("loses", v1alpha1.ExtendedResourceClaimBound)
-	require.Equal(c.t, []string{"found"}, claim.Status.ExtendedResources)
-	c.deletePod("loser")
+	require.Equal(c.T, []string{"found"}, claim.Status.ExtendedResources)
+	c.Delete("loser")
 	c.awaitDevice("found", v1alpha1.ExtendedResourceAvailable)
 }
 
 func nodeGone(c *cluster) {
-	c.createDevice("away", "node-2", "away")
-	c.createClaim("stays", "away", 1)
+	c.CreateDevice("away", "node-2", "away")
+	c.CreateDeviceClaim("stays", "away", 1)
 	c.run("stayer", "stays")
-	require.NoError(c.t, c.Client().CoreV1().Nodes().Delete(c.t.Context(), "node-2", metav1.DeleteOptions{}))
+	c.DeleteNode("node-2")
 	device := c.awaitDevice("away", v1alpha1.ExtendedResourceOffline)
-	require.Equal(c.t, "NodeGone", condition(device.Status.Conditions))
-	c.awaitEvent("ExtendedResource", "away", "NodeGone", "node-2")
+	require.Equal(c.T, "NodeGone", condition(device.Status.Conditions))
+	c.AwaitEvent("ExtendedResource", "away", "NodeGone", "node-2")
 
-	c.createClaim("comes-late", "away", 1)
-	c.create(newPod("latecomer", scheduler, "comes-late"))
-	c.awaitRefused("latecomer")
-	c.deletePod("stayer") // its node is gone, and somebody takes it away
+	c.CreateDeviceClaim("comes-late", "away", 1)
+	c.create("latecomer", scheduler, "comes-late")
+	c.AwaitRefused("latecomer")
+	c.Delete("stayer") // its node is gone, and somebody takes it away
 	c.awaitClaim("stays", v1alpha1.ExtendedResourceClaimPending)
 	c.awaitDevice("away", v1alpha1.ExtendedResourceOffline)
-	require.Empty(c.t, c.pod("latecomer").Spec.NodeName)
-	c.deletePod("latecomer")
+	require.Empty(c.T, c.Pod("latecomer").Spec.NodeName)
+	c.Delete("latecomer")
 }
 
 func claimDeleted(c *cluster) {
-	c.createDevice("kept", "node-0", "kept")
-	c.createClaim("goes", "kept", 1)
+	c.CreateDevice("kept", "node-0", "kept")
+	c.CreateDeviceClaim("goes", "kept", 1)
 	c.run("user", "goes")
 	c.deleteClaim("goes")
-	c.createClaim("other", "kept", 1)
-	c.create(newPod("other", scheduler, "other"))
-	c.awaitRefused("other")
+	c.CreateDeviceClaim("other", "kept", 1)
+	c.create("other", scheduler, "other")
+	c.AwaitRefused("other")
 	claim := c.awaitClaim("goes", v1alpha1.ExtendedResourceClaimBound)
-	require.NotNil(c.t, claim.DeletionTimestamp)
-	require.Equal(c.t, []string{v1alpha1.ExtendedResourceClaimFinalizer}, claim.Finalizers)
+	require.NotNil(c.T, claim.DeletionTimestamp)
+	require.Equal(c.T, []string{v1alpha1.ExtendedResourceClaimFinalizer}, claim.Finalizers)
 	device := c.awaitDevice("kept", v1alpha1.ExtendedResourceBound)
-	require.Equal(c.t, claim.UID, device.Status.ClaimRef.UID)
-	controlplane.Never(c.t, func() bool {
-		_, err := c.claims().Get(c.t.Context(), "goes", metav1.GetOptions{})
-		return err != nil || c.pod("other").Spec.NodeName != ""
-	}, never, poll, "the device is counted until the pod goes")
+	require.Equal(c.T, claim.UID, device.Status.ClaimRef.UID)
+	controlplane.Never(c.T, func() bool {
+		_, err := c.DeviceClaims().Get(c.T.Context(), "goes", metav1.GetOptions{})
+		return err != nil || c.Pod("other").Spec.NodeName != ""
+	}, testbed.Never, testbed.Poll, "the device is counted until the pod goes")
 
 	started := time.Now()
-	c.deletePod("user")
-	pod, at := c.awaitBound("other")
-	require.Equal(c.t, "GPU-kept", given(pod))
-	c.t.Logf("the device of a deleted claim was with the next pod %s after the first was deleted", at.Sub(started).Round(time.Millisecond))
-	c.eventually(func(t *assert.CollectT) {
-		_, err := c.claims().Get(c.t.Context(), "goes", metav1.GetOptions{})
+	c.Delete("user")
+	pod, at := c.AwaitBound("other")
+	require.Equal(c.T, "GPU-kept", given(pod))
+	c.T.Logf("the device of a deleted claim was with the next pod %s after the first was deleted", at.Sub(started).Round(time.Millisecond))
+	c.Eventually(func(t *assert.CollectT) {
+		_, err := c.DeviceClaims().Get(c.T.Context(), "goes", metav1.GetOptions{})
 		assert.True(t, apierrors.IsNotFound(err), "the claim is still there: %v", err)
 	})
-	c.deletePod("other")
+	c.Delete("other")
 }
 
 func podFinished(c *cluster) {
-	c.createDevice("once", "node-0", "once")
-	c.createClaim("used-up", "once", 1)
+	c.CreateDevice("once", "node-0", "once")
+	c.CreateDeviceClaim("used-up", "once", 1)
 	c.run("worker", "used-up")
-	_, err := c.Client().CoreV1().Pods(namespace).Patch(c.t.Context(), "worker", types.MergePatchType,
-		[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
-	require.NoError(c.t, err)
+	c.patchPod("worker", `{"status":{"phase":"Succeeded"}}`, "status")
 	claim := c.awaitClaim("used-up", v1alpha1.ExtendedResourceClaimPending)
-	require.Nil(c.t, claim.Status.PodRef)
+	require.Nil(c.T, claim.Status.PodRef)
 	c.awaitDevice("once", v1alpha1.ExtendedResourceAvailable)
 	next := c.run("worker-again", "used-up")
-	require.Equal(c.t, "GPU-once", given(next))
-	c.deletePod("worker")
+	require.Equal(c.T, "GPU-once", given(next))
+	c.Delete("worker")
 	c.awaitDevice("once", v1alpha1.ExtendedResourceBound)
-	c.deletePod("worker-again")
+	c.Delete("worker-again")
 }
 
 func statusWritten(c *cluster) {
-	c.createDevice("drifts", "node-0", "drifts")
-	c.createClaim("drifts", "drifts", 1)
+	c.CreateDevice("drifts", "node-0", "drifts")
+	c.CreateDeviceClaim("drifts", "drifts", 1)
 	c.run("drifter", "drifts")
 	claim := c.awaitClaim("drifts", v1alpha1.ExtendedResourceClaimBound)
 	device := c.awaitDevice("drifts", v1alpha1.ExtendedResourceBound)
 	wantClaim, wantDevice := claim.DeepCopy().Status, device.DeepCopy().Status
 
-	_, err := c.claims().Patch(c.t.Context(), "drifts", types.MergePatchType,
+	_, err := c.DeviceClaims().Patch(c.T.Context(), "drifts", types.MergePatchType,
 		[]byte(`{"status":{"phase":"Pending","podRef":null,"extendedResources":null,"conditions":null}}`), metav1.PatchOptions{}, "status")
-	require.NoError(c.t, err)
+	require.NoError(c.T, err)
 	c.forgeStatus("drifts")
 
 	claim = c.awaitClaim("drifts", v1alpha1.ExtendedResourceClaimBound)
 	device = c.awaitDevice("drifts", v1alpha1.ExtendedResourceBound)
-	require.Equal(c.t, wantClaim.PodRef, claim.Status.PodRef)
-	require.Equal(c.t, wantClaim.ExtendedResources, claim.Status.ExtendedResources)
-	require.Equal(c.t, wantDevice.ClaimRef, device.Status.ClaimRef)
-	c.createClaim("drifts-too", "drifts", 1)
-	require.Equal(c.t, map[string]string{"node-0": "GlobalReserve: the free devices of the node do not meet the pod's claims"}, c.refusal("drifts-too", "node-0"),
+	require.Equal(c.T, wantClaim.PodRef, claim.Status.PodRef)
+	require.Equal(c.T, wantClaim.ExtendedResources, claim.Status.ExtendedResources)
+	require.Equal(c.T, wantDevice.ClaimRef, device.Status.ClaimRef)
+	c.CreateDeviceClaim("drifts-too", "drifts", 1)
+	require.Equal(c.T, map[string]string{"node-0": "GlobalReserve: the free devices of the node do not meet the pod's claims"}, c.refusal("drifts-too", "node-0"),
 		"what the status says decides nothing")
-	c.deletePod("drifter")
+	c.Delete("drifter")
 }
 
 // refusal is why filter refuses nodes to a pod with a claim.
 func (c *cluster) refusal(claim string, nodes ...string) map[string]string {
-	c.t.Helper()
-	pod := newPod("asks-"+claim, "nobody", claim)
-	var reasons map[string]string
-	c.eventually(func(t *assert.CollectT) {
-		claim, err := c.claims().Get(c.t.Context(), claim, metav1.GetOptions{})
-		require.NoError(t, err)
-		assert.NotEmpty(t, claim.Status.Phase, "the server has not seen it yet")
-	})
-	reasons = c.filter(c.create(pod), nodes...)
-	c.deletePod(pod.Name)
-	return reasons
+	c.T.Helper()
+	c.awaitSeen(claim)
+	pod := c.create("asks-"+claim, testbed.Nobody, claim)
+	defer c.Delete(pod.Name)
+	return c.Filter(pod, nodes...)
 }
 
 func deviceCordoned(c *cluster) {
-	c.createDevice("resting", "node-1", "resting")
-	c.createClaim("first", "resting", 1)
-	c.createClaim("second", "resting", 1)
+	c.CreateDevice("resting", "node-1", "resting")
+	c.CreateDeviceClaim("first", "resting", 1)
+	c.CreateDeviceClaim("second", "resting", 1)
 	c.run("first", "first")
 	c.patchDevice("resting", `{"spec":{"unschedulable":true}}`)
-	c.create(newPod("second", scheduler, "second"))
-	c.awaitRefused("second")
-	c.deletePod("first")
+	c.create("second", scheduler, "second")
+	c.AwaitRefused("second")
+	c.Delete("first")
 	c.awaitDevice("resting", v1alpha1.ExtendedResourceAvailable)
-	require.Empty(c.t, c.pod("second").Spec.NodeName)
+	require.Empty(c.T, c.Pod("second").Spec.NodeName)
 	started := time.Now()
 	c.patchDevice("resting", `{"spec":{"unschedulable":null}}`)
-	_, at := c.awaitBound("second")
-	c.t.Logf("bound %s after its device was back in service", at.Sub(started).Round(time.Millisecond))
-	c.deletePod("second")
+	_, at := c.AwaitBound("second")
+	c.T.Logf("bound %s after its device was back in service", at.Sub(started).Round(time.Millisecond))
+	c.Delete("second")
 }
 
 func severalClaims(c *cluster) {
-	c.createDevice("a0", "node-0", "several")
-	c.createDevice("b0", "node-1", "several")
-	c.createDevice("b1", "node-1", "several")
-	c.createDevice("b2", "node-1", "other")
-	c.createClaim("pair", "several", 2)
-	c.createClaim("single", "other", 1)
+	c.CreateDevice("a0", "node-0", "several")
+	c.CreateDevice("b0", "node-1", "several")
+	c.CreateDevice("b1", "node-1", "several")
+	c.CreateDevice("b2", "node-1", "other")
+	c.CreateDeviceClaim("pair", "several", 2)
+	c.CreateDeviceClaim("single", "other", 1)
 	pod := c.run("several", "single,pair")
-	require.Equal(c.t, "node-1", pod.Spec.NodeName, "the only node with all of them")
-	require.Equal(c.t, "GPU-b2,GPU-b0,GPU-b1", given(pod), "in the order of the claims")
-	require.Equal(c.t, []string{"b0", "b1"}, c.awaitClaim("pair", v1alpha1.ExtendedResourceClaimBound).Status.ExtendedResources)
-	c.deletePod("several")
+	require.Equal(c.T, "node-1", pod.Spec.NodeName, "the only node with all of them")
+	require.Equal(c.T, "GPU-b2,GPU-b0,GPU-b1", given(pod), "in the order of the claims")
+	require.Equal(c.T, []string{"b0", "b1"}, c.awaitClaim("pair", v1alpha1.ExtendedResourceClaimBound).Status.ExtendedResources)
+	c.Delete("several")
 	c.requireAvailable("a0", "b0", "b1", "b2")
 }
 
 func exactDevices(c *cluster) {
 	for _, name := range []string{"exact-0", "exact-1", "exact-2", "exact-3"} {
-		c.createDevice(name, "node-0", "exact")
+		c.CreateDevice(name, "node-0", "exact")
 	}
-	claim := newClaim("exact", "exact", 2)
-	claim.Spec.ExtendedResourceNames = []string{"exact-3", "exact-2"}
-	_, err := c.claims().Create(c.t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(c.t, err)
-	require.Equal(c.t, "GPU-exact-2,GPU-exact-3", given(c.run("exact", "exact")))
-	rival := newClaim("exact-too", "exact", 1)
-	rival.Spec.ExtendedResourceNames = []string{"exact-3"}
-	_, err = c.claims().Create(c.t.Context(), rival, metav1.CreateOptions{})
-	require.NoError(c.t, err)
-	c.create(newPod("exact-too", scheduler, "exact-too"))
-	c.awaitRefused("exact-too")
-	c.deletePod("exact")
-	pod, _ := c.awaitBound("exact-too")
-	require.Equal(c.t, "GPU-exact-3", given(pod))
-	c.deletePod("exact-too")
+	c.CreateDeviceClaim("exact", "exact", 2, "exact-3", "exact-2")
+	require.Equal(c.T, "GPU-exact-2,GPU-exact-3", given(c.run("exact", "exact")))
+	c.CreateDeviceClaim("exact-too", "exact", 1, "exact-3")
+	c.create("exact-too", scheduler, "exact-too")
+	c.AwaitRefused("exact-too")
+	c.Delete("exact")
+	pod, _ := c.AwaitBound("exact-too")
+	require.Equal(c.T, "GPU-exact-3", given(pod))
+	c.Delete("exact-too")
 }
 
 // annotationChanged has somebody write another device, nonsense and nothing to a pod that is bound: it keeps what it
 // was given, and is told so again, and what was written is given to whom it is due.
 func annotationChanged(c *cluster) {
-	c.createDevice("mine", "node-0", "changed")
-	c.createDevice("theirs", "node-0", "changed")
-	c.createClaim("changed", "changed", 1)
-	c.createClaim("changed-too", "changed", 1)
+	c.CreateDevice("mine", "node-0", "changed")
+	c.CreateDevice("theirs", "node-0", "changed")
+	c.CreateDeviceClaim("changed", "changed", 1)
+	c.CreateDeviceClaim("changed-too", "changed", 1)
 	was := given(c.run("changed", "changed"))
 	other := map[string]string{"GPU-mine": "theirs", "GPU-theirs": "mine"}[was]
-	annotate := func(key, value string) {
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, key, value)
-		_, err := c.Client().CoreV1().Pods(namespace).Patch(c.t.Context(), "changed", types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(c.t, err)
-	}
 	for key, values := range map[string][]string{
 		v1alpha1.ExtendedResourcesAnnotation:      {`"GPU-` + other + `"`, `"GPU-none"`, `"no,,list"`, "null"},
 		v1alpha1.ExtendedResourceClaimsAnnotation: {`"changed-too"`, `"no,,list"`, "null"},
 	} {
 		for _, value := range values {
-			annotate(key, value)
-			c.eventually(func(t *assert.CollectT) {
-				pod, err := c.Client().CoreV1().Pods(namespace).Get(c.t.Context(), "changed", metav1.GetOptions{})
-				require.NoError(t, err)
+			c.patchPod("changed", fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, value))
+			c.Eventually(func(t *assert.CollectT) {
+				pod := c.Pod("changed")
 				assert.Equal(t, was, given(pod), "%s: %s", key, value)
 				assert.Equal(t, "changed", pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation], "%s: %s", key, value)
 			})
@@ -270,13 +249,12 @@ func annotationChanged(c *cluster) {
 			c.awaitDevice(other, v1alpha1.ExtendedResourceAvailable)
 		}
 	}
-	require.Equal(c.t, "GPU-"+other, given(c.run("changed-too", "changed-too")))
-	c.deletePod("changed")
-	c.deletePod("changed-too")
+	require.Equal(c.T, "GPU-"+other, given(c.run("changed-too", "changed-too")))
+	c.Delete("changed", "changed-too")
 }
 
 func (c *cluster) requireAvailable(names ...string) {
-	c.t.Helper()
+	c.T.Helper()
 	for _, name := range names {
 		c.awaitDevice(name, v1alpha1.ExtendedResourceAvailable)
 	}

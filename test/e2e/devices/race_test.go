@@ -16,6 +16,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
@@ -27,32 +28,32 @@ const (
 
 // createRaceDevices creates the devices that are raced for.
 func (c *cluster) createRaceDevices() {
-	c.t.Helper()
+	c.T.Helper()
 	for i := range raceDevices {
-		c.createDevice(fmt.Sprintf("gpu-%d", i), fmt.Sprintf("node-%d", i%raceNodes), "K80")
+		c.CreateDevice(fmt.Sprintf("gpu-%d", i), fmt.Sprintf("node-%d", i%raceNodes), "K80")
 	}
 }
 
 // createRacePods creates pods with a claim each, for the schedulers in turn, while these stand still.
 func (c *cluster) createRacePods(prefix string, schedulers ...string) (names []string) {
-	c.t.Helper()
+	c.T.Helper()
 	var group errgroup.Group
-	group.SetLimit(16)
+	group.SetLimit(testbed.Writers)
 	pods := make([]*corev1.Pod, racePods)
 	for i := range pods {
 		name := fmt.Sprintf("%s-%d", prefix, i)
 		names = append(names, name)
 		pods[i] = newPod(name, schedulers[i%len(schedulers)], name)
 		group.Go(func() error {
-			_, err := c.claims().Create(c.t.Context(), newClaim(name, "K80", 1), metav1.CreateOptions{})
+			_, err := c.DeviceClaims().Create(c.T.Context(), testbed.NewDeviceClaim(name, "K80", 1), metav1.CreateOptions{})
 			return err
 		})
 	}
-	require.NoError(c.t, group.Wait())
+	require.NoError(c.T, group.Wait())
 	for _, s := range schedulers {
 		c.signal(s, syscall.SIGSTOP)
 	}
-	require.NoError(c.t, clusterload.CreatePods(c.t.Context(), c.Client(), pods))
+	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
 	for _, s := range schedulers {
 		c.signal(s, syscall.SIGCONT)
 	}
@@ -60,10 +61,10 @@ func (c *cluster) createRacePods(prefix string, schedulers ...string) (names []s
 }
 
 func (c *cluster) signal(part string, signal syscall.Signal) {
-	c.t.Helper()
+	c.T.Helper()
 	process, err := c.Process(part)
-	require.NoError(c.t, err)
-	require.NoError(c.t, process.Signal(signal))
+	require.NoError(c.T, err)
+	require.NoError(c.T, process.Signal(signal))
 }
 
 // TestRace lets two kube-schedulers bind 40 pods, each with a claim of its own, to 20 devices.
@@ -78,7 +79,7 @@ func TestRace(t *testing.T) {
 	for round := range raceRounds {
 		started := time.Now()
 		names := c.createRacePods(fmt.Sprintf("round-%d", round), schedulers...)
-		c.eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), raceDevices) })
+		c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), raceDevices) })
 		t.Logf("round %d: %d pods bound %s after the first was created", round+1, raceDevices, time.Since(started).Round(time.Millisecond))
 		c.awaitAllTold(names)
 		bound := c.boundPods()
@@ -95,53 +96,45 @@ func TestRace(t *testing.T) {
 		require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
 		c.deleteClaims()
 	}
-	require.Zero(t, c.metric("globalreserve_bypassed_binds_total"))
+	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"))
 }
 
 // raceForClaims has the schedulers bind 40 pods that share ten claims: a claim serves one pod at a time.
 func (c *cluster) raceForClaims(schedulers []string) {
-	c.t.Helper()
+	c.T.Helper()
 	const claims = 10
 	var pods []*corev1.Pod
 	var names []string
 	for i := range claims {
-		c.createClaim(fmt.Sprintf("shared-%d", i), "K80", 1)
+		c.CreateDeviceClaim(fmt.Sprintf("shared-%d", i), "K80", 1)
 	}
 	for i := range racePods {
 		names = append(names, fmt.Sprintf("sharer-%d", i))
 		pods = append(pods, newPod(names[i], schedulers[i%len(schedulers)], fmt.Sprintf("shared-%d", i/2%claims)))
 	}
-	require.NoError(c.t, clusterload.CreatePods(c.t.Context(), c.Client(), pods))
-	c.eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), claims) })
+	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
+	c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), claims) })
 	c.awaitAllTold(names)
-	require.Len(c.t, c.boundPods(), claims)
+	require.Len(c.T, c.boundPods(), claims)
 	c.requireConsistent()
-	c.verdict.requireGood(c.t)
-	require.NoError(c.t, clusterload.DeletePods(c.t.Context(), c.Client(), namespace))
+	c.verdict.requireGood(c.T)
+	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), namespace))
 	c.deleteClaims()
 }
 
 // awaitAllTold waits until every pod of a race is bound or was refused.
 func (c *cluster) awaitAllTold(names []string) {
-	c.t.Helper()
-	c.eventually(func(t *assert.CollectT) {
-		list, err := c.Client().CoreV1().Pods(namespace).List(c.t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		assert.Len(t, list.Items, len(names))
-		for i := range list.Items {
-			told := slices.ContainsFunc(list.Items[i].Status.Conditions, func(condition corev1.PodCondition) bool {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		pods := c.Pods()
+		assert.Len(t, pods, len(names))
+		for i := range pods {
+			told := slices.ContainsFunc(pods[i].Status.Conditions, func(condition corev1.PodCondition) bool {
 				return condition.Type == corev1.PodScheduled
 			})
-			assert.True(t, told || list.Items[i].Spec.NodeName != "", list.Items[i].Name)
+			assert.True(t, told || pods[i].Spec.NodeName != "", pods[i].Name)
 		}
 	})
-}
-
-func (c *cluster) boundPods() []corev1.Pod {
-	c.t.Helper()
-	list, err := c.Client().CoreV1().Pods(namespace).List(c.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName!="})
-	require.NoError(c.t, err)
-	return list.Items
 }
 
 // TestVerdictCanBeBad lets two schedulers give out devices that they find free in their own copies of the

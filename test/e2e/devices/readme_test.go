@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // command is one of the README, with the output that is to be expected; none where it says nothing of it.
@@ -56,41 +56,42 @@ func sameEachRun(output string) string {
 // walkReadme runs the commands of the README as they are written there, and compares what they print. What
 // only looks is looked at until it is so.
 func walkReadme(c *cluster) {
-	text, err := os.ReadFile(filepath.Join(exampleDir(c.t), "README.md"))
-	require.NoError(c.t, err)
+	directory := testbed.File(c.T, examples...)
+	text, err := os.ReadFile(filepath.Join(directory, "README.md"))
+	require.NoError(c.T, err)
 	commands := readmeCommands(string(text))
-	require.Greater(c.t, len(commands), 20, "the README is not understood")
+	require.Greater(c.T, len(commands), 20, "the README is not understood")
 	environment := c.environment()
 	for _, step := range commands {
 		run := func() (string, error) {
-			ctx, cancel := context.WithTimeout(c.t.Context(), soon)
+			ctx, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)
 			defer cancel()
 			process := exec.CommandContext(ctx, "bash", "-c", step.line)
-			process.Dir, process.Env = exampleDir(c.t), environment
+			process.Dir, process.Env = directory, environment
 			output, err := process.CombinedOutput()
 			return string(output), err
 		}
 		if !looks(step.line) {
 			output, err := run()
-			c.t.Logf("$ %s\n%s", step.line, output)
-			require.NoError(c.t, err)
+			c.T.Logf("$ %s\n%s", step.line, output)
+			require.NoError(c.T, err)
 			if step.output != "" {
-				require.Equal(c.t, sameEachRun(step.output), sameEachRun(output), "$ %s", step.line)
+				require.Equal(c.T, sameEachRun(step.output), sameEachRun(output), "$ %s", step.line)
 			}
 			continue
 		}
 		var output string
-		c.eventually(func(t *assert.CollectT) {
+		c.Eventually(func(t *assert.CollectT) {
 			var err error
 			output, err = run()
 			assert.NoError(t, err, "$ %s\n%s", step.line, output)
 			assert.Equal(t, sameEachRun(step.output), sameEachRun(output), "$ %s", step.line)
 		})
-		c.t.Logf("$ %s\n%s", step.line, output)
+		c.T.Logf("$ %s\n%s", step.line, output)
 	}
-	list, err := c.devices().List(c.t.Context(), metav1.ListOptions{})
-	require.NoError(c.t, err)
-	require.Empty(c.t, list.Items, "the README cleans up")
+	list, err := c.Devices().List(c.T.Context(), metav1.ListOptions{})
+	require.NoError(c.T, err)
+	require.Empty(c.T, list.Items, "the README cleans up")
 }
 
 func looks(line string) bool {
@@ -99,13 +100,10 @@ func looks(line string) bool {
 
 // environment is that of somebody with a kubeconfig, and kubectl and its plugin on the PATH.
 func (c *cluster) environment() []string {
-	c.t.Helper()
+	c.T.Helper()
 	kubeconfig, err := c.AdminKubeconfig()
-	require.NoError(c.t, err)
-	root, err := controlplane.RepositoryRoot()
-	require.NoError(c.t, err)
-	_, err = os.Stat(filepath.Join(root, "bin", "kubectl-reserve"))
-	require.NoError(c.t, err, "build it with 'make build'")
-	return append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+c.t.TempDir(),
-		"PATH="+strings.Join([]string{filepath.Join(root, "bin"), c.BinDir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
+	require.NoError(c.T, err)
+	bin := testbed.File(c.T, "bin")
+	return append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+c.T.TempDir(),
+		"PATH="+strings.Join([]string{bin, c.BinDir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 }

@@ -49,7 +49,7 @@ func TestWritesThatFail(t *testing.T) {
 		"every request is lost":               {onCreates(always, controlplane.Fault{DropRequest: true}), false},
 		"every request ends with a bad error": {onCreates(always, controlplane.Fault{Refuse: http.StatusServiceUnavailable}), false},
 	}
-	c, proxy := newCluster(t, 2, true)
+	c := newCluster(t, 2, true)
 	groups := 0
 	prefix := func() string {
 		groups++
@@ -58,63 +58,63 @@ func TestWritesThatFail(t *testing.T) {
 	for name, tc := range settled {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			c.requireAnswer(prefix(), proxy, tc.fault, tc.granted)
-			assert.Empty(t, c.held())
-			assert.Empty(t, c.objects())
+			c.requireAnswer(prefix(), tc.fault, tc.granted)
+			assert.Empty(t, c.Held())
+			assert.Empty(t, c.ListReservations())
 		})
 	}
 	// Its first request makes the object again, after it was given back.
 	t.Run("so slow that it is sent again", func(t *testing.T) {
-		c.in(t).requireAnswer(prefix(), proxy, onCreates(1, controlplane.Fault{Before: 8 * time.Second, DropAnswer: true}), true)
+		c.in(t).requireAnswer(prefix(), onCreates(1, controlplane.Fault{Before: 8 * time.Second, DropAnswer: true}), true)
 	})
 	for name, tc := range unsettled {
-		t.Run(name, func(t *testing.T) { c.in(t).requireAnswer(prefix(), proxy, tc.fault, tc.granted) })
+		t.Run(name, func(t *testing.T) { c.in(t).requireAnswer(prefix(), tc.fault, tc.granted) })
 	}
-	c.eventually(2*soon, func(t *assert.CollectT) {
-		assert.Empty(t, c.held())
-		assert.Empty(t, c.objects())
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Empty(t, c.Held())
+		assert.Empty(t, c.ListReservations())
 	})
 }
 
 // requireAnswer reserves for two pods while writes fail, and gives back what it was granted.
-func (c *cluster) requireAnswer(prefix string, proxy *controlplane.FaultProxy, fault controlplane.FaultFunc, granted bool) {
-	c.t.Helper()
+func (c *cluster) requireAnswer(prefix string, fault controlplane.FaultFunc, granted bool) {
+	c.T.Helper()
 	pods := c.create(prefix, "1", 2)
-	proxy.SetFault(fault)
-	answer := c.reserve(groupOn(c.nodes, pods...))
-	proxy.SetFault(nil)
+	c.Proxy.SetFault(fault)
+	answer := c.Reserve(groupOn(c.nodes, pods...))
+	c.Proxy.SetFault(nil)
 	if !granted {
-		assert.Contains(c.t, answer.Error, "nothing was reserved")
-		assert.Len(c.t, answer.FailedPods, 2)
-		assert.Empty(c.t, answer.Reservation)
+		assert.Contains(c.T, answer.Error, "nothing was reserved")
+		assert.Len(c.T, answer.FailedPods, 2)
+		assert.Empty(c.T, answer.Reservation)
 		return
 	}
-	require.Empty(c.t, answer.Error)
-	objects := c.objects()
-	require.Len(c.t, objects, 1)
-	assert.Equal(c.t, answer.Reservation, "default/"+objects[0].Name)
-	assert.Len(c.t, c.held(), 2)
-	require.Empty(c.t, c.unreserve(&request{SchedulerName: scheduler, Reservation: answer.Reservation}).Error)
+	require.Empty(c.T, answer.Error)
+	objects := c.ListReservations()
+	require.Len(c.T, objects, 1)
+	assert.Equal(c.T, answer.Reservation, "default/"+objects[0].Name)
+	assert.Len(c.T, c.Held(), 2)
+	c.giveBack(answer.Reservation)
 }
 
 // TestAPIServerAway: while the API server is away nothing durable is granted, and room in memory is.
 func TestAPIServerAway(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	require.NoError(t, crd.Prepare(t.Context(), cp))
-	c, _ := clusterOn(t, cp, 2, false)
+	c := clusterOn(t, cp, 2, false)
 	pods, others := c.create("worker", "3", 2), c.create("other", "500m", 2)
 	require.NoError(t, c.Kill(controlplane.APIServer))
 	group := groupOn(c.nodes, pods...)
 	group.RequestID = "job-1"
-	assert.Contains(t, c.reserve(group).Error, "nothing was reserved")
+	assert.Contains(t, c.Reserve(group).Error, "nothing was reserved")
 	inMemory := groupOn(c.nodes, others...)
 	no := false
 	inMemory.Durable = &no
-	assert.Empty(t, c.reserve(inMemory).Error)
+	assert.Empty(t, c.Reserve(inMemory).Error)
 	require.NoError(t, c.RestartPart(t.Context(), controlplane.APIServer))
-	c.eventually(2*soon, func(t *assert.CollectT) { // until what was lost is settled
-		assert.Empty(t, c.reserve(group).Error)
+	c.Eventually(func(t *assert.CollectT) { // until what was lost is settled
+		assert.Empty(t, c.Reserve(group).Error)
 	})
-	assert.Len(t, c.objects(), 1)
-	assert.Len(t, c.held(), 2)
+	assert.Len(t, c.ListReservations(), 1)
+	assert.Len(t, c.Held(), 2)
 }

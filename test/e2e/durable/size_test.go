@@ -12,17 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // etcdLimit is the largest value etcd takes with its default settings.
 const etcdLimit = 1536 << 10
 
 // bigGroup is a group of pods that do not exist yet, spread over the nodes.
-func (c *cluster) bigGroup(prefix string, n int, cpu string) *request {
+func (c *cluster) bigGroup(prefix string, n int, cpu string) *reserver.Request {
 	pods, nodes := make([]*corev1.Pod, n), make([]string, n)
 	for i := range pods {
-		pods[i] = newPod(fmt.Sprintf("%s-%d", prefix, i), cpu)
+		pods[i] = testbed.NewPod(fmt.Sprintf("%s-%d", prefix, i), scheduler, cpu)
 		pods[i].UID = types.UID(fmt.Sprintf("%08d-0000-0000-0000-%012d", i, i))
 		nodes[i] = c.nodes[i%len(c.nodes)]
 	}
@@ -32,9 +34,9 @@ func (c *cluster) bigGroup(prefix string, n int, cpu string) *request {
 // TestLargestGroup: 1,000 pods are one object, written once, that etcd takes even when all slots are
 // used; one pod more is refused with the limit.
 func TestLargestGroup(t *testing.T) {
-	c, proxy := newCluster(t, 50, true)
+	c := newCluster(t, 50, true)
 	created := make(chan int64, 10)
-	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
 		if isCreate(r) {
 			created <- r.ContentLength
 		}
@@ -43,50 +45,50 @@ func TestLargestGroup(t *testing.T) {
 	for name, prefix := range map[string]string{"short names": "worker", "as long as a label allows": strings.Repeat("w", 59)} {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			answer := c.reserve(c.bigGroup(prefix, v1alpha1.MaxSlots, "1m"))
+			answer := c.Reserve(c.bigGroup(prefix, v1alpha1.MaxSlots, "1m"))
 			require.Empty(t, answer.Error)
 			sent := <-created
 			require.Empty(t, created, "one write")
-			require.Len(t, c.objects(), 1, "one object")
-			require.Len(t, c.held(), v1alpha1.MaxSlots)
+			require.Len(t, c.ListReservations(), 1, "one object")
+			require.Len(t, c.Held(), v1alpha1.MaxSlots)
 			reserved := c.stored(answer.Reservation)
-			object := c.objects()[0]
+			object := c.ListReservations()[0]
 			require.Len(t, object.Spec.Slots, v1alpha1.MaxSlots)
 			t.Logf("sent %d bytes, stored %d with its status, etcd takes %d", sent, reserved, etcdLimit)
 			fmt.Printf("SUMMARY a group of %d pods with %s: one object, one write of %d bytes, %d bytes in the store with status and records (limit %d)\n",
 				v1alpha1.MaxSlots, name, sent, reserved, etcdLimit)
 			assert.Less(t, reserved, etcdLimit)
-			require.Empty(t, c.unreserve(&request{SchedulerName: scheduler, Reservation: answer.Reservation}).Error)
+			c.giveBack(answer.Reservation)
 		})
 	}
-	proxy.SetFault(nil)
-	for name, group := range map[string]*request{
+	c.Proxy.SetFault(nil)
+	for name, group := range map[string]*reserver.Request{
 		"more pods than an object has slots": c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m"),
 		"more than etcd takes at once":       c.bigGroup(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			answer := c.reserve(group)
+			answer := c.Reserve(group)
 			require.Empty(t, answer.Error)
 			require.True(t, answer.Durable)
-			require.Greater(t, len(c.objects()), 1, "it becomes several objects")
-			require.Len(t, c.held(), len(group.Pods))
-			require.Empty(t, c.unreserve(&request{SchedulerName: scheduler, Pods: group.Pods}).Error)
+			require.Greater(t, len(c.ListReservations()), 1, "it becomes several objects")
+			require.Len(t, c.Held(), len(group.Pods))
+			require.Empty(t, c.Unreserve(&reserver.Request{SchedulerName: scheduler, Pods: group.Pods}).Error)
 		})
 	}
-	assert.Empty(t, c.objects())
-	assert.Empty(t, c.held())
+	assert.Empty(t, c.ListReservations())
+	assert.Empty(t, c.Held())
 }
 
 // stored returns how many bytes an object has as the API server keeps it, once its status says of
 // each slot where it is.
 func (c *cluster) stored(reservation string) int {
-	c.t.Helper()
+	c.T.Helper()
 	_, name, _ := strings.Cut(reservation, "/")
 	size := 0
-	c.eventually(soon, func(t *assert.CollectT) {
-		raw, err := c.reservations.GlobalreserveV1alpha1().RESTClient().Get().
-			Namespace(namespace).Resource("reservations").Name(name).DoRaw(c.t.Context())
+	c.Eventually(func(t *assert.CollectT) {
+		raw, err := c.Objects.GlobalreserveV1alpha1().RESTClient().Get().
+			Namespace(c.Namespace).Resource("reservations").Name(name).DoRaw(c.T.Context())
 		assert.NoError(t, err)
 		assert.Equal(t, v1alpha1.MaxSlots, strings.Count(string(raw), `"state":"Reserved"`))
 		size = len(raw)

@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -14,11 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -26,24 +23,24 @@ import (
 // object through the API server, one after the other. The goal for the medians is at most 3 to 1.
 func BenchmarkDurableReserve(b *testing.B) {
 	const size, rounds, warmUp = 100, 150, 20
-	c, _ := newCluster(b, size, false)
-	api := c.reservations.GlobalreserveV1alpha1().Reservations(namespace)
+	c := newCluster(b, size, false)
+	api := c.Reservations()
 	group := c.bigGroup("worker", size, "1")
 	var reserve, create []time.Duration
 	for round := range warmUp + rounds {
 		group.Name = fmt.Sprintf("reserved-%d", round)
 		start := time.Now()
-		answer := c.reserve(group)
+		answer := c.Reserve(group)
 		took := time.Since(start)
 		require.Empty(b, answer.Error)
 		object, err := api.Get(b.Context(), group.Name, metav1.GetOptions{})
 		require.NoError(b, err)
-		require.Empty(b, c.unreserve(&request{SchedulerName: scheduler, Reservation: answer.Reservation}).Error)
+		c.giveBack(answer.Reservation)
 		c.awaitIdle()
 
 		same := object.DeepCopy()
 		same.ObjectMeta = metav1.ObjectMeta{
-			Name: fmt.Sprintf("created-%d", round), Namespace: namespace, Labels: object.Labels, Annotations: object.Annotations,
+			Name: fmt.Sprintf("created-%d", round), Namespace: c.Namespace, Labels: object.Labels, Annotations: object.Annotations,
 		}
 		for i := range same.Spec.Slots { // of as many bytes, but the pods of the next round are free
 			same.Spec.Slots[i].Pod.Name = strings.Replace(same.Spec.Slots[i].Pod.Name, "worker", "others", 1)
@@ -69,10 +66,10 @@ func BenchmarkDurableReserve(b *testing.B) {
 
 // awaitIdle waits until no object and no hold is left of what was measured before.
 func (c *cluster) awaitIdle() {
-	c.t.Helper()
-	c.eventually(soon, func(t *assert.CollectT) {
-		assert.Empty(t, c.objects())
-		assert.Empty(t, c.held())
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Empty(t, c.ListReservations())
+		assert.Empty(t, c.Held())
 	})
 }
 
@@ -86,34 +83,32 @@ func quantile(times []time.Duration, p int) time.Duration {
 // the 99th percentile is 10 ms throughout.
 func BenchmarkExpiry(b *testing.B) {
 	const groups, size, nodes = 10, 1000, 100
-	c, _ := newCluster(b, nodes, false)
+	c := newCluster(b, nodes, false)
 	for i := range groups {
 		group := c.bigGroup(fmt.Sprintf("g%d", i), size, "1m")
 		group.TTLSeconds = 120
-		require.Empty(b, c.reserve(group).Error)
+		require.Empty(b, c.Reserve(group).Error)
 	}
 	deadline := c.alignDeadlines()
-	require.Len(b, c.held(), groups*size)
+	require.Len(b, c.Held(), groups*size)
 	time.Sleep(time.Until(deadline.Add(-5 * time.Second))) //nolint:forbidigo // a measurement in real time
 	var before, after, firstSecond []time.Duration
-	pod := newPod("waiting", "1")
+	pod := testbed.NewPod("waiting", scheduler, "1")
 	pod.UID = types.UID("waiting")
-	args := &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &c.nodes}
 	var gone time.Duration
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for time.Until(deadline) > 0 {
 			time.Sleep(time.Millisecond) //nolint:forbidigo // a measurement in real time
 		}
-		c.eventually(soon, func(t *assert.CollectT) { assert.Empty(t, c.held()) })
+		c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Held()) })
 		gone = time.Since(deadline)
 	})
 	ctx, cancel := context.WithDeadline(b.Context(), deadline.Add(10*time.Second))
 	defer cancel()
 	for ctx.Err() == nil {
 		start := time.Now()
-		var answer extenderv1.ExtenderFilterResult
-		if err := c.server.Post(ctx, testbed.FilterPath, args, &answer); err != nil {
+		if _, err := c.Ledger.Filter(ctx, pod, c.nodes...); err != nil {
 			break // the time is over
 		}
 		took := time.Since(start)
@@ -127,7 +122,7 @@ func BenchmarkExpiry(b *testing.B) {
 		}
 	}
 	watching.Wait()
-	objects := len(c.objects())
+	objects := len(c.ListReservations())
 	b.ReportMetric(float64(quantile(after, 99).Microseconds())/1000, "p99-ms")
 	b.ReportMetric(float64(quantile(firstSecond, 99).Microseconds())/1000, "first-second-p99-ms")
 	b.ReportMetric(float64(slices.Max(after).Microseconds())/1000, "max-ms")
@@ -139,8 +134,8 @@ func BenchmarkExpiry(b *testing.B) {
 // alignDeadlines extends the ttl of all reservations so that they expire at the same moment, which it
 // returns.
 func (c *cluster) alignDeadlines() time.Time {
-	c.t.Helper()
-	objects := c.objects()
+	c.T.Helper()
+	objects := c.ListReservations()
 	deadline := time.Now()
 	for i := range objects {
 		if at := convert.Deadline(&objects[i]); at.After(deadline) {
@@ -150,13 +145,13 @@ func (c *cluster) alignDeadlines() time.Time {
 	deadline = deadline.Add(10 * time.Second)
 	for i := range objects {
 		patch := fmt.Sprintf(`{"spec":{"ttl":%q}}`, deadline.Sub(objects[i].CreationTimestamp.Time))
-		_, err := c.reservations.GlobalreserveV1alpha1().Reservations(namespace).Patch(c.t.Context(), objects[i].Name,
+		_, err := c.Reservations().Patch(c.T.Context(), objects[i].Name,
 			types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		require.NoError(c.t, err)
+		require.NoError(c.T, err)
 	}
-	c.eventually(soon, func(t *assert.CollectT) {
-		var answer reserver.ReservationsAnswer
-		c.ask(http.MethodGet, testbed.ReservationsPath, nil, &answer)
+	c.Eventually(func(t *assert.CollectT) {
+		answer, err := c.Ledger.Reservations(c.T.Context())
+		require.NoError(t, err)
 		assert.Len(t, answer.Reservations, len(objects))
 		for _, r := range answer.Reservations {
 			assert.True(t, r.ExpiresAt.Equal(deadline), r.Name)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // kube-scheduler tries a pod group out, through Reserve, before any of it is real. As long as the group has
@@ -23,7 +24,7 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	eachMode(t, setup{nodes: 2, cpu: "2", plane: &withGroups}, func(t *testing.T, c *cluster) {
 		other := c.reserve("other", "1", c.nodes[0], time.Hour) // three of the four have room beside it
 		heard := c.hear()
-		_, err := c.Client().SchedulingV1beta1().PodGroups(namespace).Create(t.Context(), &schedulingv1beta1.PodGroup{
+		_, err := c.Client().SchedulingV1beta1().PodGroups(testbed.Namespace).Create(t.Context(), &schedulingv1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Name: "group"},
 			Spec: schedulingv1beta1.PodGroupSpec{
 				SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: members}},
@@ -31,36 +32,36 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		for i := range members {
-			c.create(newPod(fmt.Sprint("member-", i), "1", func(p *corev1.Pod) {
+			c.create(fmt.Sprint("member-", i), "1", func(p *corev1.Pod) {
 				name := "group"
 				p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name}
-			}))
+			})
 		}
 		for i := range members {
-			c.refused(fmt.Sprint("member-", i))
+			c.AwaitRefused(fmt.Sprint("member-", i))
 		}
 		c.reserve("last", "1m", c.nodes[1], time.Hour) // whatever came before has been heard of with this
 		assert.Empty(t, heard("last"))
-		c.unreserve(&reserver.Request{SchedulerName: "somebody-else", Pods: []*corev1.Pod{newPod("last", "1m")}})
+		c.unreserve(&reserver.Request{SchedulerName: "somebody-else", Pods: []*corev1.Pod{testbed.NewPod("last", scheduler, "1m")}})
 		c.unreserve(other)
 		for i := range members {
 			c.bound(fmt.Sprint("member-", i))
 		}
-		assert.Empty(t, c.watcher.Violations())
-		require.Eventually(t, func() bool { return len(c.claims()) == 0 }, soon, poll)
+		c.RequireNeverOvercommitted()
+		c.awaitClaims(0)
 	})
 }
 
 // hear follows the ledger from now on. What it returns waits for the claim of a pod, and tells of which
 // other pods there were claims before.
 func (c *cluster) hear() func(last string) []string {
-	c.t.Helper()
-	watching, err := client.New(client.Options{URL: c.ledger.URL})
-	require.NoError(c.t, err)
-	c.t.Cleanup(watching.Close)
-	events, err := watching.Watch(c.t.Context(), reserver.WatchOptions{})
-	require.NoError(c.t, err)
-	c.t.Cleanup(events.Stop)
+	c.T.Helper()
+	watching, err := client.New(client.Options{URL: c.Ledger.URL})
+	require.NoError(c.T, err)
+	c.T.Cleanup(watching.Close)
+	events, err := watching.Watch(c.T.Context(), reserver.WatchOptions{})
+	require.NoError(c.T, err)
+	c.T.Cleanup(events.Stop)
 	for e := range events.Events() {
 		if e.Type == reserver.BookmarkEvent {
 			break

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,7 @@ import (
 // and the pod is bound when the room comes free.
 func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 	binds, release := make(chan struct{}, 100), make(chan struct{})
-	c, _ := newCluster(t, setup{remote: true, nodes: 1, cpu: "4", via: func(server string) string {
+	c := newCluster(t, setup{remote: true, nodes: 1, cpu: "4", via: func(server string) string {
 		target, err := url.Parse(server)
 		require.NoError(t, err)
 		forward := httputil.NewSingleHostReverseProxy(target)
@@ -42,20 +43,20 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 		t.Cleanup(between.CloseClientConnections)
 		return between.URL
 	}})
-	c.create(newPod("pod", "4"))
+	c.create("pod", "4")
 	<-binds
 	require.Len(t, c.claims(), 1)
-	c.server.Crash(t) // it is ready when this returns
+	c.Server.Crash(t) // it is ready when this returns
 	require.Empty(t, c.claims(), "the claim was in memory only")
-	others := c.reserve("other", "4", c.nodes[0], 10*soon)
+	others := c.reserve("other", "4", c.nodes[0], time.Hour)
 	close(release)
-	assert.Contains(t, c.refused("pod"), "GlobalReserve")
-	assert.Empty(t, c.pod("pod").Spec.NodeName)
-	assert.Equal(t, []string{namespace + "/other@" + c.nodes[0]}, c.claims())
+	assert.Contains(t, c.AwaitRefused("pod"), "GlobalReserve")
+	assert.Empty(t, c.Pod("pod").Spec.NodeName)
+	assert.Equal(t, []string{testbed.Namespace + "/other@" + c.nodes[0]}, c.claims())
 	c.unreserve(others)
 	c.bound("pod")
-	require.Eventually(t, func() bool { return len(c.claims()) == 0 }, soon, poll)
-	assert.Empty(t, c.watcher.Violations())
+	c.awaitClaims(0)
+	c.RequireNeverOvercommitted()
 }
 
 // A scheduler with the ledger in its process is suspended for longer than its lease lasts. Another one has
@@ -63,20 +64,19 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 // decide on it, and ends.
 func TestALedgerThatWasSuspended(t *testing.T) {
 	t.Parallel() // most of the time it waits for the end of the lease
-	c, _ := newCluster(t, setup{nodes: 1, cpu: "4"})
-	c.create(newPod("before", "1"))
+	c := newCluster(t, setup{nodes: 1, cpu: "4"})
+	c.create("before", "1")
 	c.bound("before")
 	require.NoError(t, c.scheduler.Signal(syscall.SIGSTOP))
-	c.create(newPod("late", "3")) // what the first one would do next
+	c.create("late", "3") // what the first one would do next
 	const next = "next-scheduler"
 	other, err := clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{Name: next})
 	require.NoError(t, err)
-	c.create(newPod("meanwhile", "3", func(p *corev1.Pod) { p.Spec.SchedulerName = next }))
+	c.create("meanwhile", "3", func(p *corev1.Pod) { p.Spec.SchedulerName = next })
 	c.bound("meanwhile")
 	require.NoError(t, c.scheduler.Signal(syscall.SIGCONT))
-	require.Eventually(t, func() bool { return !c.scheduler.Running() }, soon, poll, "it ends itself")
-	assert.Empty(t, c.pod("late").Spec.NodeName)
-	require.NoError(t, c.watcher.CatchUp(t.Context()))
-	assert.Empty(t, c.watcher.Violations())
+	c.Eventually(func(t *assert.CollectT) { assert.False(t, c.scheduler.Running(), "it ends itself") })
+	assert.Empty(t, c.Pod("late").Spec.NodeName)
+	c.RequireNeverOvercommitted()
 	require.NoError(t, other.AwaitReady(t.Context()), "one has the ledger")
 }

@@ -18,12 +18,12 @@ func TestPodsAreBoundAndNoMoreThanFit(t *testing.T) {
 	eachMode(t, setup{nodes: 5, cpu: "4"}, func(t *testing.T, c *cluster) {
 		const pods = 60 // of 1 CPU, on 20 CPUs
 		for i := range pods {
-			c.create(newPod(fmt.Sprint("p", i), "1"))
+			c.create(fmt.Sprint("p", i), "1")
 		}
-		state, err := c.watcher.AwaitSettled(t.Context(), 2*time.Second)
+		state, err := c.Watcher.AwaitSettled(t.Context(), 2*time.Second)
 		require.NoError(t, err)
 		assert.Equal(t, 20, state.Bound)
-		assert.Empty(t, c.watcher.Violations())
+		c.RequireNeverOvercommitted()
 		assert.Empty(t, c.claims(), "no claim outlives its bind")
 	})
 }
@@ -48,24 +48,24 @@ func TestRefusedPodsWake(t *testing.T) {
 				return end
 			},
 			"a pod is deleted": func(_ *testing.T, c *cluster) time.Time {
-				c.create(newPod("other", "4"))
+				c.create("other", "4")
 				c.bound("other")
 				c.refusedPod()
-				c.delete("other")
+				c.Delete("other")
 				return time.Now()
 			},
 			"a pod is deleted after many refusals": func(_ *testing.T, c *cluster) time.Time {
-				c.create(newPod("other", "4"))
+				c.create("other", "4")
 				c.bound("other")
 				c.refusedPod()
 				// Every smaller reservation given back wakes nobody, but each is a reason to look; the
 				// pauses between a pod's own attempts grow all the while.
 				for range 5 {
-					c.create(newPod("small", "5")) // fits nowhere
-					c.refused("small")
-					c.delete("small")
+					c.create("small", "5") // fits nowhere
+					c.AwaitRefused("small")
+					c.Delete("small")
 				}
-				c.delete("other")
+				c.Delete("other")
 				return time.Now()
 			},
 		}
@@ -73,11 +73,10 @@ func TestRefusedPodsWake(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				c := c.in(t)
 				at := free(t, c)
-				require.Eventually(t, func() bool { return c.pod("waiting").Spec.NodeName != "" }, soon, poll)
+				assert.Equal(t, node, c.bound("waiting"))
 				assert.Less(t, time.Since(at), promptly)
-				assert.Equal(t, node, c.pod("waiting").Spec.NodeName)
-				c.delete("waiting")
-				c.awaitEmpty(node)
+				c.Delete("waiting")
+				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Claims().Claims) })
 			})
 		}
 	})
@@ -85,30 +84,31 @@ func TestRefusedPodsWake(t *testing.T) {
 
 // refusedPod makes the pod "waiting" that needs a whole node and is refused.
 func (c *cluster) refusedPod() {
-	c.t.Helper()
-	c.create(newPod("waiting", "4"))
-	c.refused("waiting")
+	c.T.Helper()
+	c.create("waiting", "4")
+	c.AwaitRefused("waiting")
 }
 
 // Of many refused pods the first to wake is the one of the highest priority.
 func TestTheHighestPriorityWakesFirst(t *testing.T) {
 	eachMode(t, setup{nodes: 1, cpu: "4"}, func(t *testing.T, c *cluster) {
-		c.createPriorities(map[string]int32{"low": 10, "high": 1000})
+		c.CreatePriorityClass("low", 10, corev1.PreemptNever)
+		c.CreatePriorityClass("high", 1000, corev1.PreemptNever)
 		r := c.reserve("other", "4", c.nodes[0], time.Hour)
 		priority := func(class string) func(*corev1.Pod) {
 			return func(p *corev1.Pod) { p.Spec.PriorityClassName = class }
 		}
 		for i := range 10 {
-			c.create(newPod(fmt.Sprint("low", i), "4", priority("low")))
+			c.create(fmt.Sprint("low", i), "4", priority("low"))
 		}
-		c.create(newPod("high", "4", priority("high")))
-		c.refused("high")
+		c.create("high", "4", priority("high"))
+		c.AwaitRefused("high")
 		for i := range 10 {
-			c.refused(fmt.Sprint("low", i))
+			c.AwaitRefused(fmt.Sprint("low", i))
 		}
-		assert.Contains(t, c.refused("high"), "GlobalReserve: not enough room left on the node")
+		assert.Contains(t, c.AwaitRefused("high"), "GlobalReserve: not enough room left on the node")
 		c.unreserve(r)
 		c.bound("high")
-		assert.Empty(t, c.watcher.Violations())
+		c.RequireNeverOvercommitted()
 	})
 }

@@ -12,49 +12,24 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// badObjects: what people write by hand is refused by the API server, or waits or fails with a
-// reason. The server lives on.
+// badObjects: what people write by hand and the definition lets through waits or fails with a reason. The
+// server lives on. What is refused is in test/crd.
 func badObjects(c *cluster) {
 	c.nodes(1)
 	slotWith := func(fields string) string { return `{slots: [{name: a, ` + fields + `}]}` }
-	var tooMany []string
-	for i := range v1alpha1.MaxSlots + 1 {
-		tooMany = append(tooMany, fmt.Sprintf("{name: a%d, requests: {cpu: 1m}}", i))
-	}
 	cases := map[string]struct {
-		spec string
-		// refused is part of what the API server says; else the object is in the phase, for the reason.
-		refused string
-		phase   v1alpha1.ReservationPhase
-		reason  string
+		spec   string
+		phase  v1alpha1.ReservationPhase
+		reason string
 	}{
-		"empty":               {spec: `{}`, refused: "spec.slots: Required"},
-		"no slots":            {spec: `{slots: []}`, refused: "at least 1"},
-		"no requests":         {spec: slotWith(`nodeName: bad-0`), refused: "requests: Required"},
-		"empty requests":      {spec: slotWith(`requests: {}`), refused: "at least 1"},
-		"negative":            {spec: slotWith(`requests: {cpu: -1}`), refused: "must not be negative"},
-		"negative text":       {spec: slotWith(`requests: {cpu: "-1"}`), refused: "must not be negative"},
-		"no number":           {spec: slotWith(`requests: {cpu: many}`), refused: "requests.cpu"},
-		"the pod count":       {spec: slotWith(`requests: {pods: 3}`), refused: "leave out pods"},
-		"the same slot twice": {spec: `{slots: [{name: a, requests: {cpu: 1}}, {name: a, requests: {cpu: 1}}]}`, refused: "Duplicate value"},
-		"too many slots":      {spec: `{slots: [` + strings.Join(tooMany, ", ") + `]}`, refused: "Too many"},
-		"a ttl of nonsense":   {spec: `{ttl: soon, slots: [{name: a, requests: {cpu: 1}}]}`, refused: "spec.ttl"},
-		"a negative ttl":      {spec: `{ttl: -5s, slots: [{name: a, requests: {cpu: 1}}]}`, refused: "spec.ttl"},
-		"a ttl of a century":  {spec: `{ttl: 900000h, slots: [{name: a, requests: {cpu: 1}}]}`, refused: "at most 87600h"},
-		"two ways to match":   {spec: `{consumers: {index: a, selector: {}}, slots: [{name: a, requests: {cpu: 1}}]}`, refused: "at most one of"},
-		"an unknown policy":   {spec: `{allocatePolicy: Twice, slots: [{name: a, requests: {cpu: 1}}]}`, refused: "allocatePolicy"},
-		"an unknown field":    {spec: slotWith(`requests: {cpu: 1}, replicas: 3`), refused: "unknown field"},
-		"a port of the moon":  {spec: slotWith(`requests: {cpu: 1}, hostPorts: [{port: 70000}]`), refused: "hostPorts"},
-		"a node and a choice": {spec: slotWith(`requests: {cpu: 1}, nodeName: bad-0, nodeSelector: {a: b}`), refused: "leave out nodeSelector or nodeName"},
-		"an unknown node":     {spec: slotWith(`requests: {cpu: 1}, nodeName: nowhere`), phase: v1alpha1.ReservationPending, reason: "NodeUnknown"},
-		"more than there is":  {spec: slotWith(`requests: {cpu: 5}, nodeName: bad-0`), phase: v1alpha1.ReservationPending, reason: "InsufficientResource"},
+		"an unknown node":    {spec: slotWith(`requests: {cpu: 1}, nodeName: nowhere`), phase: v1alpha1.ReservationPending, reason: "NodeUnknown"},
+		"more than there is": {spec: slotWith(`requests: {cpu: 5}, nodeName: bad-0`), phase: v1alpha1.ReservationPending, reason: "InsufficientResource"},
 		"more than anybody has": {
 			spec: slotWith(`requests: {cpu: 9000}`), phase: v1alpha1.ReservationPending, reason: "NoNodeFits",
 		},
 		"what nobody has":         {spec: slotWith(`requests: {example.com/gpu: 1}, nodeName: bad-0`), phase: v1alpha1.ReservationPending, reason: "InsufficientResource"},
 		"what nobody can have":    {spec: slotWith(`requests: {memroy: 1Gi}`), phase: v1alpha1.ReservationFailed, reason: "InvalidSpec"},
 		"beyond counting":         {spec: slotWith(`requests: {cpu: 999999E}`), phase: v1alpha1.ReservationFailed, reason: "InvalidSpec"},
-		"beyond counting, in 1e":  {spec: slotWith(`requests: {memory: 1e99}`), refused: "requests.memory"},
 		"the sum beyond counting": {spec: `{slots: [{name: a, requests: {memory: 8Ei}}, {name: b, requests: {memory: 7Ei}}, {name: c, requests: {memory: 7Ei}}]}`, phase: v1alpha1.ReservationPending, reason: "NoNodeFits"},
 		"almost beyond counting":  {spec: `{slots: [{name: a, nodeName: bad-0, requests: {memory: 7Ei}}, {name: b, nodeName: bad-0, requests: {memory: 7Ei}}]}`, phase: v1alpha1.ReservationPending, reason: "InsufficientResource"},
 		"more than the policy":    {spec: `{ttl: 87600h, slots: [{name: a, nodeName: bad-0, requests: {cpu: 1m}}]}`, phase: v1alpha1.ReservationFailed, reason: "TTLTooLong"},
@@ -86,22 +61,17 @@ func badObjects(c *cluster) {
 	for name, tc := range cases {
 		n++
 		object := fmt.Sprintf("bad-%d", n)
-		c.t.Run(name, func(t *testing.T) {
+		c.T.(*testing.T).Run(name, func(t *testing.T) {
 			c := *c
-			c.t = t
-			err := c.apply(object, tc.spec)
-			if tc.refused != "" {
-				require.ErrorContains(t, err, tc.refused)
-				return
-			}
-			require.NoError(t, err)
-			rsv := c.await(object, tc.phase)
+			c.T = t
+			c.CreateReservation(object, tc.spec)
+			rsv := c.AwaitReservation(object, tc.phase)
 			assert.Equal(t, tc.reason, reason(rsv))
 			assert.NotEmpty(t, rsv.Status.Conditions[0].Message)
-			require.NoError(t, c.reservations().Delete(t.Context(), object, metav1.DeleteOptions{}))
+			require.NoError(t, c.Reservations().Delete(t.Context(), object, metav1.DeleteOptions{}))
 		})
 	}
-	assert.True(c.t, c.server.Running(), "the server lives on")
-	c.reserve("good", `{ttl: 10m, slots: [{name: a, nodeName: bad-0, requests: {cpu: 4}}]}`)
-	c.await("good", v1alpha1.ReservationAvailable)
+	assert.True(c.T, c.Server.Running(), "the server lives on")
+	c.CreateReservation("good", `{ttl: 10m, slots: [{name: a, nodeName: bad-0, requests: {cpu: 4}}]}`)
+	c.AwaitReservation("good", v1alpha1.ReservationAvailable)
 }

@@ -1,16 +1,13 @@
 package reservations
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -30,47 +27,26 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	// A server that starts waits for binds of the one before for as long as these may take.
 	c := newCluster(t, "--finished-reservation-ttl=5s", "--bind-timeout=1500ms")
 	l := newLoad(c, c.nodes(killNodes))
-	ctx, stop := context.WithCancel(t.Context())
-	finished := make(chan error, 1)
-	go func() { finished <- l.run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-finished)
-	})
+	stop := l.Run(t, workers)
 	for kill := range kills {
-		<-time.After(time.Duration(100+rand.IntN(600)) * time.Millisecond)
-		c.server.Crash(t)
-		func() {
-			l.running.Lock() // nothing is under way while both sides are compared
-			defer l.running.Unlock()
-			c.eventually(soon, func(t *assert.CollectT) {
+		c.KillAtRandom()
+		l.Paused(func() {
+			c.Eventually(func(t *assert.CollectT) {
 				assert.Empty(t, l.differences(t), "after start %d", kill+1)
 			})
-		}()
+		})
 		l.requireKept()
-		require.Empty(t, c.watcher.Violations())
+		c.RequireNeverOvercommitted()
 	}
-	c.eventually(soon, func(t *assert.CollectT) { // a slow machine goes on for a while
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for _, deed := range []string{
-			"groups acknowledged", "pods of groups bound", "groups given back", "objects created", "objects deleted", "consumers bound", "pods deleted",
-		} {
-			assert.Greater(t, l.done[deed], kills, "%s: too few to prove anything", deed)
-		}
-	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t.Logf("done beside %d kills: %v", kills, l.done)
+	l.AssertDone(t, kills,
+		"groups acknowledged", "pods of groups bound", "groups given back", "objects created", "objects deleted", "consumers bound", "pods deleted")
+	stop()
 }
 
 // differences tells in which the server's ledger differs from what it must be.
 func (l *load) differences(t require.TestingT) []string {
-	pods, err := l.Client().CoreV1().Pods("").List(l.t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	objects, err := l.versioned.GlobalreserveV1alpha1().Reservations("").List(l.t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	held, err := l.server.Reservations(l.t.Context())
+	pods, objects := l.Pods(), l.ListReservations()
+	held, err := l.Ledger.Reservations(l.T.Context())
 	require.NoError(t, err)
 	require.Empty(t, held.Continue)
 	slots := map[string]reserver.Slot{}
@@ -83,11 +59,11 @@ func (l *load) differences(t require.TestingT) []string {
 			}
 		}
 	}
-	found := l.claimDifferences(t, pods.Items)
-	found = append(found, slotDifferences(objects.Items, slots)...)
+	found := l.claimDifferences(t, pods)
+	found = append(found, slotDifferences(objects, slots)...)
 	unbound := map[string]bool{}
-	for i := range pods.Items {
-		unbound[pods.Items[i].Name] = pods.Items[i].Spec.NodeName == ""
+	for i := range pods {
+		unbound[pods[i].Name] = pods[i].Spec.NodeName == ""
 	}
 	for pod, node := range l.promised(unbound) {
 		if rooms[pod] != node {
@@ -99,10 +75,10 @@ func (l *load) differences(t require.TestingT) []string {
 
 // claimDifferences compares the claims with the bound pods, and looks for nodes that promise too much.
 func (l *load) claimDifferences(t require.TestingT, pods []corev1.Pod) (found []string) {
-	claims, err := l.server.Claims(l.t.Context())
+	claims, err := l.Ledger.Claims(l.T.Context())
 	require.NoError(t, err)
 	require.Empty(t, claims.Continue)
-	nodes, err := l.server.Nodes(l.t.Context())
+	nodes, err := l.Ledger.Nodes(l.T.Context())
 	require.NoError(t, err)
 	on := map[string]string{}
 	for _, claim := range claims.Claims {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,16 +20,14 @@ import (
 // load is what users and schedulers do, all at once, to a server that may be killed at any moment.
 type load struct {
 	*cluster
+	testbed.Load
 	nodes []string
-	// running is held for reading by every deed, so that whoever writes sees none half done.
-	running sync.RWMutex
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	count  int
 	groups map[string]*promise // acknowledged and not given back, by namespace/name of the object
 	bound  []*corev1.Pod
 	broken []string // promises that were not kept
-	done   map[string]int
 }
 
 // promise is a group that /reserve answered for.
@@ -42,8 +39,6 @@ type promise struct {
 
 const (
 	workers = 6
-	// deedTimeout is how long one deed may take: the server may be gone.
-	deedTimeout = 5 * time.Second
 	// mostBound is how many bound pods there are before each deed deletes one instead.
 	mostBound = 40
 	// mostObjects is how many objects there are before no more are created.
@@ -54,55 +49,20 @@ const (
 var byPeople = metav1.ListOptions{LabelSelector: "!" + convert.MadeByLabel}
 
 func newLoad(c *cluster, nodes []string) *load {
-	return &load{cluster: c, nodes: nodes, groups: map[string]*promise{}, done: map[string]int{}}
-}
-
-// run goes on until ctx ends.
-func (l *load) run(ctx context.Context) error {
-	deeds := []func(context.Context) error{
+	l := &load{cluster: c, nodes: nodes, groups: map[string]*promise{}}
+	deeds := []testbed.Deed{
 		l.reserveGroup, l.reserveGroup, l.bindGroup, l.bindGroup, l.unreserveGroup, l.createObject, l.deleteObject,
 		l.bindConsumer, l.bindConsumer, l.deletePod,
 	}
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for ctx.Err() == nil {
-				deed := deeds[rand.IntN(len(deeds))]
-				if l.tooMany() {
-					deed = deeds[len(deeds)-1]
-				}
-				if l.deed(ctx, deed) != nil && ctx.Err() == nil {
-					<-time.After(10 * time.Millisecond) // the server is gone for a moment
-				}
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-func (l *load) tooMany() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.bound) > mostBound
-}
-
-func (l *load) deed(ctx context.Context, do func(context.Context) error) error {
-	l.running.RLock()
-	defer l.running.RUnlock()
-	ctx, cancel := context.WithTimeout(ctx, deedTimeout)
-	defer cancel()
-	return do(ctx)
-}
-
-// did counts a deed that was done.
-func (l *load) did(what string, err error) error {
-	if err == nil {
+	l.Next = func() testbed.Deed {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.done[what]++
+		if len(l.bound) > mostBound {
+			return l.deletePod
+		}
+		return deeds[rand.IntN(len(deeds))]
 	}
-	return err
+	return l
 }
 
 func (l *load) name(prefix string) string {
@@ -116,23 +76,13 @@ func (l *load) node() string { return l.nodes[rand.IntN(len(l.nodes))] }
 
 // pod creates a pod of a quarter of a CPU to one and a quarter.
 func (l *load) pod(ctx context.Context, prefix, index string) (*corev1.Pod, error) {
-	pod := l.newPod(l.name(prefix), fmt.Sprintf("%dm", 250+rand.IntN(1000)), index)
-	return l.Client().CoreV1().Pods(l.namespace).Create(ctx, pod, metav1.CreateOptions{})
-}
-
-// groupRequest is the body of /reserve and /unreserve.
-type groupRequest struct {
-	SchedulerName string
-	Pods          []*corev1.Pod `json:",omitempty"`
-	Nodes         []string      `json:",omitempty"`
-	TTLSeconds    int64         `json:",omitempty"`
-	RequestID     string        `json:",omitempty"`
-	Reservation   string        `json:",omitempty"`
+	pod := testbed.NewPod(l.name(prefix), testbed.Nobody, fmt.Sprintf("%dm", 250+rand.IntN(1000)), withIndex(index))
+	return l.Client().CoreV1().Pods(l.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
 func (l *load) reserveGroup(ctx context.Context) error {
-	request := groupRequest{
-		SchedulerName: "nobody", RequestID: l.name("request"), TTLSeconds: []int64{2, 4, 60}[rand.IntN(3)],
+	request := &reserver.Request{
+		SchedulerName: testbed.Nobody, RequestID: l.name("request"), TTLSeconds: []int64{2, 4, 60}[rand.IntN(3)],
 	}
 	for range 1 + rand.IntN(3) {
 		pod, err := l.pod(ctx, "group", "")
@@ -142,18 +92,17 @@ func (l *load) reserveGroup(ctx context.Context) error {
 		request.Pods, request.Nodes = append(request.Pods, pod), append(request.Nodes, l.node())
 	}
 	var answer reserver.Answer
-	err := l.server.Post(ctx, testbed.ReservePath, request, &answer)
-	if err != nil || answer.Error != "" || len(answer.FailedPods) > 0 {
+	err := l.Ledger.Post(ctx, testbed.ReservePath, request, &answer)
+	if err != nil || !answer.Granted() {
 		for _, pod := range request.Pods {
-			_ = l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+			_ = l.Client().CoreV1().Pods(l.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 		}
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.done["groups acknowledged"]++
 	l.groups[answer.Reservation] = &promise{pods: request.Pods, nodes: request.Nodes, expires: answer.ExpiresAt}
-	return nil
+	return l.Did("groups acknowledged", nil)
 }
 
 // takeGroup removes one of the promises that are still good, and returns it.
@@ -176,7 +125,7 @@ func (l *load) bindGroup(ctx context.Context) error {
 		return nil
 	}
 	for i, pod := range p.pods {
-		refusal, err := l.server.TryBind(ctx, pod, p.nodes[i])
+		refusal, err := l.Ledger.TryBind(ctx, pod, p.nodes[i])
 		if err != nil {
 			l.mu.Lock()
 			l.groups[name] = &promise{pods: p.pods[i:], nodes: p.nodes[i:], expires: p.expires}
@@ -187,7 +136,7 @@ func (l *load) bindGroup(ctx context.Context) error {
 		switch {
 		case refusal == "":
 			l.bound = append(l.bound, pod)
-			l.done["pods of groups bound"]++
+			_ = l.Did("pods of groups bound", nil)
 		case strings.Contains(refusal, "too little") && time.Now().Before(p.expires):
 			l.broken = append(l.broken, fmt.Sprintf("%s, promised until %s: %s", name, p.expires, refusal))
 		}
@@ -202,29 +151,27 @@ func (l *load) unreserveGroup(ctx context.Context) error {
 		return nil
 	}
 	var answer reserver.Answer
-	return l.did("groups given back", l.server.Post(ctx, testbed.UnreservePath, groupRequest{SchedulerName: "nobody", Reservation: name}, &answer))
+	return l.Did("groups given back", l.Ledger.Post(ctx, testbed.UnreservePath, &reserver.Request{SchedulerName: testbed.Nobody, Reservation: name}, &answer))
 }
 
 // createObject makes an object as people do, for pods of an index.
 func (l *load) createObject(ctx context.Context) error {
-	if list, err := l.reservations().List(ctx, byPeople); err != nil || len(list.Items) > mostObjects {
+	if list, err := l.Reservations().List(ctx, byPeople); err != nil || len(list.Items) > mostObjects {
 		return err
 	}
 	policy := []string{"Once", "Aligned", "Restricted"}[rand.IntN(3)]
-	body := fmt.Sprintf(`{apiVersion: globalreserve.io/v1alpha1, kind: Reservation, metadata: {name: %s}, spec: {
-		ttl: %ds, allocatePolicy: %s, consumers: {index: i%d}, slots: [{name: a, requests: {cpu: %dm}}, {name: b, nodeName: %s, requests: {cpu: %dm}}]}}`,
-		l.name("object"), []int{1, 2, 20}[rand.IntN(3)], policy, rand.IntN(3), 250+rand.IntN(1000), l.node(), 250+rand.IntN(1000))
-	return l.did("objects created", l.versioned.GlobalreserveV1alpha1().RESTClient().Post().Namespace(l.namespace).Resource("reservations").
-		SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(ctx).Error())
+	spec := fmt.Sprintf(`{ttl: %ds, allocatePolicy: %s, consumers: {index: i%d}, slots: [{name: a, requests: {cpu: %dm}}, {name: b, nodeName: %s, requests: {cpu: %dm}}]}`,
+		[]int{1, 2, 20}[rand.IntN(3)], policy, rand.IntN(3), 250+rand.IntN(1000), l.node(), 250+rand.IntN(1000))
+	return l.Did("objects created", l.TryReservation(l.name("object"), spec))
 }
 
 // deleteObject deletes one of the objects that people made.
 func (l *load) deleteObject(ctx context.Context) error {
-	list, err := l.reservations().List(ctx, byPeople)
+	list, err := l.Reservations().List(ctx, byPeople)
 	if err != nil || len(list.Items) < mostObjects/2 {
 		return err
 	}
-	return l.did("objects deleted", l.reservations().Delete(ctx, list.Items[rand.IntN(len(list.Items))].Name, metav1.DeleteOptions{}))
+	return l.Did("objects deleted", l.Reservations().Delete(ctx, list.Items[rand.IntN(len(list.Items))].Name, metav1.DeleteOptions{}))
 }
 
 // bindConsumer binds a pod that may use the room of objects, wherever there is room.
@@ -234,19 +181,18 @@ func (l *load) bindConsumer(ctx context.Context) error {
 		return err
 	}
 	for range 3 {
-		refusal, err := l.server.TryBind(ctx, pod, l.node())
+		refusal, err := l.Ledger.TryBind(ctx, pod, l.node())
 		if err != nil {
 			return err // it may be bound or not; nobody needs to know
 		}
 		if refusal == "" {
 			l.mu.Lock()
 			l.bound = append(l.bound, pod)
-			l.done["consumers bound"]++
 			l.mu.Unlock()
-			return nil
+			return l.Did("consumers bound", nil)
 		}
 	}
-	return l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+	return l.Client().CoreV1().Pods(l.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 }
 
 func (l *load) deletePod(ctx context.Context) error {
@@ -259,7 +205,7 @@ func (l *load) deletePod(ctx context.Context) error {
 	pod := l.bound[i]
 	l.bound = append(l.bound[:i], l.bound[i+1:]...)
 	l.mu.Unlock()
-	return l.did("pods deleted", l.Client().CoreV1().Pods(l.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
+	return l.Did("pods deleted", l.Client().CoreV1().Pods(l.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
 }
 
 // promised lists the pods that must have their room now, and where: they are acknowledged, and
@@ -284,5 +230,5 @@ func (l *load) promised(unbound map[string]bool) map[string]string {
 func (l *load) requireKept() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	require.Empty(l.t, l.broken, "acknowledged room was lost")
+	require.Empty(l.T, l.broken, "acknowledged room was lost")
 }

@@ -20,6 +20,8 @@ import (
 // Paths of the server.
 const (
 	FilterPath       = "/filter"
+	PrioritizePath   = "/prioritize"
+	PreemptPath      = "/preempt"
 	BindPath         = "/bind"
 	ReservePath      = "/reserve"
 	UnreservePath    = "/unreserve"
@@ -28,6 +30,9 @@ const (
 	ClaimsPath       = "/v1/claims"
 	ReservationsPath = "/v1/reservations"
 	WhatIfPath       = "/v1/whatif"
+	ExplainPath      = "/v1/explain"
+	WatchPath        = "/v1/watch"
+	OpenAPIPath      = "/openapi.yaml"
 )
 
 // all is how many entries a list is asked for, so that none is left for another page.

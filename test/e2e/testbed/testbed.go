@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
@@ -49,32 +48,22 @@ func (s *Server) Crash(t testing.TB) {
 	require.NoError(t, s.Start(t.Context()))
 }
 
-// Watch follows all pods and nodes until the test ends.
-func Watch(t testing.TB, cp *controlplane.ControlPlane) *clusterload.Watcher {
+// File is the path of a file of the repository, which must be there: a program is built by 'make build'.
+func File(t testing.TB, path ...string) string {
 	t.Helper()
-	watcher := clusterload.NewWatcher(cp.Client())
-	require.NoError(t, watcher.Start(t.Context()))
-	t.Cleanup(watcher.Stop)
-	return watcher
-}
-
-// Objects is a client of our kinds that may do everything.
-func Objects(t testing.TB, cp *controlplane.ControlPlane) versioned.Interface {
-	t.Helper()
-	config, err := cp.AdminRESTConfig()
+	root, err := controlplane.RepositoryRoot()
 	require.NoError(t, err)
-	config.ContentType = "application/json" // our kinds have no protobuf form
-	objects, err := versioned.NewForConfig(config)
+	file := filepath.Join(append([]string{root}, path...)...)
+	_, err = os.Stat(file)
 	require.NoError(t, err)
-	return objects
+	return file
 }
 
 // Program builds a program of examples/ and returns its file. It stays there: what did not change is not
 // built again.
 func Program(t testing.TB, example string) string {
 	t.Helper()
-	root, err := controlplane.RepositoryRoot()
-	require.NoError(t, err)
+	root := File(t)
 	program := filepath.Join(root, "bin", "examples", example)
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/"+example)
 	build.Dir = root

@@ -1,0 +1,242 @@
+package testbed
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+const (
+	// Namespace is where pods are, unless a test has namespaces of its own.
+	Namespace = corev1.NamespaceDefault
+	// Poll is how often a condition is looked at.
+	Poll = 20 * time.Millisecond
+	// Soon is how long it may take to come true, far above what it takes on an idle machine.
+	Soon = time.Minute
+	// Never is for how long something is watched that must not happen.
+	Never = 1500 * time.Millisecond
+	// WakeWithin is how soon a waiting pod has to run after what it waits for was given back.
+	WakeWithin = 2 * time.Second
+)
+
+// Cluster is a control plane in the hands of one test, with what judges it and, mostly, a GlobalReserve server.
+type Cluster struct {
+	*controlplane.ControlPlane
+	T         testing.TB
+	Namespace string
+	// Objects is a client of our kinds that may do everything.
+	Objects versioned.Interface
+	Watcher *clusterload.Watcher
+	// Server is the server, nil where there is none, and Ledger whoever serves the ledger.
+	Server *Server
+	Ledger Caller
+	// Proxy stands between the server, and nobody else, and the API server where one was asked for.
+	Proxy *controlplane.FaultProxy
+}
+
+// NewCluster follows all pods and nodes until the test ends, and shows its pods to those who look.
+func NewCluster(t testing.TB, cp *controlplane.ControlPlane, look ...clusterload.PodFunc) Cluster {
+	t.Helper()
+	config, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	config.ContentType = "application/json" // our kinds have no protobuf form
+	objects, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
+	watcher := clusterload.NewWatcher(cp.Client(), look...)
+	require.NoError(t, watcher.Start(t.Context()))
+	t.Cleanup(watcher.Stop)
+	return Cluster{ControlPlane: cp, T: t, Namespace: Namespace, Objects: objects, Watcher: watcher}
+}
+
+// In gives a subtest a namespace of its own.
+func (c *Cluster) In(t testing.TB, namespace string) Cluster {
+	t.Helper()
+	inner := *c
+	inner.T, inner.Namespace = t, namespace
+	require.NoError(t, c.CreateNamespace(t.Context(), namespace))
+	return inner
+}
+
+// StartProxied is StartServer behind a proxy.
+func (c *Cluster) StartProxied(o clusterload.ServerOptions) {
+	c.T.Helper()
+	var err error
+	c.Proxy, err = c.StartFaultProxy()
+	require.NoError(c.T, err)
+	o.Proxy = c.Proxy
+	c.StartServer(o)
+}
+
+// StartServer starts the server.
+func (c *Cluster) StartServer(o clusterload.ServerOptions) {
+	c.T.Helper()
+	c.Server = StartServer(c.T, c.ControlPlane, o)
+	c.Ledger = c.Server.Caller
+}
+
+// StartKubeScheduler starts a kube-scheduler with a file of scheduler-config/, in front of the ledger or,
+// without one, on its own. edits are texts of the file, each with what is put in its place.
+func (c *Cluster) StartKubeScheduler(name, file string, edits ...string) {
+	c.T.Helper()
+	config, err := clusterload.SchedulerConfig(file, c.Ledger.URL)
+	require.NoError(c.T, err)
+	for i := 0; i < len(edits); i += 2 {
+		require.Contains(c.T, string(config), edits[i])
+	}
+	config = []byte(strings.NewReplacer(edits...).Replace(string(config)))
+	require.NoError(c.T, c.StartScheduler(c.T.Context(), name, config))
+}
+
+// AddNodes creates nodes, of 4 CPUs and 16 GiB unless the template says otherwise.
+func (c *Cluster) AddNodes(n int, template controlplane.NodeTemplate) []string {
+	c.T.Helper()
+	names, err := c.CreateNodes(c.T.Context(), n, template)
+	require.NoError(c.T, err)
+	return names
+}
+
+// ChangeNode changes a node as it is now.
+func (c *Cluster) ChangeNode(name string, change func(*corev1.Node)) {
+	c.T.Helper()
+	nodes := c.Client().CoreV1().Nodes()
+	node, err := nodes.Get(c.T.Context(), name, metav1.GetOptions{})
+	require.NoError(c.T, err)
+	change(node)
+	_, err = nodes.Update(c.T.Context(), node, metav1.UpdateOptions{})
+	require.NoError(c.T, err)
+}
+
+// DeleteNode deletes a node.
+func (c *Cluster) DeleteNode(name string) {
+	c.T.Helper()
+	require.NoError(c.T, c.Client().CoreV1().Nodes().Delete(c.T.Context(), name, metav1.DeleteOptions{}))
+}
+
+// AwaitUntainted waits until pods may be scheduled to the nodes that labels select.
+func (c *Cluster) AwaitUntainted(labels string) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		list, err := c.Client().CoreV1().Nodes().List(c.T.Context(), metav1.ListOptions{LabelSelector: labels})
+		require.NoError(t, err)
+		for i := range list.Items {
+			assert.Empty(t, list.Items[i].Spec.Taints, list.Items[i].Name)
+		}
+	})
+}
+
+// CreatePriorityClass creates one, whose pods preempt others unless a policy says otherwise.
+func (c *Cluster) CreatePriorityClass(name string, value int32, policy ...corev1.PreemptionPolicy) {
+	c.T.Helper()
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+	for i := range policy {
+		class.PreemptionPolicy = &policy[i]
+	}
+	_, err := c.Client().SchedulingV1().PriorityClasses().Create(c.T.Context(), class, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+}
+
+// Eventually polls a condition until it holds; what it last failed by is reported.
+func (c *Cluster) Eventually(condition func(t *assert.CollectT), what ...any) {
+	c.T.Helper()
+	require.EventuallyWithT(c.T, condition, Soon, Poll, what...)
+}
+
+// RequireNeverOvercommitted fails if at any event a node had more bound than it offers, or a pod was bound
+// twice.
+func (c *Cluster) RequireNeverOvercommitted() {
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(c.T.Context(), Soon)
+	defer cancel()
+	require.NoError(c.T, c.Watcher.CatchUp(ctx))
+	require.Empty(c.T, c.Watcher.Violations(), "nodes were overcommitted")
+	require.Empty(c.T, c.Watcher.Rebinds(), "pods were bound more than once")
+}
+
+// Bind asks for a bind, as a scheduler does, and returns why it is refused.
+func (c *Cluster) Bind(pod *corev1.Pod, node string) (refusal string) {
+	c.T.Helper()
+	refusal, err := c.Ledger.TryBind(c.T.Context(), pod, node)
+	require.NoError(c.T, err)
+	return refusal
+}
+
+// Filter asks where a pod could go, and returns the reason for each node where it cannot.
+func (c *Cluster) Filter(pod *corev1.Pod, nodes ...string) map[string]string {
+	c.T.Helper()
+	reasons, err := c.Ledger.Filter(c.T.Context(), pod, nodes...)
+	require.NoError(c.T, err)
+	return reasons
+}
+
+// Reserve asks for capacity.
+func (c *Cluster) Reserve(request *reserver.Request) *reserver.Answer {
+	c.T.Helper()
+	answer := &reserver.Answer{}
+	require.NoError(c.T, c.Ledger.Post(c.T.Context(), ReservePath, request, answer))
+	return answer
+}
+
+// Unreserve gives back what was asked for.
+func (c *Cluster) Unreserve(request *reserver.Request) *reserver.Answer {
+	c.T.Helper()
+	back, answer := *request, &reserver.Answer{}
+	back.TTLSeconds = 0 // which does not apply
+	require.NoError(c.T, c.Ledger.Post(c.T.Context(), UnreservePath, &back, answer))
+	return answer
+}
+
+// Claims are the claims of all pods.
+func (c *Cluster) Claims() reserver.ClaimsAnswer {
+	c.T.Helper()
+	claims, err := c.Ledger.Claims(c.T.Context())
+	require.NoError(c.T, err)
+	return claims
+}
+
+// Held lists the slots that the server keeps, as namespace/name/slot@node.
+func (c *Cluster) Held() []string {
+	c.T.Helper()
+	answer, err := c.Ledger.Reservations(c.T.Context())
+	require.NoError(c.T, err)
+	held := []string{}
+	for _, r := range answer.Reservations {
+		for _, s := range r.Slots {
+			held = append(held, r.Namespace+"/"+r.Name+"/"+s.Name+"@"+s.Node)
+		}
+	}
+	return held
+}
+
+// CPU is the account of one node's CPU.
+func (c *Cluster) CPU(node string) reserver.NodeAmount {
+	c.T.Helper()
+	var answer reserver.NodeAnswer
+	require.NoError(c.T, c.Ledger.Get(c.T.Context(), NodesPath+"/"+node, &answer))
+	return answer.Node.Resources["cpu"]
+}
+
+// Scrape reads the server's metrics.
+func (c *Cluster) Scrape() Families {
+	c.T.Helper()
+	families, err := c.Ledger.Metrics(c.T.Context())
+	require.NoError(c.T, err)
+	return families
+}
+
+// Metric adds up the series of a metric that carry the labels given as name, value, name, value.
+func (c *Cluster) Metric(name string, labels ...string) int {
+	c.T.Helper()
+	return int(c.Scrape().Sum(name, labels...))
+}

@@ -1,0 +1,165 @@
+package testbed
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+)
+
+// GPU is what the devices of the tests are.
+const GPU = "nvidia.com/gpu"
+
+// Apply creates the objects of a YAML text.
+func (c *Cluster) Apply(content string) {
+	c.T.Helper()
+	require.NoError(c.T, c.ControlPlane.Apply(c.T.Context(), []byte(content), c.Namespace))
+}
+
+// ApplyFile creates the objects of a file of the repository. The function it returns deletes them.
+func (c *Cluster) ApplyFile(path ...string) (remove func()) {
+	c.T.Helper()
+	content, err := controlplane.ReadFile(path...)
+	require.NoError(c.T, err)
+	c.Apply(string(content))
+	return func() {
+		objects, err := controlplane.Documents(content)
+		require.NoError(c.T, err)
+		background := metav1.DeletePropagationBackground
+		for _, object := range objects {
+			resource, err := c.Resource(object, c.Namespace)
+			require.NoError(c.T, err)
+			require.NoError(c.T, resource.Delete(c.T.Context(), object.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}))
+		}
+	}
+}
+
+// Reservations reaches the Reservations of the namespace.
+func (c *Cluster) Reservations() typed.ReservationInterface {
+	return c.Objects.GlobalreserveV1alpha1().Reservations(c.Namespace)
+}
+
+// ListReservations lists them.
+func (c *Cluster) ListReservations() []v1alpha1.Reservation {
+	c.T.Helper()
+	list, err := c.Reservations().List(c.T.Context(), metav1.ListOptions{})
+	require.NoError(c.T, err)
+	return list.Items
+}
+
+// TryReservation creates a Reservation of a spec in YAML, as kubectl does, and returns what the API server says.
+func (c *Cluster) TryReservation(name, spec string) error {
+	content := fmt.Sprintf("apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: %s}\nspec: %s\n", name, spec)
+	return c.ControlPlane.Apply(c.T.Context(), []byte(content), c.Namespace)
+}
+
+// CreateReservation creates one that must be taken.
+func (c *Cluster) CreateReservation(name, spec string) {
+	c.T.Helper()
+	require.NoError(c.T, c.TryReservation(name, spec))
+}
+
+// AwaitReservation waits until a Reservation is in a phase, and returns it.
+func (c *Cluster) AwaitReservation(name string, phase v1alpha1.ReservationPhase) (rsv *v1alpha1.Reservation) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		var err error
+		rsv, err = c.Reservations().Get(c.T.Context(), name, metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.Equal(t, phase, rsv.Status.Phase, "%+v", rsv.Status)
+		}
+	})
+	return rsv
+}
+
+// Columns are what `kubectl get rsv NAME` prints, by their headings.
+func (c *Cluster) Columns(name string) map[string]string {
+	c.T.Helper()
+	table := Table(c.T, c.Objects.GlobalreserveV1alpha1().RESTClient().Get().Namespace(c.Namespace).Resource("reservations").Name(name))
+	columns := map[string]string{}
+	for i, definition := range table.ColumnDefinitions {
+		columns[definition.Name] = fmt.Sprint(table.Rows[0].Cells[i])
+	}
+	return columns
+}
+
+// Table asks for an object as kubectl prints it.
+func Table(t testing.TB, request *rest.Request) (table metav1.Table) {
+	t.Helper()
+	content, err := request.SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &table))
+	require.Len(t, table.Rows, 1)
+	return table
+}
+
+// Notes are what the Events on an object say, those for a reason.
+func (c *Cluster) Notes(kind, name, reason string) (notes []string) {
+	c.T.Helper()
+	list, err := c.Client().CoreV1().Events(metav1.NamespaceAll).List(c.T.Context(), metav1.ListOptions{
+		FieldSelector: fmt.Sprintf("involvedObject.kind=%s,involvedObject.name=%s,reason=%s", kind, name, reason),
+	})
+	require.NoError(c.T, err)
+	for i := range list.Items {
+		notes = append(notes, list.Items[i].Message)
+	}
+	return notes
+}
+
+// AwaitEvent waits for an Event on an object that says something.
+func (c *Cluster) AwaitEvent(kind, name, reason, text string) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Contains(t, strings.Join(c.Notes(kind, name, reason), "\n"), text, "Events %s of %s %s", reason, kind, name)
+	})
+}
+
+// Devices reaches the devices of the cluster.
+func (c *Cluster) Devices() typed.ExtendedResourceInterface {
+	return c.Objects.GlobalreserveV1alpha1().ExtendedResources()
+}
+
+// DeviceClaims reaches the device claims of the namespace.
+func (c *Cluster) DeviceClaims() typed.ExtendedResourceClaimInterface {
+	return c.Objects.GlobalreserveV1alpha1().ExtendedResourceClaims(c.Namespace)
+}
+
+// CreateDevice creates a GPU whose ID is GPU- and its name.
+func (c *Cluster) CreateDevice(name, node, model string) {
+	c.T.Helper()
+	_, err := c.Devices().Create(c.T.Context(), &v1alpha1.ExtendedResource{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.ExtendedResourceSpec{
+			NodeName: node, ResourceName: GPU, DeviceID: "GPU-" + name, Properties: Pairs("model", model, "memory", "12Gi"),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+}
+
+// NewDeviceClaim is a claim of count GPUs of a model, or of those that are named.
+func NewDeviceClaim(name, model string, count int32, devices ...string) *v1alpha1.ExtendedResourceClaim {
+	claim := &v1alpha1.ExtendedResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.ExtendedResourceClaimSpec{ResourceName: GPU, Count: count, ExtendedResourceNames: devices},
+	}
+	if model != "" {
+		claim.Spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: Pairs("model", model)}
+	}
+	return claim
+}
+
+// CreateDeviceClaim creates one.
+func (c *Cluster) CreateDeviceClaim(name, model string, count int32, devices ...string) {
+	c.T.Helper()
+	_, err := c.DeviceClaims().Create(c.T.Context(), NewDeviceClaim(name, model, count, devices...), metav1.CreateOptions{})
+	require.NoError(c.T, err)
+}
