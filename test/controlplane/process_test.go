@@ -153,11 +153,11 @@ func TestProcessRunsAgain(t *testing.T) {
 	require.NoError(t, p.Kill())
 	require.False(t, exists(first) || exists(second))
 	require.NoError(t, p.Start(t.Context()))
-	require.NoError(t, p.Signal(syscall.SIGINT))
+	require.NoError(t, p.Signal(syscall.SIGUSR1))
 	code, err := p.Wait(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, -1, code)
-	require.ErrorContains(t, p.Signal(syscall.SIGINT), "not running")
+	require.ErrorContains(t, p.Signal(syscall.SIGUSR1), "not running")
 
 	log, err := os.ReadFile(p.LogFile())
 	require.NoError(t, err)
