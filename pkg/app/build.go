@@ -67,9 +67,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.buildObjects(clients)
 	a.buildWaiting(clients)
 	if o.PolicyFile != "" {
-		a.watcher = policy.NewWatcher(a.policies, policy.WatcherOptions{
-			Path: o.PolicyFile, OnReload: a.policyLoaded, OnError: a.policyFailed,
-		})
+		a.watcher = policy.NewWatcher(a.policies, o.PolicyFile, a.policyLoaded, a.policyFailed)
 	}
 	handler, err := a.buildHandler(clients.Core)
 	if err != nil {

@@ -33,43 +33,22 @@ func (s *Store) ReservationTTL(scheduler string, asked time.Duration) (time.Dura
 	return s.Current().ReservationTTL(scheduler, asked, s.fallbackTTL)
 }
 
-// TTLError refuses the lifetime a reservation asked for.
-type TTLError struct {
-	// Asked is what was asked for.
-	Asked time.Duration
-	// Max is the longest allowed.
-	Max time.Duration
-	// Scheduler is set where the limit is that scheduler's own.
-	Scheduler string
-}
-
-// Error says what may be asked for instead.
-func (e *TTLError) Error() string {
-	if e.Asked < 0 {
-		return fmt.Sprintf("the reservation TTL %v is negative: ask for up to %v, or for 0 to get the default", e.Asked, e.Max)
-	}
-	whose := "the policy allows"
-	if e.Scheduler != "" {
-		whose = fmt.Sprintf("the policy allows scheduler %s", e.Scheduler)
-	}
-	return fmt.Sprintf("the reservation TTL %v is longer than the %v that %s: ask for less, or for 0 to get the default",
-		e.Asked, e.Max, whose)
-}
-
 // ReservationTTL returns how long a reservation of scheduler lasts that asks for asked. 0 asks for
 // the default: that of the policy or, where it has none, fallback, and in any case no more than the
-// maximum. Asking for more than the maximum is a *TTLError rather than silently made shorter: the
+// maximum. Asking for more than the maximum is an error rather than silently made shorter: the
 // scheduler would count on room that is already gone.
 func (p *Policy) ReservationTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
-	limit, own := p.maxTTL(scheduler)
-	if asked < 0 || asked > limit {
-		err := &TTLError{Asked: asked, Max: limit}
-		if own {
-			err.Scheduler = scheduler
+	limit, whose := p.Reservations.MaxTTL.Duration, "the policy allows"
+	for _, s := range p.Schedulers {
+		if s.Name == scheduler && s.MaxReservationTTL.Duration > 0 {
+			limit, whose = s.MaxReservationTTL.Duration, "the policy allows scheduler "+scheduler
 		}
-		return 0, err
 	}
 	switch {
+	case asked < 0:
+		return 0, fmt.Errorf("the reservation TTL %v is negative: ask for up to %v, or for 0 to get the default", asked, limit)
+	case asked > limit:
+		return 0, fmt.Errorf("the reservation TTL %v is longer than the %v that %s: ask for less, or for 0 to get the default", asked, limit, whose)
 	case asked > 0:
 		return asked, nil
 	case p.Reservations.DefaultTTL.Duration > 0:
@@ -77,14 +56,4 @@ func (p *Policy) ReservationTTL(scheduler string, asked, fallback time.Duration)
 	default:
 		return min(fallback, limit), nil
 	}
-}
-
-// maxTTL returns the maximum for a scheduler, and whether it is the scheduler's own.
-func (p *Policy) maxTTL(scheduler string) (limit time.Duration, own bool) {
-	for i := range p.Schedulers {
-		if s := &p.Schedulers[i]; s.Name == scheduler && s.MaxReservationTTL.Duration > 0 {
-			return s.MaxReservationTTL.Duration, true
-		}
-	}
-	return p.Reservations.MaxTTL.Duration, false
 }

@@ -43,21 +43,7 @@ func TestReservationTTL(t *testing.T) {
 				assert.Equal(t, tt.want, got)
 				return
 			}
-			var refused *TTLError
-			require.ErrorAs(t, err, &refused)
-			assert.Equal(t, tt.asked, refused.Asked)
 			assert.ErrorContains(t, err, tt.err)
 		})
 	}
-}
-
-func TestStoreSet(t *testing.T) {
-	s := NewStore(Default(), time.Minute)
-	p := Default()
-	p.Reservations.DefaultTTL = duration(time.Hour)
-	s.Set(p)
-	assert.Same(t, p, s.Current())
-	got, err := s.ReservationTTL("", 0)
-	require.NoError(t, err)
-	assert.Equal(t, time.Hour, got)
 }

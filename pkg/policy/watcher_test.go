@@ -62,11 +62,8 @@ func watch(t *testing.T, path string, poll time.Duration) *watched {
 		reloads: make(chan *Policy, 100),
 		errors:  make(chan error, 100),
 	}
-	w.Watcher = NewWatcher(w.store, WatcherOptions{
-		Path: path, Debounce: time.Millisecond, PollInterval: poll,
-		OnReload: func(p *Policy) { w.reloads <- p },
-		OnError:  func(err error) { w.errors <- err },
-	})
+	w.Watcher = NewWatcher(w.store, path, func(p *Policy) { w.reloads <- p }, func(err error) { w.errors <- err })
+	w.poll = poll
 	require.NoError(t, w.Load())
 	w.stop = background.Run(t, w.Run)
 	receive(t, w.reloads) // the first load
@@ -156,7 +153,7 @@ func TestWatcherPolls(t *testing.T) {
 func TestWatcherLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	store := NewStore(Default(), time.Minute)
-	load := func() error { return NewWatcher(store, WatcherOptions{Path: path}).Load() }
+	load := func() error { return NewWatcher(store, path, func(*Policy) {}, func(error) {}).Load() }
 	require.ErrorContains(t, load(), "no such file", "a missing file at start is an error")
 
 	require.NoError(t, os.WriteFile(path, []byte(withTTL("-1s")), 0o600))
@@ -174,7 +171,7 @@ func TestWatcherChangeBeforeRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(withTTL("3s")), 0o600))
 	reloads := make(chan *Policy, 2)
-	w := NewWatcher(NewStore(Default(), time.Minute), WatcherOptions{Path: path, OnReload: func(p *Policy) { reloads <- p }})
+	w := NewWatcher(NewStore(Default(), time.Minute), path, func(p *Policy) { reloads <- p }, func(error) {})
 	require.NoError(t, w.Load())
 	receive(t, reloads)
 	require.NoError(t, os.WriteFile(path, []byte(withTTL("4s")), 0o600))
@@ -187,11 +184,8 @@ func TestWatcherReportsAChangeOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	var reloads []time.Duration
 	failures := 0
-	w := NewWatcher(NewStore(Default(), time.Minute), WatcherOptions{
-		Path:     path,
-		OnReload: func(p *Policy) { reloads = append(reloads, p.Reservations.DefaultTTL.Duration) },
-		OnError:  func(error) { failures++ },
-	})
+	w := NewWatcher(NewStore(Default(), time.Minute), path,
+		func(p *Policy) { reloads = append(reloads, p.Reservations.DefaultTTL.Duration) }, func(error) { failures++ })
 	for _, ttl := range []string{"1s", "bad", "worse", "2s", "2s"} {
 		require.NoError(t, os.WriteFile(path, []byte(withTTL(ttl)), 0o600))
 		for range 3 {
