@@ -179,7 +179,7 @@ func (a *App) nodesChanged() { a.reservations.NodesChanged() }
 
 func (a *App) devicesOf(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) }
 
-func (a *App) marksChanged(pod *cluster.Pod) { a.devices.MarksChanged(pod) }
+func (a *App) marksChanged(pod *cluster.Pod) { a.devices.AnnotationsChanged(pod) }
 
 func (a *App) keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
 	return a.keeper.Keep(last)

@@ -42,27 +42,26 @@ const workers = 16
 
 // Events beyond these are left out: those on devices and claims, and those on pods that are refused.
 const (
-	eventsPerSecond     = 20
-	eventBurst          = 100
-	complaintsPerSecond = 5
-	complaintBurst      = 50
+	eventsPerSecond   = 20
+	eventBurst        = 100
+	refusalsPerSecond = 5
+	refusalBurst      = 50
 )
 
 // Controller keeps devices, claims and the ledger in step. Make one with New; it can run once.
 type Controller struct {
 	Options
-	watch      *follow.Watch
-	queue      *follow.Queue[object]
-	events     *follow.Events
-	complaints *follow.Events
+	watch    *follow.Watch
+	queue    *follow.Queue[object]
+	events   *follow.Events
+	refusals *follow.Events
+	claims   claimSet
 
-	mu       sync.RWMutex // guards what follows
-	devices  inventory
-	claims   map[types.NamespacedName]*claim
-	uses     uses
-	journal  *follow.Journal
-	listed   bool // all objects there are are known: changes go to the ledger one by one
-	unserved bool // the API server does not know the kinds
+	mu      sync.RWMutex // guards what follows
+	devices inventory
+	uses    uses
+	journal *follow.Journal
+	listed  bool // all objects there are are known: changes go to the ledger one by one
 
 	adopted *follow.Gate // open when the objects of the start are in the ledger
 	ready   *follow.Gate // open when pods and nodes are, too
@@ -82,18 +81,18 @@ func New(o Options) *Controller {
 		queue: follow.NewQueue[object](follow.QueueOptions{
 			Name: "writing of devices", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
 		}),
-		events:     follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
-		complaints: follow.NewEvents(o.Recorder, complaintsPerSecond, complaintBurst),
-		devices:    newInventory(), claims: map[types.NamespacedName]*claim{}, uses: newUses(),
+		events:   follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
+		refusals: follow.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),
+		devices:  newInventory(), claims: claimSet{byKey: map[types.NamespacedName]*claim{}}, uses: newUses(),
 		adopted: follow.NewGate(), ready: follow.NewGate(),
 	}
 	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.rebuild)
 	kinds := o.Client.GlobalreserveV1alpha1()
 	c.watch = follow.NewWatch(o.Kind, o.Log,
 		follow.NewSource(o.Client, "extendedresources", kinds.ExtendedResources(), &v1alpha1.ExtendedResource{},
-			func(d *v1alpha1.ExtendedResource, _ bool) { c.observeDevice(d) }, c.forgetDevice),
+			c.observeDevice, c.forgetDevice),
 		follow.NewSource(o.Client, "extendedresourceclaims", kinds.ExtendedResourceClaims(metav1.NamespaceAll), &v1alpha1.ExtendedResourceClaim{},
-			func(claim *v1alpha1.ExtendedResourceClaim, _ bool) { c.observeClaim(claim) }, c.forgetClaim))
+			c.observeClaim, c.forgetClaim))
 	return c
 }
 
@@ -118,19 +117,21 @@ func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 
 // present is called when all objects there are have been told of.
 func (c *Controller) present(ctx context.Context) {
-	if claims := c.adopt(); c.Synced() {
-		c.announce(claims...) // pods were observed without
+	c.adopt()
+	claims := c.claims.keys()
+	if c.Synced() {
+		for _, key := range claims {
+			c.OnClaimChanged(key.Namespace, key.Name) // pods were observed without
+		}
 	}
 	c.start(ctx)
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	c.Log.WithFields(logrus.Fields{"devices": len(c.devices.byName), "claims": len(c.claims)}).Info("devices and their claims are watched")
+	c.Log.WithField("claims", len(claims)).Info("devices and their claims are watched")
 }
 
 // absent is called when the API server does not know the kinds.
 func (c *Controller) absent(ctx context.Context) {
 	c.mu.Lock()
-	c.unserved, c.listed = true, false
+	c.listed = false
 	c.mu.Unlock()
 	c.start(ctx)
 }

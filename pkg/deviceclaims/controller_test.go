@@ -205,7 +205,7 @@ func TestResolving(t *testing.T) {
 	assert.Equal(t, reasonInvalid, w.awaitClaim("bad", v1alpha1.ExtendedResourceClaimPending).Conditions[0].Reason)
 	w.bind("p", "c", "n1")
 	w.eventually(func(t *assert.CollectT) {
-		reason, _ := w.controller.complaint(w.pod("q", "c", "", ""))
+		reason, _ := w.controller.whyRefused(w.pod("q", "c", "", ""))
 		assert.Equal(t, ledger.DeviceClaimInUse, reason)
 	})
 }

@@ -8,17 +8,16 @@ The status of both kinds is a projection of these, made from the ledger and repa
 writes it. What lives where:
 
   - controller.go  the Controller: start, stop, where the definitions are missing
-  - source.go      the watches on both kinds
   - observe.go     what the watches tell
   - inventory.go   the devices, by name, by node and by what they stand for; pure
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
   - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
   - uses.go        who has what, followed from the ledger's events
   - project.go     what the status of an object has to be; pure
-  - marks.go       the annotations of bound pods, put back where somebody changed them
+  - annotations.go the annotations of bound pods, put back where somebody changed them
   - write.go       the workers that write status, and the finalizer of claims
   - events.go      Events on the objects
-  - complain.go    Events on pods that are refused because of their claims
+  - refused.go     Events on pods that are refused because of their claims
 
 # The life of a claim
 

@@ -95,15 +95,6 @@ func (v *inventory) observed(node string) []devices.Device {
 	return all
 }
 
-// standsFor returns the name of the object that stands for a device; ok is false where there is none.
-func (v *inventory) standsFor(key identity) (name string, ok bool) {
-	names := v.byIdentity[key]
-	if len(names) == 0 {
-		return "", false
-	}
-	return names[0], true
-}
-
 // namesOn returns the names of the devices of a node, in no order.
 func (v *inventory) namesOn(node string) []string {
 	n := v.byNode[node]

@@ -36,7 +36,7 @@ func keyOf(obj *v1alpha1.ExtendedResourceClaim) types.NamespacedName {
 }
 
 // observeDevice takes in a state of a device.
-func (c *Controller) observeDevice(d *v1alpha1.ExtendedResource) {
+func (c *Controller) observeDevice(d *v1alpha1.ExtendedResource, _ bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	former := c.devices.byName[d.Name]
@@ -84,53 +84,30 @@ func (c *Controller) bringDevice(key identity) {
 }
 
 // observeClaim takes in a state of a claim.
-func (c *Controller) observeClaim(obj *v1alpha1.ExtendedResourceClaim) {
-	key := keyOf(obj)
-	c.mu.Lock()
-	former := c.claims[key]
-	news := former == nil || !former.sameAs(obj)
-	if news {
-		c.claims[key] = newClaim(obj)
-	} else {
-		c.claims[key] = &claim{obj, former.request, former.err}
-	}
+func (c *Controller) observeClaim(obj *v1alpha1.ExtendedResourceClaim, _ bool) {
+	news := c.claims.set(obj)
+	c.queue.Add(object{namespace: obj.Namespace, name: obj.Name})
+	c.mu.RLock()
 	announce := news && c.listed
-	c.mu.Unlock()
-	c.queue.Add(object{namespace: key.Namespace, name: key.Name})
+	c.mu.RUnlock()
 	if announce {
-		c.announce(key)
+		c.OnClaimChanged(obj.Namespace, obj.Name)
 	}
 }
 
 // forgetClaim drops a claim whose object is gone.
 func (c *Controller) forgetClaim(obj *v1alpha1.ExtendedResourceClaim) {
-	key := keyOf(obj)
-	c.mu.Lock()
-	known := c.claims[key]
-	gone := known != nil && known.obj.UID == obj.UID
-	if gone {
-		delete(c.claims, key)
-	}
-	c.mu.Unlock()
-	if gone {
-		c.announce(key)
+	if c.claims.remove(obj) {
+		c.OnClaimChanged(obj.Namespace, obj.Name)
 	}
 }
 
-// announce tells of claims that came, went or changed. No lock is held.
-func (c *Controller) announce(claims ...types.NamespacedName) {
-	for _, key := range claims {
-		c.OnClaimChanged(key.Namespace, key.Name)
-	}
-}
-
-// adopt tells the ledger of the devices that were listed, node by node, and returns the claims.
-func (c *Controller) adopt() []types.NamespacedName {
+// adopt tells the ledger of the devices that were listed, node by node.
+func (c *Controller) adopt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.listed, c.unserved = true, false
+	c.listed = true
 	for _, node := range slices.Collect(maps.Keys(c.devices.byNode)) {
 		c.tellLedger(node)
 	}
-	return slices.Collect(maps.Keys(c.claims))
 }

@@ -2,7 +2,6 @@ package deviceclaims
 
 import (
 	"context"
-	"sync"
 
 	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,16 +19,14 @@ import (
 type Reader struct {
 	kind     *follow.Kind
 	watch    *follow.Watch
+	claims   claimSet
 	onChange func(namespace, name string)
-
-	mu     sync.RWMutex // guards claims
-	claims map[types.NamespacedName]*claim
 }
 
 // NewReader returns a Reader that is not running. kind is that of ExtendedResourceClaims. onChange is told of
 // claims that came, went or were made anew; it is called without a lock, and must not block.
 func NewReader(client versioned.Interface, kind *follow.Kind, onChange func(namespace, name string), log logrus.FieldLogger) *Reader {
-	r := &Reader{kind: kind, onChange: onChange, claims: map[types.NamespacedName]*claim{}}
+	r := &Reader{kind: kind, onChange: onChange, claims: claimSet{byKey: map[types.NamespacedName]*claim{}}}
 	r.watch = follow.NewWatch(kind, log, follow.NewSource(client, "extendedresourceclaims",
 		client.GlobalreserveV1alpha1().ExtendedResourceClaims(metav1.NamespaceAll), &v1alpha1.ExtendedResourceClaim{}, r.set, r.forget))
 	return r
@@ -37,12 +34,7 @@ func NewReader(client versioned.Interface, kind *follow.Kind, onChange func(name
 
 // Devices is Controller.Devices.
 func (r *Reader) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
-	if pod.Devices == nil {
-		return nil
-	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return resolve(pod, r.claims, !r.kind.Installed())
+	return r.claims.resolve(pod, r.kind.Installed())
 }
 
 // Run follows the claims, while the API server knows the kind, until ctx ends.
@@ -52,26 +44,13 @@ func (r *Reader) Run(ctx context.Context) error {
 }
 
 func (r *Reader) set(claim *v1alpha1.ExtendedResourceClaim, _ bool) {
-	if r.observe(claim) {
+	if r.claims.set(claim) {
 		r.onChange(claim.Namespace, claim.Name)
 	}
 }
 
 func (r *Reader) forget(claim *v1alpha1.ExtendedResourceClaim) {
-	r.mu.Lock()
-	delete(r.claims, keyOf(claim))
-	r.mu.Unlock()
-	r.onChange(claim.Namespace, claim.Name)
-}
-
-// observe takes in a state of a claim and reports whether it is news.
-func (r *Reader) observe(obj *v1alpha1.ExtendedResourceClaim) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := keyOf(obj)
-	if known := r.claims[key]; known != nil && known.sameAs(obj) {
-		return false
+	if r.claims.remove(claim) {
+		r.onChange(claim.Namespace, claim.Name)
 	}
-	r.claims[key] = newClaim(obj)
-	return true
 }

@@ -2,28 +2,73 @@ package deviceclaims
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
+// claimSet is the claims that there are.
+type claimSet struct {
+	mu    sync.RWMutex // guards byKey
+	byKey map[types.NamespacedName]*claim
+}
+
+// set takes in a state of an object and reports whether it is news: another status alone is not.
+func (s *claimSet) set(obj *v1alpha1.ExtendedResourceClaim) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := keyOf(obj)
+	if known := s.byKey[key]; known != nil && known.sameAs(obj) {
+		s.byKey[key] = &claim{obj, known.request, known.err}
+		return false
+	}
+	s.byKey[key] = newClaim(obj)
+	return true
+}
+
+// remove drops an object and reports whether it was the one known.
+func (s *claimSet) remove(obj *v1alpha1.ExtendedResourceClaim) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.byKey[keyOf(obj)]
+	if known == nil || known.obj.UID != obj.UID {
+		return false
+	}
+	delete(s.byKey, keyOf(obj))
+	return true
+}
+
+func (s *claimSet) get(key types.NamespacedName) *claim {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byKey[key]
+}
+
+func (s *claimSet) keys() []types.NamespacedName {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Keys(s.byKey))
+}
+
 // Devices returns what the claims that a pod names ask for, nil for a pod that names none. Where one of them
 // cannot be used the result says why, in words for people.
 func (c *Controller) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
-	if pod.Devices == nil {
-		return nil
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return resolve(pod, c.claims, c.unserved)
+	return c.claims.resolve(pod, c.Kind.Installed())
 }
 
-// resolve puts together what the claims of a pod ask for. unserved says that the cluster knows no claims.
-func resolve(pod *cluster.Pod, claims map[types.NamespacedName]*claim, unserved bool) *ledger.DeviceRequest {
+// resolve puts together what the claims of a pod ask for. served says that the cluster knows claims.
+func (s *claimSet) resolve(pod *cluster.Pod, served bool) *ledger.DeviceRequest {
 	marks := pod.Devices
+	if marks == nil {
+		return nil
+	}
 	request := &ledger.DeviceRequest{}
 	if pod.Node != "" {
 		request.Given = marks.Given
@@ -34,8 +79,8 @@ func resolve(pod *cluster.Pod, claims map[types.NamespacedName]*claim, unserved 
 	}
 	for _, name := range marks.Claims {
 		ref := ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name}
-		claim := claims[types.NamespacedName{Namespace: pod.Ref.Namespace, Name: name}]
-		if claim == nil && unserved && request.Err == "" {
+		claim := s.get(claimKey(ref))
+		if claim == nil && !served && request.Err == "" {
 			request.Err = "the cluster has no definition of ExtendedResourceClaims: install manifests/crd"
 		}
 		compiled, uid, why := claimOf(pod, name, claim)

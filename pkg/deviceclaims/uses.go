@@ -140,25 +140,16 @@ func (c *Controller) refreshKnown(e *ledger.Event) {
 func (c *Controller) refresh(pod ledger.PodRef) {
 	var now []*use
 	if view, ok := c.Ledger.Claim(pod); ok && view.Pod == pod {
-		now = usesOf(&view)
+		now = usesOf(pod, view.Node, view.State == ledger.Bound, view.Given)
 	} else if slot, ok := c.Ledger.InMemory(pod); ok && slot.Pod == pod {
-		now = usesOfSlot(&slot)
+		now = usesOf(pod, slot.Node, false, slot.Given)
 	}
 	c.setUses(pod, now)
 }
 
-func usesOfSlot(view *ledger.HoldView) []*use {
-	return usesOf(&ledger.ClaimView{Pod: view.Pod, Node: view.Node, Given: view.Given})
-}
-
-func usesOf(view *ledger.ClaimView) []*use {
-	var all []*use
-	for i := range view.Given {
-		given := &view.Given[i]
-		all = append(all, &use{
-			pod: view.Pod, node: view.Node, bound: view.State == ledger.Bound,
-			claim: given.Claim, resource: given.Resource, ids: given.IDs,
-		})
+func usesOf(pod ledger.PodRef, node string, bound bool, given []ledger.GivenDevices) (all []*use) {
+	for _, g := range given {
+		all = append(all, &use{pod: pod, node: node, bound: bound, claim: g.Claim, resource: g.Resource, ids: g.IDs})
 	}
 	return all
 }
@@ -191,15 +182,15 @@ func (c *Controller) objectsOf(key identity) []string {
 func (c *Controller) rebuild() {
 	now := map[ledger.PodRef][]*use{}
 	views, _ := c.Ledger.Claims()
-	for i := range views {
-		if all := usesOf(&views[i]); len(all) > 0 {
-			now[views[i].Pod] = all
+	for _, v := range views {
+		if len(v.Given) > 0 {
+			now[v.Pod] = usesOf(v.Pod, v.Node, v.State == ledger.Bound, v.Given)
 		}
 	}
 	slots, _ := c.Ledger.Holds()
-	for i := range slots {
-		if all := usesOfSlot(&slots[i]); slots[i].InMemory() && len(all) > 0 {
-			now[slots[i].Pod] = all
+	for _, v := range slots {
+		if v.InMemory() && len(v.Given) > 0 {
+			now[v.Pod] = usesOf(v.Pod, v.Node, false, v.Given)
 		}
 	}
 	for pod := range c.uses.byPod {
@@ -213,7 +204,7 @@ func (c *Controller) rebuild() {
 	for name := range c.devices.byName {
 		c.queue.Add(object{name: name})
 	}
-	for key := range c.claims {
+	for _, key := range c.claims.keys() {
 		c.queue.Add(object{namespace: key.Namespace, name: key.Name})
 	}
 }

@@ -82,7 +82,7 @@ func (c *Controller) deviceToWrite(name string) *v1alpha1.ExtendedResource {
 	}
 	key := identityOf(d)
 	facts := deviceFacts{nodeExists: c.NodeExists(d.Spec.NodeName), use: c.uses.boundTo(key)}
-	if first, _ := c.devices.standsFor(key); first != name {
+	if first := c.devices.byIdentity[key][0]; first != name {
 		facts.same = first
 	}
 	status := projectDevice(d, &facts, time.Now())
@@ -96,12 +96,12 @@ func (c *Controller) deviceToWrite(name string) *v1alpha1.ExtendedResource {
 
 func (c *Controller) bringClaim(ctx context.Context, key types.NamespacedName) error {
 	client := c.Client.GlobalreserveV1alpha1().ExtendedResourceClaims(key.Namespace)
-	next := c.claimToWrite(key)
-	if next.obj == nil {
+	next, former, finalizers := c.claimToWrite(key)
+	switch {
+	case next == nil:
 		return nil
-	}
-	if next.finalizers != nil {
-		patch, err := finalizerPatch(next.obj, *next.finalizers)
+	case finalizers != nil:
+		patch, err := finalizerPatch(next, finalizers)
 		if err != nil {
 			return err
 		}
@@ -110,37 +110,29 @@ func (c *Controller) bringClaim(ctx context.Context, key types.NamespacedName) e
 		}
 		return nil // the watch brings it back for what is left to do
 	}
-	if !next.status {
-		return nil
-	}
-	if _, err := client.UpdateStatus(ctx, next.obj, metav1.UpdateOptions{}); err != nil {
+	if _, err := client.UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("writing the status of claim %s: %w", key, err)
 	}
-	c.tellClaim(next.obj, next.former)
+	c.tellClaim(next, former)
 	return nil
 }
 
-// claimWrite is what is to be written of a claim; obj is nil where that is nothing.
-type claimWrite struct {
-	obj        *v1alpha1.ExtendedResourceClaim
-	former     v1alpha1.ExtendedResourceClaimPhase
-	status     bool
-	finalizers *[]string // instead of those it has; nil: these are right
-}
-
-// claimToWrite says what has to be written of a claim: the finalizer before the status.
-func (c *Controller) claimToWrite(key types.NamespacedName) claimWrite {
+// claimToWrite says what has to be written of a claim, nil where that is nothing: the finalizers, where these are
+// not right, before the status. former is the phase it has.
+func (c *Controller) claimToWrite(key types.NamespacedName) (
+	next *v1alpha1.ExtendedResourceClaim, former v1alpha1.ExtendedResourceClaimPhase, finalizers []string,
+) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.CatchUp()
-	claim := c.claims[key]
+	claim := c.claims.get(key)
 	if claim == nil {
-		return claimWrite{}
+		return nil, "", nil
 	}
 	obj := claim.obj
 	u := c.uses.of(key, obj.UID)
-	if finalizers, change := c.finalizers(obj, u); change {
-		return claimWrite{obj: obj, finalizers: &finalizers}
+	if finalizers := c.finalizers(obj, u); finalizers != nil {
+		return obj, "", finalizers
 	}
 	facts := claimFacts{}
 	if u != nil && u.bound {
@@ -156,40 +148,34 @@ func (c *Controller) claimToWrite(key types.NamespacedName) claimWrite {
 	}
 	status := projectClaim(claim, &facts, time.Now())
 	if apiequality.Semantic.DeepEqual(&status, &obj.Status) {
-		return claimWrite{}
+		return nil, "", nil
 	}
-	next := *obj // shared: only the status differs
-	next.Status = status
-	return claimWrite{obj: &next, former: obj.Status.Phase, status: true}
+	changed := *obj // shared: only the status differs
+	changed.Status = status
+	return &changed, obj.Status.Phase, nil
 }
 
-// finalizers returns the finalizers a claim has to have, and whether these are others than it has. u is what
+// finalizers returns the finalizers a claim has to have instead of those it has; nil: these are right. u is what
 // the claim serves, or nil. c.mu is held.
-func (c *Controller) finalizers(obj *v1alpha1.ExtendedResourceClaim, u *use) (finalizers []string, change bool) {
+func (c *Controller) finalizers(obj *v1alpha1.ExtendedResourceClaim, u *use) []string {
 	has := slices.Contains(obj.Finalizers, v1alpha1.ExtendedResourceClaimFinalizer)
-	if obj.DeletionTimestamp == nil {
-		if has {
-			return nil, false
-		}
-		return append(slices.Clone(obj.Finalizers), v1alpha1.ExtendedResourceClaimFinalizer), true
+	if obj.DeletionTimestamp == nil && !has {
+		return append(slices.Clone(obj.Finalizers), v1alpha1.ExtendedResourceClaimFinalizer)
 	}
-	if !has || u != nil {
-		return nil, false
+	if obj.DeletionTimestamp == nil || !has || u != nil {
+		return nil
 	}
 	if left := time.Until(obj.DeletionTimestamp.Add(settleTime)); left > 0 {
 		c.queue.AddAfter(object{namespace: obj.Namespace, name: obj.Name}, left)
-		return nil, false
+		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(obj.Finalizers), func(f string) bool {
 		return f == v1alpha1.ExtendedResourceClaimFinalizer
-	}), true
+	})
 }
 
 // finalizerPatch replaces the finalizers of the very state of an object that is known here.
 func finalizerPatch(obj *v1alpha1.ExtendedResourceClaim, finalizers []string) ([]byte, error) {
-	if finalizers == nil {
-		finalizers = []string{}
-	}
 	return json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": obj.UID, "resourceVersion": obj.ResourceVersion, "finalizers": finalizers,
 	}})

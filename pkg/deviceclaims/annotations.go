@@ -13,19 +13,19 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// reasonMarks is of Events on pods whose annotations are put back.
-const reasonMarks = "DeviceAnnotationsRestored"
+// reasonRestored is of Events on pods whose annotations are put back.
+const reasonRestored = "DeviceAnnotationsRestored"
 
-// MarksChanged is told of a bound pod whose annotations of devices somebody has changed. The ledger keeps to what
+// AnnotationsChanged is told of a bound pod whose annotations of devices somebody has changed. The ledger keeps to what
 // the pod was bound with, but after a restart it would believe what the pod says then: so that is put back.
-func (c *Controller) MarksChanged(pod *cluster.Pod) {
-	if marks, ok := c.marks(pod.Ref); ok && !marks.Same(pod.Devices) {
+func (c *Controller) AnnotationsChanged(pod *cluster.Pod) {
+	if marks, ok := c.wanted(pod.Ref); ok && !marks.Same(pod.Devices) {
 		c.queue.Add(object{pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID})
 	}
 }
 
-// marks returns what a bound pod has to say of its devices; ok is false where that is not known.
-func (c *Controller) marks(pod ledger.PodRef) (marks *cluster.DeviceAnnotations, ok bool) {
+// wanted returns what a bound pod has to say of its devices; ok is false where that is not known.
+func (c *Controller) wanted(pod ledger.PodRef) (marks *cluster.DeviceAnnotations, ok bool) {
 	view, ok := c.Ledger.Claim(pod)
 	if !ok || view.Pod != pod || view.State != ledger.Bound || len(view.Given) == 0 {
 		return nil, false
@@ -45,7 +45,7 @@ func (c *Controller) marks(pod ledger.PodRef) (marks *cluster.DeviceAnnotations,
 
 // bringPod writes to a pod what it has to say of its devices.
 func (c *Controller) bringPod(ctx context.Context, pod ledger.PodRef) error {
-	marks, ok := c.marks(pod)
+	marks, ok := c.wanted(pod)
 	if !ok {
 		return nil
 	}
@@ -57,6 +57,6 @@ func (c *Controller) bringPod(ctx context.Context, pod ledger.PodRef) error {
 		return err
 	}
 	c.event(follow.PodReference(pod.Namespace, pod.Name, pod.UID),
-		v1.EventTypeWarning, reasonMarks, "somebody changed the annotations that say which devices the pod has: it has "+marks.Given+" until it goes")
+		v1.EventTypeWarning, reasonRestored, "somebody changed the annotations that say which devices the pod has: it has "+marks.Given+" until it goes")
 	return nil
 }

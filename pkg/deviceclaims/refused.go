@@ -15,13 +15,13 @@ func (c *Controller) Refused(pod *cluster.Pod) {
 	if pod.Devices == nil || pod.Ref.UID == "" {
 		return
 	}
-	if reason, note := c.complaint(pod); reason != ledger.Fits {
-		c.complaints.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason.String(), "Filter", note)
+	if reason, note := c.whyRefused(pod); reason != ledger.Fits {
+		c.refusals.Warn(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), reason.String(), "Filter", note)
 	}
 }
 
-// complaint says what is wrong with the claims of a pod; Fits where nothing is.
-func (c *Controller) complaint(pod *cluster.Pod) (ledger.Reason, string) {
+// whyRefused says what is wrong with the claims of a pod; Fits where nothing is.
+func (c *Controller) whyRefused(pod *cluster.Pod) (ledger.Reason, string) {
 	request := c.Devices(pod)
 	if request.Err != "" {
 		return ledger.DeviceClaimUnusable, request.Err
