@@ -1,13 +1,7 @@
 package cluster
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,16 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-
-	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // The size the cache is made for.
@@ -115,41 +101,6 @@ func filled() *Cache {
 	return c
 }
 
-func heapInUse() uint64 {
-	runtime.GC()
-	runtime.GC() // what has finalizers goes the second time
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-// BenchmarkBytesPerPod tells what a pod costs in memory, its claim in the
-// ledger included. Pods are decoded from protobuf, as from the API server, so
-// that strings have the memory they have there.
-func BenchmarkBytesPerPod(b *testing.B) {
-	for b.Loop() {
-		before := heapInUse()
-		c := newCache()
-		for i := range manyPods {
-			c.observePod(Compact(c.table, decoded(typicalPod(i))))
-		}
-		b.ReportMetric(float64(heapInUse()-before)/manyPods, "B/pod")
-		runtime.KeepAlive(c)
-	}
-}
-
-func decoded(pod *v1.Pod) *v1.Pod {
-	data, err := pod.Marshal()
-	if err != nil {
-		panic(err)
-	}
-	var fresh v1.Pod
-	if err := fresh.Unmarshal(data); err != nil {
-		panic(err)
-	}
-	return &fresh
-}
-
 // BenchmarkLook is one comparison of the ledger with the cache.
 func BenchmarkLook(b *testing.B) {
 	c := NewComparer(filled(), fake.NewClientset(), ComparerOptions{})
@@ -180,102 +131,10 @@ func BenchmarkPodUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkStart starts the cache from a server that streams the whole cluster
-// in protobuf over HTTP, and reports how long it takes, what is held then and the
-// most memory the process ever had.
-func BenchmarkStart(b *testing.B) {
-	server := httptest.NewServer(streamer())
-	defer server.Close()
-	for b.Loop() {
-		client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-		require.NoError(b, err)
-		c := New(client, ledger.New(ledger.Options{}).Observer, (&told{}).options())
-		start, startCPU := time.Now(), cpuTime(b)
-		stop := background.Run(b, c.Run)
-		require.NoError(b, c.WaitForSync(b.Context()))
-		b.ReportMetric(time.Since(start).Seconds(), "s/ready")
-		b.ReportMetric((cpuTime(b) - startCPU).Seconds(), "cpu-s/ready")
-		stop()
-		require.Len(b, c.nodes.all(), manyNodes)
-		b.ReportMetric(float64(heapInUse())/(1<<20), "MiB-held")
-		runtime.KeepAlive(c)
-	}
-	b.ReportMetric(peakMiB(b), "MiB-peak")
-}
-
-// streamer answers watches the way a kube-apiserver streams lists. Objects are
-// encoded once and numbered by writing over digits, so that the time measured is
-// the reader's.
-func streamer() http.Handler {
-	end := metav1.ObjectMeta{ResourceVersion: "999999", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
-	pod, node := typicalPod(0), typicalNode(0)
-	pod.Name, pod.UID, pod.Spec.NodeName = "worker-7c9f8d6b5-@@@@@@", "4f1c2d3e-0000-4000-8000-000000@@@@@@", "node-#####"
-	node.Name, node.UID = "node-#####", "node-uid-#####"
-	pods := frame("ADDED", "Pod", pod)
-	nodes := frame("ADDED", "Node", node)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("sendInitialEvents") != "true" {
-			http.Error(w, "this server only streams lists", http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
-		if strings.HasSuffix(r.URL.Path, "/nodes") {
-			for i := range manyNodes {
-				_, _ = w.Write(numbered(nodes, 0, i))
-			}
-			_, _ = w.Write(frame("BOOKMARK", "Node", &v1.Node{ObjectMeta: end}))
-		} else {
-			for i := range manyPods {
-				_, _ = w.Write(numbered(pods, i, i%manyNodes))
-			}
-			_, _ = w.Write(frame("BOOKMARK", "Pod", &v1.Pod{ObjectMeta: end}))
-		}
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	})
-}
-
-// frame is one event as it goes over the wire, behind its length.
-func frame(event, kind string, object kruntime.Object) []byte {
-	object.GetObjectKind().SetGroupVersionKind(v1.SchemeGroupVersion.WithKind(kind))
-	raw, err := kruntime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), object)
-	if err != nil {
-		panic(err)
-	}
-	data, err := kruntime.Encode(protobuf.NewRawSerializer(scheme.Scheme, scheme.Scheme),
-		&metav1.WatchEvent{Type: event, Object: kruntime.RawExtension{Raw: raw}})
-	if err != nil {
-		panic(err)
-	}
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(data))), data...)
-}
-
-// numbered puts the numbers of a pod and a node into a frame.
-func numbered(frame []byte, pod, node int) []byte {
-	frame = bytes.ReplaceAll(frame, []byte("@@@@@@"), fmt.Appendf(nil, "%06d", pod))
-	return bytes.ReplaceAll(frame, []byte("#####"), fmt.Appendf(nil, "%05d", node))
-}
-
 // cpuTime is what this process has used; it says more than the time passed where
 // others use the machine too.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// peakMiB is the most memory this process ever had resident.
-func peakMiB(b *testing.B) float64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		b.Skip("the peak of memory is only known on Linux")
-	}
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
-			kib, err := strconv.ParseFloat(fields[1], 64)
-			require.NoError(b, err)
-			return kib / 1024
-		}
-	}
-	return 0
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -112,38 +111,4 @@ func TestComparerLooksOnItsClock(t *testing.T) {
 		pass(time.Hour)
 		assert.Equal(t, 11, looks)
 	})
-}
-
-func TestDiagnosePod(t *testing.T) {
-	request := Compact(ledger.New(ledger.Options{}).Table(), aPod("p", 1)).Request
-	claim := func(state ledger.State) *ledger.ClaimView {
-		return &ledger.ClaimView{Pod: aRef("p"), Node: "n1", State: state, Request: request}
-	}
-	pod := func(node string, finished bool) *Pod {
-		return &Pod{Ref: aRef("p"), Node: node, Finished: finished, Request: request}
-	}
-	byName := claim(ledger.Binding)
-	byName.Pod.UID = ""
-	tests := map[string]struct {
-		claim *ledger.ClaimView
-		pod   *Pod
-		want  Kind
-	}{
-		"neither":                     {},
-		"waiting, no claim":           {pod: pod("", false)},
-		"finished, no claim":          {pod: pod("n1", true)},
-		"bound, no claim":             {pod: pod("n1", false), want: MissingClaim},
-		"no pod, binding":             {claim: claim(ledger.Binding), want: StaleClaim},
-		"no pod, binding by name":     {claim: byName},
-		"no pod, bound":               {claim: claim(ledger.Bound), want: StaleClaim},
-		"waiting, binding":            {claim: claim(ledger.Binding), pod: pod("", false), want: StaleClaim},
-		"waiting, bound":              {claim: claim(ledger.Bound), pod: pod("", false), want: StaleClaim},
-		"bound elsewhere, bound here": {claim: claim(ledger.Bound), pod: pod("n2", false), want: WrongNode},
-		"bound, bound":                {claim: claim(ledger.Bound), pod: pod("n1", false)},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, diagnosePod(tt.claim, tt.pod))
-		})
-	}
 }

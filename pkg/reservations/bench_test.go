@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
@@ -37,32 +36,5 @@ func BenchmarkChoose(b *testing.B) {
 				require.Nil(b, c.choose(l.Survey(), holds, rsv.Spec.Slots))
 			}
 		})
-	}
-}
-
-// BenchmarkEndOfMany has 10,000 reservations expire at once and measures until
-// all records tell so; writes are not counted.
-func BenchmarkEndOfMany(b *testing.B) {
-	for b.Loop() {
-		b.StopTimer()
-		w := newWorld(b, newClient())
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", Allocatable: request(1 << 40).Amounts})
-		w.nodes["n1"] = Node{Name: "n1"}
-		const count = 10_000
-		w.c.mu.Lock()
-		for i := range count {
-			rsv := newReservation(fmt.Sprintf("r%d", i), time.Minute, slot("a", "n1", 10))
-			rsv.Spec.Slots[0].Requests["pods"] = rsv.Spec.Slots[0].Requests["cpu"]
-			rsv.Status.Phase = v1alpha1.ReservationAvailable
-			w.c.meet(rsv)
-		}
-		w.c.mu.Unlock()
-		w.c.restoreAll()
-		require.Equal(b, count, w.ledger.Stats().Holds)
-		b.StartTimer()
-		w.ledger.Expire(time.Now().Add(time.Hour))
-		for key := range w.c.records {
-			require.NotNil(b, w.c.toWrite(key))
-		}
 	}
 }

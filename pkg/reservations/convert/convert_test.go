@@ -62,43 +62,6 @@ func TestHolds(t *testing.T) {
 	require.ErrorContains(t, err, "slot b: the request of 10E for cpu is too large")
 }
 
-func TestGrantedHolds(t *testing.T) {
-	slots := func(states ...v1alpha1.SlotState) func(*v1alpha1.Reservation) {
-		return func(rsv *v1alpha1.Reservation) {
-			rsv.Status.Phase = v1alpha1.ReservationAvailable
-			for i, state := range states {
-				rsv.Status.Slots = append(rsv.Status.Slots, v1alpha1.SlotStatus{
-					Name: rsv.Spec.Slots[i].Name, NodeName: "node-9", State: state,
-				})
-			}
-		}
-	}
-	cases := map[string]struct {
-		change func(*v1alpha1.Reservation)
-		want   map[string]string // slot to node
-	}{
-		"on the nodes chosen": {change: slots(v1alpha1.SlotReserved, v1alpha1.SlotReserved), want: map[string]string{"a": "node-1", "b": "node-9"}},
-		"one used up":         {change: slots(v1alpha1.SlotConsumed, v1alpha1.SlotReserved), want: map[string]string{"b": "node-9"}},
-		"one given back":      {change: slots(v1alpha1.SlotReserved, v1alpha1.SlotReleased), want: map[string]string{"a": "node-1"}},
-		"no node chosen yet":  {change: slots(), want: map[string]string{"a": "node-1"}},
-		"shared slots are in use": {change: func(rsv *v1alpha1.Reservation) {
-			slots(v1alpha1.SlotConsumed, v1alpha1.SlotReleased)(rsv)
-			rsv.Spec.AllocatePolicy = v1alpha1.AllocateRestricted
-		}, want: map[string]string{"a": "node-1"}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			holds, err := GrantedHolds(resources.NewTable(), reservation(tc.change))
-			require.NoError(t, err)
-			got := map[string]string{}
-			for _, h := range holds {
-				got[h.Ref.Slot] = h.Node
-			}
-			assert.Equal(t, tc.want, got)
-		})
-	}
-}
-
 func TestGrantedAndDeadline(t *testing.T) {
 	madeBy := func(rsv *v1alpha1.Reservation) { rsv.Labels = map[string]string{MadeByLabel: MadeByReserve} }
 	ttl := func(rsv *v1alpha1.Reservation, d time.Duration) { rsv.Spec.TTL = &metav1.Duration{Duration: d} }
