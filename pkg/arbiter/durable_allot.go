@@ -33,7 +33,7 @@ const allotTries = 3
 // allot asks the ledger for slots for all pods. One that is bound to its node, or being
 // bound, needs none.
 func (a *Arbiter) allot(t *allotment) error {
-	wanted := t.unscreened()
+	wanted := notRefused(len(t.placements), t.screened)
 	for {
 		t.refusals, t.holds, t.existing = slices.Clone(t.screened), nil, nil
 		plan := ledger.Plan{Slots: make([]ledger.Hold, len(wanted)), Mode: t.group.Mode}
@@ -53,20 +53,6 @@ func (a *Arbiter) allot(t *allotment) error {
 	}
 	slices.SortFunc(t.refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
 	return nil
-}
-
-// unscreened returns the pods, by their index, that the ledger is asked about.
-func (t *allotment) unscreened() []int {
-	wanted := make([]int, 0, len(t.placements))
-	screened := t.screened
-	for i := range t.placements {
-		if len(screened) > 0 && screened[0].Index == i {
-			screened = screened[1:]
-			continue
-		}
-		wanted = append(wanted, i)
-	}
-	return wanted
 }
 
 // granted returns how many pods have capacity.

@@ -72,12 +72,7 @@ type part struct {
 func (a *Arbiter) divide(t *allotment) error {
 	var lists [][]int
 	of := map[string]int{}
-	screened := t.screened
-	for i := range t.placements {
-		if len(screened) > 0 && screened[0].Index == i {
-			screened = screened[1:]
-			continue
-		}
+	for _, i := range notRefused(len(t.placements), t.screened) {
 		namespace := t.placements[i].Pod.Namespace
 		at, known := of[namespace]
 		if !known || len(lists[at]) == v1alpha1.MaxSlots {

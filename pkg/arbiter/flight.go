@@ -131,21 +131,35 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 
 // settleByPod ends the claim if the pod as it is now tells the outcome.
 func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (known bool, err error) {
-	finished := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-	switch {
-	case pod.UID != f.pod.UID:
-		return true, a.giveBack(f, f.fail(UIDMismatch, nil))
-	case pod.Spec.NodeName == f.node:
+	switch outcome := outcomeByPod(pod, f.pod, f.node); {
+	case outcome == Bound:
 		a.confirm(f)
 		return true, nil
-	case pod.Spec.NodeName != "":
+	case outcome == BoundElsewhere:
 		return true, a.giveBack(f, f.elsewhere(pod.Spec.NodeName))
-	case pod.DeletionTimestamp != nil || finished:
-		return true, a.giveBack(f, f.fail(PodGone, nil))
+	case outcome != Unknown:
+		return true, a.giveBack(f, f.fail(outcome, nil))
 	case said == FateConflict && len(pod.Spec.SchedulingGates) > 0 && !f.inDoubt():
 		return true, a.giveBack(f, f.fail(Failed, cause)) // that is what the 409 was for
 	default:
 		return false, nil
+	}
+}
+
+// outcomeByPod tells by a pod as it is now what became of the binding of ref to a node,
+// a pod of any UID where ref has none. It is Unknown where the pod is unbound.
+func outcomeByPod(pod *v1.Pod, ref ledger.PodRef, node string) Outcome {
+	switch {
+	case ref.UID != "" && pod.UID != ref.UID:
+		return UIDMismatch
+	case pod.Spec.NodeName == node:
+		return Bound
+	case pod.Spec.NodeName != "":
+		return BoundElsewhere
+	case pod.DeletionTimestamp != nil, pod.Status.Phase == v1.PodSucceeded, pod.Status.Phase == v1.PodFailed:
+		return PodGone
+	default:
+		return Unknown
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -194,15 +193,6 @@ func (a *Arbiter) settleEarly(ctx context.Context, ref ledger.PodRef) bool {
 	return a.settlePending(ctx, p)
 }
 
-// fate is what became of an allowed binding.
-type fate uint8
-
-const (
-	unknown   fate = iota
-	happened       // the pod is on the node
-	withdrawn      // it did not happen, and never will
-)
-
 // settlePending finds out what became of a binding, and sees to it that it never
 // happens where it has not. It reports whether that succeeded. p.settling is set when
 // it is called.
@@ -215,13 +205,13 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	defer a.pending.mu.Unlock()
 	p.settling = false
 	switch {
-	case what == happened:
+	case what == Bound:
 		a.o.Ledger.Confirm(ref, p.node)
 		a.forget(p)
 		return true
-	case what == withdrawn && p.generation != generation:
+	case what != Unknown && p.generation != generation:
 		return false // allowed once more meanwhile, and that may happen
-	case what == withdrawn:
+	case what != Unknown:
 		a.withdraw(p)
 		return true
 	default:
@@ -250,55 +240,40 @@ func (a *Arbiter) forget(p *pending) {
 }
 
 // examine reads the pod and, where it is unbound, makes it so that no binding
-// allowed before can be carried out. It returns the pod as it is, with its UID. Where the
+// allowed before can be carried out. It returns the pod as it is, with its UID, and what
+// became of the binding: all but Bound and Unknown is that it never happens. Where the
 // pod cannot be patched, because another webhook does not let it be, say, it counts that the
 // API server has abandoned the request by now.
-func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, fate, error) {
+func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, Outcome, error) {
 	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
 	pod, err := get(reading, a.o.API, p.ref)
 	switch {
 	case err != nil && IsNoPod(err):
-		return p.ref, withdrawn, nil // a UID that is gone does not come back
+		return p.ref, PodGone, nil // a UID that is gone does not come back
 	case err != nil:
-		return p.ref, unknown, err
+		return p.ref, Unknown, err
 	}
 	ref := ledger.PodRef{Namespace: p.ref.Namespace, Name: p.ref.Name, UID: pod.UID}
-	switch what := fateOf(pod, p); {
-	case what != unknown:
+	switch what := outcomeByPod(pod, p.ref, p.node); {
+	case what != Unknown:
 		return ref, what, nil
 	case p.create:
-		return ref, withdrawn, nil // another pod of that name
+		return ref, UIDMismatch, nil // another pod of that name
 	}
 	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
 	pod, err = a.o.API.Annotate(patching, p.ref, WithdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
 	switch {
 	case err != nil && abandoned: // before the pod was read
-		return ref, withdrawn, nil
+		return ref, Failed, nil
 	case err != nil:
-		return ref, unknown, err
+		return ref, Unknown, err
 	}
-	if what := fateOf(pod, p); what != unknown {
+	if what := outcomeByPod(pod, p.ref, p.node); what != Unknown {
 		return ref, what, nil
 	}
-	return ref, withdrawn, nil
-}
-
-// fateOf tells what became of a binding by the pod as it is. It is unknown where
-// the pod is unbound.
-func fateOf(pod *v1.Pod, p *pending) fate {
-	finished := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-	switch {
-	case p.ref.UID != "" && pod.UID != p.ref.UID:
-		return withdrawn
-	case pod.Spec.NodeName == p.node:
-		return happened
-	case pod.Spec.NodeName != "", pod.DeletionTimestamp != nil, finished:
-		return withdrawn
-	default:
-		return unknown
-	}
+	return ref, Failed, nil
 }
 
 func (a *Arbiter) logPending(p *pending) logrus.FieldLogger {

@@ -307,17 +307,27 @@ func (p *pods) watched(ref ledger.PodRef) (*cluster.Pod, error) {
 	return info, nil
 }
 
+// notRefused returns the pods of a group of n that were not refused, by their index.
+// refused is in the order of the group.
+func notRefused(n int, refused []Refusal) []int {
+	kept := make([]int, 0, n-len(refused))
+	for i := range n {
+		if len(refused) > 0 && refused[0].Index == i {
+			refused = refused[1:]
+		} else {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
 // keep returns the placements that were not refused.
 func keep(placements []ledger.Placement, refused []Refusal) []ledger.Placement {
 	if len(refused) == 0 {
 		return placements
 	}
 	kept := make([]ledger.Placement, 0, len(placements)-len(refused))
-	for i := range placements {
-		if len(refused) > 0 && refused[0].Index == i {
-			refused = refused[1:]
-			continue
-		}
+	for _, i := range notRefused(len(placements), refused) {
 		kept = append(kept, placements[i])
 	}
 	return kept

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -24,7 +25,7 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Group, gone []ledger.PodRef) (*
 		return nil, err
 	}
 	if g.Pods[0].Node == "" {
-		a.propose(keptOf(placements, screened), without)
+		a.propose(placements, notRefused(len(placements), screened), without)
 	}
 	var result ledger.Result
 	a.o.Ledger.Try(func(t *ledger.Trial) {
@@ -37,19 +38,6 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Group, gone []ledger.PodRef) (*
 	}
 	a.o.Metrics.ObserveDecision("whatif", g.Scheduler, resultOf(d.Granted, len(d.Refusals)))
 	return d, nil
-}
-
-// keptOf points to the placements that were not refused.
-func keptOf(placements []ledger.Placement, refused []Refusal) []*ledger.Placement {
-	kept := make([]*ledger.Placement, 0, len(placements))
-	for i := range placements {
-		if len(refused) > 0 && refused[0].Index == i {
-			refused = refused[1:]
-			continue
-		}
-		kept = append(kept, &placements[i])
-	}
-	return kept
 }
 
 // absent finds the UIDs of the pods that are taken to be gone.
@@ -67,18 +55,16 @@ func (a *Arbiter) absent(gone []ledger.PodRef) ([]types.UID, error) {
 	return uids, nil
 }
 
-// propose chooses a node for each pod, in order, each next to those before. A
+// propose chooses a node for each of the open pods, in order, each next to those before. A
 // pod that has capacity stays where it is. One that fits nowhere gets the node where
 // it lacks least, so that the ledger's refusal tells what is missing.
-func (a *Arbiter) propose(placements []*ledger.Placement, without []types.UID) {
-	gone := make(map[types.UID]bool, len(without))
-	for _, uid := range without {
-		gone[uid] = true
-	}
+func (a *Arbiter) propose(placements []ledger.Placement, open []int, without []types.UID) {
+	gone := sets.New(without...)
 	s := a.o.Ledger.Survey(without...)
 	anywhere := func(string) bool { return true }
-	for _, p := range placements {
-		if node, ok := a.o.Ledger.HomeOf(p.Pod); ok && !gone[p.Pod.UID] {
+	for _, i := range open {
+		p := &placements[i]
+		if node, ok := a.o.Ledger.HomeOf(p.Pod); ok && !gone.Has(p.Pod.UID) {
 			p.Node = node
 			continue
 		}

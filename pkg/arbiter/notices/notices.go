@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -38,16 +38,14 @@ const Reason = "RoomReserved"
 type Writer struct {
 	ledger   ledger.Reader
 	question *question.Maker
-	recorder events.EventRecorder
-	limiter  *rate.Limiter
+	events   *follow.Events
 	next     *lru.Cache // by UID: when a pod is looked at again
 }
 
 // New returns a Writer.
 func New(l ledger.Reader, q *question.Maker, recorder events.EventRecorder) *Writer {
 	return &Writer{
-		ledger: l, question: q, recorder: recorder,
-		limiter: rate.NewLimiter(eventsPerSecond, eventBurst), next: lru.New(maxPods),
+		ledger: l, question: q, events: follow.NewEvents(recorder, eventsPerSecond, eventBurst), next: lru.New(maxPods),
 	}
 }
 
@@ -63,13 +61,11 @@ func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
 	placement := w.question.Of(pod, "")
 	hold, node, ok := w.ledger.HeldBack(&placement, offered)
-	if !ok || !w.limiter.AllowN(now, 1) {
+	if !ok {
 		return
 	}
-	w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
-	object := &v1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: pod.Ref.Namespace, Name: pod.Ref.Name, UID: pod.Ref.UID,
-	}
 	note := fmt.Sprintf("node %s would have room for this pod, but reservation %s keeps it for others", node, hold)
-	w.recorder.Eventf(object, nil, v1.EventTypeWarning, Reason, "Filter", "%s", note)
+	if w.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, Reason, "Filter", note) {
+		w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
+	}
 }
