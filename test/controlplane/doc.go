@@ -4,7 +4,7 @@ demo and the benchmarks: etcd, kube-apiserver and, where asked for, kube-control
 and any number of kube-schedulers. Nothing is installed; the binaries come from test/binaries and
 are built on first use.
 
-	cp := controlplane.StartT(t, controlplane.Options{Kwok: true})
+	cp := controlplane.StartT(t, controlplane.Options{Workloads: true})
 	names, err := cp.CreateNodes(ctx, 50, controlplane.NodeTemplate{})
 	err = cp.StartScheduler(ctx, "scheduler-a", config)
 	err = cp.Kill(controlplane.APIServer)
@@ -24,7 +24,7 @@ What lives where:
   - state.go         removes what a test left behind, and sees it gone; etcd.go reads and deletes it
   - process.go       Process: any program, started, watched and ended without leaving anything behind
   - identity.go      kubeconfigs and rest.Configs per user, signed by the CA of pki.go
-  - nodes.go         fake nodes and namespaces
+  - nodes.go         fake nodes and namespaces; apply.go: objects of any kind, from YAML
   - faultproxy.go    a proxy in front of the API server that loses, delays or refuses answers;
     eventfilter.go hides events of watches
   - ports.go         ports that no second control plane on this machine is given

@@ -149,3 +149,17 @@ func writePrivate(path string, content []byte) error {
 	}
 	return nil
 }
+
+// ServingCertificate writes a certificate for the loopback address, signed by the control plane's CA
+// (CAFile), and its key, and returns their paths.
+func (c *ControlPlane) ServingCertificate(name string) (certFile, keyFile string, err error) {
+	pair, err := c.identities.authority.serving()
+	if err != nil {
+		return "", "", err
+	}
+	certFile, keyFile = c.path("pki", name+".crt"), c.path("pki", name+".key")
+	if err := writePrivate(keyFile, pair.key); err != nil {
+		return "", "", err
+	}
+	return certFile, keyFile, writePrivate(certFile, pair.certificate)
+}

@@ -10,11 +10,8 @@ The second form needs `make build controlplane` before it.
 
 What lives where:
 
-  - cluster_test.go    a control plane with a server, and what every test asks of them; main_test.go: the
-    control plane that they share
+  - cluster_test.go    a control plane with a server; what is common to all folders is in testbed
   - agreement_test.go  compares what the server says with what the API server has
-  - http_test.go       calls of the server; metrics_test.go reads its metrics
-  - pods_test.go       makes, binds and awaits pods
   - race_test.go       schedulers compete for less room than they ask for
   - group_test.go      groups are reserved whole or not at all; what becomes of reserved pods
   - badinput_test.go   malformed and hostile requests over all routes; its table is in badcases_test.go

@@ -9,7 +9,6 @@ behind it. There is nothing here to import.
 What lives where:
 
   - cluster_test.go  the cluster, and what every test asks of it
-  - objects_test.go  devices, claims and pods
   - verdict_test.go  the watch that says after every event which pod has which device
   - race_test.go     schedulers that race for devices; that the verdict can be bad
   - waysin_test.go   the extender, /reserve, admission and the plugin, one by one and all at once
