@@ -62,7 +62,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	if advice.Refused = a.o.Ledger.Pass(&placement); isNotReady(advice.Refused) {
 		return nil, advice.Refused
 	} else if advice.Refused != nil {
-		return advice, nil
+		return advice, nil //nolint:nilerr // the advice has it
 	}
 	s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], &placement, offered)
 	a.awaitNominated(ctx, q.Nominated, &placement, offered, s)
