@@ -32,7 +32,7 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "globalreserve",
 		Short: "One ledger of node capacity behind all schedulers of a cluster",
-		Long: "globalreserve answers, for every scheduler of a Kubernetes cluster, whether there is still room\n" +
+		Long: "globalreserve answers, for every scheduler of a Kubernetes cluster, whether there is still capacity\n" +
 			"for a pod on a node. It serves the scheduler-extender protocol (filter, prioritize, preempt, bind)\n" +
 			"and a REST API for group schedulers (/reserve, /unreserve, /v1).",
 		Args:          cobra.NoArgs,

@@ -16,15 +16,15 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
-// The size of the race. Few pods fill a node, so that the last room on each is fought for often; all
+// The size of the race. Few pods fill a node, so that the last capacity on each is fought for often; all
 // pods have the same size, so that how many fit is plain arithmetic.
 const (
 	nodeCount     = 50
 	nodeCPUs      = 16
 	podCPUs       = 4
 	demandPercent = 120
-	groupSize     = 5
-	groupPercent  = 25 // of the demand
+	gangSize      = 5
+	gangPercent   = 25 // of the demand
 
 	podsThatFit = nodeCount * (nodeCPUs / podCPUs)
 	namespace   = "default"
@@ -47,7 +47,7 @@ func runDemo(ctx context.Context, out io.Writer, once bool) (err error) {
 	if err := checkServer(); err != nil {
 		return err
 	}
-	d.out.line("%d nodes, two kube-schedulers and a group scheduler, and pods for %d%% of the room.", nodeCount, demandPercent)
+	d.out.line("%d nodes, two kube-schedulers and a gang scheduler, and pods for %d%% of the capacity.", nodeCount, demandPercent)
 	d.out.step("starting etcd and kube-apiserver")
 	d.cp, err = controlplane.Start(ctx, controlplane.Options{Progress: out})
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *demo) createNodes(ctx context.Context) error {
 	if err := d.watcher.Start(ctx); err != nil {
 		return err
 	}
-	d.out.step("%d nodes with %d CPUs each: room for %d pods of %d CPUs", nodeCount, nodeCPUs, podsThatFit, podCPUs)
+	d.out.step("%d nodes with %d CPUs each: capacity for %d pods of %d CPUs", nodeCount, nodeCPUs, podsThatFit, podCPUs)
 	return nil
 }
 

@@ -17,15 +17,15 @@ import (
 // good is a second run in which GlobalReserve did what it promises.
 func good() result {
 	return result{
-		label: "with GlobalReserve", wanted: 240, bound: podsThatFit, worstUsed: 16000, worstRoom: 16000,
-		groups: 12, groupsWhole: 9, took: 1500 * time.Millisecond,
+		label: "with GlobalReserve", wanted: 240, bound: podsThatFit, worstUsed: 16000, worstCapacity: 16000,
+		gangs: 12, gangsWhole: 9, took: 1500 * time.Millisecond,
 	}
 }
 
 func bad() result {
 	r := good()
 	r.label, r.bound, r.overcommitted, r.violations = "without GlobalReserve", 215, 14, 20
-	r.worstUsed, r.refused, r.groupsWhole, r.groupsHalf = 28000, 16, 3, 4
+	r.worstUsed, r.refused, r.gangsWhole, r.gangsHalf = 28000, 16, 3, 4
 	return r
 }
 
@@ -49,9 +49,9 @@ func TestJudge(t *testing.T) {
 			err:    "2 pods wait although they would fit",
 		},
 		"fewer bound than fit":   {change: func(_, after *result) { after.bound-- }, err: "199 pods are bound; 200 fit"},
-		"half a group":           {change: func(_, after *result) { after.groupsHalf = 1 }, err: "1 groups run in half"},
+		"half a gang":            {change: func(_, after *result) { after.gangsHalf = 1 }, err: "1 gangs run in half"},
 		"events that were lost":  {change: func(_, after *result) { after.gaps = 1 }, err: "no verdict is possible"},
-		"two things at the time": {change: func(_, after *result) { after.groupsHalf, after.violations = 1, 1 }, err: "run in half"},
+		"two things at the time": {change: func(_, after *result) { after.gangsHalf, after.violations = 1, 1 }, err: "run in half"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestTable(t *testing.T) {
 		`pods wanted\s+240\s+240`,
 		`overcommitted nodes, worst moment\s+14\s+0`,
 		`fullest node\s+28 of 16 CPUs\s+16 of 16 CPUs`,
-		`groups whole / half / waiting\s+3 / 4 / 5\s+9 / 0 / 3`,
+		`gangs whole / half / waiting\s+3 / 4 / 5\s+9 / 0 / 3`,
 		`time until the last bind\s+1.5s\s+1.5s`,
 	} {
 		assert.Regexp(t, want, out.String())
@@ -94,7 +94,7 @@ func TestDemandIsMoreThanFits(t *testing.T) {
 	for _, pod := range pods {
 		perScheduler[pod.Spec.SchedulerName]++
 	}
-	assert.Equal(t, map[string]int{defaultScheduler: 90, secondScheduler: 90, groupScheduler: 60}, perScheduler)
+	assert.Equal(t, map[string]int{defaultScheduler: 90, secondScheduler: 90, gangScheduler: 60}, perScheduler)
 }
 
 func TestInterrupted(t *testing.T) {

@@ -1,6 +1,6 @@
 /*
 Command demo is what `make demo` runs. It brings up a real control plane with 50 nodes and lets two
-kube-schedulers and a group scheduler race for more pods than fit: first each on its own view of the
+kube-schedulers and a gang scheduler race for more pods than fit: first each on its own view of the
 cluster, then with GlobalReserve behind all of them. It prints what became of both and then stays up to
 be looked at, until Ctrl-C.
 
@@ -9,8 +9,8 @@ be looked at, until Ctrl-C.
   - report.go  the table, and what makes the demo fail
 
 The verdict comes from package clusterload, which watches the API server; the server under test has no
-say in it. The group scheduler runs as a process of its own: this same program, by the hidden command
-"groupscheduler".
+say in it. The gang scheduler runs as a process of its own: this same program, by the hidden command
+"gangscheduler".
 */
 package main
 
@@ -23,7 +23,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 )
 
 func main() {
@@ -51,7 +51,7 @@ func newCommand() *cobra.Command {
 	}
 	command.Flags().BoolVar(&once, "once", false,
 		"exit after the table; the exit code is not 0 if a node was overcommitted with GlobalReserve, or a pod that fits was left out")
-	scheduler := groupsched.NewCommand()
+	scheduler := gangsched.NewCommand()
 	scheduler.Hidden = true
 	command.AddCommand(scheduler)
 	return command

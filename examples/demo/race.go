@@ -24,7 +24,7 @@ const (
 
 	defaultScheduler = "default-scheduler"
 	secondScheduler  = "second-scheduler"
-	groupScheduler   = "group-scheduler"
+	gangScheduler    = "gang-scheduler"
 )
 
 // race is one run.
@@ -45,13 +45,13 @@ func (r race) partName(scheduler string) string {
 }
 
 func (r race) parts() []string {
-	return []string{r.partName(defaultScheduler), r.partName(secondScheduler), r.partName(groupScheduler)}
+	return []string{r.partName(defaultScheduler), r.partName(secondScheduler), r.partName(gangScheduler)}
 }
 
 // race starts the schedulers, gives them all pods at the same moment, and waits until there is nothing
 // left that they could do.
 func (d *demo) race(ctx context.Context, r race) (result, error) {
-	d.out.step("run %s: starting two kube-schedulers and the group scheduler", r.label)
+	d.out.step("run %s: starting two kube-schedulers and the gang scheduler", r.label)
 	if err := d.startSchedulers(ctx, r); err != nil {
 		return result{}, err
 	}
@@ -84,7 +84,7 @@ func (d *demo) letGo(ctx context.Context, r race, pods []*corev1.Pod) (began tim
 	return began, errors.Join(created, d.signal(r, syscall.SIGCONT))
 }
 
-// demand makes the pods: more than fit, a quarter of them in groups.
+// demand makes the pods: more than fit, a quarter of them in gangs.
 func demand() []*corev1.Pod {
 	return clusterload.Race(clusterload.RaceOptions{
 		Namespace: namespace, Capacity: nodeCount * nodeCPUs * 1000, Percent: demandPercent,
@@ -92,8 +92,8 @@ func demand() []*corev1.Pod {
 			corev1.ResourceCPU:    *resource.NewQuantity(podCPUs, resource.DecimalSI),
 			corev1.ResourceMemory: resource.MustParse("1Gi"),
 		}},
-		Schedulers:     []string{defaultScheduler, secondScheduler},
-		GroupScheduler: groupScheduler, GroupSize: groupSize, GroupPercent: groupPercent,
+		Schedulers:    []string{defaultScheduler, secondScheduler},
+		GangScheduler: gangScheduler, GangSize: gangSize, GangPercent: gangPercent,
 	})
 }
 
@@ -109,9 +109,9 @@ func (d *demo) startSchedulers(ctx context.Context, r race) error {
 		})
 	}
 	group.Go(func() error {
-		_, err := clusterload.StartGroupScheduler(ctx, d.cp, clusterload.GroupSchedulerOptions{
-			Name: r.partName(groupScheduler), SchedulerName: groupScheduler, ServerURL: r.serverURL,
-			Command: []string{d.self, "groupscheduler"},
+		_, err := clusterload.StartGangScheduler(ctx, d.cp, clusterload.GangSchedulerOptions{
+			Name: r.partName(gangScheduler), SchedulerName: gangScheduler, ServerURL: r.serverURL,
+			Command: []string{d.self, "gangscheduler"},
 		})
 		return err
 	})
@@ -177,7 +177,7 @@ func (d *demo) tell(ctx context.Context) {
 	}
 }
 
-// waitingPod returns the name of a pod that waits for room, a single one if there is one; or "".
+// waitingPod returns the name of a pod that waits for capacity, a single one if there is one; or "".
 func (d *demo) waitingPod(ctx context.Context) string {
 	list, err := d.cp.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
 	if err != nil {
@@ -186,7 +186,7 @@ func (d *demo) waitingPod(ctx context.Context) string {
 	found := ""
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if found == "" || pod.Spec.SchedulerName != groupScheduler {
+		if found == "" || pod.Spec.SchedulerName != gangScheduler {
 			found = pod.Name
 		}
 	}

@@ -13,27 +13,27 @@ import (
 
 // result is what became of one run.
 type result struct {
-	label                   string
-	wanted, bound           int
-	refused                 int // bound, but a kubelet would have failed them
-	overcommitted           int // nodes, at the worst moment
-	violations              int
-	gaps                    int
-	worstUsed, worstRoom    int64 // milli-CPU on the fullest node
-	groups                  int
-	groupsWhole, groupsHalf int
-	stuck                   []clusterload.FittingPod
-	took                    time.Duration
+	label                    string
+	wanted, bound            int
+	refused                  int // bound, but a kubelet would have failed them
+	overcommitted            int // nodes, at the worst moment
+	violations               int
+	gaps                     int
+	worstUsed, worstCapacity int64 // milli-CPU on the fullest node
+	gangs                    int
+	gangsWhole, gangsHalf    int
+	stuck                    []clusterload.FittingPod
+	took                     time.Duration
 }
 
 func newResult(label string, watcher *clusterload.Watcher, s clusterload.Snapshot, took time.Duration) result {
 	peak := watcher.Peak()
-	whole, half := s.CountGroups()
+	whole, half := s.CountGangs()
 	return result{
 		label: label, wanted: s.Pods, bound: s.Bound, refused: s.Refused,
 		overcommitted: peak.OvercommittedNodes, violations: len(watcher.Violations()), gaps: watcher.Gaps(),
-		worstUsed: peak.CPUUsed, worstRoom: peak.CPUAllocatable,
-		groups: len(s.Groups), groupsWhole: whole, groupsHalf: half, stuck: s.FittingPods, took: took,
+		worstUsed: peak.CPUUsed, worstCapacity: peak.CPUAllocatable,
+		gangs: len(s.Gangs), gangsWhole: whole, gangsHalf: half, stuck: s.FittingPods, took: took,
 	}
 }
 
@@ -59,11 +59,11 @@ func writeTable(out io.Writer, results ...result) error {
 	row("pods bound", func(r result) string { return strconv.Itoa(r.bound) })
 	row("overcommitted nodes, worst moment", func(r result) string { return strconv.Itoa(r.overcommitted) })
 	row("fullest node", func(r result) string {
-		return fmt.Sprintf("%d of %d CPUs", r.worstUsed/1000, r.worstRoom/1000)
+		return fmt.Sprintf("%d of %d CPUs", r.worstUsed/1000, r.worstCapacity/1000)
 	})
 	row("pods a kubelet would fail", func(r result) string { return strconv.Itoa(r.refused) })
-	row("groups whole / half / waiting", func(r result) string {
-		return fmt.Sprintf("%d / %d / %d", r.groupsWhole, r.groupsHalf, r.groups-r.groupsWhole-r.groupsHalf)
+	row("gangs whole / half / waiting", func(r result) string {
+		return fmt.Sprintf("%d / %d / %d", r.gangsWhole, r.gangsHalf, r.gangs-r.gangsWhole-r.gangsHalf)
 	})
 	row("time until the last bind", func(r result) string { return fmt.Sprintf("%.1fs", r.took.Seconds()) })
 	return table.Flush()
@@ -97,7 +97,7 @@ func judge(before, after result) verdict {
 	fail(after.violations > 0, "with GlobalReserve, nodes were overcommitted: %d at the worst moment", after.overcommitted)
 	fail(len(after.stuck) > 0, "with GlobalReserve, %d pods wait although they would fit", len(after.stuck))
 	fail(after.bound != podsThatFit, "with GlobalReserve, %d pods are bound; %d fit", after.bound, podsThatFit)
-	fail(after.groupsHalf > 0, "with GlobalReserve, %d groups run in half", after.groupsHalf)
+	fail(after.gangsHalf > 0, "with GlobalReserve, %d gangs run in half", after.gangsHalf)
 	fail(after.gaps > 0, "events of the API server were lost %d times, so that no verdict is possible", after.gaps)
 	v.err = errors.Join(errs...)
 	return v

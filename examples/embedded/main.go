@@ -1,8 +1,8 @@
-// Command embedded is a group scheduler that has the whole GlobalReserve server in its own process. It
+// Command embedded is a gang scheduler that has the whole GlobalReserve server in its own process. It
 // reserves and binds by Go calls on the ledger, without HTTP, while every other scheduler of the cluster
 // reaches the same ledger on the server's port. README.md says how to run it.
 //
-// The scheduling is that of examples/groupscheduler, unchanged: it is written for an interface, and does
+// The scheduling is that of examples/gangscheduler, unchanged: it is written for an interface, and does
 // not know where the server is. What is new is here: a program that starts the server, uses it and
 // stops it.
 package main
@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/pkg/app"
 )
 
@@ -27,7 +27,7 @@ func main() {
 	options := app.DefaultOptions()
 	// Only because this program wants the server's flags: a program may fill in the options itself.
 	options.AddFlags(pflag.CommandLine)
-	name := pflag.String("scheduler-name", "embedded-scheduler", "place the groups of pods that have this as their schedulerName")
+	name := pflag.String("scheduler-name", "embedded-scheduler", "place the gangs of pods that have this as their schedulerName")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, options, *name)
@@ -71,9 +71,9 @@ func run(ctx context.Context, options app.Options, name string) (err error) {
 	return schedule(ctx, server, clients.Core, name)
 }
 
-// schedule runs the group scheduler on a server in this process.
+// schedule runs the gang scheduler on a server in this process.
 func schedule(ctx context.Context, server *app.App, api kubernetes.Interface, name string) error {
-	scheduler, err := groupsched.New(groupsched.Options{Client: api, SchedulerName: name, GlobalReserve: inProcess{server.Reserver(), server}})
+	scheduler, err := gangsched.New(gangsched.Options{Client: api, SchedulerName: name, GlobalReserve: inProcess{server.Reserver(), server}})
 	if err != nil {
 		return err
 	}

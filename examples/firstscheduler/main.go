@@ -2,7 +2,7 @@
 // from top to bottom by somebody who has never written one. README.md says how to run it.
 //
 // A scheduler does four things over and over: it notices a pod that has no node, picks a node,
-// makes sure of the room there, and binds. The third step is the one that schedulers which run side
+// makes sure of the capacity there, and binds. The third step is the one that schedulers which run side
 // by side get wrong, because each of them only knows what it sees; here it is GlobalReserve's.
 package main
 
@@ -35,7 +35,7 @@ import (
 // scheduler places pods one at a time.
 type scheduler struct {
 	name   string         // of this scheduler: spec.schedulerName of its pods
-	ttl    time.Duration  // how long room is kept if we die before we bind
+	ttl    time.Duration  // how long capacity is kept if we die before we bind
 	server *client.Client // GlobalReserve
 	pods   corelisters.PodLister
 	nodes  corelisters.NodeLister
@@ -49,7 +49,7 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", "", "path of a kubeconfig; default: $KUBECONFIG or ~/.kube/config")
 	name := flag.String("scheduler-name", "first-scheduler", "place the pods that have this as their schedulerName")
 	url := flag.String("globalreserve-url", "http://127.0.0.1:23456", "where GlobalReserve serves")
-	ttl := flag.Duration("reservation-ttl", 30*time.Second, "how long room is kept for a pod that does not get bound")
+	ttl := flag.Duration("reservation-ttl", 30*time.Second, "how long capacity is kept for a pod that does not get bound")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
@@ -143,7 +143,7 @@ func (s *scheduler) isOurs(pod *v1.Pod) bool {
 }
 
 // handle tries to place a pod once. Whatever goes wrong, the pod comes back later: an event that
-// makes room need not be one that a scheduler can see.
+// makes capacity need not be one that a scheduler can see.
 func (s *scheduler) handle(ctx context.Context, key string) {
 	log := s.log.WithField("pod", key)
 	node, err := s.place(ctx, key)
@@ -190,13 +190,13 @@ func (s *scheduler) place(ctx context.Context, key string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reserve: %w", err)
 	}
-	// If this process dies here, nobody has to clean up: the room comes back when its time is over.
+	// If this process dies here, nobody has to clean up: the capacity comes back when its time is over.
 	return node, s.bind(ctx, pod, node, request)
 }
 
-// bind lets the server bind the pod. We could do that ourselves, by creating a Binding; but the room
+// bind lets the server bind the pod. We could do that ourselves, by creating a Binding; but the capacity
 // is kept in the server's memory, and if the server was started anew since the reserve, somebody
-// else may have it. /bind makes sure of the room once more before it binds, or refuses.
+// else may have it. /bind makes sure of the capacity once more before it binds, or refuses.
 func (s *scheduler) bind(ctx context.Context, pod *v1.Pod, node string, request *reserver.Request) error {
 	err := s.server.Bind(ctx, &extenderv1.ExtenderBindingArgs{
 		PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: node,
@@ -205,10 +205,10 @@ func (s *scheduler) bind(ctx context.Context, pod *v1.Pod, node string, request 
 	if err == nil || errors.As(err, &unknown) {
 		return err // if the pod is bound after all, the informer tells, and there is nothing to do
 	}
-	// Not bound: give the room back at once, so that others need not wait for its time to be over.
+	// Not bound: give the capacity back at once, so that others need not wait for its time to be over.
 	back := &reserver.Request{SchedulerName: s.name, Pods: request.Pods, Nodes: request.Nodes}
 	if _, failed := s.server.Unreserve(ctx, back); failed != nil {
-		s.log.WithError(failed).Warn("room stays reserved until its time is over")
+		s.log.WithError(failed).Warn("capacity stays reserved until its time is over")
 	}
 	return fmt.Errorf("bind to %s: %w", node, err)
 }

@@ -124,7 +124,7 @@ func TestServerServes(t *testing.T) {
 	assert.Contains(t, body, "goVersion")
 	_, body = get(t, a, "/metrics")
 	assert.Contains(t, body, "globalreserve_nodes 1")
-	assert.Contains(t, body, `globalreserve_claims{state="Reserved"} 0`)
+	assert.Contains(t, body, `globalreserve_allocations{state="Reserved"} 0`)
 
 	code, body = get(t, a, "/no/such/path")
 	assert.Equal(t, http.StatusNotFound, code)
@@ -137,7 +137,7 @@ func TestServerServes(t *testing.T) {
 
 // A server killed with a bind under way leaves a binding that may be written
 // after the next one has read all pods: until it cannot be any more, nobody may
-// be granted that room.
+// be granted that capacity.
 func TestServerWaitsForBindsBeforeIt(t *testing.T) {
 	o := testOptions()
 	o.BindTimeout = time.Hour

@@ -181,7 +181,7 @@ func (a *App) devicesOf(pod *cluster.Pod) *ledger.DeviceRequest { return a.devic
 
 func (a *App) marksChanged(pod *cluster.Pod) { a.devices.AnnotationsChanged(pod) }
 
-func (a *App) keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
+func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bool) {
 	return a.keeper.Keep(last)
 }
 
@@ -225,12 +225,12 @@ func (a *App) waitComplete(ctx context.Context) error {
 // ledgerStats is the ledger's part of the metrics.
 func (a *App) ledgerStats() metrics.LedgerStats {
 	stats := a.ledger.Stats()
-	claims := map[string]int{ledger.ReservedState: stats.InMemory}
+	allocations := map[string]int{ledger.ReservedState: stats.InMemory}
 	for _, s := range []ledger.State{ledger.Binding, ledger.Bound} {
-		claims[s.String()] = stats.Claims[s]
+		allocations[s.String()] = stats.Allocations[s]
 	}
 	return metrics.LedgerStats{
-		Claims: claims, ClaimsExpired: stats.InMemoryExpired, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes,
+		Allocations: allocations, ReservationsExpired: stats.InMemoryExpired, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes,
 	}
 }
 

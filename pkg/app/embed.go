@@ -79,7 +79,7 @@ func (p pendingPods) PendingPods() iter.Seq[*cluster.Pod] {
 // *reserver.UnavailableError; Stop ends its watchers and waits for its other calls.
 func (a *App) Reserver() reserver.Reserver { return a.api }
 
-// BindNamed makes sure of room for a pod on a node and binds it, as the extender's verb
+// BindNamed makes sure of capacity for a pod on a node and binds it, as the extender's verb
 // does. Its errors are those of client.Client.Bind.
 func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
 	_, err := a.arbiter.Bind(ctx, ledger.PodRef{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, args.Node)

@@ -112,7 +112,7 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted
 	}
 	k.placement.Preempt = uid != "" && a.preemptors.isAllowed(uid)
 	if trial {
-		said.Annotations = k.pod.Matching(ledger.HoldRef{}, origin)
+		said.Annotations = k.pod.Matching(ledger.SlotRef{}, origin)
 		return said, a.tryOut(&k.placement)
 	}
 	grant, own, err := a.allow(ctx, k)
@@ -120,7 +120,7 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted
 		said.Own = own
 		return said, err
 	}
-	said.Annotations = k.pod.Given(k.pod.Matching(grant.Hold, origin), grant.Devices)
+	said.Annotations = k.pod.Given(k.pod.Matching(grant.Slot, origin), grant.Devices)
 	return said, nil
 }
 
@@ -128,7 +128,7 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted
 func (a *Arbiter) allow(ctx context.Context, k *admission) (grant ledger.Grant, own bool, err error) {
 	grant, own, err = a.tryAllow(k)
 	var e *Error
-	elsewhere := errors.As(err, &e) && e.Rejection != nil && e.Rejection.Reason == ledger.ClaimedElsewhere
+	elsewhere := errors.As(err, &e) && e.Rejection != nil && e.Rejection.Reason == ledger.AllocatedElsewhere
 	if elsewhere && !k.create && a.settleEarly(ctx, k.pod.Ref) {
 		return a.tryAllow(k)
 	}
@@ -149,9 +149,9 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	case before == nil && len(a.pending.of) >= a.o.MaxPending:
 		return fail(Busy)
 	case k.create:
-		claim, claimed := a.o.Ledger.Claim(ref)
+		allocation, allocated := a.o.Ledger.Allocation(ref)
 		slot, kept := a.o.Ledger.InMemory(ref)
-		if (claimed && claim.Pod.UID != "") || (kept && slot.Pod.UID != "") {
+		if (allocated && allocation.Pod.UID != "") || (kept && slot.Pod.UID != "") {
 			return fail(NotGone)
 		}
 	}
@@ -222,19 +222,19 @@ func (p *pending) covers(asked *ledger.Placement) bool {
 	return covers(p.request, asked.Request) && p.devices.Same(asked.Devices)
 }
 
-func covers(claimed, asked *resources.Request) bool {
+func covers(allocated, asked *resources.Request) bool {
 	for _, a := range asked.Amounts {
-		if a.Value > claimed.Value(a.Column) {
+		if a.Value > allocated.Value(a.Column) {
 			return false
 		}
 	}
-	return slices.Equal(claimed.Ports, asked.Ports) && slices.Equal(claimed.Unlisted, asked.Unlisted)
+	return slices.Equal(allocated.Ports, asked.Ports) && slices.Equal(allocated.Unlisted, asked.Unlisted)
 }
 
 // tryOut decides without changing anything.
 func (a *Arbiter) tryOut(p *ledger.Placement) error {
-	claim, claimed := a.o.Ledger.Claim(p.Pod)
-	if claimed && claim.State == ledger.Bound && claim.Node == p.Node {
+	allocation, allocated := a.o.Ledger.Allocation(p.Pod)
+	if allocated && allocation.State == ledger.Bound && allocation.Node == p.Node {
 		return &Error{Outcome: BoundElsewhere, Pod: p.Pod, Node: p.Node, BoundTo: p.Node}
 	}
 	var rejections []ledger.Rejection

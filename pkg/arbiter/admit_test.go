@@ -121,7 +121,7 @@ func TestAdmissionPassesTheGates(t *testing.T) {
 	assertOutcome(t, NotReady, err)
 	_, err = w.AdmitPod(t.Context(), created, "a", true)
 	assertOutcome(t, NotReady, err)
-	assert.Zero(t, w.ledger.Stats().Claims[ledger.Binding])
+	assert.Zero(t, w.ledger.Stats().Allocations[ledger.Binding])
 }
 
 // A pod may end preemptible slots where a filter call has found no other capacity, and
@@ -130,9 +130,9 @@ func TestAdmittedPodEndsSlots(t *testing.T) {
 	p := sized("p", "3", 5)
 	important(p)
 	w := newWorld(t, p)
-	kept := hold(4)
+	kept := slot(4)
 	kept.Preemptible = true
-	require.True(t, w.ledger.ObserveHold(kept))
+	require.True(t, w.ledger.ObserveSlot(kept))
 	q := BindingQuery{Pod: ref(p), Node: "a"}
 	trial := q
 	trial.DryRun = true
@@ -144,10 +144,10 @@ func TestAdmittedPodEndsSlots(t *testing.T) {
 	w.preemptors.allow(p.UID)
 	_, err = w.AdmitBinding(t.Context(), &trial)
 	require.NoError(t, err)
-	assert.Equal(t, 1, w.ledger.Stats().Holds)
+	assert.Equal(t, 1, w.ledger.Stats().Slots)
 	_, err = w.AdmitBinding(t.Context(), &q)
 	require.NoError(t, err)
-	assert.Zero(t, w.ledger.Stats().Holds)
+	assert.Zero(t, w.ledger.Stats().Slots)
 	assert.False(t, w.preemptors.isAllowed(p.UID), "it has used its leave")
 	w.end()
 }

@@ -190,7 +190,7 @@ func assertOutcome(t *testing.T, want Outcome, err error) {
 }
 
 // A live read that finds the pod bound tells the ledger, for the informer is
-// behind and somebody else could be given that room.
+// behind and somebody else could be given that capacity.
 func TestLiveReadOfBoundPodIsCounted(t *testing.T) {
 	for node, outcome := range map[string]Outcome{"a": Bound, "b": BoundElsewhere} {
 		t.Run(node, func(t *testing.T) {
@@ -199,10 +199,10 @@ func TestLiveReadOfBoundPodIsCounted(t *testing.T) {
 			w := newWorld(t, p)
 			w.forget()
 			assertOutcome(t, outcome, w.bindPod(p, "a"))
-			claim, ok := w.ledger.Claim(w.info(p).Ref)
+			allocation, ok := w.ledger.Allocation(w.info(p).Ref)
 			require.True(t, ok)
-			assert.Equal(t, node, claim.Node)
-			assert.Equal(t, ledger.Bound, claim.State)
+			assert.Equal(t, node, allocation.Node)
+			assert.Equal(t, ledger.Bound, allocation.State)
 		})
 	}
 }
@@ -361,9 +361,9 @@ func TestBeforeSending(t *testing.T) {
 				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("b")}, ledger.AllOrNothing, time.Now().Add(time.Minute))
 				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
 			},
-			outcome: Refused, reason: ledger.ClaimedElsewhere,
+			outcome: Refused, reason: ledger.AllocatedElsewhere,
 		},
-		"no room": {
+		"no capacity": {
 			setup: func(w *world, p *v1.Pod) {
 				for k := range 4 {
 					other := newPod(fmt.Sprint(k))
@@ -485,7 +485,7 @@ func TestBindWhileUndecided(t *testing.T) {
 	require.EqualError(t, err, w.undecided)
 	assertOutcome(t, NotReady, w.bindPod(bound, "a"))
 	assert.Zero(t, w.api.posts)
-	assert.Zero(t, w.ledger.Stats().Claims)
+	assert.Zero(t, w.ledger.Stats().Allocations)
 	w.undecided = ""
 	require.NoError(t, w.bindPod(newPod("p"), "a"))
 	w.end()

@@ -96,7 +96,7 @@ func TestBindWithClaims(t *testing.T) {
 }
 
 // TestBindOfPodWhoseClaimsChanged binds a pod that names other claims by now than when
-// its room was reserved, and than when it was filtered.
+// its capacity was reserved, and than when it was filtered.
 func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := claiming("p", "c,d"), claiming("p", "e")
@@ -118,9 +118,9 @@ func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
 		require.NoError(t, w.bindPod(after, "a"))
 		assert.Equal(t, "gpu-0", sent)
 		assert.Equal(t, []string{"gpu-1"}, w.freeDevices(), "the other device is given back")
-		claim, ok := w.ledger.Claim(ref(after))
+		allocation, ok := w.ledger.Allocation(ref(after))
 		require.True(t, ok)
-		assert.Equal(t, "ns/e", claim.Given[0].Claim.String())
+		assert.Equal(t, "ns/e", allocation.Given[0].Claim.String())
 		w.end()
 	})
 }

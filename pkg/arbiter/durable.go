@@ -16,8 +16,8 @@ const inMemoryInstead = `, or send "Durable": false for a reservation in memory,
 
 // reserveDurable decides a durable group: capacity in the ledger, objects that say
 // so, and only then the answer.
-func (a *Arbiter) reserveDurable(ctx context.Context, g *Group, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
-	t := &allotment{group: g, placements: placements, screened: screened}
+func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
+	t := &allotment{gang: g, placements: placements, screened: screened}
 	if err := a.divide(t); err != nil {
 		return nil, err
 	}
@@ -46,25 +46,25 @@ func (a *Arbiter) conclude(t *allotment, written []*part) *Decision {
 	d.Durable, d.Granted = true, t.granted()
 	switch {
 	case d.Granted == 0:
-		d.Error = d.groupError("nothing was reserved")
+		d.Error = d.gangError("nothing was reserved")
 		for _, p := range t.parts {
-			if len(a.o.Ledger.ReservationHolds(p.key.Namespace, p.key.Name)) > 0 {
+			if len(a.o.Ledger.ReservationSlots(p.key.Namespace, p.key.Name)) > 0 {
 				d.Error += fmt.Sprintf("; reservation %s was made before and keeps what it has", p.key)
 				break
 			}
 		}
-	case t.group.DryRun:
-		d.ExpiresAt = convert.DeadlineAfter(time.Now(), t.group.ttl).UTC()
+	case t.gang.DryRun:
+		d.ExpiresAt = convert.DeadlineAfter(time.Now(), t.gang.ttl).UTC()
 	default:
 		d.Revision = a.o.Ledger.Revision() // that of the slots with their deadlines
 		d.Held, d.ExpiresAt = held(t.placements, t.refusals), a.deadline(t, written)
 		d.Reservation = t.reservation(written)
 	}
-	a.report("reserve", t.group, d)
+	a.report("reserve", t.gang, d)
 	return d
 }
 
-// deadline is when the first of the group's capacity is given back; zero where all
+// deadline is when the first of the gang's capacity is given back; zero where all
 // pods are bound.
 func (a *Arbiter) deadline(t *allotment, written []*part) (first time.Time) {
 	sooner := func(at time.Time) {
@@ -76,14 +76,14 @@ func (a *Arbiter) deadline(t *allotment, written []*part) (first time.Time) {
 		sooner(convert.Deadline(p.stored))
 	}
 	for _, key := range t.others() {
-		for _, view := range a.o.Ledger.ReservationHolds(key.Namespace, key.Name) {
+		for _, view := range a.o.Ledger.ReservationSlots(key.Namespace, key.Name) {
 			sooner(view.Deadline)
 		}
 	}
 	return first
 }
 
-// others are the reservations that pods of the group had capacity in before.
+// others are the reservations that pods of the gang had capacity in before.
 func (t *allotment) others() []types.NamespacedName {
 	var keys []types.NamespacedName
 	for _, ref := range t.existing {
@@ -94,7 +94,7 @@ func (t *allotment) others() []types.NamespacedName {
 	return keys
 }
 
-// reservation names what the capacity of the group is written in; nothing where that
+// reservation names what the capacity of the gang is written in; nothing where that
 // is several objects, or all pods are bound.
 func (t *allotment) reservation(written []*part) types.NamespacedName {
 	others := t.others()

@@ -9,24 +9,24 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// allotment is what the ledger says to the pods of a durable group. Each pod is
+// allotment is what the ledger says to the pods of a durable gang. Each pod is
 // refused, has capacity already, or has got a slot.
 type allotment struct {
-	group      *Group
+	gang       *Gang
 	parts      []*part
 	partOf     []*part // by the index of the pod
 	placements []ledger.Placement
 	screened   []Refusal // refused before the ledger was asked
 
-	refusals []Refusal // in the order of the group, those screened included
-	// holds are new. They are in the ledger unless the group is a dry run, or
+	refusals []Refusal // in the order of the gang, those screened included
+	// slots are new. They are in the ledger unless the gang is a dry run, or
 	// all or nothing and something was refused.
-	holds    []ledger.Hold
-	existing []ledger.HoldRef // what pods of the group had before
+	kept     []ledger.Slot
+	existing []ledger.SlotRef // what pods of the gang had before
 	revision uint64
 }
 
-// allotTries bounds how often a group is decided anew because others are keeping
+// allotTries bounds how often a gang is decided anew because others are keeping
 // capacity for its pods.
 const allotTries = 3
 
@@ -35,18 +35,18 @@ const allotTries = 3
 func (a *Arbiter) allot(t *allotment) error {
 	wanted := notRefused(len(t.placements), t.screened)
 	for {
-		t.refusals, t.holds, t.existing = slices.Clone(t.screened), nil, nil
-		plan := ledger.Plan{Slots: make([]ledger.Hold, len(wanted)), Mode: t.group.Mode}
+		t.refusals, t.kept, t.existing = slices.Clone(t.screened), nil, nil
+		plan := ledger.Plan{Slots: make([]ledger.Slot, len(wanted)), Mode: t.gang.Mode}
 		for k, i := range wanted {
-			plan.Slots[k] = t.hold(i)
+			plan.Slots[k] = t.slot(i)
 		}
-		result, err := a.o.Ledger.Reserve(plan, time.Now(), t.group.DryRun || t.granted() == 0)
+		result, err := a.o.Ledger.Reserve(plan, time.Now(), t.gang.DryRun || t.granted() == 0)
 		if err != nil {
 			return err
 		}
 		t.revision = result.Revision
 		rest := t.take(wanted, &plan, &result)
-		if len(rest) == len(wanted) || t.group.Mode == ledger.Partial || len(t.refusals) > len(t.screened) {
+		if len(rest) == len(wanted) || t.gang.Mode == ledger.Partial || len(t.refusals) > len(t.screened) {
 			break
 		}
 		wanted = rest
@@ -57,18 +57,18 @@ func (a *Arbiter) allot(t *allotment) error {
 
 // granted returns how many pods have capacity.
 func (t *allotment) granted() int {
-	if len(t.refusals) > 0 && t.group.Mode == ledger.AllOrNothing {
+	if len(t.refusals) > 0 && t.gang.Mode == ledger.AllOrNothing {
 		return 0
 	}
 	return len(t.placements) - len(t.refusals)
 }
 
-// hold is what is asked of the ledger for one pod. It does not expire: its
+// slot is what is asked of the ledger for one pod. It does not expire: its
 // deadline is set when its object is there and says when that is.
-func (t *allotment) hold(i int) ledger.Hold {
+func (t *allotment) slot(i int) ledger.Slot {
 	p, key := &t.placements[i], t.partOf[i].key
-	return ledger.Hold{
-		Ref:  ledger.HoldRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
+	return ledger.Slot{
+		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
 		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Priority: p.Priority, Pod: p.Pod,
 		Devices: p.Devices,
 	}
@@ -80,17 +80,17 @@ func (t *allotment) take(wanted []int, plan *ledger.Plan, result *ledger.Result)
 	rejections := result.Rejections
 	made := len(rejections) == 0 || plan.Mode == ledger.Partial
 	for k, i := range wanted {
-		if len(rejections) > 0 && rejections[0].Hold == plan.Slots[k].Ref {
+		if len(rejections) > 0 && rejections[0].Slot == plan.Slots[k].Ref {
 			r := &rejections[0]
 			rejections = rejections[1:]
-			if r.Reason == ledger.PodClaimed && r.ClaimedOn == r.Node {
+			if r.Reason == ledger.PodAllocated && r.AllocatedOn == r.Node {
 				continue
 			}
 			t.refuse(i, r)
 		} else if ref, existed := result.Existing[k]; existed {
 			t.existing = append(t.existing, ref)
-		} else if made && (t.group.DryRun || t.granted() > 0) {
-			t.holds = append(t.holds, plan.Slots[k])
+		} else if made && (t.gang.DryRun || t.granted() > 0) {
+			t.kept = append(t.kept, plan.Slots[k])
 		}
 		rest = append(rest, i)
 	}
@@ -99,25 +99,25 @@ func (t *allotment) take(wanted []int, plan *ledger.Plan, result *ledger.Result)
 
 // giveUp ends the slots that were made.
 func (a *Arbiter) giveUp(t *allotment) {
-	if !t.group.DryRun {
+	if !t.gang.DryRun {
 		for _, p := range t.parts {
 			a.giveUpPart(t, p)
 		}
 	}
-	t.holds = nil
+	t.kept = nil
 }
 
 func (a *Arbiter) giveUpPart(t *allotment, p *part) {
 	if slots := t.slots(p); len(slots) > 0 {
-		a.o.Ledger.ReleaseHolds(p.key.Namespace, p.key.Name, slots...)
+		a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, slots...)
 	}
 }
 
 // slots are those that were made of one part.
 func (t *allotment) slots(p *part) []string {
 	var slots []string
-	for i := range t.holds {
-		if ref := &t.holds[i].Ref; ref.Namespace == p.key.Namespace && ref.Name == p.key.Name {
+	for i := range t.kept {
+		if ref := &t.kept[i].Ref; ref.Namespace == p.key.Namespace && ref.Name == p.key.Name {
 			slots = append(slots, ref.Slot)
 		}
 	}
@@ -129,24 +129,24 @@ func (t *allotment) refuse(i int, r *ledger.Rejection) {
 	p := &t.placements[i]
 	r.Pod, r.Node = p.Pod, p.Node
 	message := ""
-	exists := r.Reason == ledger.HoldExists
-	inMemory := exists && len(r.Holders) > 0 && r.Holders[0].Hold.Name == ""
+	exists := r.Reason == ledger.SlotExists
+	inMemory := exists && len(r.Holders) > 0 && r.Holders[0].Slot.Name == ""
 	switch {
-	case inMemory && r.ClaimedOn == p.Node:
-		r.Reason = ledger.PodClaimed
-		message = fmt.Sprintf("room for pod %s is reserved on node %q in memory: give it back first, or send \"Durable\": false", p.Pod, p.Node)
-	case inMemory, r.Reason == ledger.PodClaimed:
-		r.Reason = ledger.ClaimedElsewhere
+	case inMemory && r.AllocatedOn == p.Node:
+		r.Reason = ledger.PodAllocated
+		message = fmt.Sprintf("capacity for pod %s is reserved on node %q in memory: give it back first, or send \"Durable\": false", p.Pod, p.Node)
+	case inMemory, r.Reason == ledger.PodAllocated:
+		r.Reason = ledger.AllocatedElsewhere
 	case exists && len(r.Holders) > 0:
-		message = fmt.Sprintf("room for pod %s is reserved on node %q for another request of resources, by %s: give it back first",
+		message = fmt.Sprintf("capacity for pod %s is reserved on node %q for another request of resources, by %s: give it back first",
 			p.Pod, p.Node, r.Holders[0].Name())
 	case exists:
-		message = fmt.Sprintf("reservation %s has room for another pod of the name on node %q: choose another Name", r.Hold, r.ClaimedOn)
+		message = fmt.Sprintf("reservation %s has capacity for another pod of the name on node %q: choose another Name", r.Slot, r.AllocatedOn)
 	}
 	if inMemory {
 		r.Holders = nil
 	}
-	r.Hold = ledger.HoldRef{}
+	r.Slot = ledger.SlotRef{}
 	refusal := refusedByLedger(i, r)
 	if message != "" {
 		refusal.Message = message

@@ -20,13 +20,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// A group is written as one object where that is possible: its pods are of one
-// namespace, at most MaxSlots, and the object is not too large. Other groups are
+// A gang is written as one object where that is possible: its pods are of one
+// namespace, at most MaxSlots, and the object is not too large. Other gangs are
 // several objects, all or nothing. The first is their head:
 //
 //	create head, with the label unfinished, with the names of the other parts
 //	create the other parts, each with the name of the head
-//	take the label off the head     this one write makes the group true
+//	take the label off the head     this one write makes the gang true
 //	answer
 //
 // Whatever ends before the label is off was promised to nobody. Who takes it back
@@ -43,9 +43,9 @@ const (
 	attemptAnnotation = "globalreserve.io/attempt"
 	// requestIDAnnotation is the RequestID, for people.
 	requestIDAnnotation = "globalreserve.io/request-id"
-	// unfinishedLabel is on the head of a group that is being written.
+	// unfinishedLabel is on the head of a gang that is being written.
 	unfinishedLabel = "globalreserve.io/unfinished"
-	// partsAnnotation names, on a head, the other parts of the group.
+	// partsAnnotation names, on a head, the other parts of the gang.
 	partsAnnotation = "globalreserve.io/parts"
 	// headAnnotation names, on the other parts, their head.
 	headAnnotation = "globalreserve.io/head"
@@ -56,10 +56,10 @@ const (
 // again, and etcd takes 1.5 MiB.
 const maxObjectBytes = 512 << 10
 
-// part is one object of a group.
+// part is one object of a gang.
 type part struct {
 	key    types.NamespacedName
-	pods   []int // of the group
+	pods   []int // of the gang
 	object *v1alpha1.Reservation
 	write
 	// stored is the object that is there, as far as is known; created that this
@@ -68,7 +68,7 @@ type part struct {
 	created bool
 }
 
-// divide makes the parts of a group and their objects.
+// divide makes the parts of a gang and their objects.
 func (a *Arbiter) divide(t *allotment) error {
 	var lists [][]int
 	of := map[string]int{}
@@ -82,7 +82,7 @@ func (a *Arbiter) divide(t *allotment) error {
 		lists[at] = append(lists[at], i)
 	}
 	t.partOf = make([]*part, len(t.placements))
-	name, attempt := groupName(t.group), rand.Text()
+	name, attempt := gangName(t.gang), rand.Text()
 	for len(lists) > 0 {
 		pods := lists[0]
 		p := &part{pods: pods, key: types.NamespacedName{
@@ -107,9 +107,9 @@ func (a *Arbiter) divide(t *allotment) error {
 	return nil
 }
 
-// groupName chooses the name of the first object. That of a request with a RequestID
+// gangName chooses the name of the first object. That of a request with a RequestID
 // follows from it, so that a repeat finds the object after a restart, too.
-func groupName(g *Group) string {
+func gangName(g *Gang) string {
 	switch {
 	case g.Name != "":
 		return g.Name
@@ -135,12 +135,12 @@ func partName(name string, k int) string {
 
 // newObject is the object of a part, with a slot for each of its pods.
 func (a *Arbiter) newObject(t *allotment, p *part, attempt string) *v1alpha1.Reservation {
-	g := t.group
-	holds := make([]ledger.Hold, len(p.pods))
+	g := t.gang
+	kept := make([]ledger.Slot, len(p.pods))
 	for k, i := range p.pods {
-		holds[k] = t.hold(i)
+		kept[k] = t.slot(i)
 	}
-	object := convert.Object(a.o.Ledger.Table(), holds, g.ttl, convert.MadeByReserve)
+	object := convert.Object(a.o.Ledger.Table(), kept, g.ttl, convert.MadeByReserve)
 	object.Annotations = map[string]string{requestAnnotation: g.Fingerprint, attemptAnnotation: attempt}
 	if g.RequestID != "" {
 		object.Annotations[requestIDAnnotation] = g.RequestID
@@ -164,7 +164,7 @@ func (t *allotment) keys() []types.NamespacedName {
 	return keys
 }
 
-// tie makes objects the parts of one group.
+// tie makes objects the parts of one gang.
 func tie(parts []*part) {
 	if len(parts) < 2 {
 		return
@@ -193,7 +193,7 @@ func isUnfinished(rsv *v1alpha1.Reservation) bool {
 	return ok
 }
 
-// sameAttempt reports whether both objects are of one try to write a group.
+// sameAttempt reports whether both objects are of one try to write a gang.
 func sameAttempt(a, b *v1alpha1.Reservation) bool {
 	return a.Annotations[attemptAnnotation] == b.Annotations[attemptAnnotation]
 }
@@ -203,7 +203,7 @@ func sameRequest(a, b *v1alpha1.Reservation) bool {
 	return a.Annotations[requestAnnotation] == b.Annotations[requestAnnotation]
 }
 
-// belongsToUnfinished reports whether an object is of a group that was never
+// belongsToUnfinished reports whether an object is of a gang that was never
 // finished: it stands for nothing then.
 func (a *Arbiter) belongsToUnfinished(ctx context.Context, object *v1alpha1.Reservation) (bool, error) {
 	name := object.Annotations[headAnnotation]
@@ -224,7 +224,7 @@ func (a *Arbiter) belongsToUnfinished(ctx context.Context, object *v1alpha1.Rese
 
 const reservationsResource = "reservations"
 
-// Start begins to delete what a server before this one has written of groups that it
+// Start begins to delete what a server before this one has written of gangs that it
 // did not finish. It goes on until that is done, or Stop. Whatever that server had
 // sent has been carried out, or never will be, StoreSettle from now on.
 func (a *Arbiter) Start() { a.goOn(a.removeAllUnfinished) }
@@ -243,11 +243,11 @@ func (a *Arbiter) removeAllUnfinished() {
 		if err == nil {
 			return
 		}
-		a.o.Log.WithError(err).Warn("could not remove what is left of groups that a server before this one did not finish; will try again")
+		a.o.Log.WithError(err).Warn("could not remove what is left of gangs that a server before this one did not finish; will try again")
 	}
 }
 
-// removeUnfinished deletes what is left of a group, its head last. Whoever may make a Reservation
+// removeUnfinished deletes what is left of a gang, its head last. Whoever may make a Reservation
 // can make one that looks like a head and names the objects of others: an object that does not
 // name this head in turn is none of its parts.
 func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName) error {

@@ -22,20 +22,20 @@ import (
 
 var rsvKind = v1alpha1.Resource("reservations")
 
-// inTwoNamespaces is a group that cannot be one object.
-func inTwoNamespaces(w *world) *Group {
-	g := &Group{Scheduler: "scheduler", Mode: ledger.AllOrNothing, Durable: true, Name: "job", Fingerprint: "f"}
+// inTwoNamespaces is a gang that cannot be one object.
+func inTwoNamespaces(w *world) *Gang {
+	g := &Gang{Scheduler: "scheduler", Mode: ledger.AllOrNothing, Durable: true, Name: "job", Fingerprint: "f"}
 	for _, namespace := range []string{"x", "y", "z"} {
 		p := newPod("p")
 		p.Namespace, p.UID = namespace, types.UID("uid-"+namespace)
 		w.bring(p)
-		g.Pods = append(g.Pods, GroupPod{Ref: ref(p), Node: "a"})
+		g.Pods = append(g.Pods, GangPod{Ref: ref(p), Node: "a"})
 	}
 	return g
 }
 
 func (w *world) slots() []string {
-	views, _ := w.ledger.Holds()
+	views, _ := w.ledger.Slots()
 	list := []string{}
 	for i := range views {
 		list = append(list, views[i].Ref.String())
@@ -51,9 +51,9 @@ func (w *world) written() []string {
 	return list
 }
 
-var wholeGroup = []string{"x/job", "y/job-2", "z/job-3"}
+var wholeGang = []string{"x/job", "y/job-2", "z/job-3"}
 
-// Whatever becomes of one of the writes, a group of several objects is there whole, and
+// Whatever becomes of one of the writes, a gang of several objects is there whole, and
 // said to be, or nothing is left of it.
 func TestWritesOfSeveralObjects(t *testing.T) {
 	never := storetest.Fate{Never: true, Err: apierrors.NewForbidden(rsvKind, "r", errors.New("not yours"))}
@@ -91,7 +91,7 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, tc.granted, d.Error == "", d.Error)
 				if tc.granted {
-					assert.Equal(t, wholeGroup, w.written())
+					assert.Equal(t, wholeGang, w.written())
 					assert.Len(t, w.slots(), 3)
 					assert.Empty(t, d.Failed)
 					for _, object := range w.objects.All() {
@@ -112,7 +112,7 @@ func TestWritesOfSeveralObjects(t *testing.T) {
 	}
 }
 
-// A server that dies while it writes a group leaves all of it or what the next one
+// A server that dies while it writes a gang leaves all of it or what the next one
 // deletes, and until then nobody is granted it.
 func TestServerThatDiesBetweenWrites(t *testing.T) {
 	for writes := range 5 { // three objects and the patch
@@ -147,7 +147,7 @@ func TestServerThatDiesBetweenWrites(t *testing.T) {
 				<-time.After(time.Minute)
 				synctest.Wait()
 				if finished {
-					assert.Equal(t, wholeGroup, w.written())
+					assert.Equal(t, wholeGang, w.written())
 				} else {
 					assert.Empty(t, w.written())
 				}
@@ -160,21 +160,21 @@ func TestServerThatDiesBetweenWrites(t *testing.T) {
 // succeed returns the Arbiter of a server that has read the objects at its start, as
 // pkg/reservations does.
 func (w *world) succeed() *Arbiter {
-	views, _ := w.ledger.Holds()
+	views, _ := w.ledger.Slots()
 	for i := range views {
-		w.ledger.ReleaseHolds(views[i].Ref.Namespace, views[i].Ref.Name)
+		w.ledger.ReleaseSlots(views[i].Ref.Namespace, views[i].Ref.Name)
 	}
 	for _, object := range w.objects.All() {
-		holds, err := convert.GrantedHolds(w.ledger.Table(), object)
+		kept, err := convert.GrantedSlots(w.ledger.Table(), object)
 		require.NoError(w.t, err)
-		for i := range holds {
-			w.ledger.ObserveHold(holds[i])
+		for i := range kept {
+			w.ledger.ObserveSlot(kept[i])
 		}
 	}
 	return w.newArbiter(Options{})
 }
 
-// Somebody makes objects that look like what is left of a group, and names the objects of others as its parts. Only
+// Somebody makes objects that look like what is left of a gang, and names the objects of others as its parts. Only
 // what names that head in turn is deleted with it, and no mistake in one keeps others from being deleted.
 func TestForgedHeadTakesNothingAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -201,8 +201,8 @@ func TestForgedHeadTakesNothingAlong(t *testing.T) {
 	})
 }
 
-// A group that this server is writing is not taken for one that another left behind.
-func TestOwnGroupIsNotRemoved(t *testing.T) {
+// A gang that this server is writing is not taken for one that another left behind.
+func TestOwnGangIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.objects.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
@@ -212,7 +212,7 @@ func TestOwnGroupIsNotRemoved(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, d.Error)
 		<-time.After(time.Minute)
-		assert.Equal(t, wholeGroup, w.written())
+		assert.Equal(t, wholeGang, w.written())
 		w.end()
 	})
 }

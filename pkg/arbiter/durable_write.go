@@ -16,7 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// durableWrite is one durable group that is not a dry run.
+// durableWrite is one durable gang that is not a dry run.
 //
 // The objects' names make a repeated create harmless: as long as the fate of one is
 // not known, it is read back and sent again, until the object is known to be there or
@@ -29,7 +29,7 @@ type durableWrite struct {
 	leave    func()
 }
 
-// run decides the group and writes it down.
+// run decides the gang and writes it down.
 func (w *durableWrite) run(ctx context.Context) (*Decision, error) {
 	why, err := w.settleOthers(ctx)
 	switch {
@@ -39,7 +39,7 @@ func (w *durableWrite) run(ctx context.Context) (*Decision, error) {
 	case why != "":
 		w.a.giveUp(w.allotment)
 		return w.failed(why), nil
-	case len(w.holds) == 0:
+	case len(w.kept) == 0:
 		return w.a.conclude(w.allotment, nil), nil
 	}
 	parts := w.keepSlots()
@@ -47,7 +47,7 @@ func (w *durableWrite) run(ctx context.Context) (*Decision, error) {
 	return w.write(parts)
 }
 
-func (w *durableWrite) failed(why string) *Decision { return w.a.failed("reserve", w.group, why) }
+func (w *durableWrite) failed(why string) *Decision { return w.a.failed("reserve", w.gang, why) }
 
 // keepSlots leaves the objects the slots that were made, and says which devices they
 // keep: a restart must not choose others. It returns the parts that have slots.
@@ -76,15 +76,15 @@ func (w *durableWrite) keepSlots() []*part {
 // given returns the devices that the slots of a part keep.
 func (a *Arbiter) given(p *part) map[string][]ledger.GivenDevices {
 	given := map[string][]ledger.GivenDevices{}
-	for _, view := range a.o.Ledger.ReservationHolds(p.key.Namespace, p.key.Name) {
+	for _, view := range a.o.Ledger.ReservationSlots(p.key.Namespace, p.key.Name) {
 		given[view.Ref.Slot] = view.Given
 	}
 	return given
 }
 
-// settleOthers decides the group, and makes sure that what it finds reserved already
+// settleOthers decides the gang, and makes sure that what it finds reserved already
 // is written down: another request may be writing it, and that may fail. why tells
-// what keeps the group from being decided now; err is for a request that makes no sense.
+// what keeps the gang from being decided now; err is for a request that makes no sense.
 func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error) {
 	for range allotTries {
 		if err := w.a.allot(w.allotment); err != nil {
@@ -102,7 +102,7 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 			return notKnownYet(other), nil
 		}
 	}
-	return "nothing was reserved: other requests are reserving room for the same pods: try again", nil
+	return "nothing was reserved: other requests are reserving capacity for the same pods: try again", nil
 }
 
 // part returns the part of a name; nil where that is another's.
@@ -114,7 +114,7 @@ func (w *durableWrite) part(key types.NamespacedName) *part {
 	return w.parts[at]
 }
 
-// checkOthers looks the objects up in which pods of the group have capacity.
+// checkOthers looks the objects up in which pods of the gang have capacity.
 func (w *durableWrite) checkOthers() (why string, err error) {
 	if w.granted() == 0 {
 		return "", nil
@@ -131,10 +131,10 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 		}
 		switch {
 		case ending || Classify(reservationsResource, err) == FateMissing:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has room for pods of the group, is ending: try again", key), nil
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: try again", key), nil
 		case err != nil:
-			return fmt.Sprintf("nothing was reserved: reservation %s, which has room for pods of the group, could not be read: %s", key, err), nil
-		case own != nil && w.group.RequestID != "" && !sameRequest(object, own.object):
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be read: %s", key, err), nil
+		case own != nil && w.gang.RequestID != "" && !sameRequest(object, own.object):
 			return "", w.taken(own)
 		}
 	}
@@ -146,10 +146,10 @@ func live(object *v1alpha1.Reservation) bool {
 	return convert.Granted(object) && object.DeletionTimestamp == nil
 }
 
-// taken refuses a group because an object of its name is there.
+// taken refuses a gang because an object of its name is there.
 func (w *durableWrite) taken(p *part) error {
-	if w.group.Name == "" {
-		return ErrRequestIDUsed(w.group.RequestID)
+	if w.gang.Name == "" {
+		return ErrRequestIDUsed(w.gang.RequestID)
 	}
 	return &RequestError{Conflict: true, Message: fmt.Sprintf("there is another reservation %s: choose another Name", p.key)}
 }
@@ -175,7 +175,7 @@ func (w *durableWrite) write(parts []*part) (*Decision, error) {
 		if p.inDoubt() {
 			w.a.goOn(func() { w.a.guard(p) })
 		}
-		w.a.o.Ledger.SetHoldDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
+		w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
 	}
 	return w.a.conclude(w.allotment, parts), nil
 }
@@ -197,10 +197,10 @@ func (w *durableWrite) partOfError(parts []*part, err error) *part {
 	return parts[0]
 }
 
-// maxCreates is how many objects of one group are written at once.
+// maxCreates is how many objects of one gang are written at once.
 const maxCreates = 4
 
-// createAll brings about the objects of a group, the head first, and makes them true.
+// createAll brings about the objects of a gang, the head first, and makes them true.
 func (w *durableWrite) createAll(parts []*part) error {
 	head, others := parts[0], parts[1:]
 	if err := w.create(head); err != nil {
@@ -260,7 +260,7 @@ func (w *durableWrite) create(p *part) error {
 	}
 }
 
-// finish makes a group true: it takes the label off its head.
+// finish makes a gang true: it takes the label off its head.
 func (w *durableWrite) finish(head *part) error {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null}}}`, head.stored.UID, unfinishedLabel)
 	last := write{}
@@ -278,7 +278,7 @@ func (w *durableWrite) finish(head *part) error {
 	}
 }
 
-// judge says why the objects that are there do not stand for the group; nil where
+// judge says why the objects that are there do not stand for the gang; nil where
 // they do.
 func (w *durableWrite) judge(parts []*part) (*Decision, error) {
 	for _, p := range parts {
@@ -296,8 +296,8 @@ func (w *durableWrite) judge(parts []*part) (*Decision, error) {
 			continue
 		}
 		if lost := w.lostSlots(p); len(lost) > 0 {
-			w.a.o.Ledger.ReleaseHolds(p.key.Namespace, p.key.Name, lost...)
-			d := w.failed(fmt.Sprintf("reservation %s was made at %s and has no room for %d of the pods: "+
+			w.a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, lost...)
+			d := w.failed(fmt.Sprintf("reservation %s was made at %s and has no capacity for %d of the pods: "+
 				"it was given up since (TTL, /unreserve, or the pod is gone), or refused then: reserve again with a new RequestID or Name",
 				p.key, p.stored.CreationTimestamp.UTC().Format(time.RFC3339), len(lost)))
 			d.Failed = d.Failed[:0]
@@ -310,23 +310,23 @@ func (w *durableWrite) judge(parts []*part) (*Decision, error) {
 	return nil, nil
 }
 
-// lostSlots are those of the group for which an object that was there before has no
-// room, or none any more, or other devices.
+// lostSlots are those of the gang for which an object that was there before has no
+// capacity, or none any more, or other devices.
 func (w *durableWrite) lostSlots(p *part) []string {
-	kept := map[string]bool{}
+	stands := map[string]bool{}
 	deadline := convert.Deadline(p.stored)
 	if live(p.stored) && (deadline.IsZero() || time.Now().Before(deadline)) {
-		holds, err := convert.GrantedHolds(w.a.o.Ledger.Table(), p.stored)
+		kept, err := convert.GrantedSlots(w.a.o.Ledger.Table(), p.stored)
 		given := w.a.given(p)
-		for i := range holds {
-			slot, d := holds[i].Ref.Slot, holds[i].Devices
-			kept[slot] = err == nil && (d == nil || d.Given == strings.Join(convert.DeviceIDs(given[slot]), ","))
+		for i := range kept {
+			slot, d := kept[i].Ref.Slot, kept[i].Devices
+			stands[slot] = err == nil && (d == nil || d.Given == strings.Join(convert.DeviceIDs(given[slot]), ","))
 		}
 	}
-	return slices.DeleteFunc(w.slots(p), func(slot string) bool { return kept[slot] })
+	return slices.DeleteFunc(w.slots(p), func(slot string) bool { return stands[slot] })
 }
 
-// takeBack makes sure that nothing stands for a group that was not granted. What is
+// takeBack makes sure that nothing stands for a gang that was not granted. What is
 // certain is given back at once. For the rest it goes on after the answer, and
 // repeats of the request wait for it.
 func (w *durableWrite) takeBack(parts []*part) {
@@ -365,7 +365,7 @@ func (w *durableWrite) takeBack(parts []*part) {
 }
 
 // undo deletes an object if it was made, or waits until it cannot be made any more,
-// and gives its room back, unless an equal request made the object. It reports false
+// and gives its capacity back, unless an equal request made the object. It reports false
 // where the server stops before.
 func (w *durableWrite) undo(p *part) bool {
 	a, tries := w.a, write{}
@@ -397,12 +397,12 @@ func (w *durableWrite) undo(p *part) bool {
 	}
 }
 
-// keepFound leaves the room as the object of an equal request has it.
+// keepFound leaves the capacity as the object of an equal request has it.
 func (w *durableWrite) keepFound(p *part) {
 	if lost := w.lostSlots(p); len(lost) > 0 {
-		w.a.o.Ledger.ReleaseHolds(p.key.Namespace, p.key.Name, lost...)
+		w.a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, lost...)
 	}
-	w.a.o.Ledger.SetHoldDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
+	w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
 }
 
 // guard waits until no create of a part can still be carried out, and deletes what a
@@ -436,7 +436,7 @@ func (a *Arbiter) guard(p *part) {
 
 // remove deletes an object; its UID makes a repeated delete harmless. After an error
 // it may still be deleted, where the answers were lost: what follows the objects
-// releases the room then.
+// releases the capacity then.
 func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time) error {
 	tries := write{}
 	for {

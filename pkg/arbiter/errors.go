@@ -81,7 +81,7 @@ func (e *Error) what() string {
 		}
 		return fmt.Sprintf("pod %s is bound to node %q already, not to %q; nothing is left to do", e.Pod, e.BoundTo, e.Node)
 	case Unknown:
-		return fmt.Sprintf("it is not known yet whether pod %s was bound to node %q; its room stays reserved there until it is, so try that node again", e.Pod, e.Node)
+		return fmt.Sprintf("it is not known yet whether pod %s was bound to node %q; its capacity stays reserved there until it is, so try that node again", e.Pod, e.Node)
 	case InFlight:
 		return fmt.Sprintf("pod %s is being bound to node %q by somebody else; wait for that bind to end", e.Pod, e.Node)
 	case Busy:
@@ -100,7 +100,7 @@ func (e *Error) what() string {
 		if e.Node == "" {
 			return fmt.Sprintf("pod %s cannot be read, so nothing can be decided on it", e.Pod)
 		}
-		return fmt.Sprintf("pod %s was not bound to node %q; its room was given back, so schedule it again", e.Pod, e.Node)
+		return fmt.Sprintf("pod %s was not bound to node %q; its capacity was given back, so schedule it again", e.Pod, e.Node)
 	}
 }
 

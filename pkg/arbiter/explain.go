@@ -17,12 +17,12 @@ const explainExamples = 5 // node names listed per group of refusals
 type Explanation struct {
 	Pod       ledger.PodRef
 	Scheduler string
-	// State is that of the pod's claim, or Pending, Deleting or Finished.
+	// State is that of the pod's allocation, or Pending, Deleting or Finished.
 	State   string
 	Node    string
 	Request *resources.Request
 	// Slot is what the pod uses, or may use; ExpiresAt is when that ends.
-	Slot      ledger.HoldRef
+	Slot      ledger.SlotRef
 	ExpiresAt time.Time
 	Revision  uint64
 	Message   string
@@ -62,18 +62,18 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	if info != nil {
 		ref = info.Ref
 	}
-	claim, claimed := a.o.Ledger.Claim(ref)
+	allocation, allocated := a.o.Ledger.Allocation(ref)
 	slot, inMemory := a.o.Ledger.InMemory(ref)
-	hold, held := a.o.Ledger.HoldFor(ref)
+	kept, held := a.o.Ledger.SlotFor(ref)
 	switch {
-	case claimed:
-		return a.explainClaim(&claim, time.Time{}, info)
+	case allocated:
+		return a.explainAllocation(&allocation, time.Time{}, info)
 	case inMemory:
-		return a.explainClaim(&ledger.ClaimView{
-			Pod: slot.Pod, Node: slot.Node, Scheduler: slot.Scheduler, Request: slot.Request, Hold: slot.Within,
+		return a.explainAllocation(&ledger.AllocationView{
+			Pod: slot.Pod, Node: slot.Node, Scheduler: slot.Scheduler, Request: slot.Request, Slot: slot.Within,
 		}, slot.Deadline, info)
 	case held && (info == nil || !info.Finished && !info.Deleting):
-		return a.explainHold(ref, &hold)
+		return a.explainSlot(ref, &kept)
 	case info != nil:
 		return a.explainPod(info)
 	default:
@@ -81,12 +81,12 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	}
 }
 
-// explainClaim says where the capacity of a pod is: by its claim, or kept in memory until a
+// explainAllocation says where the capacity of a pod is: by its allocation, or kept in memory until a
 // deadline.
-func (a *Arbiter) explainClaim(view *ledger.ClaimView, deadline time.Time, info *cluster.Pod) *Explanation {
+func (a *Arbiter) explainAllocation(view *ledger.AllocationView, deadline time.Time, info *cluster.Pod) *Explanation {
 	e := &Explanation{
 		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.OrReserved(), Node: view.Node,
-		ExpiresAt: deadline, Request: view.Request, Slot: view.Hold, Revision: a.o.Ledger.Revision(),
+		ExpiresAt: deadline, Request: view.Request, Slot: view.Slot, Revision: a.o.Ledger.Revision(),
 	}
 	switch view.State {
 	case ledger.Bound:
@@ -94,28 +94,28 @@ func (a *Arbiter) explainClaim(view *ledger.ClaimView, deadline time.Time, info 
 	case ledger.Binding:
 		e.Message = fmt.Sprintf("the pod is being bound to node %q", view.Node)
 	default:
-		e.Message = fmt.Sprintf("room for the pod is reserved on node %q by scheduler %q, which has not bound it yet",
+		e.Message = fmt.Sprintf("capacity for the pod is reserved on node %q by scheduler %q, which has not bound it yet",
 			view.Node, view.Scheduler)
 	}
 	if info != nil && info.Deleting {
 		e.State = "Deleting"
-		e.Message += "; it is being deleted and uses its room until it is gone"
+		e.Message += "; it is being deleted and uses its capacity until it is gone"
 	}
 	return e
 }
 
 func boundTo(node string) string { return fmt.Sprintf("the pod is bound to node %q", node) }
 
-// explainHold says where a slot is kept for a pod that has not taken it yet.
-func (a *Arbiter) explainHold(pod ledger.PodRef, view *ledger.HoldView) *Explanation {
+// explainSlot says where a slot is kept for a pod that has not taken it yet.
+func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explanation {
 	return &Explanation{
 		Pod: pod, Scheduler: view.Scheduler, State: ledger.ReservedState, Node: view.Node,
 		ExpiresAt: view.Deadline, Request: view.Request, Slot: view.Ref, Revision: a.o.Ledger.Revision(),
-		Message: fmt.Sprintf("reservation %s keeps room for the pod on node %q; it is not bound yet", view.Ref, view.Node),
+		Message: fmt.Sprintf("reservation %s keeps capacity for the pod on node %q; it is not bound yet", view.Ref, view.Node),
 	}
 }
 
-// explainPod says why a pod without a claim has no node.
+// explainPod says why a pod without an allocation has no node.
 func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
 	e := &Explanation{
 		Pod: info.Ref, Scheduler: info.Scheduler, State: "Pending", Node: info.Node,
@@ -123,7 +123,7 @@ func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
 	}
 	switch {
 	case info.Finished:
-		e.State, e.Message = "Finished", "the pod has finished and uses no room any more"
+		e.State, e.Message = "Finished", "the pod has finished and uses no capacity any more"
 	case info.Deleting:
 		e.State, e.Message = "Deleting", "the pod is being deleted and must not be scheduled any more"
 	case info.Bound():
@@ -145,27 +145,27 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 		return
 	case len(kept) > 0:
 		e.Slot = kept[0].Ref
-		e.Message = fmt.Sprintf("reservation %s keeps room that the pod may use on node %q: "+notTried, e.Slot, kept[0].Node, "that node")
+		e.Message = fmt.Sprintf("reservation %s keeps capacity that the pod may use on node %q: "+notTried, e.Slot, kept[0].Node, "that node")
 		return
 	case e.Fitting > 0:
-		e.Message = fmt.Sprintf("there is room for the pod on %d of %d nodes: "+notTried, e.Fitting, e.Nodes, "them")
+		e.Message = fmt.Sprintf("there is capacity for the pod on %d of %d nodes: "+notTried, e.Fitting, e.Nodes, "them")
 		return
 	}
-	e.Message = fmt.Sprintf("there is no room for the pod on any of %d nodes", e.Nodes)
+	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.Nodes)
 	if e.Closest = a.closestNode(pod); e.Closest != nil {
 		e.Message += "; on the closest, " + e.Closest.Message
 	}
 }
 
-// keptFor returns the slots that a pod may use and that have room for it.
-func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Hold {
-	var kept []ledger.Hold
-	for _, ref := range pod.Holds {
-		for _, view := range a.o.Ledger.ReservationHolds(ref.Namespace, ref.Name) {
+// keptFor returns the slots that a pod may use and that have capacity for it.
+func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Slot {
+	var kept []ledger.Slot
+	for _, ref := range pod.Slots {
+		for _, view := range a.o.Ledger.ReservationSlots(ref.Namespace, ref.Name) {
 			one := *pod
-			one.Holds = []ledger.HoldRef{ref}
+			one.Slots = []ledger.SlotRef{ref}
 			if view.Ref == ref && a.o.Ledger.AppendFit(nil, &one, []string{view.Node})[0].Reason == ledger.Fits {
-				kept = append(kept, view.Hold)
+				kept = append(kept, view.Slot)
 			}
 		}
 	}
@@ -174,11 +174,11 @@ func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Hold {
 
 // groupVerdicts counts the nodes by what they say to the pod; kept are slots that the
 // pod fits.
-func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Hold) {
+func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Slot) {
 	groups := map[ledger.Verdict]*NodeRefusals{}
 	a.o.Ledger.FitAll(pod, func(node string, v ledger.Verdict) bool {
 		e.Nodes++
-		if v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Hold) bool { return h.Node == node }) {
+		if v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Slot) bool { return h.Node == node }) {
 			e.Fitting++
 			e.FittingExamples = addExample(e.FittingExamples, node)
 			return true
@@ -251,7 +251,7 @@ func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
 	if len(result.Rejections) > 0 {
 		c.Holders, c.Message = result.Rejections[0].Holders, result.Rejections[0].Message()
 	} else {
-		c.Message = fmt.Sprintf("node %q, there is room by now", pod.Node)
+		c.Message = fmt.Sprintf("node %q, there is capacity by now", pod.Node)
 	}
 	return c
 }

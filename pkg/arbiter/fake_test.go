@@ -346,13 +346,13 @@ func (w *world) bindPod(p *v1.Pod, node string) error {
 	return err
 }
 
-// state is the state and the node of a pod's claim.
+// state is the state and the node of a pod's allocation.
 func (w *world) state(p *v1.Pod) (ledger.State, string) {
-	claim, ok := w.ledger.Claim(ref(p))
+	allocation, ok := w.ledger.Allocation(ref(p))
 	if !ok {
-		return ledger.NoClaim, ""
+		return ledger.NoAllocation, ""
 	}
-	return claim.State, claim.Node
+	return allocation.State, allocation.Node
 }
 
 // observe tells the ledger what a pod is, as the informers would.

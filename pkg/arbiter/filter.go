@@ -68,7 +68,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	a.awaitNominated(ctx, q.Nominated, &placement, offered, s)
 	advice.Verdicts = s.verdicts
 	switch {
-	case !known || !a.o.Ledger.HasHolds():
+	case !known || !a.o.Ledger.HasSlots():
 	case !fitsAny(s.verdicts):
 		advice.TryAgain = a.offerPreemptible(pod, &placement, offered, s)
 	default:
@@ -168,7 +168,7 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 // the policy puts that above everything else. elsewhere says that this node is
 // not among those offered.
 func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict) (elsewhere bool) {
-	usable := a.o.Ledger.UsableHolds(placement)
+	usable := a.o.Ledger.UsableSlots(placement)
 	if len(usable) == 0 || a.o.Policy.Current().Prioritize.ReservationMatch < extenderv1.MaxExtenderPriority {
 		return false
 	}
@@ -178,7 +178,7 @@ func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, offered 
 	}
 	for i, name := range offered {
 		if verdicts[i].Reason == ledger.Fits && name != node {
-			verdicts[i] = ledger.Verdict{Reason: ledger.ClaimedElsewhere}
+			verdicts[i] = ledger.Verdict{Reason: ledger.AllocatedElsewhere}
 		}
 	}
 	return elsewhere

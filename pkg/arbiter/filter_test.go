@@ -18,7 +18,7 @@ import (
 // TestFilterWithReservations asks about a pod of two CPUs on nodes of four: b is
 // taken by a slot for pods of index i, c by a preemptible one of priority -1.
 func TestFilterWithReservations(t *testing.T) {
-	const full, away = ledger.InsufficientResource, ledger.ClaimedElsewhere
+	const full, away = ledger.InsufficientResource, ledger.AllocatedElsewhere
 	type said = map[string]ledger.Reason
 	priority := func(value int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &value } }
 	fill := func(w *world) {
@@ -102,11 +102,11 @@ func reserved(t *testing.T, change func(*v1.Pod)) (*world, *v1.Pod) {
 		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10},
 	}})
 	w.offer(consumedByIndex)
-	match, idle := hold(4), hold(4)
+	match, idle := slot(4), slot(4)
 	match.Node = "b"
 	idle.Node, idle.Ref.Name, idle.Preemptible, idle.Priority = "c", "idle", true, -1
-	require.True(t, w.ledger.ObserveHold(match))
-	require.True(t, w.ledger.ObserveHold(idle))
+	require.True(t, w.ledger.ObserveSlot(match))
+	require.True(t, w.ledger.ObserveSlot(idle))
 	return w, p
 }
 
@@ -136,7 +136,7 @@ func TestFilterSendsPodToNodeThatWasNotOffered(t *testing.T) {
 		advice, said := w.reasons(w.query(p, 5, small), offered...)
 		assert.True(t, advice.ComesBack)
 		assert.False(t, advice.TryAgain)
-		assert.Equal(t, ledger.ClaimedElsewhere, said["a"])
+		assert.Equal(t, ledger.AllocatedElsewhere, said["a"])
 		assert.Equal(t, ledger.NodeUnknown, said["other"], "the reason stays the ledger's")
 	})
 }

@@ -34,7 +34,7 @@ func (a *Arbiter) bind(f *flight) error {
 		return f.fail(InFlight, nil)
 	default:
 		a.preemptors.withdraw(f.pod.UID)
-		f.annotations = info.Given(info.Matching(grant.Hold, a.o.Question.Matcher.Origin), grant.Devices)
+		f.annotations = info.Given(info.Matching(grant.Slot, a.o.Question.Matcher.Origin), grant.Devices)
 		return a.send(f)
 	}
 }
@@ -72,7 +72,7 @@ func (f *flight) elsewhere(node string) *Error {
 }
 
 // send POSTs the Binding until its outcome is known; see the package comment
-// for why it may be sent again. The claim is Binding when it is called.
+// for why it may be sent again. The allocation is Binding when it is called.
 func (a *Arbiter) send(f *flight) error {
 	var cause error
 	for {
@@ -98,7 +98,7 @@ func (a *Arbiter) send(f *flight) error {
 	}
 }
 
-// settle ends the claim if the answer to a POST, and where that is not enough a
+// settle ends the allocation if the answer to a POST, and where that is not enough a
 // live read, tells the outcome.
 func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (known bool, err error) {
 	switch {
@@ -129,7 +129,7 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 	return false, nil
 }
 
-// settleByPod ends the claim if the pod as it is now tells the outcome.
+// settleByPod ends the allocation if the pod as it is now tells the outcome.
 func (a *Arbiter) settleByPod(f *flight, pod *v1.Pod, said Fate, cause error) (known bool, err error) {
 	switch outcome := outcomeByPod(pod, f.pod, f.node); {
 	case outcome == Bound:
@@ -165,20 +165,20 @@ func outcomeByPod(pod *v1.Pod, ref ledger.PodRef, node string) Outcome {
 
 // observed ends a flight that an observation of the informers was faster than.
 func (a *Arbiter) observed(f *flight) (known bool, err error) {
-	claim, ok := a.o.Ledger.Claim(f.pod)
+	allocation, ok := a.o.Ledger.Allocation(f.pod)
 	switch {
 	case !ok:
 		return true, f.fail(PodGone, nil)
-	case claim.Node != f.node:
-		return true, f.elsewhere(claim.Node)
+	case allocation.Node != f.node:
+		return true, f.elsewhere(allocation.Node)
 	default:
-		return claim.State == ledger.Bound, nil
+		return allocation.State == ledger.Bound, nil
 	}
 }
 
 func (a *Arbiter) confirm(f *flight) {
 	if !a.o.Ledger.Confirm(f.pod, f.node) {
-		a.log(f).Debug("A pod that was bound has no claim on its node any more")
+		a.log(f).Debug("A pod that was bound has no allocation on its node any more")
 	}
 }
 
@@ -200,7 +200,7 @@ func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 	if !f.reported && f.overdue.Err() != nil && a.ctx.Err() == nil {
 		f.reported = true
 		a.o.Metrics.ObserveBindOutcome(string(Unknown))
-		a.log(f).Warn("The outcome of a bind was not known in time; its claim stays until it is")
+		a.log(f).Warn("The outcome of a bind was not known in time; its allocation stays until it is")
 	}
 	return sleep(a.ctx, d)
 }

@@ -82,7 +82,7 @@ func TestUnknown(t *testing.T) {
 				require.ErrorIs(t, err, ErrUnknownOutcome)
 				assert.Equal(t, defaultTimeout, time.Since(start), "callers are answered in time")
 				state, node := w.state(p)
-				assert.Equal(t, ledger.Binding, state, "the room must not be given away")
+				assert.Equal(t, ledger.Binding, state, "the capacity must not be given away")
 				assert.Equal(t, "a", node)
 				assertOutcome(t, Refused, w.bindPod(p, "b"))
 				assertOutcome(t, Unknown, w.bindPod(p, "a"))
@@ -272,7 +272,7 @@ func TestStop(t *testing.T) {
 			state, _ := w.state(p)
 			assert.Equal(t, ledger.Binding, state)
 			state, _ = w.state(q)
-			assert.Equal(t, ledger.NoClaim, state, "certainly not bound")
+			assert.Equal(t, ledger.NoAllocation, state, "certainly not bound")
 		})
 	})
 }

@@ -63,10 +63,10 @@ func (l *GatedLedger) pass(asked *ledger.Placement) error {
 // MayKeep returns why a slot must not keep what somebody has already, nil if it may: a pod
 // that was deleted, or an object before this server started. That promises nothing new,
 // so it does not wait until decisions can be made.
-func (l *GatedLedger) MayKeep(slot *ledger.Hold) error { return l.pass(askedFor(slot)) }
+func (l *GatedLedger) MayKeep(slot *ledger.Slot) error { return l.pass(askedFor(slot)) }
 
 // askedFor is what is asked for by a slot.
-func askedFor(slot *ledger.Hold) *ledger.Placement {
+func askedFor(slot *ledger.Slot) *ledger.Placement {
 	asked := &ledger.Placement{
 		Pod: slot.Pod, Node: slot.Node, Request: slot.Request, Scheduler: slot.Scheduler, Priority: slot.Priority, Devices: slot.Devices,
 	}

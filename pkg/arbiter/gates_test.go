@@ -17,9 +17,9 @@ import (
 // Placement of Reservation objects and the capacity of deleted pods are asked for in
 // pkg/reservations and its folder deletedpods, which have the same test.
 func TestGatesAreOnEveryPath(t *testing.T) {
-	group := func(p *v1.Pod, change func(*Group)) *Group {
-		g := &Group{
-			Scheduler: "scheduler", Pods: []GroupPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, Fingerprint: "f",
+	gang := func(p *v1.Pod, change func(*Gang)) *Gang {
+		g := &Gang{
+			Scheduler: "scheduler", Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, Fingerprint: "f",
 		}
 		if change != nil {
 			change(g)
@@ -49,16 +49,16 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		},
 		"bind": func(_ *testing.T, w *world, p *v1.Pod) error { return w.bindPod(p, "a") },
 		"reserve in memory": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(t.Context(), group(p, nil)))
+			return reserved(w.Reserve(t.Context(), gang(p, nil)))
 		},
 		"reserve as an object": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(t.Context(), group(p, func(g *Group) { g.Durable, g.Name = true, "r" })))
+			return reserved(w.Reserve(t.Context(), gang(p, func(g *Gang) { g.Durable, g.Name = true, "r" })))
 		},
 		"dry run": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.Reserve(t.Context(), group(p, func(g *Group) { g.DryRun = true })))
+			return reserved(w.Reserve(t.Context(), gang(p, func(g *Gang) { g.DryRun = true })))
 		},
 		"what-if": func(t *testing.T, w *world, p *v1.Pod) error {
-			return reserved(w.WhatIf(t.Context(), group(p, nil), nil))
+			return reserved(w.WhatIf(t.Context(), gang(p, nil), nil))
 		},
 		"admission of a binding": func(t *testing.T, w *world, p *v1.Pod) error {
 			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})
@@ -79,12 +79,12 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			return w.BindKnown(t.Context(), w.info(p), "a")
 		},
 		"slot of an object": func(_ *testing.T, w *world, p *v1.Pod) error {
-			slot := ledger.Hold{Ref: ledger.HoldRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).Request}
-			_, err := w.o.Ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{slot}}, time.Now(), false)
+			slot := ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).Request}
+			_, err := w.o.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, time.Now(), false)
 			return err
 		},
 		"slot kept on": func(_ *testing.T, w *world, p *v1.Pod) error {
-			return w.o.Ledger.MayKeep(&ledger.Hold{Ref: ledger.HoldRef{Namespace: p.Namespace, Name: "r", Slot: "s"}})
+			return w.o.Ledger.MayKeep(&ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}})
 		},
 	}
 	for name, ask := range paths {
@@ -106,7 +106,7 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 				} else {
 					require.ErrorContains(t, err, errClosed.Error())
 					stats := w.ledger.Stats()
-					assert.Zero(t, stats.InMemory+stats.Holds+stats.Claims[ledger.Binding]+stats.Claims[ledger.Bound])
+					assert.Zero(t, stats.InMemory+stats.Slots+stats.Allocations[ledger.Binding]+stats.Allocations[ledger.Bound])
 					assert.Empty(t, w.written())
 				}
 				w.end()

@@ -175,8 +175,8 @@ func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
 // isOver reports whether the allocation tells what became of a binding: it was carried
 // out, or its pod is gone or elsewhere. a.pending.mu is held.
 func (a *Arbiter) isOver(p *pending) bool {
-	claim, ok := a.o.Ledger.Claim(p.ref)
-	return !ok || claim.Node != p.node || claim.State != ledger.Binding
+	allocation, ok := a.o.Ledger.Allocation(p.ref)
+	return !ok || allocation.Node != p.node || allocation.State != ledger.Binding
 }
 
 // settleEarly settles the pending binding of a pod whose scheduler asks for

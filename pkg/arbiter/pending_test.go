@@ -160,11 +160,11 @@ func (c *apiCluster) created(name, cpu, node string) {
 
 // on tells the state of a pod's allocation, known by UID or by name only.
 func (c *apiCluster) on(pod ledger.PodRef) string {
-	claim, ok := c.ledger.Claim(pod)
+	allocation, ok := c.ledger.Allocation(pod)
 	if !ok {
 		return "none"
 	}
-	return claim.State.String() + " on " + claim.Node
+	return allocation.State.String() + " on " + allocation.Node
 }
 
 func named(name string) ledger.PodRef { return ledger.PodRef{Namespace: "ns", Name: name} }

@@ -148,9 +148,9 @@ func TestForgedPriorityEndsNothing(t *testing.T) {
 				return []*v1.Pod{p}
 			}
 			anywhere(t, one, func(t *testing.T, w *world, pods []*v1.Pod) {
-				kept := hold(4)
+				kept := slot(4)
 				kept.Preemptible = true
-				require.True(t, w.ledger.ObserveHold(kept))
+				require.True(t, w.ledger.ObserveSlot(kept))
 				want := ledger.InsufficientResource
 				for look := range looksBeforePreempting {
 					advice, said := w.reasons(w.query(pods[0], noVersion, important), "a")
@@ -163,10 +163,10 @@ func TestForgedPriorityEndsNothing(t *testing.T) {
 				assert.Equal(t, own, w.preemptors.isAllowed(pods[0].UID))
 				if own {
 					require.NoError(t, w.bindPod(pods[0], "a"))
-					assert.Zero(t, w.ledger.Stats().Holds)
+					assert.Zero(t, w.ledger.Stats().Slots)
 				} else {
 					assertOutcome(t, Refused, w.bindPod(pods[0], "a"))
-					assert.Equal(t, 1, w.ledger.Stats().Holds)
+					assert.Equal(t, 1, w.ledger.Stats().Slots)
 				}
 			})
 		})
@@ -187,7 +187,7 @@ func TestForgedAnnotationUsesNothing(t *testing.T) {
 			}
 			anywhere(t, two, func(t *testing.T, w *world, pods []*v1.Pod) {
 				w.offer(consumedByIndex)
-				require.True(t, w.ledger.ObserveHold(hold(4)))
+				require.True(t, w.ledger.ObserveSlot(slot(4)))
 				forged := w.query(pods[0], noVersion, indexed)
 				_, said := w.reasons(forged, "a", "b")
 				_, scores, err := w.Prioritize(t.Context(), forged, []string{"a", "b"})
@@ -195,7 +195,7 @@ func TestForgedAnnotationUsesNothing(t *testing.T) {
 				_, others := w.reasons(w.query(pods[1], 6, indexed), "a", "b")
 				bound := w.bindPod(pods[0], "a")
 				if own {
-					assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.ClaimedElsewhere}, said)
+					assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.AllocatedElsewhere}, said)
 					assert.Equal(t, []int64{10, 0}, scores)
 					assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, others, "the slot is the first pod's")
 					require.NoError(t, bound)
@@ -203,7 +203,7 @@ func TestForgedAnnotationUsesNothing(t *testing.T) {
 				}
 				assert.Equal(t, map[string]ledger.Reason{"a": ledger.InsufficientResource, "b": ledger.Fits}, said)
 				assert.NotEqual(t, []int64{10, 0}, scores)
-				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.ClaimedElsewhere}, others, "the slot is free to be planned for")
+				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.AllocatedElsewhere}, others, "the slot is free to be planned for")
 				assertOutcome(t, Refused, bound)
 			})
 		})
@@ -462,7 +462,7 @@ func TestFilterCountsBoundPod(t *testing.T) {
 		assert.Equal(t, map[string]ledger.Reason{"a": ledger.InsufficientResource, "b": ledger.Fits}, said)
 		w.bring(p)
 		w.observe(p)
-		assert.Equal(t, 1, w.ledger.Stats().Claims[ledger.Bound])
+		assert.Equal(t, 1, w.ledger.Stats().Allocations[ledger.Bound])
 		w.end()
 	})
 }
@@ -500,7 +500,7 @@ func TestAdviceByTheCopy(t *testing.T) {
 				w.bring(q)
 				setup(w, p)
 				w.offer(consumedByIndex)
-				require.True(t, w.ledger.ObserveHold(hold(4)))
+				require.True(t, w.ledger.ObserveSlot(slot(4)))
 				forge := func(p *v1.Pod) { important(p); indexed(p) }
 
 				advice, said := w.reasons(w.query(p, 5, forge), "a", "b")
@@ -511,7 +511,7 @@ func TestAdviceByTheCopy(t *testing.T) {
 				_, _, err := w.Prioritize(t.Context(), w.query(p, 5, forge), []string{"a", "b"})
 				require.NoError(t, err)
 				_, others := w.reasons(w.query(q, 6, indexed), "a", "b")
-				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.ClaimedElsewhere}, others,
+				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.AllocatedElsewhere}, others,
 					"nobody is kept away from the slot")
 			})
 		})
@@ -521,9 +521,9 @@ func TestAdviceByTheCopy(t *testing.T) {
 				w := newWorld(t, p)
 				w.forget()
 				setup(w, p)
-				kept := hold(4)
+				kept := slot(4)
 				kept.Preemptible = true
-				require.True(t, w.ledger.ObserveHold(kept))
+				require.True(t, w.ledger.ObserveSlot(kept))
 				for range looksBeforePreempting + 1 {
 					advice, said := w.reasons(w.query(p, 5, important), "a")
 					assert.False(t, advice.Known)

@@ -25,7 +25,7 @@ func (a *Arbiter) Preempt(ctx context.Context, q *PodQuery, victims map[string][
 		} else if err != nil {
 			continue
 		}
-		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID }) // nobody makes room for itself
+		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return uid == pod.Ref.UID }) // nobody makes capacity for itself
 		a.o.Ledger.Try(func(t *ledger.Trial) {
 			t.Remove(uids...)
 			fits[node] = t.AppendFit(nil, &placement, []string{node})[0].Reason == ledger.Fits

@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// preemptors remembers the pods that fit a node only if preemptible holds ended,
+// preemptors remembers the pods that fit a node only if preemptible slots ended,
 // as far as filter calls could tell. The binds of those that were allowed to, and
-// no others, may end such holds.
+// no others, may end such slots.
 type preemptors struct {
 	size int
 
@@ -17,7 +17,7 @@ type preemptors struct {
 }
 
 type preemptor struct {
-	looks   int // filter calls in a row that found no other room
+	looks   int // filter calls in a row that found no other capacity
 	allowed bool
 }
 
@@ -26,9 +26,9 @@ func newPreemptors(size int) *preemptors {
 	return &preemptors{size: max(size, 1), pods: map[types.UID]preemptor{}}
 }
 
-// looked counts a filter call that found no room for a pod but that of
-// preemptible holds, and returns how many there have been since one found other
-// room. Where there are too many pods, another one is forgotten: it will be
+// looked counts a filter call that found no capacity for a pod but that of
+// preemptible slots, and returns how many there have been since one found other
+// capacity. Where there are too many pods, another one is forgotten: it will be
 // filtered again.
 func (p *preemptors) looked(pod types.UID) int {
 	p.mu.Lock()
@@ -45,7 +45,7 @@ func (p *preemptors) looked(pod types.UID) int {
 	return known.looks
 }
 
-// allow lets the bind of a pod that was looked at end holds.
+// allow lets the bind of a pod that was looked at end slots.
 func (p *preemptors) allow(pod types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *preemptors) withdraw(pod types.UID) {
 	delete(p.pods, pod)
 }
 
-// isAllowed reports whether a pod may end preemptible holds.
+// isAllowed reports whether a pod may end preemptible slots.
 func (p *preemptors) isAllowed(pod types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// offer lets all pods of the namespace use the slot of roomRef.
+// offer lets all pods of the namespace use the slot of capacityRef.
 func (w *world) offer(change func(*v1alpha1.Reservation)) {
 	rsv := &v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: roomRef.Namespace, Name: roomRef.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: capacityRef.Namespace, Name: capacityRef.Name},
 		Spec: v1alpha1.ReservationSpec{
-			Slots:     []v1alpha1.Slot{{Name: roomRef.Slot}},
+			Slots:     []v1alpha1.Slot{{Name: capacityRef.Slot}},
 			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}},
 		},
 	}
@@ -30,16 +30,16 @@ func (w *world) offer(change func(*v1alpha1.Reservation)) {
 	require.NoError(w.t, w.question.Matcher.Set(rsv))
 }
 
-var roomRef = ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}
+var capacityRef = ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
 
-// hold keeps so many CPUs of node a.
-func hold(cpus int64) ledger.Hold {
-	return ledger.Hold{Ref: roomRef, Node: "a", Policy: ledger.Once, Request: &resources.Request{Amounts: []resources.Amount{
+// slot keeps so many CPUs of node a.
+func slot(cpus int64) ledger.Slot {
+	return ledger.Slot{Ref: capacityRef, Node: "a", Policy: ledger.Once, Request: &resources.Request{Amounts: []resources.Amount{
 		{Column: resources.CPU, Value: 1000 * cpus}, {Column: resources.Pods, Value: 1},
 	}}}
 }
 
-func TestBindWithHolds(t *testing.T) {
+func TestBindWithSlots(t *testing.T) {
 	const ours, godels = "globalreserve.io/matched-reservation", "godel.bytedance.com/matched-reservation-placeholder"
 	annotated := func(key, value string) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Annotations = map[string]string{key: value} }
@@ -57,7 +57,7 @@ func TestBindWithHolds(t *testing.T) {
 		want    map[string]string
 		holds   int // afterwards
 	}{
-		"its hold":          {"a", open, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
+		"its slot":          {"a", open, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
 		"nobody else's":     {"a", nil, nil, honest, Refused, nil, 1},
 		"not on its node":   {"b", open, nil, honest, Bound, nil, 1},
 		"the bind fails":    {"a", open, nil, reply{err: errForbidden}, Failed, map[string]string{ours: "ns/r/s"}, 1},
@@ -77,7 +77,7 @@ func TestBindWithHolds(t *testing.T) {
 				if tt.offer != nil {
 					w.offer(tt.offer)
 				}
-				require.True(t, w.ledger.ObserveHold(hold(4)))
+				require.True(t, w.ledger.ObserveSlot(slot(4)))
 				var sent map[string]string
 				w.api.onBind = func(b *v1.Binding) { sent = b.Annotations }
 				w.api.bind = script(tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply)
@@ -88,7 +88,7 @@ func TestBindWithHolds(t *testing.T) {
 					require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
 				}
 				assert.Equal(t, tt.want, sent)
-				assert.Equal(t, tt.holds, w.ledger.Stats().Holds)
+				assert.Equal(t, tt.holds, w.ledger.Stats().Slots)
 				w.end()
 			})
 		})
@@ -101,14 +101,14 @@ func TestBindPreemptsOnlyWhereAllowed(t *testing.T) {
 		p.Spec.Priority = new(int32)
 		*p.Spec.Priority = 10
 		w := newWorld(t, p)
-		room := hold(4)
-		room.Preemptible = true
-		require.True(t, w.ledger.ObserveHold(room))
+		capacity := slot(4)
+		capacity.Preemptible = true
+		require.True(t, w.ledger.ObserveSlot(capacity))
 		require.ErrorIs(t, w.bindPod(p, "a"), &Error{Outcome: Refused})
-		assert.Equal(t, 1, w.ledger.Stats().Holds)
+		assert.Equal(t, 1, w.ledger.Stats().Slots)
 		w.preemptors.allow(p.UID)
 		require.NoError(t, w.bindPod(p, "a"))
-		assert.Zero(t, w.ledger.Stats().Holds)
+		assert.Zero(t, w.ledger.Stats().Slots)
 		assert.False(t, w.preemptors.isAllowed(p.UID), "once is enough")
 		w.end()
 	})

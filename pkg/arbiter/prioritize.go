@@ -45,7 +45,7 @@ func (a *Arbiter) home(pod *cluster.Pod, offered []string) (node string, ok bool
 		return node, true
 	}
 	placement := a.o.Question.Of(pod, "")
-	usable := a.o.Ledger.UsableHolds(&placement)
+	usable := a.o.Ledger.UsableSlots(&placement)
 	if len(usable) == 0 {
 		return "", false
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // scenario is what happens to some pods that are all to be bound to node a,
-// which has room for four.
+// which has capacity for four.
 type scenario struct {
 	pods []podScenario
 	gets []error // what the first GETs end with
@@ -74,7 +74,7 @@ func drawScenario(t *rapid.T) scenario {
 }
 
 // TestRandomOutcomes: whatever the API server does, node a never gets more than
-// it has room for, and in the end the ledger says of each pod what the API
+// it has capacity for, and in the end the ledger says of each pod what the API
 // server says.
 func TestRandomOutcomes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -170,12 +170,12 @@ func (w *world) crowded() error {
 		}
 	}
 	if count > 4 {
-		return fmt.Errorf("%d pods are on a node with room for 4", count)
+		return fmt.Errorf("%d pods are on a node with capacity for 4", count)
 	}
 	return nil
 }
 
-// agrees compares a pod's claim with the API server. A pod that somebody else
+// agrees compares a pod's allocation with the API server. A pod that somebody else
 // bound, or that was deleted after it was bound, is for the informers to report.
 func (w *world) agrees(p *v1.Pod, removed bool) error {
 	state, node := w.state(p)

@@ -14,10 +14,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Group asks for capacity for pods, or gives it back, in one step.
-type Group struct {
+// Gang asks for capacity for pods, or gives it back, in one step.
+type Gang struct {
 	Scheduler string
-	Pods      []GroupPod
+	Pods      []GangPod
 	Mode      ledger.Mode
 	// TTL is how long the capacity is to be kept; 0 leaves it to the policy.
 	TTL    time.Duration
@@ -35,8 +35,8 @@ type Group struct {
 	ttl time.Duration // by the policy
 }
 
-// GroupPod is one pod of a group.
-type GroupPod struct {
+// GangPod is one pod of a gang.
+type GangPod struct {
 	Ref  ledger.PodRef
 	Node string
 	// Request, Priority and Devices are what the caller says of the pod. They count
@@ -77,7 +77,7 @@ const (
 	ReasonWriteFailed = "WriteFailed"
 )
 
-// Refusal says why one pod of a group was refused.
+// Refusal says why one pod of a gang was refused.
 type Refusal struct {
 	Index int // of the pod
 	// Reason is the ledger's kind of refusal, or one of those above. It is never empty.
@@ -93,9 +93,9 @@ func refusedByLedger(i int, r *ledger.Rejection) Refusal {
 	return Refusal{Index: i, Reason: r.Reason.String(), Message: r.Message(), Rejection: *r}
 }
 
-// Decision is what became of a group.
+// Decision is what became of a gang.
 type Decision struct {
-	// Placements are the pods as they were decided on, in the order of the group.
+	// Placements are the pods as they were decided on, in the order of the gang.
 	Placements []ledger.Placement
 	Refusals   []Refusal // in that order, too
 	// Failed names the pods that were not granted: those refused, or all where the
@@ -122,7 +122,7 @@ type Decision struct {
 // Undecided returns why nothing can be decided now, "" where decisions can be made.
 func (a *Arbiter) Undecided() string { return a.o.Ledger.undecided() }
 
-// Durable reports whether a group that does not say is durable: the cluster knows
+// Durable reports whether a gang that does not say is durable: the cluster knows
 // the kind Reservation.
 func (a *Arbiter) Durable() bool { return a.o.Serving() }
 
@@ -131,13 +131,13 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 	if home, ok := a.o.Ledger.HomeOf(pod); ok {
 		return home == node
 	}
-	hold, ok := a.o.Ledger.HoldFor(pod)
-	return ok && hold.Node == node
+	slot, ok := a.o.Ledger.SlotFor(pod)
+	return ok && slot.Node == node
 }
 
-// Reserve keeps capacity for the pods of a group on their nodes. Its errors are an
+// Reserve keeps capacity for the pods of a gang on their nodes. Its errors are an
 // *Error with the outcome NotReady, a *RequestError and that of ctx.
-func (a *Arbiter) Reserve(ctx context.Context, g *Group) (*Decision, error) {
+func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Group) (*Decision, error) {
 	}
 }
 
-func (a *Arbiter) reserveInMemory(g *Group, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
+func (a *Arbiter) reserveInMemory(g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
 	deadline := time.Now().Add(g.ttl)
 	plan := ledger.NewPlan(keep(placements, screened), g.Mode, deadline)
 	nothing := len(screened) > 0 && g.Mode == ledger.AllOrNothing
@@ -180,14 +180,14 @@ func (a *Arbiter) reserveInMemory(g *Group, placements []ledger.Placement, scree
 			d.Held = held(placements, d.Refusals)
 		}
 	} else {
-		d.Error = d.groupError("nothing was reserved")
+		d.Error = d.gangError("nothing was reserved")
 	}
 	a.report("reserve", g, d)
 	return d, nil
 }
 
 // resolve makes what the ledger is asked, and refuses pods that may have nothing.
-func (a *Arbiter) resolve(ctx context.Context, g *Group) ([]ledger.Placement, []Refusal, error) {
+func (a *Arbiter) resolve(ctx context.Context, g *Gang) ([]ledger.Placement, []Refusal, error) {
 	pods := a.findAll(ctx, g)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -201,7 +201,7 @@ func (a *Arbiter) resolve(ctx context.Context, g *Group) ([]ledger.Placement, []
 			*p = a.o.Question.Of(pod, g.Pods[i].Node)
 			p.Scheduler = g.Scheduler
 			if pods[i].unborn || g.Durable {
-				p.Holds = nil // a durable group has slots of its own
+				p.Slots = nil // a durable gang has slots of its own
 			}
 			err = a.mayHave(pod, p)
 		}
@@ -243,7 +243,7 @@ func refusePod(i int, p *ledger.Placement, err error) Refusal {
 	return r
 }
 
-// maxPodReads is how many pods of one group are read live at once.
+// maxPodReads is how many pods of one gang are read live at once.
 const maxPodReads = 16
 
 var errNoSuchPod = errors.New("the API server has no such pod: create it first, or send the whole pod")
@@ -256,9 +256,9 @@ type found struct {
 	err    error
 }
 
-// findAll finds the pods of a group. Those that are only named, and that the watch
+// findAll finds the pods of a gang. Those that are only named, and that the watch
 // has not brought, are read live: they may have been made a moment ago.
-func (a *Arbiter) findAll(ctx context.Context, g *Group) []found {
+func (a *Arbiter) findAll(ctx context.Context, g *Gang) []found {
 	ctx, cancel := context.WithTimeout(ctx, a.o.BindTimeout)
 	defer cancel()
 	pods := make([]found, len(g.Pods))
@@ -307,8 +307,8 @@ func (p *pods) watched(ref ledger.PodRef) (*cluster.Pod, error) {
 	return info, nil
 }
 
-// notRefused returns the pods of a group of n that were not refused, by their index.
-// refused is in the order of the group.
+// notRefused returns the pods of a gang of n that were not refused, by their index.
+// refused is in the order of the gang.
 func notRefused(n int, refused []Refusal) []int {
 	kept := make([]int, 0, n-len(refused))
 	for i := range n {
@@ -368,7 +368,7 @@ func newDecision(placements []ledger.Placement, refusals []Refusal, revision uin
 	return d
 }
 
-// groupError says what became of a group that was refused, and why.
-func (d *Decision) groupError(what string) string {
+// gangError says what became of a gang that was refused, and why.
+func (d *Decision) gangError(what string) string {
 	return fmt.Sprintf("%s, %d of %d pods were refused: %s", what, len(d.Refusals), len(d.Placements), d.Refusals[0].Message)
 }

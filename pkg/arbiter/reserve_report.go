@@ -13,8 +13,8 @@ import (
 
 const loggedPods = 3 // placements spelt out in a log line
 
-// report writes the one log line of a decision on a group and counts it.
-func (a *Arbiter) report(verb string, g *Group, d *Decision) {
+// report writes the one log line of a decision on a gang and counts it.
+func (a *Arbiter) report(verb string, g *Gang, d *Decision) {
 	result := resultOf(d.Granted, len(d.Refusals))
 	label := result
 	if g.DryRun {
@@ -52,8 +52,8 @@ func (a *Arbiter) report(verb string, g *Group, d *Decision) {
 	a.o.Log.WithFields(fields).Info(verb + " " + result)
 }
 
-// failed is the decision on a group for a reason that is none of its pods'.
-func (a *Arbiter) failed(verb string, g *Group, why string) *Decision {
+// failed is the decision on a gang for a reason that is none of its pods'.
+func (a *Arbiter) failed(verb string, g *Gang, why string) *Decision {
 	a.o.Metrics.ObserveDecision(verb, g.Scheduler, "failed")
 	a.o.Log.WithFields(logrus.Fields{
 		"verb": verb, "scheduler": g.Scheduler, "requestID": g.RequestID, "pods": len(g.Pods), "reason": why,

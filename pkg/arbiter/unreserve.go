@@ -14,9 +14,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// Unreserve gives back what pods of a group hold in memory, and in slots kept for
+// Unreserve gives back what pods of a gang slot in memory, and in slots kept for
 // them alone, or a whole reservation. Its error is an *Error with the outcome NotReady.
-func (a *Arbiter) Unreserve(ctx context.Context, g *Group) (*Decision, error) {
+func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
@@ -31,13 +31,13 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Group) (*Decision, error) {
 			ref = a.completed(ref)
 		}
 		placements[i] = ledger.Placement{Pod: ref, Node: g.Pods[i].Node, Scheduler: g.Scheduler}
-		_, claimed := a.o.Ledger.Claim(ref)
-		if view, ok := a.o.Ledger.HoldFor(ref); ok && !claimed {
+		_, allocated := a.o.Ledger.Allocation(ref)
+		if view, ok := a.o.Ledger.SlotFor(ref); ok && !allocated {
 			key := types.NamespacedName{Namespace: view.Ref.Namespace, Name: view.Ref.Name}
 			held[key] = append(held[key], heldPod{i, view})
 		}
 	}
-	result := a.o.Ledger.Unreserve(placements) // without a claim that is a success
+	result := a.o.Ledger.Unreserve(placements) // without an allocation that is a success
 	refusals := merge(placements, nil, result.Rejections)
 	for _, key := range sortedKeys(held) {
 		refusals = append(refusals, a.unreserveHeld(ctx, g, key, placements, held[key])...)
@@ -53,10 +53,10 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Group) (*Decision, error) {
 	return d, nil
 }
 
-// heldPod is a pod, by its index in the group, and the slot kept for it.
+// heldPod is a pod, by its index in the gang, and the slot kept for it.
 type heldPod struct {
 	index int
-	view  ledger.HoldView
+	view  ledger.SlotView
 }
 
 func sortedKeys(held map[types.NamespacedName][]heldPod) []types.NamespacedName {
@@ -68,17 +68,17 @@ func sortedKeys(held map[types.NamespacedName][]heldPod) []types.NamespacedName 
 	return keys
 }
 
-// unreserveHeld gives back room of one reservation.
+// unreserveHeld gives back capacity of one reservation.
 func (a *Arbiter) unreserveHeld(
-	ctx context.Context, g *Group, key types.NamespacedName, placements []ledger.Placement, pods []heldPod,
+	ctx context.Context, g *Gang, key types.NamespacedName, placements []ledger.Placement, pods []heldPod,
 ) (refusals []Refusal) {
 	var slots []string
 	var mine []heldPod
 	for _, p := range pods {
-		r := ledger.Rejection{Pod: placements[p.index].Pod, Node: placements[p.index].Node, ClaimedOn: p.view.Node}
+		r := ledger.Rejection{Pod: placements[p.index].Pod, Node: placements[p.index].Node, AllocatedOn: p.view.Node}
 		switch {
 		case r.Node != "" && r.Node != p.view.Node:
-			r.Reason = ledger.ClaimedElsewhere
+			r.Reason = ledger.AllocatedElsewhere
 		case p.view.Scheduler != "" && p.view.Scheduler != g.Scheduler:
 			r.Reason = ledger.NotOwner
 		default:
@@ -90,7 +90,7 @@ func (a *Arbiter) unreserveHeld(
 	if len(slots) == 0 {
 		return refusals
 	}
-	if len(slots) == len(a.o.Ledger.ReservationHolds(key.Namespace, key.Name)) {
+	if len(slots) == len(a.o.Ledger.ReservationSlots(key.Namespace, key.Name)) {
 		slots = nil // all that is left
 	}
 	if refusal := a.giveBackObject(ctx, key, g.Scheduler, slots); refusal != nil {
@@ -104,7 +104,7 @@ func (a *Arbiter) unreserveHeld(
 }
 
 // unreserveWhole gives back a reservation named by the request.
-func (a *Arbiter) unreserveWhole(ctx context.Context, g *Group) *Decision {
+func (a *Arbiter) unreserveWhole(ctx context.Context, g *Gang) *Decision {
 	if refusal := a.giveBackObject(ctx, g.Reservation, g.Scheduler, nil); refusal != nil {
 		d := a.failed("unreserve", g, "nothing was given back: "+refusal.Message)
 		d.Durable, d.Transient = true, refusal.transient
@@ -130,7 +130,7 @@ func (a *Arbiter) giveBackObject(ctx context.Context, key types.NamespacedName, 
 	object, err := a.o.Store.Get(a.ctx, key.Namespace, key.Name)
 	switch said := Classify(reservationsResource, err); {
 	case said == FateMissing:
-		a.o.Ledger.ReleaseHolds(key.Namespace, key.Name)
+		a.o.Ledger.ReleaseSlots(key.Namespace, key.Name)
 		return nil
 	case err != nil:
 		return notWritten("reservation %s could not be read: try again: %s", key, err)
@@ -141,7 +141,7 @@ func (a *Arbiter) giveBackObject(ctx context.Context, key types.NamespacedName, 
 	if len(slots) > 0 {
 		err = a.o.ReleaseSlots(a.ctx, key.Namespace, key.Name, slots)
 	} else if err = a.remove(object, time.Now().Add(a.o.StoreTimeout)); err == nil {
-		a.o.Ledger.ReleaseHolds(key.Namespace, key.Name)
+		a.o.Ledger.ReleaseSlots(key.Namespace, key.Name)
 	}
 	if err != nil {
 		return notWritten("reservation %s could not be changed: try again: %s", key, err)
@@ -173,7 +173,7 @@ func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, schedul
 // completed gives a pod named without UID the one that its capacity is kept under: by
 // name where it was reserved through here, else the UID the API server has.
 func (a *Arbiter) completed(ref ledger.PodRef) ledger.PodRef {
-	if view, ok := a.o.Ledger.Claim(ref); ok {
+	if view, ok := a.o.Ledger.Allocation(ref); ok {
 		return view.Pod
 	}
 	if view, ok := a.o.Ledger.InMemory(ref); ok {

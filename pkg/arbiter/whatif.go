@@ -11,8 +11,8 @@ import (
 )
 
 // WhatIf decides what Reserve would, now or if some pods were gone, and chooses the
-// nodes where the group names none. It changes nothing. Its errors are those of Reserve.
-func (a *Arbiter) WhatIf(ctx context.Context, g *Group, gone []ledger.PodRef) (*Decision, error) {
+// nodes where the gang names none. It changes nothing. Its errors are those of Reserve.
+func (a *Arbiter) WhatIf(ctx context.Context, g *Gang, gone []ledger.PodRef) (*Decision, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (a *Arbiter) WhatIf(ctx context.Context, g *Group, gone []ledger.PodRef) (*
 	})
 	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
 	if d.Granted = len(placements) - len(d.Refusals); len(d.Refusals) > 0 && (g.Mode == ledger.AllOrNothing || d.Granted == 0) {
-		d.Granted, d.Error = 0, d.groupError("nothing would be reserved")
+		d.Granted, d.Error = 0, d.gangError("nothing would be reserved")
 	}
 	a.o.Metrics.ObserveDecision("whatif", g.Scheduler, resultOf(d.Granted, len(d.Refusals)))
 	return d, nil
@@ -68,7 +68,7 @@ func (a *Arbiter) propose(placements []ledger.Placement, open []int, without []t
 			p.Node = node
 			continue
 		}
-		if view, ok := a.o.Ledger.HoldFor(p.Pod); ok {
+		if view, ok := a.o.Ledger.SlotFor(p.Pod); ok {
 			p.Node = view.Node
 			continue
 		}

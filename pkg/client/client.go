@@ -105,7 +105,7 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 	return answer.Revision, nil
 }
 
-// Bind has the server bind a pod: it makes sure of the room, which the pod may have
+// Bind has the server bind a pod: it makes sure of the capacity, which the pod may have
 // from a Reserve or not, and binds. A repeat of a bind that succeeded succeeds. Where
 // the pod was not bound the error is a *reserver.BindError.
 func (c *Client) Bind(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {

@@ -82,9 +82,9 @@ func TestLostAnswer(t *testing.T) {
 	c := newClient(t, client.Options{URL: loseAnswers(t, s, 2, &ids).URL})
 	answer, err := c.Reserve(t.Context(), ask(aPod("a", "3"))) // twice would not fit
 	require.NoError(t, err)
-	claim, ok := s.ledger.InMemory(claimOf("a"))
+	allocation, ok := s.ledger.InMemory(allocationOf("a"))
 	require.True(t, ok)
-	assert.Equal(t, "node-1", claim.Node)
+	assert.Equal(t, "node-1", allocation.Node)
 	assert.Equal(t, answer.Revision, s.ledger.Revision(), "carried out once")
 	tries := ids.all()
 	require.Len(t, tries, 3)
@@ -105,7 +105,7 @@ func TestAnswerThatIsAlwaysLost(t *testing.T) {
 	again.RequestID = unknown.RequestID
 	_, err = s.api.Reserve(t.Context(), again)
 	require.NoError(t, err, "the caller learns what became of it")
-	assert.Equal(t, 1, s.claims())
+	assert.Equal(t, 1, s.allocations())
 }
 
 // A refusal to answer after a lost answer does not say that nothing was done.
@@ -292,7 +292,7 @@ func TestBind(t *testing.T) {
 		want   any // nil: no error
 	}{
 		"bound":     {`{"Error":""}`, nil},
-		"refused":   {`{"Error":"no room","Outcome":"refused"}`, new(*reserver.BindError)},
+		"refused":   {`{"Error":"no capacity","Outcome":"refused"}`, new(*reserver.BindError)},
 		"gone":      {`{"Error":"gone","Outcome":"pod_gone"}`, new(*reserver.BindError)},
 		"not one":   {`{}`, new(*reserver.UnknownOutcomeError)},
 		"unknown":   {`{"Error":"not known","Outcome":"unknown"}`, new(*reserver.UnknownOutcomeError)},
@@ -332,7 +332,7 @@ func TestReads(t *testing.T) {
 	answer, err := c.WhatIf(t.Context(), whatIf)
 	require.NoError(t, err)
 	assert.Equal(t, "node-1", answer.Placements[0].Node)
-	assert.Zero(t, s.claims())
+	assert.Zero(t, s.allocations())
 
 	_, err = c.Explain(t.Context(), "default", "a")
 	var bad *reserver.BadRequestError
@@ -346,7 +346,7 @@ func TestReads(t *testing.T) {
 }
 
 // A server that has not seen a pod goes by the copy it is sent: the annotations name the pod's device
-// claims and the reservations it may use.
+// allocations and the reservations it may use.
 func TestAnnotationsAreSent(t *testing.T) {
 	var got reserver.Request
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {

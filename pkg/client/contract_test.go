@@ -84,9 +84,9 @@ func (s *system) addNode(name string) {
 	})
 }
 
-// claims counts the pods that have a claim, or a slot in memory.
-func (s *system) claims() int {
-	views, _ := s.ledger.Claims()
+// allocations counts the pods that have an allocation, or a slot in memory.
+func (s *system) allocations() int {
+	views, _ := s.ledger.Allocations()
 	return len(views) + s.ledger.Stats().InMemory
 }
 
@@ -150,7 +150,7 @@ func TestReserveAndUnreserve(t *testing.T) {
 
 		_, err = r.Unreserve(t.Context(), ask(pods...))
 		require.NoError(t, err)
-		assert.Zero(t, s.claims())
+		assert.Zero(t, s.allocations())
 		_, err = r.Unreserve(t.Context(), ask(pods...))
 		require.NoError(t, err, "what is not held is given back already")
 	})
@@ -167,7 +167,7 @@ func TestRefusals(t *testing.T) {
 		assert.Equal(t, "cpu", answer.Rejections[0].Resource)
 		assert.EqualValues(t, 2000, answer.Rejections[0].Requested)
 		assert.EqualValues(t, 1000, answer.Rejections[0].Free)
-		assert.Zero(t, s.claims())
+		assert.Zero(t, s.allocations())
 
 		partial := ask(aPod("a", "3"), aPod("b", "2"))
 		partial.Mode = reserver.Partial
@@ -178,7 +178,7 @@ func TestRefusals(t *testing.T) {
 		theirs := ask(aPod("a", "3"))
 		theirs.SchedulerName = "another"
 		_, err = r.Unreserve(t.Context(), theirs)
-		require.ErrorAs(t, err, &refused, "somebody else's room")
+		require.ErrorAs(t, err, &refused, "somebody else's capacity")
 
 		late := ask(aPod("c", "1"))
 		late.MinRevision = 1 << 40
@@ -223,7 +223,7 @@ func TestBadRequests(t *testing.T) {
 				require.ErrorAs(t, err, &bad)
 				assert.Equal(t, 400, bad.Status)
 				assert.Contains(t, bad.Message, tc.want)
-				assert.Zero(t, s.claims())
+				assert.Zero(t, s.allocations())
 			})
 		})
 	}
@@ -246,7 +246,7 @@ func TestRepeats(t *testing.T) {
 		var bad *reserver.BadRequestError
 		require.ErrorAs(t, err, &bad)
 		assert.Equal(t, 409, bad.Status)
-		assert.Equal(t, 1, s.claims())
+		assert.Equal(t, 1, s.allocations())
 	})
 }
 
@@ -256,7 +256,7 @@ func TestDryRunAndEndedContext(t *testing.T) {
 		request.DryRun = true
 		_, err := r.Reserve(t.Context(), request)
 		require.NoError(t, err)
-		assert.Zero(t, s.claims())
+		assert.Zero(t, s.allocations())
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -264,7 +264,7 @@ func TestDryRunAndEndedContext(t *testing.T) {
 		var away *reserver.UnavailableError
 		require.ErrorAs(t, err, &away, "nothing was sent")
 		require.ErrorIs(t, err, context.Canceled)
-		assert.Zero(t, s.claims())
+		assert.Zero(t, s.allocations())
 	})
 }
 
@@ -294,10 +294,10 @@ func TestWatch(t *testing.T) {
 
 		_, err = r.Reserve(t.Context(), ask(aPod("a", "1"), aPod("b", "1")))
 		require.NoError(t, err)
-		a, b := next(t, w, reserver.ClaimEvent), next(t, w, reserver.ClaimEvent)
-		assert.Equal(t, "ClaimReserved", a.Claim.Type)
-		assert.Equal(t, []string{"a", "b"}, []string{a.Claim.Claim.Pod, b.Claim.Claim.Pod})
-		assert.EqualValues(t, 1000, a.Claim.Claim.Requests["cpu"])
+		a, b := next(t, w, reserver.AllocationEvent), next(t, w, reserver.AllocationEvent)
+		assert.Equal(t, "AllocationReserved", a.Allocation.Type)
+		assert.Equal(t, []string{"a", "b"}, []string{a.Allocation.Allocation.Pod, b.Allocation.Allocation.Pod})
+		assert.EqualValues(t, 1000, a.Allocation.Allocation.Requests["cpu"])
 		w.Stop()
 		w.Stop()
 		_, open := <-w.Events()
@@ -306,7 +306,7 @@ func TestWatch(t *testing.T) {
 		after, err := r.Watch(t.Context(), reserver.WatchOptions{After: a.ID})
 		require.NoError(t, err)
 		defer after.Stop()
-		resumed := next(t, after, reserver.ClaimEvent)
+		resumed := next(t, after, reserver.AllocationEvent)
 		assert.Equal(t, b, resumed)
 	})
 }

@@ -30,7 +30,7 @@ func names(o *storetest.Server) []string {
 	return list
 }
 
-// reserved is what is held or claimed of node-1, in milli-CPU.
+// reserved is what is held or allocated of node-1, in milli-CPU.
 func (s *system) reserved(t *testing.T) int64 {
 	t.Helper()
 	view, _, ok := s.ledger.Node("node-1")
@@ -49,11 +49,11 @@ func TestDurableReserveAndUnreserve(t *testing.T) {
 		assert.Equal(t, []string{"default/job"}, names(o), "it is written before the answer")
 		assert.WithinDuration(t, time.Now().Add(time.Minute), answer.ExpiresAt, eventually)
 		assert.EqualValues(t, 2500, s.reserved(t))
-		assert.Zero(t, s.claims(), "the room is the object's")
+		assert.Zero(t, s.allocations(), "the capacity is the object's")
 
 		_, err = r.Unreserve(t.Context(), ask(request.Pods[0]))
 		require.NoError(t, err)
-		assert.EqualValues(t, 1500, s.reserved(t), "the room of one pod is given back")
+		assert.EqualValues(t, 1500, s.reserved(t), "the capacity of one pod is given back")
 		whole := &reserver.Request{SchedulerName: "s", Reservation: answer.Reservation}
 		_, err = r.Unreserve(t.Context(), whole)
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestDurableRefusals(t *testing.T) {
 
 		theirs := &reserver.Request{SchedulerName: "another", Reservation: answer.Reservation}
 		_, err = r.Unreserve(t.Context(), theirs)
-		require.ErrorAs(t, err, &refused, "somebody else's room")
+		require.ErrorAs(t, err, &refused, "somebody else's capacity")
 		assert.Len(t, names(o), 1)
 
 		refusal := apierrors.NewForbidden(v1alpha1.Resource("reservations"), "r", errors.New("not yours"))

@@ -16,7 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-func claimOf(name string) ledger.PodRef {
+func allocationOf(name string) ledger.PodRef {
 	pod := aPod(name, "1")
 	return ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
@@ -49,8 +49,8 @@ func TestWatchResumesAfterABrokenConnection(t *testing.T) {
 		for event.Type == reserver.BookmarkEvent || event.Type == reserver.DisconnectedEvent {
 			event = <-w.Events()
 		}
-		require.Equal(t, reserver.ClaimEvent, event.Type)
-		assert.Equal(t, name, event.Claim.Claim.Pod)
+		require.Equal(t, reserver.AllocationEvent, event.Type)
+		assert.Equal(t, name, event.Allocation.Allocation.Pod)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestWatchThatIsRefusedGoesOnTrying(t *testing.T) {
 		case 1:
 			w.WriteHeader(http.StatusUnauthorized)
 		case 2:
-			_, _ = io.WriteString(w, "event: claim\nid: run-1\ndata: {]\n\n")
+			_, _ = io.WriteString(w, "event: allocation\nid: run-1\ndata: {]\n\n")
 		default:
 			s.handler.ServeHTTP(w, r)
 		}

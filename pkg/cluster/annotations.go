@@ -17,7 +17,7 @@ import (
 // Controller names what controls a pod. The zero value means nothing does.
 type Controller struct{ Kind, Name string }
 
-// Keep says whether the room of a pod is to be kept once the pod is deleted.
+// Keep says whether the capacity of a pod is to be kept once the pod is deleted.
 type Keep uint8
 
 // KeepUnset leaves it to the pod's Deployment.
@@ -39,9 +39,9 @@ type Annotations struct {
 	TTL string
 	// Godel says that some annotation had the prefix of the Gödel scheduler.
 	Godel bool
-	// Matched is the hold the pod was bound with, of the pod's own namespace.
-	Matched ledger.HoldRef
-	// MatchedUID is the UID of the reservation that hold was of, or empty.
+	// Matched is the slot the pod was bound with, of the pod's own namespace.
+	Matched ledger.SlotRef
+	// MatchedUID is the UID of the reservation that slot was of, or empty.
 	MatchedUID types.UID
 }
 
@@ -80,12 +80,12 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 
 // ParseMatched reads the value of the matched-reservation annotation:
 // namespace/name/slot.
-func ParseMatched(value string) (ref ledger.HoldRef, ok bool) {
+func ParseMatched(value string) (ref ledger.SlotRef, ok bool) {
 	parts := strings.Split(value, "/")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		return ledger.HoldRef{}, false
+		return ledger.SlotRef{}, false
 	}
-	return ledger.HoldRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, true
+	return ledger.SlotRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, true
 }
 
 // first returns the value of the first key that is present and not empty.
@@ -125,15 +125,15 @@ func (i *Pod) Index() string {
 	return i.Annotations.Index
 }
 
-// Matched returns the hold the pod says it was bound with, or an empty one.
-func (i *Pod) Matched() ledger.HoldRef {
+// Matched returns the slot the pod says it was bound with, or an empty one.
+func (i *Pod) Matched() ledger.SlotRef {
 	if i.Annotations == nil {
-		return ledger.HoldRef{}
+		return ledger.SlotRef{}
 	}
 	return i.Annotations.Matched
 }
 
-// MatchedUID returns the UID of the reservation of that hold, or "".
+// MatchedUID returns the UID of the reservation of that slot, or "".
 func (i *Pod) MatchedUID() types.UID {
 	if i.Annotations == nil {
 		return ""
@@ -151,30 +151,30 @@ type Origin struct {
 
 // Matching returns the annotations that tell which hold the pod is bound with; an
 // empty hold means none. They are written with the binding. A pod that was
-// created with such an annotation, as a copy of another one, and uses no hold
+// created with such an annotation, as a copy of another one, and uses no slot
 // loses its value: after a restart it would be taken for true. origin tells of
 // the reservation of a name.
-func (i *Pod) Matching(hold ledger.HoldRef, origin func(namespace, name string) Origin) map[string]string {
-	if hold == (ledger.HoldRef{}) {
-		if i.Matched() == (ledger.HoldRef{}) {
+func (i *Pod) Matching(slot ledger.SlotRef, origin func(namespace, name string) Origin) map[string]string {
+	if slot == (ledger.SlotRef{}) {
+		if i.Matched() == (ledger.SlotRef{}) {
 			return nil
 		}
 		return map[string]string{v1alpha1.MatchedReservationAnnotation: ""}
 	}
-	annotations := map[string]string{v1alpha1.MatchedReservationAnnotation: hold.String()}
-	from := origin(hold.Namespace, hold.Name)
+	annotations := map[string]string{v1alpha1.MatchedReservationAnnotation: slot.String()}
+	from := origin(slot.Namespace, slot.Name)
 	if from.UID != "" || i.MatchedUID() != "" {
 		annotations[v1alpha1.MatchedReservationUIDAnnotation] = string(from.UID)
 	}
 	if (i.Annotations != nil && i.Annotations.Godel) || from.Godel {
-		annotations[v1alpha1.GodelMatchedReservationAnnotation] = hold.Namespace + "/" + hold.Name + "-placeholder"
+		annotations[v1alpha1.GodelMatchedReservationAnnotation] = slot.Namespace + "/" + slot.Name + "-placeholder"
 	}
 	return annotations
 }
 
 // DeviceAnnotations are what a pod's annotations say of devices.
 type DeviceAnnotations struct {
-	// Claims are the names of the pod's claims, in the order they are written.
+	// Allocations are the names of the pod's allocations, in the order they are written.
 	Claims []string
 	// Err says what is wrong with the annotation where it cannot be read; Claims is nil
 	// then.

@@ -31,10 +31,10 @@ func TestAnnotations(t *testing.T) {
 			map[string]string{"globalreserve.io/reservation-ttl": "1m", "godel.bytedance.com/reservation-ttl": "90"},
 			&Annotations{TTL: "1m", Godel: true},
 		},
-		"matched": {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &Annotations{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}}},
+		"matched": {map[string]string{"globalreserve.io/matched-reservation": "ns/r/s"}, &Annotations{Matched: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}}},
 		"matched with an object": {
 			map[string]string{"globalreserve.io/matched-reservation": "ns/r/s", "globalreserve.io/matched-reservation-uid": "7"},
-			&Annotations{Matched: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}, MatchedUID: "7"},
+			&Annotations{Matched: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, MatchedUID: "7"},
 		},
 		"matched in another namespace": {map[string]string{"globalreserve.io/matched-reservation": "other/r/s"}, nil},
 		"matched with nothing":         {map[string]string{"globalreserve.io/matched-reservation": ""}, nil},
@@ -54,7 +54,7 @@ func TestAnnotations(t *testing.T) {
 			assert.Equal(t, tt.want.Index, info.Index())
 			assert.Equal(t, tt.want.Matched, info.Matched())
 			assert.Equal(t, tt.want.MatchedUID, info.MatchedUID())
-			assert.Equal(t, tt.want.MatchedUID, info.Observation().HoldUID)
+			assert.Equal(t, tt.want.MatchedUID, info.Observation().SlotUID)
 		})
 	}
 }
@@ -127,38 +127,38 @@ func TestPreempted(t *testing.T) {
 }
 
 func TestMatching(t *testing.T) {
-	hold := ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}
-	copied := &Annotations{Matched: ledger.HoldRef{Namespace: "ns", Name: "another", Slot: "0"}}
+	slot := ledger.SlotRef{Namespace: "ns", Name: "rsv", Slot: "0"}
+	copied := &Annotations{Matched: ledger.SlotRef{Namespace: "ns", Name: "another", Slot: "0"}}
 	cases := map[string]struct {
 		marks *Annotations
-		hold  ledger.HoldRef
+		slot  ledger.SlotRef
 		godel bool
 		uid   types.UID
 		want  map[string]string
 	}{
 		"nothing":             {},
 		"copied from a pod":   {marks: copied, want: map[string]string{v1alpha1.MatchedReservationAnnotation: ""}},
-		"hold":                {hold: hold, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
-		"hold, copied before": {marks: copied, hold: hold, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
-		"hold of an object": {hold: hold, uid: "7", want: map[string]string{
+		"hold":                {slot: slot, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
+		"hold, copied before": {marks: copied, slot: slot, want: map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/rsv/0"}},
+		"hold of an object": {slot: slot, uid: "7", want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "7",
 		}},
 		"hold without an object, copied before": {
-			hold: hold, marks: &Annotations{Matched: copied.Matched, MatchedUID: "6"}, want: map[string]string{
+			slot: slot, marks: &Annotations{Matched: copied.Matched, MatchedUID: "6"}, want: map[string]string{
 				v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.MatchedReservationUIDAnnotation: "",
 			},
 		},
-		"hold, users of Gödel": {hold: hold, godel: true, want: map[string]string{
+		"hold, users of Gödel": {slot: slot, godel: true, want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
 		}},
-		"hold, pod of Gödel": {hold: hold, marks: &Annotations{Godel: true}, want: map[string]string{
+		"hold, pod of Gödel": {slot: slot, marks: &Annotations{Godel: true}, want: map[string]string{
 			v1alpha1.MatchedReservationAnnotation: "ns/rsv/0", v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
 		}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			info := &Pod{Annotations: tc.marks}
-			assert.Equal(t, tc.want, info.Matching(tc.hold, func(string, string) Origin {
+			assert.Equal(t, tc.want, info.Matching(tc.slot, func(string, string) Origin {
 				return Origin{UID: tc.uid, Godel: tc.godel}
 			}))
 		})

@@ -58,10 +58,10 @@ func TestFirstStateReachesTheLedger(t *testing.T) {
 				assert.Len(t, f.allPods(), 6)
 				assert.Len(t, f.nodes.all(), 2)
 				assert.Len(t, slices.Collect(f.PendingPods()), 2)
-				view, claims, ok := f.ledger.Node("n1")
+				view, allocations, ok := f.ledger.Node("n1")
 				require.True(t, ok)
-				assert.Equal(t, []string{"default/bound", "default/leaving"}, []string{claims[0].Pod.String(), claims[1].Pod.String()})
-				assert.Len(t, claims, 2)
+				assert.Equal(t, []string{"default/bound", "default/leaving"}, []string{allocations[0].Pod.String(), allocations[1].Pod.String()})
+				assert.Len(t, allocations, 2)
 				cpu := view.Amounts[slices.IndexFunc(view.Amounts, func(a ledger.AmountView) bool { return a.Resource == v1.ResourceCPU })]
 				assert.Equal(t, ledger.AmountView{Resource: v1.ResourceCPU, Allocatable: 4000, Bound: 200, Free: 3800}, cpu)
 				view, _, _ = f.ledger.Node("n2")
@@ -121,9 +121,9 @@ func TestEvents(t *testing.T) {
 		pod   *v1.Pod
 	}
 	tests := map[string]struct {
-		before  func(f *fixture) // claims made by decisions
+		before  func(f *fixture) // allocations made by decisions
 		steps   []step
-		want    string // state and node of the claim of pod "p"
+		want    string // state and node of the allocation of pod "p"
 		told    []string
 		pending bool
 	}{
@@ -216,7 +216,7 @@ func TestEvents(t *testing.T) {
 			want: "",
 			told: []string{"bound default/p", "bypassed default/p", "gone default/p", "bound default/p", "gone default/p"},
 		},
-		"the name is another pod's now: its former claim goes": {
+		"the name is another pod's now: its former allocation goes": {
 			steps: []step{
 				{watch.Added, aPod("p", 10, on("n1"), withUID("former"))},
 				{watch.Modified, aPod("p", 12, on("n2"))},
@@ -249,9 +249,9 @@ func TestEvents(t *testing.T) {
 				assert.Equal(t, tt.told, f.told.take())
 				assert.Equal(t, tt.pending, len(slices.Collect(f.PendingPods())) == 1)
 				last := tt.steps[len(tt.steps)-1]
-				if claim := f.claim("p"); claim != nil && claim.State == ledger.Bound && last.event == watch.Modified {
-					if r := Compact(f.table, last.pod); r.Node == claim.Node {
-						assert.Equal(t, r.Request.Value(resources.CPU), claim.Request.Value(resources.CPU))
+				if allocation := f.claim("p"); allocation != nil && allocation.State == ledger.Bound && last.event == watch.Modified {
+					if r := Compact(f.table, last.pod); r.Node == allocation.Node {
+						assert.Equal(t, r.Request.Value(resources.CPU), allocation.Request.Value(resources.CPU))
 					}
 				}
 			})
@@ -269,8 +269,8 @@ func reserve(pod, node string) func(*fixture) {
 func keepSlot(pod, node string) func(*fixture) {
 	return func(f *fixture) {
 		p := placement(f.Cache, aPod(pod, 10), node)
-		decides(f).Reserve(ledger.Plan{Slots: []ledger.Hold{{
-			Ref:  ledger.HoldRef{Namespace: p.Pod.Namespace, Name: "gang", Slot: "0"},
+		decides(f).Reserve(ledger.Plan{Slots: []ledger.Slot{{
+			Ref:  ledger.SlotRef{Namespace: p.Pod.Namespace, Name: "gang", Slot: "0"},
 			Node: node, Request: p.Request, Policy: ledger.Once, Pod: p.Pod,
 		}}}, time.Now())
 	}
@@ -292,11 +292,11 @@ func TestAGapInTheWatch(t *testing.T) {
 		assert.Equal(t, ledger.Bound, f.claim("kept").State)
 		assert.Equal(t, ledger.Bound, f.claim("anew").State)
 		assert.Equal(t, ledger.Bound, f.claim("late").State)
-		_, stillThere := f.ledger.Claim(ledger.PodRef{Namespace: "default", Name: "anew", UID: "former"})
+		_, stillThere := f.ledger.Allocation(ledger.PodRef{Namespace: "default", Name: "anew", UID: "former"})
 		assert.False(t, stillThere)
 		told := f.told.take()
 		require.Len(t, told, 7)
-		assert.ElementsMatch(t, []string{"gone default/deleted", "gone default/anew"}, told[:2], "what went makes room first")
+		assert.ElementsMatch(t, []string{"gone default/deleted", "gone default/anew"}, told[:2], "what went is given back first")
 		assert.ElementsMatch(t, []string{
 			"bound default/anew", "bypassed default/anew", "bound default/late",
 			"bound default/unasked", "bypassed default/unasked",
@@ -336,9 +336,9 @@ func TestNodeEvents(t *testing.T) {
 		f.nodeServer.send(watch.Added, aNode("n1", 5, "8", nodeUID("next")))
 		f.nodeServer.send(watch.Deleted, aNode("n1", 4, "2"))
 		synctest.Wait()
-		view, claims, _ := f.ledger.Node("n1")
+		view, allocations, _ := f.ledger.Node("n1")
 		assert.True(t, view.Exists, "a late deletion of the former node does not take the new one away")
-		assert.Len(t, claims, 1, "a node made anew keeps the use of its pods")
+		assert.Len(t, allocations, 1, "a node made anew keeps the use of its pods")
 
 		f.nodeServer.send(watch.Deleted, aNode("n1", 6, "8", nodeUID("next")))
 		synctest.Wait()

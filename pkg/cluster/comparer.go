@@ -27,7 +27,7 @@ type ComparerOptions struct {
 }
 
 const (
-	// grace is for how long a claim may be ahead of the cache before the API
+	// grace is for how long an allocation may be ahead of the cache before the API
 	// server is asked about its pod.
 	grace = 15 * time.Second
 	// maxLookups is how many single objects one look asks the API server for. The
@@ -145,11 +145,11 @@ func (c *Comparer) ripe(found map[suspicion]source, now time.Time) []suspicion {
 // fails, what the cache showed is returned with the error.
 func (c *Comparer) find(ctx context.Context, live bool) (map[suspicion]source, error) {
 	found := map[suspicion]source{}
-	claimed := c.findInCache(found, live)
+	allocated := c.findInCache(found, live)
 	if !live {
 		return found, nil
 	}
-	if err := c.findLive(ctx, found, claimed); err != nil {
+	if err := c.findLive(ctx, found, allocated); err != nil {
 		return found, fmt.Errorf("listing the cluster: %w", err)
 	}
 	return found, nil

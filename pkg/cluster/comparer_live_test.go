@@ -30,7 +30,7 @@ func TestTheCacheOvertakesALiveAnswer(t *testing.T) {
 	w.at = w.at.Add(time.Minute)
 	w.nextLook(t, false)
 	assert.Empty(t, w.found())
-	assert.Equal(t, "none", w.claimIs("x"), "the answer must not bring the pod back")
+	assert.Equal(t, "none", w.allocationIs("x"), "the answer must not bring the pod back")
 }
 
 func TestALookThatCannotListStillSettlesWhatTheCacheShows(t *testing.T) {
@@ -63,7 +63,7 @@ func TestSuspicionsWaitWhereTheAPIServerIsAskedTooMuchOrDoesNotAnswer(t *testing
 	failing = false
 	for _, want := range []int{maxLookups, 50} {
 		w.nextLook(t, false)
-		assert.Equal(t, map[Kind]int{StaleClaim: want}, w.found())
+		assert.Equal(t, map[Kind]int{StaleAllocation: want}, w.found())
 	}
 	w.nextLook(t, false)
 	assert.Empty(t, w.found())

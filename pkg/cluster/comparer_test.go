@@ -115,7 +115,7 @@ func (w *world) confirmed(t *testing.T, pod *v1.Pod, node string) {
 	require.True(t, w.l().Confirm(Compact(w.table, pod).Ref, node))
 }
 
-// reserveByName reserves room for a pod that does not exist yet.
+// reserveByName reserves capacity for a pod that does not exist yet.
 func (w *world) reserveByName(name, node string) {
 	p := placement(w.Cache, aPod(name, 0, withUID("")), node)
 	w.l().Reserve(ledger.NewPlan([]ledger.Placement{p}, ledger.AllOrNothing, time.Time{}), time.Unix(1000, 0))
@@ -132,8 +132,8 @@ func orEmpty(m map[Kind]int) map[Kind]int {
 	return m
 }
 
-// claimIs returns the state and node of a pod's claim.
-func (w *world) claimIs(name string) string {
+// allocationIs returns the state and node of a pod's allocation.
+func (w *world) allocationIs(name string) string {
 	return cmp.Or(w.shareOf(name), "none")
 }
 
@@ -145,68 +145,68 @@ func TestComparer(t *testing.T) {
 		live bool
 		// found are the differences of the second look.
 		found map[Kind]int
-		// claims are the claims in the end.
-		claims map[string]string
-		told   []string
+		// allocations are the allocations in the end.
+		allocations map[string]string
+		told        []string
 	}{
 		"nothing": {
-			spoil:  func(*testing.T, *world) {},
-			live:   true,
-			claims: map[string]string{"a": "Bound n1", "b": "Bound n1", "w": "none"},
+			spoil:       func(*testing.T, *world) {},
+			live:        true,
+			allocations: map[string]string{"a": "Bound n1", "b": "Bound n1", "w": "none"},
 		},
-		"a claim was lost": {
-			spoil:  func(_ *testing.T, w *world) { w.l().RemovePod(aRef("a"), 0) },
-			found:  map[Kind]int{MissingClaim: 1},
-			claims: map[string]string{"a": "Bound n1"},
+		"an allocation was lost": {
+			spoil:       func(_ *testing.T, w *world) { w.l().RemovePod(aRef("a"), 0) },
+			found:       map[Kind]int{MissingAllocation: 1},
+			allocations: map[string]string{"a": "Bound n1"},
 		},
-		"the pod is on another node than its claim": {
+		"the pod is on another node than its allocation": {
 			spoil: func(_ *testing.T, w *world) {
 				moved := Compact(w.table, aPod("a", 0, on("n2"))).Observation()
 				w.l().ObservePod(moved)
 			},
-			found:  map[Kind]int{WrongNode: 1},
-			claims: map[string]string{"a": "Bound n1"},
+			found:       map[Kind]int{WrongNode: 1},
+			allocations: map[string]string{"a": "Bound n1"},
 		},
-		"the claim is of another amount": {
+		"the allocation is of another amount": {
 			spoil: func(_ *testing.T, w *world) {
 				w.l().ObservePod(Compact(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
 			},
-			found:  map[Kind]int{WrongAmount: 1},
-			claims: map[string]string{"a": "Bound n1"},
+			found:       map[Kind]int{WrongAmount: 1},
+			allocations: map[string]string{"a": "Bound n1"},
 		},
-		"the pod is bound, its claim does not know": {
+		"the pod is bound, its allocation does not know": {
 			spoil: func(t *testing.T, w *world) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
 				w.Put(Compact(w.table, aPod("w", 40, on("n2"))))
 			},
-			found:  map[Kind]int{UnconfirmedClaim: 1},
-			claims: map[string]string{"w": "Bound n2"},
+			found:       map[Kind]int{UnconfirmedAllocation: 1},
+			allocations: map[string]string{"w": "Bound n2"},
 		},
-		"a pod that finished still has a claim": {
+		"a pod that finished still has an allocation": {
 			spoil: func(_ *testing.T, w *world) {
 				done := aPod("a", 30, on("n1"), inPhase(v1.PodFailed))
 				w.podEvent(done)
 				w.l().ObservePod(Compact(w.table, aPod("a", 31, on("n1"))).Observation())
 			},
-			found:  map[Kind]int{StaleClaim: 1},
-			claims: map[string]string{"a": "none"},
-			told:   []string{"gone default/a"},
+			found:       map[Kind]int{StaleAllocation: 1},
+			allocations: map[string]string{"a": "none"},
+			told:        []string{"gone default/a"},
 		},
 		"bound and deleted while the watch was broken": {
 			spoil: func(t *testing.T, w *world) {
 				w.confirmed(t, aPod("never-seen", 25), "n2")
 			},
-			found:  map[Kind]int{StaleClaim: 1},
-			claims: map[string]string{"never-seen": "none"},
-			told:   []string{"gone default/never-seen"},
+			found:       map[Kind]int{StaleAllocation: 1},
+			allocations: map[string]string{"never-seen": "none"},
+			told:        []string{"gone default/never-seen"},
 		},
 		"the cache is behind: bound, and the ledger is right": {
 			spoil: func(t *testing.T, w *world) {
 				w.confirmed(t, aPod("w", 12), "n2")
 				w.update(t, aPod("w", 40, on("n2")))
 			},
-			live:   true,
-			claims: map[string]string{"w": "Bound n2"},
+			live:        true,
+			allocations: map[string]string{"w": "Bound n2"},
 		},
 		"the cache is behind: made anew under the name": {
 			spoil: func(t *testing.T, w *world) {
@@ -214,32 +214,32 @@ func TestComparer(t *testing.T) {
 				w.deleteLive(t, "w")
 				w.create(t, aPod("w", 41, withUID("next")))
 			},
-			found:  map[Kind]int{StaleClaim: 1},
-			claims: map[string]string{"w": "none"},
-			told:   []string{"gone default/w"},
+			found:       map[Kind]int{StaleAllocation: 1},
+			allocations: map[string]string{"w": "none"},
+			told:        []string{"gone default/w"},
 		},
 		"a bind is in flight": {
-			spoil:  func(t *testing.T, w *world) { w.bindInFlight(t, aPod("w", 12), "n2") },
-			live:   true,
-			claims: map[string]string{"w": "Binding n2"},
+			spoil:       func(t *testing.T, w *world) { w.bindInFlight(t, aPod("w", 12), "n2") },
+			live:        true,
+			allocations: map[string]string{"w": "Binding n2"},
 		},
 		"a bind is in flight whose pod was deleted": {
 			spoil: func(t *testing.T, w *world) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
 				w.deleteLive(t, "w")
 			},
-			found:  map[Kind]int{StaleClaim: 1},
-			claims: map[string]string{"w": "none"},
-			told:   []string{"gone default/w"},
+			found:       map[Kind]int{StaleAllocation: 1},
+			allocations: map[string]string{"w": "none"},
+			told:        []string{"gone default/w"},
 		},
 		"a bind whose end nobody told": {
 			spoil: func(t *testing.T, w *world) {
 				w.bindInFlight(t, aPod("w", 12), "n2")
 				w.update(t, aPod("w", 40, on("n2")))
 			},
-			found:  map[Kind]int{UnconfirmedClaim: 1},
-			claims: map[string]string{"w": "Bound n2"},
-			told:   []string{"bound default/w"},
+			found:       map[Kind]int{UnconfirmedAllocation: 1},
+			allocations: map[string]string{"w": "Bound n2"},
+			told:        []string{"bound default/w"},
 		},
 		"a reservation, whatever its pod": {
 			spoil: func(t *testing.T, w *world) {
@@ -247,36 +247,36 @@ func TestComparer(t *testing.T) {
 				reserve("w", "n2")(&fixture{Cache: w.Cache})
 				w.deleteLive(t, "w")
 			},
-			live:   true,
-			claims: map[string]string{"w": "Reserved n2"},
+			live:        true,
+			allocations: map[string]string{"w": "Reserved n2"},
 		},
-		"bound without a claim, and the cache does not know": {
-			spoil:  func(t *testing.T, w *world) { w.create(t, aPod("x", 50, on("n2"))) },
-			live:   true,
-			found:  map[Kind]int{MissingClaim: 1},
-			claims: map[string]string{"x": "Bound n2"},
-			told:   []string{"bound default/x", "bypassed default/x"},
+		"bound without an allocation, and the cache does not know": {
+			spoil:       func(t *testing.T, w *world) { w.create(t, aPod("x", 50, on("n2"))) },
+			live:        true,
+			found:       map[Kind]int{MissingAllocation: 1},
+			allocations: map[string]string{"x": "Bound n2"},
+			told:        []string{"bound default/x", "bypassed default/x"},
 		},
 		"deleted, and nobody was told": {
-			spoil:  func(t *testing.T, w *world) { w.deleteLive(t, "b") },
-			live:   true,
-			found:  map[Kind]int{StaleClaim: 1},
-			claims: map[string]string{"b": "none"},
-			told:   []string{"gone default/b"},
+			spoil:       func(t *testing.T, w *world) { w.deleteLive(t, "b") },
+			live:        true,
+			found:       map[Kind]int{StaleAllocation: 1},
+			allocations: map[string]string{"b": "none"},
+			told:        []string{"gone default/b"},
 		},
 		"resized, and nobody was told": {
-			spoil:  func(t *testing.T, w *world) { w.update(t, aPod("b", 60, on("n1"), asking("2"))) },
-			live:   true,
-			found:  map[Kind]int{WrongAmount: 1},
-			claims: map[string]string{"b": "Bound n1"},
+			spoil:       func(t *testing.T, w *world) { w.update(t, aPod("b", 60, on("n1"), asking("2"))) },
+			live:        true,
+			found:       map[Kind]int{WrongAmount: 1},
+			allocations: map[string]string{"b": "Bound n1"},
 		},
 		"it settles before the next look": {
 			spoil: func(t *testing.T, w *world) {
 				w.confirmed(t, aPod("w", 12), "n2")
 				w.settling = append(w.settling, func() { w.podEvent(aPod("w", 40, on("n2"))) })
 			},
-			claims: map[string]string{"w": "Bound n2"},
-			told:   []string{"bound default/w"},
+			allocations: map[string]string{"w": "Bound n2"},
+			told:        []string{"bound default/w"},
 		},
 	}
 	for name, tt := range tests {
@@ -292,8 +292,8 @@ func TestComparer(t *testing.T) {
 			assert.Equal(t, orEmpty(tt.found), w.found())
 			w.nextLook(t, tt.live)
 			assert.Empty(t, w.found(), "what was found was repaired")
-			for pod, claim := range tt.claims {
-				assert.Equal(t, claim, w.claimIs(pod), pod)
+			for pod, claim := range tt.allocations {
+				assert.Equal(t, claim, w.allocationIs(pod), pod)
 			}
 			assert.Equal(t, tt.told, w.told.take())
 		})
@@ -355,7 +355,7 @@ func TestComparerOfNodes(t *testing.T) {
 }
 
 // What the API server alone can tell is not asked for until it has had time to settle.
-func TestAClaimAheadOfTheCacheIsLeftAlone(t *testing.T) {
+func TestAnAllocationAheadOfTheCacheIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.confirmed(t, aPod("never-seen", 25), "n2")
 	require.NoError(t, w.look(t.Context(), false))
@@ -364,10 +364,10 @@ func TestAClaimAheadOfTheCacheIsLeftAlone(t *testing.T) {
 	assert.Empty(t, w.found())
 	w.at = w.at.Add(time.Second)
 	require.NoError(t, w.look(t.Context(), false))
-	assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found())
+	assert.Equal(t, map[Kind]int{StaleAllocation: 1}, w.found())
 }
 
-// A claim that is Bound where the API server says the pod is not cannot be
+// An allocation that is Bound where the API server says the pod is not cannot be
 // repaired without making the pod unschedulable: it is reported instead.
 func TestADifferenceThatCannotBeRepairedIsReportedEveryTime(t *testing.T) {
 	w := newWorld(t)
@@ -376,20 +376,20 @@ func TestADifferenceThatCannotBeRepairedIsReportedEveryTime(t *testing.T) {
 	w.at = w.at.Add(time.Minute)
 	for range 3 {
 		w.nextLook(t, false)
-		assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found())
+		assert.Equal(t, map[Kind]int{StaleAllocation: 1}, w.found())
 		last := w.log.LastEntry()
 		assert.Equal(t, logrus.ErrorLevel, last.Level)
 		assert.Equal(t, "default/w", last.Data["pod"])
 		assert.Contains(t, last.Data["ledger"], "state Bound on node n2")
 		assert.Contains(t, last.Data["cluster"], "not bound")
 	}
-	assert.Equal(t, "Bound n2", w.claimIs("w"))
+	assert.Equal(t, "Bound n2", w.allocationIs("w"))
 
 	w.live.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("etcd is down")
 	})
 	require.Error(t, w.look(t.Context(), false))
-	assert.Equal(t, map[Kind]int{StaleClaim: 1}, w.found(), "nothing is known to have changed")
+	assert.Equal(t, map[Kind]int{StaleAllocation: 1}, w.found(), "nothing is known to have changed")
 
 	w.l().RemovePod(ledger.PodRef{Namespace: "default", Name: "w", UID: "w-uid"}, 0)
 	w.nextLook(t, false)

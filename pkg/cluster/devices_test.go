@@ -15,10 +15,10 @@ import (
 )
 
 // devicesAre says which claims of devices a pod names, and what it was bound with.
-func devicesAre(claims, given string) func(*v1.Pod) {
+func devicesAre(allocations, given string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Annotations = map[string]string{
-			v1alpha1.ExtendedResourceClaimsAnnotation: claims, v1alpha1.ExtendedResourcesAnnotation: given,
+			v1alpha1.ExtendedResourceClaimsAnnotation: allocations, v1alpha1.ExtendedResourcesAnnotation: given,
 		}
 	}
 }
@@ -40,11 +40,11 @@ func TestPodsWithDevices(t *testing.T) {
 	}
 	f.options.OnDeviceMarks = func(pod *Pod) { marked = append(marked, pod.Ref.Name) }
 	run(t, f, func(t *testing.T) {
-		claim := f.claim("p")
-		require.NotNil(t, claim)
-		require.Len(t, claim.Given, 3)
-		assert.Equal(t, "c", claim.Given[0].Claim.Name)
-		assert.Equal(t, []string{"GPU-0"}, claim.Given[2].IDs)
+		allocation := f.claim("p")
+		require.NotNil(t, allocation)
+		require.Len(t, allocation.Given, 3)
+		assert.Equal(t, "c", allocation.Given[0].Claim.Name)
+		assert.Equal(t, []string{"GPU-0"}, allocation.Given[2].IDs)
 
 		asked = nil
 		f.ObserveClaimants("default", "d")

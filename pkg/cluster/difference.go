@@ -15,20 +15,20 @@ type Kind string
 
 // The kinds of differences.
 const (
-	MissingClaim     Kind = "missing_claim"     // a bound pod has no claim
-	StaleClaim       Kind = "stale_claim"       // a claim whose pod is gone, has finished or is not bound
-	WrongNode        Kind = "wrong_node"        // the pod is bound elsewhere than its claim is
-	WrongAmount      Kind = "wrong_amount"      // the pod counts for something else
-	UnconfirmedClaim Kind = "unconfirmed_claim" // the pod is bound, its claim is not Bound
-	MissingNode      Kind = "missing_node"      // a node the ledger does not know
-	StaleNode        Kind = "stale_node"        // a node in the ledger that does not exist
-	WrongNodeAmount  Kind = "wrong_node_amount" // allocatable differs
-	WrongNodeState   Kind = "wrong_node_state"  // the node's UID or whether it is cordoned differs
+	MissingAllocation     Kind = "missing_allocation"     // a bound pod has no allocation
+	StaleAllocation       Kind = "stale_allocation"       // an allocation whose pod is gone, has finished or is not bound
+	WrongNode             Kind = "wrong_node"             // the pod is bound elsewhere than its allocation is
+	WrongAmount           Kind = "wrong_amount"           // the pod counts for something else
+	UnconfirmedAllocation Kind = "unconfirmed_allocation" // the pod is bound, its allocation is not Bound
+	MissingNode           Kind = "missing_node"           // a node the ledger does not know
+	StaleNode             Kind = "stale_node"             // a node in the ledger that does not exist
+	WrongNodeAmount       Kind = "wrong_node_amount"      // allocatable differs
+	WrongNodeState        Kind = "wrong_node_state"       // the node's UID or whether it is cordoned differs
 )
 
 // Kinds lists every Kind.
 var Kinds = []Kind{
-	MissingClaim, StaleClaim, WrongNode, WrongAmount, UnconfirmedClaim,
+	MissingAllocation, StaleAllocation, WrongNode, WrongAmount, UnconfirmedAllocation,
 	MissingNode, StaleNode, WrongNodeAmount, WrongNodeState,
 }
 
@@ -36,7 +36,7 @@ var Kinds = []Kind{
 type Difference struct {
 	Kind Kind
 	Pod  ledger.PodRef // empty for differences of nodes
-	Node string        // the claim's node, or where there is no claim the pod's
+	Node string        // the allocation's node, or where there is no allocation the pod's
 	// Ledger and Cluster say in words what each side had.
 	Ledger, Cluster string
 	// Live tells that the cluster's side was read from the API server, not from
@@ -46,27 +46,27 @@ type Difference struct {
 	Repaired bool
 }
 
-// diagnosePod says how a claim differs from what is known of its pod; "" is not
-// at all. Either may be nil. A claim made by name for a pod nobody has seen is no
+// diagnosePod says how an allocation differs from what is known of its pod; "" is not
+// at all. Either may be nil. An allocation made by name for a pod nobody has seen is no
 // difference: nothing can be observed of it.
-func diagnosePod(claim *ledger.ClaimView, pod *Pod) Kind {
+func diagnosePod(allocation *ledger.AllocationView, pod *Pod) Kind {
 	bound := pod != nil && pod.Bound()
 	switch {
-	case claim == nil && bound:
-		return MissingClaim
-	case claim == nil:
+	case allocation == nil && bound:
+		return MissingAllocation
+	case allocation == nil:
 		return ""
 	case pod != nil && pod.Finished:
-		return StaleClaim
-	case !bound && claim.Pod.UID == "":
+		return StaleAllocation
+	case !bound && allocation.Pod.UID == "":
 		return ""
 	case !bound:
-		return StaleClaim
-	case claim.Node != pod.Node:
+		return StaleAllocation
+	case allocation.Node != pod.Node:
 		return WrongNode
-	case claim.State != ledger.Bound:
-		return UnconfirmedClaim
-	case !claim.Request.Equal(pod.Request):
+	case allocation.State != ledger.Bound:
+		return UnconfirmedAllocation
+	case !allocation.Request.Equal(pod.Request):
 		return WrongAmount
 	default:
 		return ""
@@ -76,7 +76,7 @@ func diagnosePod(claim *ledger.ClaimView, pod *Pod) Kind {
 // needsLive reports whether a difference found in the cache proves nothing yet:
 // a cache that is behind shows pods unbound, or not at all, that are bound.
 func needsLive(kind Kind, pod *Pod) bool {
-	return kind == StaleClaim && (pod == nil || !pod.Finished)
+	return kind == StaleAllocation && (pod == nil || !pod.Finished)
 }
 
 // diagnoseNode says how the ledger's node differs from the cluster's; "" is not
@@ -114,11 +114,11 @@ func sameAllocatable(t *resources.Table, views []ledger.AmountView, amounts []re
 	return offered == len(amounts)
 }
 
-func describeClaim(t *resources.Table, claim *ledger.ClaimView) string {
-	if claim == nil {
-		return "no claim"
+func describeAllocation(t *resources.Table, allocation *ledger.AllocationView) string {
+	if allocation == nil {
+		return "no allocation"
 	}
-	return fmt.Sprintf("a claim in state %s on node %s (%s)", claim.State, claim.Node, describeAmounts(t, claim.Request.Amounts))
+	return fmt.Sprintf("an allocation in state %s on node %s (%s)", allocation.State, allocation.Node, describeAmounts(t, allocation.Request.Amounts))
 }
 
 func describePod(t *resources.Table, pod *Pod) string {

@@ -17,19 +17,19 @@ import (
 // changes meanwhile shows up as a suspicion that does not last.
 type cacheLook struct {
 	*Comparer
-	found   map[suspicion]source
-	onNode  map[string][]*Pod // the cache's bound pods
-	visited map[string]struct{}
-	nodes   int                // nodes that exist in the ledger, of those visited
-	claims  int                // claims on the nodes visited
-	onOne   []ledger.ClaimView // those on the node visited last; its memory is used again
-	// claimed collects the claims whose pods the API server must know; nil where
+	found       map[suspicion]source
+	onNode      map[string][]*Pod // the cache's bound pods
+	visited     map[string]struct{}
+	nodes       int                     // nodes that exist in the ledger, of those visited
+	allocations int                     // allocations on the nodes visited
+	onOne       []ledger.AllocationView // those on the node visited last; its memory is used again
+	// allocated collects the allocations whose pods the API server must know; nil where
 	// they are not wanted.
-	claimed map[ledger.PodRef]struct{}
+	allocated map[ledger.PodRef]struct{}
 }
 
 // findInCache adds what differs between the ledger and the cache. With collect
-// it returns the pods whose claims are Binding or Bound.
+// it returns the pods whose allocations are Binding or Bound.
 func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[ledger.PodRef]struct{} {
 	nodes := c.cache.nodes.all()
 	l := cacheLook{
@@ -38,7 +38,7 @@ func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[led
 		visited: make(map[string]struct{}, len(nodes)),
 	}
 	if collect {
-		l.claimed = map[ledger.PodRef]struct{}{}
+		l.allocated = map[ledger.PodRef]struct{}{}
 	}
 	for _, r := range c.cache.allPods() {
 		if r.Bound() {
@@ -53,13 +53,13 @@ func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[led
 	}
 	// Asking the ledger for all of its nodes takes long under its lock, so that
 	// is done only if the counts say that it has some more.
-	if stats := c.ledger.Stats(); stats.Nodes > l.nodes || total(stats.Claims[:]) > l.claims {
+	if stats := c.ledger.Stats(); stats.Nodes > l.nodes || total(stats.Allocations[:]) > l.allocations {
 		views, _ := c.ledger.Nodes()
 		for i := range views {
 			l.visit(views[i].Name)
 		}
 	}
-	return l.claimed
+	return l.allocated
 }
 
 func total(counts []int) int {
@@ -76,18 +76,18 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	l.visited[name] = struct{}{}
-	view, claims, ok := l.ledger.AppendNodeClaims(l.onOne[:0], name)
-	l.onOne = claims
+	view, allocations, ok := l.ledger.AppendNodeAllocations(l.onOne[:0], name)
+	l.onOne = allocations
 	if kind := diagnoseNode(l.ledger.Table(), orNil(view, ok), l.cache.nodes.get(name)); kind != "" {
 		l.found[suspicion{kind: kind, node: name}] = inCache
 	}
 	if view.Exists {
 		l.nodes++
 	}
-	l.claims += len(claims)
+	l.allocations += len(allocations)
 	agreed := 0
-	for i := range claims {
-		if l.compareClaim(&claims[i]) {
+	for i := range allocations {
+		if l.compareAllocation(&allocations[i]) {
 			agreed++
 		}
 	}
@@ -95,26 +95,26 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	for _, r := range l.onNode[name] {
-		l.compare(l.claimOf(r.Ref), r, r.Ref)
+		l.compare(l.allocationOf(r.Ref), r, r.Ref)
 	}
 }
 
-// compareClaim compares a claim with its pod in the cache and reports whether
-// that is bound to the claim's node.
-func (l *cacheLook) compareClaim(claim *ledger.ClaimView) bool {
-	if l.claimed != nil && claim.Pod.UID != "" {
-		l.claimed[claim.Pod] = struct{}{}
+// compareAllocation compares an allocation with its pod in the cache and reports whether
+// that is bound to the allocation's node.
+func (l *cacheLook) compareAllocation(allocation *ledger.AllocationView) bool {
+	if l.allocated != nil && allocation.Pod.UID != "" {
+		l.allocated[allocation.Pod] = struct{}{}
 	}
-	pod := l.cache.podOf(claim.Pod)
-	l.compare(claim, pod, claim.Pod)
-	return pod != nil && pod.Bound() && pod.Node == claim.Node
+	pod := l.cache.podOf(allocation.Pod)
+	l.compare(allocation, pod, allocation.Pod)
+	return pod != nil && pod.Bound() && pod.Node == allocation.Node
 }
 
-func (l *cacheLook) compare(claim *ledger.ClaimView, pod *Pod, ref ledger.PodRef) {
+func (l *cacheLook) compare(allocation *ledger.AllocationView, pod *Pod, ref ledger.PodRef) {
 	if pod != nil {
 		ref = pod.Ref
 	}
-	if kind := diagnosePod(claim, pod); kind != "" {
+	if kind := diagnosePod(allocation, pod); kind != "" {
 		l.found[suspicion{kind: kind, pod: ref, live: needsLive(kind, pod)}] = inCache
 	}
 }
@@ -138,25 +138,25 @@ func orNil[T any](value T, ok bool) *T {
 }
 
 // findLive adds what differs between the ledger and consistent lists from the
-// API server, fetched and forgotten page by page. claimed are the pods that must
+// API server, fetched and forgotten page by page. allocated are the pods that must
 // be in the list.
-func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source, claimed map[ledger.PodRef]struct{}) error {
+func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source, allocated map[ledger.PodRef]struct{}) error {
 	pods := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return c.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
 	})
-	uids := make(map[types.UID]struct{}, len(claimed))
+	uids := make(map[types.UID]struct{}, len(allocated))
 	err := pods.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		r := Compact(c.ledger.Table(), obj.(*v1.Pod))
 		uids[r.Ref.UID] = struct{}{}
-		addListed(found, suspicion{kind: diagnosePod(c.claimOf(r.Ref), r), pod: r.Ref, live: true})
+		addListed(found, suspicion{kind: diagnosePod(c.allocationOf(r.Ref), r), pod: r.Ref, live: true})
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for ref := range claimed {
+	for ref := range allocated {
 		if _, listed := uids[ref.UID]; !listed {
-			addListed(found, suspicion{kind: StaleClaim, pod: ref, live: true})
+			addListed(found, suspicion{kind: StaleAllocation, pod: ref, live: true})
 		}
 	}
 	return c.findLiveNodes(ctx, found)

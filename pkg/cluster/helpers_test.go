@@ -66,7 +66,7 @@ func uncounted(p *v1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0])
 }
 
-// aNode makes a node that offers CPU and room for 110 pods.
+// aNode makes a node that offers CPU and capacity for 110 pods.
 func aNode(name string, version int, cpu string, options ...func(*v1.Node)) *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name + "-uid"), ResourceVersion: strconv.Itoa(version)},
@@ -114,7 +114,7 @@ func (e *told) options() Options {
 		OnPodBound:     func(p *Pod) { e.add("bound", p.Ref) },
 		OnPodGone:      func(p ledger.PodRef) { e.add("gone", p) },
 		OnPodBypassed:  func(p *Pod) { e.add("bypassed", p.Ref) },
-		Keep:           func(*Pod) (hold ledger.Hold, kept func(), keep bool) { return hold, nil, false },
+		Keep:           func(*Pod) (slot ledger.Slot, kept func(), keep bool) { return slot, nil, false },
 		Devices:        func(*Pod) *ledger.DeviceRequest { return nil },
 		OnDeviceMarks:  func(*Pod) {},
 		OnNodesChanged: func() {},
@@ -255,25 +255,25 @@ func (f *fixture) connect(noStreams bool) {
 	f.nodeSrc = f.source(f.nodeServer, f.nodeServer.Watch, f.nodeServer.List)
 }
 
-// claim returns the ledger's claim of a pod made by aPod.
-func (c *Cache) claim(name string) *ledger.ClaimView {
-	claim, ok := c.ledger.Claim(ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")})
-	return orNil(claim, ok)
+// allocation returns the ledger's allocation of a pod made by aPod.
+func (c *Cache) claim(name string) *ledger.AllocationView {
+	allocation, ok := c.ledger.Allocation(ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")})
+	return orNil(allocation, ok)
 }
 
-// shareOf says where a pod has its claim, or a slot in memory: "" where it has none.
+// shareOf says where a pod has its allocation, or a slot in memory: "" where it has none.
 func (c *Cache) shareOf(name string) string {
 	ref := ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")}
 	if slot, ok := c.ledger.InMemory(ref); ok {
 		return ledger.ReservedState + " " + slot.Node
 	}
-	if claim, ok := c.ledger.Claim(ref); ok {
-		return claim.State.String() + " " + claim.Node
+	if allocation, ok := c.ledger.Allocation(ref); ok {
+		return allocation.State.String() + " " + allocation.Node
 	}
 	return ""
 }
 
-// placement asks for room for a pod.
+// placement asks for capacity for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
 	return Compact(c.table, pod).Placement(node)
 }

@@ -20,11 +20,11 @@ type Options struct {
 	// found at the start are not told of; nor are mirrors of static pods. Pods created with a node, as by hand,
 	// are.
 	OnPodBypassed func(pod *Pod)
-	// Keep returns the hold that takes the place of a pod that had a node: it was deleted, or has finished while
-	// being deleted. last is the pod's last state. keep is false where its room becomes free. kept is called
-	// once the hold is there, and not at all where the pod had no room to keep. Both are called while the change
+	// Keep returns the slot that takes the place of a pod that had a node: it was deleted, or has finished while
+	// being deleted. last is the pod's last state. keep is false where its capacity becomes free. kept is called
+	// once the slot is there, and not at all where the pod had no capacity to keep. Both are called while the change
 	// is being recorded, so they must not use the Cache.
-	Keep func(last *Pod) (hold ledger.Hold, kept func(), keep bool)
+	Keep func(last *Pod) (slot ledger.Slot, kept func(), keep bool)
 	// Devices says what the claims of devices that a pod names ask for. It is called while a change is being
 	// recorded, so it must not use the Cache.
 	Devices func(pod *Pod) *ledger.DeviceRequest

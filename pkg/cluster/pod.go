@@ -23,11 +23,11 @@ type Pod struct {
 	Scheduler       string // spec.schedulerName
 	Priority        int32
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
-	Deleting        bool // has a deletionTimestamp: it uses its room until it is gone
+	Deleting        bool // has a deletionTimestamp: it uses its capacity until it is gone
 	// Mirror: it only shows what a kubelet runs from a file on its node (a static
 	// pod), which no scheduler is asked about.
 	Mirror bool
-	// Preempted: the scheduler deletes the pod to make room for another one
+	// Preempted: the scheduler deletes the pod to make capacity for another one
 	// (condition DisruptionTarget, reason PreemptionByScheduler).
 	Preempted bool
 	// Request is what the pod counts for: while it has no node by its spec,
@@ -94,10 +94,10 @@ func preempted(pod *v1.Pod) bool {
 	return false
 }
 
-// Bound reports whether the pod uses room on a node.
+// Bound reports whether the pod uses capacity on a node.
 func (i *Pod) Bound() bool { return i.Node != "" && !i.Finished }
 
-// Placement asks for room for the pod on a node.
+// Placement asks for capacity for the pod on a node.
 func (i *Pod) Placement(node string) ledger.Placement {
 	return ledger.Placement{
 		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Priority: i.Priority,
@@ -108,7 +108,7 @@ func (i *Pod) Placement(node string) ledger.Placement {
 func (i *Pod) Observation() ledger.PodObservation {
 	return ledger.PodObservation{
 		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler,
-		Priority: i.Priority, ResourceVersion: i.ResourceVersion, Hold: i.Matched(),
-		HoldUID: i.MatchedUID(),
+		Priority: i.Priority, ResourceVersion: i.ResourceVersion, Slot: i.Matched(),
+		SlotUID: i.MatchedUID(),
 	}
 }

@@ -58,7 +58,7 @@ func TestNew(t *testing.T) {
 			func(p *v1.Pod) { p.Spec.NodeName = "n" },
 			want{with(func(i *Pod) { i.Node = "n" }), 3000, true},
 		},
-		"a pod that is being deleted uses its room still": {
+		"a pod that is being deleted uses its capacity still": {
 			func(p *v1.Pod) { p.Spec.NodeName, p.DeletionTimestamp = "n", &metav1.Time{} },
 			want{with(func(i *Pod) { i.Node, i.Deleting = "n", true }), 3000, true},
 		},

@@ -24,7 +24,7 @@ func (c *Cache) podSink() sink[v1.Pod, Pod] {
 	}
 }
 
-// replacePods takes in a full state. What went in a gap of the watch makes room first.
+// replacePods takes in a full state. What went in a gap of the watch is given back first.
 func (c *Cache) replacePods(records []*Pod, version uint64) {
 	since := c.ledger.Revision()
 	c.removeAbsentPods(records, version)
@@ -111,13 +111,13 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) pod
 	return podChange{from: held, gone: pod}
 }
 
-// end tells the ledger that a pod uses its room no more: it was deleted, or has
-// finished on its way there. Whoever keeps rooms may keep this one, in the same
+// end tells the ledger that a pod uses its capacity no more: it was deleted, or has
+// finished on its way there. Whoever keeps slots may keep this one, in the same
 // step. c.apply is held.
 func (c *Cache) end(last *Pod, version uint64) {
 	if last.Node != "" {
-		if hold, kept, keep := c.options.Keep(last); keep {
-			if c.ledger.RemovePodHolding(last.Ref, version, hold) {
+		if slot, kept, keep := c.options.Keep(last); keep {
+			if c.ledger.RemovePodHolding(last.Ref, version, slot) {
 				kept()
 			}
 			return

@@ -57,7 +57,7 @@ func TestWaitForPods(t *testing.T) {
 	}
 }
 
-// Who waited for a deletion finds the room free.
+// Who waited for a deletion finds the capacity free.
 func TestWaitForPodsComesAfterTheLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(objects(aPod("a", 1, on("n1"))), objects(aNode("n1", 1, "4")))
@@ -66,7 +66,7 @@ func TestWaitForPodsComesAfterTheLedger(t *testing.T) {
 		bound := make(chan bool, 1)
 		go func() {
 			assert.NoError(t, f.WaitForPods(t.Context(), 30))
-			_, ok := f.ledger.Claim(ledger.PodRef{Namespace: "default", Name: "a", UID: "a-uid"})
+			_, ok := f.ledger.Allocation(ledger.PodRef{Namespace: "default", Name: "a", UID: "a-uid"})
 			bound <- ok
 		}()
 		synctest.Wait()

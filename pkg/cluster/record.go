@@ -93,7 +93,7 @@ func parseVersion(s string) uint64 {
 	return version
 }
 
-// bound reports whether there is a record, of a pod that uses room on a node.
+// bound reports whether there is a record, of a pod that uses capacity on a node.
 func (r *Pod) bound() bool { return r != nil && r.Bound() }
 
 // older reports whether version a is known to be of an older state than b.

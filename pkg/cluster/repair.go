@@ -123,18 +123,18 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	} else if record != nil && s.pod.UID != "" && record.Ref.UID != s.pod.UID {
 		record = nil
 	}
-	claim := c.claimOf(s.pod)
-	kind := diagnosePod(claim, record)
-	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, claim, record) {
+	allocation := c.allocationOf(s.pod)
+	kind := diagnosePod(allocation, record)
+	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, allocation, record) {
 		return nil, nil, true
 	}
 	table := c.ledger.Table()
 	d = &Difference{
 		Kind: kind, Pod: s.pod, Live: s.live,
-		Ledger: describeClaim(table, claim), Cluster: describePod(table, record),
+		Ledger: describeAllocation(table, allocation), Cluster: describePod(table, record),
 	}
-	if claim != nil {
-		d.Node = claim.Node
+	if allocation != nil {
+		d.Node = allocation.Node
 	} else {
 		d.Node = record.Node
 	}
@@ -149,19 +149,19 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 		o.ResourceVersion = 0
 		change.observed = c.ledger.ObservePod(o)
 	}
-	d.Repaired = diagnosePod(c.claimOf(s.pod), record) == ""
+	d.Repaired = diagnosePod(c.allocationOf(s.pod), record) == ""
 	return d, change, true
 }
 
-func (c *Comparer) claimOf(pod ledger.PodRef) *ledger.ClaimView {
-	claim, ok := c.ledger.Claim(pod)
-	return orNil(claim, ok)
+func (c *Comparer) allocationOf(pod ledger.PodRef) *ledger.AllocationView {
+	allocation, ok := c.ledger.Allocation(pod)
+	return orNil(allocation, ok)
 }
 
-// inFlight reports whether a claim is ahead of its pod because a bind has not
+// inFlight reports whether an allocation is ahead of its pod because a bind has not
 // ended: the binder will learn how it does. A pod that is gone ends it here.
-func inFlight(kind Kind, claim *ledger.ClaimView, pod *Pod) bool {
-	return kind == StaleClaim && claim.State == ledger.Binding && pod != nil && !pod.Finished
+func inFlight(kind Kind, allocation *ledger.AllocationView, pod *Pod) bool {
+	return kind == StaleAllocation && allocation.State == ledger.Binding && pod != nil && !pod.Finished
 }
 
 // repairPod makes the cache and the ledger take a proven state of a pod; nil is
@@ -173,7 +173,7 @@ func (c *Comparer) repairPod(ref ledger.PodRef, record *Pod) *podChange {
 		return &change
 	}
 	if record.Node == "" && !record.Finished {
-		// Bound in the ledger, not bound in the cluster. Taking the claim away
+		// Bound in the ledger, not bound in the cluster. Taking the allocation away
 		// would need a removal of the pod, after which the ledger refuses it.
 		return nil
 	}

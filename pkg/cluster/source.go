@@ -18,7 +18,7 @@ import (
 )
 
 // The reflectors' back-off. client-go's own (0.8 s to 30 s, doubled by jitter)
-// suits controllers that may be late; a ledger that is late refuses room that is
+// suits controllers that may be late; a ledger that is late refuses capacity that is
 // free, so it comes back to a restarted API server sooner.
 const (
 	backoffFirst  = 200 * time.Millisecond

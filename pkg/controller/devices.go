@@ -21,8 +21,8 @@ func (f *freed) claimFreed(r *refusal) (news, silent bool) {
 		return false, false
 	}
 	for _, name := range r.pod.Devices.Claims {
-		if room := f.claims[podName{r.pod.Ref.Namespace, name}]; room.newsTo(r) {
-			news, silent = true, silent || room.silent > r.revision
+		if capacity := f.claims[podName{r.pod.Ref.Namespace, name}]; capacity.newsTo(r) {
+			news, silent = true, silent || capacity.silent > r.revision
 		}
 	}
 	return news, silent
@@ -37,11 +37,11 @@ func (f *freed) noteClaims(e *ledger.Event, silent bool, now time.Time) {
 			continue
 		}
 		key := podName{claim.Namespace, claim.Name}
-		room := f.claims[key]
-		if room.at, room.revision = now, e.Revision; silent {
-			room.silent = e.Revision
+		capacity := f.claims[key]
+		if capacity.at, capacity.revision = now, e.Revision; silent {
+			capacity.silent = e.Revision
 		}
-		f.claims[key] = room
+		f.claims[key] = capacity
 	}
 }
 

@@ -57,7 +57,7 @@ func (w *world) claimant(name, claim string) *cluster.Pod {
 	return pod
 }
 
-// reserveDevices reserves room and the claim's device for a pod.
+// reserveDevices reserves capacity and the claim's device for a pod.
 func (w *world) reserveDevices(p *cluster.Pod, node string, ttl time.Duration) {
 	placement := p.Placement(node)
 	placement.Devices = w.question.Devices(p)

@@ -2,15 +2,15 @@
 // requests the server answers:
 //
 //   - Expirer releases reservations when their deadline passes.
-//   - Wakeups makes kube-scheduler look again at a pod it was refused room for,
-//     when room becomes free that no event it watches announces.
+//   - Wakeups makes kube-scheduler look again at a pod it was refused capacity for,
+//     when capacity becomes free that no event it watches announces.
 //
 // # How a pod is woken
 //
 // refusals.go remembers the last refusal of every pending pod, and orders those
 // that have something to look at. freed.go reads the ledger's changes and keeps
-// where room became free. One loop (wakeups.go) brings the two together: for
-// each refusal it notes which of that room would do. Another (wake.go) takes
+// where capacity became free. One loop (wakeups.go) brings the two together: for
+// each refusal it notes which of that capacity would do. Another (wake.go) takes
 // the refusals with notes, the highest priority first, looks whether the pod
 // still fits, and has a few workers write to the API server.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // Expirer releases reservations at their deadline. Decisions never wait for it:
-// the ledger expires what is due before it decides. It exists so that room also
+// the ledger expires what is due before it decides. It exists so that capacity also
 // becomes free, and is announced, while nobody asks.
 type Expirer struct {
 	ledger ledger.Observer

@@ -9,20 +9,20 @@ import (
 // eventBatch is how many events are read at once.
 const eventBatch = 1024
 
-// freedRoom is the last time room was freed on a node.
-type freedRoom struct {
+// freedCapacity is the last time capacity was freed on a node.
+type freedCapacity struct {
 	revision uint64
 	// silent is the last revision at which it was freed without an event that
 	// schedulers watch; 0 if there was none.
 	silent uint64
-	// held is the last revision at which a hold was placed there; 0 if there was
+	// held is the last revision at which a slot was placed there; 0 if there was
 	// none.
 	held uint64
 	at   time.Time
 }
 
-// newsTo reports whether a scheduler that was refused does not know of the room.
-func (f freedRoom) newsTo(r *refusal) bool {
+// newsTo reports whether a scheduler that was refused does not know of the capacity.
+func (f freedCapacity) newsTo(r *refusal) bool {
 	return f.silent > r.revision || (f.revision > r.revision && f.at.Sub(r.at) < raceWindow)
 }
 
@@ -31,23 +31,23 @@ type podName struct{ namespace, name string }
 
 func nameOf(pod ledger.PodRef) podName { return podName{pod.Namespace, pod.Name} }
 
-// ended is the last time a pod's own claim, or a hold for it alone, ended.
+// ended is the last time a pod's own claim, or a slot for it alone, ended.
 type ended struct {
 	revision uint64
 	at       time.Time
 }
 
-// freed is where and for whom room was freed.
+// freed is where and for whom capacity was freed.
 type freed struct {
-	nodes map[string]freedRoom
+	nodes map[string]freedCapacity
 	pods  map[podName]ended
 	// claims of devices that were given back: their pods may run on any node.
-	claims map[podName]freedRoom
-	held   uint64 // the newest revision at which a hold was placed anywhere
+	claims map[podName]freedCapacity
+	held   uint64 // the newest revision at which a slot was placed anywhere
 }
 
 func newFreed() freed {
-	return freed{nodes: map[string]freedRoom{}, pods: map[podName]ended{}, claims: map[podName]freedRoom{}}
+	return freed{nodes: map[string]freedCapacity{}, pods: map[podName]ended{}, claims: map[podName]freedCapacity{}}
 }
 
 func (f *freed) empty() bool { return len(f.nodes) == 0 && len(f.pods) == 0 }
@@ -64,42 +64,42 @@ func (f *freed) clear() {
 func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	node, silent := e.Node, late
 	switch e.Type {
-	case ledger.ClaimBindFailed, ledger.HoldReleased, ledger.HoldExpired:
+	case ledger.AllocationBindFailed, ledger.SlotReleased, ledger.SlotExpired:
 		silent = true
 		if e.Pod.Name != "" {
 			f.pods[nameOf(e.Pod)] = ended{e.Revision, now}
 		}
-	case ledger.HoldPreempted, ledger.HoldConsumed:
-		silent = true // a consumed hold gives back what its pod did not need
-	case ledger.ClaimRemoved:
+	case ledger.SlotPreempted, ledger.SlotConsumed:
+		silent = true // a consumed slot gives back what its pod did not need
+	case ledger.AllocationRemoved:
 		silent = late || e.State != ledger.Bound // schedulers hear only of bound pods going
-	case ledger.ClaimMoved:
+	case ledger.AllocationMoved:
 		node, silent = e.MovedFrom, true
-	case ledger.HoldPlaced:
-		if e.Hold.Name == "" {
+	case ledger.SlotPlaced:
+		if e.Slot.Name == "" {
 			return // in memory, for a pod whose scheduler knows; its size may be less now
 		}
 		f.noteHeld(node, e.Revision, now)
 		return
 	case ledger.DevicesUpdated:
 		silent = true
-	case ledger.ClaimResized, ledger.NodeUpdated:
+	case ledger.AllocationResized, ledger.NodeUpdated:
 	default:
 		return
 	}
 	f.noteClaims(e, silent, now)
-	room := f.nodes[node]
-	room.at, room.revision = now, e.Revision
+	capacity := f.nodes[node]
+	capacity.at, capacity.revision = now, e.Revision
 	if silent {
-		room.silent = e.Revision
+		capacity.silent = e.Revision
 	}
-	f.nodes[node] = room
+	f.nodes[node] = capacity
 }
 
 func (f *freed) noteHeld(node string, revision uint64, now time.Time) {
-	room := f.nodes[node]
-	room.at, room.held = now, revision
-	f.nodes[node] = room
+	capacity := f.nodes[node]
+	capacity.at, capacity.held = now, revision
+	f.nodes[node] = capacity
 	f.held = max(f.held, revision)
 }
 
@@ -107,14 +107,14 @@ func (f *freed) noteHeld(node string, revision uint64, now time.Time) {
 func (f *freed) noteAll(l ledger.Reader, revision uint64, now time.Time) {
 	f.held = revision
 	l.VisitNodes(func(name string) {
-		f.nodes[name] = freedRoom{revision: revision, silent: revision, held: revision, at: now}
+		f.nodes[name] = freedCapacity{revision: revision, silent: revision, held: revision, at: now}
 	})
 }
 
 // prune forgets what was freed before a moment.
 func (f *freed) prune(oldest time.Time) {
-	for node, room := range f.nodes {
-		if room.at.Before(oldest) {
+	for node, capacity := range f.nodes {
+		if capacity.at.Before(oldest) {
 			delete(f.nodes, node)
 		}
 	}
@@ -123,8 +123,8 @@ func (f *freed) prune(oldest time.Time) {
 			delete(f.pods, pod)
 		}
 	}
-	for claim, room := range f.claims {
-		if room.at.Before(oldest) {
+	for claim, capacity := range f.claims {
+		if capacity.at.Before(oldest) {
 			delete(f.claims, claim)
 		}
 	}
@@ -132,20 +132,20 @@ func (f *freed) prune(oldest time.Time) {
 
 // add takes over what is newer in o.
 func (f *freed) add(o *freed) {
-	for node, room := range o.nodes {
+	for node, capacity := range o.nodes {
 		known := f.nodes[node]
-		f.nodes[node] = freedRoom{
-			revision: max(room.revision, known.revision), silent: max(room.silent, known.silent),
-			held: max(room.held, known.held), at: room.at,
+		f.nodes[node] = freedCapacity{
+			revision: max(capacity.revision, known.revision), silent: max(capacity.silent, known.silent),
+			held: max(capacity.held, known.held), at: capacity.at,
 		}
 	}
 	for pod, e := range o.pods {
 		f.pods[pod] = e
 	}
-	for claim, room := range o.claims {
+	for claim, capacity := range o.claims {
 		known := f.claims[claim]
-		f.claims[claim] = freedRoom{
-			revision: max(room.revision, known.revision), silent: max(room.silent, known.silent), at: room.at,
+		f.claims[claim] = freedCapacity{
+			revision: max(capacity.revision, known.revision), silent: max(capacity.silent, known.silent), at: capacity.at,
 		}
 	}
 	f.held = max(f.held, o.held)
@@ -154,8 +154,8 @@ func (f *freed) add(o *freed) {
 // newest returns the newest revision noted.
 func (f *freed) newest() uint64 {
 	newest := f.held
-	for _, room := range f.nodes {
-		newest = max(newest, room.revision)
+	for _, capacity := range f.nodes {
+		newest = max(newest, capacity.revision)
 	}
 	return newest
 }

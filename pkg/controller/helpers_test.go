@@ -165,9 +165,9 @@ func (w *world) pod(name, cpu string, priority int32) *cluster.Pod {
 // match has the reservation r match the pods of these names.
 func (w *world) match(names ...string) {
 	rsv := &v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testHold.Namespace, Name: testHold.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: testSlot.Namespace, Name: testSlot.Name},
 		Spec: v1alpha1.ReservationSpec{
-			Slots: []v1alpha1.Slot{{Name: testHold.Slot}},
+			Slots: []v1alpha1.Slot{{Name: testSlot.Slot}},
 			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 				{Key: "name", Operator: metav1.LabelSelectorOpIn, Values: names},
 			}}},

@@ -29,10 +29,10 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// refusal is a pending pod that filter refused room on some node.
+// refusal is a pending pod that filter refused capacity on some node.
 type refusal struct {
 	pod *cluster.Pod
-	// revision is of the ledger before the refusal was decided: room freed
+	// revision is of the ledger before the refusal was decided: capacity freed
 	// after it is news to the pod.
 	revision uint64
 	at       time.Time
@@ -56,11 +56,11 @@ func (r *refusal) isOffered(node string) bool {
 	return len(r.offered) == 0 || slices.Contains(r.offered, unique.Make(node))
 }
 
-// news is why a pod may have room now.
+// news is why a pod may have capacity now.
 type news struct {
-	nodes []string // with room freed that it fitted
-	many  bool     // room was freed on more nodes than are listed
-	held  bool     // there are new holds it may use
+	nodes []string // with capacity freed that it fitted
+	many  bool     // capacity was freed on more nodes than are listed
+	held  bool     // there are new slots it may use
 	sure  bool     // it has to be woken whatever is free
 }
 

@@ -26,7 +26,7 @@ const (
 // were freed at once, it is looked at when its turn comes whether it fits anywhere.
 const maxLooked = 64
 
-// look notes which of the freed room a refused pod fits.
+// look notes which of the freed capacity a refused pod fits.
 func (w *Wakeups) look(r *refusal, f *freed) {
 	what := news{sure: f.pods[nameOf(r.pod.Ref)].revision > r.revision}
 	if f.held > r.revision {
@@ -37,11 +37,11 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 	silent = silent || silently
 	var memory [maxLooked + 1]string // of the stack: most refusals find nothing
 	nodes := memory[:0]
-	for node, room := range f.nodes {
-		if !room.newsTo(r) {
+	for node, capacity := range f.nodes {
+		if !capacity.newsTo(r) {
 			continue
 		}
-		silent = silent || room.silent > r.revision
+		silent = silent || capacity.silent > r.revision
 		if nodes = append(nodes, node); len(nodes) > maxLooked {
 			break
 		}
@@ -60,12 +60,12 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 	w.refused.tell(r, what, due)
 }
 
-// lookAtHolds notes that a refused pod may use a hold, however long it has been there.
-func (w *Wakeups) lookAtHolds(r *refusal) {
+// lookAtSlots notes that a refused pod may use a slot, however long it has been there.
+func (w *Wakeups) lookAtSlots(r *refusal) {
 	if len(w.Question.Matcher.Candidates(r.pod)) == 0 {
 		return // as most
 	}
-	if placement := w.Question.Of(r.pod, ""); len(w.Ledger.UsableHolds(&placement)) > 0 {
+	if placement := w.Question.Of(r.pod, ""); len(w.Ledger.UsableSlots(&placement)) > 0 {
 		w.refused.tell(r, news{held: true}, time.Now())
 	}
 }
@@ -86,10 +86,10 @@ func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string 
 	return fitting
 }
 
-// fitsHeld reports whether the pod could use a hold that is new to it.
+// fitsHeld reports whether the pod could use a slot that is new to it.
 func (w *Wakeups) fitsHeld(r *refusal, f *freed) bool {
 	placement := w.Question.Of(r.pod, "")
-	return slices.ContainsFunc(w.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool {
+	return slices.ContainsFunc(w.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool {
 		return f.nodes[h.Node].held > r.revision
 	})
 }
@@ -98,18 +98,18 @@ func (w *Wakeups) fitsHeld(r *refusal, f *freed) bool {
 type reason uint8
 
 const (
-	noReason  reason = iota
-	freeRoom         // it fits a node that it was offered
-	strayRoom        // it fits a node that it was not offered
-	heldRoom         // it may use a hold
-	owed             // whatever is free
+	noReason      reason = iota
+	freeCapacity         // it fits a node that it was offered
+	strayCapacity        // it fits a node that it was not offered
+	heldCapacity         // it may use a slot
+	owed                 // whatever is free
 )
 
 // why returns the reason there is now to wake a pod for its news.
 func (w *Wakeups) why(r *refusal, what *news) reason {
 	placement := w.Question.Of(r.pod, "")
-	if what.held && len(w.Ledger.UsableHolds(&placement)) > 0 {
-		return heldRoom
+	if what.held && len(w.Ledger.UsableSlots(&placement)) > 0 {
+		return heldCapacity
 	}
 	if what.sure {
 		return owed
@@ -130,21 +130,21 @@ func (w *Wakeups) why(r *refusal, what *news) reason {
 	anywhere := what.many && w.fitsAnywhere(&placement)
 	switch {
 	case len(w.fitting(&placement, offered)) > 0, anywhere && len(r.offered) == 0:
-		return freeRoom
+		return freeCapacity
 	case anywhere, len(w.fitting(&placement, others)) > 0:
-		return strayRoom
+		return strayCapacity
 	default:
 		return noReason
 	}
 }
 
-// fitsAnywhere reports whether a pod fits some node: that of its claim, if it has
+// fitsAnywhere reports whether a pod fits some node: that of its allocation, if it has
 // one, else any.
 func (w *Wakeups) fitsAnywhere(placement *ledger.Placement) bool {
 	if node, ok := w.Ledger.HomeOf(placement.Pod); ok {
 		return len(w.fitting(placement, []string{node})) > 0
 	}
-	return w.Ledger.FitsAnywhere(placement) || len(w.Ledger.UsableHolds(placement)) > 0
+	return w.Ledger.FitsAnywhere(placement) || len(w.Ledger.UsableSlots(placement)) > 0
 }
 
 // dispatch has pods with news woken, the highest priority first.
@@ -197,7 +197,7 @@ func (w *Wakeups) next(ctx context.Context) (*refusal, news, reason) {
 		switch why := w.why(r, &what); why {
 		case noReason:
 			w.refused.rest(r)
-		case strayRoom:
+		case strayCapacity:
 			if until := w.refused.pausedUntil(r.pod.Ref.UID); until.After(time.Now()) {
 				w.refused.wait(r, what, until)
 				continue
@@ -218,10 +218,10 @@ func (w *Wakeups) wake(ctx context.Context, r *refusal, what news, why reason) {
 	}
 	pod := r.pod
 	log := w.Log.WithFields(logrus.Fields{"pod": pod.Ref.String(), "uid": pod.Ref.UID, "priority": pod.Priority})
-	if why == heldRoom && w.Steer(pod) {
+	if why == heldCapacity && w.Steer(pod) {
 		w.refused.woken(r, false, time.Now())
 		w.OnWakeup()
-		log.Info("sent a pending pod to room that is held for it")
+		log.Info("sent a pending pod to capacity that is held for it")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
@@ -231,9 +231,9 @@ func (w *Wakeups) wake(ctx context.Context, r *refusal, what news, why reason) {
 	err := w.Patcher.Annotate(ctx, pod.Ref, RetryAnnotation, value)
 	switch {
 	case err == nil:
-		w.refused.woken(r, why == strayRoom, time.Now())
+		w.refused.woken(r, why == strayCapacity, time.Now())
 		w.OnWakeup()
-		log.Info("woke a pending pod: room was freed for it")
+		log.Info("woke a pending pod: capacity was freed for it")
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && !w.exists(pod.Ref):
 		w.refused.woken(r, false, time.Now())
 	case final(err):

@@ -90,7 +90,7 @@ func TestRefusedAgainWhileWoken(t *testing.T) {
 	})
 }
 
-// Room that is freed while a pod is being woken must not be forgotten if that
+// Capacity that is freed while a pod is being woken must not be forgotten if that
 // fails.
 func TestFreedWhileWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -314,9 +314,9 @@ func TestHangingPatches(t *testing.T) {
 	})
 }
 
-// A pod that can run on a few nodes is not woken each time room is freed
+// A pod that can run on a few nodes is not woken each time capacity is freed
 // elsewhere, and never overlooks its own.
-func TestRoomOnOtherNodes(t *testing.T) {
+func TestCapacityOnOtherNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		holder, churn := w.pod("holder", "4", 0), w.pod("churn", "1", 0)

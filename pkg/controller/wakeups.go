@@ -33,12 +33,12 @@ const (
 )
 
 // raceWindow is how much later than a scheduler the ledger may hear of an event
-// both watch. A scheduler that was told of freed room first, asked, and was
+// both watch. A scheduler that was told of freed capacity first, asked, and was
 // refused by a ledger that had not heard of it yet would not ask again. It is
 // longer than the longest pause of the reflectors in pkg/cluster (7.5 s).
 const raceWindow = 8 * time.Second
 
-// announcedDelay is how long a scheduler has to act on freed room that it hears of
+// announcedDelay is how long a scheduler has to act on freed capacity that it hears of
 // itself, before its pods are woken for it.
 const announcedDelay = time.Second
 
@@ -75,23 +75,23 @@ type WakeupOptions struct {
 	Ready func(context.Context) error
 	// Question is how pods ask for capacity.
 	Question *question.Maker
-	// Steer wakes a pod by sending it to a node that holds room for it. It reports
+	// Steer wakes a pod by sending it to a node that holds capacity for it. It reports
 	// false where the pod has to be woken otherwise. nil never does.
 	Steer func(pod *cluster.Pod) bool
 	// OnWakeup is called after each pod that was woken.
 	OnWakeup func()
 	// InProcess says that waking a pod costs no write to the API server, and that the
-	// scheduler counts on it alone: pods are woken at once, and for all room.
+	// scheduler counts on it alone: pods are woken at once, and for all capacity.
 	InProcess bool
 }
 
-// Wakeups wakes pods that filter refused, when room is freed that they may fit
+// Wakeups wakes pods that filter refused, when capacity is freed that they may fit
 // in: all of it where only the ledger knows it was freed (a reservation expired,
 // was given back, a bind failed) or heard of it late, and, where schedulers hear
 // of it themselves, for pods refused just before (see raceWindow). Pods are woken
-// in order of priority, and only if they fit one of the nodes with freed room at
-// that moment. Room newly held frees nothing, but wakes the pods that may use it.
-// A pod whose own claim ends is woken whatever is free: the claim kept it from all
+// in order of priority, and only if they fit one of the nodes with freed capacity at
+// that moment. Capacity newly held frees nothing, but wakes the pods that may use it.
+// A pod whose own claim ends is woken whatever is free: the allocation kept it from all
 // other nodes.
 //
 // Refusals do not outlive the process, and schedulers do not repeat them: once
@@ -101,7 +101,7 @@ type Wakeups struct {
 	refused *refusals
 	limiter *rate.Limiter
 
-	// lastFreed is the newest revision at which room was freed. It is set
+	// lastFreed is the newest revision at which capacity was freed. It is set
 	// before the refused pods are gone through and read after one was added, so
 	// that no pod slips through between the two.
 	lastFreed atomic.Uint64
@@ -155,8 +155,8 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 	}
 }
 
-// Refused records that filter refused the pod room on at least one of the nodes
-// offered. revision is the ledger's from before that was decided, so that room
+// Refused records that filter refused the pod capacity on at least one of the nodes
+// offered. revision is the ledger's from before that was decided, so that capacity
 // freed in between is not missed.
 func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string) {
 	if pod.Ref.UID == "" {
@@ -189,7 +189,7 @@ func (w *Wakeups) Wake(pod *cluster.Pod) {
 }
 
 // Matched says that Reservations names a reservation of a namespace which it did not name
-// before: room that is held already may be news to the pods there.
+// before: capacity that is held already may be news to the pods there.
 func (w *Wakeups) Matched(namespace string) {
 	w.mu.Lock()
 	w.matched[namespace] = true
@@ -252,7 +252,7 @@ func (w *Wakeups) kickLoop() {
 	}
 }
 
-// run looks at the refusals when room was freed.
+// run looks at the refusals when capacity was freed.
 func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}) {
 	seen := w.since
 	again := time.NewTimer(0)
@@ -337,7 +337,7 @@ func (w *Wakeups) lookAtAll() {
 	for _, r := range w.all {
 		w.look(r, &w.fresh)
 		if matched[r.pod.Ref.Namespace] {
-			w.lookAtHolds(r)
+			w.lookAtSlots(r)
 		}
 	}
 	w.looking.Unlock()

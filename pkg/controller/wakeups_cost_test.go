@@ -26,7 +26,7 @@ func TestReadingEventsCostsLittle(t *testing.T) {
 	require.Less(t, result.AllocedBytesPerOp(), int64(1024), "bytes for nothing new")
 }
 
-// TestLookingAtRefusalsCostsLittle has the largest number of pods wait while room is freed that none
+// TestLookingAtRefusalsCostsLittle has the largest number of pods wait while capacity is freed that none
 // of them fits.
 func TestLookingAtRefusalsCostsLittle(t *testing.T) {
 	l := ledger.New(ledger.Options{})
@@ -39,7 +39,7 @@ func TestLookingAtRefusalsCostsLittle(t *testing.T) {
 	}
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
-			w.fresh.nodes["a"] = freedRoom{revision: 2, silent: 2}
+			w.fresh.nodes["a"] = freedCapacity{revision: 2, silent: 2}
 			w.lookAtAll()
 		}
 	})

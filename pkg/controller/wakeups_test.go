@@ -18,21 +18,21 @@ import (
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
-func TestWakeupsOnSilentlyFreedRoom(t *testing.T) {
+func TestWakeupsOnSilentlyFreedCapacity(t *testing.T) {
 	cases := map[string]struct {
-		hold func(w *world, p *cluster.Pod)
+		slot func(w *world, p *cluster.Pod)
 		free func(w *world, p *cluster.Pod)
 	}{
 		"unreserved": {
-			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
+			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
 			free: func(w *world, p *cluster.Pod) { w.ledger.Unreserve([]ledger.Placement{p.Placement("a")}) },
 		},
 		"expired": {
-			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Minute) },
+			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Minute) },
 			free: func(w *world, _ *cluster.Pod) { w.ledger.Expire(time.Now().Add(time.Minute)) },
 		},
 		"bind failed": {
-			hold: func(w *world, p *cluster.Pod) {
+			slot: func(w *world, p *cluster.Pod) {
 				placement := p.Placement("a")
 				_, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(w.t, rejection)
@@ -40,11 +40,11 @@ func TestWakeupsOnSilentlyFreedRoom(t *testing.T) {
 			free: func(w *world, p *cluster.Pod) { w.ledger.BindFailed(p.Ref, "a") },
 		},
 		"reserved pod deleted before it was bound": {
-			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
+			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
 			free: func(w *world, p *cluster.Pod) { w.ledger.RemovePod(p.Ref, 0) },
 		},
 		"bound elsewhere": {
-			hold: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
+			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
 			free: func(w *world, p *cluster.Pod) { w.observeBound(p, "b") },
 		},
 	}
@@ -54,7 +54,7 @@ func TestWakeupsOnSilentlyFreedRoom(t *testing.T) {
 				w := newWorld(t, "a", "b")
 				holder, waiting := w.pod("holder", "4", 0), w.pod("waiting", "3", 0)
 				w.observeBound(w.pod("filler", "2", 0), "b")
-				tc.hold(w, holder)
+				tc.slot(w, holder)
 				w.refuse(waiting)
 				advance(10 * raceWindow) // long after: it is no race with an event
 				assert.Empty(t, w.patcher.names(), "nothing was freed yet")
@@ -117,7 +117,7 @@ func TestWakeupsOnDeletionOfBoundPod(t *testing.T) {
 	})
 }
 
-// The room was freed between the decision of a filter call and its report.
+// The capacity was freed between the decision of a filter call and its report.
 func TestWakeupsRefusedWithOldView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")

@@ -26,7 +26,7 @@ func (c *Controller) AnnotationsChanged(pod *cluster.Pod) {
 
 // wanted returns what a bound pod has to say of its devices; ok is false where that is not known.
 func (c *Controller) wanted(pod ledger.PodRef) (marks *cluster.DeviceAnnotations, ok bool) {
-	view, ok := c.Ledger.Claim(pod)
+	view, ok := c.Ledger.Allocation(pod)
 	if !ok || view.Pod != pod || view.State != ledger.Bound || len(view.Given) == 0 {
 		return nil, false
 	}

@@ -112,15 +112,15 @@ func claimKey(ref ledger.DeviceClaimRef) types.NamespacedName {
 // note takes in one event. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
 	switch e.Type {
-	case ledger.ClaimIdentified, ledger.HoldIdentified:
+	case ledger.AllocationIdentified, ledger.SlotIdentified:
 		c.refresh(ledger.PodRef{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
 		c.refresh(e.Pod)
-	case ledger.HoldPlaced, ledger.HoldReleased, ledger.HoldExpired:
-		if e.Hold.Name == "" { // what keeps devices for pods to come is not a use of them
+	case ledger.SlotPlaced, ledger.SlotReleased, ledger.SlotExpired:
+		if e.Slot.Name == "" { // what keeps devices for pods to come is not a use of them
 			c.refreshKnown(e)
 		}
-	case ledger.ClaimBinding, ledger.ClaimBound, ledger.ClaimMoved, ledger.ClaimResized, ledger.ClaimLinked,
-		ledger.ClaimBindFailed, ledger.ClaimRemoved:
+	case ledger.AllocationBinding, ledger.AllocationBound, ledger.AllocationMoved, ledger.AllocationResized, ledger.AllocationLinked,
+		ledger.AllocationBindFailed, ledger.AllocationRemoved:
 		c.refreshKnown(e)
 	case ledger.NodeUpdated, ledger.NodeRemoved:
 		for _, name := range c.devices.namesOn(e.Node) {
@@ -139,7 +139,7 @@ func (c *Controller) refreshKnown(e *ledger.Event) {
 // refresh looks at what a pod has now, or is kept for it in memory. c.mu is held.
 func (c *Controller) refresh(pod ledger.PodRef) {
 	var now []*use
-	if view, ok := c.Ledger.Claim(pod); ok && view.Pod == pod {
+	if view, ok := c.Ledger.Allocation(pod); ok && view.Pod == pod {
 		now = usesOf(pod, view.Node, view.State == ledger.Bound, view.Given)
 	} else if slot, ok := c.Ledger.InMemory(pod); ok && slot.Pod == pod {
 		now = usesOf(pod, slot.Node, false, slot.Given)
@@ -181,13 +181,13 @@ func (c *Controller) objectsOf(key identity) []string {
 // rebuild is for when more has happened than the ledger remembers, and for the start. c.mu is held.
 func (c *Controller) rebuild() {
 	now := map[ledger.PodRef][]*use{}
-	views, _ := c.Ledger.Claims()
+	views, _ := c.Ledger.Allocations()
 	for _, v := range views {
 		if len(v.Given) > 0 {
 			now[v.Pod] = usesOf(v.Pod, v.Node, v.State == ledger.Bound, v.Given)
 		}
 	}
-	slots, _ := c.Ledger.Holds()
+	slots, _ := c.Ledger.Slots()
 	for _, v := range slots {
 		if v.InMemory() && len(v.Given) > 0 {
 			now[v.Pod] = usesOf(v.Pod, v.Node, false, v.Given)

@@ -37,7 +37,7 @@ func BenchmarkWrite(b *testing.B) {
 	require.NoError(b, json.Unmarshal(filterBody(b, 500), &args))
 	refused := extenderv1.FailedNodesMap{}
 	for _, name := range *args.NodeNames {
-		refused[name] = "not enough room in the ledger"
+		refused[name] = "not enough capacity in the ledger"
 	}
 	for name, v := range map[string]*extenderv1.ExtenderFilterResult{
 		"all fit":  {NodeNames: args.NodeNames},

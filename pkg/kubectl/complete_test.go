@@ -44,7 +44,7 @@ func TestCompletion(t *testing.T) {
 		want []string
 	}{
 		"commands":                  {"de", []string{"delete", "describe", "devices"}},
-		"reservations":              {"describe ", []string{"ended", "forever", "fresh", "web-room"}},
+		"reservations":              {"describe ", []string{"ended", "forever", "fresh", "web-capacity"}},
 		"reservations by letters":   {"describe f", []string{"forever", "fresh"}},
 		"reservations once":         {"delete fresh f", []string{"forever"}},
 		"reservations elsewhere":    {"delete -n batch ", []string{"train"}},

@@ -34,15 +34,15 @@ func newCreateCommand(env *environment) *cobra.Command {
 	o := &createOptions{command: command{environment: env}, dryRun: dryRunNone, spec: specFlags{replicas: 1}}
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Reserve room on one or several nodes",
-		Long: `Create a Reservation: room for one pod (or, with --replicas, for several) that no scheduler gives to
+		Short: "Reserve capacity on one or several nodes",
+		Long: `Create a Reservation: capacity for one pod (or, with --replicas, for several) that no scheduler gives to
 another pod. All of it becomes available together or none of it. Without --node the server chooses the
 nodes, by best fit.
 
-Which pods may use the room is said by --index, --selector or --controller; they are of the same
-namespace always. Without any of them no pod may: the room is only kept free.`,
-		Example: `  # Room for three pods of the Deployment "web", for ten minutes
-  kubectl reserve create web-room --cpu 500m --memory 1Gi --replicas 3 --controller Deployment/web --ttl 10m
+Which pods may use the capacity is said by --index, --selector or --controller; they are of the same
+namespace always. Without any of them no pod may: the capacity is only kept free.`,
+		Example: `  # Capacity for three pods of the Deployment "web", for ten minutes
+  kubectl reserve create web-capacity --cpu 500m --memory 1Gi --replicas 3 --controller Deployment/web --ttl 10m
 
   # Two GPUs on a certain node until the reservation is deleted; wait until they are held
   kubectl reserve create train --cpu 8 --resource nvidia.com/gpu=2 --node gpu-1 --ttl 0s --index train --wait=2m
@@ -59,7 +59,7 @@ namespace always. Without any of them no pod may: the room is only kept free.`,
 	}
 	flags := cmd.Flags()
 	o.spec.addFlags(flags)
-	flags.Var(&o.wait, "wait", "wait until the room is available, for at most so long (--wait alone: "+defaultWait.String()+")")
+	flags.Var(&o.wait, "wait", "wait until the capacity is available, for at most so long (--wait alone: "+defaultWait.String()+")")
 	flags.Lookup("wait").NoOptDefVal = defaultWait.String()
 	flags.StringVar(&o.dryRun, "dry-run", o.dryRun, "none, client (only print the object) or server (let the API server check it, too)")
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
@@ -172,7 +172,7 @@ func (w *waitFlag) Type() string { return "timeout" }
 // waitPoll is how often a reservation that is waited for is looked at. Polling needs no right but get.
 const waitPoll = 250 * time.Millisecond
 
-// awaitAvailable waits until a reservation holds its room. Its errors say what it was waiting for last.
+// awaitAvailable waits until a reservation holds its capacity. Its errors say what it was waiting for last.
 func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name string, timeout time.Duration) (*v1alpha1.Reservation, error) {
 	var last *v1alpha1.Reservation
 	err := wait.PollUntilContextTimeout(ctx, waitPoll, timeout, true, func(ctx context.Context) (bool, error) {
@@ -189,7 +189,7 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 		return phase == v1alpha1.ReservationAvailable || phase.IsFinal(), nil
 	})
 	switch {
-	case err == nil && heldItsRoom(last):
+	case err == nil && heldItsCapacity(last):
 		return last, nil
 	case err == nil:
 		return nil, &codedError{ExitNotAvailable, fmt.Errorf("reservation %q has ended: %s", name, situation(last))}
@@ -206,9 +206,9 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 	}
 }
 
-// heldItsRoom tells whether a reservation is available or was: one for pods that wait already may be
+// heldItsCapacity tells whether a reservation is available or was: one for pods that wait already may be
 // consumed before anybody looks.
-func heldItsRoom(r *v1alpha1.Reservation) bool {
+func heldItsCapacity(r *v1alpha1.Reservation) bool {
 	return r.Status.Phase == v1alpha1.ReservationAvailable || r.Status.Phase == v1alpha1.ReservationSucceeded
 }
 

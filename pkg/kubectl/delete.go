@@ -23,10 +23,10 @@ func newDeleteCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete NAME...",
 		Aliases: []string{"rm"},
-		Short:   "Delete reservations and give their unused room back",
-		Long: `Delete Reservation objects. Room that no pod uses is given back at once; pods that use some keep running
+		Short:   "Delete reservations and give their unused capacity back",
+		Long: `Delete Reservation objects. Capacity that no pod uses is given back at once; pods that use some keep running
 and keep what they use.`,
-		Example: `  kubectl reserve delete web-room train
+		Example: `  kubectl reserve delete web-capacity train
 
   # All of the namespace
   kubectl reserve delete --all`,

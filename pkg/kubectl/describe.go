@@ -26,7 +26,7 @@ func newDescribeCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe NAME...",
 		Short:   "Tell all about a reservation: its slots, its consumers, its events",
-		Example: "  kubectl reserve describe web-room",
+		Example: "  kubectl reserve describe web-capacity",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("kubectl reserve describe takes the names of reservations: kubectl reserve list shows them")
@@ -131,13 +131,13 @@ func (o *describeOptions) printSlots(r *v1alpha1.Reservation) {
 		if pods == "" && slot.Pod != nil {
 			pods = "only for " + slot.Pod.Name
 		}
-		addRow(table, slot.Name, orNone(node), orNone(state), describeRoom(slot), orNone(pods))
+		addRow(table, slot.Name, orNone(node), orNone(state), describeCapacity(slot), orNone(pods))
 	}
 	printSection(o.Out, "Slots", table)
 }
 
-// describeRoom tells what a slot keeps and where it may be.
-func describeRoom(slot *v1alpha1.Slot) string {
+// describeCapacity tells what a slot keeps and where it may be.
+func describeCapacity(slot *v1alpha1.Slot) string {
 	text := quantityList(slot.Requests)
 	for _, p := range slot.HostPorts {
 		text += fmt.Sprintf(", port %s/%d", p.Protocol, p.Port)
@@ -263,5 +263,5 @@ func describeConsumers(r *v1alpha1.Reservation) string {
 			return "the pods that the slots name"
 		}
 	}
-	return "no pods: the room is only kept free"
+	return "no pods: the capacity is only kept free"
 }

@@ -18,7 +18,7 @@
 //   - nodes.go, explain.go, pods.go, version.go        the server's routes
 //   - complete.go    shell completion of names
 //
-// Nothing here decides anything about room: the plugin prints what the server says. The types of
+// Nothing here decides anything about capacity: the plugin prints what the server says. The types of
 // the server's answers are those of pkg/reserver; a field added there is printed by -o yaml and
 // -o json without a change here.
 //

@@ -26,7 +26,7 @@ func newExplainCommand(env *environment) *cobra.Command {
 		Aliases: []string{"why"},
 		Short:   "Tell why a pod is pending: what is missing where, and who holds it",
 		Long: `Tell why a pod has no node: how many nodes refuse it for which reason, what is missing on the node where it
-lacks least, and which pods and reservations hold it. Of a pod that has room, tell where.
+lacks least, and which pods and reservations hold it. Of a pod that has capacity, tell where.
 
 It answers for the ledger only. Node selectors, affinity, taints and volumes are the scheduler's, which writes
 what it found into the pod's condition: kubectl describe pod.`,
@@ -78,7 +78,7 @@ func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
 		line("Expires", fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.clock.Now())))
 	}
 	if a.NodeCount > 0 {
-		line("Room on", strings.TrimSuffix(fmt.Sprintf("%d of %d nodes: %s", a.FitCount, a.NodeCount,
+		line("Capacity on", strings.TrimSuffix(fmt.Sprintf("%d of %d nodes: %s", a.FitCount, a.NodeCount,
 			examples(a.FitExamples, a.FitCount)), ": "))
 	}
 	if err := w.Flush(); err != nil {
@@ -123,7 +123,7 @@ func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
 	printSection(o.Out, "Most "+resource+" there is held by", holders)
 }
 
-// holderName tells whether a pod or a reservation holds room.
+// holderName tells whether a pod or a reservation holds capacity.
 func holderName(h *reserver.Holder) string {
 	if h.Reservation != "" {
 		return "reservation/" + h.Reservation

@@ -34,13 +34,13 @@ func condition(status metav1.ConditionStatus, reason, message string) []metav1.C
 	}}
 }
 
-// webRoom is available, has two slots and one of them is used.
-func webRoom() *v1alpha1.Reservation {
+// webCapacity is available, has two slots and one of them is used.
+func webCapacity() *v1alpha1.Reservation {
 	since := ago(time.Minute)
 	priority := int32(100)
 	return &v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "web-room", UID: "uid-web", CreationTimestamp: ago(90 * time.Minute),
+			Namespace: "default", Name: "web-capacity", UID: "uid-web", CreationTimestamp: ago(90 * time.Minute),
 			Labels:        map[string]string{"team": "web", "app": "shop"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl-reserve"}},
 		},
@@ -49,16 +49,16 @@ func webRoom() *v1alpha1.Reservation {
 			TTL:       &metav1.Duration{Duration: 10 * time.Minute},
 			Consumers: &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "Deployment", Name: "web"}},
 			Slots: []v1alpha1.Slot{
-				{Name: "web-room-0", Requests: amounts("1500m", "2Gi"), HostPorts: []v1alpha1.HostPort{{Protocol: "TCP", Port: 80}}},
-				{Name: "web-room-1", Requests: amounts("1500m", "2Gi")},
+				{Name: "web-capacity-0", Requests: amounts("1500m", "2Gi"), HostPorts: []v1alpha1.HostPort{{Protocol: "TCP", Port: 80}}},
+				{Name: "web-capacity-1", Requests: amounts("1500m", "2Gi")},
 			},
 		},
 		Status: v1alpha1.ReservationStatus{
 			Phase: v1alpha1.ReservationAvailable, NodeName: "node-1 +1", Consumed: "1/2", AvailableAt: &since,
 			ExpiresAt: after(9 * time.Minute), Conditions: condition("True", "Held", "all slots are held"),
 			Slots: []v1alpha1.SlotStatus{
-				{Name: "web-room-0", NodeName: "node-1", State: v1alpha1.SlotConsumed, Pods: []v1alpha1.PodReference{{Name: "web-5d-x"}}},
-				{Name: "web-room-1", NodeName: "node-2", State: v1alpha1.SlotReserved},
+				{Name: "web-capacity-0", NodeName: "node-1", State: v1alpha1.SlotConsumed, Pods: []v1alpha1.PodReference{{Name: "web-5d-x"}}},
+				{Name: "web-capacity-1", NodeName: "node-2", State: v1alpha1.SlotReserved},
 			},
 		},
 	}
@@ -102,7 +102,7 @@ func fresh() *v1alpha1.Reservation {
 }
 
 func ended() *v1alpha1.Reservation {
-	r := webRoom()
+	r := webCapacity()
 	r.Name, r.UID, r.Spec.TTL, r.Spec.Preemptible, r.Spec.Priority = "ended", "uid-ended", nil, false, nil
 	r.Spec.Consumers = nil
 	r.Status.Phase, r.Status.Consumed, r.Status.ExpiresAt = v1alpha1.ReservationExpired, "0/2", after(-time.Minute)
@@ -112,7 +112,7 @@ func ended() *v1alpha1.Reservation {
 
 // forever is available and never expires.
 func forever() *v1alpha1.Reservation {
-	r := webRoom()
+	r := webCapacity()
 	r.Name, r.Spec.TTL, r.Status.ExpiresAt, r.Status.NodeName = "forever", &metav1.Duration{}, nil, "node-3"
 	r.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}
 	return r
@@ -121,7 +121,7 @@ func forever() *v1alpha1.Reservation {
 func nodeAccounts() []reserver.Node {
 	return []reserver.Node{
 		{
-			Name: "gpu-1", Exists: true, Overcommitted: true, ClaimCount: 3,
+			Name: "gpu-1", Exists: true, Overcommitted: true, AllocationCount: 3,
 			Resources: map[string]reserver.NodeAmount{
 				"cpu":               {Allocatable: 4000, Bound: 4500, Free: -500},
 				"memory":            {Allocatable: 16 * gi, Bound: 4 * gi, Reserved: 4 * gi, Free: 8 * gi},
@@ -133,7 +133,7 @@ func nodeAccounts() []reserver.Node {
 			},
 		},
 		{
-			Name: "node-1", Exists: true, Unschedulable: true, Overcommitted: true, ClaimCount: 2,
+			Name: "node-1", Exists: true, Unschedulable: true, Overcommitted: true, AllocationCount: 2,
 			Resources: map[string]reserver.NodeAmount{
 				"cpu":    {Allocatable: 8000, Bound: 10, Reserved: 3990, Free: 4000},
 				"memory": {Allocatable: 33567899648, Bound: 33567899647, Free: 1},
@@ -149,7 +149,7 @@ func nodeAccounts() []reserver.Node {
 			},
 		},
 		{
-			Name: "node-2", Overcommitted: true, ClaimCount: 1,
+			Name: "node-2", Overcommitted: true, AllocationCount: 1,
 			Resources: map[string]reserver.NodeAmount{
 				"cpu": {Bound: 250, Free: -250}, "memory": {},
 			},
@@ -157,11 +157,11 @@ func nodeAccounts() []reserver.Node {
 	}
 }
 
-func claims() []reserver.Claim {
-	return []reserver.Claim{
+func allocations() []reserver.Allocation {
+	return []reserver.Allocation{
 		{
 			Namespace: "default", Pod: "web-0", UID: "u0", Node: "node-1", State: "Bound", Scheduler: "default-scheduler",
-			Requests: reserver.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"}, Reservation: "default/web-room/web-room-0",
+			Requests: reserver.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"}, Reservation: "default/web-capacity/web-capacity-0",
 		},
 		{
 			Namespace: "default", Pod: "worker-0", UID: "u1", Node: "gpu-1", State: "Reserved", Scheduler: "batch-scheduler", Priority: 7,
@@ -178,8 +178,8 @@ func claims() []reserver.Claim {
 func slots() []reserver.NodeSlot {
 	return []reserver.NodeSlot{
 		{
-			Namespace: "default", Reservation: "web-room", Priority: 100, Preemptible: true, Policy: "Aligned", Slot: reserver.Slot{
-				Name: "web-room-0", Node: "node-1", Requests: reserver.Amounts{"cpu": 1500, "memory": 2 * gi, "pods": 1},
+			Namespace: "default", Reservation: "web-capacity", Priority: 100, Preemptible: true, Policy: "Aligned", Slot: reserver.Slot{
+				Name: "web-capacity-0", Node: "node-1", Requests: reserver.Amounts{"cpu": 1500, "memory": 2 * gi, "pods": 1},
 				Free: reserver.Amounts{"cpu": 1250, "memory": 2*gi - 64<<20}, HostPorts: []string{"TCP/0.0.0.0:80"}, ExpiresAt: now.Add(9 * time.Minute),
 				Consumers: []reserver.Consumer{{Pod: "web-0", State: "Bound"}, {Pod: "web-1", State: "Binding"}},
 			},
@@ -195,7 +195,7 @@ func pendingPod() reserver.ExplainAnswer {
 	return reserver.ExplainAnswer{
 		Namespace: "default", Pod: "web-1", UID: "u9", Scheduler: "default-scheduler", State: "Pending",
 		Requests: reserver.Amounts{"cpu": 2500, "memory": gi, "pods": 1}, Revision: 77, NodeCount: 12,
-		Message: "there is no room for the pod on any of 12 nodes; on the closest, too little cpu",
+		Message: "there is no capacity for the pod on any of 12 nodes; on the closest, too little cpu",
 		Refusals: []reserver.RefusalGroup{
 			{Reason: "InsufficientResource", Resource: "cpu", Nodes: 10, Examples: []string{"node-1", "node-2", "node-3"}},
 			{Reason: "NodeGone", Nodes: 2, Examples: []string{"node-8", "node-9"}},
@@ -204,7 +204,7 @@ func pendingPod() reserver.ExplainAnswer {
 			Node: "node-3", Missing: []reserver.MissingAmount{{Resource: "cpu", Requested: 2500, Free: 2000, Missing: 500}},
 			Holders: []reserver.Holder{
 				{Namespace: "batch", Pod: "worker-7", Scheduler: "batch-scheduler", State: "Reserved", Amount: 1500},
-				{Namespace: "default", Reservation: "default/web-room/web-room-1", State: "Reserved", Amount: 1000},
+				{Namespace: "default", Reservation: "default/web-capacity/web-capacity-1", State: "Reserved", Amount: 1000},
 				{Namespace: "default", Pod: "by-hand", State: "Bound", Amount: 500},
 			},
 		},

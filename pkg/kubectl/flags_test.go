@@ -69,7 +69,7 @@ func TestBadCommandLines(t *testing.T) {
 		"node and selector":        {[]string{"create", "a", "--cpu", "1", "--node", "n", "--node-selector", "a=b"}, "exclude each other"},
 		"node selector of a label": {[]string{"create", "a", "--cpu", "1", "--node-selector", "gpu"}, "must be formatted as key=value"},
 		"ttl without a unit":       {[]string{"create", "a", "--cpu", "1", "--ttl", "10"}, "missing unit in duration"},
-		"negative ttl":             {[]string{"create", "a", "--cpu", "1", "--ttl", "-1m"}, "or 0s to keep the room"},
+		"negative ttl":             {[]string{"create", "a", "--cpu", "1", "--ttl", "-1m"}, "or 0s to keep the capacity"},
 		"ttl of ages":              {[]string{"create", "a", "--cpu", "1", "--ttl", "100000h"}, "longer than ten years"},
 		"ttl too fine":             {[]string{"create", "a", "--cpu", "1", "--ttl", "1500us"}, "finer than a millisecond"},
 		"two ways to match":        {[]string{"create", "a", "--cpu", "1", "--index", "i", "--selector", "a=b"}, "exclude each other"},

@@ -22,7 +22,7 @@ import (
 
 // reservationsInTests are in the fake cluster of the golden tests.
 func reservationsInTests() []runtime.Object {
-	return append([]runtime.Object{webRoom(), train(), fresh(), ended(), forever()}, devicesInTests()...)
+	return append([]runtime.Object{webCapacity(), train(), fresh(), ended(), forever()}, devicesInTests()...)
 }
 
 // TestGolden runs the command that each file of testdata begins with, and compares all that it prints.
@@ -35,8 +35,8 @@ func TestGolden(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".golden"), func(t *testing.T) {
 			want, err := os.ReadFile(file)
 			require.NoError(t, err)
-			r := newRig(t, append([]runtime.Object{webRoom(), train(), fresh(), ended(), forever()}, devicesInTests()...)...)
-			r.eventsOfWebRoom()
+			r := newRig(t, append([]runtime.Object{webCapacity(), train(), fresh(), ended(), forever()}, devicesInTests()...)...)
+			r.eventsOfWebCapacity()
 			r.routesInTests()
 			command, _, _ := strings.Cut(string(want), "\n")
 			args := r.words(strings.TrimPrefix(command, "$ kubectl reserve "))
@@ -63,12 +63,12 @@ func (r *rig) words(line string) []string {
 	return words
 }
 
-// eventsOfWebRoom adds two events, one of each API for events. The fake does not select by field, so
+// eventsOfWebCapacity adds two events, one of each API for events. The fake does not select by field, so
 // only their own reservation has any.
-func (r *rig) eventsOfWebRoom() {
+func (r *rig) eventsOfWebCapacity() {
 	series := &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(now.Add(-30 * time.Second))}
 	list := &corev1.EventList{Items: []corev1.Event{
-		{Type: "Normal", Reason: "SlotConsumed", Message: "pod web-5d-x uses slot web-room-0", EventTime: metav1.NewMicroTime(now), Series: series},
+		{Type: "Normal", Reason: "SlotConsumed", Message: "pod web-5d-x uses slot web-capacity-0", EventTime: metav1.NewMicroTime(now), Series: series},
 		{Type: "Normal", Reason: "Available", Message: "all slots are held\n", LastTimestamp: ago(time.Minute)},
 	}}
 	r.kube.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -90,16 +90,16 @@ func mustFind(value string, found bool) string {
 
 func (r *rig) routesInTests() {
 	all := nodeAccounts()
-	found := claims()
+	found := allocations()
 	missing, err := json.Marshal(map[string]any{"Error": `pod "default/web-9" is not known: there is no such pod`, "Status": 404})
 	require.NoError(r.t, err)
 	reserved := reserver.ExplainAnswer{
 		Namespace: "default", Pod: "worker-0", Scheduler: "batch-scheduler", State: "Reserved", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second), Reservation: "batch/train/worker",
-		Requests: reserver.Amounts{"cpu": 2000}, Message: `room for the pod is reserved on node "gpu-1"`,
+		Requests: reserver.Amounts{"cpu": 2000}, Message: `capacity for the pod is reserved on node "gpu-1"`,
 	}
-	withRoom := reserver.ExplainAnswer{
+	withCapacity := reserver.ExplainAnswer{
 		Namespace: "default", Pod: "web-2", Scheduler: "default-scheduler", State: "Pending", Requests: reserver.Amounts{},
-		NodeCount: 12, FitCount: 5, FitExamples: []string{"node-1", "node-2"}, Message: "there is room for the pod on 5 of 12 nodes",
+		NodeCount: 12, FitCount: 5, FitExamples: []string{"node-1", "node-2"}, Message: "there is capacity for the pod on 5 of 12 nodes",
 		Refusals: []reserver.RefusalGroup{{Reason: "HostPort", Nodes: 7, Examples: []string{"node-3"}}},
 	}
 	r.routes = map[string]any{
@@ -107,25 +107,25 @@ func (r *rig) routesInTests() {
 		"/v1/nodes?limit=1000":                    reserver.NodesAnswer{Revision: 76, Nodes: all[:2], Continue: "node-1"},
 		"/v1/nodes?continue=node-1&limit=1000":    reserver.NodesAnswer{Revision: 77, Nodes: all[2:]},
 		"/v1/nodes?limit=1000&overcommitted=true": reserver.NodesAnswer{Revision: 77},
-		"/v1/nodes/node-1":                        reserver.NodeAnswer{Revision: 77, Node: all[1], Claims: []reserver.Claim{found[0], found[2]}, Slots: slots()},
+		"/v1/nodes/node-1":                        reserver.NodeAnswer{Revision: 77, Node: all[1], Allocations: []reserver.Allocation{found[0], found[2]}, Slots: slots()},
 		"/v1/nodes/node-77":                       refusal{http.StatusNotFound, `{"Error":"node \"node-77\" is not in the ledger","Status":404}`},
 		"/v1/explain?namespace=default&pod=web-1": pendingPod(),
-		"/v1/explain?namespace=default&pod=web-2": withRoom,
+		"/v1/explain?namespace=default&pod=web-2": withCapacity,
 		"/v1/explain?namespace=default&pod=trainer": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "trainer", State: "Pending", NodeCount: 2,
-			Message:  "there is no room for the pod on any of 2 nodes; on the closest, its claim is in use",
+			Message:  "there is no capacity for the pod on any of 2 nodes; on the closest, its claim is in use",
 			Refusals: []reserver.RefusalGroup{{Reason: "DeviceClaimInUse", Nodes: 2, Examples: []string{"node-1", "node-2"}}},
 			Closest:  &reserver.ClosestNode{Node: "node-1", Missing: []reserver.MissingAmount{}},
 		},
 		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
 		},
-		"/v1/explain?namespace=default&pod=web-9":                             refusal{http.StatusNotFound, string(missing)},
-		"/v1/explain?namespace=default&pod=worker-0":                          reserved,
-		"/v1/claims?limit=1000&namespace=default":                             reserver.ClaimsAnswer{Revision: 77, Claims: found},
-		"/v1/claims?limit=1000":                                               reserver.ClaimsAnswer{Revision: 77, Claims: found},
-		"/v1/claims?limit=1000&namespace=default&state=Reserved":              reserver.ClaimsAnswer{Revision: 77, Claims: found[1:2]},
-		"/v1/claims?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.ClaimsAnswer{Revision: 77},
+		"/v1/explain?namespace=default&pod=web-9":                                  refusal{http.StatusNotFound, string(missing)},
+		"/v1/explain?namespace=default&pod=worker-0":                               reserved,
+		"/v1/allocations?limit=1000&namespace=default":                             reserver.AllocationsAnswer{Revision: 77, Allocations: found},
+		"/v1/allocations?limit=1000":                                               reserver.AllocationsAnswer{Revision: 77, Allocations: found},
+		"/v1/allocations?limit=1000&namespace=default&state=Reserved":              reserver.AllocationsAnswer{Revision: 77, Allocations: found[1:2]},
+		"/v1/allocations?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.AllocationsAnswer{Revision: 77},
 	}
 }
 

@@ -35,7 +35,7 @@ func newListCommand(env *environment) *cobra.Command {
 		Short:   "List reservations",
 		Long: `List the Reservation objects of a namespace, or of all.
 
-EXPIRES tells how long unused room is still kept; CONSUMED how many slots pods use, of how many.`,
+EXPIRES tells how long unused capacity is still kept; CONSUMED how many slots pods use, of how many.`,
 		Example: `  # The reservations of the current namespace
   kubectl reserve list
 
@@ -178,7 +178,7 @@ func slotRequests(r *v1alpha1.Reservation) string {
 	return first
 }
 
-// expires tells how long unused room is still kept.
+// expires tells how long unused capacity is still kept.
 func expires(r *v1alpha1.Reservation, now time.Time) string {
 	switch {
 	case r.Status.Phase.IsFinal():

@@ -98,7 +98,7 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 		return err
 	}
 	nodes := []reserver.Node{answer.Node}
-	return o.show(&answer, nodeNames(nodes), "", o.table(nodes), o.claimTable(answer.Claims, true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
+	return o.show(&answer, nodeNames(nodes), "", o.table(nodes), o.allocationTable(answer.Allocations, true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
 }
 
 // deviceTable tells who has the devices of a node, by the server's account.
@@ -138,7 +138,7 @@ func (o *nodesOptions) table(nodes []reserver.Node) *metav1.Table {
 	table := newTable("Node", "Status", "+Pods", "Resource", "Allocatable", "Bound", "Reserved", "Free", "Use")
 	for i := range nodes {
 		n := &nodes[i]
-		name, status, pods := n.Name, nodeStatus(n), strconv.Itoa(n.ClaimCount)
+		name, status, pods := n.Name, nodeStatus(n), strconv.Itoa(n.AllocationCount)
 		for _, resource := range shownResources(n, o.wide()) {
 			a := n.Resources[resource]
 			cell := func(value int64) string { return amount(resource, value, o.wide()) }
@@ -202,7 +202,7 @@ func bar(a reserver.NodeAmount) string {
 	}
 	width := int(share(used, a.Allocatable, barWidth))
 	bound := min(int(share(a.Bound, a.Allocatable, barWidth)), width)
-	// What is there is seen, however little it is, and free room, too.
+	// What is there is seen, however little it is, and free capacity, too.
 	if used > 0 && width == 0 {
 		width, bound = 1, int(min(a.Bound, 1))
 	}

@@ -20,7 +20,7 @@ type podsOptions struct {
 	command
 	allNamespaces bool
 	summary       bool
-	// scheduler, node and state select claims.
+	// scheduler, node and state select allocations.
 	scheduler, node, state string
 }
 
@@ -29,8 +29,8 @@ func newPodsCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "pods",
 		Aliases: []string{"pod", "claims"},
-		Short:   "List pods with room in the ledger, by scheduler",
-		Long: `List the pods that have room in the ledger, with their schedulers: Reserved (until EXPIRES), Binding (a bind is
+		Short:   "List pods with capacity in the ledger, by scheduler",
+		Long: `List the pods that have capacity in the ledger, with their schedulers: Reserved (until EXPIRES), Binding (a bind is
 under way) or Bound.`,
 		Example: `  kubectl reserve pods
 
@@ -49,13 +49,13 @@ under way) or Bound.`,
 	flags.StringVar(&o.node, "node", "", "only those on this node")
 	flags.StringVar(&o.state, "state", "", "only those that are Reserved, Binding or Bound")
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
-	completeFixed(cmd, "state", claimStates...)
+	completeFixed(cmd, "state", allocationStates...)
 	completeBy(cmd, "node", env.completeNames(listNodes))
 	return cmd
 }
 
-// claimStates are the states a claim has, in the order it goes through them.
-var claimStates = []string{"Reserved", "Binding", "Bound"}
+// allocationStates are the states an allocation has, in the order it goes through them.
+var allocationStates = []string{"Reserved", "Binding", "Bound"}
 
 func (o *podsOptions) run(ctx context.Context) error {
 	query, err := o.query()
@@ -67,25 +67,25 @@ func (o *podsOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	whole := &reserver.ClaimsAnswer{Claims: []reserver.Claim{}}
-	err = getPages(ctx, s, "/v1/claims", query, func(page *reserver.ClaimsAnswer) string {
+	whole := &reserver.AllocationsAnswer{Allocations: []reserver.Allocation{}}
+	err = getPages(ctx, s, "/v1/allocations", query, func(page *reserver.AllocationsAnswer) string {
 		whole.Revision = page.Revision
-		whole.Claims = append(whole.Claims, page.Claims...)
+		whole.Allocations = append(whole.Allocations, page.Allocations...)
 		return page.Continue
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(whole.Claims, func(a, b reserver.Claim) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
-	table := o.claimTable(whole.Claims, o.allNamespaces)
+	slices.SortStableFunc(whole.Allocations, func(a, b reserver.Allocation) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
+	table := o.allocationTable(whole.Allocations, o.allNamespaces)
 	if o.summary {
-		table = summaryTable(whole.Claims, o.wide())
+		table = summaryTable(whole.Allocations, o.wide())
 	}
-	names := namesOf(whole.Claims, func(c *reserver.Claim) string { return "pod/" + c.Pod })
-	return o.show(whole, names, "No pods with room in the ledger were found.", table)
+	names := namesOf(whole.Allocations, func(c *reserver.Allocation) string { return "pod/" + c.Pod })
+	return o.show(whole, names, "No pods with capacity in the ledger were found.", table)
 }
 
-// query checks the flags and makes the parameters of /v1/claims of them.
+// query checks the flags and makes the parameters of /v1/allocations of them.
 func (o *podsOptions) query() (url.Values, error) {
 	if o.summary && !o.forPeople() {
 		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.format)
@@ -101,23 +101,23 @@ func (o *podsOptions) query() (url.Values, error) {
 		}
 	}
 	if o.state != "" {
-		at := slices.IndexFunc(claimStates, func(known string) bool { return strings.EqualFold(known, o.state) })
+		at := slices.IndexFunc(allocationStates, func(known string) bool { return strings.EqualFold(known, o.state) })
 		if at < 0 {
-			return nil, usageErrorf("--state %q is not known: give %s", o.state, strings.Join(claimStates, ", "))
+			return nil, usageErrorf("--state %q is not known: give %s", o.state, strings.Join(allocationStates, ", "))
 		}
-		query.Set("state", claimStates[at])
+		query.Set("state", allocationStates[at])
 	}
 	return query, nil
 }
 
-func (o *command) claimTable(claims []reserver.Claim, withNamespace bool) *metav1.Table {
+func (o *command) allocationTable(allocations []reserver.Allocation, withNamespace bool) *metav1.Table {
 	columns := []string{"Scheduler", "Pod", "State", "Node", "CPU", "Memory", "Others", "Expires", "+Reservation", "+Priority", "+Host ports", "+UID"}
 	if withNamespace {
 		columns = slices.Insert(columns, 1, "Namespace")
 	}
 	table, raw := newTable(columns...), o.wide()
-	for i := range claims {
-		c, expires := &claims[i], none
+	for i := range allocations {
+		c, expires := &allocations[i], none
 		if !c.ExpiresAt.IsZero() {
 			expires = until(c.ExpiresAt, o.clock.Now())
 		}
@@ -147,27 +147,27 @@ func otherRequests(amounts reserver.Amounts, raw bool) string {
 	return amountList(others, raw)
 }
 
-// summaryTable adds claims up by scheduler and state.
-func summaryTable(claims []reserver.Claim, raw bool) *metav1.Table {
+// summaryTable adds allocations up by scheduler and state.
+func summaryTable(allocations []reserver.Allocation, raw bool) *metav1.Table {
 	type key struct{ scheduler, state string }
 	type sum struct {
 		pods    int
 		amounts reserver.Amounts
 	}
 	sums := map[key]*sum{}
-	for i := range claims {
-		k := key{claims[i].Scheduler, claims[i].State}
+	for i := range allocations {
+		k := key{allocations[i].Scheduler, allocations[i].State}
 		if sums[k] == nil {
 			sums[k] = &sum{amounts: reserver.Amounts{}}
 		}
 		sums[k].pods++
-		for name, value := range claims[i].Requests {
+		for name, value := range allocations[i].Requests {
 			sums[k].amounts[name] += value
 		}
 	}
 	keys := slices.SortedFunc(maps.Keys(sums), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.scheduler, b.scheduler),
-			cmp.Compare(slices.Index(claimStates, a.state), slices.Index(claimStates, b.state)))
+			cmp.Compare(slices.Index(allocationStates, a.state), slices.Index(allocationStates, b.state)))
 	})
 	table := newTable("Scheduler", "State", "Pods", "CPU",
 		"Memory", "Others")

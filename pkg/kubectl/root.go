@@ -27,7 +27,7 @@ Kubernetes API does not answer; 4 created, but not available when --wait ended.`
 const rootExample = `  # Keep 4 cores and 8Gi on one node for ten minutes, and wait until they are kept
   kubectl reserve create maintenance --cpu 4 --memory 8Gi --ttl 10m --wait
 
-  # Where is room left?
+  # Where is capacity left?
   kubectl reserve nodes
 
   # Why does a pod wait?

@@ -19,7 +19,7 @@ const (
 	// maxAnswer bounds what is read of one answer, in bytes.
 	maxAnswer = 256 << 20
 
-	// pageSize is how many nodes or claims are asked for at once.
+	// pageSize is how many nodes or allocations are asked for at once.
 	pageSize = "1000"
 )
 

@@ -39,17 +39,17 @@ func (f *specFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.cpu, "cpu", "", "CPU of each slot, such as 4 or 500m")
 	flags.StringVar(&f.memory, "memory", "", "memory of each slot, such as 8Gi")
 	flags.StringArrayVar(&f.resources, "resource", nil, "name=amount of another resource of each slot, such as nvidia.com/gpu=2; may be repeated")
-	flags.IntVar(&f.replicas, "replicas", f.replicas, "how many slots: room for so many pods, named NAME-0, NAME-1, ...")
+	flags.IntVar(&f.replicas, "replicas", f.replicas, "how many slots: capacity for so many pods, named NAME-0, NAME-1, ...")
 	flags.StringVar(&f.node, "node", "", "node to reserve on; without it the server chooses")
 	flags.StringToStringVar(&f.nodeSelector, "node-selector", nil, "label=value that a chosen node must have; may be repeated")
-	flags.DurationVar(&f.ttl, "ttl", 0, "how long unused room is kept, counted from when it is available; 0s: until deleted; without it, the server's default")
-	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+" is this may use the room")
-	flags.StringVar(&f.selector, "selector", "", "pods with these labels may use the room, such as app=web or 'tier in (a,b)'")
-	flags.StringVar(&f.controller, "controller", "", "pods of this controller may use the room, such as Deployment/web")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long unused capacity is kept, counted from when it is available; 0s: until deleted; without it, the server's default")
+	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+" is this may use the capacity")
+	flags.StringVar(&f.selector, "selector", "", "pods with these labels may use the capacity, such as app=web or 'tier in (a,b)'")
+	flags.StringVar(&f.controller, "controller", "", "pods of this controller may use the capacity, such as Deployment/web")
 	flags.StringVar(&f.policy, "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's")
-	flags.BoolVar(&f.preemptible, "preemptible", false, "let a pod of higher priority take the room where it fits nowhere else")
+	flags.BoolVar(&f.preemptible, "preemptible", false, "let a pod of higher priority take the capacity where it fits nowhere else")
 	flags.Int32Var(&f.priority, "priority", 0, "priority of the reservation, as of a pod")
-	flags.StringVar(&f.scheduler, "scheduler", "", "scheduler whose limits in the server's policy the room counts against")
+	flags.StringVar(&f.scheduler, "scheduler", "", "scheduler whose limits in the server's policy the capacity counts against")
 	flags.StringToStringVar(&f.labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
 }
 
@@ -168,7 +168,7 @@ func parseAmount(flag, text string) (resource.Quantity, error) {
 	return quantity, nil
 }
 
-// consumers say which pods may use the room.
+// consumers say which pods may use the capacity.
 func (f *specFlags) consumers() (*v1alpha1.ConsumerSpec, error) {
 	given := slices.DeleteFunc([]string{f.index, f.selector, f.controller}, func(text string) bool { return text == "" })
 	switch {
@@ -230,9 +230,9 @@ func (f *specFlags) allocatePolicy() (v1alpha1.AllocatePolicy, error) {
 func checkTTL(ttl time.Duration) error {
 	switch {
 	case ttl < 0:
-		return usageErrorf("--ttl %s is negative: give a duration such as 10m, or 0s to keep the room until it is deleted", ttl)
+		return usageErrorf("--ttl %s is negative: give a duration such as 10m, or 0s to keep the capacity until it is deleted", ttl)
 	case ttl > v1alpha1.MaxTTL:
-		return usageErrorf("--ttl %s is longer than ten years: give a shorter one, or 0s to keep the room until it is deleted", ttl)
+		return usageErrorf("--ttl %s is longer than ten years: give a shorter one, or 0s to keep the capacity until it is deleted", ttl)
 	case ttl%time.Millisecond != 0:
 		return usageErrorf("--ttl %s is finer than a millisecond: give a duration such as 10m", ttl)
 	default:

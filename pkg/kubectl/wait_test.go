@@ -116,7 +116,7 @@ func TestListWatches(t *testing.T) {
 	r := newRig(t)
 	events := watch.NewFakeWithChanSize(4, false)
 	r.reservations.PrependReactor("list", "reservations", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &v1alpha1.ReservationList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1alpha1.Reservation{*webRoom()}}, nil
+		return true, &v1alpha1.ReservationList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1alpha1.Reservation{*webCapacity()}}, nil
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -124,19 +124,19 @@ func TestListWatches(t *testing.T) {
 		return true, events, nil
 	})
 	for version, phase := range map[string]v1alpha1.ReservationPhase{"8": v1alpha1.ReservationSucceeded} {
-		changed := webRoom()
+		changed := webCapacity()
 		changed.ResourceVersion, changed.Status.Phase, changed.Status.Consumed = version, phase, "2/2"
 		events.Modify(changed)
 	}
-	bookmark := webRoom()
+	bookmark := webCapacity()
 	bookmark.ResourceVersion = "9"
 	events.Action(watch.Bookmark, bookmark)
 	gone := &metav1.Status{Status: "Failure", Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old"}
 	events.Error(gone)
 	got := r.runContext(ctx, "list", "--watch")
-	require.Equal(t, `NAME       NODE        STATUS      CONSUMED   EXPIRES   AGE
-web-room   node-1 +1   Available   1/2        in 9m     90m
-web-room   node-1 +1   Succeeded   2/2        ended     90m
+	require.Equal(t, `NAME           NODE        STATUS      CONSUMED   EXPIRES   AGE
+web-capacity   node-1 +1   Available   1/2        in 9m     90m
+web-capacity   node-1 +1   Succeeded   2/2        ended     90m
 `, got.out)
 	assert.Contains(t, got.err, "watch reservations: too old")
 	assert.Equal(t, ExitFailed, got.code)

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	benchNodes  = 5_000
-	benchClaims = 100_000
+	benchNodes       = 5_000
+	benchAllocations = 100_000
 )
 
 // fullCluster returns a ledger of 5,000 nodes with 64 CPUs and 256 GiB each, on
-// which 100,000 pods are bound; each node has room for some more. It has seen so
+// which 100,000 pods are bound; each node has capacity for some more. It has seen so
 // many changes that its journal and its memory of gone pods are full.
 func fullCluster(b *testing.B) *ledger.Ledger {
 	b.Helper()
@@ -25,7 +25,7 @@ func fullCluster(b *testing.B) *ledger.Ledger {
 		l.ObserveNode(offer(nodeName(i), 64_000, 256<<30, 110))
 	}
 	shared := request(2000, 8<<30)
-	for i := range benchClaims {
+	for i := range benchAllocations {
 		l.ObservePod(ledger.PodObservation{Pod: podRef(fmt.Sprintf("bound-%d", i)), Node: nodeName(i % benchNodes), Request: shared})
 	}
 	for i := range 40_000 {
@@ -68,7 +68,7 @@ func BenchmarkPod(b *testing.B) {
 	})
 	b.Run("Reserve", func(b *testing.B) {
 		b.ReportAllocs()
-		plan := ledger.Plan{Mode: ledger.AllOrNothing, Slots: make([]ledger.Hold, 1)}
+		plan := ledger.Plan{Mode: ledger.AllOrNothing, Slots: make([]ledger.Slot, 1)}
 		for ; b.Loop(); i++ {
 			p := &pods[i%len(pods)]
 			plan.Slots[0] = p.Slot(start.Add(1))

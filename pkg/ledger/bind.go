@@ -4,37 +4,37 @@ import "time"
 
 // Grant tells what StartBind found and gave.
 type Grant struct {
-	// Before is the state the pod's claim was in: Binding where another bind of
-	// the pod is in flight, Bound where the pod is on that node already, NoClaim where
+	// Before is the state the pod's allocation was in: Binding where another bind of
+	// the pod is in flight, Bound where the pod is on that node already, NoAllocation where
 	// this bind is the first.
 	Before State
-	// Hold is the hold the pod uses, or empty. The binding has to say so.
-	Hold HoldRef
+	// Slot is the slot the pod uses, or empty. The binding has to say so.
+	Slot SlotRef
 	// Devices are the IDs of the devices the pod was given, claim by claim: separated
 	// by commas they are the value of the annotation extended-resources, which the
 	// binding has to carry. The same for every repeat.
 	Devices []string
 }
 
-// StartBind makes a pod Binding, in one step with finding room for it: the caller is
+// StartBind makes a pod Binding, in one step with finding capacity for it: the caller is
 // about to bind it and must call Confirm or BindFailed when it knows how that ended. What
-// is kept for the pod in memory turns into its claim; else the first of the pod's holds on
-// the node that it can use is used; else the node's free room.
+// is kept for the pod in memory turns into its allocation; else the first of the pod's slots on
+// the node that it can use is used; else the node's free capacity.
 //
-// A slot in memory on a node that has vanished or lost room since is refused: the kubelet
+// A slot in memory on a node that has vanished or lost capacity since is refused: the kubelet
 // would reject the pod.
 func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, more := l.expire(now); more {
-		l.expireAround(p.Pod, p.Node, HoldRef{}, now)
+		l.expireAround(p.Pod, p.Node, SlotRef{}, now)
 	}
 	own := l.find(p.Pod)
 	switch {
 	case own == nil:
 	case l.nodes[own.node].name != p.Node:
 		return own.grant(), l.rejectElsewhere(p, own)
-	case own.isClaim():
+	case own.isAllocation():
 		grant := own.grant()
 		grant.Devices = idsOf(own.given())
 		l.adopt(own, p.Pod.UID)
@@ -46,22 +46,22 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	if rejection != nil {
 		return Grant{}, rejection
 	}
-	c := l.newClaim(p)
+	c := l.newAllocation(p)
 	c.within, c.devices = h, l.allot(i, p.Devices, h)
 	l.put(c, i)
-	l.record(ClaimBinding, c, c.pod)
-	return Grant{Hold: h.ref(), Devices: idsOf(c.given())}, nil
+	l.record(AllocationBinding, c, c.pod)
+	return Grant{Slot: h.ref(), Devices: idsOf(c.given())}, nil
 }
 
 // grant tells what was given before: nothing of a slot in memory.
 func (e *entry) grant() Grant {
-	if !e.isClaim() {
+	if !e.isAllocation() {
 		return Grant{}
 	}
-	return Grant{Before: e.state, Hold: e.within.ref()}
+	return Grant{Before: e.state, Slot: e.within.ref()}
 }
 
-// redeem turns the slot that is kept for a pod in memory into the pod's claim.
+// redeem turns the slot that is kept for a pod in memory into the pod's allocation.
 func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 	l.detach(e)
 	if v := l.fit(e.node, p, e.within, e); v.Reason != Fits {
@@ -73,18 +73,18 @@ func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 	l.turn(e, p)
 	e.devices = devices
 	l.attach(e)
-	l.record(ClaimBinding, e, e.pod)
-	return Grant{Hold: e.within.ref(), Devices: idsOf(e.given())}, nil
+	l.record(AllocationBinding, e, e.pod)
+	return Grant{Slot: e.within.ref(), Devices: idsOf(e.given())}, nil
 }
 
 // admitBind admits a pod, if the placement allows that by ending preemptible
-// holds.
+// slots.
 func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {
 	i, h, rejection := l.admit(p)
 	if rejection == nil || !p.Preempt || len(l.slots) == 0 {
 		return i, h, rejection
 	}
-	if v := (Verdict{Reason: rejection.Reason}); !v.shortOfRoom() {
+	if v := (Verdict{Reason: rejection.Reason}); !v.shortOfCapacity() {
 		return i, h, rejection
 	}
 	if !l.preempt(l.nodeIndex[p.Node], p) {
@@ -94,12 +94,12 @@ func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {
 }
 
 // Confirm records that the API server has bound the pod to the node. It reports
-// whether the pod has a claim there: false when an observation was faster and
+// whether the pod has an allocation there: false when an observation was faster and
 // the pod is gone or elsewhere already.
 func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.claimOf(pod)
+	c := l.allocationOf(pod)
 	if c == nil || l.nodes[c.node].name != nodeName {
 		return false
 	}
@@ -110,11 +110,11 @@ func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	return true
 }
 
-// bound turns a claim Bound: a slot it used up ends, and so do other slots that
+// bound turns an allocation Bound: a slot it used up ends, and so do other slots that
 // were kept for its pod alone.
 func (l *account) bound(c *entry) {
 	l.setState(c, Bound)
-	l.record(ClaimBound, c, c.pod)
+	l.record(AllocationBound, c, c.pod)
 	l.endSlotsOfBound(c)
 }
 
@@ -124,26 +124,26 @@ func (l *account) endSlotsOfBound(c *entry) {
 		c.boundBy = &bond{used.slot.ref, used.slot.uid}
 		l.settle(used, c)
 	}
-	first := c.sameName // a claim comes first of what goes by its name
+	first := c.sameName // an allocation comes first of what goes by its name
 	if !c.listed {
 		first = l.named[c.pod.key()]
 	}
 	for _, e := range first.keptFor(c.pod) {
 		if e != used {
-			l.endSlot(e, HoldReleased, PodRef{})
+			l.endSlot(e, SlotReleased, PodRef{})
 		}
 	}
 }
 
-// BindFailed gives back the room of a bind that definitely failed. It reports
+// BindFailed gives back the capacity of a bind that definitely failed. It reports
 // whether there was such a bind in flight on that node.
 func (l *Ledger) BindFailed(pod PodRef, nodeName string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.claimOf(pod)
+	c := l.allocationOf(pod)
 	if c == nil || c.state != Binding || l.nodes[c.node].name != nodeName {
 		return false
 	}
-	l.release(c, ClaimBindFailed)
+	l.release(c, AllocationBindFailed)
 	return true
 }

@@ -76,7 +76,7 @@ func sameDevice(a, b devices.Device) bool {
 		maps.Equal(a.Properties, b.Properties)
 }
 
-// supply gives devices to the holds of a node that were recorded, as holds observed
+// supply gives devices to the slots of a node that were recorded, as slots observed
 // are, while the node had too few for them.
 func (l *account) supply(i int32) {
 	n := l.nodes[i]
@@ -92,7 +92,7 @@ func (l *account) supply(i int32) {
 			continue
 		}
 		l.regive(h, &allotment{request: h.devices.request, given: given})
-		l.record(HoldPlaced, h, h.pod)
+		l.record(SlotPlaced, h, h.pod)
 	}
 }
 

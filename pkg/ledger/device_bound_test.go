@@ -22,11 +22,11 @@ func TestBoundPodKeepsItsDevices(t *testing.T) {
 		o.Given = given
 		return &o
 	}
-	nic := func(claim string, uid types.UID) *ledger.DeviceRequest {
+	nic := func(allocation string, uid types.UID) *ledger.DeviceRequest {
 		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nic", Count: 1})
 		require.NoError(t, err)
 		return &ledger.DeviceRequest{
-			Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: claim, UID: uid}},
+			Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: allocation, UID: uid}},
 			Requests: []*devices.Request{compiled},
 		}
 	}
@@ -64,7 +64,7 @@ func TestBoundPodKeepsItsDevices(t *testing.T) {
 			}
 			observe(says(mine, "0"), 1)
 			observe(tc.edited, 2)
-			view, ok := l.Claim(pod)
+			view, ok := l.Allocation(pod)
 			require.True(t, ok)
 			assert.Equal(t, []ledger.GivenDevices{{
 				Claim: ledger.DeviceClaimRef{Namespace: "ns", Name: "mine", UID: tc.uid}, Resource: "gpu", IDs: []string{"0"},

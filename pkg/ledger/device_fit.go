@@ -117,7 +117,7 @@ func (n *node) chosen(r *DeviceRequest, choice [][]int) []GivenDevices {
 }
 
 // giveEach gives what it can to each request by itself that has nothing in so far,
-// which may be nil. It is for holds that are there whether they fit or not.
+// which may be nil. It is for slots that are there whether they fit or not.
 func (n *node) giveEach(r *DeviceRequest, free devices.Set, soFar []GivenDevices) []GivenDevices {
 	given := n.chosen(r, nil)
 	for k, request := range r.Requests {
@@ -171,7 +171,7 @@ func (r *DeviceRequest) givenBefore() []GivenDevices {
 
 // observedGiven returns the devices a slot that is observed is taken to keep: those it
 // was given; where that is not known, those its pods have, and else such as are free.
-func (l *account) observedGiven(spec *Hold) *allotment {
+func (l *account) observedGiven(spec *Slot) *allotment {
 	r := spec.Devices
 	if r == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 )
 
-// What follows is for plans of several pods or holds with devices. One after another, each is given
+// What follows is for plans of several pods or slots with devices. One after another, each is given
 // what suits it best, and that may be what another one alone can use. A plan that is to be
 // granted as a whole and lacks devices so is tried once more with devices that were given to
 // all of them together.
@@ -63,8 +63,8 @@ func (l *account) shareOut(asks []deviceAsk) [][]GivenDevices {
 }
 
 // wantsShare returns what a slot asks for if it is not there yet, and its pod has nothing
-// yet and no hold that it may use.
-func (l *account) wantsShare(spec *Hold) *DeviceRequest {
+// yet and no slot that it may use.
+func (l *account) wantsShare(spec *Slot) *DeviceRequest {
 	p := spec.placement()
 	there := l.slots[spec.Ref] != nil || (p.Pod.Name != "" && l.find(p.Pod) != nil)
 	if p.Devices == nil || p.Devices.Err != "" || there || len(l.candidates(&p)) > 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 // wantGPU asks for one GPU by a claim: of a model, or any where that is empty.
-func wantGPU(t *testing.T, claim, model string) *ledger.DeviceRequest {
+func wantGPU(t *testing.T, allocation, model string) *ledger.DeviceRequest {
 	spec := &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "gpu", Count: 1}
 	if model != "" {
 		spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: map[string]string{"model": model}}
@@ -23,14 +23,14 @@ func wantGPU(t *testing.T, claim, model string) *ledger.DeviceRequest {
 	compiled, err := devices.Compile(nil, spec)
 	require.NoError(t, err)
 	return &ledger.DeviceRequest{
-		Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: claim, UID: types.UID(claim)}},
+		Claims:   []ledger.DeviceClaimRef{{Namespace: "ns", Name: allocation, UID: types.UID(allocation)}},
 		Requests: []*devices.Request{compiled},
 	}
 }
 
-// TestGroupsShareDevices has groups of which one pod by itself would be given the device
-// that only another one of the group can use.
-func TestGroupsShareDevices(t *testing.T) {
+// TestGangsShareDevices has gangs of which one pod by itself would be given the device
+// that only another one of the gang can use.
+func TestGangsShareDevices(t *testing.T) {
 	cases := map[string]struct {
 		models []string // of the pods' claims, in order
 		want   []string // what each is given; nil: refused
@@ -53,7 +53,7 @@ func TestGroupsShareDevices(t *testing.T) {
 			}
 			l.ObserveDevices("n", list)
 			var placements []ledger.Placement
-			var holds ledger.Plan
+			var slots ledger.Plan
 			request := &resources.Request{Amounts: []resources.Amount{{Column: resources.Pods, Value: 1}}}
 			for k, model := range tc.models {
 				pod := "p" + string(rune('0'+k))
@@ -61,13 +61,13 @@ func TestGroupsShareDevices(t *testing.T) {
 				placements = append(placements, ledger.Placement{
 					Pod: ledger.PodRef{Namespace: "ns", Name: pod, UID: types.UID(pod)}, Node: "n", Request: request, Devices: wanted,
 				})
-				holds.Slots = append(holds.Slots, ledger.Hold{
-					Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: pod}, Node: "n", Request: request, Policy: ledger.Once, Devices: wanted,
+				slots.Slots = append(slots.Slots, ledger.Slot{
+					Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: pod}, Node: "n", Request: request, Policy: ledger.Once, Devices: wanted,
 				})
 			}
 			result := l.Reserve(ledger.NewPlan(placements, ledger.AllOrNothing, time.Time{}), time.Now())
 			var got []string
-			views, _ := l.Holds()
+			views, _ := l.Slots()
 			for _, v := range views {
 				got = append(got, v.Given[0].IDs...)
 			}
@@ -77,9 +77,9 @@ func TestGroupsShareDevices(t *testing.T) {
 			require.NoError(t, l.CheckInvariants())
 			l.Unreserve(placements)
 
-			placed := l.Reserve(holds, time.Now())
+			placed := l.Reserve(slots, time.Now())
 			got = nil
-			for _, v := range l.ReservationHolds("ns", "r") {
+			for _, v := range l.ReservationSlots("ns", "r") {
 				got = append(got, v.Given[0].IDs...)
 			}
 			assert.Equal(t, tc.want, got)

@@ -20,8 +20,8 @@ func (n *node) deviceViews() []DeviceView {
 		n.devices.visit(e.given(), func(k int) {
 			if e.slot == nil {
 				views[k].Pods = append(views[k].Pods, e.pod)
-			} else if views[k].Hold.Name == "" || compareHolds(e.slot.ref, views[k].Hold) < 0 {
-				views[k].Hold = e.slot.ref
+			} else if views[k].Slot.Name == "" || compareSlots(e.slot.ref, views[k].Slot) < 0 {
+				views[k].Slot = e.slot.ref
 			}
 		})
 	}
@@ -32,7 +32,7 @@ func (n *node) deviceViews() []DeviceView {
 	return views
 }
 
-// explainDevices says which of the pod's claims of devices was the matter; h is the hold
+// explainDevices says which of the pod's claims of devices was the matter; h is the slot
 // it was to use.
 func (l *account) explainDevices(r *Rejection, i int32, p *Placement, h *entry) {
 	switch r.Reason {

@@ -22,10 +22,10 @@ func (r DeviceClaimRef) String() string { return r.Namespace + "/" + r.Name }
 
 func (r DeviceClaimRef) key() nameKey { return nameKey{r.Namespace, r.Name} }
 
-// DeviceRequest is which devices a pod, or a hold, asks for. A pod without claims has
+// DeviceRequest is which devices a pod, or a slot, asks for. A pod without claims has
 // none (nil). It must not be changed once the ledger has it.
 type DeviceRequest struct {
-	// Claims are the pod's claims in the order its annotation names them. A hold has
+	// Allocations are the pod's claims in the order its annotation names them. A slot has
 	// one for each request, those of no claim without a name, or none at all.
 	Claims []DeviceClaimRef
 	// Requests are what the claims ask for, one for each; nil where Err is set.
@@ -34,14 +34,14 @@ type DeviceRequest struct {
 	// refused everywhere, always for the same reason; the text is for people.
 	Err string
 	// Given is, of a pod that is bound, the devices it was bound with, as its
-	// annotation extended-resources has them; of a hold that is observed, those it was
+	// annotation extended-resources has them; of a slot that is observed, those it was
 	// granted with, in the same form, or empty where that is not known.
 	Given string
 }
 
 // GivenDevices are the devices that one claim was given.
 type GivenDevices struct {
-	// Claim has no name where a hold keeps devices for no claim in particular.
+	// Allocation has no name where a slot keeps devices for no claim in particular.
 	Claim DeviceClaimRef
 	// Resource is empty where the claim is not known any more: any device of the node
 	// with one of the IDs is meant then.
@@ -54,7 +54,7 @@ type DeviceView struct {
 	devices.Device
 
 	Pods []PodRef // who has it: one pod at most, unless somebody bound around the ledger
-	Hold HoldRef  // what keeps it, or empty
+	Slot SlotRef  // what keeps it, or empty
 	Free bool     // it can be given out
 }
 
@@ -72,7 +72,7 @@ func (r *DeviceRequest) Same(o *DeviceRequest) bool {
 	return r.same(o, func(a, b DeviceClaimRef) bool { return a == b })
 }
 
-// Matches is Same for what holds are for: their objects tell the names of claims. A
+// Matches is Same for what slots are for: their objects tell the names of claims. A
 // claim of which no UID is known is the same as one of its name.
 func (r *DeviceRequest) Matches(o *DeviceRequest) bool {
 	return r.same(o, func(a, b DeviceClaimRef) bool {

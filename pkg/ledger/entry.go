@@ -10,8 +10,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// entry is a share of one node: a claim, or a slot. A slot is one of a reservation, or
-// one in memory, which turns into its pod's claim in place. Claims and slots in memory are
+// entry is a share of one node: an allocation, or a slot. A slot is one of a reservation, or
+// one in memory, which turns into its pod's allocation in place. Allocations and slots in memory are
 // pooled, so nothing outside the lock may keep a pointer to one.
 type entry struct {
 	pod       PodRef // of a slot, if it has a name, the only one that may use it
@@ -19,7 +19,7 @@ type entry struct {
 	scheduler string
 	priority  int32
 	node      int32
-	state     State // NoClaim: a slot
+	state     State // NoAllocation: a slot
 	listed    bool  // in named
 	overdue   bool  // its deadline passed while a bind was in flight
 	away      bool  // it is off the account for the length of a Trial
@@ -40,35 +40,35 @@ type entry struct {
 
 // slot is what only slots of reservations have.
 type slot struct {
-	ref         HoldRef
+	ref         SlotRef
 	uid         types.UID
 	policy      AllocatePolicy
 	preemptible bool
 	place       int      // in the list of its reservation
-	users       []*entry // claims, and slots in memory that are part of it
+	users       []*entry // allocations, and slots in memory that are part of it
 }
 
 // bond is what a pod was bound with: a slot, and the UID of its reservation,
 // empty where it is not known.
 type bond struct {
-	ref HoldRef
+	ref SlotRef
 	uid types.UID
 }
 
-func (e *entry) isClaim() bool  { return e.state != NoClaim }
-func (e *entry) inMemory() bool { return e.state == NoClaim && e.slot == nil }
+func (e *entry) isAllocation() bool { return e.state != NoAllocation }
+func (e *entry) inMemory() bool     { return e.state == NoAllocation && e.slot == nil }
 
 // ref names a slot of a reservation. It is empty for anything else, and for nil.
-func (e *entry) ref() HoldRef {
+func (e *entry) ref() SlotRef {
 	if e == nil || e.slot == nil {
-		return HoldRef{}
+		return SlotRef{}
 	}
 	return e.slot.ref
 }
 
 // isFor reports whether a slot is for one pod only, and that pod is this one.
 func (e *entry) isFor(pod PodRef) bool {
-	return !e.isClaim() && !e.away && e.pod.Name == pod.Name && e.pod.Namespace == pod.Namespace &&
+	return !e.isAllocation() && !e.away && e.pod.Name == pod.Name && e.pod.Namespace == pod.Namespace &&
 		(e.slot == nil || e.slot.ref.Namespace == pod.Namespace) &&
 		(e.pod.UID == "" || pod.UID == "" || e.pod.UID == pod.UID)
 }
@@ -190,8 +190,8 @@ func (l *account) newEntry() *entry {
 	return e
 }
 
-// newClaim makes a claim that is about to be bound.
-func (l *account) newClaim(p *Placement) *entry {
+// newAllocation makes an allocation that is about to be bound.
+func (l *account) newAllocation(p *Placement) *entry {
 	e := l.newEntry()
 	*e = entry{pod: p.Pod, request: p.Request, scheduler: p.Scheduler, priority: p.Priority}
 	e.expiry = deadline{index: -1, entry: e}
@@ -206,7 +206,7 @@ func (l *account) newClaim(p *Placement) *entry {
 
 // addSlot makes a slot of a spec, puts it on the account of node i and makes it findable.
 // Its deadline does not run before setExpiry.
-func (l *account) addSlot(spec *Hold, i int32, within *entry, a *allotment) *entry {
+func (l *account) addSlot(spec *Slot, i int32, within *entry, a *allotment) *entry {
 	e := l.newEntry()
 	*e = entry{
 		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, priority: spec.Priority,
@@ -235,7 +235,7 @@ func (l *account) drop(e *entry) {
 		l.unlist(e)
 	}
 	switch {
-	case e.isClaim():
+	case e.isAllocation():
 		l.stateCount[e.state]--
 		delete(l.byUID, e.pod.UID)
 	case e.slot == nil:
@@ -250,7 +250,7 @@ func (l *account) drop(e *entry) {
 	}
 }
 
-// recycle lets a claim, or a slot in memory, that was dropped be used for another one.
+// recycle lets an allocation, or a slot in memory, that was dropped be used for another one.
 func (l *account) recycle(e *entry) {
 	if e.slot == nil {
 		*e = entry{sameName: l.pool}
@@ -281,16 +281,16 @@ func (l *account) reservation(key nameKey) []*entry {
 	return all
 }
 
-// setState moves a claim to a state and keeps the counts in step.
+// setState moves an allocation to a state and keeps the counts in step.
 func (l *account) setState(e *entry, s State) {
-	if e.isClaim() {
+	if e.isAllocation() {
 		l.stateCount[e.state]--
 	}
 	l.stateCount[s]++
 	e.state = s
 }
 
-// release ends a claim: its room is free when this returns, or, if it used a
+// release ends an allocation: its capacity is free when this returns, or, if it used a
 // slot, the slot's again.
 func (l *account) release(c *entry, why EventType) {
 	i, used := c.node, c.within
@@ -315,15 +315,15 @@ func (l *account) endSlot(e *entry, why EventType, pod PodRef) {
 	l.dropIfEmpty(i)
 }
 
-// settle does what a slot of a reservation has waited for until a claim that uses it
+// settle does what a slot of a reservation has waited for until an allocation that uses it
 // stopped being bound.
 func (l *account) settle(e, c *entry) {
 	switch {
 	case l.slots[e.slot.ref] != e: // ended by something else meanwhile
 	case c != nil && e.slot.policy == Once && c.state == Bound:
-		l.endSlot(e, HoldConsumed, c.pod)
+		l.endSlot(e, SlotConsumed, c.pod)
 	case e.overdue && !e.binding():
-		l.endSlot(e, HoldExpired, PodRef{})
+		l.endSlot(e, SlotExpired, PodRef{})
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 // decision needs to have expired is not bounded by it.
 const expireBatch = 256
 
-// Expire ends the holds whose deadline is not after now and returns how many there
-// were. A hold waits for a bind in flight
+// Expire ends the slots whose deadline is not after now and returns how many there
+// were. A slot waits for a bind in flight
 // that uses it. Others get a turn in between where there are many.
 func (l Observer) Expire(now time.Time) int {
 	count, more := l.expireSome(now)
@@ -49,20 +49,20 @@ func (l *account) lapse(e *entry) int {
 	if e.binding() {
 		e.overdue = true
 		l.deadlines.remove(&e.expiry)
-		l.record(HoldPlaced, e, e.pod)
+		l.record(SlotPlaced, e, e.pod)
 		return 0
 	}
 	if e.inMemory() {
 		l.memoryExpired++
 	}
-	l.endSlot(e, HoldExpired, PodRef{})
+	l.endSlot(e, SlotExpired, PodRef{})
 	return 1
 }
 
 // expireAround lets expire what is due of all that bears on a decision about a
-// pod, a node and a hold. Decisions call it where a batch was not all: they must
+// pod, a node and a slot. Decisions call it where a batch was not all: they must
 // not have to pay for everything that is due in the cluster.
-func (l *account) expireAround(pod PodRef, nodeName string, ref HoldRef, now time.Time) {
+func (l *account) expireAround(pod PodRef, nodeName string, ref SlotRef, now time.Time) {
 	var due []*entry
 	add := func(e *entry) {
 		if e.expiry.index >= 0 && e.expiry.at <= nanos(now) && !slices.Contains(due, e) {
@@ -87,7 +87,7 @@ func (l *account) expireAround(pod PodRef, nodeName string, ref HoldRef, now tim
 	}
 }
 
-// NextDeadline returns when the next hold expires, and false where none does.
+// NextDeadline returns when the next slot expires, and false where none does.
 func (l Reader) NextDeadline() (time.Time, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -11,16 +11,16 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// backlog returns a ledger of full nodes whose 2,000 holds, and after them one
-// claim on the last of the nodes, have all expired at the moment returned: more
+// backlog returns a ledger of full nodes whose 2,000 slots, and after them one
+// allocation on the last of the nodes, have all expired at the moment returned: more
 // than a decision lets expire for others. The last node is what the tests decide
 // about.
 func backlog(t *testing.T) (l *ledger.Ledger, now time.Time, last string) {
 	t.Helper()
-	const holds, nodes = 2000, 500
+	const slots, nodes = 2000, 500
 	l = newLedger(nodes, 5000, 1<<40, 110)
 	now = start.Add(time.Minute)
-	placeMany(t, l, holds, nodes, now.Add(-time.Second))
+	placeMany(t, l, slots, nodes, now.Add(-time.Second))
 	last = nodeName(nodes - 1)
 	at := ledger.Placement{Pod: podRef("reserved"), Node: last, Request: request(1000, 1)}
 	require.Equal(t, 1, l.Reserve(ledger.NewPlan([]ledger.Placement{at}, "", now), start).Granted)
@@ -28,7 +28,7 @@ func backlog(t *testing.T) (l *ledger.Ledger, now time.Time, last string) {
 }
 
 // TestDecisionsSeeABacklogAsExpired: however much is due, a decision finds the
-// room of it, without having to wait for all of it.
+// capacity of it, without having to wait for all of it.
 func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 	wants := func(name, node string) ledger.Placement {
 		return ledger.Placement{Pod: podRef(name), Node: node, Request: request(5000, 1)}
@@ -44,27 +44,27 @@ func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
-		"Reserve of a pod whose claim elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, _ string) {
+		"Reserve of a pod whose allocation elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, _ string) {
 			p := wants("reserved", nodeName(498))
 			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
-		"Reserve of a pod whose claim there is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
+		"Reserve of a pod whose allocation there is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
 			p := wants("reserved", last)
 			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
-		"Reserve of a pod whose hold elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
+		"Reserve of a pod whose slot elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
 			p := wants("kept-998", last)
 			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
 		"PlaceHolds of a slot that is due elsewhere": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
-			h := ledger.Hold{
-				Ref:  ledger.HoldRef{Namespace: "ns", Name: "group-0", Slot: "slot-998"},
+			h := ledger.Slot{
+				Ref:  ledger.SlotRef{Namespace: "ns", Name: "group-0", Slot: "slot-998"},
 				Node: last, Request: request(5000, 1), Policy: ledger.Aligned,
 			}
-			result := l.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, now)
+			result := l.Reserve(ledger.Plan{Slots: []ledger.Slot{h}}, now)
 			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 			require.Empty(t, result.Existing)
 		},
@@ -74,7 +74,7 @@ func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 			l, now, last := backlog(t)
 			decide(t, l, now, last)
 			require.NoError(t, l.CheckInvariants())
-			left := l.Stats().Holds
+			left := l.Stats().Slots
 			assert.Greater(t, left, 1000, "one decision let everything expire")
 			expired := l.Expire(now)
 			require.NoError(t, l.CheckInvariants())
@@ -96,15 +96,15 @@ func TestFarDeadlines(t *testing.T) {
 			l := newLedger(1, 5000, 1<<40, 110)
 			placeMany(t, l, 3, 1, at)
 			assert.Zero(t, l.Expire(start.Add(100*365*24*time.Hour)))
-			assert.Equal(t, 3, l.SetHoldDeadline("ns", "group-0", time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC)))
+			assert.Equal(t, 3, l.SetSlotDeadline("ns", "group-0", time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC)))
 			assert.Equal(t, 3, l.Expire(start), "a deadline long ago")
 		})
 	}
 }
 
-// What expires inside a decision counts like what expires between them; a claim
+// What expires inside a decision counts like what expires between them; an allocation
 // that ends otherwise does not count.
-func TestExpiredClaimsAreCounted(t *testing.T) {
+func TestExpiredAllocationsAreCounted(t *testing.T) {
 	l := newLedger(2, 1000, 1<<40, 110)
 	now := start.Add(time.Minute)
 	reserve := func(name, node string, deadline time.Time) ledger.Placement {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// find returns what a pod has: its claim, else the slot that is kept for it in memory, else
+// find returns what a pod has: its allocation, else the slot that is kept for it in memory, else
 // nil. Where the one or the other was made for a name, before the pod had a UID, it is the
 // pod's, unless the pod is known to be gone.
 func (l *account) find(pod PodRef) *entry {
@@ -28,9 +28,9 @@ func (l *account) find(pod PodRef) *entry {
 	return nil
 }
 
-// claimOf returns the claim of a pod, or nil.
-func (l *account) claimOf(pod PodRef) *entry {
-	if e := l.find(pod); e != nil && e.isClaim() {
+// allocationOf returns the allocation of a pod, or nil.
+func (l *account) allocationOf(pod PodRef) *entry {
+	if e := l.find(pod); e != nil && e.isAllocation() {
 		return e
 	}
 	return nil
@@ -38,12 +38,12 @@ func (l *account) claimOf(pod PodRef) *entry {
 
 // exactly finds what a pod has as another ledger named it. That something made by name
 // is the pod's is for the other ledger to find out.
-func (l *account) exactly(pod PodRef, claim bool) *entry {
-	if claim && pod.UID != "" {
+func (l *account) exactly(pod PodRef, allocation bool) *entry {
+	if allocation && pod.UID != "" {
 		return l.byUID[pod.UID]
 	}
 	for e := l.named[pod.key()]; e != nil && e.slot == nil; e = e.sameName {
-		if e.isClaim() == claim && e.pod.UID == pod.UID {
+		if e.isAllocation() == allocation && e.pod.UID == pod.UID {
 			return e
 		}
 	}
@@ -82,7 +82,7 @@ func (l *account) identify(e *entry, uid types.UID) bool {
 		return false
 	}
 	e.pod.UID = uid
-	if e.isClaim() {
+	if e.isAllocation() {
 		l.byUID[uid] = e
 	}
 	return true
@@ -93,19 +93,19 @@ func (l *account) adopt(e *entry, uid types.UID) {
 	if !l.identify(e, uid) {
 		return
 	}
-	kind := ClaimIdentified
-	if !e.isClaim() {
-		kind = HoldIdentified
+	kind := AllocationIdentified
+	if !e.isAllocation() {
+		kind = SlotIdentified
 	}
 	l.record(kind, e, e.pod)
 }
 
-// rank orders what goes by one name: the newest claim made for the name or from a slot in
+// rank orders what goes by one name: the newest allocation made for the name or from a slot in
 // memory, then those slots, the newest first, then slots of reservations in the order
 // they were made.
 func (e *entry) rank() int {
 	switch {
-	case e.isClaim():
+	case e.isAllocation():
 		return 0
 	case e.slot == nil:
 		return 1
@@ -114,7 +114,7 @@ func (e *entry) rank() int {
 	}
 }
 
-// list makes an entry findable by its pod's name. An older claim of the name is not any more.
+// list makes an entry findable by its pod's name. An older allocation of the name is not any more.
 func (l *account) list(e *entry) {
 	key, rank := e.pod.key(), e.rank()
 	var last *entry
@@ -128,7 +128,7 @@ func (l *account) list(e *entry) {
 	} else {
 		last.sameName = e
 	}
-	if next != nil && next.isClaim() {
+	if next != nil && next.isAllocation() {
 		l.unlist(next)
 	}
 }
@@ -149,7 +149,7 @@ func (l *account) unlist(e *entry) {
 	e.sameName, e.listed = nil, false
 }
 
-// turn makes a slot in memory, which is off the account, a claim of what its pod asks for now.
+// turn makes a slot in memory, which is off the account, an allocation of what its pod asks for now.
 func (l *account) turn(e *entry, p *Placement) {
 	l.adopt(e, p.Pod.UID)
 	l.memoryCount--

@@ -11,7 +11,7 @@ import (
 // pods without devices it allocates nothing, and its cost does not depend on how many
 // pods are on the node. What is to be left out of the account is taken off it before
 // (Trial). place is the slot in memory, off the account, that the pod is to turn into
-// its claim, or nil: a node cordoned since it was made does not matter.
+// its allocation, or nil: a node cordoned since it was made does not matter.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
 	flags := l.flags[i]
 	if flags&nodeKnown == 0 {
@@ -92,12 +92,12 @@ func (l *account) portTaken(i int32, req *resources.Request, h *entry) *resource
 }
 
 // AppendFit appends one Verdict per node name to dst: whether the pod's bind could begin
-// there now, with one of its holds or without, and, where p.Preempt says so, by ending
-// others. p.Node is not looked at. A pod that has a claim, or a slot in memory, fits no
+// there now, with one of its slots or without, and, where p.Preempt says so, by ending
+// others. p.Node is not looked at. A pod that has an allocation, or a slot in memory, fits no
 // other node than that one, and that one as long as a slot there can be used.
 func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict {
 	l.mu.RLock()
-	if own := l.find(p.Pod); !p.Preempt && (own == nil || own.isClaim()) {
+	if own := l.find(p.Pod); !p.Preempt && (own == nil || own.isAllocation()) {
 		defer l.mu.RUnlock()
 		return l.appendFit(dst, p, nodes, own)
 	}
@@ -122,7 +122,7 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *en
 			v.Reason = NodeUnknown
 		case own == nil:
 			_, v = l.fitAny(i, p, offers.on(i))
-			if p.Preempt && v.shortOfRoom() {
+			if p.Preempt && v.shortOfCapacity() {
 				if x == nil {
 					x = l.newPreemptor(p.Priority, offers)
 				}
@@ -130,7 +130,7 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *en
 					v = Verdict{Reason: Fits}
 				}
 			}
-		case own.node == i && !own.isClaim():
+		case own.node == i && !own.isAllocation():
 			l.detach(own)
 			v = l.fit(i, p, own.within, own)
 			l.attach(own)
@@ -138,18 +138,18 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *en
 		case l.flags[i]&nodeKnown == 0:
 			v.Reason = NodeUnknown
 		default:
-			v.Reason = ClaimedElsewhere
+			v.Reason = AllocatedElsewhere
 		}
 		dst = append(dst, v)
 	}
 	return dst
 }
 
-// Refusals returns the nodes that exist and have no room for the pod, with the reasons,
+// Refusals returns the nodes that exist and have no capacity for the pod, with the reasons,
 // and how many nodes exist: where a pod is to be looked at on many nodes, one look at all
 // of them costs much less than AppendFit for each. ok is false where more than most
-// refuse it, or where the answer is not only about room: the pod has a claim, there is a
-// hold it might use, or it is gone.
+// refuse it, or where the answer is not only about capacity: the pod has an allocation, there is a
+// slot it might use, or it is gone.
 func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nodes int, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -178,7 +178,7 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 
 // FitAll calls visit for every node that exists, in no particular order, with whether
 // the pod fits its free capacity, until visit returns false. It does not look at what
-// the pod may have already, nor at holds it may use, and p.Node is not looked at. visit
+// the pod may have already, nor at slots it may use, and p.Node is not looked at. visit
 // must not call the ledger.
 func (l Reader) FitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	l.mu.RLock()
@@ -211,7 +211,7 @@ func (l *account) candidates(p *Placement) []*entry {
 		return nil
 	}
 	found := slices.DeleteFunc(l.named[p.Pod.key()].keptFor(p.Pod), (*entry).inMemory)
-	for _, ref := range p.Holds {
+	for _, ref := range p.Slots {
 		if h := l.slots[ref]; h != nil && h.pod.Name == "" && ref.Namespace == p.Pod.Namespace {
 			found = append(found, h)
 		}

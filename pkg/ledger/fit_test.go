@@ -15,19 +15,19 @@ import (
 func TestManyCandidates(t *testing.T) {
 	l := newLedger(3, 100, 100, 110)
 	var plan ledger.Plan
-	var refs []ledger.HoldRef
+	var refs []ledger.SlotRef
 	for i := range 30 {
-		ref := ledger.HoldRef{Namespace: "ns", Name: "r", Slot: fmt.Sprintf("s-%02d", i)}
+		ref := ledger.SlotRef{Namespace: "ns", Name: "r", Slot: fmt.Sprintf("s-%02d", i)}
 		refs = append(refs, ref)
-		plan.Slots = append(plan.Slots, ledger.Hold{Ref: ref, Node: nodeName(i % 3), Request: request(10, 10), Policy: ledger.Once})
+		plan.Slots = append(plan.Slots, ledger.Slot{Ref: ref, Node: nodeName(i % 3), Request: request(10, 10), Policy: ledger.Once})
 	}
 	require.Equal(t, 30, l.Reserve(plan, start).Granted)
 	names := []string{nodeName(0), nodeName(1), nodeName(2)}
 	for i := range 30 {
-		p := ledger.Placement{Pod: podRef(fmt.Sprint(i)), Node: nodeName(i % 3), Request: request(10, 10), Holds: refs}
+		p := ledger.Placement{Pod: podRef(fmt.Sprint(i)), Node: nodeName(i % 3), Request: request(10, 10), Slots: refs}
 		backwards := p
-		backwards.Holds = slices.Clone(refs)
-		slices.Reverse(backwards.Holds)
+		backwards.Slots = slices.Clone(refs)
+		slices.Reverse(backwards.Slots)
 		for _, ask := range []*ledger.Placement{&p, &backwards} {
 			for k, v := range l.AppendFit(nil, ask, names) {
 				left := i + (k-i%3+3)%3 // the next of the pods that goes to that node
@@ -36,6 +36,6 @@ func TestManyCandidates(t *testing.T) {
 		}
 		grant, rejection := l.StartBind(&p, start)
 		require.Nil(t, rejection)
-		require.Equal(t, refs[i], grant.Hold)
+		require.Equal(t, refs[i], grant.Slot)
 	}
 }

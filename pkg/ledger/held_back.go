@@ -6,15 +6,15 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// HeldBack says which hold is in the way of a pod that fits none of the nodes:
+// HeldBack says which slot is in the way of a pod that fits none of the nodes:
 // the one that keeps most of what is short, on the first of the nodes that would
-// have room if it held nothing for others. ok is false where the pod fits a node,
-// has a claim, or would not fit without the holds either. p.Node is not looked at.
-func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string, ok bool) {
-	l.mu.Lock() // holds are taken off the account for the length of the question
+// have capacity if it held nothing for others. ok is false where the pod fits a node,
+// has an allocation, or would not fit without the slots either. p.Node is not looked at.
+func (l Reader) HeldBack(p *Placement, nodes []string) (ref SlotRef, node string, ok bool) {
+	l.mu.Lock() // slots are taken off the account for the length of the question
 	defer l.mu.Unlock()
 	if len(l.slots) == 0 || l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) {
-		return HoldRef{}, "", false
+		return SlotRef{}, "", false
 	}
 	offers := newOffers(l.candidates(p))
 	for _, name := range nodes {
@@ -24,9 +24,9 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string
 		}
 		_, v := l.fitAny(i, p, offers.on(i))
 		if v.Reason == Fits {
-			return HoldRef{}, "", false
+			return SlotRef{}, "", false
 		}
-		if !ok && v.shortOfRoom() && !v.Unlisted {
+		if !ok && v.shortOfCapacity() && !v.Unlisted {
 			if h := l.inTheWay(i, p, v); h != nil {
 				ref, node, ok = h.slot.ref, name, true
 			}
@@ -35,7 +35,7 @@ func (l Reader) HeldBack(p *Placement, nodes []string) (ref HoldRef, node string
 	return ref, node, ok
 }
 
-// inTheWay returns the hold of a reservation that keeps most of what a pod lacks on a
+// inTheWay returns the slot of a reservation that keeps most of what a pod lacks on a
 // node, nil where the pod would not fit without any of them either.
 func (l *account) inTheWay(i int32, p *Placement, v Verdict) *entry {
 	var most *entry

@@ -7,7 +7,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// CheckInvariants recounts everything from the claims and returns an error that
+// CheckInvariants recounts everything from the allocations and returns an error that
 // names the first difference from what the ledger keeps. Tests call it after
 // every step; it walks the whole ledger, so nothing else should.
 func (l Reader) CheckInvariants() error {
@@ -26,18 +26,18 @@ func (l Reader) CheckInvariants() error {
 		total += count
 	}
 	if states != l.stateCount {
-		return fmt.Errorf("claims by state are %v, counted as %v", states, l.stateCount)
+		return fmt.Errorf("allocations by state are %v, counted as %v", states, l.stateCount)
 	}
 	indexed := len(l.byUID)
 	for _, e := range l.named {
-		if e.isClaim() && e.pod.UID == "" {
+		if e.isAllocation() && e.pod.UID == "" {
 			indexed++
 		}
 	}
 	if indexed != total {
-		return fmt.Errorf("%d claims on nodes, %d indexed", total, indexed)
+		return fmt.Errorf("%d allocations on nodes, %d indexed", total, indexed)
 	}
-	if err := l.checkHoldIndexes(); err != nil {
+	if err := l.checkSlotIndexes(); err != nil {
 		return err
 	}
 	if err := l.checkDeviceOwners(); err != nil {
@@ -48,11 +48,11 @@ func (l Reader) CheckInvariants() error {
 
 // recounted is what the entries of a node add up to.
 type recounted struct {
-	used                []int64
-	ports, claims, kept int
+	used                     []int64
+	ports, allocations, kept int
 }
 
-func (l *account) checkNode(i int32, states *[numStates]int) (claims int, err error) {
+func (l *account) checkNode(i int32, states *[numStates]int) (allocations int, err error) {
 	n := l.nodes[i]
 	if at, ok := l.nodeIndex[n.name]; !ok || at != i {
 		return 0, fmt.Errorf("is at index %d, found at %d (%v)", i, at, ok)
@@ -85,7 +85,7 @@ func (l *account) checkNode(i int32, states *[numStates]int) (claims int, err er
 			return 0, fmt.Errorf("uses %d of column %d and has %d free, kept as %d and %d", used, col, free, l.usedRow(i)[col], l.row(i)[col])
 		}
 	}
-	return sum.claims, l.checkDevices(n)
+	return sum.allocations, l.checkDevices(n)
 }
 
 func (l *account) checkEntry(e *entry, states *[numStates]int, sum *recounted) error {
@@ -103,13 +103,13 @@ func (l *account) checkEntry(e *entry, states *[numStates]int, sum *recounted) e
 	case e.slot != nil:
 		sum.kept++
 		return l.checkSlot(e)
-	case !e.isClaim():
+	case !e.isAllocation():
 		return l.checkInMemory(e)
-	case l.claimOf(e.pod) != e:
-		return fmt.Errorf("the claim is not found")
+	case l.allocationOf(e.pod) != e:
+		return fmt.Errorf("the allocation is not found")
 	}
 	states[e.state]++
-	sum.claims++
+	sum.allocations++
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (l *account) checkInMemory(e *entry) error {
 	case e.overdue || e.pod.Name == "" || !l.isListed(e):
 		return fmt.Errorf("waits for a bind, or is not indexed by its pod")
 	case e.pod.UID != "" && l.byUID[e.pod.UID] != nil:
-		return fmt.Errorf("is kept for a pod that has a claim")
+		return fmt.Errorf("is kept for a pod that has an allocation")
 	case e.deadline.IsZero() != (e.expiry.index < 0):
 		return fmt.Errorf("is not among the deadlines, or should not be")
 	}
@@ -158,8 +158,8 @@ func (l *account) isListed(e *entry) bool {
 	return false
 }
 
-// checkHoldIndexes finds slots of reservations that are indexed and on no node.
-func (l *account) checkHoldIndexes() error {
+// checkSlotIndexes finds slots of reservations that are indexed and on no node.
+func (l *account) checkSlotIndexes() error {
 	onNodes, inReservations := 0, 0
 	for _, n := range l.nodes {
 		if n != nil {
@@ -178,13 +178,13 @@ func (l *account) checkHoldIndexes() error {
 func (l *account) checkDeadlines() error {
 	heap := l.deadlines.heap
 	if len(heap) > len(l.slots)+l.memoryCount {
-		return fmt.Errorf("%d deadlines for %d holds and %d slots in memory", len(heap), len(l.slots), l.memoryCount)
+		return fmt.Errorf("%d deadlines for %d slots and %d slots in memory", len(heap), len(l.slots), l.memoryCount)
 	}
 	for k, d := range heap {
 		if int(d.index) != k {
 			return fmt.Errorf("deadline %d says it is at %d", k, d.index)
 		}
-		if e := d.entry; e.isClaim() || &e.expiry != d || (l.slots[e.ref()] != e && !l.isListed(e)) {
+		if e := d.entry; e.isAllocation() || &e.expiry != d || (l.slots[e.ref()] != e && !l.isListed(e)) {
 			return fmt.Errorf("deadline %d is of slot %s for %s, which is gone", k, e.ref(), e.pod)
 		}
 		if parent := heap[(k-1)/2]; k > 0 && parent.at > d.at {

@@ -14,35 +14,35 @@ import (
 // EventType is the kind of a change.
 type EventType string
 
-// The kinds of changes. After the first six the pod's claim is what the event
-// says; after the next two the pod has no claim any more.
+// The kinds of changes. After the first six the pod's allocation is what the event
+// says; after the next two the pod has no allocation any more.
 const (
-	// ClaimIdentified: a claim made by name got the UID of the pod that came to
+	// AllocationIdentified: an allocation made by name got the UID of the pod that came to
 	// exist. It stands for the one without a UID from now on.
-	ClaimIdentified EventType = "ClaimIdentified"
+	AllocationIdentified EventType = "AllocationIdentified"
 
-	// ClaimBinding and ClaimBound: the slot kept for the pod in memory on that node, if
-	// there was one, has turned into this claim.
-	ClaimBinding EventType = "ClaimBinding"
-	ClaimBound   EventType = "ClaimBound"
-	ClaimMoved   EventType = "ClaimMoved"   // observed bound to another node than claimed
-	ClaimResized EventType = "ClaimResized" // the pod counts for another amount, or other devices
-	ClaimLinked  EventType = "ClaimLinked"  // was bound with a hold that was found later
+	// AllocationBinding and AllocationBound: the slot kept for the pod in memory on that node, if
+	// there was one, has turned into this allocation.
+	AllocationBinding EventType = "AllocationBinding"
+	AllocationBound   EventType = "AllocationBound"
+	AllocationMoved   EventType = "AllocationMoved"   // observed bound to another node than allocated
+	AllocationResized EventType = "AllocationResized" // the pod counts for another amount, or other devices
+	AllocationLinked  EventType = "AllocationLinked"  // was bound with a slot that was found later
 
-	ClaimBindFailed EventType = "ClaimBindFailed" // the API server refused the binding
-	ClaimRemoved    EventType = "ClaimRemoved"    // the pod was deleted or has finished
+	AllocationBindFailed EventType = "AllocationBindFailed" // the API server refused the binding
+	AllocationRemoved    EventType = "AllocationRemoved"    // the pod was deleted or has finished
 
-	// HoldPlaced: there is a hold now, its deadline or priority has changed, or the
+	// SlotPlaced: there is a slot now, its deadline or priority has changed, or the
 	// deadline has passed while a bind is in flight. One in memory has another size.
-	HoldPlaced EventType = "HoldPlaced"
-	// HoldIdentified: what was kept in memory for a name is kept for the pod that came to
+	SlotPlaced EventType = "SlotPlaced"
+	// SlotIdentified: what was kept in memory for a name is kept for the pod that came to
 	// exist. It stands for the one without a UID from now on.
-	HoldIdentified EventType = "HoldIdentified"
-	// After these there is no such hold any more; pods that used it keep their claims.
-	HoldConsumed  EventType = "HoldConsumed"  // the pod of a Once hold was bound
-	HoldReleased  EventType = "HoldReleased"  // it was given back
-	HoldExpired   EventType = "HoldExpired"   // its deadline passed
-	HoldPreempted EventType = "HoldPreempted" // a pod of higher priority took the room
+	SlotIdentified EventType = "SlotIdentified"
+	// After these there is no such slot any more; pods that used it keep their allocations.
+	SlotConsumed  EventType = "SlotConsumed"  // the pod of a Once slot was bound
+	SlotReleased  EventType = "SlotReleased"  // it was given back
+	SlotExpired   EventType = "SlotExpired"   // its deadline passed
+	SlotPreempted EventType = "SlotPreempted" // a pod of higher priority took the capacity
 
 	NodeUpdated EventType = "NodeUpdated"
 	NodeRemoved EventType = "NodeRemoved"
@@ -51,10 +51,10 @@ const (
 	DevicesUpdated EventType = "DevicesUpdated"
 )
 
-// OfHold reports whether events of the kind are about holds.
-func (t EventType) OfHold() bool {
+// OfSlot reports whether events of the kind are about slots.
+func (t EventType) OfSlot() bool {
 	switch t {
-	case HoldPlaced, HoldIdentified, HoldConsumed, HoldReleased, HoldExpired, HoldPreempted:
+	case SlotPlaced, SlotIdentified, SlotConsumed, SlotReleased, SlotExpired, SlotPreempted:
 		return true
 	default:
 		return false
@@ -68,25 +68,25 @@ type Event struct {
 	Type     EventType
 	Node     string
 
-	// Of claims and holds. Pod is, of a hold, the only pod that may use it, or
+	// Of allocations and slots. Pod is, of a slot, the only pod that may use it, or
 	// the one that ended it.
 	Pod       PodRef
 	State     State
 	Scheduler string
 	Priority  int32
 	Request   *resources.Request
-	Deadline  time.Time // zero unless the hold expires
-	// Hold is the hold the event is about, or the one the claim uses. It is empty where
+	Deadline  time.Time // zero unless the slot expires
+	// Slot is the slot the event is about, or the one the allocation uses. It is empty where
 	// the event is about a slot in memory: that is known by its pod.
-	Hold        HoldRef
-	Within      HoldRef        // the hold that a slot in memory is part of
-	Policy      AllocatePolicy // of holds
-	Preemptible bool           // of holds
-	Overdue     bool           // of holds: no other pod may use it any more
-	// Given are the devices of a claim or a hold; Devices what a hold was asked to keep.
+	Slot        SlotRef
+	Within      SlotRef        // the slot that a slot in memory is part of
+	Policy      AllocatePolicy // of slots
+	Preemptible bool           // of slots
+	Overdue     bool           // of slots: no other pod may use it any more
+	// Given are the devices of a claim or a slot; Devices what a slot was asked to keep.
 	Given   []GivenDevices
 	Devices *DeviceRequest
-	// MovedFrom is the node the claim was on before (ClaimMoved).
+	// MovedFrom is the node the allocation was on before (AllocationMoved).
 	MovedFrom string
 
 	// Of nodes:
@@ -122,7 +122,7 @@ type change struct {
 // rareChange is the part of an Event that only nodes, the slots of reservations, what
 // uses those or has devices, and moved claims have.
 type rareChange struct {
-	hold, within  HoldRef
+	slot, within  SlotRef
 	policy        AllocatePolicy
 	preemptible   bool
 	overdue       bool
@@ -152,7 +152,7 @@ func (l *account) next() *change {
 	return &l.journal.ring[l.revision%uint64(len(l.journal.ring))]
 }
 
-// record notes a change of a claim or a slot; pod is the claim's, or the only one that may
+// record notes a change of an allocation or a slot; pod is the allocation's, or the only one that may
 // use the slot, or the one that ended it.
 func (l *account) record(kind EventType, e *entry, pod PodRef) { l.recordMove(kind, e, pod, "") }
 
@@ -160,13 +160,13 @@ func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) 
 	var rare *rareChange
 	if e.slot != nil || e.within != nil || e.devices != nil || from != "" {
 		rare = &rareChange{movedFrom: from, given: e.given()}
-		if e.isClaim() {
-			rare.hold = e.within.ref()
+		if e.isAllocation() {
+			rare.slot = e.within.ref()
 		} else {
 			rare.within, rare.overdue, rare.devices = e.within.ref(), e.overdue, e.asks()
 		}
 		if e.slot != nil {
-			rare.hold, rare.policy, rare.preemptible = e.slot.ref, e.slot.policy, e.slot.preemptible
+			rare.slot, rare.policy, rare.preemptible = e.slot.ref, e.slot.policy, e.slot.preemptible
 		}
 	}
 	*l.next() = change{
@@ -192,10 +192,10 @@ func (j *journal) event(revision uint64) Event {
 	}
 	if r := c.rare; r != nil {
 		e.MovedFrom, e.NodeUID, e.Allocatable, e.Unschedulable = r.movedFrom, r.nodeUID, r.allocatable, r.unschedulable
-		e.Hold, e.Policy, e.Preemptible, e.Overdue = r.hold, r.policy, r.preemptible, r.overdue
+		e.Slot, e.Policy, e.Preemptible, e.Overdue = r.slot, r.policy, r.preemptible, r.overdue
 		e.Given, e.Devices, e.NodeDevices, e.Within = r.given, r.devices, r.nodeDevices, r.within
 	}
-	if c.kind.OfHold() {
+	if c.kind.OfSlot() {
 		e.Policy = cmp.Or(e.Policy, Once) // of a slot in memory
 	}
 	return e

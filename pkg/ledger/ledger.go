@@ -63,12 +63,12 @@ type account struct {
 	used   []int64
 	stride int
 
-	byUID map[types.UID]*entry // claims
+	byUID map[types.UID]*entry // allocations
 	// named has what goes by a pod's name, linked by sameName: slots for that pod alone, and
-	// claims made for the name or from a slot in memory, whose callers may know no more of
+	// allocations made for the name or from a slot in memory, whose callers may know no more of
 	// the pod.
 	named        map[nameKey]*entry
-	slots        map[HoldRef]*entry // of reservations
+	slots        map[SlotRef]*entry // of reservations
 	reservations map[nameKey][]*entry
 	// deviceOwners has who has each claim of devices, by its name.
 	deviceOwners map[nameKey][]deviceOwner
@@ -98,7 +98,7 @@ func New(o Options) *Ledger {
 
 		byUID:        map[types.UID]*entry{},
 		named:        map[nameKey]*entry{},
-		slots:        map[HoldRef]*entry{},
+		slots:        map[SlotRef]*entry{},
 		reservations: map[nameKey][]*entry{},
 		deviceOwners: map[nameKey][]deviceOwner{},
 

@@ -45,7 +45,7 @@ func sameRow(a, b []int64) bool {
 
 // RemoveNode records that a node was deleted and offers nothing any more. What is kept
 // there in memory ends: until its deadline it would keep its pods from every other node.
-// Claims and the slots of reservations stay: they count again should a node of that name
+// Allocations and the slots of reservations stay: they count again should a node of that name
 // come back.
 func (l Observer) RemoveNode(name string) bool {
 	l.mu.Lock()
@@ -66,14 +66,14 @@ func (l Observer) RemoveNode(name string) bool {
 	}
 	slices.SortFunc(inMemory, func(a, b *entry) int { return comparePods(a.pod, b.pod) })
 	for _, e := range inMemory {
-		l.endSlot(e, HoldReleased, PodRef{})
+		l.endSlot(e, SlotReleased, PodRef{})
 	}
 	l.dropIfEmpty(i)
 	return true
 }
 
 // ObservePod records that a pod, bound and not finished, is on a node. It is
-// never refused. A claim elsewhere follows the pod.
+// never refused. An allocation elsewhere follows the pod.
 func (l Observer) ObservePod(o PodObservation) Observed {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 		l.gone.forget(o.Pod.UID)
 	}
 	c := l.find(o.Pod)
-	if c == nil || !c.isClaim() {
+	if c == nil || !c.isAllocation() {
 		return l.observeNew(c, &o)
 	}
 	if o.ResourceVersion != 0 && o.ResourceVersion < c.version {
@@ -99,14 +99,14 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	return l.observeInPlace(c, &o)
 }
 
-// observeNew makes the claim of a pod that nobody has begun to bind here. What is kept
-// for it in memory on that node, e, turns into the claim. A pod on the node of a slot that
+// observeNew makes the allocation of a pod that nobody has begun to bind here. What is kept
+// for it in memory on that node, e, turns into the allocation. A pod on the node of a slot that
 // is kept for it alone was bound as it was granted.
 func (l *account) observeNew(e *entry, o *PodObservation) Observed {
 	p := &Placement{Pod: o.Pod, Node: o.Node, Request: o.Request, Scheduler: o.Scheduler, Priority: o.Priority}
 	outcome, i := ObservedNew, l.ensureNode(o.Node)
 	if e != nil && e.node != i {
-		l.endSlot(e, HoldReleased, PodRef{})
+		l.endSlot(e, SlotReleased, PodRef{})
 		outcome, e = ObservedMoved, nil
 	}
 	var within *entry
@@ -115,7 +115,7 @@ func (l *account) observeNew(e *entry, o *PodObservation) Observed {
 		l.detach(e)
 		l.turn(e, p)
 	} else {
-		e = l.newClaim(p)
+		e = l.newAllocation(p)
 		e.node, e.prev = i, l.nodes[i].last
 	}
 	e.version = o.ResourceVersion
@@ -132,11 +132,11 @@ func (l *account) observeNew(e *entry, o *PodObservation) Observed {
 	return outcome
 }
 
-// link tells a claim, which is about to be placed, what its pod was bound with.
+// link tells an allocation, which is about to be placed, what its pod was bound with.
 func (l *account) link(c *entry, i int32, o *PodObservation) {
 	c.within, c.boundBy = nil, nil
-	if o.Hold != (HoldRef{}) {
-		c.boundBy = &bond{o.Hold, o.HoldUID}
+	if o.Slot != (SlotRef{}) {
+		c.boundBy = &bond{o.Slot, o.SlotUID}
 	}
 	if len(l.slots) > 0 {
 		c.within = l.usedSlot(i, o)
@@ -147,8 +147,8 @@ func (l *account) link(c *entry, i int32, o *PodObservation) {
 // it names, or the first kept for it alone. Whether it fits is not asked any
 // more. A reservation made anew under the name was not what the pod used.
 func (l *account) usedSlot(i int32, o *PodObservation) *entry {
-	named := l.slots[o.Hold]
-	if named != nil && named.isOf(o.HoldUID) && named.node == i && named.mayBeUsedBy(o.Pod) {
+	named := l.slots[o.Slot]
+	if named != nil && named.isOf(o.SlotUID) && named.node == i && named.mayBeUsedBy(o.Pod) {
 		return named
 	}
 	for e := l.named[o.Pod.key()]; e != nil; e = e.sameName {
@@ -179,7 +179,7 @@ func (l *account) move(c *entry, o *PodObservation) {
 	l.link(c, i, o)
 	l.put(c, i)
 	l.setState(c, Bound)
-	l.recordMove(ClaimMoved, c, c.pod, l.nodes[from].name)
+	l.recordMove(AllocationMoved, c, c.pod, l.nodes[from].name)
 	l.endSlotsOfBound(c)
 	if left != nil {
 		l.settle(left, nil)
@@ -202,7 +202,7 @@ func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
 		l.bound(c)
 		return ObservedConfirmed
 	case resized:
-		l.record(ClaimResized, c, c.pod)
+		l.record(AllocationResized, c, c.pod)
 		return ObservedResized
 	default:
 		return ObservedNothing
@@ -210,7 +210,7 @@ func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
 }
 
 // ObserveUnbound records that a pod exists and has no node. That releases
-// nothing, because what it tells may be older than the claim; a claim made
+// nothing, because what it tells may be older than the allocation; an allocation made
 // before the pod existed gets the pod's UID.
 func (l Observer) ObserveUnbound(pod PodRef) {
 	l.mu.Lock()
@@ -221,7 +221,7 @@ func (l Observer) ObserveUnbound(pod PodRef) {
 }
 
 // RemovePod records that a pod was deleted, or has finished (phase Succeeded or
-// Failed), and reports whether it had a claim. resourceVersion is the newest
+// Failed), and reports whether it had an allocation. resourceVersion is the newest
 // known of the pod, 0 if unknown.
 func (l Observer) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	l.mu.Lock()
@@ -235,14 +235,14 @@ func (l Observer) RemovePod(pod PodRef, resourceVersion uint64) bool {
 	return c != nil
 }
 
-// removePod ends a pod that has the claim c, or none.
+// removePod ends a pod that has the allocation c, or none.
 func (l *account) removePod(c *entry, pod PodRef, resourceVersion uint64) {
 	if c == nil {
 		l.gone.add(pod.UID, resourceVersion)
 		return
 	}
 	l.gone.add(pod.UID, max(resourceVersion, c.version))
-	l.release(c, ClaimRemoved)
+	l.release(c, AllocationRemoved)
 }
 
 // endSlotsOfGone ends the slots that were kept for a pod that is gone alone.
@@ -250,7 +250,7 @@ func (l *account) endSlotsOfGone(pod PodRef) {
 	for e := l.named[pod.key()]; e != nil; {
 		next := e.sameName
 		if pod.UID != "" && e.pod.UID == pod.UID {
-			l.endSlot(e, HoldReleased, PodRef{})
+			l.endSlot(e, SlotReleased, PodRef{})
 		}
 		e = next
 	}

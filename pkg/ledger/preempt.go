@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// victim is a reservation that a pod may end to get its room on one node.
+// victim is a reservation that a pod may end to get its capacity on one node.
 type victim struct {
 	key      nameKey
 	priority int32    // the highest of its slots
@@ -13,7 +13,7 @@ type victim struct {
 }
 
 // preemptor finds what one pod may end. It remembers what it found of
-// reservations, which may have holds on many of the nodes it is asked about.
+// reservations, which may have slots on many of the nodes it is asked about.
 type preemptor struct {
 	ledger     *account
 	priority   int32  // of the pod
@@ -30,7 +30,7 @@ func (l *account) newPreemptor(priority int32, o offers) *preemptor {
 }
 
 // mayEnd returns the priority of a reservation and whether the pod may end it:
-// all its holds allow that, the pod's priority is higher than any of theirs, and
+// all its slots allow that, the pod's priority is higher than any of theirs, and
 // none is being bound.
 func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 	if x.refused[key] {
@@ -52,7 +52,7 @@ func (x *preemptor) mayEnd(key nameKey) (priority int32, ok bool) {
 	return priority, true
 }
 
-// all lists the reservations with holds on a node that the pod may end, lowest
+// all lists the reservations with slots on a node that the pod may end, lowest
 // priority first.
 func (x *preemptor) all(i int32) []victim {
 	var victims []victim
@@ -111,7 +111,7 @@ func (l *account) preempt(i int32, p *Placement) bool {
 	victims, ok := l.newPreemptor(p.Priority, newOffers(l.candidates(p))).find(i, p)
 	for _, v := range victims {
 		for _, h := range l.reservation(v.key) {
-			l.endSlot(h, HoldPreempted, p.Pod)
+			l.endSlot(h, SlotPreempted, p.Pod)
 		}
 	}
 	return ok

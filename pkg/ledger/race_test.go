@@ -37,7 +37,7 @@ func request(cpu, memory int64, ports ...resources.HostPort) *resources.Request 
 	}
 }
 
-// offer is a node with some milli-CPU, bytes of memory and room for pods.
+// offer is a node with some milli-CPU, bytes of memory and capacity for pods.
 func offer(name string, cpu, memory, pods int64) ledger.NodeObservation {
 	return ledger.NodeObservation{Name: name, UID: types.UID(name), Allocatable: []resources.Amount{
 		{Column: resources.CPU, Value: cpu}, {Column: resources.Memory, Value: memory}, {Column: resources.Pods, Value: pods},
@@ -87,7 +87,7 @@ func TestConcurrentDecisionsNeverOvercommit(t *testing.T) {
 	mirror := ledgertest.NewMirror(l.Table(), 0)
 	for i := range events {
 		require.NoError(t, mirror.Apply(&events[i]))
-		require.NoError(t, mirror.CheckRoom(events[i].Node), "after %+v", events[i])
+		require.NoError(t, mirror.CheckCapacity(events[i].Node), "after %+v", events[i])
 	}
 	assert.Equal(t, l.Snapshot(), mirror.Snapshot())
 	assert.Greater(t, len(events), workers*rounds, "too little happened to prove anything")
@@ -122,43 +122,43 @@ func oneRound(l *ledger.Ledger, rng *rand.Rand, name string, now time.Time, node
 			l.BindFailed(at.Pod, at.Node)
 		}
 		return
-	case 3: // a group scheduler binds for itself; the observation confirms
+	case 3: // a gang scheduler binds for itself; the observation confirms
 		l.Reserve(ledger.NewPlan([]ledger.Placement{at}, "", time.Time{}), now)
 		if node, ok := l.HomeOf(at.Pod); ok {
 			l.ObservePod(ledger.PodObservation{Pod: at.Pod, Node: node, Request: at.Request, ResourceVersion: 1})
 		}
 	case 4, 5, 6:
-		roundWithHold(l, rng, at, now, deadline)
+		roundWithSlot(l, rng, at, now, deadline)
 	default:
 		if _, rejection := l.StartBind(&at, now); rejection == nil {
 			l.Confirm(at.Pod, at.Node)
 		}
 	}
-	if rng.IntN(8) > 0 { // else it runs on and keeps its room for long
+	if rng.IntN(8) > 0 { // else it runs on and keeps its capacity for long
 		l.RemovePod(at.Pod, 2)
 		return
 	}
 	l.Expire(now)
 }
 
-// roundWithHold is what one scheduler does with a pod that has room reserved, or
+// roundWithSlot is what one scheduler does with a pod that has capacity reserved, or
 // shares some with others, or leaves some when it goes, or takes it from others.
-func roundWithHold(l *ledger.Ledger, rng *rand.Rand, at ledger.Placement, now, deadline time.Time) {
-	h := ledger.Hold{
-		Ref:  ledger.HoldRef{Namespace: "ns", Name: fmt.Sprintf("shared-%d", rng.IntN(4)), Slot: at.Node},
+func roundWithSlot(l *ledger.Ledger, rng *rand.Rand, at ledger.Placement, now, deadline time.Time) {
+	h := ledger.Slot{
+		Ref:  ledger.SlotRef{Namespace: "ns", Name: fmt.Sprintf("shared-%d", rng.IntN(4)), Slot: at.Node},
 		Node: at.Node, Request: request(1+rng.Int64N(4), 1, hostPort(90)), Deadline: deadline,
 		Policy: []ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}[rng.IntN(3)], Preemptible: rng.IntN(2) == 0,
 	}
 	if rng.IntN(3) == 0 {
 		h.Ref.Name, h.Pod = "own-"+at.Pod.Name, at.Pod
 	}
-	l.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, now)
-	at.Holds, at.Priority, at.Preempt = []ledger.HoldRef{h.Ref}, rng.Int32N(2), rng.IntN(2) == 0
+	l.Reserve(ledger.Plan{Slots: []ledger.Slot{h}}, now)
+	at.Slots, at.Priority, at.Preempt = []ledger.SlotRef{h.Ref}, rng.Int32N(2), rng.IntN(2) == 0
 	if _, rejection := l.StartBind(&at, now); rejection != nil {
-		l.ReleaseHolds(h.Ref.Namespace, h.Ref.Name)
+		l.ReleaseSlots(h.Ref.Namespace, h.Ref.Name)
 		return
 	}
-	l.SetHoldDeadline(h.Ref.Namespace, h.Ref.Name, deadline.Add(time.Duration(rng.IntN(9))*time.Millisecond))
+	l.SetSlotDeadline(h.Ref.Namespace, h.Ref.Name, deadline.Add(time.Duration(rng.IntN(9))*time.Millisecond))
 	if rng.IntN(3) == 0 {
 		l.BindFailed(at.Pod, at.Node)
 		return
@@ -197,7 +197,7 @@ func readUntil(t *testing.T, l *ledger.Ledger, stop <-chan struct{}, nodes int) 
 		for _, n := range l.Snapshot().Nodes {
 			assert.False(t, n.Overcommitted(), "%+v", n)
 		}
-		l.Claims()
+		l.Allocations()
 		l.Node(nodeName(1))
 		l.Stats()
 		l.NextDeadline()
@@ -250,11 +250,11 @@ func TestConcurrentObservations(t *testing.T) {
 	assert.Equal(t, l.Snapshot(), mirror.Snapshot())
 }
 
-// TestConcurrentGroupsAreWholeOrNothing lets overlapping groups compete for too
-// little room: at any moment each of them is reserved whole or not at all.
-func TestConcurrentGroupsAreWholeOrNothing(t *testing.T) {
-	const groups, size, nodes, attempts = 24, 6, 10, 60
-	l := newLedger(nodes, 6000, 6000, 10) // room for 60 of the 144 pods at most
+// TestConcurrentGangsAreWholeOrNothing lets overlapping gangs compete for too
+// little capacity: at any moment each of them is reserved whole or not at all.
+func TestConcurrentGangsAreWholeOrNothing(t *testing.T) {
+	const gangs, size, nodes, attempts = 24, 6, 10, 60
+	l := newLedger(nodes, 6000, 6000, 10) // capacity for 60 of the 144 pods at most
 	var all sync.WaitGroup
 	var granted, refused atomic.Int64
 	stop := make(chan struct{})
@@ -265,15 +265,15 @@ func TestConcurrentGroupsAreWholeOrNothing(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				assertWholeGroups(t, l, size)
+				assertWholeGangs(t, l, size)
 			}
 		}
 	})
-	for g := range groups {
+	for g := range gangs {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(3, uint64(g)))
 			for range attempts {
-				members := group(g, size, rng.Perm(nodes))
+				members := gang(g, size, rng.Perm(nodes))
 				result := l.Reserve(ledger.NewPlan(members, "", time.Time{}), start)
 				switch result.Granted {
 				case size:
@@ -284,23 +284,23 @@ func TestConcurrentGroupsAreWholeOrNothing(t *testing.T) {
 					refused.Add(1)
 					assert.NotEmpty(t, result.Rejections)
 				default:
-					assert.Fail(t, "a group was reserved in part", "%d of %d", result.Granted, size)
+					assert.Fail(t, "a gang was reserved in part", "%d of %d", result.Granted, size)
 				}
 			}
-			l.Reserve(ledger.NewPlan(group(g, size, rng.Perm(nodes)), "", time.Time{}), start)
+			l.Reserve(ledger.NewPlan(gang(g, size, rng.Perm(nodes)), "", time.Time{}), start)
 		})
 	}
 	all.Wait()
 	close(stop)
 	reader.Wait()
 	require.NoError(t, l.CheckInvariants())
-	assertWholeGroups(t, l, size)
-	assert.Positive(t, granted.Load(), "no group fitted, which proves nothing")
-	assert.Positive(t, refused.Load(), "no group was refused, which proves nothing")
+	assertWholeGangs(t, l, size)
+	assert.Positive(t, granted.Load(), "no gang fitted, which proves nothing")
+	assert.Positive(t, refused.Load(), "no gang was refused, which proves nothing")
 }
 
-// group is a plan of one pod per node.
-func group(g, size int, nodes []int) []ledger.Placement {
+// gang is a plan of one pod per node.
+func gang(g, size int, nodes []int) []ledger.Placement {
 	var members []ledger.Placement
 	for k := range size {
 		members = append(members, ledger.Placement{
@@ -311,12 +311,12 @@ func group(g, size int, nodes []int) []ledger.Placement {
 	return members
 }
 
-func assertWholeGroups(t *testing.T, l *ledger.Ledger, size int) {
+func assertWholeGangs(t *testing.T, l *ledger.Ledger, size int) {
 	t.Helper()
 	members := map[string]int{}
-	holds, _ := l.Holds()
-	for i := range holds {
-		members[holds[i].Scheduler]++
+	slots, _ := l.Slots()
+	for i := range slots {
+		members[slots[i].Scheduler]++
 	}
 	for name, n := range members {
 		assert.Equal(t, size, n, name)

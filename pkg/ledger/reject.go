@@ -17,7 +17,7 @@ func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
 	var within *entry
 	if own != nil {
-		r.ClaimedOn, within = l.nodes[own.node].name, own.within
+		r.AllocatedOn, within = l.nodes[own.node].name, own.within
 	}
 	i, ok := l.nodeIndex[p.Node]
 	if !ok {
@@ -62,7 +62,7 @@ func (l *account) explainPort(r *Rejection, i int32, req *resources.Request, wit
 	}
 }
 
-// holders lists the claims and slots that use most of a resource on a node, of equals the
+// holders lists the allocations and slots that use most of a resource on a node, of equals the
 // oldest first.
 func (l *account) holders(i int32, col resources.Column) []Holder {
 	var top []Holder
@@ -79,7 +79,7 @@ func (l *account) holders(i int32, col resources.Column) []Holder {
 
 func (e *entry) holder(amount int64) Holder {
 	if e.slot != nil {
-		return Holder{Hold: e.slot.ref, Scheduler: e.scheduler, Amount: amount}
+		return Holder{Slot: e.slot.ref, Scheduler: e.scheduler, Amount: amount}
 	}
 	return Holder{Pod: e.pod, Scheduler: e.scheduler, State: e.state, Amount: amount}
 }
@@ -96,21 +96,21 @@ func (r *Rejection) Message() string {
 			r.Node, r.Resource, r.subject(), r.Requested, r.Free, r.holdersText())
 	case HostPortConflict:
 		return fmt.Sprintf("%s on node %q, asked for by %s, is taken%s", r.Resource, r.Node, r.subject(), r.holdersText())
-	case ClaimedElsewhere:
-		return fmt.Sprintf("pod %s already has a claim on node %q, not on %q; unreserve it there first", r.Pod, r.ClaimedOn, r.Node)
+	case AllocatedElsewhere:
+		return fmt.Sprintf("pod %s already has an allocation on node %q, not on %q; unreserve it there first", r.Pod, r.AllocatedOn, r.Node)
 	case PodGone:
 		return fmt.Sprintf("pod %s (uid %s) was deleted or has finished; do not schedule it", r.Pod, r.Pod.UID)
 	case NotOwner:
 		return fmt.Sprintf("the reservation of pod %s belongs to another scheduler; only that one may give it back", r.Pod)
 	case BindInFlight:
-		return fmt.Sprintf("pod %s is bound, or being bound, to node %q; delete the pod to free its room", r.Pod, r.ClaimedOn)
-	case PodClaimed:
-		return fmt.Sprintf("pod %s already has a claim on node %q; it needs no reservation", r.Pod, r.ClaimedOn)
-	case HoldExists:
+		return fmt.Sprintf("pod %s is bound, or being bound, to node %q; delete the pod to free its capacity", r.Pod, r.AllocatedOn)
+	case PodAllocated:
+		return fmt.Sprintf("pod %s already has an allocation on node %q; it needs no reservation", r.Pod, r.AllocatedOn)
+	case SlotExists:
 		if len(r.Holders) > 0 {
-			return fmt.Sprintf("pod %s already has %s on node %q; release that first", r.Pod, r.Holders[0].slotName(), r.ClaimedOn)
+			return fmt.Sprintf("pod %s already has %s on node %q; release that first", r.Pod, r.Holders[0].slotName(), r.AllocatedOn)
 		}
-		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Hold, r.ClaimedOn)
+		return fmt.Sprintf("there is another reservation slot %s on node %q; choose another name", r.Slot, r.AllocatedOn)
 	case InsufficientDevices:
 		return fmt.Sprintf("node %q has too few free devices for %s: %s", r.Node, r.subject(), r.Detail)
 	case DeviceClaimInUse:
@@ -124,7 +124,7 @@ func (r *Rejection) Message() string {
 
 // Shortage names what was short for those who count refusals, in few words
 // however many ports and resources clients invent: the resource, or "hostPort",
-// "devices" or "unlisted". ok is false where the pod was not refused for want of room.
+// "devices" or "unlisted". ok is false where the pod was not refused for want of capacity.
 func (r *Rejection) Shortage() (name string, ok bool) {
 	switch {
 	case r.Reason == HostPortConflict:
@@ -142,15 +142,15 @@ func (r *Rejection) Shortage() (name string, ok bool) {
 
 // Name says in words who the holder is.
 func (h *Holder) Name() string {
-	if h.Hold.Name != "" {
-		return "reservation " + h.Hold.String()
+	if h.Slot.Name != "" {
+		return "reservation " + h.Slot.String()
 	}
 	return h.Pod.String()
 }
 
 // slotName says in words which slot of the pod is in the way of another one.
 func (h *Holder) slotName() string {
-	if h.Hold.Name == "" {
+	if h.Slot.Name == "" {
 		return "capacity reserved in memory"
 	}
 	return h.Name() + ", of another size,"
@@ -158,8 +158,8 @@ func (h *Holder) slotName() string {
 
 // subject says in words who asked.
 func (r *Rejection) subject() string {
-	if r.Hold.Name != "" {
-		return "slot " + r.Hold.String()
+	if r.Slot.Name != "" {
+		return "slot " + r.Slot.String()
 	}
 	return "pod " + r.Pod.String()
 }

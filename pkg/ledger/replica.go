@@ -6,7 +6,7 @@ import (
 )
 
 // What follows keeps a replica: a second Ledger that follows another one by what its
-// journal says (pkg/mirror). Nothing is decided in a replica. Its holds have no deadlines,
+// journal says (pkg/mirror). Nothing is decided in a replica. Its slots have no deadlines,
 // because the other ledger says when they end, and its revisions are its own.
 
 // Replica is a ledger that follows another one. Make one with NewReplica.
@@ -15,9 +15,9 @@ type Replica struct{ Observer }
 // NewReplica returns an empty replica.
 func NewReplica(o Options) *Replica { return &Replica{New(o).Observer} }
 
-// CopyClaim makes a replica's claim what another ledger says it is. The hold it uses
+// CopyAllocation makes a replica's allocation what another ledger says it is. The slot it uses
 // must have been copied before. What was kept for the pod in memory has turned into it.
-func (l *Replica) CopyClaim(v *ClaimView) {
+func (l *Replica) CopyAllocation(v *AllocationView) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
@@ -27,12 +27,12 @@ func (l *Replica) CopyClaim(v *ClaimView) {
 	movedFrom := ""
 	if c == nil {
 		l.dropInMemory(v.Pod)
-		c = l.newClaim(&Placement{Pod: v.Pod})
+		c = l.newAllocation(&Placement{Pod: v.Pod})
 	} else {
 		if from := l.nodes[c.node].name; from != v.Node {
-			kind, movedFrom = ClaimMoved, from
+			kind, movedFrom = AllocationMoved, from
 		} else if !c.request.Equal(v.Request) {
-			kind = ClaimResized
+			kind = AllocationResized
 		}
 		from := c.node
 		l.detach(c)
@@ -43,7 +43,7 @@ func (l *Replica) CopyClaim(v *ClaimView) {
 		c.devices = &allotment{given: v.Given}
 	}
 	i := l.ensureNode(v.Node)
-	if c.within = l.slots[v.Hold]; c.within != nil && c.within.node != i {
+	if c.within = l.slots[v.Slot]; c.within != nil && c.within.node != i {
 		c.within = nil
 	}
 	l.setState(c, v.State)
@@ -51,7 +51,7 @@ func (l *Replica) CopyClaim(v *ClaimView) {
 	l.recordMove(kind, c, c.pod, movedFrom)
 }
 
-// dropInMemory ends what a replica keeps for a pod in memory, silently: the pod's claim
+// dropInMemory ends what a replica keeps for a pod in memory, silently: the pod's allocation
 // says what has become of it.
 func (l *account) dropInMemory(pod PodRef) {
 	if e := l.exactly(pod, false); e != nil {
@@ -62,30 +62,30 @@ func (l *account) dropInMemory(pod PodRef) {
 	}
 }
 
-// IdentifyClaim gives a replica's claim, or slot in memory, that was made by name the UID
+// IdentifyAllocation gives a replica's allocation, or slot in memory, that was made by name the UID
 // another ledger has found to be its pod's.
-func (l *Replica) IdentifyClaim(pod PodRef) {
+func (l *Replica) IdentifyAllocation(pod PodRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone.forget(pod.UID)
 	byName := PodRef{Namespace: pod.Namespace, Name: pod.Name}
-	for _, claim := range []bool{true, false} {
-		if e := l.exactly(byName, claim); e != nil && l.exactly(pod, claim) == nil {
+	for _, allocation := range []bool{true, false} {
+		if e := l.exactly(byName, allocation); e != nil && l.exactly(pod, allocation) == nil {
 			l.adopt(e, pod.UID)
 			return
 		}
 	}
 }
 
-// copyEvents is what a replica's journal says of a claim in a state.
-var copyEvents = [numStates]EventType{Binding: ClaimBinding, Bound: ClaimBound}
+// copyEvents is what a replica's journal says of an allocation in a state.
+var copyEvents = [numStates]EventType{Binding: AllocationBinding, Bound: AllocationBound}
 
-// EndClaim ends a replica's claim as another ledger did, and reports whether there
-// was one. ClaimRemoved means that the pod is gone.
-func (l *Replica) EndClaim(pod PodRef, why EventType) bool {
+// EndAllocation ends a replica's allocation as another ledger did, and reports whether there
+// was one. AllocationRemoved means that the pod is gone.
+func (l *Replica) EndAllocation(pod PodRef, why EventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if why == ClaimRemoved {
+	if why == AllocationRemoved {
 		l.gone.add(pod.UID, 0)
 	}
 	c := l.exactly(pod, true)
@@ -96,20 +96,20 @@ func (l *Replica) EndClaim(pod PodRef, why EventType) bool {
 	return true
 }
 
-// CopyHold makes a replica's hold what another ledger says it is, with the devices it
+// CopySlot makes a replica's slot what another ledger says it is, with the devices it
 // was given there. One in memory is known by its pod; what it is within must have been
 // copied before.
-func (l *Replica) CopyHold(v *HoldView) {
+func (l *Replica) CopySlot(v *SlotView) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.widen()
-	spec := v.Hold
+	spec := v.Slot
 	spec.Deadline = time.Time{}
 	if spec.InMemory() {
 		l.gone.forget(spec.Pod.UID)
 		l.dropInMemory(spec.Pod)
 		if c := l.exactly(spec.Pod, true); c != nil {
-			l.release(c, ClaimBindFailed)
+			l.release(c, AllocationBindFailed)
 		}
 	}
 	var given *allotment
@@ -120,12 +120,12 @@ func (l *Replica) CopyHold(v *HoldView) {
 		if l.nodes[h.node].name == spec.Node && h.pod == spec.Pod && h.slot.policy == spec.Policy && h.request.Equal(spec.Request) {
 			if !slices.EqualFunc(h.given(), v.Given, sameGiven) {
 				l.regive(h, given) // its pods use it still
-				l.record(HoldPlaced, h, h.pod)
+				l.record(SlotPlaced, h, h.pod)
 			}
 			h.slot.preemptible, h.priority, h.scheduler, h.overdue = spec.Preemptible, spec.Priority, spec.Scheduler, v.Overdue
 			return
 		}
-		l.endSlot(h, HoldReleased, PodRef{})
+		l.endSlot(h, SlotReleased, PodRef{})
 	}
 	i := l.ensureNode(spec.Node)
 	within := l.slots[v.Within]
@@ -134,12 +134,12 @@ func (l *Replica) CopyHold(v *HoldView) {
 	}
 	h := l.addSlot(&spec, i, within, given)
 	h.overdue = v.Overdue
-	l.record(HoldPlaced, h, h.pod)
+	l.record(SlotPlaced, h, h.pod)
 }
 
-// EndHold ends a replica's hold as another ledger did, and reports whether there was
-// one. The claims that used it stay.
-func (l *Replica) EndHold(ref HoldRef, why EventType) bool {
+// EndSlot ends a replica's slot as another ledger did, and reports whether there was
+// one. The allocations that used it stay.
+func (l *Replica) EndSlot(ref SlotRef, why EventType) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.endCopy(l.slots[ref], why)

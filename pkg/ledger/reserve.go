@@ -6,11 +6,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// Reserve decides a plan in one step. What has expired at now makes room first. In mode
+// Reserve decides a plan in one step. What has expired at now is given back first. In mode
 // AllOrNothing nothing is kept unless everything is; the rejections then still tell of
-// every slot that has no room next to the others.
+// every slot that has no capacity next to the others.
 //
-// A slot for a pod that has room already is the same success. One in memory is renewed:
+// A slot for a pod that has capacity already is the same success. One in memory is renewed:
 // its deadline is put off, and it is resized where that fits. The same slot of a
 // reservation again on the same node, of the same size and for the same pod, is there
 // already, and so is another one for a pod that has one of that size there; their
@@ -49,7 +49,7 @@ func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
 
 // trySlots makes slots without telling anybody. shares are the devices that are meant for
 // them, or nil. It appends what it did to steps.
-func (l *account) trySlots(steps []step, slots []Hold, shares [][]GivenDevices) ([]step, Result) {
+func (l *account) trySlots(steps []step, slots []Slot, shares [][]GivenDevices) ([]step, Result) {
 	var result Result
 	if len(slots) > cap(steps) {
 		steps = make([]step, 0, len(slots))
@@ -62,7 +62,7 @@ func (l *account) trySlots(steps []step, slots []Hold, shares [][]GivenDevices) 
 			continue
 		case existing != nil:
 			if result.Existing == nil {
-				result.Existing = map[int]HoldRef{}
+				result.Existing = map[int]SlotRef{}
 			}
 			result.Existing[k] = existing.ref()
 		case s.slot != nil:
@@ -75,7 +75,7 @@ func (l *account) trySlots(steps []step, slots []Hold, shares [][]GivenDevices) 
 
 // tryShared tries slots once more that lack devices. It returns the same result, and no
 // steps, where that does not help.
-func (l *account) tryShared(steps []step, slots []Hold, result Result) ([]step, Result) {
+func (l *account) tryShared(steps []step, slots []Slot, result Result) ([]step, Result) {
 	l.undoAll(steps)
 	asks := make([]deviceAsk, len(slots))
 	for k := range slots {
@@ -103,7 +103,7 @@ type step struct {
 
 // trySlot makes one slot without telling anybody, or finds the one that is there
 // already. A step without a slot means that the pod needs none.
-func (l *account) trySlot(spec *Hold, share []GivenDevices) (s step, existing *entry, rejection *Rejection) {
+func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *entry, rejection *Rejection) {
 	p := spec.placement()
 	if spec.InMemory() {
 		s, rejection = l.tryMemory(spec, &p, share)
@@ -124,25 +124,25 @@ func (l *account) trySlot(spec *Hold, share []GivenDevices) (s step, existing *e
 }
 
 // placement is what the slot asks for, as its pod would.
-func (h *Hold) placement() Placement {
+func (h *Slot) placement() Placement {
 	return Placement{
-		Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Priority: h.Priority, Holds: h.Holds, Devices: h.Devices,
+		Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Priority: h.Priority, Slots: h.Slots, Devices: h.Devices,
 	}
 }
 
 // rejectSlot refuses a slot of a reservation; other is what is in the way, or nil.
-func (l *account) rejectSlot(spec *Hold, p *Placement, v Verdict, other *entry) *Rejection {
+func (l *account) rejectSlot(spec *Slot, p *Placement, v Verdict, other *entry) *Rejection {
 	r := l.reject(p, v, nil)
-	r.Hold = spec.Ref
+	r.Slot = spec.Ref
 	if other != nil {
-		r.ClaimedOn = l.nodes[other.node].name
+		r.AllocatedOn = l.nodes[other.node].name
 	}
 	return r
 }
 
 // findSlot finds the slot of a reservation that is there already, or what is in the way
-// of it but want of room.
-func (l *account) findSlot(spec *Hold, p *Placement) (existing *entry, rejection *Rejection) {
+// of it but want of capacity.
+func (l *account) findSlot(spec *Slot, p *Placement) (existing *entry, rejection *Rejection) {
 	refuse := func(reason Reason, other *entry) (*entry, *Rejection) {
 		return nil, l.rejectSlot(spec, p, Verdict{Reason: reason}, other)
 	}
@@ -150,7 +150,7 @@ func (l *account) findSlot(spec *Hold, p *Placement) (existing *entry, rejection
 		if l.keepsFor(h, spec) && !h.overdue && !h.away {
 			return h, nil
 		}
-		return refuse(HoldExists, h)
+		return refuse(SlotExists, h)
 	}
 	if spec.Pod.Name == "" {
 		return nil, nil
@@ -160,31 +160,31 @@ func (l *account) findSlot(spec *Hold, p *Placement) (existing *entry, rejection
 	}
 	own, h := l.find(spec.Pod), l.durableFor(spec.Pod)
 	switch {
-	case own != nil && own.isClaim():
-		return refuse(PodClaimed, own)
+	case own != nil && own.isAllocation():
+		return refuse(PodAllocated, own)
 	case h != nil && l.keepsFor(h, spec):
 		return h, nil
 	case h != nil && l.nodes[h.node].name != spec.Node:
-		return refuse(ClaimedElsewhere, h)
+		return refuse(AllocatedElsewhere, h)
 	case h == nil && own == nil:
 		return nil, nil
 	case h == nil:
 		h = own
 	}
-	_, rejection = refuse(HoldExists, h)
+	_, rejection = refuse(SlotExists, h)
 	rejection.Holders = []Holder{h.holder(1)}
 	return nil, rejection
 }
 
-// keepsFor reports whether a slot keeps the same room for the same pods.
-func (l *account) keepsFor(h *entry, spec *Hold) bool {
+// keepsFor reports whether a slot keeps the same capacity for the same pods.
+func (l *account) keepsFor(h *entry, spec *Slot) bool {
 	samePod := spec.Pod.Name == h.pod.Name && (h.pod.Name == "" || h.isFor(spec.Pod))
 	return samePod && l.nodes[h.node].name == spec.Node && h.request.Equal(spec.Request) && spec.Devices.Matches(h.asks())
 }
 
-// tryMemory makes or renews a slot in memory. For a pod that has a claim there is
+// tryMemory makes or renews a slot in memory. For a pod that has an allocation there is
 // nothing to keep.
-func (l *account) tryMemory(spec *Hold, p *Placement, share []GivenDevices) (step, *Rejection) {
+func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (step, *Rejection) {
 	own := l.find(spec.Pod)
 	kept := own
 	if own == nil {
@@ -193,7 +193,7 @@ func (l *account) tryMemory(spec *Hold, p *Placement, share []GivenDevices) (ste
 	switch {
 	case kept != nil && l.nodes[kept.node].name != spec.Node:
 		return step{}, l.rejectElsewhere(p, kept)
-	case own != nil && own.isClaim():
+	case own != nil && own.isAllocation():
 		return step{}, nil
 	case own != nil:
 		return l.renew(own, spec, p)
@@ -206,12 +206,12 @@ func (l *account) tryMemory(spec *Hold, p *Placement, share []GivenDevices) (ste
 }
 
 func (l *account) rejectElsewhere(p *Placement, other *entry) *Rejection {
-	return l.rejectSlot(&Hold{}, p, Verdict{Reason: ClaimedElsewhere}, other)
+	return l.rejectSlot(&Slot{}, p, Verdict{Reason: AllocatedElsewhere}, other)
 }
 
 // renew grants a slot in memory to a pod that has one on the same node: that is the same
 // success, as long as another size still fits.
-func (l *account) renew(e *entry, spec *Hold, p *Placement) (step, *Rejection) {
+func (l *account) renew(e *entry, spec *Slot, p *Placement) (step, *Rejection) {
 	s := step{slot: e, deadline: spec.Deadline}
 	if !e.request.Equal(spec.Request) || !spec.Devices.Same(e.asks()) {
 		l.detach(e)
@@ -228,8 +228,8 @@ func (l *account) renew(e *entry, spec *Hold, p *Placement) (step, *Rejection) {
 	return s, nil
 }
 
-// admit finds room on the node of a placement for a pod that has nothing yet: in a
-// slot it may use, or else in the node's free room.
+// admit finds capacity on the node of a placement for a pod that has nothing yet: in a
+// slot it may use, or else in the node's free capacity.
 func (l *account) admit(p *Placement) (int32, *entry, *Rejection) {
 	i, known := l.nodeIndex[p.Node]
 	var h *entry
@@ -282,10 +282,10 @@ func (l *account) commit(s *step) {
 		l.setExpiry(e)
 	}
 	if s.identified {
-		l.record(HoldIdentified, e, e.pod)
+		l.record(SlotIdentified, e, e.pod)
 	}
 	if s.fresh || later || s.was != nil {
-		l.record(HoldPlaced, e, e.pod)
+		l.record(SlotPlaced, e, e.pod)
 	}
 }
 
@@ -303,18 +303,18 @@ func (l *Ledger) Unreserve(placements []Placement) Result {
 		switch {
 		case own == nil:
 		case p.Node != "" && l.nodes[own.node].name != p.Node:
-			reason = ClaimedElsewhere
+			reason = AllocatedElsewhere
 		case p.Scheduler != "" && own.scheduler != "" && own.scheduler != p.Scheduler:
 			reason = NotOwner
-		case own.isClaim():
+		case own.isAllocation():
 			reason = BindInFlight
 		default:
-			l.endSlot(own, HoldReleased, PodRef{})
+			l.endSlot(own, SlotReleased, PodRef{})
 		}
 		if reason == Fits {
 			result.Granted++
 		} else {
-			result.Rejections = append(result.Rejections, *l.rejectSlot(&Hold{}, p, Verdict{Reason: reason}, own))
+			result.Rejections = append(result.Rejections, *l.rejectSlot(&Slot{}, p, Verdict{Reason: reason}, own))
 		}
 	}
 	result.Revision = l.revision

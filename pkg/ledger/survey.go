@@ -82,10 +82,10 @@ func (l *account) survey() *Survey {
 	return s
 }
 
-// BestFit returns the node with room for a pod on which least is left over: the sum of
+// BestFit returns the node with capacity for a pod on which least is left over: the sum of
 // the shares, of what the node offers of each resource that the pod asks for, that stay
 // free. Of several it is the first by name. Nodes that are not allowed are left out. It
-// returns an empty name where there is no room anywhere. p.Node is not looked at.
+// returns an empty name where there is no capacity anywhere. p.Node is not looked at.
 func (s *Survey) BestFit(p *Placement, allowed func(node string) bool) (best string) {
 	least := math.Inf(1)
 	for _, i := range s.order {

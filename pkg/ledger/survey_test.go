@@ -35,9 +35,9 @@ func TestSurvey(t *testing.T) {
 		}
 		return p
 	}
-	withGPU := func(claim, model string) *ledger.Placement {
+	withGPU := func(allocation, model string) *ledger.Placement {
 		p := ask(100)
-		p.Devices = wantGPU(t, claim, model)
+		p.Devices = wantGPU(t, allocation, model)
 		return p
 	}
 	s := l.Survey()

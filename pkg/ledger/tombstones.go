@@ -7,7 +7,7 @@ import "k8s.io/apimachinery/pkg/types"
 // They are forgotten in bulk, which costs less than one by one.
 type tombstones struct {
 	size            int
-	recent, earlier map[types.UID]uint64 // recent holds at most size
+	recent, earlier map[types.UID]uint64 // recent slots at most size
 }
 
 func newTombstones(size int) tombstones {

@@ -33,10 +33,10 @@ func (t *Trial) revert() {
 	t.undo = nil
 }
 
-// Remove takes pods away: their claims, or what is kept for them in memory. What they
+// Remove takes pods away: their allocations, or what is kept for them in memory. What they
 // used of a slot is the slot's again.
 func (t *Trial) Remove(pods ...types.UID) {
-	var others []types.UID // without claims
+	var others []types.UID // without allocations
 	for _, uid := range pods {
 		if c := t.byUID[uid]; c == nil {
 			others = append(others, uid)

@@ -22,12 +22,12 @@ func (p PodRef) key() nameKey { return nameKey{p.Namespace, p.Name} }
 
 type nameKey struct{ namespace, name string }
 
-// State is where a claim is in its life; see the package comment.
+// State is where an allocation is in its life; see the package comment.
 type State uint8
 
-// The states of a claim. NoClaim is the state of a pod that has none.
+// The states of an allocation. NoAllocation is the state of a pod that has none.
 const (
-	NoClaim State = iota
+	NoAllocation State = iota
 	Binding
 	Bound
 	numStates
@@ -43,9 +43,9 @@ var stateNames = [numStates]string{"None", "Binding", "Bound"}
 func (s State) String() string { return stateNames[s] }
 
 // OrReserved returns the name of the state of something that uses capacity, as the API
-// shows it: without a claim it is a slot.
+// shows it: without an allocation it is a slot.
 func (s State) OrReserved() string {
-	if s == NoClaim {
+	if s == NoAllocation {
 		return ReservedState
 	}
 	return s.String()
@@ -62,7 +62,7 @@ const (
 	Partial Mode = "Partial"
 )
 
-// Placement asks for room for one pod on one node.
+// Placement asks for capacity for one pod on one node.
 type Placement struct {
 	Pod  PodRef
 	Node string
@@ -73,34 +73,34 @@ type Placement struct {
 	Scheduler string
 	// Priority is the pod's priority.
 	Priority int32
-	// Holds are those the pod may use, the one it prefers first; holds kept for
+	// Slots are those the pod may use, the one it prefers first; slots kept for
 	// this pod alone need not be named. The caller has matched them.
-	Holds []HoldRef
+	Slots []SlotRef
 	// Devices are what the pod's claims ask for; nil for a pod without claims.
 	Devices *DeviceRequest
-	// Preempt lets StartBind end preemptible holds of lower priority. The caller
+	// Preempt lets StartBind end preemptible slots of lower priority. The caller
 	// has found that the pod fits no node without.
 	Preempt bool
 }
 
 // Slot returns the slot in memory that keeps what the placement asks for until a deadline,
 // which is never if it is zero.
-func (p *Placement) Slot(deadline time.Time) Hold {
-	return Hold{
+func (p *Placement) Slot(deadline time.Time) Slot {
+	return Slot{
 		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Priority: p.Priority, Pod: p.Pod,
-		Holds: p.Holds, Devices: p.Devices, Deadline: deadline,
+		Slots: p.Slots, Devices: p.Devices, Deadline: deadline,
 	}
 }
 
 // Plan is a set of slots decided in one step.
 type Plan struct {
-	Slots []Hold
+	Slots []Slot
 	Mode  Mode
 }
 
 // NewPlan returns the plan that keeps in memory what some placements ask for.
 func NewPlan(placements []Placement, mode Mode, deadline time.Time) Plan {
-	plan := Plan{Slots: make([]Hold, len(placements)), Mode: mode}
+	plan := Plan{Slots: make([]Slot, len(placements)), Mode: mode}
 	for i := range placements {
 		plan.Slots[i] = placements[i].Slot(deadline)
 	}
@@ -114,7 +114,7 @@ type Result struct {
 	Granted int
 	// Existing has the slots of reservations that pods of the plan had before, by their
 	// index in the plan: those slots of the plan were not made.
-	Existing map[int]HoldRef
+	Existing map[int]SlotRef
 	// Rejections tells of each slot that was refused, in plan order.
 	Rejections []Rejection
 	// Revision is the ledger's revision the answer is true for.
@@ -131,21 +131,21 @@ const (
 	NodeUnschedulable           // cordoned, and the pod does not tolerate it
 	InsufficientResource        // a resource, or the pod count, has too little left
 	HostPortConflict            // a host port the pod asks for is taken
-	ClaimedElsewhere            // the pod already has a claim on another node
+	AllocatedElsewhere          // the pod already has an allocation on another node
 	PodGone                     // the pod was deleted, or has finished
-	NotOwner                    // the claim belongs to another scheduler
-	BindInFlight                // the claim is being bound, or bound, and cannot be given back
-	PodClaimed                  // the pod has a claim already, so no hold is needed
-	HoldExists                  // there is another hold of that name, or for that pod
+	NotOwner                    // the allocation belongs to another scheduler
+	BindInFlight                // the allocation is being bound, or bound, and cannot be given back
+	PodAllocated                // the pod has an allocation already, so no slot is needed
+	SlotExists                  // there is another slot of that name, or for that pod
 	InsufficientDevices         // the free devices do not meet the pod's claims
-	DeviceClaimInUse            // another pod has one of the pod's claims
-	DeviceClaimUnusable         // a claim does not exist, or cannot be understood
+	DeviceClaimInUse            // another pod has one of the pod's allocations
+	DeviceClaimUnusable         // an allocation does not exist, or cannot be understood
 	numReasons
 )
 
 var reasonNames = [numReasons]string{
 	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict",
-	"ClaimedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodClaimed", "HoldExists",
+	"AllocatedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodAllocated", "SlotExists",
 	"InsufficientDevices", "DeviceClaimInUse", "DeviceClaimUnusable",
 }
 
@@ -155,7 +155,7 @@ func (r Reason) String() string { return reasonNames[r] }
 // Rejection explains one refusal with what the ledger had at that moment.
 type Rejection struct {
 	Pod    PodRef
-	Hold   HoldRef // what was asked for, where that was a hold
+	Slot   SlotRef // what was asked for, where that was a slot
 	Node   string
 	Reason Reason
 	// Resource is the resource there is too little of, or "hostPort/TCP/80".
@@ -168,21 +168,21 @@ type Rejection struct {
 	DeviceClaim DeviceClaimRef
 	// Detail says in words what is wrong with the pod's claims of devices.
 	Detail string
-	// ClaimedOn is the node of the pod's claim or hold (ClaimedElsewhere,
-	// BindInFlight, PodClaimed), or of the other hold (HoldExists).
-	ClaimedOn string
+	// AllocatedOn is the node of the pod's allocation or slot (AllocatedElsewhere,
+	// BindInFlight, PodAllocated), or of the other slot (SlotExists).
+	AllocatedOn string
 	// Unlisted is true where nothing in the cluster has ever offered Resource.
 	Unlisted bool
 	// Holders are those who use most of the resource on the node.
 	Holders []Holder
 }
 
-// Holder is one claim or hold that uses some of what a rejected request needed.
+// Holder is one allocation or slot that uses some of what a rejected request needed.
 type Holder struct {
-	Pod       PodRef  // of a claim, or of a slot in memory
-	Hold      HoldRef // of another slot
+	Pod       PodRef  // of an allocation, or of a slot in memory
+	Slot      SlotRef // of another slot
 	Scheduler string
-	State     State // NoClaim of slots
+	State     State // NoAllocation of slots
 	Amount    int64
 }
 
@@ -207,10 +207,10 @@ type PodObservation struct {
 	Request   *resources.Request
 	Scheduler string
 	Priority  int32
-	// Hold is what the pod says it was bound with, or empty.
-	Hold HoldRef
-	// HoldUID is the UID of the reservation that hold was of, or empty.
-	HoldUID types.UID
+	// Slot is what the pod says it was bound with, or empty.
+	Slot SlotRef
+	// SlotUID is the UID of the reservation that slot was of, or empty.
+	SlotUID types.UID
 	// Devices are the pod's claims, and what it was given; nil for a pod without.
 	Devices *DeviceRequest
 	// ResourceVersion orders observations of the same pod; 0 means unknown.
@@ -226,10 +226,10 @@ const (
 	ObservedNothing Observed = iota
 	// ObservedNew: the pod was bound where it had been granted nothing.
 	ObservedNew
-	// ObservedConfirmed: the pod was bound where it had been granted capacity. Its claim was
+	// ObservedConfirmed: the pod was bound where it had been granted capacity. Its allocation was
 	// Binding there, or a slot was kept there for it alone.
 	ObservedConfirmed
-	// ObservedMoved: the claim, or the slot in memory, was on another node.
+	// ObservedMoved: the allocation, or the slot in memory, was on another node.
 	ObservedMoved
 	// ObservedResized: the pod counts for another amount, or other devices, than before.
 	ObservedResized
@@ -246,15 +246,15 @@ type Verdict struct {
 	Unlisted bool
 }
 
-// shortOfRoom reports whether the pod would fit if others on the node were gone.
-func (v Verdict) shortOfRoom() bool {
+// shortOfCapacity reports whether the pod would fit if others on the node were gone.
+func (v Verdict) shortOfCapacity() bool {
 	return v.Reason == InsufficientResource || v.Reason == HostPortConflict || v.Reason == InsufficientDevices
 }
 
 // Stats are the counts behind the metrics.
 type Stats struct {
-	Claims             [numStates]int // by State
-	Holds              int            // slots of reservations
+	Allocations        [numStates]int // by State
+	Slots              int            // slots of reservations
 	InMemory           int            // slots in memory
 	InMemoryExpired    uint64         // of those that ended at their deadline, since the ledger was made
 	Nodes              int            // nodes that exist

@@ -2,7 +2,7 @@ package ledger
 
 import "github.com/globalreserve/globalreserve/pkg/resources"
 
-// Usage is how much of one resource a node offers, and how much of it claims
+// Usage is how much of one resource a node offers, and how much of it allocations
 // use: milli-CPU for cpu, else the resource's own unit.
 type Usage struct {
 	Allocatable, Used int64
@@ -13,7 +13,7 @@ func (u Usage) Free() int64 { return resources.Sub(u.Allocatable, u.Used) }
 
 // AppendUsage appends one Usage per node and column to dst: all columns of the
 // first node, then those of the next. A node that does not exist offers nothing.
-// It allocates nothing where dst has room.
+// It allocates nothing where dst has capacity.
 func (l Reader) AppendUsage(dst []Usage, nodes []string, columns []resources.Column) []Usage {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

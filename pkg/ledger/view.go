@@ -16,9 +16,9 @@ type NodeView struct {
 	UID           types.UID
 	Exists        bool // false: deleted, or not seen yet, but pods are on it
 	Unschedulable bool
-	Claims        int
+	Allocations   int
 	InMemory      int // slots in memory
-	// Amounts has an entry for every resource the node offers or its claims use,
+	// Amounts has an entry for every resource the node offers or its allocations use,
 	// ordered by name.
 	Amounts []AmountView
 	// Devices are the node's devices, ordered by name.
@@ -30,7 +30,7 @@ type AmountView struct {
 	Resource    v1.ResourceName
 	Allocatable int64
 	Bound       int64 // used by pods that are bound
-	Reserved    int64 // used by claims that are Binding, and kept by holds
+	Reserved    int64 // used by allocations that are Binding, and kept by slots
 	Free        int64 // Allocatable - Bound - Reserved; negative if overcommitted
 }
 
@@ -39,24 +39,24 @@ func (n *NodeView) Overcommitted() bool {
 	return n.Exists && slices.ContainsFunc(n.Amounts, func(a AmountView) bool { return a.Free < 0 })
 }
 
-// ClaimView is a claim as readers see it.
-type ClaimView struct {
+// AllocationView is an allocation as readers see it.
+type AllocationView struct {
 	Pod       PodRef
 	Node      string
 	State     State
 	Scheduler string
 	Priority  int32
 	Request   *resources.Request // must not be changed
-	Hold      HoldRef            // what the pod uses, or empty
-	Given     []GivenDevices     // must not be changed; nil for a pod without claims
+	Slot      SlotRef            // what the pod uses, or empty
+	Given     []GivenDevices     // must not be changed; nil for a pod without allocations
 }
 
 // Snapshot is the whole account at one revision, from which a mirror starts.
 type Snapshot struct {
-	Revision uint64
-	Nodes    []NodeView
-	Claims   []ClaimView
-	Holds    []HoldView
+	Revision    uint64
+	Nodes       []NodeView
+	Allocations []AllocationView
+	Slots       []SlotView
 }
 
 // Nodes returns all nodes, ordered by name, and the revision they are of.
@@ -66,54 +66,54 @@ func (l Reader) Nodes() ([]NodeView, uint64) {
 	return l.nodeViews(), l.revision
 }
 
-// Node returns one node and its claims, ordered by namespace and name; ok is
+// Node returns one node and its allocations, ordered by namespace and name; ok is
 // false where there is none.
-func (l Reader) Node(name string) (view NodeView, claims []ClaimView, ok bool) {
-	view, claims, ok = l.AppendNodeClaims(nil, name)
-	sortClaims(claims)
-	return view, claims, ok
+func (l Reader) Node(name string) (view NodeView, allocations []AllocationView, ok bool) {
+	view, allocations, ok = l.AppendNodeAllocations(nil, name)
+	sortAllocations(allocations)
+	return view, allocations, ok
 }
 
-// AppendNodeClaims returns one node, and appends its claims to dst in no
+// AppendNodeAllocations returns one node, and appends its allocations to dst in no
 // particular order: for readers who look at many nodes often. ok is false where
 // there is no such node.
-func (l Reader) AppendNodeClaims(dst []ClaimView, name string) (view NodeView, claims []ClaimView, ok bool) {
+func (l Reader) AppendNodeAllocations(dst []AllocationView, name string) (view NodeView, allocations []AllocationView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	i, ok := l.nodeIndex[name]
 	if !ok {
 		return NodeView{}, dst, false
 	}
-	return l.nodeView(i), l.appendClaims(dst, i), true
+	return l.nodeView(i), l.appendAllocations(dst, i), true
 }
 
-// Claims returns all claims, ordered by namespace and name, and the revision
+// Allocations returns all allocations, ordered by namespace and name, and the revision
 // they are of.
-func (l Reader) Claims() ([]ClaimView, uint64) {
+func (l Reader) Allocations() ([]AllocationView, uint64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.claimViews(), l.revision
+	return l.allocationViews(), l.revision
 }
 
-// Claim returns the claim of one pod; ok is false where it has none.
-func (l Reader) Claim(pod PodRef) (view ClaimView, ok bool) {
+// Allocation returns the allocation of one pod; ok is false where it has none.
+func (l Reader) Allocation(pod PodRef) (view AllocationView, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if c := l.claimOf(pod); c != nil {
-		return l.claimView(c), true
+	if c := l.allocationOf(pod); c != nil {
+		return l.allocationView(c), true
 	}
-	return ClaimView{}, false
+	return AllocationView{}, false
 }
 
 // Snapshot returns everything at one revision.
 func (l Reader) Snapshot() Snapshot {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Claims: l.claimViews(), Holds: l.holdViews()}
+	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Allocations: l.allocationViews(), Slots: l.slotViews()}
 }
 
 // NodeCount returns the number of nodes, of those too that are gone and still
-// have claims.
+// have allocations.
 func (l Reader) NodeCount() int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -124,7 +124,7 @@ func (l Reader) NodeCount() int {
 func (l Reader) Stats() Stats {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	s := Stats{Claims: l.stateCount, Holds: len(l.slots), InMemory: l.memoryCount, InMemoryExpired: l.memoryExpired}
+	s := Stats{Allocations: l.stateCount, Slots: len(l.slots), InMemory: l.memoryCount, InMemoryExpired: l.memoryExpired}
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {
 			continue
@@ -157,8 +157,8 @@ func (l *account) nodeView(i int32) NodeView {
 	for e := n.first; e != nil; e = e.next {
 		sums := reserved
 		switch {
-		case e.isClaim():
-			view.Claims++
+		case e.isAllocation():
+			view.Allocations++
 			if e.state == Bound {
 				sums = bound
 			}
@@ -184,35 +184,35 @@ func (l *account) nodeView(i int32) NodeView {
 	return view
 }
 
-func (l *account) claimViews() []ClaimView {
-	views := make([]ClaimView, 0, len(l.byUID))
+func (l *account) allocationViews() []AllocationView {
+	views := make([]AllocationView, 0, len(l.byUID))
 	for i, n := range l.nodes {
 		if n != nil {
-			views = l.appendClaims(views, int32(i))
+			views = l.appendAllocations(views, int32(i))
 		}
 	}
-	sortClaims(views)
+	sortAllocations(views)
 	return views
 }
 
-func (l *account) appendClaims(dst []ClaimView, i int32) []ClaimView {
+func (l *account) appendAllocations(dst []AllocationView, i int32) []AllocationView {
 	for e := l.nodes[i].first; e != nil; e = e.next {
-		if e.isClaim() {
-			dst = append(dst, l.claimView(e))
+		if e.isAllocation() {
+			dst = append(dst, l.allocationView(e))
 		}
 	}
 	return dst
 }
 
-func (l *account) claimView(c *entry) ClaimView {
-	return ClaimView{
+func (l *account) allocationView(c *entry) AllocationView {
+	return AllocationView{
 		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Hold: c.within.ref(), Given: c.given(),
+		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(),
 	}
 }
 
-func sortClaims(claims []ClaimView) {
-	slices.SortFunc(claims, func(a, b ClaimView) int { return comparePods(a.Pod, b.Pod) })
+func sortAllocations(allocations []AllocationView) {
+	slices.SortFunc(allocations, func(a, b AllocationView) int { return comparePods(a.Pod, b.Pod) })
 }
 
 // VisitNodes calls visit with the name of every node that exists. visit must

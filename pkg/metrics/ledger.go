@@ -8,10 +8,10 @@ import (
 
 // LedgerStats is what the ledger holds at one moment.
 type LedgerStats struct {
-	// Claims is the number of claims in each state; states without claims are listed with 0.
-	Claims map[string]int
-	// ClaimsExpired is how many claims have ended at their deadline so far.
-	ClaimsExpired uint64
+	// Allocations is the number of allocations in each state; states without allocations are listed with 0.
+	Allocations map[string]int
+	// ReservationsExpired is how many reservations in memory have ended at their deadline so far.
+	ReservationsExpired uint64
 	// Nodes is the number of nodes known.
 	Nodes int
 	// OvercommittedNodes is the number of nodes on which more is used than is allocatable.
@@ -25,10 +25,10 @@ func (m *Metrics) RegisterLedger(stats func() LedgerStats) {
 }
 
 var (
-	claimsDesc = prometheus.NewDesc(namespace+"_claims",
-		"Claims in the ledger, by state.", []string{"state"}, nil)
-	expiredDesc = prometheus.NewDesc(namespace+"_claims_expired_total",
-		"Claims that ended at their deadline because their pod was never bound.", nil, nil)
+	allocationsDesc = prometheus.NewDesc(namespace+"_allocations",
+		"Allocations in the ledger, by state.", []string{"state"}, nil)
+	expiredDesc = prometheus.NewDesc(namespace+"_reservations_expired_total",
+		"Reservations in memory that ended at their deadline because their pod was never bound.", nil, nil)
 	nodesDesc = prometheus.NewDesc(namespace+"_nodes",
 		"Nodes in the ledger.", nil, nil)
 	overcommittedDesc = prometheus.NewDesc(namespace+"_overcommitted_nodes",
@@ -42,7 +42,7 @@ type ledgerCollector struct {
 
 // Describe implements prometheus.Collector.
 func (c ledgerCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- claimsDesc
+	ch <- allocationsDesc
 	ch <- expiredDesc
 	ch <- nodesDesc
 	ch <- overcommittedDesc
@@ -55,10 +55,10 @@ func (c ledgerCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	stats := (*read)()
-	for state, n := range stats.Claims {
-		ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.GaugeValue, float64(n), state)
+	for state, n := range stats.Allocations {
+		ch <- prometheus.MustNewConstMetric(allocationsDesc, prometheus.GaugeValue, float64(n), state)
 	}
-	ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(stats.ClaimsExpired))
+	ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(stats.ReservationsExpired))
 	ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(stats.Nodes))
 	ch <- prometheus.MustNewConstMetric(overcommittedDesc, prometheus.GaugeValue, float64(stats.OvercommittedNodes))
 }

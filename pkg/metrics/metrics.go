@@ -77,14 +77,14 @@ func New() *Metrics {
 	m.decisions = m.counterVec("decisions_total",
 		"Decisions made on pods, by verb, scheduler and result.", "verb", "scheduler", "result")
 	m.conflicts = m.counterVec("conflicts_total",
-		"Reservations refused because the room was already taken, by scheduler and what was short: a resource, hostPort, or unlisted for one that nothing offers.",
+		"Reservations refused because the capacity was already taken, by scheduler and what was short: a resource, hostPort, or unlisted for one that nothing offers.",
 		"scheduler", "resource")
 	m.bypassedBinds = m.counterVec("bypassed_binds_total",
-		"Pods found bound to a node without a claim made before, by scheduler.", "scheduler")
+		"Pods found bound to a node without an allocation made before, by scheduler.", "scheduler")
 	m.bindOutcomes = m.counterVec("bind_outcomes_total",
 		"Bindings sent to the API server, by outcome.", "outcome")
 	m.wakeups = m.counter("wakeups_total",
-		"Pending pods that were woken up because room became free that no cluster event announces.")
+		"Pending pods that were woken up because capacity became free that no cluster event announces.")
 	m.reloadFailed = m.counter("policy_reload_failures_total",
 		"Reloads of the policy file that failed; the policy before stayed in force.")
 	m.reloadedAt = prometheus.NewGauge(prometheus.GaugeOpts{

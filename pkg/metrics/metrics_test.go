@@ -26,7 +26,7 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestScrape(t *testing.T) {
 	m := New()
 	m.RegisterLedger(func() LedgerStats {
-		return LedgerStats{Claims: map[string]int{"Reserved": 2, "Bound": 0}, ClaimsExpired: 3, Nodes: 5, OvercommittedNodes: 1}
+		return LedgerStats{Allocations: map[string]int{"Reserved": 2, "Bound": 0}, ReservationsExpired: 3, Nodes: 5, OvercommittedNodes: 1}
 	})
 	m.ObserveRequest("filter", 200, 70*time.Microsecond)
 	m.ObserveDecision("bind", "default-scheduler", "granted")
@@ -46,14 +46,14 @@ func TestScrape(t *testing.T) {
 		`globalreserve_request_duration_seconds_bucket{verb="filter",le="10"} 1`,
 		`globalreserve_decisions_total{result="granted",scheduler="default-scheduler",verb="bind"} 1`,
 		`globalreserve_conflicts_total{resource="cpu",scheduler="batch"} 1`,
-		`globalreserve_claims{state="Reserved"} 2`,
-		`globalreserve_claims{state="Bound"} 0`,
+		`globalreserve_allocations{state="Reserved"} 2`,
+		`globalreserve_allocations{state="Bound"} 0`,
 		`globalreserve_nodes 5`,
 		`globalreserve_overcommitted_nodes 1`,
 		`globalreserve_bypassed_binds_total{scheduler="rogue"} 1`,
 		`globalreserve_bind_outcomes_total{outcome="bound"} 1`,
 		`globalreserve_wakeups_total 1`,
-		`globalreserve_claims_expired_total 3`,
+		`globalreserve_reservations_expired_total 3`,
 		`globalreserve_ledger_drift{kind="missing_pod"} 4`,
 		`globalreserve_policy_last_reload_success_timestamp_seconds 100.5`,
 		`globalreserve_policy_reload_failures_total 1`,
@@ -74,7 +74,7 @@ func TestLinter(t *testing.T) {
 
 func TestLedgerGauges(t *testing.T) {
 	m := New()
-	assert.NotContains(t, scrape(t, m), "globalreserve_nodes", "no ledger, no claim about it")
+	assert.NotContains(t, scrape(t, m), "globalreserve_nodes", "no ledger, no allocation about it")
 
 	nodes := 1
 	m.RegisterLedger(func() LedgerStats { return LedgerStats{Nodes: nodes} })

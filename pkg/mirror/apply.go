@@ -19,8 +19,8 @@ func (m *Mirror) apply(e *reserver.Event) error {
 	case e.Node != nil:
 		m.applyNode(e.Node)
 		return nil
-	case e.Claim != nil:
-		return m.applyClaim(e.Claim)
+	case e.Allocation != nil:
+		return m.applyAllocation(e.Allocation)
 	case e.Slot != nil:
 		return m.applySlot(e.Slot)
 	default:
@@ -44,23 +44,23 @@ func (m *Mirror) takeSnapshot(e *reserver.Event) error {
 }
 
 // replace makes the replica what a snapshot says. What is there and right is left as
-// it is; what is not in the snapshot goes, claims before the holds they use. Holds
-// are placed before the claims that use them.
+// it is; what is not in the snapshot goes, allocations before the slots they use. Slots
+// are placed before the allocations that use them.
 func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 	var errs []error
-	nodes, holds, claims := map[string]bool{}, map[ledger.HoldRef]bool{}, map[ledger.PodRef]bool{}
+	nodes, slots, allocations := map[string]bool{}, map[ledger.SlotRef]bool{}, map[ledger.PodRef]bool{}
 	for _, part := range parts {
 		for i := range part.Nodes {
 			nodes[part.Nodes[i].Name] = part.Nodes[i].Exists
 		}
-		for i := range part.Claims {
-			claims[podOf(&part.Claims[i])] = true
+		for i := range part.Allocations {
+			allocations[podOf(&part.Allocations[i])] = true
 		}
 		for i := range part.Slots {
-			holds[refOf(&part.Slots[i])] = true
+			slots[refOf(&part.Slots[i])] = true
 		}
 	}
-	m.prune(nodes, holds, claims)
+	m.prune(nodes, slots, allocations)
 	for _, part := range parts {
 		for i := range part.Nodes {
 			n := &part.Nodes[i]
@@ -72,32 +72,32 @@ func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 	}
 	for _, part := range parts {
 		for i := range part.Slots {
-			errs = append(errs, m.copyHold(&part.Slots[i]))
+			errs = append(errs, m.copySlot(&part.Slots[i]))
 		}
 	}
 	for _, part := range parts {
-		for i := range part.Claims {
-			errs = append(errs, m.copyClaim(&part.Claims[i]))
+		for i := range part.Allocations {
+			errs = append(errs, m.copyAllocation(&part.Allocations[i]))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // prune ends what a snapshot does not have.
-func (m *Mirror) prune(nodes map[string]bool, holds map[ledger.HoldRef]bool, claims map[ledger.PodRef]bool) {
+func (m *Mirror) prune(nodes map[string]bool, slots map[ledger.SlotRef]bool, allocations map[ledger.PodRef]bool) {
 	now := m.ledger.Snapshot()
-	for i := range now.Claims {
-		if pod := now.Claims[i].Pod; !claims[pod] {
+	for i := range now.Allocations {
+		if pod := now.Allocations[i].Pod; !allocations[pod] {
 			// What has become of the pod is not known: it may be pending yet.
-			m.ledger.EndClaim(pod, ledger.ClaimBindFailed)
+			m.ledger.EndAllocation(pod, ledger.AllocationBindFailed)
 		}
 	}
-	for i := range now.Holds {
-		switch h := &now.Holds[i]; {
-		case h.InMemory() && !claims[h.Pod]:
-			m.ledger.EndInMemory(h.Pod, ledger.HoldReleased)
-		case !h.InMemory() && !holds[h.Ref]:
-			m.ledger.EndHold(h.Ref, ledger.HoldReleased)
+	for i := range now.Slots {
+		switch h := &now.Slots[i]; {
+		case h.InMemory() && !allocations[h.Pod]:
+			m.ledger.EndInMemory(h.Pod, ledger.SlotReleased)
+		case !h.InMemory() && !slots[h.Ref]:
+			m.ledger.EndSlot(h.Ref, ledger.SlotReleased)
 		}
 	}
 	for i := range now.Nodes {
@@ -142,55 +142,55 @@ func (m *Mirror) applyNode(e *reserver.WatchNode) {
 	})
 }
 
-func (m *Mirror) applyClaim(e *reserver.WatchClaim) error {
+func (m *Mirror) applyAllocation(e *reserver.WatchAllocation) error {
 	switch why := ledger.EventType(e.Type); why {
-	case reserver.ClaimExpired:
-		m.ledger.EndInMemory(podOf(&e.Claim), ledger.HoldExpired)
+	case reserver.AllocationExpired:
+		m.ledger.EndInMemory(podOf(&e.Allocation), ledger.SlotExpired)
 		return nil
-	case reserver.ClaimUnreserved:
-		m.ledger.EndInMemory(podOf(&e.Claim), ledger.HoldReleased)
+	case reserver.AllocationUnreserved:
+		m.ledger.EndInMemory(podOf(&e.Allocation), ledger.SlotReleased)
 		return nil
-	case ledger.ClaimBindFailed, ledger.ClaimRemoved:
-		m.ledger.EndClaim(podOf(&e.Claim), why)
+	case ledger.AllocationBindFailed, ledger.AllocationRemoved:
+		m.ledger.EndAllocation(podOf(&e.Allocation), why)
 		return nil
-	case ledger.ClaimIdentified:
-		m.ledger.IdentifyClaim(podOf(&e.Claim))
-		return m.copyClaim(&e.Claim)
-	default: // after all others the claim is what the event says
-		return m.copyClaim(&e.Claim)
+	case ledger.AllocationIdentified:
+		m.ledger.IdentifyAllocation(podOf(&e.Allocation))
+		return m.copyAllocation(&e.Allocation)
+	default: // after all others the allocation is what the event says
+		return m.copyAllocation(&e.Allocation)
 	}
 }
 
-func (m *Mirror) copyClaim(c *reserver.Claim) error {
-	view, err := claim(m.ledger.Table(), c)
+func (m *Mirror) copyAllocation(c *reserver.Allocation) error {
+	view, err := allocation(m.ledger.Table(), c)
 	if err != nil {
 		return err
 	}
-	if view.State == ledger.NoClaim {
-		m.ledger.CopyHold(inMemory(view))
+	if view.State == ledger.NoAllocation {
+		m.ledger.CopySlot(inMemory(view))
 	} else {
-		m.ledger.CopyClaim(view)
+		m.ledger.CopyAllocation(view)
 	}
 	return nil
 }
 
 func (m *Mirror) applySlot(e *reserver.WatchSlot) error {
 	switch why := ledger.EventType(e.Type); why {
-	case ledger.HoldPlaced:
-		return m.copyHold(&e.Slot)
-	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
-		m.ledger.EndHold(refOf(&e.Slot), why)
+	case ledger.SlotPlaced:
+		return m.copySlot(&e.Slot)
+	case ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
+		m.ledger.EndSlot(refOf(&e.Slot), why)
 		return nil
 	default:
 		return fmt.Errorf("slot event of the unknown type %q", e.Type)
 	}
 }
 
-func (m *Mirror) copyHold(s *reserver.NodeSlot) error {
-	h, err := hold(m.ledger.Table(), s)
+func (m *Mirror) copySlot(s *reserver.NodeSlot) error {
+	h, err := slot(m.ledger.Table(), s)
 	if err != nil {
 		return err
 	}
-	m.ledger.CopyHold(h)
+	m.ledger.CopySlot(h)
 	return nil
 }

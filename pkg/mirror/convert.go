@@ -34,7 +34,7 @@ func amounts(wire reserver.Amounts, column columns) []resources.Amount {
 	return list
 }
 
-// request turns the amounts and host ports of a claim or a slot into a request.
+// request turns the amounts and host ports of an allocation or a slot into a request.
 func request(t *resources.Table, wire reserver.Amounts, ports []string) (*resources.Request, error) {
 	r := &resources.Request{Amounts: amounts(wire, t.InternUse)}
 	for _, text := range ports {
@@ -63,61 +63,61 @@ func hostPort(text string) (resources.HostPort, error) {
 	}, nil
 }
 
-// states are those of claims. What is kept for a pod in memory comes as a claim without one.
+// states are those of allocations. What is kept for a pod in memory comes as an allocation without one.
 var states = map[string]ledger.State{
-	ledger.ReservedState: ledger.NoClaim, ledger.Binding.String(): ledger.Binding, ledger.Bound.String(): ledger.Bound,
+	ledger.ReservedState: ledger.NoAllocation, ledger.Binding.String(): ledger.Binding, ledger.Bound.String(): ledger.Bound,
 }
 
-func podOf(c *reserver.Claim) ledger.PodRef {
+func podOf(c *reserver.Allocation) ledger.PodRef {
 	return ledger.PodRef{Namespace: c.Namespace, Name: c.Pod, UID: types.UID(c.UID)}
 }
 
-// claim turns a claim of the wire into the ledger's.
-func claim(t *resources.Table, c *reserver.Claim) (*ledger.ClaimView, error) {
+// allocation turns an allocation of the wire into the ledger's.
+func allocation(t *resources.Table, c *reserver.Allocation) (*ledger.AllocationView, error) {
 	state, ok := states[c.State]
 	if !ok {
-		return nil, fmt.Errorf("the claim of pod %s/%s has the unknown state %q", c.Namespace, c.Pod, c.State)
+		return nil, fmt.Errorf("the allocation of pod %s/%s has the unknown state %q", c.Namespace, c.Pod, c.State)
 	}
 	r, err := request(t, c.Requests, c.HostPorts)
 	if err != nil {
-		return nil, fmt.Errorf("the claim of pod %s/%s: %w", c.Namespace, c.Pod, err)
+		return nil, fmt.Errorf("the allocation of pod %s/%s: %w", c.Namespace, c.Pod, err)
 	}
-	hold, err := holdRef(c.Reservation)
+	slot, err := slotRef(c.Reservation)
 	if err != nil {
-		return nil, fmt.Errorf("the claim of pod %s/%s: %w", c.Namespace, c.Pod, err)
+		return nil, fmt.Errorf("the allocation of pod %s/%s: %w", c.Namespace, c.Pod, err)
 	}
-	return &ledger.ClaimView{
-		Pod: podOf(c), Node: c.Node, State: state, Scheduler: c.Scheduler, Priority: c.Priority, Request: r, Hold: hold,
+	return &ledger.AllocationView{
+		Pod: podOf(c), Node: c.Node, State: state, Scheduler: c.Scheduler, Priority: c.Priority, Request: r, Slot: slot,
 		Given: given(c.Devices),
 	}, nil
 }
 
-// inMemory turns a claim of the wire in state Reserved into the ledger's slot.
-func inMemory(c *ledger.ClaimView) *ledger.HoldView {
-	return &ledger.HoldView{Within: c.Hold, Given: c.Given, Hold: ledger.Hold{
+// inMemory turns an allocation of the wire in state Reserved into the ledger's slot.
+func inMemory(c *ledger.AllocationView) *ledger.SlotView {
+	return &ledger.SlotView{Within: c.Slot, Given: c.Given, Slot: ledger.Slot{
 		Pod: c.Pod, Node: c.Node, Request: c.Request, Policy: ledger.Once, Scheduler: c.Scheduler, Priority: c.Priority,
 	}}
 }
 
-// holdRef reads namespace/name/slot; nothing is the empty ref.
-func holdRef(text string) (ledger.HoldRef, error) {
+// slotRef reads namespace/name/slot; nothing is the empty ref.
+func slotRef(text string) (ledger.SlotRef, error) {
 	if text == "" {
-		return ledger.HoldRef{}, nil
+		return ledger.SlotRef{}, nil
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
-		return ledger.HoldRef{}, fmt.Errorf("%q is not namespace/name/slot", text)
+		return ledger.SlotRef{}, fmt.Errorf("%q is not namespace/name/slot", text)
 	}
-	return ledger.HoldRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, nil
+	return ledger.SlotRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, nil
 }
 
-// hold turns a slot of the wire into the ledger's hold.
-func hold(t *resources.Table, s *reserver.NodeSlot) (*ledger.HoldView, error) {
+// slot turns a slot of the wire into the ledger's slot.
+func slot(t *resources.Table, s *reserver.NodeSlot) (*ledger.SlotView, error) {
 	r, err := request(t, s.Slot.Requests, s.Slot.HostPorts)
 	if err != nil {
 		return nil, fmt.Errorf("slot %s of reservation %s/%s: %w", s.Slot.Name, s.Namespace, s.Reservation, err)
 	}
-	h := &ledger.HoldView{Overdue: s.Slot.Overdue, Given: given(s.Slot.Devices), Hold: ledger.Hold{
+	h := &ledger.SlotView{Overdue: s.Slot.Overdue, Given: given(s.Slot.Devices), Slot: ledger.Slot{
 		Ref: refOf(s), Node: s.Slot.Node, Request: r, Policy: ledger.AllocatePolicy(s.Policy),
 		Scheduler: s.Scheduler, Priority: s.Priority, Preemptible: s.Preemptible,
 	}}
@@ -127,8 +127,8 @@ func hold(t *resources.Table, s *reserver.NodeSlot) (*ledger.HoldView, error) {
 	return h, nil
 }
 
-func refOf(s *reserver.NodeSlot) ledger.HoldRef {
-	return ledger.HoldRef{Namespace: s.Namespace, Name: s.Reservation, Slot: s.Slot.Name}
+func refOf(s *reserver.NodeSlot) ledger.SlotRef {
+	return ledger.SlotRef{Namespace: s.Namespace, Name: s.Reservation, Slot: s.Slot.Name}
 }
 
 // given turns the devices of a claim or a slot into the ledger's.

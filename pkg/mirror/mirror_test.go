@@ -167,21 +167,21 @@ func TestSnapshotInParts(t *testing.T) {
 	})
 }
 
-// A claim that is not in a new snapshot has ended somehow; its pod may be pending yet.
-func TestPodOfALostClaimIsNotGone(t *testing.T) {
+// An allocation that is not in a new snapshot has ended somehow; its pod may be pending yet.
+func TestPodOfALostAllocationIsNotGone(t *testing.T) {
 	spoken(t, func(t *testing.T, m *Mirror, s *stream) {
-		claim := reserver.Claim{Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: "Reserved", Requests: reserver.Amounts{"cpu": 1}}
+		allocation := reserver.Allocation{Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: "Reserved", Requests: reserver.Amounts{"cpu": 1}}
 		n := reserver.Node{Name: "n", Exists: true, Resources: map[string]reserver.NodeAmount{"cpu": {Allocatable: 1}}}
 		s.tell(reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{
-			Revision: 5, Nodes: []reserver.Node{n}, Claims: []reserver.Claim{claim},
+			Revision: 5, Nodes: []reserver.Node{n}, Allocations: []reserver.Allocation{allocation},
 		}})
 		pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}
-		_, claimed := m.Ledger().InMemory(pod)
-		require.True(t, claimed)
+		_, allocated := m.Ledger().InMemory(pod)
+		require.True(t, allocated)
 		s.snapshot(9, n)
-		_, claimed = m.Ledger().InMemory(pod)
-		require.False(t, claimed)
-		view, err := request(m.Ledger().Table(), claim.Requests, nil)
+		_, allocated = m.Ledger().InMemory(pod)
+		require.False(t, allocated)
+		view, err := request(m.Ledger().Table(), allocation.Requests, nil)
 		require.NoError(t, err)
 		verdict := m.Ledger().AppendFit(nil, &ledger.Placement{Pod: pod, Request: view}, []string{"n"})
 		assert.Equal(t, ledger.Fits, verdict[0].Reason)

@@ -51,8 +51,8 @@ func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
 	}
 }
 
-// Whatever happens to the ledger, the mirror has the same nodes, claims and holds, and finds
-// the same room.
+// Whatever happens to the ledger, the mirror has the same nodes, allocations and slots, and finds
+// the same capacity.
 func TestMirrorFollowsTheLedger(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// A short journal now and then lets the watch start anew, with a snapshot.
@@ -98,9 +98,9 @@ func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
 		func(t *rapid.T) { l.ObserveUnbound(w.Pod(t)) },
 		func(t *rapid.T) { l.RemovePod(w.Pod(t), w.Version(t)) },
 		func(t *rapid.T) { w.Recreate(t) },
-		func(t *rapid.T) { l.Reserve(w.HoldPlan(t), w.Now) },
-		func(t *rapid.T) { l.ObserveHold(w.Hold(t, true)) },
-		func(t *rapid.T) { l.ReleaseHolds("ns", w.HoldRef(t).Name) },
+		func(t *rapid.T) { l.Reserve(w.SlotPlan(t), w.Now) },
+		func(t *rapid.T) { l.ObserveSlot(w.Slot(t, true)) },
+		func(t *rapid.T) { l.ReleaseSlots("ns", w.SlotRef(t).Name) },
 	}
 	if w.Devices {
 		steps = append(steps, func(t *rapid.T) { l.ObserveDevices(w.Node(t), w.NodeDevices(t)) })
@@ -110,9 +110,9 @@ func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
 
 // seen is a snapshot in words that mean the same in both ledgers.
 type seen struct {
-	Nodes  map[string]node
-	Claims map[ledger.PodRef]claimed // what is kept for pods in memory, too
-	Holds  map[ledger.HoldRef]held
+	Nodes       map[string]node
+	Allocations map[ledger.PodRef]allocated // what is kept for pods in memory, too
+	Slots       map[ledger.SlotRef]held
 }
 
 type node struct {
@@ -121,11 +121,11 @@ type node struct {
 	Devices               []ledger.DeviceView
 }
 
-type claimed struct {
+type allocated struct {
 	Node, Scheduler string
 	State           ledger.State
 	Priority        int32
-	Hold            ledger.HoldRef
+	Slot            ledger.SlotRef
 	Amounts         map[string]int64
 	Ports           int
 	Given           []ledger.GivenDevices
@@ -135,7 +135,7 @@ type held struct {
 	Node      string
 	Overdue   bool
 	Policy    ledger.AllocatePolicy
-	Pod       string // without the namespace: a pod of another one may not use the hold anyhow
+	Pod       string // without the namespace: a pod of another one may not use the slot anyhow
 	Amounts   map[string]int64
 	Rest      map[string]int64
 	Consumers int
@@ -143,7 +143,7 @@ type held struct {
 }
 
 func words(l ledger.Reader) seen {
-	s := seen{map[string]node{}, map[ledger.PodRef]claimed{}, map[ledger.HoldRef]held{}}
+	s := seen{map[string]node{}, map[ledger.PodRef]allocated{}, map[ledger.SlotRef]held{}}
 	snapshot := l.Snapshot()
 	for i := range snapshot.Nodes {
 		n := &snapshot.Nodes[i]
@@ -155,17 +155,17 @@ func words(l ledger.Reader) seen {
 		}
 		s.Nodes[n.Name] = node{n.Exists, n.Unschedulable, amounts, n.Devices}
 	}
-	for i := range snapshot.Claims {
-		c := &snapshot.Claims[i]
-		s.Claims[c.Pod] = claimed{c.Node, c.Scheduler, c.State, c.Priority, c.Hold, named(l, c.Request), len(c.Request.Ports), something(c.Given)}
+	for i := range snapshot.Allocations {
+		c := &snapshot.Allocations[i]
+		s.Allocations[c.Pod] = allocated{c.Node, c.Scheduler, c.State, c.Priority, c.Slot, named(l, c.Request), len(c.Request.Ports), something(c.Given)}
 	}
-	for i := range snapshot.Holds {
-		h := &snapshot.Holds[i]
+	for i := range snapshot.Slots {
+		h := &snapshot.Slots[i]
 		if h.InMemory() {
-			s.Claims[h.Pod] = claimed{h.Node, h.Scheduler, ledger.NoClaim, h.Priority, h.Within, named(l, h.Request), len(h.Request.Ports), something(h.Given)}
+			s.Allocations[h.Pod] = allocated{h.Node, h.Scheduler, ledger.NoAllocation, h.Priority, h.Within, named(l, h.Request), len(h.Request.Ports), something(h.Given)}
 			continue
 		}
-		s.Holds[h.Ref] = held{h.Node, h.Overdue, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers), something(h.Given)}
+		s.Slots[h.Ref] = held{h.Node, h.Overdue, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers), something(h.Given)}
 	}
 	return s
 }
@@ -195,7 +195,7 @@ func compare(t *rapid.T, l *ledger.Ledger, m *Mirror) {
 // made anew from its names.
 func compareFit(t *rapid.T, l *ledger.Ledger, m *Mirror, w *ledgertest.World) {
 	p := w.Placement(t)
-	// A scheduler asks for pods that exist. Which claims of those a pod without a UID could be is not
+	// A scheduler asks for pods that exist. Which allocations of those a pod without a UID could be is not
 	// told.
 	if len(p.Request.Unlisted) > 0 || p.Pod.UID == "" {
 		return
@@ -215,7 +215,7 @@ func compareFit(t *rapid.T, l *ledger.Ledger, m *Mirror, w *ledgertest.World) {
 	got := m.Ledger().AppendFit(nil, &translated, nodes)
 	for i := range nodes {
 		if want[i].Reason == ledger.PodGone {
-			continue // no event tells of a pod that has gone without a claim
+			continue // no event tells of a pod that has gone without an allocation
 		}
 		require.Equal(t, want[i].Reason == ledger.Fits, got[i].Reason == ledger.Fits, "%s: %+v, mirror %+v", nodes[i], want[i], got[i])
 	}

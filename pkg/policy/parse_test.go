@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 		"document markers":           {"# policy\n---\n" + head + "---\n# nothing more\n", Default()},
 		"no weight is 1":             {head + "prioritize: {resources: [{name: cpu}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
 		"a weight of 0 is 1":         {head + "prioritize: {resources: [{name: cpu, weight: 0}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
-		"no preference of holds":     {head + "prioritize: {reservationMatch: 0}", with(func(p *Policy) { p.Prioritize.ReservationMatch = 0 })},
+		"no preference of slots":     {head + "prioritize: {reservationMatch: 0}", with(func(p *Policy) { p.Prioritize.ReservationMatch = 0 })},
 		"default as long as maximum": {head + "reservations: {defaultTTL: 24h}", with(func(p *Policy) { p.Reservations.DefaultTTL = duration(24 * time.Hour) })},
 		"everything": {
 			head + `

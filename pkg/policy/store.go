@@ -36,7 +36,7 @@ func (s *Store) ReservationTTL(scheduler string, asked time.Duration) (time.Dura
 // ReservationTTL returns how long a reservation of scheduler lasts that asks for asked. 0 asks for
 // the default: that of the policy or, where it has none, fallback, and in any case no more than the
 // maximum. Asking for more than the maximum is an error rather than silently made shorter: the
-// scheduler would count on room that is already gone.
+// scheduler would count on capacity that is already gone.
 func (p *Policy) ReservationTTL(scheduler string, asked, fallback time.Duration) (time.Duration, error) {
 	limit, whose := p.Reservations.MaxTTL.Duration, "the policy allows"
 	for _, s := range p.Schedulers {

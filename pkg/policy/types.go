@@ -32,7 +32,7 @@ type Policy struct {
 	metav1.TypeMeta `json:",inline"`
 	// Schedulers has rules for single schedulers. One that is not listed may reserve too.
 	Schedulers []Scheduler `json:"schedulers,omitempty"`
-	// Reservations bounds how long room is held for pods that are not bound yet.
+	// Reservations bounds how long capacity is held for pods that are not bound yet.
 	Reservations Reservations `json:"reservations"`
 	// Prioritize says which of the nodes that fit are preferred.
 	Prioritize Prioritize `json:"prioritize"`
@@ -46,7 +46,7 @@ type Scheduler struct {
 	MaxReservationTTL metav1.Duration `json:"maxReservationTTL,omitzero"`
 }
 
-// Reservations bounds the lifetime of reservations. Times count from when the room was granted.
+// Reservations bounds the lifetime of reservations. Times count from when the capacity was granted.
 type Reservations struct {
 	// DefaultTTL is used for a request that asks for none; 0 means that the file does not say and
 	// the server's flag decides.

@@ -36,7 +36,7 @@ func (c *Controller) begin(r *record) {
 	case v1alpha1.ReservationPending:
 		r.status = *r.rsv.Status.DeepCopy()
 	case v1alpha1.ReservationAvailable:
-		r.waits(cause{reasonNotGranted, "the status said Available, but no room was granted"}, c.now())
+		r.waits(cause{reasonNotGranted, "the status said Available, but no capacity was granted"}, c.now())
 	}
 	if why := c.impossible(r.rsv); why != nil {
 		c.refuse(r, *why)
@@ -48,7 +48,7 @@ func (c *Controller) begin(r *record) {
 
 // impossible tells why an object can never be placed; nil if it may be.
 func (c *Controller) impossible(rsv *v1alpha1.Reservation) *cause {
-	if _, err := convert.Holds(c.Ledger.Table(), rsv); err != nil {
+	if _, err := convert.Slots(c.Ledger.Table(), rsv); err != nil {
 		return &cause{reasonInvalidSpec, err.Error()}
 	}
 	if consumers := rsv.Spec.Consumers; consumers != nil && consumers.Selector != nil {
@@ -91,13 +91,13 @@ func (c *Controller) nodesOf(rsv *v1alpha1.Reservation) []where {
 // object has to be placed like any other. c.mu is held.
 func (c *Controller) link(r *record) {
 	held := map[string]bool{}
-	for _, v := range c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name) {
+	for _, v := range c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name) {
 		held[v.Ref.Slot] = true
 	}
 	c.journal.CatchUp() // the end of what is not held is known now, if it was held
 	ends := map[string]ending{}
 	for i := range r.rsv.Spec.Slots {
-		ref := ledger.HoldRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: r.rsv.Spec.Slots[i].Name}
+		ref := ledger.SlotRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: r.rsv.Spec.Slots[i].Name}
 		if end, ok := c.orphans.Get(ref); ok {
 			ends[ref.Slot] = end.(ending)
 			c.orphans.Remove(ref)
@@ -118,10 +118,10 @@ func (c *Controller) link(r *record) {
 		if end, ok := ends[name]; ok {
 			r.slots[i].end = end
 		} else if !held[name] {
-			r.slots[i].end = ending{how: ledger.HoldReleased}
+			r.slots[i].end = ending{how: ledger.SlotReleased}
 		}
 	}
-	c.Ledger.SetHoldDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
+	c.Ledger.SetSlotDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
 	c.loseNodesOf(r)
 }
 
@@ -143,7 +143,7 @@ func (c *Controller) applyTTL(r *record) {
 		}
 		return
 	}
-	c.Ledger.SetHoldDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
+	c.Ledger.SetSlotDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
 	r.setDeadline(deadline)
 	c.tell(r, "Extended", "Extend", "the ttl is "+ttl.Duration.String()+" now")
 }

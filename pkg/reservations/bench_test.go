@@ -12,7 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// BenchmarkChoose chooses the nodes of one group on 5,000 nodes.
+// BenchmarkChoose chooses the nodes of one gang on 5,000 nodes.
 func BenchmarkChoose(b *testing.B) {
 	for _, slots := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {
@@ -31,9 +31,9 @@ func BenchmarkChoose(b *testing.B) {
 				rsv.Spec.Slots = append(rsv.Spec.Slots, s)
 			}
 			for b.Loop() {
-				holds, err := convert.Holds(l.Table(), rsv)
+				kept, err := convert.Slots(l.Table(), rsv)
 				require.NoError(b, err)
-				require.Nil(b, c.choose(l.Survey(), holds, rsv.Spec.Slots))
+				require.Nil(b, c.choose(l.Survey(), kept, rsv.Spec.Slots))
 			}
 		})
 	}

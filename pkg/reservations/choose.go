@@ -17,14 +17,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// choose fills in the nodes of the holds that have none, those with devices first, then the largest, and each on the
-// node that it leaves least room on, and takes the room of all of them from the survey. The slots are those of the
+// choose fills in the nodes of the slots that have none, those with devices first, then the largest, and each on the
+// node that it leaves least capacity on, and takes the capacity of all of them from the survey. The slots are those of the
 // holds, in the same order. Where a slot finds no node it returns why.
-func (c *Controller) choose(free *ledger.Survey, holds []ledger.Hold, slots []v1alpha1.Slot) *cause {
+func (c *Controller) choose(free *ledger.Survey, kept []ledger.Slot, slots []v1alpha1.Slot) *cause {
 	var open []int
-	asked := make([]ledger.Placement, len(holds))
-	for i := range holds {
-		h := &holds[i]
+	asked := make([]ledger.Placement, len(kept))
+	for i := range kept {
+		h := &kept[i]
 		asked[i] = ledger.Placement{Pod: h.Pod, Node: h.Node, Request: h.Request, Devices: h.Devices}
 		if h.Node == "" {
 			open = append(open, i)
@@ -34,9 +34,9 @@ func (c *Controller) choose(free *ledger.Survey, holds []ledger.Hold, slots []v1
 	}
 	slices.SortStableFunc(open, func(a, b int) int {
 		return cmp.Or(
-			cmp.Compare(countDevices(holds[b].Devices), countDevices(holds[a].Devices)),
-			cmp.Compare(holds[b].Request.Value(resources.CPU), holds[a].Request.Value(resources.CPU)),
-			cmp.Compare(holds[b].Request.Value(resources.Memory), holds[a].Request.Value(resources.Memory)))
+			cmp.Compare(countDevices(kept[b].Devices), countDevices(kept[a].Devices)),
+			cmp.Compare(kept[b].Request.Value(resources.CPU), kept[a].Request.Value(resources.CPU)),
+			cmp.Compare(kept[b].Request.Value(resources.Memory), kept[a].Request.Value(resources.Memory)))
 	})
 	for _, i := range open {
 		p, slot := &asked[i], &slots[i]
@@ -44,7 +44,7 @@ func (c *Controller) choose(free *ledger.Survey, holds []ledger.Hold, slots []v1
 		if p.Node == "" {
 			return &cause{reasonNoNodeFits, fmt.Sprintf("slot %s: %s", slot.Name, c.whyNowhere(free, p, slot))}
 		}
-		holds[i].Node = p.Node
+		kept[i].Node = p.Node
 		free.Take(p)
 	}
 	return nil

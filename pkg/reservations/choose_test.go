@@ -41,11 +41,11 @@ func TestChoose(t *testing.T) {
 		want  []string
 		why   string
 	}{
-		"the fullest that fits":         {slots: []v1alpha1.Slot{slot("a", "", 1000)}, want: []string{"full"}},
-		"largest first":                 {slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "", 2000)}, want: []string{"full", "half"}},
-		"slots of a group share a node": {slots: []v1alpha1.Slot{slot("a", "", 2000), slot("b", "", 2000), slot("c", "", 2000)}, want: []string{"half", "empty", "empty"}},
-		"next to a slot with a node":    {slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "full", 1000)}, want: []string{"half", "full"}},
-		"selected":                      {slots: []v1alpha1.Slot{in(slot("a", "", 1000), zone)}, want: []string{"zone"}},
+		"the fullest that fits":        {slots: []v1alpha1.Slot{slot("a", "", 1000)}, want: []string{"full"}},
+		"largest first":                {slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "", 2000)}, want: []string{"full", "half"}},
+		"slots of a gang share a node": {slots: []v1alpha1.Slot{slot("a", "", 2000), slot("b", "", 2000), slot("c", "", 2000)}, want: []string{"half", "empty", "empty"}},
+		"next to a slot with a node":   {slots: []v1alpha1.Slot{slot("a", "", 1000), slot("b", "full", 1000)}, want: []string{"half", "full"}},
+		"selected":                     {slots: []v1alpha1.Slot{in(slot("a", "", 1000), zone)}, want: []string{"zone"}},
 		"tolerated": {
 			slots: []v1alpha1.Slot{in(slot("a", "", 3500), nil, v1.Toleration{Key: "gpu", Operator: v1.TolerationOpExists}), slot("b", "", 4000), slot("c", "", 4000)},
 			want:  []string{"gpu", "empty", "zone"},
@@ -83,10 +83,10 @@ func TestChoose(t *testing.T) {
 				l.ObservePod(ledger.PodObservation{Pod: podRef("on-" + node), Node: node, Request: request(used)})
 			}
 			rsv := newReservation("r", 0, tc.slots...)
-			holds, err := convert.Holds(l.Table(), rsv)
+			kept, err := convert.Slots(l.Table(), rsv)
 			require.NoError(t, err)
 			c := New(Options{Ledger: arbiter.NewGatedLedger(l, func() string { return "" }), Client: newClient(), Node: w.Node})
-			why := c.choose(l.Survey(), holds, rsv.Spec.Slots)
+			why := c.choose(l.Survey(), kept, rsv.Spec.Slots)
 			if tc.why != "" {
 				require.NotNil(t, why)
 				assert.Equal(t, cause{reasonNoNodeFits, tc.why}, *why)
@@ -94,7 +94,7 @@ func TestChoose(t *testing.T) {
 			}
 			require.Nil(t, why)
 			var got []string
-			for _, h := range holds {
+			for _, h := range kept {
 				got = append(got, h.Node)
 			}
 			assert.Equal(t, tc.want, got)

@@ -34,7 +34,7 @@ type Options struct {
 	Kind *follow.Kind
 	// StateSynced returns when all pods and nodes are in the ledger, or ctx ends.
 	StateSynced func(ctx context.Context) error
-	// MayDecide returns when new room may be given, or ctx ends. What was given
+	// MayDecide returns when new capacity may be given, or ctx ends. What was given
 	// before is held without waiting for that.
 	MayDecide func(ctx context.Context) error
 	// TTL returns how long a reservation lasts that asks for so long, 0 asking
@@ -47,7 +47,7 @@ type Options struct {
 	Log      logrus.FieldLogger
 }
 
-// maxOrphans is how many ends of holds are remembered whose objects are not known: an object made by the server
+// maxOrphans is how many ends of slots are remembered whose objects are not known: an object made by the server
 // may be used up before the watch tells of it, and the watch is never that far behind.
 const maxOrphans = 1 << 15
 
@@ -71,7 +71,7 @@ type Controller struct {
 	records  map[types.NamespacedName]*record
 	waiting  map[types.NamespacedName]*record // those that are pending
 	journal  *follow.Journal
-	orphans  *lru.Cache // how holds ended whose objects are not known, by HoldRef
+	orphans  *lru.Cache // how holds ended whose objects are not known, by SlotRef
 	starting bool       // the objects of the start are not restored yet
 
 	listed *follow.Gate // open when the objects of the start are known
@@ -187,7 +187,7 @@ func (c *Controller) observe(rsv *v1alpha1.Reservation) {
 	case r != nil && r.rsv.UID == rsv.UID && !newer(rsv, r.rsv):
 		return
 	case rsv.DeletionTimestamp != nil:
-		// Only a finalizer keeps it; nobody wants its room any more.
+		// Only a finalizer keeps it; nobody wants its capacity any more.
 		c.forget(key, rsv.UID)
 		return
 	case r == nil:
@@ -250,7 +250,7 @@ func (c *Controller) match(r *record) {
 }
 
 // settled does what is due once when a reservation is no longer pending or no
-// longer holds room. c.mu is held.
+// longer holds capacity. c.mu is held.
 func (c *Controller) settled(r *record) {
 	delete(c.waiting, r.key())
 	if r.final() {
@@ -265,7 +265,7 @@ func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 	if r == nil || r.rsv.UID != uid {
 		return
 	}
-	// A hold of that name may be a newer reservation's already, whose object is
+	// A slot of that name may be a newer reservation's already, whose object is
 	// not here yet: only what has not ended since is released.
 	c.journal.CatchUp()
 	if c.release(r) > 0 {
@@ -289,7 +289,7 @@ func (c *Controller) release(r *record) int {
 	if len(slots) == 0 {
 		return 0
 	}
-	return c.Ledger.ReleaseHolds(r.rsv.Namespace, r.rsv.Name, slots...)
+	return c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name, slots...)
 }
 
 // NodesChanged says that labels or taints of nodes changed, which the ledger has

@@ -65,8 +65,8 @@ func claimRequest(claim, model string) *ledger.DeviceRequest {
 
 // bindClaiming binds a pod with a claim of a GPU of a model and returns its devices, or
 // why it was refused.
-func (w *world) bindClaiming(name, node, claim, model string, holds ...ledger.HoldRef) string {
-	p := ledger.Placement{Pod: podRef(name), Node: node, Request: request(1000), Holds: holds, Devices: claimRequest(claim, model)}
+func (w *world) bindClaiming(name, node, claim, model string, kept ...ledger.SlotRef) string {
+	p := ledger.Placement{Pod: podRef(name), Node: node, Request: request(1000), Slots: kept, Devices: claimRequest(claim, model)}
 	grant, refused := w.ledger.StartBind(&p, time.Now())
 	if refused != nil {
 		return refused.Reason.String()
@@ -96,7 +96,7 @@ func TestSlotsKeepDevices(t *testing.T) {
 			assert.Equal(t, "InsufficientDevices", w.bindClaiming("p", "n2", "c", "K80"), "they are kept from others")
 			assert.Equal(t, "n2-1", w.bindClaiming("p", "n2", "c", ""))
 		},
-		"slots of a group do not count on the same device": func(t *testing.T, w *world) {
+		"slots of a gang do not count on the same device": func(t *testing.T, w *world) {
 			w.addDevices("n1", "K80")
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":K80"), keeping(slot("b", "", 1000), ":K80")))
 			assert.ElementsMatch(t, []string{"a@n1:n1-0", "b@n2:n2-0"}, w.kept("r"))
@@ -118,14 +118,14 @@ func TestSlotsKeepDevices(t *testing.T) {
 			assert.Equal(t, "Succeeded", string(w.get("r").Status.Phase))
 			assert.Equal(t, []string{"a@n2:"}, w.kept("r"), "the pod has them now")
 		},
-		"a claim that is kept for serves nobody else": func(t *testing.T, w *world) {
+		"an allocation that is kept for serves nobody else": func(t *testing.T, w *world) {
 			rsv := newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), "c:"))
 			rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "mine"}
 			w.create(rsv)
 			assert.Equal(t, "DeviceClaimInUse", w.bindClaiming("other", "n2", "c", ""))
 			assert.Equal(t, "n2-0", w.bindClaiming("mine", "n2", "c", ""))
 		},
-		"a claim in use is waited for": func(t *testing.T, w *world) {
+		"an allocation in use is waited for": func(t *testing.T, w *world) {
 			require.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", ""))
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), "c:")))
 			assert.Equal(t, "slot a: no node of 2 fits: 2 because another pod has a claim that the slot keeps devices for",
@@ -185,13 +185,13 @@ func TestSlotsKeepDevices(t *testing.T) {
 // TestDevicesAfterRestart kills the server and starts another one. What was kept is
 // not what would be chosen now: a device that comes first by its name was freed.
 func TestDevicesAfterRestart(t *testing.T) {
-	boundClaiming := func(w *world, name, id string, hold ledger.HoldRef) {
+	boundClaiming := func(w *world, name, id string, slot ledger.SlotRef) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		info := podInfo(name)
 		info.Node, info.Devices = "n", &cluster.DeviceAnnotations{Claims: []string{"c"}, Given: id}
-		if hold.Name != "" {
-			info.Annotations = &cluster.Annotations{Matched: hold}
+		if slot.Name != "" {
+			info.Annotations = &cluster.Annotations{Matched: slot}
 		}
 		w.pods[info.Ref.String()] = info
 	}
@@ -217,7 +217,7 @@ func TestDevicesAfterRestart(t *testing.T) {
 		},
 		"a pod has the devices that it says are its own": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))) },
-			between: func(w *world) { boundClaiming(w, "p", "n-1", ledger.HoldRef{}) },
+			between: func(w *world) { boundClaiming(w, "p", "n-1", ledger.SlotRef{}) },
 			want:    []string{"a@n:n-0"}, free: []string{"n-2"},
 		},
 		"others kept the devices that it says are its own": {

@@ -28,7 +28,7 @@ func available(rsv *v1alpha1.Reservation, node string) *v1alpha1.Reservation {
 	return rsv
 }
 
-// TestForged has objects say that room was granted to them which never was, when a server meets them at its start
+// TestForged has objects say that capacity was granted to them which never was, when a server meets them at its start
 // and later. Another reservation has 3 of the 4 CPUs of node n1, and a pod 1 of n2.
 func TestForged(t *testing.T) {
 	cases := map[string]struct {
@@ -48,7 +48,7 @@ func TestForged(t *testing.T) {
 			},
 			want: "Pending InsufficientResource  0/1",
 		},
-		"status, and there is room elsewhere": {
+		"status, and there is capacity elsewhere": {
 			forged: func() *v1alpha1.Reservation {
 				return available(newReservation("r", time.Hour, slot("a", "", 2000)), "n1")
 			},
@@ -118,7 +118,7 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestOlderComesFirst has objects of both orders of their names claim the same room at a start.
+// TestOlderComesFirst has objects of both orders of their names allocation the same capacity at a start.
 func TestOlderComesFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")
@@ -144,7 +144,7 @@ func TestForgedEnd(t *testing.T) {
 		w.comeBack()
 		w.settle()
 		require.Equal(t, []string{"a@n1"}, w.held("r"))
-		assert.Equal(t, rsv.Status.AvailableAt.Add(time.Minute), w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
+		assert.Equal(t, rsv.Status.AvailableAt.Add(time.Minute), w.ledger.ReservationSlots(testNamespace, "r")[0].Deadline)
 		assert.Equal(t, rsv.Status.AvailableAt.Add(time.Minute), w.get("r").Status.ExpiresAt.Time)
 	})
 }

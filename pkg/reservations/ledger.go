@@ -12,33 +12,33 @@ import (
 
 // note takes in one event. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
-	if e.Type.OfHold() && e.Hold.Name == "" { // in memory: no object is concerned
-		if e.Type == ledger.HoldReleased || e.Type == ledger.HoldExpired {
+	if e.Type.OfSlot() && e.Slot.Name == "" { // in memory: no object is concerned
+		if e.Type == ledger.SlotReleased || e.Type == ledger.SlotExpired {
 			c.retry()
 		}
 		return
 	}
 	switch e.Type {
-	case ledger.HoldPlaced:
-		c.orphans.Remove(e.Hold)
-	case ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
-		c.noteEnding(e.Hold, ending{e.Type, e.Pod})
+	case ledger.SlotPlaced:
+		c.orphans.Remove(e.Slot)
+	case ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
+		c.noteEnding(e.Slot, ending{e.Type, e.Pod})
 		c.retry() // a used up hold frees what its pod does not need
-	case ledger.ClaimBound, ledger.ClaimRemoved, ledger.ClaimResized, ledger.ClaimMoved, ledger.ClaimLinked:
-		if r := c.records[reservationOf(e.Hold)]; r != nil {
+	case ledger.AllocationBound, ledger.AllocationRemoved, ledger.AllocationResized, ledger.AllocationMoved, ledger.AllocationLinked:
+		if r := c.records[reservationOf(e.Slot)]; r != nil {
 			c.bringSoon(r)
 		}
-		if e.Type != ledger.ClaimBound {
+		if e.Type != ledger.AllocationBound {
 			c.retry()
 		}
-	case ledger.ClaimBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
+	case ledger.AllocationBindFailed, ledger.NodeUpdated, ledger.DevicesUpdated:
 		c.retry()
 	case ledger.NodeRemoved:
 		c.nodeGone(e.Node)
 	}
 }
 
-func (c *Controller) noteEnding(ref ledger.HoldRef, end ending) {
+func (c *Controller) noteEnding(ref ledger.SlotRef, end ending) {
 	key := reservationOf(ref)
 	if r := c.records[key]; r != nil && r.ended(ref.Slot, end) {
 		c.bringSoon(r)
@@ -47,7 +47,7 @@ func (c *Controller) noteEnding(ref ledger.HoldRef, end ending) {
 	c.orphans.Add(ref, end)
 }
 
-// The status of a large group is large: changes are collected for a while, in
+// The status of a large gang is large: changes are collected for a while, in
 // proportion to its slots, so that a thousand binds are not as many writes.
 const (
 	collectPerSlot = 200 * time.Microsecond
@@ -63,21 +63,21 @@ func (c *Controller) bringSoon(r *record) {
 	c.queue.Add(r.key())
 }
 
-func reservationOf(ref ledger.HoldRef) types.NamespacedName {
+func reservationOf(ref ledger.SlotRef) types.NamespacedName {
 	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// nodeGone fails the reservations that hold room on a node that was deleted.
+// nodeGone fails the reservations that hold capacity on a node that was deleted.
 // c.mu is held.
 func (c *Controller) nodeGone(node string) {
 	for _, r := range c.records {
-		if r.status.Phase == v1alpha1.ReservationAvailable && r.holdsOn(node) {
+		if r.status.Phase == v1alpha1.ReservationAvailable && r.keepsOn(node) {
 			c.fail(r, cause{reasonNodeGone, fmt.Sprintf("node %s was deleted", node)})
 		}
 	}
 }
 
-// fail gives an available reservation up: its holds are released, and once that
+// fail gives an available reservation up: its slots are released, and once that
 // has been read back it is Failed. c.mu is held.
 func (c *Controller) fail(r *record, why cause) {
 	if r.failure == nil {
@@ -100,18 +100,18 @@ func (c *Controller) lostTrack() {
 	c.retry()
 }
 
-// likelyEnd concludes how the hold of a slot ended.
+// likelyEnd concludes how the slot of a slot ended.
 func (c *Controller) likelyEnd(r *record, i int) ending {
 	if at := r.deadline(); !at.IsZero() && !at.After(c.now()) {
-		return ending{how: ledger.HoldExpired}
+		return ending{how: ledger.SlotExpired}
 	}
 	if spec := &r.rsv.Spec.Slots[i]; spec.Pod != nil {
 		pod, ok := c.Pod(r.rsv.Namespace, spec.Pod.Name)
 		if ok && pod.Bound() && pod.Node == r.status.Slots[i].NodeName {
-			return ending{ledger.HoldConsumed, pod.Ref}
+			return ending{ledger.SlotConsumed, pod.Ref}
 		}
 	}
-	return ending{how: ledger.HoldReleased}
+	return ending{how: ledger.SlotReleased}
 }
 
 // loseNodesOf fails a reservation whose nodes are not what they were. c.mu is held.

@@ -25,7 +25,7 @@ func TestLife(t *testing.T) {
 		rsv.Spec.AllocatePolicy = policy
 		return rsv
 	}
-	group := func() *v1alpha1.Reservation {
+	gang := func() *v1alpha1.Reservation {
 		return newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n2", 1000), slot("c", "n2", 1000))
 	}
 	cases := map[string]struct {
@@ -37,18 +37,18 @@ func TestLife(t *testing.T) {
 			steps: func(w *world) { w.create(once("r", "n1")) },
 			want:  "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},
-		"a group": {
-			steps: func(w *world) { w.create(group()) },
+		"a gang": {
+			steps: func(w *world) { w.create(gang()) },
 			want:  "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved", held: []string{"a@n1", "b@n2", "c@n2"},
 		},
 		"all or nothing": {
 			steps: func(w *world) {
 				w.bind("p", "n2", 3500)
-				w.create(group())
+				w.create(gang())
 			},
 			want: "Pending InsufficientResource  0/3",
 		},
-		"placed when room is freed": {
+		"placed when capacity is freed": {
 			steps: func(w *world) {
 				w.bind("p", "n1", 3000)
 				w.create(once("r", "n1"))
@@ -65,7 +65,7 @@ func TestLife(t *testing.T) {
 		"placed when the gates let it pass": {
 			steps: func(w *world) {
 				w.closed.Store(true)
-				w.create(group())
+				w.create(gang())
 				require.Equal(w.t, "Pending NotGranted  0/3", w.shown("r"))
 				w.closed.Store(false)
 				w.pass(placeAgain + placePause)
@@ -74,7 +74,7 @@ func TestLife(t *testing.T) {
 		},
 		"not given back what it had where the gates do not let it pass": {
 			steps: func(w *world) {
-				w.create(group())
+				w.create(gang())
 				w.kill()
 				w.closed.Store(true)
 				w.comeBack()
@@ -99,7 +99,7 @@ func TestLife(t *testing.T) {
 		},
 		"used in part": {
 			steps: func(w *world) {
-				w.create(group())
+				w.create(gang())
 				w.bind("p", "n2", 1000, slotRef("r", "c"))
 			},
 			want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Reserved b@n2=Reserved c@n2=Consumed:p", held: []string{"a@n1", "b@n2"},
@@ -107,7 +107,7 @@ func TestLife(t *testing.T) {
 		"a bind that fails gives the slot back": {
 			steps: func(w *world) {
 				w.create(once("r", "n1"))
-				p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(3000), Holds: []ledger.HoldRef{slotRef("r", "a")}}
+				p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(3000), Slots: []ledger.SlotRef{slotRef("r", "a")}}
 				_, refused := w.ledger.StartBind(&p, time.Now())
 				require.Nil(w.t, refused)
 				w.ledger.BindFailed(p.Pod, "n1")
@@ -124,7 +124,7 @@ func TestLife(t *testing.T) {
 		},
 		"expires with a slot used": {
 			steps: func(w *world) {
-				w.create(group())
+				w.create(gang())
 				w.bind("p", "n2", 1000, slotRef("r", "c"))
 				w.pass(61 * time.Second)
 			},
@@ -173,7 +173,7 @@ func TestLife(t *testing.T) {
 		},
 		"its node is gone": {
 			steps: func(w *world) {
-				w.create(group())
+				w.create(gang())
 				w.removeNode("n2")
 			},
 			want: "Failed NodeGone n1 +1 0/3 a@n1=Released b@n2=Released c@n2=Released",
@@ -188,7 +188,7 @@ func TestLife(t *testing.T) {
 		},
 		"a node of a slot used up does not matter": {
 			steps: func(w *world) {
-				w.create(group())
+				w.create(gang())
 				w.bind("p", "n1", 1000, slotRef("r", "a"))
 				w.removeNode("n1")
 			},
@@ -249,7 +249,7 @@ func TestLife(t *testing.T) {
 			},
 			want: "Failed AllSlotsReleased n1 0/1 a@n1=Released",
 		},
-		"its pod has room in another reservation": {
+		"its pod has capacity in another reservation": {
 			steps: func(w *world) {
 				first := once("first", "n1")
 				first.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
@@ -334,7 +334,7 @@ func TestLife(t *testing.T) {
 		},
 		"deleted": {
 			steps: func(w *world) {
-				w.create(group())
+				w.create(gang())
 				w.delete("r")
 			},
 			want: "deleted",
@@ -427,7 +427,7 @@ func TestConsumersAreMatchedWhileTheyCan(t *testing.T) {
 		rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 		w.create(rsv)
 		pod := podInfo("p")
-		assert.Equal(t, []ledger.HoldRef{slotRef("r", "a")}, w.matcher.Candidates(pod))
+		assert.Equal(t, []ledger.SlotRef{slotRef("r", "a")}, w.matcher.Candidates(pod))
 		w.pass(62 * time.Second)
 		w.settle()
 		assert.Empty(t, w.matcher.Candidates(pod))
@@ -477,7 +477,7 @@ func TestDefinitionGoesAndComesBack(t *testing.T) {
 	})
 }
 
-// TestPendingIsTriedAgain checks each way a pod that takes the room of a pending
+// TestPendingIsTriedAgain checks each way a pod that takes the capacity of a pending
 // reservation may give it up.
 func TestPendingIsTriedAgain(t *testing.T) {
 	cases := map[string]func(w *world, pod ledger.PodRef){

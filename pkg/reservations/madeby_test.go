@@ -19,9 +19,9 @@ func TestMadeByServer(t *testing.T) {
 		rsv := madeBy(newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
 		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
 		rsv.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "q", UID: "uid-of-q"}
-		holds, err := convert.Holds(w.ledger.Table(), rsv)
+		kept, err := convert.Slots(w.ledger.Table(), rsv)
 		require.NoError(w.t, err)
-		require.Equal(w.t, 2, w.ledger.Reserve(ledger.Plan{Slots: holds}, time.Now()).Granted)
+		require.Equal(w.t, 2, w.ledger.Reserve(ledger.Plan{Slots: kept}, time.Now()).Granted)
 		return rsv
 	}
 	cases := map[string]struct {
@@ -35,7 +35,7 @@ func TestMadeByServer(t *testing.T) {
 				rsv := w.get("r")
 				require.Equal(w.t, rsv.CreationTimestamp.Time, rsv.Status.AvailableAt.Time)
 				require.Equal(w.t, rsv.CreationTimestamp.Add(time.Minute), rsv.Status.ExpiresAt.Time)
-				require.Equal(w.t, rsv.Status.ExpiresAt.Time, w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
+				require.Equal(w.t, rsv.Status.ExpiresAt.Time, w.ledger.ReservationSlots(testNamespace, "r")[0].Deadline)
 			},
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: 2,
 		},
@@ -89,7 +89,7 @@ func TestMadeByServer(t *testing.T) {
 		"given back before the watch tells": {
 			steps: func(w *world) {
 				rsv := place(w, time.Minute)
-				w.ledger.ReleaseHolds(testNamespace, "r")
+				w.ledger.ReleaseSlots(testNamespace, "r")
 				w.create(rsv)
 			},
 			want: "deleted",
@@ -107,7 +107,7 @@ func TestMadeByServer(t *testing.T) {
 			},
 			want: "deleted",
 		},
-		"the label alone, and there is room": {
+		"the label alone, and there is capacity": {
 			steps: func(w *world) {
 				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000)), convert.MadeByReserve))
 			},
@@ -117,7 +117,7 @@ func TestMadeByServer(t *testing.T) {
 			steps: func(w *world) {
 				rsv := place(w, time.Minute)
 				w.create(rsv)
-				w.ledger.ReleaseHolds(testNamespace, "r") // given back, ...
+				w.ledger.ReleaseSlots(testNamespace, "r") // given back, ...
 				place(w, time.Minute)                     // ... reserved again, and only then does the watch tell of the deletion
 				w.delete("r")
 			},

@@ -14,12 +14,12 @@ import (
 )
 
 // Pending reservations are gone through at most every placePause, and for no
-// more than a fifth of the time: in a busy cluster room is freed all the time.
+// more than a fifth of the time: in a busy cluster capacity is freed all the time.
 const (
 	placePause = 100 * time.Millisecond
 	placeRest  = 4
 	// placeAgain is after how long they are gone through if nothing says that
-	// room was freed: a claim may get smaller without an event of that.
+	// capacity was freed: an allocation may get smaller without an event of that.
 	placeAgain = 10 * time.Second
 )
 
@@ -87,13 +87,13 @@ func (c *Controller) attempts() []attempt {
 
 // placement is what an attempt asks the ledger for.
 type placement struct {
-	holds       []ledger.Hold
+	kept        []ledger.Slot
 	nodes       []where
 	availableAt time.Time
 	deadline    time.Time
 }
 
-// choiceRounds is how often nodes are chosen anew because room went meanwhile.
+// choiceRounds is how often nodes are chosen anew because capacity went meanwhile.
 const choiceRounds = 3
 
 // place tries one reservation.
@@ -135,9 +135,9 @@ func (c *Controller) startPlacing(a attempt) bool {
 }
 
 // ask chooses nodes and asks the ledger. again says that a chosen node lost its
-// room meanwhile; final, that asking again can never help.
+// capacity meanwhile; final, that asking again can never help.
 func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, why *cause, final, again bool) {
-	holds, err := convert.Holds(c.Ledger.Table(), a.rsv)
+	kept, err := convert.Slots(c.Ledger.Table(), a.rsv)
 	if err != nil {
 		return nil, &cause{reasonInvalidSpec, err.Error()}, true, false
 	}
@@ -146,43 +146,43 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, why *cau
 		return nil, &cause{reasonTTLTooLong, err.Error()}, true, false
 	}
 	now := c.now()
-	p = &placement{holds: holds, availableAt: convert.DeadlineAfter(now, 0)}
+	p = &placement{kept: kept, availableAt: convert.DeadlineAfter(now, 0)}
 	if convert.MadeByServer(a.rsv) {
 		p.availableAt = a.rsv.CreationTimestamp.Time
 	}
 	if ttl > 0 {
 		p.deadline = convert.DeadlineAfter(p.availableAt, ttl)
 		if !p.deadline.After(now) {
-			return nil, &cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was room"}, true, false
+			return nil, &cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was capacity"}, true, false
 		}
 	}
-	for i := range holds {
-		holds[i].Priority, holds[i].Deadline = a.priority, p.deadline
+	for i := range kept {
+		kept[i].Priority, kept[i].Deadline = a.priority, p.deadline
 	}
-	if why := c.choose(free, holds, a.rsv.Spec.Slots); why != nil {
+	if why := c.choose(free, kept, a.rsv.Spec.Slots); why != nil {
 		return nil, why, false, false
 	}
-	for i := range holds {
-		node, _ := c.Node(holds[i].Node)
-		p.nodes = append(p.nodes, where{holds[i].Node, node.UID})
+	for i := range kept {
+		node, _ := c.Node(kept[i].Node)
+		p.nodes = append(p.nodes, where{kept[i].Node, node.UID})
 	}
-	result, err := c.Ledger.Reserve(ledger.Plan{Slots: holds, Mode: ledger.AllOrNothing}, now, false)
+	result, err := c.Ledger.Reserve(ledger.Plan{Slots: kept, Mode: ledger.AllOrNothing}, now, false)
 	if err != nil {
 		return nil, &cause{reasonNotGranted, err.Error()}, false, false
 	}
 	if len(result.Rejections) > 0 {
-		why, final, again = refusal(result.Rejections, a.rsv.Spec.Slots, holds)
+		why, final, again = refusal(result.Rejections, a.rsv.Spec.Slots, kept)
 		return nil, why, final, again
 	}
-	if why := elsewhere(holds, result.Existing); why != nil {
+	if why := elsewhere(kept, result.Existing); why != nil {
 		var made []string
-		for i := range holds {
+		for i := range kept {
 			if _, existed := result.Existing[i]; !existed {
-				made = append(made, holds[i].Ref.Slot)
+				made = append(made, kept[i].Ref.Slot)
 			}
 		}
 		if len(made) > 0 {
-			c.Ledger.ReleaseHolds(a.rsv.Namespace, a.rsv.Name, made...)
+			c.Ledger.ReleaseSlots(a.rsv.Namespace, a.rsv.Name, made...)
 		}
 		return nil, why, false, false
 	}
@@ -190,7 +190,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, why *cau
 }
 
 // refusal puts the ledger's answer in words.
-func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, holds []ledger.Hold) (why *cause, final, again bool) {
+func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, kept []ledger.Slot) (why *cause, final, again bool) {
 	first := &rejections[0]
 	why = &cause{first.Reason.String(), first.Message()}
 	if more := len(rejections) - 1; more > 0 {
@@ -199,17 +199,17 @@ func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, holds []ledge
 	for k := range rejections {
 		r := &rejections[k]
 		final = final || r.Reason == ledger.PodGone
-		i := slices.IndexFunc(holds, func(h ledger.Hold) bool { return h.Ref == r.Hold })
+		i := slices.IndexFunc(kept, func(h ledger.Slot) bool { return h.Ref == r.Slot })
 		again = again || (i >= 0 && slots[i].NodeName == "")
 	}
 	return why, final, again && !final
 }
 
-// elsewhere tells which pod of the reservation has a hold of another one.
-func elsewhere(holds []ledger.Hold, existing map[int]ledger.HoldRef) *cause {
+// elsewhere tells which pod of the reservation has a slot of another one.
+func elsewhere(kept []ledger.Slot, existing map[int]ledger.SlotRef) *cause {
 	for i, ref := range existing {
-		if ref != holds[i].Ref {
-			return &cause{reasonReservedAlready, fmt.Sprintf("pod %s has its room in reservation %s already", holds[i].Pod, ref)}
+		if ref != kept[i].Ref {
+			return &cause{reasonReservedAlready, fmt.Sprintf("pod %s has its capacity in reservation %s already", kept[i].Pod, ref)}
 		}
 	}
 	return nil
@@ -241,12 +241,12 @@ func (c *Controller) endPlacing(a attempt, p *placement, why *cause, final bool)
 }
 
 func (c *Controller) releasePlaced(p *placement) {
-	ref := p.holds[0].Ref
-	slots := make([]string, 0, len(p.holds))
-	for i := range p.holds {
-		slots = append(slots, p.holds[i].Ref.Slot)
+	ref := p.kept[0].Ref
+	slots := make([]string, 0, len(p.kept))
+	for i := range p.kept {
+		slots = append(slots, p.kept[i].Ref.Slot)
 	}
-	c.Ledger.ReleaseHolds(ref.Namespace, ref.Name, slots...)
+	c.Ledger.ReleaseSlots(ref.Namespace, ref.Name, slots...)
 }
 
 // grant makes a pending reservation available. c.mu is held.

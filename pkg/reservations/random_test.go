@@ -113,7 +113,7 @@ func (l *lives) createAny() {
 	}
 }
 
-// createMade places the holds first, as the server does.
+// createMade places the slots first, as the server does.
 func (l *lives) createMade() {
 	rsv := madeBy(l.randomObject(), convert.MadeByDeletedPod)
 	for i := range rsv.Spec.Slots {
@@ -124,13 +124,13 @@ func (l *lives) createMade() {
 	if l.get(rsv.Name) != nil {
 		return
 	}
-	holds, err := convert.Holds(l.ledger.Table(), rsv)
+	kept, err := convert.Slots(l.ledger.Table(), rsv)
 	require.NoError(l.t, err)
-	result := l.ledger.Reserve(ledger.Plan{Slots: holds}, time.Now())
-	if result.Granted == len(holds) && len(result.Existing) == 0 {
+	result := l.ledger.Reserve(ledger.Plan{Slots: kept}, time.Now())
+	if result.Granted == len(kept) && len(result.Existing) == 0 {
 		l.create(rsv)
 	} else if result.Granted > 0 {
-		l.ledger.ReleaseHolds(rsv.Namespace, rsv.Name)
+		l.ledger.ReleaseSlots(rsv.Namespace, rsv.Name)
 	}
 }
 
@@ -166,12 +166,12 @@ func (l *lives) extendAny() {
 	}
 }
 
-// placement is a random pod that may use every hold, as the matcher would say.
+// placement is a random pod that may use every slot, as the matcher would say.
 func (l *lives) placement() ledger.Placement {
 	name := fmt.Sprintf("p%d", l.number("pod", 0, 9))
 	p := ledger.Placement{
 		Pod: podRef(name), Node: rapid.SampledFrom(l.nodeNames()).Draw(l.t, "node"), Request: request(int64(l.number("cpu", 0, 4000))),
-		Holds: l.matcher.Candidates(podInfo(name)),
+		Slots: l.matcher.Candidates(podInfo(name)),
 	}
 	return p
 }
@@ -196,7 +196,7 @@ func (l *lives) startBind() {
 	if _, bound := l.Pod(testNamespace, p.Pod.Name); bound {
 		return
 	}
-	if grant, refused := l.ledger.StartBind(&p, time.Now()); refused == nil && grant.Before == ledger.NoClaim {
+	if grant, refused := l.ledger.StartBind(&p, time.Now()); refused == nil && grant.Before == ledger.NoAllocation {
 		l.binding[p.Pod.Name] = p
 	}
 }
@@ -251,7 +251,7 @@ func (l *lives) check(after string) {
 	for i := range list.Items {
 		total += l.checkObject(&list.Items[i], after)
 	}
-	require.Equal(l.t, total, l.ledger.Stats().Holds, "after %s: holds of no object", after)
+	require.Equal(l.t, total, l.ledger.Stats().Slots, "after %s: holds of no object", after)
 }
 
 // checkObject returns how many holds the object has.
@@ -282,8 +282,8 @@ func (l *lives) checkObject(rsv *v1alpha1.Reservation, after string) int {
 	}
 	got := l.held(rsv.Name)
 	require.ElementsMatch(t, want, got, about)
-	for _, h := range l.ledger.ReservationHolds(rsv.Namespace, rsv.Name) {
-		l.checkHold(rsv, &h, about)
+	for _, h := range l.ledger.ReservationSlots(rsv.Namespace, rsv.Name) {
+		l.checkSlot(rsv, &h, about)
 	}
 	return len(got)
 }
@@ -294,12 +294,12 @@ func (l *lives) lapsed(rsv *v1alpha1.Reservation, slot string) bool {
 	if rsv.Status.ExpiresAt == nil || rsv.Status.ExpiresAt.After(time.Now()) {
 		return false
 	}
-	return !slices.ContainsFunc(l.ledger.ReservationHolds(rsv.Namespace, rsv.Name), func(h ledger.HoldView) bool {
+	return !slices.ContainsFunc(l.ledger.ReservationSlots(rsv.Namespace, rsv.Name), func(h ledger.SlotView) bool {
 		return h.Ref.Slot == slot && h.Overdue
 	})
 }
 
-func (l *lives) checkHold(rsv *v1alpha1.Reservation, h *ledger.HoldView, about string) {
+func (l *lives) checkSlot(rsv *v1alpha1.Reservation, h *ledger.SlotView, about string) {
 	t, s := l.t, &rsv.Status
 	if s.ExpiresAt == nil {
 		require.Zero(t, h.Deadline, about)
@@ -321,18 +321,18 @@ func (l *lives) checkHold(rsv *v1alpha1.Reservation, h *ledger.HoldView, about s
 
 // checkPending makes sure that a reservation does not wait for nothing.
 func (l *lives) checkPending(rsv *v1alpha1.Reservation, about string) {
-	holds, err := convert.Holds(l.ledger.Table(), rsv)
+	kept, err := convert.Slots(l.ledger.Table(), rsv)
 	require.NoError(l.t, err, about)
-	for i := range holds {
-		if holds[i].Node == "" {
+	for i := range kept {
+		if kept[i].Node == "" {
 			return
 		}
 	}
 	var result ledger.Result
-	l.ledger.Try(func(t *ledger.Trial) { result = t.Reserve(ledger.Plan{Slots: holds}) })
+	l.ledger.Try(func(t *ledger.Trial) { result = t.Reserve(ledger.Plan{Slots: kept}) })
 	for i, ref := range result.Existing {
-		if ref != holds[i].Ref {
-			return // a pod of it has its room elsewhere
+		if ref != kept[i].Ref {
+			return // a pod of it has its capacity elsewhere
 		}
 	}
 	require.NotEmpty(l.t, result.Rejections, about)

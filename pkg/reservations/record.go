@@ -21,19 +21,19 @@ type record struct {
 	status v1alpha1.ReservationStatus
 	slots  []slotRecord // in the order of the spec
 	byName map[string]int
-	// failure is why the reservation is being given up; its holds are released,
+	// failure is why the reservation is being given up; its slots are released,
 	// and when the last one is gone it fails for this.
 	failure *cause
 	// told is when the message of a pending reservation was last changed.
 	told time.Time
-	// placing is true while the ledger is being asked for the holds: they may
+	// placing is true while the ledger is being asked for the slots: they may
 	// end before anybody knows that they were granted.
 	placing bool
 	// refusedTTL is the last ttl that was refused, so that this is told once.
 	refusedTTL time.Duration
 }
 
-// slotRecord is one slot: held while the ledger has its hold, as far as known.
+// slotRecord is one slot: held while the ledger has its slot, as far as known.
 type slotRecord struct {
 	held bool
 	end  ending
@@ -41,8 +41,8 @@ type slotRecord struct {
 	releasing bool
 }
 
-// ending is how a hold ended: the type of the ledger's event, and the pod that
-// ended it, if one did. The zero value is a hold that has not ended.
+// ending is how a slot ended: the type of the ledger's event, and the pod that
+// ended it, if one did. The zero value is a slot that has not ended.
 type ending struct {
 	how ledger.EventType
 	pod ledger.PodRef
@@ -73,8 +73,8 @@ func (r *record) pending() bool {
 	return r.status.Phase == "" || r.status.Phase == v1alpha1.ReservationPending
 }
 
-// holdsOn reports whether a slot is held on a node.
-func (r *record) holdsOn(node string) bool {
+// keepsOn reports whether a slot is held on a node.
+func (r *record) keepsOn(node string) bool {
 	for i := range r.slots {
 		if r.slots[i].held && r.status.Slots[i].NodeName == node {
 			return true
@@ -105,7 +105,7 @@ type where struct {
 	uid  types.UID
 }
 
-// granted records that the room is held since availableAt, on the nodes given in
+// granted records that the capacity is held since availableAt, on the nodes given in
 // the order of the slots, until deadline (zero: for ever). Slots are not held
 // yet.
 func (r *record) granted(nodes []where, availableAt, deadline, now time.Time) {
@@ -150,8 +150,8 @@ func (r *record) extended(ttl time.Duration) (deadline time.Time, later bool) {
 	return deadline, deadline.After(current)
 }
 
-// ended notes how the hold of a slot ended, for project to act on. It reports
-// false where the hold was none of this reservation's.
+// ended notes how the slot of a slot ended, for project to act on. It reports
+// false where the slot was none of this reservation's.
 func (r *record) ended(slot string, end ending) bool {
 	i, ok := r.byName[slot]
 	if !ok || (!r.slots[i].held && !r.placing) {
@@ -161,12 +161,12 @@ func (r *record) ended(slot string, end ending) bool {
 	return true
 }
 
-// lost lists the slots taken for held that have no hold, although the end of it
+// lost lists the slots taken for held that have no slot, although the end of it
 // is not known.
-func (r *record) lost(holds []ledger.HoldView) (slots []int) {
-	there := make(map[string]bool, len(holds))
-	for i := range holds {
-		there[holds[i].Ref.Slot] = true
+func (r *record) lost(kept []ledger.SlotView) (slots []int) {
+	there := make(map[string]bool, len(kept))
+	for i := range kept {
+		there[kept[i].Ref.Slot] = true
 	}
 	for i := range r.slots {
 		if r.slots[i].held && r.slots[i].end.how == "" && !there[r.rsv.Spec.Slots[i].Name] {
@@ -177,15 +177,15 @@ func (r *record) lost(holds []ledger.HoldView) (slots []int) {
 }
 
 // project brings the slots up to what the ledger has for them, and ends the
-// reservation when none of them is held any more. A slot without a hold whose
+// reservation when none of them is held any more. A slot without a slot whose
 // end is not known stays as it is.
-func (r *record) project(holds []ledger.HoldView, now time.Time) {
+func (r *record) project(kept []ledger.SlotView, now time.Time) {
 	if r.status.Phase != v1alpha1.ReservationAvailable {
 		return
 	}
-	views := make(map[string]*ledger.HoldView, len(holds))
-	for i := range holds {
-		views[holds[i].Ref.Slot] = &holds[i]
+	views := make(map[string]*ledger.SlotView, len(kept))
+	for i := range kept {
+		views[kept[i].Ref.Slot] = &kept[i]
 	}
 	held := 0
 	for i := range r.slots {
@@ -228,7 +228,7 @@ func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer) {
 func closeSlot(status *v1alpha1.SlotStatus, end ending) {
 	status.Devices = nil
 	switch {
-	case end.how == ledger.HoldConsumed:
+	case end.how == ledger.SlotConsumed:
 		status.State, status.Pods = v1alpha1.SlotConsumed, []v1alpha1.PodReference{convert.PodOf(end.pod)}
 	case status.State == v1alpha1.SlotConsumed && len(status.Pods) > 0:
 	default:
@@ -242,15 +242,15 @@ func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 		return v1alpha1.ReservationFailed, *r.failure
 	}
 	for i := range r.slots {
-		if end := r.slots[i].end; end.how == ledger.HoldPreempted {
+		if end := r.slots[i].end; end.how == ledger.SlotPreempted {
 			return v1alpha1.ReservationPreempted, cause{
-				string(v1alpha1.ReservationPreempted), fmt.Sprintf("pod %s has a higher priority and took the room", end.pod),
+				string(v1alpha1.ReservationPreempted), fmt.Sprintf("pod %s has a higher priority and took the capacity", end.pod),
 			}
 		}
 	}
 	used := r.consumed()
 	for i := range r.slots {
-		if r.slots[i].end.how == ledger.HoldExpired {
+		if r.slots[i].end.how == ledger.SlotExpired {
 			return v1alpha1.ReservationExpired, cause{
 				string(v1alpha1.ReservationExpired),
 				fmt.Sprintf("the ttl is over; pods used %d of %d slots", used, len(r.slots)),

@@ -18,9 +18,9 @@ var (
 	ErrNoSlot = errors.New("the reservation has no such slot")
 )
 
-// ReleaseSlots gives back the room of single slots. The object says so first,
+// ReleaseSlots gives back the capacity of single slots. The object says so first,
 // so that a restart does not hold it again, then the ledger follows. An error
-// means that nothing was released. Slots that hold nothing any more are left as
+// means that nothing was released. Slots that slot nothing any more are left as
 // they are.
 func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, slots []string) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
@@ -43,7 +43,7 @@ func (c *Controller) ReleaseSlots(ctx context.Context, namespace, name string, s
 		return fmt.Errorf("giving back slots of reservation %s: %w", key, err)
 	}
 	if c.records[key] == r {
-		c.Ledger.ReleaseHolds(namespace, name, names...)
+		c.Ledger.ReleaseSlots(namespace, name, names...)
 		c.journal.CatchUp()
 	}
 	return nil
@@ -61,7 +61,7 @@ func (c *Controller) mark(key types.NamespacedName, slots []string) (r *record, 
 		if _, ok := r.byName[slot]; !ok {
 			return nil, nil, fmt.Errorf("%w: %s has no slot %q", ErrNoSlot, key, slot)
 		}
-		if r.holds(slot) {
+		if r.keeps(slot) {
 			held = append(held, slot)
 		}
 	}

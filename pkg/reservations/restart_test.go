@@ -22,17 +22,17 @@ import (
 func TestRestart(t *testing.T) {
 	// bound makes a pod that says what it was bound with, as if the binding was
 	// written and nobody has seen it.
-	bound := func(w *world, name, node string, milliCPU int64, hold ledger.HoldRef) {
-		info := &cluster.Pod{Ref: podRef(name), Node: node, Request: request(milliCPU), Annotations: &cluster.Annotations{Matched: hold}}
+	bound := func(w *world, name, node string, milliCPU int64, slot ledger.SlotRef) {
+		info := &cluster.Pod{Ref: podRef(name), Node: node, Request: request(milliCPU), Annotations: &cluster.Annotations{Matched: slot}}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.pods[info.Ref.String()] = info
 	}
-	group := func(ttl time.Duration) *v1alpha1.Reservation {
+	gang := func(ttl time.Duration) *v1alpha1.Reservation {
 		return newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "", 2000))
 	}
 	made := func() *v1alpha1.Reservation {
-		rsv := madeBy(group(time.Minute), convert.MadeByReserve)
+		rsv := madeBy(gang(time.Minute), convert.MadeByReserve)
 		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
 		rsv.Spec.Slots[1] = slot("b", "n2", 2000)
 		return rsv
@@ -49,23 +49,23 @@ func TestRestart(t *testing.T) {
 		held                   []string
 	}{
 		"what is available stays so": {
-			before: func(w *world) { w.create(group(time.Minute)) },
+			before: func(w *world) { w.create(gang(time.Minute)) },
 			want:   "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 		"what is used up stays so": {
 			before: func(w *world) {
-				w.create(group(time.Minute))
+				w.create(gang(time.Minute))
 				w.bind("p", "n1", 1000, slotRef("r", "a"))
 			},
 			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved", held: []string{"b@n1"},
 		},
 		"a pod was bound with a slot": {
-			before:  func(w *world) { w.create(group(time.Minute)) },
+			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { bound(w, "p", "n1", 500, slotRef("r", "b")) },
 			want:    "Available AllSlotsHeld n1 1/2 a@n1=Reserved b@n1=Consumed:p", held: []string{"a@n1"},
 		},
 		"all slots were used": {
-			before: func(w *world) { w.create(group(time.Minute)) },
+			before: func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) {
 				bound(w, "p", "n1", 500, slotRef("r", "b"))
 				bound(w, "q", "n1", 500, slotRef("r", "a"))
@@ -99,17 +99,17 @@ func TestRestart(t *testing.T) {
 			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p", held: []string{"a@n1"},
 		},
 		"a pod that is on another node used nothing": {
-			before:  func(w *world) { w.create(group(time.Minute)) },
+			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { bound(w, "p", "n2", 500, slotRef("r", "b")) },
 			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 		"expired meanwhile": {
-			before:  func(w *world) { w.create(group(time.Minute)) },
+			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { w.pass(2 * time.Minute) },
 			want:    "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
 		},
 		"extended meanwhile": {
-			before: func(w *world) { w.create(group(time.Minute)) },
+			before: func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) {
 				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Spec.TTL.Duration = time.Hour })
 				w.pass(2 * time.Minute)
@@ -117,12 +117,12 @@ func TestRestart(t *testing.T) {
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 		"expires after the restart": {
-			before: func(w *world) { w.create(group(time.Minute)) },
+			before: func(w *world) { w.create(gang(time.Minute)) },
 			after:  func(w *world) { w.pass(2 * time.Minute) },
 			want:   "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
 		},
 		"its node went meanwhile": {
-			before: func(w *world) { w.create(group(time.Minute)) },
+			before: func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func TestRestart(t *testing.T) {
 			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
 		},
 		"its node is another one now": {
-			before: func(w *world) { w.create(group(time.Minute)) },
+			before: func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -140,7 +140,7 @@ func TestRestart(t *testing.T) {
 			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
 		},
 		"deleted meanwhile": {
-			before:  func(w *world) { w.create(group(time.Minute)) },
+			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { w.delete("r") },
 			want:    "deleted",
 		},
@@ -159,7 +159,7 @@ func TestRestart(t *testing.T) {
 		},
 		"made by the server, and nothing written yet": {
 			between: func(w *world) {
-				bound(w, "p", "", 0, ledger.HoldRef{})
+				bound(w, "p", "", 0, ledger.SlotRef{})
 				w.create(made())
 			},
 			want: "Available AllSlotsHeld n1 +1 0/2 a@n1=Reserved b@n2=Reserved", held: []string{"a@n1", "b@n2"},
@@ -171,7 +171,7 @@ func TestRestart(t *testing.T) {
 		"made by the server, and bound by its scheduler": {
 			between: func(w *world) {
 				w.create(made())
-				bound(w, "p", "n1", 1000, ledger.HoldRef{})
+				bound(w, "p", "n1", 1000, ledger.SlotRef{})
 			},
 			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
 		},
@@ -184,53 +184,53 @@ func TestRestart(t *testing.T) {
 		},
 		"a slot given back stays given back": {
 			before: func(w *world) {
-				w.create(group(time.Minute))
+				w.create(gang(time.Minute))
 				require.NoError(w.t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
 			},
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"},
 		},
-		"its room was taken meanwhile": {
+		"its capacity was taken meanwhile": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "n1", 3000))) },
-			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.HoldRef{}) },
+			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },
 			want:    "Pending InsufficientResource  0/1",
 		},
-		"its room was taken meanwhile, and there is other room": {
+		"its capacity was taken meanwhile, and there is other capacity": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 3000))) },
-			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.HoldRef{}) },
+			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },
 			want:    "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
 		},
-		"made by the server, and its room was taken meanwhile": {
+		"made by the server, and its capacity was taken meanwhile": {
 			between: func(w *world) {
-				bound(w, "p", "", 0, ledger.HoldRef{})
-				bound(w, "q", "n1", 3500, ledger.HoldRef{})
+				bound(w, "p", "", 0, ledger.SlotRef{})
+				bound(w, "q", "n1", 3500, ledger.SlotRef{})
 				w.create(made())
 			},
 			want: "Pending InsufficientResource  0/2",
 		},
-		"made by the server, and over while its room is taken": {
+		"made by the server, and over while its capacity is taken": {
 			between: func(w *world) {
-				bound(w, "p", "", 0, ledger.HoldRef{})
-				bound(w, "q", "n1", 3500, ledger.HoldRef{})
+				bound(w, "p", "", 0, ledger.SlotRef{})
+				bound(w, "q", "n1", 3500, ledger.SlotRef{})
 				w.create(made())
 			},
 			after: func(w *world) { w.pass(2 * time.Minute) },
 			want:  "deleted",
 		},
-		"some pods run, and the room for the others was taken": {
+		"some pods run, and the capacity for the others was taken": {
 			before: func(w *world) {
-				w.create(group(time.Minute))
+				w.create(gang(time.Minute))
 				w.bind("p", "n1", 1000, slotRef("r", "a"))
 			},
-			between: func(w *world) { bound(w, "q", "n1", 2500, ledger.HoldRef{}) },
+			between: func(w *world) { bound(w, "q", "n1", 2500, ledger.SlotRef{}) },
 			want:    "Failed RoomLost n1 1/2 a@n1=Consumed:p b@n1=Released",
 		},
 		"its node was cordoned meanwhile": {
-			before:  func(w *world) { w.create(group(time.Minute)) },
+			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { w.cordoned.Store(true) },
 			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
 		"a status that lost its slots": {
-			before:  func(w *world) { w.create(group(time.Minute)) },
+			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots = nil }) },
 			want:    "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
@@ -251,7 +251,7 @@ func TestRestart(t *testing.T) {
 					tc.held = []string{}
 				}
 				assert.Equal(t, tc.held, w.held("r"))
-				assert.Equal(t, len(tc.held), w.ledger.Stats().Holds, "holds of nothing else")
+				assert.Equal(t, len(tc.held), w.ledger.Stats().Slots, "holds of nothing else")
 			})
 		})
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // restoreAll looks at the objects of the start, once all pods and nodes are in the ledger and before anything
-// else is decided. Those that say that room was granted to them are first, the oldest before the younger: when
+// else is decided. Those that say that capacity was granted to them are first, the oldest before the younger: when
 // an object was made is the one thing that nobody can write into it. All others begin to wait.
 func (c *Controller) restoreAll() {
 	c.mu.Lock()
@@ -46,34 +46,34 @@ func (c *Controller) restore(r *record) {
 		c.refuse(r, cause{reasonTTLTooLong, err.Error()})
 		return
 	}
-	holds, err := convert.GrantedHolds(c.Ledger.Table(), r.rsv)
+	kept, err := convert.GrantedSlots(c.Ledger.Table(), r.rsv)
 	if err != nil {
 		c.refuse(r, cause{reasonInvalidSpec, err.Error()})
 		return
 	}
-	if !r.restored(holds, since, deadline, now) {
+	if !r.restored(kept, since, deadline, now) {
 		clear(r.slots)
 		c.begin(r) // its status does not say where it was
 		return
 	}
 	c.endRestored(r, now)
 	priority := c.priority(r.rsv)
-	holds = slices.DeleteFunc(holds, func(h ledger.Hold) bool { return !r.holds(h.Ref.Slot) })
-	for k := range holds {
-		holds[k].Priority, holds[k].Deadline = priority, deadline
+	kept = slices.DeleteFunc(kept, func(h ledger.Slot) bool { return !r.keeps(h.Ref.Slot) })
+	for k := range kept {
+		kept[k].Priority, kept[k].Deadline = priority, deadline
 	}
-	why := c.reclaim(r, holds)
+	why := c.reclaim(r, kept)
 	switch {
 	case why == nil:
 		c.project(r)
 	case r.used():
 		// Some pods run and the others have no place: what is left of the reservation is of no use.
-		c.giveUp(r, cause{reasonRoomLost, "the room of other slots went while no server watched: " + why.message})
+		c.giveUp(r, cause{reasonCapacityLost, "the capacity of other slots went while no server watched: " + why.message})
 		c.project(r)
 	default:
 		clear(r.slots)
 		if c.begin(r); r.pending() {
-			r.waits(cause{reasonNotGranted, "the room that the reservation had is not free: " + why.message}, now)
+			r.waits(cause{reasonNotGranted, "the capacity that the reservation had is not free: " + why.message}, now)
 		}
 	}
 }
@@ -101,9 +101,9 @@ func (c *Controller) term(rsv *v1alpha1.Reservation, now time.Time) (since, dead
 	return since, deadline, err
 }
 
-// restored puts the status in order: the slots of holds are those that are to be held. It reports false where
+// restored puts the status in order: the slots of slots are those that are to be held. It reports false where
 // there is no telling what became of another slot.
-func (r *record) restored(holds []ledger.Hold, since, deadline, now time.Time) bool {
+func (r *record) restored(kept []ledger.Slot, since, deadline, now time.Time) bool {
 	r.status = *r.rsv.Status.DeepCopy()
 	was := map[string]v1alpha1.SlotStatus{}
 	for _, s := range r.status.Slots {
@@ -115,8 +115,8 @@ func (r *record) restored(holds []ledger.Hold, since, deadline, now time.Time) b
 		nodes[i] = where{cmp.Or(spec.NodeName, was[spec.Name].NodeName), was[spec.Name].NodeUID}
 	}
 	r.granted(nodes, since, deadline, now)
-	for k := range holds {
-		r.slots[r.byName[holds[k].Ref.Slot]].held = true
+	for k := range kept {
+		r.slots[r.byName[kept[k].Ref.Slot]].held = true
 	}
 	for i := range r.slots {
 		if r.slots[i].held {
@@ -130,7 +130,7 @@ func (r *record) restored(holds []ledger.Hold, since, deadline, now time.Time) b
 	return true
 }
 
-// endRestored ends the slots that hold nothing any more: the deadline has passed, their pods were deleted or have
+// endRestored ends the slots that slot nothing any more: the deadline has passed, their pods were deleted or have
 // finished, or a node is not the one it was. c.mu is held.
 func (c *Controller) endRestored(r *record, now time.Time) {
 	deadline := r.deadline()
@@ -140,12 +140,12 @@ func (c *Controller) endRestored(r *record, now time.Time) {
 		switch {
 		case !slot.held:
 		case !deadline.IsZero() && !deadline.After(now):
-			slot.end = ending{how: ledger.HoldExpired}
+			slot.end = ending{how: ledger.SlotExpired}
 		case status.NodeUID != "" && (!ok || node.UID != status.NodeUID):
 			c.giveUp(r, cause{reasonNodeGone, "node " + status.NodeName + " was deleted, or another one has its name"})
 			return
 		case c.podGone(r.rsv.Namespace, r.rsv.Spec.Slots[i].Pod):
-			slot.end = ending{how: ledger.HoldReleased}
+			slot.end = ending{how: ledger.SlotReleased}
 		default:
 			status.NodeUID = node.UID
 		}
@@ -157,7 +157,7 @@ func (c *Controller) giveUp(r *record, why cause) {
 	r.failure = &why
 	for i := range r.slots {
 		if r.slots[i].held && r.slots[i].end.how == "" {
-			r.slots[i].end = ending{how: ledger.HoldReleased}
+			r.slots[i].end = ending{how: ledger.SlotReleased}
 		}
 	}
 }
@@ -171,8 +171,8 @@ func (c *Controller) podGone(namespace string, ref *v1alpha1.PodReference) bool 
 	return !ok || pod.Ref.UID != ref.UID || pod.Finished
 }
 
-// holds reports whether a slot is held, as far as known.
-func (r *record) holds(slot string) bool {
+// keeps reports whether a slot is held, as far as known.
+func (r *record) keeps(slot string) bool {
 	s := &r.slots[r.byName[slot]]
 	return s.held && s.end.how == ""
 }
@@ -180,7 +180,7 @@ func (r *record) holds(slot string) bool {
 // used reports whether a pod uses a slot, or used one up.
 func (r *record) used() bool {
 	for i := range r.slots {
-		if r.slots[i].end.how == ledger.HoldConsumed || r.status.Slots[i].State == v1alpha1.SlotConsumed {
+		if r.slots[i].end.how == ledger.SlotConsumed || r.status.Slots[i].State == v1alpha1.SlotConsumed {
 			return true
 		}
 	}
@@ -189,25 +189,25 @@ func (r *record) used() bool {
 
 // reclaim holds slots again, all or none, and returns why it does not. It relies on nobody else deciding
 // meanwhile. c.mu is held.
-func (c *Controller) reclaim(r *record, holds []ledger.Hold) *cause {
+func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	// Pods that were bound with a slot are linked with it first. To see which these are, each slot is recorded
 	// as one that keeps nothing.
-	for _, h := range holds {
+	for _, h := range kept {
 		h.Request, h.Devices = &resources.Request{}, nil
-		c.Ledger.ObserveHold(h)
+		c.Ledger.ObserveSlot(h)
 	}
 	c.journal.CatchUp() // some are used up, or their pods are elsewhere
 	consumers := map[string][]ledger.Consumer{}
-	for _, view := range c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name) {
+	for _, view := range c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name) {
 		consumers[view.Ref.Slot] = view.Consumers
 	}
-	var left, rests []ledger.Hold
-	for _, h := range holds {
-		if r.holds(h.Ref.Slot) {
+	var left, rests []ledger.Slot
+	for _, h := range kept {
+		if r.keeps(h.Ref.Slot) {
 			left, rests = append(left, h), append(rests, c.rest(h, consumers[h.Ref.Slot]))
 		}
 	}
-	c.Ledger.ReleaseHolds(r.rsv.Namespace, r.rsv.Name)
+	c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name)
 	c.journal.CatchUp()
 	for k := range left {
 		r.slots[r.byName[left[k].Ref.Slot]].end = ending{}
@@ -228,15 +228,15 @@ func (c *Controller) reclaim(r *record, holds []ledger.Hold) *cause {
 	}
 	for k := range left {
 		c.keepToFree(&left[k])
-		c.Ledger.ObserveHold(left[k])
+		c.Ledger.ObserveSlot(left[k])
 	}
 	return nil
 }
 
 // usedBy returns what a pod uses, or what is kept for it in memory.
 func (c *Controller) usedBy(pod ledger.PodRef) *resources.Request {
-	if claim, ok := c.Ledger.Claim(pod); ok {
-		return claim.Request
+	if allocation, ok := c.Ledger.Allocation(pod); ok {
+		return allocation.Request
 	}
 	if slot, ok := c.Ledger.InMemory(pod); ok {
 		return slot.Request
@@ -245,7 +245,7 @@ func (c *Controller) usedBy(pod ledger.PodRef) *resources.Request {
 }
 
 // rest returns what a slot keeps beyond what its pods use. It may stay on a node that was cordoned since.
-func (c *Controller) rest(h ledger.Hold, consumers []ledger.Consumer) ledger.Hold {
+func (c *Controller) rest(h ledger.Slot, consumers []ledger.Consumer) ledger.Slot {
 	request := *h.Request
 	request.ToleratesUnschedulable = true
 	h.Request = &request
@@ -269,7 +269,7 @@ func (c *Controller) rest(h ledger.Hold, consumers []ledger.Consumer) ledger.Hol
 }
 
 // keepToFree forgets which devices a slot is said to keep where one of them is not free: it is given others.
-func (c *Controller) keepToFree(h *ledger.Hold) {
+func (c *Controller) keepToFree(h *ledger.Slot) {
 	if h.Devices == nil || h.Devices.Given == "" {
 		return
 	}

@@ -21,7 +21,7 @@ const (
 	reasonTTLTooLong      = "TTLTooLong"
 	reasonNoNodeFits      = "NoNodeFits"
 	reasonReservedAlready = "PodReservedAlready"
-	reasonRoomLost        = "RoomLost"
+	reasonCapacityLost    = "RoomLost"
 	reasonNotGranted      = "NotGranted"
 	// reasonNotFinished is of the Finished condition, while it is False.
 	reasonNotFinished = "NotFinished"

@@ -22,7 +22,7 @@ func TestTTL(t *testing.T) {
 		expires := w.get("r").Status.ExpiresAt
 		require.NotNil(t, expires)
 		assert.Equal(t, w.get("r").Status.AvailableAt.Add(10*time.Second), expires.Time)
-		assert.Equal(t, expires.Time, w.ledger.ReservationHolds(testNamespace, "r")[0].Deadline)
+		assert.Equal(t, expires.Time, w.ledger.ReservationSlots(testNamespace, "r")[0].Deadline)
 		assert.GreaterOrEqual(t, expires.Sub(placed), 9700*time.Millisecond)
 
 		w.pass(time.Until(expires.Time) - time.Millisecond)
@@ -58,13 +58,13 @@ func TestTTLForever(t *testing.T) {
 	})
 }
 
-// TestExpiryWaitsForABind checks that neither the hold nor the phase end while a
+// TestExpiryWaitsForABind checks that neither the slot nor the phase end while a
 // bind is in flight.
 func TestExpiryWaitsForABind(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")
 		w.create(newReservation("r", 10*time.Second, slot("a", "n1", 1000), slot("b", "n1", 1000)))
-		p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(1000), Holds: []ledger.HoldRef{slotRef("r", "a")}}
+		p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(1000), Slots: []ledger.SlotRef{slotRef("r", "a")}}
 		_, refused := w.ledger.StartBind(&p, time.Now())
 		require.Nil(t, refused)
 		w.pass(15 * time.Second)
@@ -76,7 +76,7 @@ func TestExpiryWaitsForABind(t *testing.T) {
 	})
 }
 
-// TestOrder checks that room that is freed goes to the highest priority, then to
+// TestOrder checks that capacity that is freed goes to the highest priority, then to
 // the oldest, and that one that does not fit keeps nobody from it.
 func TestOrder(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

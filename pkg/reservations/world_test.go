@@ -229,14 +229,14 @@ func podRef(name string) ledger.PodRef {
 	return ledger.PodRef{Namespace: testNamespace, Name: name, UID: types.UID("uid-of-" + name)}
 }
 
-func slotRef(rsv, slot string) ledger.HoldRef {
-	return ledger.HoldRef{Namespace: testNamespace, Name: rsv, Slot: slot}
+func slotRef(rsv, slot string) ledger.SlotRef {
+	return ledger.SlotRef{Namespace: testNamespace, Name: rsv, Slot: slot}
 }
 
-// bind binds a pod of some milli-CPU, which may use a hold, and reports whether
-// there was room.
-func (w *world) bind(name, node string, milliCPU int64, holds ...ledger.HoldRef) bool {
-	return w.bindPod(ledger.Placement{Pod: podRef(name), Node: node, Request: request(milliCPU), Holds: holds})
+// bind binds a pod of some milli-CPU, which may use a slot, and reports whether
+// there was capacity.
+func (w *world) bind(name, node string, milliCPU int64, kept ...ledger.SlotRef) bool {
+	return w.bindPod(ledger.Placement{Pod: podRef(name), Node: node, Request: request(milliCPU), Slots: kept})
 }
 
 func (w *world) bindPod(p ledger.Placement) bool {
@@ -245,9 +245,9 @@ func (w *world) bindPod(p ledger.Placement) bool {
 		return false
 	}
 	info := &cluster.Pod{Ref: p.Pod, Node: p.Node, Request: p.Request, Priority: p.Priority}
-	if grant.Hold.Name != "" {
-		origin := w.matcher.Origin(grant.Hold.Namespace, grant.Hold.Name)
-		info.Annotations = &cluster.Annotations{Matched: grant.Hold, MatchedUID: origin.UID}
+	if grant.Slot.Name != "" {
+		origin := w.matcher.Origin(grant.Slot.Namespace, grant.Slot.Name)
+		info.Annotations = &cluster.Annotations{Matched: grant.Slot, MatchedUID: origin.UID}
 	}
 	w.mu.Lock()
 	w.pods[p.Pod.String()] = info
@@ -336,10 +336,10 @@ func (w *world) delete(name string) {
 	w.settle()
 }
 
-// held lists the holds of a reservation as slot@node.
+// held lists the slots of a reservation as slot@node.
 func (w *world) held(name string) []string {
 	list := []string{}
-	for _, h := range w.ledger.ReservationHolds(testNamespace, name) {
+	for _, h := range w.ledger.ReservationSlots(testNamespace, name) {
 		list = append(list, h.Ref.Slot+"@"+h.Node)
 	}
 	return list

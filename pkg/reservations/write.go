@@ -59,12 +59,12 @@ func (c *Controller) project(r *record) {
 	if r.status.Phase != v1alpha1.ReservationAvailable {
 		return
 	}
-	holds := c.Ledger.ReservationHolds(r.rsv.Namespace, r.rsv.Name)
-	c.journal.CatchUp() // whatever is not among the holds has ended before now
-	for _, i := range r.lost(holds) {
+	kept := c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name)
+	c.journal.CatchUp() // whatever is not among the slots has ended before now
+	for _, i := range r.lost(kept) {
 		r.slots[i].end = c.likelyEnd(r, i)
 	}
-	r.project(holds, c.now())
+	r.project(kept, c.now())
 	if r.final() {
 		c.settled(r)
 		available := r.condition(v1alpha1.ConditionAvailable)

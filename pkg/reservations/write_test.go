@@ -56,7 +56,7 @@ func TestStatusWritesAreRepeated(t *testing.T) {
 }
 
 // TestGoneBeforeItsStatus checks that an object deleted behind the watch's back
-// holds nothing.
+// keeps nothing.
 func TestGoneBeforeItsStatus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")
@@ -146,9 +146,9 @@ func TestReleaseSlotsOfANewObject(t *testing.T) {
 		w.addNode("n1")
 		require.ErrorIs(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}), ErrNoReservation)
 		rsv := madeBy(newReservation("r", time.Minute, slot("a", "n1", 1000), slot("b", "n1", 1000)), convert.MadeByReserve)
-		holds, err := convert.Holds(w.ledger.Table(), rsv)
+		kept, err := convert.Slots(w.ledger.Table(), rsv)
 		require.NoError(t, err)
-		require.Equal(t, 2, w.ledger.Reserve(ledger.Plan{Slots: holds}, time.Now()).Granted)
+		require.Equal(t, 2, w.ledger.Reserve(ledger.Plan{Slots: kept}, time.Now()).Granted)
 		_, err = w.client.GlobalreserveV1alpha1().Reservations(testNamespace).Create(w.ctx(), rsv, metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.NoError(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "r", []string{"a"}))
@@ -176,7 +176,7 @@ func TestLostTrack(t *testing.T) {
 			require.Nil(t, refused)
 			w.ledger.Confirm(p.Pod, "n1")
 			w.pods[p.Pod.String()] = &cluster.Pod{Ref: p.Pod, Node: "n1", Request: p.Request}
-			w.ledger.ReleaseHolds(testNamespace, "r", "b")
+			w.ledger.ReleaseSlots(testNamespace, "r", "b")
 			for range 1 << 14 {
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "x"})
 				w.ledger.RemoveNode("x")

@@ -17,7 +17,7 @@
 //	*UnauthorizedError    the caller may not do that, or is not known.
 //	*UnavailableError     there is no answer now, and nothing was done. Try later.
 //	*UnknownOutcomeError  it may have been done, or may be done yet. Ask again with
-//	                      the same RequestID, or give the room back.
+//	                      the same RequestID, or give the capacity back.
 //
 // All are found with errors.As.
 //

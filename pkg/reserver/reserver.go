@@ -6,17 +6,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reserver reserves room on nodes, for all schedulers of a cluster. Safe for
+// Reserver reserves capacity on nodes, for all schedulers of a cluster. Safe for
 // concurrent use.
 type Reserver interface {
-	// Reserve asks for room for each pod on its node. Where the answer is no it is
+	// Reserve asks for capacity for each pod on its node. Where the answer is no it is
 	// returned with a *RefusedError; a Partial request that was granted in part is
 	// no error, its FailedPods are those left out.
 	//
 	// Every request should have a RequestID: the same one sent again gets the first
 	// answer, whatever became of that on the way.
 	Reserve(ctx context.Context, r *Request) (*Answer, error)
-	// Unreserve gives room back: that of the Pods, or a whole Reservation. Room that
+	// Unreserve gives capacity back: that of the Pods, or a whole Reservation. Capacity that
 	// is not held any more is given back already, which is a success. Where some of
 	// it was not given back, the answer is returned with a *RefusedError.
 	Unreserve(ctx context.Context, r *Request) (*Answer, error)
@@ -28,14 +28,14 @@ type Reserver interface {
 	Watch(ctx context.Context, o WatchOptions) (*Watcher, error)
 }
 
-// Mode says what becomes of a group of which some pods do not fit.
+// Mode says what becomes of a gang of which some pods do not fit.
 type Mode string
 
 // The modes of a request.
 const (
-	// AllOrNothing reserves room for all pods or for none. It is the default.
+	// AllOrNothing reserves capacity for all pods or for none. It is the default.
 	AllOrNothing Mode = "AllOrNothing"
-	// Partial reserves room for the pods that fit.
+	// Partial reserves capacity for the pods that fit.
 	Partial Mode = "Partial"
 )
 
@@ -43,16 +43,16 @@ const (
 // Unreserve (Mode, TTLSeconds, DryRun, Durable, Name, Namespace) are left out there,
 // and Reservation is for Unreserve alone.
 type Request struct {
-	// SchedulerName is the scheduler that asks, and which holds the room then.
+	// SchedulerName is the scheduler that asks, and which holds the capacity then.
 	SchedulerName string
-	// Pods ask for room. Of a pod the API server has, the server knows the requests
+	// Pods ask for capacity. Of a pod the API server has, the server knows the requests
 	// itself; of others they are taken from here. Unreserve needs names and UIDs only.
 	Pods []*v1.Pod
 	// Nodes has one name per pod, in the same order. Unreserve may leave it out.
 	Nodes []string `json:",omitempty"`
 	// Mode is AllOrNothing where it is empty.
 	Mode Mode `json:",omitempty"`
-	// TTLSeconds is how long the room is kept for pods that are not bound, in
+	// TTLSeconds is how long the capacity is kept for pods that are not bound, in
 	// seconds; 0 leaves it to the server's policy.
 	TTLSeconds int64 `json:",omitempty"`
 	// RequestID names the request, so that a repeat gets the first answer: at most
@@ -63,9 +63,9 @@ type Request struct {
 	// MinRevision makes the server wait, for a few seconds at most, until its view is
 	// that new. 0 does not wait.
 	MinRevision uint64 `json:",omitempty"`
-	// Durable writes a Reservation object before the answer, so that the room
+	// Durable writes a Reservation object before the answer, so that the capacity
 	// survives the server. nil leaves it to the server: true where the cluster knows
-	// the kind. Room held in memory only is to be bound through the server's /bind.
+	// the kind. Capacity held in memory only is to be bound through the server's /bind.
 	Durable *bool `json:",omitempty"`
 	// Name and Namespace are of the object a durable Reserve makes. The namespace is
 	// that of the pods; both may be left out.

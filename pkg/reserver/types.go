@@ -18,11 +18,11 @@ type Answer struct {
 	// ExpiresAt is when the reservation ends unless its pods are bound by then.
 	// A reservation that was there before and lasts longer keeps its own end.
 	ExpiresAt time.Time `json:",omitzero"`
-	// Durable says that Reservation objects keep the room, so that it outlives the
-	// server. Where it is false the room is kept in the server's memory: it ends with
+	// Durable says that Reservation objects keep the capacity, so that it outlives the
+	// server. Where it is false the capacity is kept in the server's memory: it ends with
 	// the server, and is to be bound through the server's /bind.
 	Durable bool
-	// Reservation is namespace/name of the object that the room is written in.
+	// Reservation is namespace/name of the object that the capacity is written in.
 	// Empty where it is kept in memory only, or in several objects.
 	Reservation string `json:",omitempty"`
 	// Rejections explain FailedPods, in the same order.
@@ -46,19 +46,19 @@ type Rejection struct {
 	Requested, Free int64
 	// DeviceClaim is namespace/name of the claim of devices that is in the way.
 	DeviceClaim string `json:",omitempty"`
-	// ClaimedOn is the node where the pod has a claim already.
-	ClaimedOn string `json:",omitempty"`
+	// AllocatedOn is the node where the pod has an allocation already.
+	AllocatedOn string `json:",omitempty"`
 	// Holders are those who hold most of Resource on Node, largest first.
 	Holders []Holder `json:",omitempty"`
 	// Message says all of it in words, and what to do.
 	Message string
 }
 
-// Holder is a claim or a reservation that holds some of what a refused pod asked
+// Holder is an allocation or a reservation that holds some of what a refused pod asked
 // for.
 type Holder struct {
 	Namespace string
-	Pod       string // of a claim
+	Pod       string // of an allocation
 	UID       string `json:",omitempty"`
 	// Reservation is namespace/name/slot where that is the holder.
 	Reservation string `json:",omitempty"`
@@ -72,7 +72,7 @@ type Assignment struct {
 	Namespace, Pod string
 	UID            string `json:",omitempty"`
 	Node           string
-	// Fits: there is room for it next to the other pods of the request.
+	// Fits: there is capacity for it next to the other pods of the request.
 	Fits bool
 }
 
@@ -89,19 +89,19 @@ type WhatIfAnswer struct {
 type NodeAmount struct {
 	Allocatable int64
 	Bound       int64 // used by pods that are bound
-	Reserved    int64 // held by claims that are Reserved or Binding
+	Reserved    int64 // held by allocations that are Reserved or Binding
 	Free        int64 // negative where the node is overcommitted
 }
 
 // Node is the account of one node.
 type Node struct {
-	Name          string
-	UID           string `json:",omitempty"`
-	Exists        bool   // false: deleted, but pods are still counted on it
-	Unschedulable bool   // cordoned
-	Overcommitted bool
-	ClaimCount    int
-	Resources     map[string]NodeAmount
+	Name            string
+	UID             string `json:",omitempty"`
+	Exists          bool   // false: deleted, but pods are still counted on it
+	Unschedulable   bool   // cordoned
+	Overcommitted   bool
+	AllocationCount int
+	Resources       map[string]NodeAmount
 	// Devices are the node's devices, ordered by name.
 	Devices []NodeDevice `json:",omitempty"`
 }
@@ -138,8 +138,8 @@ type GivenDevices struct {
 	IDs      []string `json:",omitempty"`
 }
 
-// Claim is one pod's share of one node.
-type Claim struct {
+// Allocation is one pod's share of one node.
+type Allocation struct {
 	Namespace, Pod string
 	UID            string `json:",omitempty"`
 	Node           string
@@ -171,17 +171,17 @@ type NodesAnswer struct {
 
 // NodeAnswer is the answer to /v1/nodes/{name}.
 type NodeAnswer struct {
-	Revision uint64
-	Node     Node
-	Claims   []Claim
-	Slots    []NodeSlot // the room that reservations keep there
+	Revision    uint64
+	Node        Node
+	Allocations []Allocation
+	Slots       []NodeSlot // the capacity that reservations keep there
 }
 
-// ClaimsAnswer is the answer to /v1/claims.
-type ClaimsAnswer struct {
-	Revision uint64
-	Claims   []Claim
-	Continue string `json:",omitempty"`
+// AllocationsAnswer is the answer to /v1/allocations.
+type AllocationsAnswer struct {
+	Revision    uint64
+	Allocations []Allocation
+	Continue    string `json:",omitempty"`
 }
 
 // ExplainAnswer is the answer to /v1/explain.
@@ -191,15 +191,15 @@ type ExplainAnswer struct {
 	Scheduler      string
 	// State is Pending, Reserved, Binding, Bound, Deleting or Finished.
 	State     string
-	Node      string    `json:",omitempty"` // where it is, or has its room
+	Node      string    `json:",omitempty"` // where it is, or has its capacity
 	ExpiresAt time.Time `json:",omitzero"`
-	// Reservation is namespace/name/slot of the room the pod has, uses or may use.
+	// Reservation is namespace/name/slot of the capacity the pod has, uses or may use.
 	Reservation string `json:",omitempty"`
 	Requests    Amounts
 	Revision    uint64
 	// Message sums up the rest.
 	Message string
-	// Of pending pods: how many nodes there are, on how many there is room.
+	// Of pending pods: how many nodes there are, on how many there is capacity.
 	NodeCount, FitCount int
 	FitExamples         []string       `json:",omitempty"`
 	Refusals            []RefusalGroup `json:",omitempty"`

@@ -9,7 +9,7 @@ type ReservationsAnswer struct {
 	Continue     string `json:",omitempty"`
 }
 
-// Reservation is the room that one Reservation object keeps now: slots that are
+// Reservation is the capacity that one Reservation object keeps now: slots that are
 // used up or given back are not in it.
 type Reservation struct {
 	Namespace, Name string
@@ -22,7 +22,7 @@ type Reservation struct {
 	Slots     []Slot
 }
 
-// Slot is the room that one slot of a reservation keeps on a node.
+// Slot is the capacity that one slot of a reservation keeps on a node.
 type Slot struct {
 	Name, Node string
 	Requests   Amounts

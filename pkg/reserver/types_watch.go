@@ -7,45 +7,45 @@ package reserver
 // Instance is made up anew whenever a server starts: revisions can be compared
 // only where it is the same.
 type WatchSnapshot struct {
-	Instance string
-	Revision uint64
-	Nodes    []Node
-	Claims   []Claim
-	Slots    []NodeSlot
-	More     bool
+	Instance    string
+	Revision    uint64
+	Nodes       []Node
+	Allocations []Allocation
+	Slots       []NodeSlot
+	More        bool
 }
 
-// The types of claim events about what is kept for a pod in memory: a claim in state
+// The types of allocation events about what is kept for a pod in memory: an allocation in state
 // Reserved. The first tells that it is there, or renewed.
 const (
-	ClaimReserved   = "ClaimReserved"
-	ClaimExpired    = "ClaimExpired"
-	ClaimUnreserved = "ClaimUnreserved" // given back, or the pod is gone, or bound elsewhere
+	AllocationReserved   = "AllocationReserved"
+	AllocationExpired    = "AllocationExpired"
+	AllocationUnreserved = "AllocationUnreserved" // given back, or the pod is gone, or bound elsewhere
 )
 
-// WatchClaim is the data of a claim event.
-type WatchClaim struct {
+// WatchAllocation is the data of an allocation event.
+type WatchAllocation struct {
 	Revision uint64
-	// Type is ClaimReserved, ClaimBinding, ClaimBound, ClaimMoved, ClaimResized or
-	// ClaimLinked: Claim is what holds now. So it is after ClaimIdentified, where it
-	// stands for the claim of the same name that had no UID. After ClaimExpired,
-	// ClaimUnreserved, ClaimBindFailed and ClaimRemoved the pod has no claim;
-	// Claim is what it was.
-	Type      string
-	Claim     Claim
-	MovedFrom string `json:",omitempty"` // the node before, of ClaimMoved
+	// Type is AllocationReserved, AllocationBinding, AllocationBound, AllocationMoved, AllocationResized or
+	// AllocationLinked: Allocation is what holds now. So it is after AllocationIdentified, where it
+	// stands for the allocation of the same name that had no UID. After AllocationExpired,
+	// AllocationUnreserved, AllocationBindFailed and AllocationRemoved the pod has no allocation;
+	// Allocation is what it was.
+	Type       string
+	Allocation Allocation
+	MovedFrom  string `json:",omitempty"` // the node before, of AllocationMoved
 }
 
 // WatchSlot is the data of a slot event.
 type WatchSlot struct {
 	Revision uint64
-	// Type is HoldPlaced: Slot is what is kept now, with its deadline, or that it
+	// Type is SlotPlaced: Slot is what is kept now, with its deadline, or that it
 	// is overdue. After
-	// HoldConsumed, HoldReleased, HoldExpired and HoldPreempted there is no such
-	// slot any more, and pods that used it keep their claims.
+	// SlotConsumed, SlotReleased, SlotExpired and SlotPreempted there is no such
+	// slot any more, and pods that used it keep their allocations.
 	Type string
 	Slot NodeSlot
-	// By is the pod that ended it, of HoldConsumed and HoldPreempted.
+	// By is the pod that ended it, of SlotConsumed and SlotPreempted.
 	By *PodName `json:",omitempty"`
 }
 
@@ -56,7 +56,7 @@ type WatchNode struct {
 	Node     WatchedNode
 }
 
-// WatchedNode is what a node offers. Claims on it are told by claim events.
+// WatchedNode is what a node offers. Allocations on it are told by allocation events.
 type WatchedNode struct {
 	Name          string
 	UID           string `json:",omitempty"`

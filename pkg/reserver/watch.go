@@ -69,10 +69,10 @@ type EventType string
 const (
 	// SnapshotEvent: Snapshot is the whole account, or a part of it. The first part
 	// of each makes void all that was told before.
-	SnapshotEvent EventType = "snapshot"
-	ClaimEvent    EventType = "claim"
-	SlotEvent     EventType = "slot"
-	NodeEvent     EventType = "node"
+	SnapshotEvent   EventType = "snapshot"
+	AllocationEvent EventType = "allocation"
+	SlotEvent       EventType = "slot"
+	NodeEvent       EventType = "node"
 	// BookmarkEvent: all changes up to Bookmark.Revision have been told.
 	BookmarkEvent EventType = "bookmark"
 	// HeartbeatEvent: nothing has changed for a while, and the server is there.
@@ -95,13 +95,13 @@ type Event struct {
 	Revision uint64
 
 	// First: Snapshot is the first part of one.
-	First    bool
-	Snapshot *WatchSnapshot
-	Claim    *WatchClaim
-	Slot     *WatchSlot
-	Node     *WatchNode
-	Bookmark *WatchBookmark
-	Err      error
+	First      bool
+	Snapshot   *WatchSnapshot
+	Allocation *WatchAllocation
+	Slot       *WatchSlot
+	Node       *WatchNode
+	Bookmark   *WatchBookmark
+	Err        error
 }
 
 // Data returns the field that Type names, made anew where it is nil; nil for types
@@ -110,8 +110,8 @@ func (e *Event) Data() any {
 	switch e.Type {
 	case SnapshotEvent:
 		return filled(&e.Snapshot)
-	case ClaimEvent:
-		return filled(&e.Claim)
+	case AllocationEvent:
+		return filled(&e.Allocation)
 	case SlotEvent:
 		return filled(&e.Slot)
 	case NodeEvent:

@@ -33,7 +33,7 @@ type Request struct {
 	// column. Pods is always among them with the value 1.
 	Amounts []Amount
 	// Unlisted holds resources that no node and no bound pod has ever named:
-	// no node can have room for them. Empty for a bound pod.
+	// no node can have capacity for them. Empty for a bound pod.
 	Unlisted []NamedAmount
 	// Ports are the host ports the pod occupies.
 	Ports []HostPort

@@ -70,9 +70,9 @@ func TestIgnoredResources(t *testing.T) {
 	incoming, err := ForIncomingPod(table, pod)
 	require.NoError(t, err)
 	assert.Equal(t, []NamedAmount{{"example.com/nic", 1}}, incoming.Unlisted)
-	room, err := ForRoom(table, &Room{Requests: requests})
+	capacity, err := ForCapacity(table, &Capacity{Requests: requests})
 	require.NoError(t, err)
-	assert.Equal(t, incoming.Unlisted, room.Unlisted)
+	assert.Equal(t, incoming.Unlisted, capacity.Unlisted)
 	assert.Len(t, Allocatable(table, &v1.Node{Status: v1.NodeStatus{Allocatable: requests}}), 1)
 	assert.Len(t, ForBoundPod(table, pod).Amounts, 2, "the pod and its nic")
 }

@@ -41,7 +41,7 @@ const (
 type Args struct {
 	// Mode has to be given: a ledger of its own is not what a second scheduler wants.
 	Mode Mode `json:"mode"`
-	// ReservationTTL is how long room is kept for a pod between Reserve and Bind if
+	// ReservationTTL is how long capacity is kept for a pod between Reserve and Bind if
 	// the scheduler dies. Default 60s.
 	ReservationTTL metav1.Duration `json:"reservationTTL"`
 
@@ -87,7 +87,7 @@ type ServerArgs struct {
 	AdmissionClientNames []string `json:"admissionClientNames,omitempty"`
 }
 
-// defaultTTL is how long room is kept that a scheduler which died had reserved.
+// defaultTTL is how long capacity is kept that a scheduler which died had reserved.
 const defaultTTL = 60 * time.Second
 
 // ReadArgs reads the plugin's section of the configuration. Unknown fields are

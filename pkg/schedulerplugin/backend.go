@@ -20,15 +20,15 @@ type Backend interface {
 	Question() *question.Maker
 	// Ready returns nil where decisions can be made now, else an *UnavailableError.
 	Ready() error
-	// Reserve takes room for a pod on the placement's node. made says that the pod
-	// had no claim before, so that Unreserve may end it; it is true with an error where
+	// Reserve takes capacity for a pod on the placement's node. made says that the pod
+	// had no allocation before, so that Unreserve may end it; it is true with an error where
 	// that may have been done. The error is a *RefusedError, an *UnavailableError, or one
 	// that says what went wrong.
 	Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error)
-	// Unreserve gives back what Reserve has made. Where that fails, the claim ends at
+	// Unreserve gives back what Reserve has made. Where that fails, the allocation ends at
 	// its deadline.
 	Unreserve(ctx context.Context, p *ledger.Placement)
-	// Bind binds a pod, and reserves its room where that was not done or has ended.
+	// Bind binds a pod, and reserves its capacity where that was not done or has ended.
 	// It returns an *UnavailableError only where nothing was done.
 	Bind(ctx context.Context, pod *cluster.Pod, node string) error
 	// Caught waits until Ledger has what the account had at a revision of a
@@ -50,7 +50,7 @@ type Scheduler struct {
 	Matched func(namespace string)
 }
 
-// RefusedError says that the account has no room for the pod on the node.
+// RefusedError says that the account has no capacity for the pod on the node.
 type RefusedError struct {
 	// Reason is zero where it is not one that is known here.
 	Reason ledger.Reason

@@ -21,9 +21,9 @@ const stateKey fwk.StateKey = "GlobalReserve"
 // cycle is what the plugin knows of a pod for the length of one scheduling cycle.
 type cycle struct {
 	pod *cluster.Pod
-	// placement asks for the pod's room; its Node is not set.
+	// placement asks for the pod's capacity; its Node is not set.
 	placement ledger.Placement
-	// surveyed: refusals tell of every node whether it has room, as of the revision.
+	// surveyed: refusals tell of every node whether it has capacity, as of the revision.
 	surveyed bool
 	refusals map[string]ledger.Reason
 	// bypass: the account is not available and the policy is to go on without.
@@ -32,9 +32,9 @@ type cycle struct {
 	revision uint64
 	// refused says that the pod waits to be woken already. Clones share it.
 	refused *atomic.Bool
-	// preferred are the nodes that keep room for the pod, the best one first.
+	// preferred are the nodes that keep capacity for the pod, the best one first.
 	preferred []string
-	// reserved: Reserve has made a claim, which Unreserve has to give back.
+	// reserved: Reserve has made an allocation, which Unreserve has to give back.
 	reserved bool
 	// bound: the plugin has bound the pod, and no other one.
 	bound bool
@@ -63,7 +63,7 @@ func cycleOf(state fwk.CycleState) *cycle {
 	return c
 }
 
-// on asks for the pod's room on a node.
+// on asks for the pod's capacity on a node.
 func (c *cycle) on(node string) *ledger.Placement {
 	placement := c.placement
 	placement.Node = node

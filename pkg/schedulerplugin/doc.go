@@ -19,8 +19,8 @@
 //	           devices ask for
 //	Filter     asks the ledger, or the mirror, whether the pod fits the node; reasons
 //	           are constant texts
-//	Score      prefers the nodes that keep room for the pod
-//	Reserve    takes the room. This is where a decision becomes true.
+//	Score      prefers the nodes that keep capacity for the pod
+//	Reserve    takes the capacity. This is where a decision becomes true.
 //	Unreserve  gives it back, where a later step of the cycle has failed
 //	Bind       binds with the same care as the server does for everybody: the
 //	           annotation of the reservation that was used, answers that got lost
@@ -40,8 +40,8 @@
 //
 // # Waking pods up
 //
-// A refused pod is tried again when room is freed that it fits (wake.go): at the
-// ledger's word, because much of what frees room is no event of the cluster, and
+// A refused pod is tried again when capacity is freed that it fits (wake.go): at the
+// ledger's word, because much of what frees capacity is no event of the cluster, and
 // the highest priority first. The hints for cluster events (enqueue.go) are there
 // besides, for pods the ledger was not the only one to refuse.
 //

@@ -9,7 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// EventsToRegister implements fwk.EnqueueExtensions. The waker hears of freed room
+// EventsToRegister implements fwk.EnqueueExtensions. The waker hears of freed capacity
 // from the ledger; a pod that other plugins have refused besides may need the event,
 // and the ledger may hear of it later than the scheduler. So a hint says whether an
 // event could help, and leaves it to Filter whether it does.
@@ -32,7 +32,7 @@ func afterPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error)
 		before = gone.Obj
 	}
 	if other, ok := before.(*v1.Pod); ok && other.Spec.NodeName == "" {
-		return fwk.QueueSkip, nil // it had no room to give back
+		return fwk.QueueSkip, nil // it had no capacity to give back
 	}
 	return fwk.Queue, nil
 }

@@ -201,12 +201,12 @@ func newPod(name, cpu string) *v1.Pod {
 }
 
 // match has a reservation of one slot match the pods of a name.
-func (f *fixture) match(hold ledger.HoldRef, pod string) {
+func (f *fixture) match(slot ledger.SlotRef, pod string) {
 	f.t.Helper()
 	require.NoError(f.t, f.backend.question.Matcher.Set(&v1alpha1.Reservation{
-		ObjectMeta: metav1.ObjectMeta{Namespace: hold.Namespace, Name: hold.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: slot.Namespace, Name: slot.Name},
 		Spec: v1alpha1.ReservationSpec{
-			Slots:     []v1alpha1.Slot{{Name: hold.Slot}},
+			Slots:     []v1alpha1.Slot{{Name: slot.Slot}},
 			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": pod}}},
 		},
 	}))

@@ -27,11 +27,11 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	return nil // PreFilter says what is wrong with it
 }
 
-// PreFilter implements fwk.PreFilterPlugin. A pod that has room on a node already is
+// PreFilter implements fwk.PreFilterPlugin. A pod that has capacity on a node already is
 // kept to that node: among many nodes the scheduler might not look at it else.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	l := p.backend.Ledger()
-	// Before anything is decided, so that room freed meanwhile is not missed.
+	// Before anything is decided, so that capacity freed meanwhile is not missed.
 	c := &cycle{revision: l.Revision(), refused: &atomic.Bool{}, group: groupOf(state)}
 	info, err := p.read(pod)
 	if err != nil {
@@ -71,14 +71,14 @@ func (p *Plugin) notReady() (why *UnavailableError, wait bool) {
 	return why, why != nil && (why.Kind == Starting || p.args.FailurePolicy != Ignore)
 }
 
-// homeOf returns the node where a pod has room already: by its claim, or by a slot that is
+// homeOf returns the node where a pod has capacity already: by its allocation, or by a slot that is
 // kept for it alone.
 func homeOf(l ledger.Reader, pod ledger.PodRef) (node string, ok bool) {
 	if node, ok = l.HomeOf(pod); ok {
 		return node, true
 	}
-	hold, held := l.HoldFor(pod)
-	return hold.Node, held
+	slot, held := l.SlotFor(pod)
+	return slot.Node, held
 }
 
 // Filter implements fwk.FilterPlugin.
@@ -106,13 +106,13 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, node
 	return refuse(reason)
 }
 
-// maxRefusals is up to how many nodes without room are noted before Filter is called;
+// maxRefusals is up to how many nodes without capacity are noted before Filter is called;
 // it asks node by node where there are more, which are mostly nodes that the
 // scheduler's own plugins have refused by then.
 const maxRefusals = 512
 
 // survey looks at all nodes at once, where the ledger and the scheduler have the same
-// number of them: one that only the scheduler knows would be taken for one with room.
+// number of them: one that only the scheduler knows would be taken for one with capacity.
 func (c *cycle) survey(l ledger.Reader, nodes int) {
 	refusals, known, ok := l.Refusals(&c.placement, maxRefusals)
 	if ok && known == nodes {
@@ -126,13 +126,13 @@ func fits(l ledger.Reader, placement *ledger.Placement, node string) ledger.Reas
 	return l.AppendFit(verdicts[:0], placement, nodes[:])[0].Reason
 }
 
-// refused has the pod woken when there is room for it that there was not at the
+// refused has the pod woken when there is capacity for it that there was not at the
 // cycle's revision. Whether all nodes refuse the pod is not known yet; if one does
 // not, Reserve forgets it again.
 func (p *Plugin) refused(c *cycle) {
 	if !c.refused.Load() && c.refused.CompareAndSwap(false, true) {
 		p.waker.refused(c.pod, c.revision)
-		if !slices.Equal(p.backend.Question().Matcher.Candidates(c.pod), c.placement.Holds) {
+		if !slices.Equal(p.backend.Question().Matcher.Candidates(c.pod), c.placement.Slots) {
 			p.waker.wakeups.Wake(c.pod) // it was looked at without a reservation that it may use by now
 		}
 	}
@@ -145,7 +145,7 @@ const (
 	preferredStep  = 5
 )
 
-// PreScore implements fwk.PreScorePlugin: it finds the nodes that keep room the pod
+// PreScore implements fwk.PreScorePlugin: it finds the nodes that keep capacity the pod
 // may use. For most pods there are none, and nothing to score.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(state)
@@ -153,9 +153,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ 
 		return fwk.NewStatus(fwk.Skip)
 	}
 	c.preferred = c.preferred[:0]
-	if l := p.backend.Ledger(); len(c.placement.Holds) > 0 || l.HasHolds() {
-		for _, hold := range l.UsableHolds(&c.placement) {
-			c.preferred = append(c.preferred, hold.Node)
+	if l := p.backend.Ledger(); len(c.placement.Slots) > 0 || l.HasSlots() {
+		for _, slot := range l.UsableSlots(&c.placement) {
+			c.preferred = append(c.preferred, slot.Node)
 		}
 	}
 	if len(c.preferred) == 0 {
@@ -184,7 +184,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node 
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
 
 // SignPod implements fwk.SignPlugin. What Filter says depends on what the pod asks
-// for and on the ledger. Pods that room is kept for are looked at one by one, and so are
+// for and on the ledger. Pods that capacity is kept for are looked at one by one, and so are
 // those with claims of devices: of two that are alike only one may get it.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	info, err := p.read(pod)
@@ -195,7 +195,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: the pod claims devices")
 	}
 	if _, home := homeOf(p.backend.Ledger(), info.Ref); home || len(p.backend.Question().Matcher.Candidates(info)) > 0 {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: room is kept for the pod")
+		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: capacity is kept for the pod")
 	}
 	return []fwk.SignFragment{{Key: "GlobalReserve.Request()", Value: signature{
 		Request: info.Request, Ready: p.backend.Ready() == nil,

@@ -25,10 +25,10 @@ func TestFilter(t *testing.T) {
 		want   fwk.Code
 		reason string
 	}{
-		"room":            {nil, "4", "a", fwk.Success, ""},
-		"too little room": {nil, "5", "a", fwk.Unschedulable, "GlobalReserve: not enough room left on the node"},
+		"spare":               {nil, "4", "a", fwk.Success, ""},
+		"too little capacity": {nil, "5", "a", fwk.Unschedulable, "GlobalReserve: not enough capacity left on the node"},
 		"taken by a pod": {
-			func(f *fixture) { f.bound(newPod("other", "1"), "a") }, "4", "a", fwk.Unschedulable, "GlobalReserve: not enough room left on the node",
+			func(f *fixture) { f.bound(newPod("other", "1"), "a") }, "4", "a", fwk.Unschedulable, "GlobalReserve: not enough capacity left on the node",
 		},
 		"no such node": {nil, "1", "c", fwk.UnschedulableAndUnresolvable, "GlobalReserve: the node is not in the ledger"},
 		"cordoned": {
@@ -80,11 +80,11 @@ func TestUncountablePod(t *testing.T) {
 	assert.Equal(t, uncountable, status.Message())
 }
 
-// A pod that has room on a node already is looked at there alone.
+// A pod that has capacity on a node already is looked at there alone.
 func TestPodIsKeptToItsNode(t *testing.T) {
 	f := newFixture(t, Fail)
 	pod := newPod("p", "1")
-	f.bound(newPod("p", "1"), "b") // as a claim of another scheduler would be
+	f.bound(newPod("p", "1"), "b") // as an allocation of another scheduler would be
 	result, status := f.PreFilter(t.Context(), newState(), pod, nil)
 	require.True(t, status.IsSuccess())
 	assert.Equal(t, sets.New("b"), result.NodeNames)
@@ -146,10 +146,10 @@ func TestNominatedPods(t *testing.T) {
 	assert.True(t, f.filter(state, pod, "b").IsSuccess())
 }
 
-// A nominated pod that has room kept for it there takes no more than that.
-func TestNominatedPodWithRoomOfItsOwn(t *testing.T) {
+// A nominated pod that has capacity kept for it there takes no more than that.
+func TestNominatedPodWithCapacityOfItsOwn(t *testing.T) {
 	f := newFixture(t, Fail)
-	f.match(f.hold("r", "a", "2", ""), "nominated")
+	f.match(f.slot("r", "a", "2", ""), "nominated")
 	pod := newPod("p", "2")
 	state := f.begin(pod)
 	require.True(t, f.filter(state, pod, "a").IsSuccess())
@@ -175,7 +175,7 @@ func TestUnreserve(t *testing.T) {
 	state = f.begin(other)
 	require.True(t, f.Reserve(t.Context(), state, other, "a").IsSuccess())
 	f.Unreserve(t.Context(), state, other, "a")
-	assert.Equal(t, []string{"reserve q on a"}, f.backend.calls, "the claim was somebody else's")
+	assert.Equal(t, []string{"reserve q on a"}, f.backend.calls, "the allocation was somebody else's")
 	f.Unreserve(t.Context(), newState(), pod, "a") // without PreFilter: nothing to do
 }
 
@@ -189,7 +189,7 @@ func TestReserveLosesARace(t *testing.T) {
 	f.bound(newPod("other", "2"), "a")
 	status := f.Reserve(t.Context(), state, pod, "a")
 	assert.Equal(t, fwk.Unschedulable, status.Code())
-	assert.Equal(t, "GlobalReserve: not enough room left on the node", status.Message())
+	assert.Equal(t, "GlobalReserve: not enough capacity left on the node", status.Message())
 	assert.Equal(t, "ns/p", f.woken())
 }
 
@@ -239,12 +239,12 @@ func (f *fixture) woken() string {
 // A pod that is refused while it becomes known that it may use what is held is tried again.
 func TestReservationIsHeardOfWithinTheCycle(t *testing.T) {
 	f := newFixture(t, Fail)
-	hold := f.hold("r", "a", "4", "")
+	slot := f.slot("r", "a", "4", "")
 	f.bound(newPod("other", "4"), "b")
 	pod := newPod("p", "3")
 	f.known(pod)
 	state := f.begin(pod)
-	f.match(hold, "p")
+	f.match(slot, "p")
 	f.waker.wakeups.Matched("ns")
 	require.False(t, f.filter(state, pod, "a").IsSuccess())
 	assert.Equal(t, "ns/p", f.woken())
@@ -253,9 +253,9 @@ func TestReservationIsHeardOfWithinTheCycle(t *testing.T) {
 func TestScore(t *testing.T) {
 	f := newFixture(t, Fail)
 	pod := newPod("p", "1")
-	assert.True(t, f.PreScore(t.Context(), f.begin(pod), pod, nil).IsSkip(), "no room is kept for it")
-	f.match(f.hold("r", "b", "2", ""), "p")
-	f.match(f.hold("s", "a", "2", ""), "p")
+	assert.True(t, f.PreScore(t.Context(), f.begin(pod), pod, nil).IsSkip(), "no capacity is kept for it")
+	f.match(f.slot("r", "b", "2", ""), "p")
+	f.match(f.slot("s", "a", "2", ""), "p")
 	state := f.begin(pod)
 	require.True(t, f.PreScore(t.Context(), state, pod, nil).IsSuccess())
 	best, _ := f.Score(t.Context(), state, pod, nodeInfo("b"))
@@ -317,16 +317,16 @@ func TestProfilesShareABackend(t *testing.T) {
 	require.NoError(t, plugins.Wait())
 }
 
-// hold keeps CPU on a node, for one pod alone if it is named.
-func (f *fixture) hold(name, node, cpu, pod string) ledger.HoldRef {
+// slot keeps CPU on a node, for one pod alone if it is named.
+func (f *fixture) slot(name, node, cpu, pod string) ledger.SlotRef {
 	f.t.Helper()
 	info, err := f.read(newPod("hold-"+name, cpu))
 	require.NoError(f.t, err)
-	ref := ledger.HoldRef{Namespace: "ns", Name: name, Slot: "s"}
-	spec := ledger.Hold{Ref: ref, Node: node, Policy: ledger.Once, Request: &resources.Request{Amounts: info.Request.Amounts}}
+	ref := ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}
+	spec := ledger.Slot{Ref: ref, Node: node, Policy: ledger.Once, Request: &resources.Request{Amounts: info.Request.Amounts}}
 	if pod != "" {
 		spec.Pod = ledger.PodRef{Namespace: "ns", Name: pod}
 	}
-	require.Equal(f.t, 1, f.backend.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{spec}}, time.Now()).Granted)
+	require.Equal(f.t, 1, f.backend.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{spec}}, time.Now()).Granted)
 	return ref
 }

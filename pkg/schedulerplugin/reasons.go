@@ -18,11 +18,11 @@ type refusal struct {
 // that pods use up can be mended by evicting pods. The in-tree plugins make the same
 // difference (NodeResourcesFit and NodePorts against NodeUnschedulable).
 var refusals = map[ledger.Reason]refusal{
-	ledger.InsufficientResource: {"GlobalReserve: not enough room left on the node", fwk.Unschedulable},
+	ledger.InsufficientResource: {"GlobalReserve: not enough capacity left on the node", fwk.Unschedulable},
 	ledger.HostPortConflict:     {"GlobalReserve: a host port is taken on the node", fwk.Unschedulable},
 	ledger.NodeUnknown:          {"GlobalReserve: the node is not in the ledger", fwk.UnschedulableAndUnresolvable},
 	ledger.NodeUnschedulable:    {"GlobalReserve: the node is cordoned", fwk.UnschedulableAndUnresolvable},
-	ledger.ClaimedElsewhere:     {"GlobalReserve: the pod holds a reservation on another node", fwk.UnschedulableAndUnresolvable},
+	ledger.AllocatedElsewhere:   {"GlobalReserve: the pod holds a reservation on another node", fwk.UnschedulableAndUnresolvable},
 	ledger.PodGone:              {"GlobalReserve: the pod was deleted or has finished", fwk.UnschedulableAndUnresolvable},
 	ledger.InsufficientDevices:  {"GlobalReserve: the free devices of the node do not meet the pod's claims", fwk.Unschedulable},
 	ledger.DeviceClaimInUse:     {"GlobalReserve: another pod has a device claim of the pod", fwk.UnschedulableAndUnresolvable},
@@ -33,7 +33,7 @@ var refusals = map[ledger.Reason]refusal{
 const uncountable = "GlobalReserve: the pod's request cannot be counted"
 
 // otherwise is what it says where the account has refused for a reason of its own.
-const otherwise = "GlobalReserve: the room could not be reserved"
+const otherwise = "GlobalReserve: the capacity could not be reserved"
 
 // unavailable is what the plugin says to pods while no decision can be made.
 var unavailable = [...]string{

@@ -40,12 +40,12 @@ func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):
-		// Somebody was faster. There may be room on another node, so the pod is tried
+		// Somebody was faster. There may be capacity on another node, so the pod is tried
 		// again as soon as Filter would see what Reserve has seen.
 		p.waker.again(c.pod, refused.Revision)
 		return refuse(refused.Reason)
 	case asUnavailable(err) == nil:
-		return fwk.AsStatus(fmt.Errorf("reserving room: %w", err))
+		return fwk.AsStatus(fmt.Errorf("reserving capacity: %w", err))
 	case p.mayBypass(c):
 		c.bypass = true
 		return nil
@@ -114,7 +114,7 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, 
 	if !c.bound {
 		p.boundByOthers.Do(func() {
 			p.log.WithField("profile", p.handle.ProfileName()).Error("Another plugin binds the pods of this profile. " +
-				"Their room may be given away if the ledger's server changes before they are bound: enable GlobalReserve under bind, and disable DefaultBinder")
+				"Their capacity may be given away if the ledger's server changes before they are bound: enable GlobalReserve under bind, and disable DefaultBinder")
 		})
 	}
 }

@@ -24,7 +24,7 @@ import (
 // wait for the scheduler's own retry.
 const maxAwaiting = 100_000
 
-// waker has pods tried again that the plugin refused. What room was freed, and who
+// waker has pods tried again that the plugin refused. What capacity was freed, and who
 // fits it, is found out as for the pods of schedulers elsewhere, by
 // controller.Wakeups; here the pods only have to be taken to the head of the
 // scheduler's queue.
@@ -119,12 +119,12 @@ func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration, revision uint64
 	})
 }
 
-// refused has a pod woken when there is room for it that there was not at a revision.
+// refused has a pod woken when there is capacity for it that there was not at a revision.
 func (w *waker) refused(pod *cluster.Pod, revision uint64) {
 	w.wakeups.Refused(pod, revision, nil)
 }
 
-// settled forgets a pod: it has room.
+// settled forgets a pod: it has capacity.
 func (w *waker) settled(pod types.UID) {
 	w.wakeups.Settled(pod)
 	w.mu.Lock()
@@ -158,7 +158,7 @@ func (w *waker) ready() {
 
 // again wakes a pod that lost a race at a revision, as soon as Filter knows what Reserve
 // knew. Where it keeps losing, the two do not see the same; then it waits longer and
-// longer, besides the scheduler's own back-off, and for room to be freed.
+// longer, besides the scheduler's own back-off, and for capacity to be freed.
 func (w *waker) again(pod *cluster.Pod, revision uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

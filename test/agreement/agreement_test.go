@@ -46,7 +46,7 @@ type handle struct{ fwk.Handle }
 
 func (handle) SharedDRAManager() fwk.SharedDRAManager { return nil }
 
-// scheduler is the part of kube-scheduler that decides about room on a node.
+// scheduler is the part of kube-scheduler that decides about capacity on a node.
 type scheduler struct {
 	fit   *noderesources.Fit
 	ports *nodeports.NodePorts

@@ -21,8 +21,8 @@ const (
 	// filterCalls is how many calls are measured together: a process's time is counted in steps of
 	// 10 ms.
 	filterCalls = 5000
-	groupPods   = 1000
-	groupCalls  = 20
+	gangPods    = 1000
+	gangCalls   = 20
 )
 
 // BenchmarkFilterOverHTTP measures the processor time that the whole server takes for a filter call
@@ -83,17 +83,17 @@ func filterBody(b *testing.B, pod *corev1.Pod) []byte {
 func BenchmarkReserveOverHTTP(b *testing.B) {
 	c := startCluster(b)
 	server := startServer(b, c)
-	pods, err := createPods(b.Context(), c.Client(), groupPods, nil)
+	pods, err := createPods(b.Context(), c.Client(), gangPods, nil)
 	require.NoError(b, err)
 	request := reserver.Request{SchedulerName: schedulerName, Pods: pods}
 	for i, pod := range pods {
 		pod.ManagedFields = nil
-		request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", i*nodes/groupPods))
+		request.Nodes = append(request.Nodes, fmt.Sprintf("node-%d", i*nodes/gangPods))
 	}
 	body, err := json.Marshal(&request)
 	require.NoError(b, err)
 	for b.Loop() {
-		times := make([]time.Duration, groupCalls)
+		times := make([]time.Duration, gangCalls)
 		for i := range times {
 			var answer reserver.Answer
 			began := time.Now()
@@ -105,7 +105,7 @@ func BenchmarkReserveOverHTTP(b *testing.B) {
 		}
 		typical := float64(median(times).Microseconds()) / 1e3
 		b.ReportMetric(typical, "ms/reserve")
-		b.Logf("SUMMARY reserve of %d pods, %.1f MB: %.1f ms (median of %d)", groupPods, float64(len(body))/1e6, typical, groupCalls)
+		b.Logf("SUMMARY reserve of %d pods, %.1f MB: %.1f ms (median of %d)", gangPods, float64(len(body))/1e6, typical, gangCalls)
 	}
 }
 

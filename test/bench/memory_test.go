@@ -31,7 +31,7 @@ func BenchmarkMemoryAndStart(b *testing.B) {
 			require.NoError(b, server.Start(b.Context()))
 			ready = append(ready, time.Since(began))
 			used = append(used, usedBy(b, server.Process))
-			requireClaims(b, server)
+			requireAllocations(b, server)
 			rest, peak := awaitRest(b, server.PID())
 			peaks, rests = append(peaks, peak), append(rests, rest)
 			say("ready after %s and %s of its processor time, at most %.0f MiB, at rest %.0f MiB",
@@ -65,10 +65,10 @@ func awaitRest(b *testing.B, pid int) (rest, most float64) {
 	return rest, mib(peak)
 }
 
-// requireClaims checks that the server holds every pod: one that had read less would be small and fast.
-func requireClaims(b *testing.B, server *clusterload.Server) {
+// requireAllocations checks that the server holds every pod: one that had read less would be small and fast.
+func requireAllocations(b *testing.B, server *clusterload.Server) {
 	b.Helper()
-	bound, err := testbed.Caller{URL: server.URL}.Metric(b.Context(), "globalreserve_claims", "state", "Bound")
+	bound, err := testbed.Caller{URL: server.URL}.Metric(b.Context(), "globalreserve_allocations", "state", "Bound")
 	require.NoError(b, err)
 	require.InDelta(b, memoryPods, bound, 0)
 }

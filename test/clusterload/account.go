@@ -39,7 +39,7 @@ type podState struct {
 	// node is where the pod counts: empty while it is not bound, and once it has finished.
 	node    string
 	request resources.Request // what it counts for there
-	// refused: the pod had no room left on its node when it arrived, so that a kubelet would
+	// refused: the pod had no capacity left on its node when it arrived, so that a kubelet would
 	// have failed it.
 	refused bool
 }
@@ -189,7 +189,7 @@ func (n *nodeState) admits(arriving *podState) bool {
 	return n.fits(admitted, &arriving.request)
 }
 
-// fits tells whether a request has room on the node next to what is used.
+// fits tells whether a request has capacity on the node next to what is used.
 func (n *nodeState) fits(used amounts, request *resources.Request) bool {
 	if len(request.Unlisted) > 0 {
 		return false

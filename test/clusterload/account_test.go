@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 )
 
 const gpu = corev1.ResourceName("example.com/gpu")
@@ -23,7 +23,7 @@ func list(amounts ...string) corev1.ResourceList {
 	return l
 }
 
-// newNode makes a node with room for 10 pods and the given amounts of names and quantities in turn.
+// newNode makes a node with capacity for 10 pods and the given amounts of names and quantities in turn.
 func newNode(name string, amounts ...string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
@@ -56,8 +56,8 @@ func phase(p corev1.PodPhase) func(*corev1.Pod) {
 
 func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{} }
 
-func inGroup(name string, size int) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) { groupsched.Mark(pod, name, size) }
+func inGang(name string, size int) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { gangsched.Mark(pod, name, size) }
 }
 
 // seen is what happened to one object; gone marks a deletion.
@@ -142,7 +142,7 @@ func TestOvercommitIsFound(t *testing.T) {
 			},
 			want: []excess{over("cpu", 5000, 4000)}, last: 1,
 		},
-		"a pod that finishes makes room": {
+		"a pod that finishes makes capacity": {
 			events: []seen{
 				{object: n},
 				{object: newPod("a", "n", "cpu", "4")},
@@ -208,7 +208,7 @@ func TestFittingPods(t *testing.T) {
 		objects []any
 		want    []string
 	}{
-		"room for it":           {objects: []any{n, newPod("p", "", "cpu", "4")}, want: []string{"p"}},
+		"capacity for it":       {objects: []any{n, newPod("p", "", "cpu", "4")}, want: []string{"p"}},
 		"each by itself":        {objects: []any{n, newPod("p", "", "cpu", "4"), newPod("q", "", "cpu", "4")}, want: []string{"p", "q"}},
 		"too little":            {objects: []any{n, newPod("x", "n", "cpu", "1"), newPod("p", "", "cpu", "4")}},
 		"no such device":        {objects: []any{n, newPod("p", "", string(gpu), "1")}},
@@ -221,20 +221,20 @@ func TestFittingPods(t *testing.T) {
 		"going away, or gated":  {objects: []any{n, with(newPod("p", ""), terminating), with(newPod("q", ""), gated)}},
 		"a bound pod never is":  {objects: []any{n, newPod("p", "n", "cpu", "1")}},
 		"an overcommitted node": {objects: []any{n, newPod("x", "n", "cpu", "5"), newPod("p", "", "cpu", "1")}},
-		"a group whole": {
+		"a gang whole": {
 			objects: []any{
-				n, newNode("m", "cpu", "2"), with(newPod("p", "", "cpu", "4"), inGroup("g", 2)),
-				with(newPod("q", "", "cpu", "2"), inGroup("g", 2)),
+				n, newNode("m", "cpu", "2"), with(newPod("p", "", "cpu", "4"), inGang("g", 2)),
+				with(newPod("q", "", "cpu", "2"), inGang("g", 2)),
 			},
 			want: []string{"p", "q"},
 		},
-		"a group that fits in part": {objects: []any{
-			n, with(newPod("p", "", "cpu", "3"), inGroup("g", 2)), with(newPod("q", "", "cpu", "2"), inGroup("g", 2)),
+		"a gang that fits in part": {objects: []any{
+			n, with(newPod("p", "", "cpu", "3"), inGang("g", 2)), with(newPod("q", "", "cpu", "2"), inGang("g", 2)),
 		}},
-		"a group that is not complete": {objects: []any{n, with(newPod("p", "", "cpu", "1"), inGroup("g", 2))}},
-		"the rest of a group": {
+		"a gang that is not complete": {objects: []any{n, with(newPod("p", "", "cpu", "1"), inGang("g", 2))}},
+		"the rest of a gang": {
 			objects: []any{
-				n, with(newPod("p", "n", "cpu", "2"), inGroup("g", 2)), with(newPod("q", "", "cpu", "2"), inGroup("g", 2)),
+				n, with(newPod("p", "n", "cpu", "2"), inGang("g", 2)), with(newPod("q", "", "cpu", "2"), inGang("g", 2)),
 			},
 			want: []string{"q"},
 		},

@@ -17,10 +17,10 @@ What lives where:
   - verdict.go  what may be asked of a Watcher: overcommit, the worst moment, counts
   - fit.go      which pending pods would fit, so that "nothing is stuck" can be checked
   - settle.go   waits until nothing is left to do
-  - workload.go makes pods and groups of pods; apply.go creates and deletes them
+  - workload.go makes pods and gangs of pods; apply.go creates and deletes them
   - server.go   runs the globalreserve binary with the rights of its manifests;
     schedulerconfig.go puts a configuration of scheduler-config/ in front of it
-  - groupscheduler.go  runs the example group scheduler as a process
+  - gangscheduler.go  runs the example gang scheduler as a process
 
 The verdict comes from the API server alone and never from the GlobalReserve server: of the product
 the package uses only pkg/resources, which is checked against kube-scheduler's own arithmetic.

@@ -10,17 +10,17 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// FittingPod is a pod that waits for a node although there is one with room for it. A pod of a
-// group is one only where the whole group would fit.
+// FittingPod is a pod that waits for a node although there is one with capacity for it. A pod of a
+// gang is one only where the whole gang would fit.
 type FittingPod struct {
 	Namespace, Name, Scheduler string
-	// Group is the pod's group, if it has one.
-	Group string
-	// Node has room for the pod.
+	// Gang is the pod's gang, if it has one.
+	Gang string
+	// Node has capacity for the pod.
 	Node string
 }
 
@@ -31,13 +31,13 @@ func isPending(pod *corev1.Pod) bool {
 }
 
 // fittingPods returns every pending pod that would fit if it were the next to be placed: a single
-// pod on any node, a group whole.
+// pod on any node, a gang whole.
 func (a *account) fittingPods() []FittingPod {
 	var fitting []FittingPod
-	waiting := map[[2]string]*group{}
+	waiting := map[[2]string]*gang{}
 	nodes := slices.Sorted(maps.Keys(a.nodes))
 	for _, p := range a.pods {
-		name, size, err := groupsched.GroupOf(p.pod)
+		name, size, err := gangsched.GangOf(p.pod)
 		if err != nil || !isPending(p.pod) && name == "" {
 			continue
 		}
@@ -47,7 +47,7 @@ func (a *account) fittingPods() []FittingPod {
 		}
 		key := [2]string{p.pod.Namespace, name}
 		if waiting[key] == nil {
-			waiting[key] = &group{size: size}
+			waiting[key] = &gang{size: size}
 		}
 		g := waiting[key]
 		g.members++
@@ -66,15 +66,15 @@ func (a *account) fittingPods() []FittingPod {
 	return fitting
 }
 
-// group is what is known of the pods that share a group's name.
-type group struct {
+// gang is what is known of the pods that share a gang's name.
+type gang struct {
 	size, members int
 	pending       []*corev1.Pod
 }
 
 // placeAll finds a node for each pod next to the others, largest first and each on the first of the
-// nodes that has room, or returns nothing.
-func (a *account) placeAll(pods []*corev1.Pod, groupName string, nodes []string) []FittingPod {
+// nodes that has capacity, or returns nothing.
+func (a *account) placeAll(pods []*corev1.Pod, gangName string, nodes []string) []FittingPod {
 	requests := make(map[*corev1.Pod]resources.Request, len(pods))
 	for _, pod := range pods {
 		request, err := resources.ForIncomingPod(a.table, pod)
@@ -98,7 +98,7 @@ func (a *account) placeAll(pods []*corev1.Pod, groupName string, nodes []string)
 		}
 		added[node] = append(added[node], request)
 		fitting = append(fitting, FittingPod{
-			Namespace: pod.Namespace, Name: pod.Name, Scheduler: pod.Spec.SchedulerName, Group: groupName, Node: node,
+			Namespace: pod.Namespace, Name: pod.Name, Scheduler: pod.Spec.SchedulerName, Gang: gangName, Node: node,
 		})
 	}
 	return fitting

@@ -23,7 +23,7 @@ const (
 	serverUser      = "system:serviceaccount:" + serverNamespace + ":" + serverAccount
 )
 
-var serverGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + serverNamespace}
+var serverGangs = []string{"system:serviceaccounts", "system:serviceaccounts:" + serverNamespace}
 
 // ServerOptions says how to run the globalreserve binary. The zero value is one server with the
 // flags' defaults and the rights of manifests/base.
@@ -71,7 +71,7 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 			return nil, err
 		}
 		if options.Proxy != nil {
-			if options.Kubeconfig, err = options.Proxy.Kubeconfig(serverUser, serverGroups...); err != nil {
+			if options.Kubeconfig, err = options.Proxy.Kubeconfig(serverUser, serverGangs...); err != nil {
 				return nil, err
 			}
 		}
@@ -114,7 +114,7 @@ func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (strin
 	if err := grant(ctx, cp, "base", "rbac.yaml"); err != nil {
 		return "", err
 	}
-	return cp.Kubeconfig(serverUser, serverGroups...)
+	return cp.Kubeconfig(serverUser, serverGangs...)
 }
 
 // grant creates the namespace of the server and the objects of an RBAC manifest, those that are not

@@ -48,8 +48,8 @@ func nameStuck(pods []FittingPod) string {
 	names := make([]string, 0, namedPods)
 	for _, p := range pods[:min(len(pods), namedPods)] {
 		name := fmt.Sprintf("%s/%s (of %s) on %s", p.Namespace, p.Name, p.Scheduler, p.Node)
-		if p.Group != "" {
-			name += " with its group " + p.Group
+		if p.Gang != "" {
+			name += " with its gang " + p.Gang
 		}
 		names = append(names, name)
 	}

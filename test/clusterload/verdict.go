@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -94,13 +94,13 @@ type Snapshot struct {
 	// Pods counts all that exist, Bound those with a node that have not finished, Pending those
 	// that wait for a node.
 	Pods, Bound, Pending int
-	// Refused counts the bound pods that had no room left when they arrived at their node: a
+	// Refused counts the bound pods that had no capacity left when they arrived at their node: a
 	// kubelet would have failed them with OutOfcpu or the like.
 	Refused int
 	// OvercommittedNodes counts the nodes that have more bound than they offer.
 	OvercommittedNodes int
-	// Groups holds every group of pods, by namespace and name.
-	Groups []Group
+	// Gangs holds every gang of pods, by namespace and name.
+	Gangs []Gang
 	// FittingPods lists the pods that wait although they would fit.
 	FittingPods []FittingPod
 	// LastBind is when a pod last got a node, LastChange when one last did that, appeared, finished
@@ -108,23 +108,23 @@ type Snapshot struct {
 	LastBind, LastChange time.Time
 }
 
-// Group is the state of a group of pods that is to run whole or not at all.
-type Group struct {
+// Gang is the state of a gang of pods that is to run whole or not at all.
+type Gang struct {
 	Namespace, Name string
-	// Size is how many pods the group is made of; Bound how many of them have a node, and Refused
-	// how many of those had no room left there.
+	// Size is how many pods the gang is made of; Bound how many of them have a node, and Refused
+	// how many of those had no capacity left there.
 	Size, Bound, Refused int
 }
 
-// Whole tells whether every pod of the group can run.
-func (g Group) Whole() bool { return g.Bound == g.Size && g.Refused == 0 }
+// Whole tells whether every pod of the gang can run.
+func (g Gang) Whole() bool { return g.Bound == g.Size && g.Refused == 0 }
 
-// Half tells whether some pods of the group have a node and yet the group cannot run.
-func (g Group) Half() bool { return g.Bound > 0 && !g.Whole() }
+// Half tells whether some pods of the gang have a node and yet the gang cannot run.
+func (g Gang) Half() bool { return g.Bound > 0 && !g.Whole() }
 
-// CountGroups returns how many groups are whole and how many are half; the others wait.
-func (s Snapshot) CountGroups() (whole, half int) {
-	for _, g := range s.Groups {
+// CountGangs returns how many gangs are whole and how many are half; the others wait.
+func (s Snapshot) CountGangs() (whole, half int) {
+	for _, g := range s.Gangs {
 		switch {
 		case g.Whole():
 			whole++
@@ -143,7 +143,7 @@ func (w *Watcher) Snapshot() Snapshot {
 		Pods: len(w.account.pods), OvercommittedNodes: w.account.overcommitted(),
 		FittingPods: w.account.fittingPods(), LastBind: w.lastBind, LastChange: w.lastChange,
 	}
-	groups := map[[2]string]*Group{}
+	gangs := map[[2]string]*Gang{}
 	for _, p := range w.account.pods {
 		switch {
 		case p.node != "":
@@ -154,27 +154,27 @@ func (w *Watcher) Snapshot() Snapshot {
 		if p.node != "" && p.refused {
 			s.Refused++
 		}
-		countGroup(groups, p)
+		countGang(gangs, p)
 	}
-	for _, g := range groups {
-		s.Groups = append(s.Groups, *g)
+	for _, g := range gangs {
+		s.Gangs = append(s.Gangs, *g)
 	}
-	slices.SortFunc(s.Groups, func(x, y Group) int {
+	slices.SortFunc(s.Gangs, func(x, y Gang) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	return s
 }
 
-func countGroup(groups map[[2]string]*Group, p *podState) {
-	name, size, err := groupsched.GroupOf(p.pod)
+func countGang(gangs map[[2]string]*Gang, p *podState) {
+	name, size, err := gangsched.GangOf(p.pod)
 	if err != nil || name == "" {
 		return
 	}
 	key := [2]string{p.pod.Namespace, name}
-	g, known := groups[key]
+	g, known := gangs[key]
 	if !known {
-		g = &Group{Namespace: p.pod.Namespace, Name: name, Size: size}
-		groups[key] = g
+		g = &Gang{Namespace: p.pod.Namespace, Name: name, Size: size}
+		gangs[key] = g
 	}
 	if p.node == "" {
 		return

@@ -177,25 +177,25 @@ func TestAwaitSettled(t *testing.T) {
 	assert.ErrorContains(t, err, "pods still come, go or are bound")
 }
 
-func TestSnapshotCountsGroups(t *testing.T) {
+func TestSnapshotCountsGangs(t *testing.T) {
 	a := newAPI(newNode("n", "cpu", "4"))
 	a.setPods("100",
-		with(newPod("whole-0", "n", "cpu", "1"), inGroup("whole", 2)), with(newPod("whole-1", "n", "cpu", "1"), inGroup("whole", 2)),
-		with(newPod("part-0", "n", "cpu", "1"), inGroup("part", 2)), with(newPod("part-1", "", "cpu", "1"), inGroup("part", 2)),
-		with(newPod("waits-0", "", "cpu", "1"), inGroup("waits", 2)), with(newPod("waits-1", "", "cpu", "1"), inGroup("waits", 2)),
-		with(newPod("late-0", "n", "cpu", "1"), inGroup("late", 2)), with(newPod("late-1", "n", "cpu", "1"), inGroup("late", 2)),
+		with(newPod("whole-0", "n", "cpu", "1"), inGang("whole", 2)), with(newPod("whole-1", "n", "cpu", "1"), inGang("whole", 2)),
+		with(newPod("part-0", "n", "cpu", "1"), inGang("part", 2)), with(newPod("part-1", "", "cpu", "1"), inGang("part", 2)),
+		with(newPod("waits-0", "", "cpu", "1"), inGang("waits", 2)), with(newPod("waits-1", "", "cpu", "1"), inGang("waits", 2)),
+		with(newPod("late-0", "n", "cpu", "1"), inGang("late", 2)), with(newPod("late-1", "n", "cpu", "1"), inGang("late", 2)),
 		newPod("single", ""),
 	)
 	w := startWatcher(t, a)
 	snapshot := w.Snapshot()
-	assert.Equal(t, []Group{
+	assert.Equal(t, []Gang{
 		{Namespace: "default", Name: "late", Size: 2, Bound: 2, Refused: 1},
 		{Namespace: "default", Name: "part", Size: 2, Bound: 1},
 		{Namespace: "default", Name: "waits", Size: 2},
 		{Namespace: "default", Name: "whole", Size: 2, Bound: 2},
-	}, snapshot.Groups)
-	whole, half := snapshot.CountGroups()
+	}, snapshot.Gangs)
+	whole, half := snapshot.CountGangs()
 	assert.Equal(t, 1, whole)
-	assert.Equal(t, 2, half, "a group of which a kubelet would fail a pod is half too")
+	assert.Equal(t, 2, half, "a gang of which a kubelet would fail a pod is half too")
 	assert.Equal(t, 4, snapshot.Pending)
 }

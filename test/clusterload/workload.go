@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 )
 
 // Batch is a number of pods of one kind for one scheduler.
@@ -21,9 +21,9 @@ type Batch struct {
 	Count int
 	// Sizes are the requests of the pods, taken in turn.
 	Sizes []corev1.ResourceList
-	// GroupSize makes groups of so many pods, named after the prefix. Count is then the number of
-	// groups times GroupSize. 0: no groups.
-	GroupSize int
+	// GangSize makes gangs of so many pods, named after the prefix. Count is then the number of
+	// gangs times GangSize. 0: no gangs.
+	GangSize int
 	// Change may adapt each pod.
 	Change func(*corev1.Pod)
 }
@@ -42,10 +42,10 @@ func (b Batch) Pods() []*corev1.Pod {
 		if len(b.Sizes) > 0 {
 			pod.Spec.Containers[0].Resources.Requests = b.Sizes[i%len(b.Sizes)]
 		}
-		if b.GroupSize > 0 {
-			name := fmt.Sprintf("%s-%d", b.Prefix, i/b.GroupSize)
-			pod.Name = fmt.Sprintf("%s-%d", name, i%b.GroupSize)
-			groupsched.Mark(pod, name, b.GroupSize)
+		if b.GangSize > 0 {
+			name := fmt.Sprintf("%s-%d", b.Prefix, i/b.GangSize)
+			pod.Name = fmt.Sprintf("%s-%d", name, i%b.GangSize)
+			gangsched.Mark(pod, name, b.GangSize)
 		}
 		if b.Change != nil {
 			b.Change(pod)
@@ -55,7 +55,7 @@ func (b Batch) Pods() []*corev1.Pod {
 	return pods
 }
 
-// RaceOptions describes a demand that several schedulers compete for room for.
+// RaceOptions describes a demand that several schedulers compete for capacity for.
 type RaceOptions struct {
 	Namespace string
 	// Capacity is what all nodes offer together, in milli-CPU, and Percent how much of it is asked
@@ -64,12 +64,12 @@ type RaceOptions struct {
 	Percent  int
 	// Sizes are the requests of the pods, taken in turn. Each must ask for CPU.
 	Sizes []corev1.ResourceList
-	// Schedulers each get an equal part of the pods that belong to no group.
+	// Schedulers each get an equal part of the pods that belong to no gang.
 	Schedulers []string
-	// GroupScheduler gets GroupPercent of the demand, in groups of GroupSize pods. "": no groups.
-	GroupScheduler string
-	GroupSize      int
-	GroupPercent   int
+	// GangScheduler gets GangPercent of the demand, in gangs of GangSize pods. "": no gangs.
+	GangScheduler string
+	GangSize      int
+	GangPercent   int
 	// Change may adapt each pod.
 	Change func(*corev1.Pod)
 }
@@ -78,25 +78,25 @@ type RaceOptions struct {
 // first. Together they ask for at least the wanted share of the capacity.
 func Race(o RaceOptions) []*corev1.Pod {
 	demand := o.Capacity * int64(o.Percent) / 100
-	forGroups := int64(0)
-	if o.GroupScheduler != "" {
-		forGroups = demand * int64(o.GroupPercent) / 100
+	forGangs := int64(0)
+	if o.GangScheduler != "" {
+		forGangs = demand * int64(o.GangPercent) / 100
 	}
 	var batches [][]*corev1.Pod
 	for i, scheduler := range o.Schedulers {
 		left := int64(len(o.Schedulers) - i)
-		part := (demand - forGroups - cpuOf(batches)) / left
+		part := (demand - forGangs - cpuOf(batches)) / left
 		batches = append(batches, Batch{
 			Namespace: o.Namespace, Prefix: scheduler, Scheduler: scheduler, Sizes: o.Sizes,
 			Count: o.countFor(part), Change: o.Change,
 		}.Pods())
 	}
-	if forGroups > 0 {
-		count := o.countFor(forGroups)
-		count += (o.GroupSize - count%o.GroupSize) % o.GroupSize
+	if forGangs > 0 {
+		count := o.countFor(forGangs)
+		count += (o.GangSize - count%o.GangSize) % o.GangSize
 		batches = append(batches, Batch{
-			Namespace: o.Namespace, Prefix: "group", Scheduler: o.GroupScheduler, Sizes: o.Sizes,
-			Count: count, GroupSize: o.GroupSize, Change: o.Change,
+			Namespace: o.Namespace, Prefix: "group", Scheduler: o.GangScheduler, Sizes: o.Sizes,
+			Count: count, GangSize: o.GangSize, Change: o.Change,
 		}.Pods())
 	}
 	return inTurn(batches)

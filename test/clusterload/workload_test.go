@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/globalreserve/globalreserve/examples/groupscheduler/groupsched"
+	"github.com/globalreserve/globalreserve/examples/gangscheduler/gangsched"
 )
 
 func TestRace(t *testing.T) {
 	sizes := []corev1.ResourceList{list("cpu", "3"), list("cpu", "1"), list("cpu", "500m")}
 	pods := Race(RaceOptions{
 		Namespace: "load", Capacity: 200_000, Percent: 120, Sizes: sizes,
-		Schedulers: []string{"one", "two"}, GroupScheduler: "groups", GroupSize: 4, GroupPercent: 30,
+		Schedulers: []string{"one", "two"}, GangScheduler: "groups", GangSize: 4, GangPercent: 30,
 		Change: func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "changed" },
 	})
 	names, members := map[string]bool{}, map[string]int{}
@@ -25,19 +25,19 @@ func TestRace(t *testing.T) {
 		assert.Equal(t, "load", pod.Namespace)
 		assert.Equal(t, "changed", pod.Spec.PriorityClassName)
 		demand[pod.Spec.SchedulerName] += pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
-		group, size, err := groupsched.GroupOf(pod)
+		gang, size, err := gangsched.GangOf(pod)
 		require.NoError(t, err)
-		assert.Equal(t, pod.Spec.SchedulerName == "groups", group != "")
-		if group != "" {
+		assert.Equal(t, pod.Spec.SchedulerName == "groups", gang != "")
+		if gang != "" {
 			assert.Equal(t, 4, size)
-			members[group]++
+			members[gang]++
 		}
 	}
 	assert.Len(t, names, len(pods), "every pod has a name of its own")
-	for group, count := range members {
-		assert.Equal(t, 4, count, "group %s is complete", group)
+	for gang, count := range members {
+		assert.Equal(t, 4, count, "gang %s is complete", gang)
 	}
-	// A part may be larger by less than the pods of one group.
+	// A part may be larger by less than the pods of one gang.
 	assert.InDelta(t, 72_000, demand["groups"], 12_000)
 	assert.InDelta(t, 84_000, demand["one"], 3_000)
 	assert.InDelta(t, 84_000, demand["two"], 3_000)

@@ -22,7 +22,7 @@ const (
 )
 
 // NodeTemplate describes fake nodes. The zero value is a ready node with 4 CPUs, 16 GiB of memory
-// and room for 110 pods.
+// and capacity for 110 pods.
 type NodeTemplate struct {
 	// Prefix and the node's number make its name: node-0, node-1 ... by default.
 	Prefix string

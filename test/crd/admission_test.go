@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// one is a spec with a single good slot and room for one more field.
+// one is a spec with a single good slot and capacity for one more field.
 func one(field string) string {
 	return "spec: {slots: [{name: a, requests: {cpu: 1}}], " + field + "}"
 }

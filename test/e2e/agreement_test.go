@@ -15,12 +15,12 @@ import (
 )
 
 // requireAgreement waits until the server says of every pod and node what the API server says, and
-// its own comparison finds no difference. No claim may be left that is not a bound pod.
+// its own comparison finds no difference. No allocation may be left that is not a bound pod.
 func (c *cluster) requireAgreement() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
 		pods := c.Pods()
-		differences := append(c.claimDifferences(t, pods), c.nodeDifferences(t, pods)...)
+		differences := append(c.allocationDifferences(t, pods), c.nodeDifferences(t, pods)...)
 		assert.Empty(t, differences, "the server and the API server differ")
 		assert.Zero(t, c.Metric("globalreserve_ledger_drift"))
 	})
@@ -30,11 +30,11 @@ func isCounted(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// claimDifferences compares the claims with the pods that are bound.
-func (c *cluster) claimDifferences(t require.TestingT, pods []corev1.Pod) []string {
-	claims := map[string]reserver.Claim{}
-	for _, claim := range c.Claims().Claims {
-		claims[claim.UID] = claim
+// allocationDifferences compares the allocations with the pods that are bound.
+func (c *cluster) allocationDifferences(t require.TestingT, pods []corev1.Pod) []string {
+	allocations := map[string]reserver.Allocation{}
+	for _, allocation := range c.Allocations().Allocations {
+		allocations[allocation.UID] = allocation
 	}
 	var differences []string
 	for i := range pods {
@@ -42,14 +42,14 @@ func (c *cluster) claimDifferences(t require.TestingT, pods []corev1.Pod) []stri
 		if !isCounted(pod) {
 			continue
 		}
-		claim, known := claims[string(pod.UID)]
-		delete(claims, string(pod.UID))
-		if !known || claim.Node != pod.Spec.NodeName || claim.State != "Bound" {
-			differences = append(differences, fmt.Sprintf("%s is on %s, its claim is %+v", pod.Name, pod.Spec.NodeName, claim))
+		allocation, known := allocations[string(pod.UID)]
+		delete(allocations, string(pod.UID))
+		if !known || allocation.Node != pod.Spec.NodeName || allocation.State != "Bound" {
+			differences = append(differences, fmt.Sprintf("%s is on %s, its allocation is %+v", pod.Name, pod.Spec.NodeName, allocation))
 		}
 	}
-	for _, claim := range claims {
-		differences = append(differences, fmt.Sprintf("claim without a bound pod: %+v", claim))
+	for _, allocation := range allocations {
+		differences = append(differences, fmt.Sprintf("allocation without a bound pod: %+v", allocation))
 	}
 	return differences
 }

@@ -40,11 +40,11 @@ func podNamed(name string) string {
 	return podWith(`"metadata":{"namespace":"default","name":`+name+`,"uid":"u"}`, okSpec)
 }
 
-func group(pods, nodes string) string {
+func gang(pods, nodes string) string {
 	return `{"SchedulerName":"s","Pods":[` + pods + `],"Nodes":` + nodes + `}`
 }
 
-func groupWith(field string) string {
+func gangWith(field string) string {
 	return `{"SchedulerName":"s","Pods":[` + okPod + `],"Nodes":` + okNodes + `,` + field + `}`
 }
 
@@ -62,7 +62,7 @@ func repeated(text string, n int) string {
 func badRequests() map[string]badRequest {
 	all := map[string]badRequest{}
 	for _, part := range []map[string]badRequest{
-		badJSON(), badGroups(), badQuantities(), badNames(), badExtenderCalls(), badBinds(), badReads(), badMethods(),
+		badJSON(), badGangs(), badQuantities(), badNames(), badExtenderCalls(), badBinds(), badReads(), badMethods(),
 	} {
 		for name, request := range part {
 			all[name] = request
@@ -104,32 +104,32 @@ func badJSON() map[string]badRequest {
 	return all
 }
 
-func badGroups() map[string]badRequest {
+func badGangs() map[string]badRequest {
 	bodies := map[string]string{
-		"no pods":                          group("", okNodes),
+		"no pods":                          gang("", okNodes),
 		"pods are null":                    `{"SchedulerName":"s","Pods":null,"Nodes":["node-0"]}`,
 		"pods are an object":               `{"SchedulerName":"s","Pods":{},"Nodes":["node-0"]}`,
-		"a pod is a string":                group(`"bad"`, okNodes),
-		"a pod is null":                    group(`null`, okNodes),
-		"fewer nodes than pods":            group(okPod+`,`+podNamed(`"other"`), okNodes),
-		"more nodes than pods":             group(okPod, `["node-0","node-1"]`),
-		"nodes are numbers":                group(okPod, `[0]`),
-		"a node without a name":            group(okPod, `[""]`),
-		"a node's name with a NUL":         group(okPod, `["node-0\u0000"]`),
-		"a node's name is a path":          group(okPod, `["../../etc/passwd"]`),
-		"the same pod twice":               group(okPod+`,`+okPod, `["node-0","node-1"]`),
-		"two pods with one UID":            group(podWith(`"metadata":{"name":"a","uid":"u"}`, okSpec)+`,`+podWith(`"metadata":{"name":"b","uid":"u"}`, okSpec), `["node-0","node-0"]`),
-		"a field nobody knows":             groupWith(`"Mood":"AllOrNothing"`),
-		"a TTL as text":                    groupWith(`"TTLSeconds":"60"`),
-		"a request id of 10,000 bytes":     groupWith(`"RequestID":"` + strings.Repeat("x", 10_000) + `"`),
-		"a request id with a line break":   groupWith(`"RequestID":"a\nb"`),
-		"a revision below 0":               groupWith(`"MinRevision":-1`),
+		"a pod is a string":                gang(`"bad"`, okNodes),
+		"a pod is null":                    gang(`null`, okNodes),
+		"fewer nodes than pods":            gang(okPod+`,`+podNamed(`"other"`), okNodes),
+		"more nodes than pods":             gang(okPod, `["node-0","node-1"]`),
+		"nodes are numbers":                gang(okPod, `[0]`),
+		"a node without a name":            gang(okPod, `[""]`),
+		"a node's name with a NUL":         gang(okPod, `["node-0\u0000"]`),
+		"a node's name is a path":          gang(okPod, `["../../etc/passwd"]`),
+		"the same pod twice":               gang(okPod+`,`+okPod, `["node-0","node-1"]`),
+		"two pods with one UID":            gang(podWith(`"metadata":{"name":"a","uid":"u"}`, okSpec)+`,`+podWith(`"metadata":{"name":"b","uid":"u"}`, okSpec), `["node-0","node-0"]`),
+		"a field nobody knows":             gangWith(`"Mood":"AllOrNothing"`),
+		"a TTL as text":                    gangWith(`"TTLSeconds":"60"`),
+		"a request id of 10,000 bytes":     gangWith(`"RequestID":"` + strings.Repeat("x", 10_000) + `"`),
+		"a request id with a line break":   gangWith(`"RequestID":"a\nb"`),
+		"a revision below 0":               gangWith(`"MinRevision":-1`),
 		"a scheduler's name of 1 MiB":      `{"SchedulerName":"` + strings.Repeat("x", 1<<20) + `","Pods":[` + okPod + `],"Nodes":["node-0"]}`,
 		"a scheduler's name with a NUL":    `{"SchedulerName":"s\u0000","Pods":[` + okPod + `],"Nodes":["node-0"]}`,
-		"more pods than the limit":         group(repeated(`{}`, 10_001), okNodes),
-		"more nodes than the limit":        group(okPod, `[`+repeated(`"n"`, 10_001)+`]`),
-		"durable neither yes nor no":       groupWith(`"Durable":"perhaps"`),
-		"pods with names only, five times": group(repeated(`{"metadata":{"name":"x"}}`, 5), `[`+repeated(`"node-0"`, 5)+`]`),
+		"more pods than the limit":         gang(repeated(`{}`, 10_001), okNodes),
+		"more nodes than the limit":        gang(okPod, `[`+repeated(`"n"`, 10_001)+`]`),
+		"durable neither yes nor no":       gangWith(`"Durable":"perhaps"`),
+		"pods with names only, five times": gang(repeated(`{"metadata":{"name":"x"}}`, 5), `[`+repeated(`"node-0"`, 5)+`]`),
 	}
 	all := map[string]badRequest{}
 	for _, path := range []string{testbed.ReservePath, testbed.UnreservePath, testbed.WhatIfPath} {
@@ -140,22 +140,22 @@ func badGroups() map[string]badRequest {
 	reserveOnly := map[string]string{
 		"no scheduler's name":       `{"Pods":[` + okPod + `],"Nodes":["node-0"]}`,
 		"no nodes":                  `{"SchedulerName":"s","Pods":[` + okPod + `]}`,
-		"a TTL below 0":             groupWith(`"TTLSeconds":-1`),
-		"a TTL of 300 years":        groupWith(`"TTLSeconds":9460800000`),
-		"a TTL beyond the policy's": groupWith(`"TTLSeconds":86401`),
-		"an unknown mode":           groupWith(`"Mode":"Some"`),
-		"pods to be gone":           groupWith(`"Without":[{"Name":"x"}]`),
-		"another node in spec":      group(podWith(okMeta, `"spec":{"nodeName":"node-1","containers":[{"name":"c"}]}`), okNodes),
+		"a TTL below 0":             gangWith(`"TTLSeconds":-1`),
+		"a TTL of 300 years":        gangWith(`"TTLSeconds":9460800000`),
+		"a TTL beyond the policy's": gangWith(`"TTLSeconds":86401`),
+		"an unknown mode":           gangWith(`"Mode":"Some"`),
+		"pods to be gone":           gangWith(`"Without":[{"Name":"x"}]`),
+		"another node in spec":      gang(podWith(okMeta, `"spec":{"nodeName":"node-1","containers":[{"name":"c"}]}`), okNodes),
 	}
 	for name, body := range reserveOnly {
 		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: body}
 	}
 	for name, body := range map[string]string{
-		"a node nobody knows": group(okPod, `["no-such-node"]`),
-		"more than a node":    group(podAsking("cpu", `"1000"`), okNodes),
-		"no such resource":    group(podAsking("example.com/none", `"1"`), okNodes),
+		"a node nobody knows": gang(okPod, `["no-such-node"]`),
+		"more than a node":    gang(podAsking("cpu", `"1000"`), okNodes),
+		"no such resource":    gang(podAsking("example.com/none", `"1"`), okNodes),
 		// The cluster of these tests does not have the kind Reservation.
-		"what cannot be kept": groupWith(`"Durable":true`),
+		"what cannot be kept": gangWith(`"Durable":true`),
 	} {
 		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: body, status: http.StatusOK}
 	}
@@ -179,19 +179,19 @@ func badQuantities() map[string]badRequest {
 	all := map[string]badRequest{}
 	for name, quantity := range quantities {
 		pod := podAsking("cpu", quantity)
-		all[testbed.ReservePath+": a quantity "+name] = badRequest{path: testbed.ReservePath, body: group(pod, okNodes)}
-		all[testbed.WhatIfPath+": a quantity "+name] = badRequest{path: testbed.WhatIfPath, body: group(pod, okNodes)}
+		all[testbed.ReservePath+": a quantity "+name] = badRequest{path: testbed.ReservePath, body: gang(pod, okNodes)}
+		all[testbed.WhatIfPath+": a quantity "+name] = badRequest{path: testbed.WhatIfPath, body: gang(pod, okNodes)}
 	}
 	huge := `"9223372036854775807"`
 	sum := podWith(okMeta, `"spec":{"containers":[`+repeated(`{"name":"c","resources":{"requests":{"memory":`+huge+`}}}`, 9)+`]}`)
-	all[testbed.ReservePath+": quantities that overflow together"] = badRequest{path: testbed.ReservePath, body: group(sum, okNodes)}
+	all[testbed.ReservePath+": quantities that overflow together"] = badRequest{path: testbed.ReservePath, body: gang(sum, okNodes)}
 	for name, spec := range map[string]string{
 		"a host port above 65535": `"spec":{"containers":[{"name":"c","ports":[{"hostPort":70000}]}]}`,
 		"a host port below 0":     `"spec":{"containers":[{"name":"c","ports":[{"hostPort":-1}]}]}`,
 		"containers are a map":    `"spec":{"containers":{"c":{}}}`,
 		"2,000 containers":        `"spec":{"containers":[` + repeated(`{"name":"c"}`, 2_000) + `]}`,
 	} {
-		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: group(podWith(okMeta, spec), okNodes)}
+		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: gang(podWith(okMeta, spec), okNodes)}
 	}
 	return all
 }
@@ -209,7 +209,7 @@ func badNames() map[string]badRequest {
 	}
 	all := map[string]badRequest{}
 	for name, value := range names {
-		all[testbed.ReservePath+": a pod's name "+name] = badRequest{path: testbed.ReservePath, body: group(podNamed(value), okNodes)}
+		all[testbed.ReservePath+": a pod's name "+name] = badRequest{path: testbed.ReservePath, body: gang(podNamed(value), okNodes)}
 		all[testbed.BindPath+": a pod's name "+name] = badRequest{path: testbed.BindPath, body: binding(`"default"`, value, `"u"`, `"node-0"`)}
 		all[testbed.BindPath+": a node's name "+name] = badRequest{path: testbed.BindPath, body: binding(`"default"`, `"p"`, `"u"`, value)}
 	}
@@ -291,9 +291,9 @@ func badReads() map[string]badRequest {
 		testbed.NodesPath + "/%00":                          http.StatusNotFound,
 		testbed.NodesPath + "/..%2f..%2fetc%2fpasswd":       http.StatusNotFound,
 		testbed.NodesPath + "/node-0?watch=true":            http.StatusBadRequest,
-		testbed.ClaimsPath + "?state=Gone":                  http.StatusBadRequest,
-		testbed.ClaimsPath + "?pod=%00":                     http.StatusBadRequest,
-		testbed.ClaimsPath + "?node=" + long(2000):          http.StatusBadRequest,
+		testbed.AllocationsPath + "?state=Gone":             http.StatusBadRequest,
+		testbed.AllocationsPath + "?pod=%00":                http.StatusBadRequest,
+		testbed.AllocationsPath + "?node=" + long(2000):     http.StatusBadRequest,
 		testbed.ExplainPath:                                 http.StatusBadRequest,
 		testbed.ExplainPath + "?namespace=default":          http.StatusBadRequest,
 		testbed.ExplainPath + "?pod=no-such-pod":            http.StatusNotFound,
@@ -327,7 +327,7 @@ func badMethods() map[string]badRequest {
 		testbed.WhatIfPath:       {http.MethodGet},
 		testbed.NodesPath:        {http.MethodPost, http.MethodDelete},
 		testbed.NodesPath + "/a": {http.MethodPut},
-		testbed.ClaimsPath:       {http.MethodDelete},
+		testbed.AllocationsPath:  {http.MethodDelete},
 		testbed.ExplainPath:      {http.MethodPost},
 		testbed.WatchPath:        {http.MethodPost},
 		testbed.MetricsPath:      {http.MethodPost},

@@ -29,7 +29,7 @@ func TestBadInput(t *testing.T) {
 	bound := c.CreatePod("bound", nobody, "1")
 	require.Empty(t, c.Bind(bound, "node-0"))
 	c.requireAgreement()
-	pid, before := c.Server.PID(), c.Claims()
+	pid, before := c.Server.PID(), c.Allocations()
 	slow := c.startSlowRequests()
 	cases := badRequests()
 	t.Logf("%d bad requests", len(cases))
@@ -53,7 +53,7 @@ func TestBadInput(t *testing.T) {
 	for name, answer := range slow() {
 		t.Run(name, func(t *testing.T) { answer(t) })
 	}
-	require.Equal(t, before, c.Claims(), "a bad request changed the ledger")
+	require.Equal(t, before, c.Allocations(), "a bad request changed the ledger")
 	require.Equal(t, pid, c.Server.PID(), "the server is another process")
 	c.requireNoPanic()
 	after := c.CreatePod("after", nobody, "1")
@@ -79,11 +79,11 @@ func (c *cluster) sendBad(request badRequest) (testbed.Reply, error) {
 
 func (c *cluster) requireRefused(request badRequest) {
 	c.T.Helper()
-	before := c.Claims().Revision
+	before := c.Allocations().Revision
 	got, err := c.sendBad(request)
 	require.NoError(c.T, err)
 	requireError(c.T, got, request.status)
-	require.Equal(c.T, before, c.Claims().Revision, "the ledger's revision changed")
+	require.Equal(c.T, before, c.Allocations().Revision, "the ledger's revision changed")
 }
 
 // requireError checks that an answer is an error in JSON with a text that helps.

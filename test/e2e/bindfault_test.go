@@ -16,7 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// bindTime is how long the server may take for a bind in tests that hold binds up, and requestTime how long
+// bindTime is how long the server may take for a bind in tests that slot binds up, and requestTime how long
 // it waits for one answer of the API server within that: both shorter than in production, and so are the
 // faults.
 const (
@@ -180,13 +180,13 @@ func TestLateEvents(t *testing.T) {
 		require.Empty(t, answer, "pod %d: a pod the informer does not know yet is read live", i)
 	}
 	extra := c.CreatePod("extra", nobody, "1")
-	require.NotEmpty(t, c.Bind(extra, "node-0"), "the room is taken, even if no event says so yet")
+	require.NotEmpty(t, c.Bind(extra, "node-0"), "the capacity is taken, even if no event says so yet")
 	c.RequireNeverOvercommitted()
 	c.requireAgreement()
 }
 
 // TestUnknownOutcome holds binds back for longer than the server waits for them. Until it knows what
-// became of the bind, it neither gives the room to others nor binds the pod elsewhere.
+// became of the bind, it neither gives the capacity to others nor binds the pod elsewhere.
 func TestUnknownOutcome(t *testing.T) {
 	c, proxy := newProxiedCluster(t, 2)
 	proxy.SetFault(onFirstBinds(100, controlplane.Fault{Before: bindTime * 5 / 4, DropAnswer: true}))
@@ -194,11 +194,11 @@ func TestUnknownOutcome(t *testing.T) {
 	rival := c.CreatePod("rival", nobody, "2")
 	require.Contains(t, c.Bind(pod, "node-0"), "not known")
 	require.Empty(t, c.Pod(pod.Name).Spec.NodeName)
-	claim := c.ClaimOf(pod)
-	require.NotNil(t, claim, "the room of a bind that may still happen was given away")
-	require.Equal(t, "Binding", claim.State)
+	allocation := c.AllocationOf(pod)
+	require.NotNil(t, allocation, "the capacity of a bind that may still happen was given away")
+	require.Equal(t, "Binding", allocation.State)
 	require.NotEmpty(t, c.Bind(pod, "node-1"), "it may be on node-0 soon")
-	require.Equal(t, []string{"rival"}, c.Reserve(groupOf([]*corev1.Pod{rival}, "node-0")).FailedPods)
+	require.Equal(t, []string{"rival"}, c.Reserve(gangOf([]*corev1.Pod{rival}, "node-0")).FailedPods)
 	bound, _ := c.AwaitBound(pod.Name)
 	require.Equal(t, "node-0", bound.Spec.NodeName)
 	c.RequireNeverOvercommitted()

@@ -12,7 +12,7 @@ import (
 )
 
 // TestBypassedBinds binds pods past the server until a node is overcommitted. The server cannot
-// prevent that; it has to say so, and to grant nothing more there until room is back.
+// prevent that; it has to say so, and to grant nothing more there until capacity is back.
 func TestBypassedBinds(t *testing.T) {
 	c := newServedCluster(t, 2)
 	pods := c.Create(testbed.NewPods(3, "stranger", nobody, "2")...)
@@ -29,7 +29,7 @@ func TestBypassedBinds(t *testing.T) {
 
 	asking := c.CreatePod("asking", nobody, "100m")
 	require.NotEmpty(t, c.Bind(asking, "node-0"), "a node that has too much already gets no more")
-	require.NotEmpty(t, c.Reserve(groupOf([]*corev1.Pod{asking}, "node-0")).Error)
+	require.NotEmpty(t, c.Reserve(gangOf([]*corev1.Pod{asking}, "node-0")).Error)
 
 	c.Delete(pods[0].Name)
 	c.Eventually(func(t *assert.CollectT) {
@@ -39,7 +39,7 @@ func TestBypassedBinds(t *testing.T) {
 	require.NotEmpty(t, c.Bind(asking, "node-0"), "it is full")
 	c.Delete(pods[1].Name)
 	c.Eventually(func(t *assert.CollectT) {
-		assert.Empty(t, c.Bind(asking, "node-0"), "there is room again")
+		assert.Empty(t, c.Bind(asking, "node-0"), "there is capacity again")
 	})
 	c.requireAgreement()
 	c.requireNoDriftSeen()

@@ -104,7 +104,7 @@ func (c *cluster) nodes() []reserver.Node {
 	return answer.Nodes
 }
 
-// groupOf asks for capacity for one pod on each of the nodes.
-func groupOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
+// gangOf asks for capacity for one pod on each of the nodes.
+func gangOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
 	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes}
 }

@@ -1,6 +1,6 @@
 /*
 Package e2e holds the end-to-end tests: a real etcd and kube-apiserver, real kube-schedulers with the
-files of scheduler-config/, the example group scheduler, and bin/globalreserve as a process of its own
+files of scheduler-config/, the example gang scheduler, and bin/globalreserve as a process of its own
 with exactly the rights of manifests/base. There is nothing here to import.
 
 	make e2e
@@ -12,11 +12,11 @@ What lives where:
 
   - cluster_test.go    a control plane with a server; what is common to all folders is in testbed
   - agreement_test.go  compares what the server says with what the API server has
-  - race_test.go       schedulers compete for less room than they ask for
-  - group_test.go      groups are reserved whole or not at all; what becomes of reserved pods
+  - race_test.go       schedulers compete for less capacity than they ask for
+  - group_test.go      gangs are reserved whole or not at all; what becomes of reserved pods
   - badinput_test.go   malformed and hostile requests over all routes; its table is in badcases_test.go
   - fault_test.go      API server, etcd and server restarted under load; bindfault_test.go: lost answers
-  - expiry_test.go     reservations that end wake the pods that wait for their room
+  - expiry_test.go     reservations that end wake the pods that wait for their capacity
   - scheduler_test.go, preempt_test.go, extender_test.go  kube-scheduler's side
   - drift_test.go      the server's comparison of its ledger with the cluster
   - bypass_test.go, policy_test.go, lifecycle_test.go, whatif_test.go  the rest, by what it is about

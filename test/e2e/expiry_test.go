@@ -12,7 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// wakeRounds is how often each way to give room back is tried: once proves little.
+// wakeRounds is how often each way to give capacity back is tried: once proves little.
 const wakeRounds = 4
 
 // TestWaitingPodsWakeUp reserves the only node for pods that never come, has a kube-scheduler refuse
@@ -23,11 +23,11 @@ func TestWaitingPodsWakeUp(t *testing.T) {
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	const ttl = 2 * time.Second
 	reservation := func(seconds time.Duration) *reserver.Request {
-		request := groupOf([]*corev1.Pod{testbed.NewPod("never-comes", nobody, "4")}, "node-0")
+		request := gangOf([]*corev1.Pod{testbed.NewPod("never-comes", nobody, "4")}, "node-0")
 		request.TTLSeconds = int64(seconds / time.Second)
 		return request
 	}
-	// Each returns the earliest moment at which the room may have become free.
+	// Each returns the earliest moment at which the capacity may have become free.
 	ends := map[string]func(*cluster, func()) time.Time{
 		"when a reservation expires": func(c *cluster, refusePods func()) time.Time {
 			asked := time.Now()
@@ -86,8 +86,8 @@ func TestRestartWakesWaitingPods(t *testing.T) {
 		require.Empty(t, c.Bind(pod, nodeOf(i)))
 	}
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
-	revision := c.Claims().Revision
-	require.True(t, c.Reserve(groupOf(testbed.NewPods(2, "never-comes", nobody, "2"), "node-0", "node-1")).Granted())
+	revision := c.Allocations().Revision
+	require.True(t, c.Reserve(gangOf(testbed.NewPods(2, "never-comes", nobody, "2"), "node-0", "node-1")).Granted())
 	waiting := c.Create(testbed.NewPods(3, "waiting", "default-scheduler", "1")...)
 	c.awaitRefused(waiting)
 	c.AwaitBackOffOver()
@@ -99,7 +99,7 @@ func TestRestartWakesWaitingPods(t *testing.T) {
 		require.Less(t, at.Sub(ready), testbed.WakeWithin)
 	}
 	c.requireAgreement()
-	require.Greater(t, c.Claims().Revision, revision, "revisions never go back")
+	require.Greater(t, c.Allocations().Revision, revision, "revisions never go back")
 	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"), "what was bound before is no news")
 	c.RequireNeverOvercommitted()
 }

@@ -127,7 +127,7 @@ func TestCordonedNode(t *testing.T) {
 		assert.Contains(t, reasons, "node-0", "filter still offers the cordoned node")
 		assert.NotContains(t, reasons, "other-0")
 	})
-	require.NotEmpty(t, c.Reserve(groupOf([]*corev1.Pod{late}, "node-0")).Error)
+	require.NotEmpty(t, c.Reserve(gangOf([]*corev1.Pod{late}, "node-0")).Error)
 	require.Empty(t, c.Bind(late, "other-0"))
 	c.requireAgreement()
 }

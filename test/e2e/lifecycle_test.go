@@ -60,7 +60,7 @@ func TestReadiness(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, text, "not read all nodes and pods")
 	require.Contains(t, c.Bind(pod, "node-0"), "not read all nodes and pods")
-	code, text = status(http.MethodPost, testbed.ReservePath, groupOf(c.Create(testbed.NewPod("worker", nobody, "1")), "node-0"))
+	code, text = status(http.MethodPost, testbed.ReservePath, gangOf(c.Create(testbed.NewPod("worker", nobody, "1")), "node-0"))
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Contains(t, text, "not read all")
 	require.Contains(t, text, `"FailedPods":["worker"]`, "what is not granted is named")
@@ -151,7 +151,7 @@ func TestMetricNames(t *testing.T) {
 		"globalreserve_request_duration_seconds": {"verb"},
 		"globalreserve_decisions_total":          {"verb", "scheduler", "result"},
 		"globalreserve_conflicts_total":          {"scheduler", "resource"},
-		"globalreserve_claims":                   {"state"},
+		"globalreserve_allocations":              {"state"},
 		"globalreserve_nodes":                    nil,
 		"globalreserve_overcommitted_nodes":      nil,
 		"globalreserve_bypassed_binds_total":     {"scheduler"},

@@ -137,19 +137,19 @@ reservations: {defaultTTL: 5m, maxTTL: 2h}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			asked := groupOf(testbed.NewPods(1, "pod", nobody, "1"), "node-0")
+			asked := gangOf(testbed.NewPods(1, "pod", nobody, "1"), "node-0")
 			asked.SchedulerName, asked.TTLSeconds = test.scheduler, test.ttl
 			if test.lasts == 0 {
 				got, err := c.Server.Send(t.Context(), http.MethodPost, testbed.ReservePath, asked)
 				require.NoError(t, err)
 				requireError(t, got, http.StatusBadRequest)
-				require.Empty(t, c.Claims().Claims)
+				require.Empty(t, c.Allocations().Allocations)
 				return
 			}
 			answer := c.Reserve(asked)
 			require.Empty(t, answer.Error)
 			require.WithinDuration(t, time.Now().Add(test.lasts), answer.ExpiresAt, 5*time.Second)
-			require.WithinDuration(t, answer.ExpiresAt, c.Claims().Claims[0].ExpiresAt, time.Second)
+			require.WithinDuration(t, answer.ExpiresAt, c.Allocations().Allocations[0].ExpiresAt, time.Second)
 			asked.TTLSeconds = 0
 			require.Empty(t, c.Unreserve(asked).Error)
 		})

@@ -66,7 +66,7 @@ func TestNodeObjectsOnTheWire(t *testing.T) {
 	require.NoError(t, c.StartScheduler(t.Context(), "default-scheduler", content))
 	c.Create(testbed.NewPods(10, "pod", "default-scheduler", "1500m")...)
 	snapshot := c.awaitSettled(late)
-	require.Equal(t, 6, snapshot.Bound, "three nodes have room for two pods each")
+	require.Equal(t, 6, snapshot.Bound, "three nodes have capacity for two pods each")
 	require.Equal(t, 4, snapshot.Pending)
 	c.RequireNeverOvercommitted()
 	c.requireAgreement()
@@ -77,7 +77,7 @@ func withClass(name string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.PriorityClassName = name }
 }
 
-// TestPreemption has a kube-scheduler make room for a pod of high priority. By its own account, the
+// TestPreemption has a kube-scheduler make capacity for a pod of high priority. By its own account, the
 // node with the victim of the lowest priority is the best one; the server knows that the rest of that
 // node is promised to somebody, so that evicting there would help nobody.
 func TestPreemption(t *testing.T) {
@@ -90,13 +90,13 @@ func TestPreemption(t *testing.T) {
 	middle := c.CreatePod("middle", nobody, "2", withClass("middle"))
 	require.Empty(t, c.Bind(low, "node-0"))
 	require.Empty(t, c.Bind(middle, "node-1"))
-	promised := groupOf([]*corev1.Pod{testbed.NewPod("promised", nobody, "2")}, "node-0")
+	promised := gangOf([]*corev1.Pod{testbed.NewPod("promised", nobody, "2")}, "node-0")
 	promised.TTLSeconds = 600
 	require.True(t, c.Reserve(promised).Granted())
 
 	high := c.CreatePod("high", "default-scheduler", "3", withClass("high"))
 	bound, _ := c.AwaitBound(high.Name)
-	require.Equal(t, "node-1", bound.Spec.NodeName, "only there an eviction makes room")
+	require.Equal(t, "node-1", bound.Spec.NodeName, "only there an eviction makes capacity")
 	require.Equal(t, "node-0", c.Pod(low.Name).Spec.NodeName, "the pod that was in nobody's way lives on")
 	names := map[string]bool{}
 	for _, pod := range c.Pods() {

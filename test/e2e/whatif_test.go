@@ -25,7 +25,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	c.requireAgreement()
 	workers := c.Create(testbed.NewPods(2, "worker", nobody, "3")...)
-	before := c.Claims()
+	before := c.Allocations()
 	question := &reserver.WhatIfRequest{Request: reserver.Request{SchedulerName: nobody, Pods: workers}}
 
 	refused := c.whatIf(question)
@@ -35,24 +35,24 @@ func TestWhatIf(t *testing.T) {
 
 	question.Without = []reserver.GonePod{{Namespace: testbed.Namespace, Name: "victim-1"}}
 	half := c.whatIf(question)
-	require.Len(t, half.FailedPods, 1, "one node has room for one of them")
+	require.Len(t, half.FailedPods, 1, "one node has capacity for one of them")
 
 	question.Without = append(question.Without, reserver.GonePod{UID: string(victims[0].UID)})
 	fits := c.whatIf(question)
 	require.Empty(t, fits.Error)
 	require.Len(t, fits.Placements, 2)
-	require.Equal(t, before, c.Claims(), "asking changed the ledger")
+	require.Equal(t, before, c.Allocations(), "asking changed the ledger")
 
 	var nodes []string
 	for _, placement := range fits.Placements {
 		nodes = append(nodes, placement.Node)
 	}
-	require.NotEmpty(t, c.Reserve(groupOf(workers, nodes...)).Error, "the pods are still there")
+	require.NotEmpty(t, c.Reserve(gangOf(workers, nodes...)).Error, "the pods are still there")
 	for _, victim := range victims {
 		c.Delete(victim.Name)
 	}
 	c.requireAgreement()
-	require.True(t, c.Reserve(groupOf(workers, nodes...)).Granted(), "as it was answered")
-	require.True(t, c.Unreserve(groupOf(workers, nodes...)).Granted())
+	require.True(t, c.Reserve(gangOf(workers, nodes...)).Granted(), "as it was answered")
+	require.True(t, c.Unreserve(gangOf(workers, nodes...)).Granted())
 	c.RequireNeverOvercommitted()
 }

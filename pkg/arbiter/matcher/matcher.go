@@ -4,7 +4,7 @@
 //
 // Whoever watches Reservation objects feeds it (Set, Remove); filter, bind and
 // the wake-ups ask it (Candidates) before they ask the ledger. It only knows
-// what was wished for: whether a slot still holds room, and enough of it, is the
+// what was wished for: whether a slot still slots capacity, and enough of it, is the
 // ledger's to say. Slots that name their pod are left out, because the ledger
 // finds those itself.
 package matcher
@@ -52,7 +52,7 @@ type entry struct {
 	index      string
 	controller cluster.Controller
 	selector   labels.Selector
-	holds      []ledger.HoldRef // in the order of the slots
+	slots      []ledger.SlotRef // in the order of the slots
 	godel      bool
 }
 
@@ -81,7 +81,7 @@ func (m *Matcher) Remove(namespace, name string) {
 // names the pod's index or its controller comes before what a selector selects,
 // and older reservations before younger ones. The result is shared and must not
 // be changed; nil means none.
-func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.HoldRef {
+func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
 	if m.count.Load() == 0 {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.HoldRef {
 			found.add([]*entry{e})
 		}
 	}
-	return found.holds
+	return found.slots
 }
 
 // Origin tells of a reservation that pods may match: which object it is, and
@@ -123,21 +123,21 @@ func (m *Matcher) Origin(namespace, name string) cluster.Origin {
 	return cluster.Origin{UID: e.uid, Godel: e.godel}
 }
 
-// candidates collects holds, and shares those of an only reservation.
+// candidates collects slots, and shares those of an only reservation.
 type candidates struct {
-	holds []ledger.HoldRef
+	slots []ledger.SlotRef
 	owned bool
 }
 
 func (c *candidates) add(entries []*entry) {
 	for _, e := range entries {
 		switch {
-		case c.holds == nil:
-			c.holds = slices.Clip(e.holds)
+		case c.slots == nil:
+			c.slots = slices.Clip(e.slots)
 		case c.owned:
-			c.holds = append(c.holds, e.holds...)
+			c.slots = append(c.slots, e.slots...)
 		default:
-			c.holds, c.owned = slices.Concat(c.holds, e.holds), true
+			c.slots, c.owned = slices.Concat(c.slots, e.slots), true
 		}
 	}
 }
@@ -165,8 +165,8 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 	if e.index == "" && e.controller == (cluster.Controller{}) && e.selector == nil {
 		return nil, nil
 	}
-	e.holds = openSlots(rsv)
-	if len(e.holds) == 0 {
+	e.slots = openSlots(rsv)
+	if len(e.slots) == 0 {
 		return nil, nil
 	}
 	return e, nil
@@ -174,7 +174,7 @@ func newEntry(rsv *v1alpha1.Reservation) (*entry, error) {
 
 // openSlots returns the slots that more pods may use, as far as the object
 // tells.
-func openSlots(rsv *v1alpha1.Reservation) []ledger.HoldRef {
+func openSlots(rsv *v1alpha1.Reservation) []ledger.SlotRef {
 	closed := map[string]bool{}
 	once := rsv.Spec.AllocatePolicy == v1alpha1.AllocateOnce || rsv.Spec.AllocatePolicy == ""
 	for i := range rsv.Status.Slots {
@@ -183,14 +183,14 @@ func openSlots(rsv *v1alpha1.Reservation) []ledger.HoldRef {
 			closed[s.Name] = true
 		}
 	}
-	holds := make([]ledger.HoldRef, 0, len(rsv.Spec.Slots))
+	slots := make([]ledger.SlotRef, 0, len(rsv.Spec.Slots))
 	for i := range rsv.Spec.Slots {
 		s := &rsv.Spec.Slots[i]
 		if s.Pod == nil && !closed[s.Name] {
-			holds = append(holds, ledger.HoldRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: s.Name})
+			slots = append(slots, ledger.SlotRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: s.Name})
 		}
 	}
-	return holds
+	return slots
 }
 
 func (m *Matcher) add(namespaceName string, e *entry) {

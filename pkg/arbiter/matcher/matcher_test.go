@@ -53,9 +53,9 @@ func both(changes ...func(*v1alpha1.Reservation)) func(*v1alpha1.Reservation) {
 	}
 }
 
-func slotsOf(holds []ledger.HoldRef) []string {
+func slotsOf(slots []ledger.SlotRef) []string {
 	var names []string
-	for _, h := range holds {
+	for _, h := range slots {
 		names = append(names, h.String())
 	}
 	return names

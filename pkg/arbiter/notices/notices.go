@@ -3,7 +3,7 @@
 // schedulers copy them into the pods' conditions.
 //
 // What may be touched: how often Events are written is decided here, and nowhere
-// else. Which hold is to blame is the ledger's to say.
+// else. Which slot is to blame is the ledger's to say.
 package notices
 
 import (
@@ -51,7 +51,7 @@ func New(l ledger.Reader, q *question.Maker, recorder events.EventRecorder) *Wri
 
 // Refused is told of a pod that was refused all nodes offered.
 func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
-	if pod.Ref.UID == "" || !w.ledger.HasHolds() {
+	if pod.Ref.UID == "" || !w.ledger.HasSlots() {
 		return
 	}
 	now := time.Now()
@@ -60,11 +60,11 @@ func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 	}
 	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
 	placement := w.question.Of(pod, "")
-	hold, node, ok := w.ledger.HeldBack(&placement, offered)
+	slot, node, ok := w.ledger.HeldBack(&placement, offered)
 	if !ok {
 		return
 	}
-	note := fmt.Sprintf("node %s would have room for this pod, but reservation %s keeps it for others", node, hold)
+	note := fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others", node, slot)
 	if w.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, Reason, "Filter", note) {
 		w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
 	}

@@ -33,7 +33,7 @@ func newPod(name string, milliCPU int64) *cluster.Pod {
 	}
 }
 
-var ref = ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}
+var ref = ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
 
 // newQuestion asks for the same devices for every pod. consumers, if there are any,
 // may use the slot.
@@ -48,7 +48,7 @@ func newQuestion(t *testing.T, l *ledger.Ledger, wanted *ledger.DeviceRequest, c
 	}
 }
 
-// newRig has nodes full and held of 4 CPUs: one with a pod of 4, one with a hold of 3.
+// newRig has nodes full and held of 4 CPUs: one with a pod of 4, one with a slot of 3.
 func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.FakeRecorder) {
 	l := ledger.New(ledger.Options{})
 	for _, node := range []string{"full", "held"} {
@@ -57,12 +57,12 @@ func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.Fa
 		}})
 	}
 	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: request(4000)})
-	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "held", Policy: ledger.Once, Request: request(3000)}))
+	require.True(t, l.ObserveSlot(ledger.Slot{Ref: ref, Node: "held", Policy: ledger.Once, Request: request(3000)}))
 	recorder := events.NewFakeRecorder(1000)
 	return New(l.Reader, newQuestion(t, l, nil, consumers), recorder), recorder
 }
 
-// TestRefusedForDevices has room for the pod everywhere, and its device is kept.
+// TestRefusedForDevices has capacity for the pod everywhere, and its device is kept.
 func TestRefusedForDevices(t *testing.T) {
 	compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
 	require.NoError(t, err)
@@ -70,16 +70,16 @@ func TestRefusedForDevices(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	l.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10}}})
 	l.ObserveDevices("n", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
-	require.True(t, l.ObserveHold(ledger.Hold{Ref: ref, Node: "n", Policy: ledger.Once, Request: request(1000), Devices: wanted}))
+	require.True(t, l.ObserveSlot(ledger.Slot{Ref: ref, Node: "n", Policy: ledger.Once, Request: request(1000), Devices: wanted}))
 	recorder := events.NewFakeRecorder(1)
 	w := New(l.Reader, newQuestion(t, l, wanted, nil), recorder)
 	w.Refused(newPod("p", 1000), []string{"n"})
 	require.Len(t, recorder.Events, 1)
-	assert.Equal(t, "Warning RoomReserved node n would have room for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)
+	assert.Equal(t, "Warning RoomReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)
 }
 
 func TestRefused(t *testing.T) {
-	const blamed = "Warning RoomReserved node held would have room for this pod, but reservation ns/r/s keeps it for others"
+	const blamed = "Warning RoomReserved node held would have capacity for this pod, but reservation ns/r/s keeps it for others"
 	everybody := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 	both := []string{"full", "held", "unknown"}
 	cases := map[string]struct {
@@ -88,11 +88,11 @@ func TestRefused(t *testing.T) {
 		consumers *v1alpha1.ConsumerSpec
 		want      string
 	}{
-		"because of the hold":                      {milliCPU: 2000, offered: both, want: blamed},
-		"it would not fit without the hold either": {milliCPU: 5000, offered: both},
+		"because of the slot":                      {milliCPU: 2000, offered: both, want: blamed},
+		"it would not fit without the slot either": {milliCPU: 5000, offered: both},
 		"the node was not offered":                 {milliCPU: 2000, offered: []string{"full"}},
-		"it fits beside the hold":                  {milliCPU: 1000, offered: both},
-		"the hold is for it":                       {milliCPU: 2000, offered: both, consumers: everybody},
+		"it fits beside the slot":                  {milliCPU: 1000, offered: both},
+		"the slot is for it":                       {milliCPU: 2000, offered: both, consumers: everybody},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ type Maker struct {
 func (m *Maker) Of(pod *cluster.Pod, node string) ledger.Placement {
 	p := pod.Placement(node)
 	p.Request = pod.Request.Relisted(m.Table)
-	p.Holds = m.Matcher.Candidates(pod)
+	p.Slots = m.Matcher.Candidates(pod)
 	p.Devices = m.Devices(pod)
 	return p
 }

@@ -50,7 +50,7 @@ func TestQuestion(t *testing.T) {
 	assert.EqualValues(t, 2, got.Request.Value(column))
 	assert.Empty(t, got.Request.Unlisted)
 	assert.NotEmpty(t, pod.Request.Unlisted, "the pod is shared and not changed")
-	assert.Equal(t, []ledger.HoldRef{{Namespace: "ns", Name: "r", Slot: "a"}}, got.Holds)
+	assert.Equal(t, []ledger.SlotRef{{Namespace: "ns", Name: "r", Slot: "a"}}, got.Slots)
 	assert.Same(t, asked, got.Devices)
 	assert.False(t, got.Preempt)
 

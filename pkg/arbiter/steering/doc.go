@@ -1,12 +1,12 @@
-// Package steering brings pods to the nodes that hold room for them.
+// Package steering brings pods to the nodes that slot capacity for them.
 //
-// A ledger that merely knows of a matching hold is not enough. kube-scheduler
+// A ledger that merely knows of a matching slot is not enough. kube-scheduler
 // looks at a sample of the nodes where there are more than a hundred, so it may
-// never ask about the node that holds the room; and it schedules the next pod
-// while the last one is still being bound, so that two pods choose the same hold
+// never ask about the node that holds the capacity; and it schedules the next pod
+// while the last one is still being bound, so that two pods choose the same slot
 // and another stays unused.
 //
-// So a pod is planned for one hold, and a hold that only one pod can use for one
+// So a pod is planned for one slot, and a slot that only one pod can use for one
 // pod. Filter then keeps the planned node alone. If the scheduler did not offer
 // that node, filter refuses all others once and the pod's
 // status.nominatedNodeName is set to it: kube-scheduler tries that node before
@@ -20,7 +20,7 @@
 // keeping others away. Where all candidates were offered and the planned node is
 // not among them, kube-scheduler's own filters refuse it, and nothing is done.
 //
-// A nomination is cleared when the pod can use the hold no more and is not bound.
+// A nomination is cleared when the pod can use the slot no more and is not bound.
 // What was nominated before a restart is forgotten: kube-scheduler clears it at
 // its next failed attempt.
 //

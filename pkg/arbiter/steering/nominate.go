@@ -79,7 +79,7 @@ func (s *Steering) watch(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// sweep finds the nominated pods that can use their holds no more.
+// sweep finds the nominated pods that can use their slots no more.
 func (s *Steering) sweep() {
 	s.mu.Lock()
 	var nominated []*plan
@@ -107,18 +107,18 @@ func (s *Steering) sweep() {
 // node's name.
 const clearing = "-"
 
-// stillUsable reports whether a pod has room of its own, and so is being bound, or could
-// still be bound with the hold it was nominated for.
+// stillUsable reports whether a pod has capacity of its own, and so is being bound, or could
+// still be bound with the slot it was nominated for.
 func (s *Steering) stillUsable(p *plan) bool {
 	s.mu.Lock()
-	pod, hold := p.pod, p.hold
+	pod, slot := p.pod, p.slot
 	s.mu.Unlock()
 	if _, placed := s.Ledger.HomeOf(pod.Ref); placed {
 		return true
 	}
 	placement := s.Question.Of(pod, "")
-	placement.Holds = []ledger.HoldRef{hold.Ref}
-	return slices.ContainsFunc(s.Ledger.UsableHolds(&placement), func(h ledger.UsableHold) bool { return h.Ref == hold.Ref })
+	placement.Slots = []ledger.SlotRef{slot.Ref}
+	return slices.ContainsFunc(s.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool { return h.Ref == slot.Ref })
 }
 
 // write carries out what plans want.
@@ -169,7 +169,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 		return true
 	}
 	pod, again := p.pod, p.again // of this moment: both change under the lock
-	log := s.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.hold.Node, "reservation": p.hold.Ref.String()})
+	log := s.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.slot.Node, "reservation": p.slot.Ref.String()})
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 	final := apierrors.IsForbidden(err) || last
 	switch {
@@ -188,7 +188,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 		if again {
 			s.OnGivenUp(pod)
 		}
-		log.Info("a pod is steered to the node that holds room for it")
+		log.Info("a pod is steered to the node that holds capacity for it")
 		return true
 	case gone:
 		s.drop(p)
@@ -196,7 +196,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 	case final:
 		p.givenUp, p.wanted = true, ""
 		s.mu.Unlock()
-		log.WithError(err).Warn("a pod could not be steered to the node that holds room for it; it may be scheduled elsewhere")
+		log.WithError(err).Warn("a pod could not be steered to the node that holds capacity for it; it may be scheduled elsewhere")
 		s.OnGivenUp(pod)
 	default:
 		s.mu.Unlock()

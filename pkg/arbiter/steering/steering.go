@@ -23,7 +23,7 @@ const (
 	// an attempt narrowed down to one node, elsewhereEffort for one refused.
 	maxEffort       = 4
 	elsewhereEffort = 2
-	// planLife is for how long a plan keeps other pods away from its hold after
+	// planLife is for how long a plan keeps other pods away from its slot after
 	// it was last asked for. kube-scheduler's own back-off is at most 10 s.
 	planLife = 15 * time.Second
 	// maxPlans bounds the memory of plans; those beyond it are not steered.
@@ -53,20 +53,20 @@ type Options struct {
 	OnGivenUp func(pod *cluster.Pod)
 }
 
-// Steering plans pods for holds; see the package comment. Make one with New.
+// Steering plans pods for slots; see the package comment. Make one with New.
 type Steering struct {
 	Options
 
 	mu     sync.Mutex                                      // guards what follows
 	queue  workqueue.TypedRateLimitingInterface[types.UID] // nil before Run
 	plans  map[types.UID]*plan
-	byHold map[ledger.HoldRef]types.UID // of holds for one pod only
+	bySlot map[ledger.SlotRef]types.UID // of slots for one pod only
 }
 
-// plan is the hold a pod is meant for.
+// plan is the slot a pod is meant for.
 type plan struct {
 	pod    *cluster.Pod
-	hold   ledger.UsableHold
+	slot   ledger.UsableSlot
 	effort int // see maxEffort
 	asked  time.Time
 	// wanted is the node to nominate, nominated the one that has been; "" means
@@ -80,47 +80,47 @@ type plan struct {
 
 // nominate has the plan's node nominated.
 func (p *plan) nominate() {
-	p.again = p.nominated == p.hold.Node
-	p.wanted, p.nominated = p.hold.Node, ""
+	p.again = p.nominated == p.slot.Node
+	p.wanted, p.nominated = p.slot.Node, ""
 }
 
 // New returns Steering that is not running.
 func New(o Options) *Steering {
-	return &Steering{Options: o, plans: map[types.UID]*plan{}, byHold: map[ledger.HoldRef]types.UID{}}
+	return &Steering{Options: o, plans: map[types.UID]*plan{}, bySlot: map[ledger.SlotRef]types.UID{}}
 }
 
-// Plan chooses one of the holds a pod could be bound with for it, and returns
-// the hold's node. Holds on an offered node are preferred. ok is false where all
+// Plan chooses one of the slots a pod could be bound with for it, and returns
+// the slot's node. Slots on an offered node are preferred. ok is false where all
 // are meant for other pods, or none is on a node that is offered or may merely
 // not have been looked at.
-func (s *Steering) Plan(pod *cluster.Pod, usable []ledger.UsableHold, offered []string) (node string, ok bool) {
+func (s *Steering) Plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []string) (node string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, _ := s.plan(pod, usable, offered)
 	if p == nil {
 		return "", false
 	}
-	return p.hold.Node, true
+	return p.slot.Node, true
 }
 
 // Direct plans a pod for an attempt to schedule it on one of the offered nodes.
 // It returns the node that alone should be kept; elsewhere says that this node
 // was not offered, and that the pod comes back with it if all others are refused
 // now. Both are zero where the pod should have its choice.
-func (s *Steering) Direct(pod *cluster.Pod, usable []ledger.UsableHold, offered []string) (node string, elsewhere bool) {
+func (s *Steering) Direct(pod *cluster.Pod, usable []ledger.UsableSlot, offered []string) (node string, elsewhere bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, isOffered := s.plan(pod, usable, offered)
 	switch {
 	case p == nil:
 		return "", false
-	case !isOffered && p.wanted == p.hold.Node:
+	case !isOffered && p.wanted == p.slot.Node:
 		return "", true // something else woke the pod before its nomination did
 	case p.effort >= maxEffort || (p.givenUp && !isOffered):
 		return "", false
 	case isOffered:
 		p.effort++
-		return p.hold.Node, false
+		return p.slot.Node, false
 	}
 	p.effort += elsewhereEffort
 	p.nominate()
@@ -128,12 +128,12 @@ func (s *Steering) Direct(pod *cluster.Pod, usable []ledger.UsableHold, offered 
 	return "", true
 }
 
-// Wake plans a waiting pod for one of its holds and nominates that node, which
+// Wake plans a waiting pod for one of its slots and nominates that node, which
 // makes the scheduler try the pod again. It reports false where the pod could
 // not be planned, and so is not woken.
 func (s *Steering) Wake(pod *cluster.Pod) bool {
 	placement := s.Question.Of(pod, "")
-	usable := s.Ledger.UsableHolds(&placement)
+	usable := s.Ledger.UsableSlots(&placement)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.choose(pod, usable, func(string) bool { return true })
@@ -155,8 +155,8 @@ func (s *Steering) Settled(pod types.UID) {
 	}
 }
 
-// plan finds a hold for a pod, on an offered node if there is one.
-func (s *Steering) plan(pod *cluster.Pod, usable []ledger.UsableHold, offered []string) (p *plan, isOffered bool) {
+// plan finds a slot for a pod, on an offered node if there is one.
+func (s *Steering) plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []string) (p *plan, isOffered bool) {
 	names := make(map[string]struct{}, len(offered))
 	for _, name := range offered {
 		names[name] = struct{}{}
@@ -171,17 +171,17 @@ func (s *Steering) plan(pod *cluster.Pod, usable []ledger.UsableHold, offered []
 	return s.choose(pod, usable, func(string) bool { return true }), false
 }
 
-// choose keeps the pod's plan if its hold is usable and on a node that will do,
-// or finds another hold that is meant for nobody else.
-func (s *Steering) choose(pod *cluster.Pod, usable []ledger.UsableHold, willDo func(node string) bool) *plan {
+// choose keeps the pod's plan if its slot is usable and on a node that will do,
+// or finds another slot that is meant for nobody else.
+func (s *Steering) choose(pod *cluster.Pod, usable []ledger.UsableSlot, willDo func(node string) bool) *plan {
 	now := time.Now()
 	p := s.plans[pod.Ref.UID]
 	best := -1
 	for k, h := range usable {
 		switch {
 		case !willDo(h.Node) || (!h.Shared && s.isTaken(h.Ref, pod.Ref.UID, now)):
-		case p != nil && p.hold.Ref == h.Ref:
-			p.pod, p.hold, p.asked = pod, h, now
+		case p != nil && p.slot.Ref == h.Ref:
+			p.pod, p.slot, p.asked = pod, h, now
 			return p
 		case best < 0:
 			best = k
@@ -190,38 +190,38 @@ func (s *Steering) choose(pod *cluster.Pod, usable []ledger.UsableHold, willDo f
 	if best < 0 || (p == nil && len(s.plans) >= maxPlans && !s.forgetOld(now)) {
 		return nil
 	}
-	next := &plan{pod: pod, hold: usable[best], asked: now}
+	next := &plan{pod: pod, slot: usable[best], asked: now}
 	if p != nil {
 		next.nominated, next.givenUp, next.effort = p.nominated, p.givenUp, p.effort
 		if p.wanted != "" {
-			next.wanted = next.hold.Node
+			next.wanted = next.slot.Node
 		}
 		s.drop(p)
 	}
 	s.plans[pod.Ref.UID] = next
-	if !next.hold.Shared {
-		s.byHold[next.hold.Ref] = pod.Ref.UID
+	if !next.slot.Shared {
+		s.bySlot[next.slot.Ref] = pod.Ref.UID
 	}
 	return next
 }
 
-// isTaken reports whether a hold is meant for another pod.
-func (s *Steering) isTaken(hold ledger.HoldRef, pod types.UID, now time.Time) bool {
-	other, ok := s.byHold[hold]
+// isTaken reports whether a slot is meant for another pod.
+func (s *Steering) isTaken(slot ledger.SlotRef, pod types.UID, now time.Time) bool {
+	other, ok := s.bySlot[slot]
 	return ok && other != pod && now.Sub(s.plans[other].asked) < planLife
 }
 
-// drop forgets a plan. The hold may be another pod's by now.
+// drop forgets a plan. The slot may be another pod's by now.
 func (s *Steering) drop(p *plan) {
 	uid := p.pod.Ref.UID
 	delete(s.plans, uid)
-	if s.byHold[p.hold.Ref] == uid {
-		delete(s.byHold, p.hold.Ref)
+	if s.bySlot[p.slot.Ref] == uid {
+		delete(s.bySlot, p.slot.Ref)
 	}
 }
 
 // forgetOld drops the plans nobody has asked for lately and reports whether
-// there is room for more.
+// there is capacity for more.
 func (s *Steering) forgetOld(now time.Time) bool {
 	for _, p := range s.plans {
 		if now.Sub(p.asked) >= planLife && p.nominated == "" && p.wanted == "" {

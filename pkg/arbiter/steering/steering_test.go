@@ -92,10 +92,10 @@ func newWorld(t *testing.T, nodes ...string) *world {
 	return w
 }
 
-// hold keeps two CPUs of a node, which every pod of the namespace may use.
-func (w *world) hold(name, node string, policy ledger.AllocatePolicy) ledger.HoldRef {
-	ref := ledger.HoldRef{Namespace: "ns", Name: name, Slot: "s"}
-	require.True(w.t, w.ledger.ObserveHold(ledger.Hold{Ref: ref, Node: node, Policy: policy, Request: request(2000)}))
+// slot keeps two CPUs of a node, which every pod of the namespace may use.
+func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.SlotRef {
+	ref := ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}
+	require.True(w.t, w.ledger.ObserveSlot(ledger.Slot{Ref: ref, Node: node, Policy: policy, Request: request(2000)}))
 	require.NoError(w.t, w.matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: name},
 		Spec: v1alpha1.ReservationSpec{
@@ -115,9 +115,9 @@ func pod(name string) *cluster.Pod {
 	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: request(2000)}
 }
 
-func (w *world) usable(p *cluster.Pod) []ledger.UsableHold {
+func (w *world) usable(p *cluster.Pod) []ledger.UsableSlot {
 	placement := w.Question.Of(p, "")
-	return w.ledger.UsableHolds(&placement)
+	return w.ledger.UsableSlots(&placement)
 }
 
 // direct is one filter call; the result is the node kept, "elsewhere" or "".
@@ -169,7 +169,7 @@ func TestNominatedAgain(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		defer w.Stop()
-		w.hold("r", "a", ledger.Once)
+		w.slot("r", "a", ledger.Once)
 		p := pod("p")
 		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
 		pass(settle)
@@ -183,13 +183,13 @@ func TestNominatedAgain(t *testing.T) {
 	})
 }
 
-// Five pods come back at once to three holds: each hold is one pod's.
-func TestOneHoldForOnePod(t *testing.T) {
+// Five pods come back at once to three slots: each slot is one pod's.
+func TestOneSlotForOnePod(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b", "c", "d")
 		defer w.Stop()
 		for _, node := range []string{"a", "b", "c"} {
-			w.hold("r-"+node, node, ledger.Once)
+			w.slot("r-"+node, node, ledger.Once)
 		}
 		all := []string{"d", "c", "b", "a"}
 		got := map[string]int{}
@@ -206,20 +206,20 @@ func TestOneHoldForOnePod(t *testing.T) {
 		assert.False(t, ok, "prioritize prefers nothing for a pod without a plan")
 
 		w.bind(pods[0], "a")
-		assert.Empty(t, w.direct(pods[3], all...), "that hold is used up")
+		assert.Empty(t, w.direct(pods[3], all...), "that slot is used up")
 		w.Settled(pods[1].Ref.UID)
-		assert.Equal(t, "b", w.direct(pods[3], all...), "a pod that went leaves its hold to others")
+		assert.Equal(t, "b", w.direct(pods[3], all...), "a pod that went leaves its slot to others")
 		pass(planLife)
 		assert.Equal(t, "b", w.direct(pods[4], all...), "a pod nobody asks for any more keeps nobody away")
 		w.expect(nil)
 	})
 }
 
-func TestSharedHoldsAreForAll(t *testing.T) {
+func TestSharedSlotsAreForAll(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		defer w.Stop()
-		w.hold("r", "a", ledger.Aligned)
+		w.slot("r", "a", ledger.Aligned)
 		for _, name := range []string{"1", "2", "3"} {
 			assert.Equal(t, "a", w.direct(pod(name), "a", "b"))
 		}
@@ -230,7 +230,7 @@ func TestNodeThatWasNotOffered(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		defer w.Stop()
-		w.hold("r", "a", ledger.Once)
+		w.slot("r", "a", ledger.Once)
 		assert.Empty(t, w.direct(pod("small"), "b", "c"), "all that is feasible was offered")
 		p := pod("p")
 		for range 10 { // it is woken for other reasons meanwhile
@@ -246,12 +246,12 @@ func TestNodeThatWasNotOffered(t *testing.T) {
 	})
 }
 
-func TestOfferedHoldsComeFirst(t *testing.T) {
+func TestOfferedSlotsComeFirst(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		defer w.Stop()
-		w.hold("r-a", "a", ledger.Once)
-		w.hold("r-b", "b", ledger.Once)
+		w.slot("r-a", "a", ledger.Once)
+		w.slot("r-b", "b", ledger.Once)
 		p := pod("p")
 		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
 		assert.Equal(t, "b", w.direct(p, append(sample(), "b")...))
@@ -265,7 +265,7 @@ func TestEffortIsBounded(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		defer w.Stop()
-		w.hold("r", "a", ledger.Once)
+		w.slot("r", "a", ledger.Once)
 		p, q := pod("p"), pod("q")
 		var got []string
 		for range 6 {
@@ -289,19 +289,19 @@ func TestEffortIsBounded(t *testing.T) {
 
 func TestNominationsAreCleared(t *testing.T) {
 	tests := map[string]struct {
-		end  func(w *world, hold ledger.HoldRef, p *cluster.Pod)
+		end  func(w *world, slot ledger.SlotRef, p *cluster.Pod)
 		want []string
 	}{
-		"the hold is released": {
-			func(w *world, h ledger.HoldRef, _ *cluster.Pod) { w.ledger.ReleaseHolds(h.Namespace, h.Name) },
+		"the slot is released": {
+			func(w *world, h ledger.SlotRef, _ *cluster.Pod) { w.ledger.ReleaseSlots(h.Namespace, h.Name) },
 			[]string{"p -> a", "p -x a"},
 		},
 		"another pod used it": {
-			func(w *world, _ ledger.HoldRef, _ *cluster.Pod) { w.bind(pod("q"), "a") },
+			func(w *world, _ ledger.SlotRef, _ *cluster.Pod) { w.bind(pod("q"), "a") },
 			[]string{"p -> a", "p -x a"},
 		},
 		"the node is cordoned": {
-			func(w *world, _ ledger.HoldRef, _ *cluster.Pod) {
+			func(w *world, _ ledger.SlotRef, _ *cluster.Pod) {
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Unschedulable: true, Allocatable: []resources.Amount{
 					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 				}})
@@ -309,7 +309,7 @@ func TestNominationsAreCleared(t *testing.T) {
 			[]string{"p -> a", "p -x a"},
 		},
 		"the pod is being bound with it": {
-			func(w *world, _ ledger.HoldRef, p *cluster.Pod) {
+			func(w *world, _ ledger.SlotRef, p *cluster.Pod) {
 				placement := w.Question.Of(p, "a")
 				_, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(w.t, rejection)
@@ -317,15 +317,15 @@ func TestNominationsAreCleared(t *testing.T) {
 			[]string{"p -> a"},
 		},
 		"something else happens": {
-			func(w *world, _ ledger.HoldRef, _ *cluster.Pod) {
+			func(w *world, _ ledger.SlotRef, _ *cluster.Pod) {
 				w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"})
 			},
 			[]string{"p -> a"},
 		},
 		"the pod went": {
-			func(w *world, h ledger.HoldRef, p *cluster.Pod) {
+			func(w *world, h ledger.SlotRef, p *cluster.Pod) {
 				w.Settled(p.Ref.UID)
-				w.ledger.ReleaseHolds(h.Namespace, h.Name)
+				w.ledger.ReleaseSlots(h.Namespace, h.Name)
 			},
 			[]string{"p -> a"},
 		},
@@ -335,11 +335,11 @@ func TestNominationsAreCleared(t *testing.T) {
 			run(t, func(t *testing.T) {
 				w := newWorld(t, "a", "b")
 				defer w.Stop()
-				hold := w.hold("r", "a", ledger.Once)
+				slot := w.slot("r", "a", ledger.Once)
 				p := pod("p")
 				require.True(t, w.Wake(p))
 				w.expect([]string{"p -> a"})
-				tt.end(w, hold, p)
+				tt.end(w, slot, p)
 				pass(time.Minute)
 				w.expect(tt.want)
 				assert.Empty(t, w.givenUp)
@@ -349,15 +349,15 @@ func TestNominationsAreCleared(t *testing.T) {
 }
 
 // The pod was refused everything, and then there was nothing to send it to.
-func TestHoldGoneBeforeTheNomination(t *testing.T) {
+func TestSlotGoneBeforeTheNomination(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		defer w.Stop()
-		hold := w.hold("r", "a", ledger.Once)
+		slot := w.slot("r", "a", ledger.Once)
 		blocked := make(chan struct{})
 		w.api.answer = func(string) error { <-blocked; return errors.New("not now") }
 		require.Equal(t, "elsewhere", w.direct(pod("p"), sample()...))
-		w.ledger.ReleaseHolds(hold.Namespace, hold.Name)
+		w.ledger.ReleaseSlots(slot.Namespace, slot.Name)
 		pass(settle + sweepDelay)
 		close(blocked)
 		pass(time.Minute)
@@ -369,8 +369,8 @@ func TestWake(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		defer w.Stop()
-		assert.False(t, w.Wake(pod("p")), "no hold")
-		w.hold("r", "a", ledger.Once)
+		assert.False(t, w.Wake(pod("p")), "no slot")
+		w.slot("r", "a", ledger.Once)
 		assert.True(t, w.Wake(pod("p")))
 		assert.False(t, w.Wake(pod("q")), "it is meant for another pod")
 		w.expect([]string{"p -> a"})
@@ -396,7 +396,7 @@ func TestFailedWrites(t *testing.T) {
 			run(t, func(t *testing.T) {
 				w := newWorld(t, "a")
 				defer w.Stop()
-				w.hold("r", "a", ledger.Once)
+				w.slot("r", "a", ledger.Once)
 				w.api.answer = func(string) error {
 					if len(w.api.writes) <= tt.times {
 						return tt.err
@@ -416,14 +416,14 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
-// A pod whose claims of devices cannot be met with a hold is not sent there.
+// A pod whose claims of devices cannot be met with a slot is not sent there.
 func TestPodsWithClaims(t *testing.T) {
 	for name, there := range map[string]bool{"the device is there": true, "it is not": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, "a")
 				defer w.Stop()
-				w.hold("r", "a", ledger.Once)
+				w.slot("r", "a", ledger.Once)
 				compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
 				require.NoError(t, err)
 				w.devices = &ledger.DeviceRequest{Claims: []ledger.DeviceClaimRef{{Namespace: "ns", Name: "c"}}, Requests: []*devices.Request{compiled}}

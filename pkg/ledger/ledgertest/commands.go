@@ -34,10 +34,10 @@ func newTranscript() *transcript {
 		"time":               r.time,
 		"fit":                r.fit,
 		"show":               r.show,
-		"place-holds":        r.placeHolds,
-		"observe-hold":       r.observeHold,
-		"hold-deadline":      r.holdDeadline,
-		"release-holds":      r.releaseHolds,
+		"place-slots":        r.placeSlots,
+		"observe-slot":       r.observeSlot,
+		"slot-deadline":      r.slotDeadline,
+		"release-slots":      r.releaseSlots,
 		"remove-pod-holding": r.removePodHolding,
 	}
 	return r
@@ -123,7 +123,7 @@ func (r *transcript) unreserve(_ *words, pods []*words) []string {
 	return r.result(nil, r.ledger.Unreserve(placements))
 }
 
-// start-bind pod node cpu=1000 by=scheduler priority=1 holds=r/x,r/y preempt
+// start-bind pod node cpu=1000 by=scheduler priority=1 slots=r/x,r/y preempt
 func (r *transcript) startBind(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
 	p.Preempt = c.flag("preempt")
@@ -131,15 +131,15 @@ func (r *transcript) startBind(c *words, _ []*words) []string {
 	if rejection != nil {
 		return []string{"refused: " + r.rejection(rejection)}
 	}
-	if grant.Hold.Name != "" {
-		return []string{"granted, was " + grant.Before.String() + ", uses " + refText(grant.Hold)}
+	if grant.Slot.Name != "" {
+		return []string{"granted, was " + grant.Before.String() + ", uses " + refText(grant.Slot)}
 	}
 	return []string{"granted, was " + grant.Before.String()}
 }
 
 // confirm pod node
 func (r *transcript) confirm(c *words, _ []*words) []string {
-	return yesNo(r.ledger.Confirm(podRef(c.word(1)), c.word(2)), "confirmed", "no such claim")
+	return yesNo(r.ledger.Confirm(podRef(c.word(1)), c.word(2)), "confirmed", "no such allocation")
 }
 
 // bind-failed pod node
@@ -147,13 +147,13 @@ func (r *transcript) bindFailed(c *words, _ []*words) []string {
 	return yesNo(r.ledger.BindFailed(podRef(c.word(1)), c.word(2)), "given back", "no such bind")
 }
 
-// observe pod node cpu=1000 version=3 by=scheduler hold=r/x hold-uid=1
+// observe pod node cpu=1000 version=3 by=scheduler slot=r/x slot-uid=1
 func (r *transcript) observe(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
 	outcome := r.ledger.ObservePod(ledger.PodObservation{
 		Pod: p.Pod, Node: p.Node, Request: c.request(r.ledger.Table(), true), Scheduler: p.Scheduler,
-		Priority: p.Priority, ResourceVersion: uint64(c.number("version")), Hold: holdRef(c.value("hold")),
-		HoldUID: types.UID(c.value("hold-uid")),
+		Priority: p.Priority, ResourceVersion: uint64(c.number("version")), Slot: slotRef(c.value("slot")),
+		SlotUID: types.UID(c.value("slot-uid")),
 	})
 	names := map[ledger.Observed]string{
 		ledger.ObservedNothing: "nothing new", ledger.ObservedNew: "new", ledger.ObservedConfirmed: "confirmed",
@@ -171,7 +171,7 @@ func (r *transcript) observeUnbound(c *words, _ []*words) []string {
 // remove-pod pod version=3
 func (r *transcript) removePod(c *words, _ []*words) []string {
 	removed := r.ledger.RemovePod(podRef(c.word(1)), uint64(c.number("version")))
-	return yesNo(removed, "removed", "had no claim")
+	return yesNo(removed, "removed", "had no allocation")
 }
 
 // time 10s: lets time pass and reservations expire
@@ -184,7 +184,7 @@ func (r *transcript) time(c *words, _ []*words) []string {
 	return []string{fmt.Sprintf("it is %s, expired %d", r.now, r.ledger.Expire(at(r.now)))}
 }
 
-// fit pod node cpu=1000 victims=a@1 holds=r/x preempt: whether the pod fits, once the
+// fit pod node cpu=1000 victims=a@1 slots=r/x preempt: whether the pod fits, once the
 // victims are gone, or once it has preempted
 func (r *transcript) fit(c *words, _ []*words) []string {
 	p := c.placement(r.ledger.Table(), 1)
@@ -202,7 +202,7 @@ func (r *transcript) fit(c *words, _ []*words) []string {
 	return []string{v.Reason.String()}
 }
 
-// show: all nodes, holds and claims
+// show: all nodes, slots and allocations
 func (r *transcript) show(*words, []*words) []string {
 	s := r.ledger.Snapshot()
 	var out []string
@@ -222,11 +222,11 @@ func (r *transcript) show(*words, []*words) []string {
 		}
 		out = append(out, line)
 	}
-	for i := range s.Holds {
-		out = append(out, "hold "+r.holdView(&s.Holds[i]))
+	for i := range s.Slots {
+		out = append(out, "slot "+r.slotView(&s.Slots[i]))
 	}
-	for _, c := range s.Claims {
-		out = append(out, "claim "+r.claim(c.Pod, c.Node, c.State, c.Scheduler)+using(c.Hold))
+	for _, c := range s.Allocations {
+		out = append(out, "allocation "+r.allocation(c.Pod, c.Node, c.State, c.Scheduler)+using(c.Slot))
 	}
 	return append(out, fmt.Sprintf("%d nodes, %d overcommitted", r.ledger.Stats().Nodes, r.ledger.Stats().OvercommittedNodes))
 }
@@ -256,7 +256,7 @@ func (r *transcript) rejection(j *ledger.Rejection) string {
 	return fmt.Sprintf("%s: %s", j.Reason, j.Message())
 }
 
-func (r *transcript) claim(pod ledger.PodRef, node string, state ledger.State, by string) string {
+func (r *transcript) allocation(pod ledger.PodRef, node string, state ledger.State, by string) string {
 	text := fmt.Sprintf("%s on %s %s", podText(pod), node, state)
 	if by != "" {
 		text += " by " + by
@@ -268,11 +268,11 @@ func (r *transcript) event(e *ledger.Event) string {
 	text := fmt.Sprintf("r%d %s ", e.Revision, e.Type)
 	switch {
 	case e.Policy != "":
-		return text + r.holdEvent(e)
+		return text + r.slotEvent(e)
 	case e.Pod.Name == "":
 		return text + e.Node
 	}
-	text += r.claim(e.Pod, e.Node, e.State, e.Scheduler) + using(e.Hold)
+	text += r.allocation(e.Pod, e.Node, e.State, e.Scheduler) + using(e.Slot)
 	if e.MovedFrom != "" {
 		text += " from " + e.MovedFrom
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// TestDevicesAgreeWithModel is TestHoldsAgreeWithModel with pods and holds that claim
+// TestDevicesAgreeWithModel is TestSlotsAgreeWithModel with pods and slots that claim
 // devices of two nodes, which have few.
 func TestDevicesAgreeWithModel(t *testing.T) {
 	met := map[ledger.Reason]int{}
@@ -19,7 +19,7 @@ func TestDevicesAgreeWithModel(t *testing.T) {
 		w := NewWorld(pair.Ledger.Table())
 		w.Calm, w.Devices = true, true
 		for _, name := range nodeNames[:2] {
-			pair.ObserveNode(w.RoomyNode(t, name))
+			pair.ObserveNode(w.LargeNode(t, name))
 			pair.ObserveDevices(name, w.NodeDevices(t))
 		}
 		reserve := func(t *rapid.T) { pair.Reserve(w.Plan(t), w.Now) }
@@ -31,19 +31,19 @@ func TestDevicesAgreeWithModel(t *testing.T) {
 			}
 			pair.Ask(&at, append(nodeNames, "nowhere"), w.Victims(t))
 		}
-		steps := slices.Concat(holdActions(pair, w), slices.Repeat([]func(*rapid.T){
+		steps := slices.Concat(slotActions(pair, w), slices.Repeat([]func(*rapid.T){
 			reserve, start, ask,
 			func(t *rapid.T) { settle(t, pair, w, pair.Confirm) },
 			func(t *rapid.T) { settle(t, pair, w, pair.BindFailed) },
-			func(t *rapid.T) { removeClaim(t, pair, w) },
+			func(t *rapid.T) { removeAllocation(t, pair, w) },
 			func(t *rapid.T) { redeem(t, pair, w) },
 			func(t *rapid.T) { renew(t, pair, w) },
-			func(t *rapid.T) { observeClaim(t, pair, w) },
+			func(t *rapid.T) { observeAllocation(t, pair, w) },
 		}, 2), []func(*rapid.T){
 			func(t *rapid.T) { pair.ObservePod(w.PodObservation(t, pair.Ledger)) },
 			func(t *rapid.T) { pair.ObserveDevices(w.Node(t), w.NodeDevices(t)) },
 			func(t *rapid.T) { pair.Unreserve(forgetful(t, w.Placements(t))) },
-			func(t *rapid.T) { pair.ObserveNode(w.RoomyNode(t, oneOf(t, "node", nodeNames[:2]))) },
+			func(t *rapid.T) { pair.ObserveNode(w.LargeNode(t, oneOf(t, "node", nodeNames[:2]))) },
 			func(t *rapid.T) {
 				if pick(t, "rare", 8) == 7 {
 					pair.RemoveNode(w.Node(t))

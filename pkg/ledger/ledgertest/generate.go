@@ -21,17 +21,17 @@ type World struct {
 	Now   time.Time
 	// Calm keeps to two nodes that exist and to pods that are there.
 	Calm bool
-	// Devices lets pods and holds claim devices.
+	// Devices lets pods and slots claim devices.
 	Devices bool
 
-	claims      map[string]*ledger.DeviceRequest // what the pod of each name asked for last
+	allocations map[string]*ledger.DeviceRequest // what the pod of each name asked for last
 	lastNode    ledger.NodeObservation
 	incarnation map[string]int // of the pod of each name, counted up as pods are made anew
 }
 
 // NewWorld returns a world without any pod.
 func NewWorld(table *resources.Table) *World {
-	return &World{Table: table, Now: time.Unix(1000, 0), incarnation: map[string]int{}, claims: map[string]*ledger.DeviceRequest{}}
+	return &World{Table: table, Now: time.Unix(1000, 0), incarnation: map[string]int{}, allocations: map[string]*ledger.DeviceRequest{}}
 }
 
 var (
@@ -42,7 +42,7 @@ var (
 )
 
 // extended are resources beyond the core ones. They are more than a row has
-// room for at first, so that rows have to grow.
+// capacity for at first, so that rows have to grow.
 var extended = func() (names []v1.ResourceName) {
 	for k := range 12 {
 		names = append(names, v1.ResourceName(fmt.Sprintf("example.com/r%d", k)))
@@ -225,8 +225,8 @@ func (w *World) PodObservation(t *rapid.T, l *ledger.Ledger) ledger.PodObservati
 		ResourceVersion: w.Version(t),
 	}
 	o.Devices = w.observedDevices(t, o.Pod, l)
-	if pick(t, "bound with a hold", 4) == 3 {
-		o.Hold, o.HoldUID = w.HoldRef(t), oneOf(t, "reservation", reservationUIDs)
+	if pick(t, "bound with a slot", 4) == 3 {
+		o.Slot, o.SlotUID = w.SlotRef(t), oneOf(t, "reservation", reservationUIDs)
 	}
 	return o
 }
@@ -240,7 +240,7 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 		Pod: w.Pod(t), Node: w.Node(t), Request: w.Request(t, false),
 		Scheduler: oneOf(t, "scheduler", schedulers),
 		Priority:  int32(pick(t, "priority", 4)),
-		Holds:     w.HoldRefs(t),
+		Slots:     w.SlotRefs(t),
 	}
 	p.Devices = w.DevicesOf(t, p.Pod)
 	return p

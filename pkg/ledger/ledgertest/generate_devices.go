@@ -72,12 +72,12 @@ func (w *World) DevicesOf(t *rapid.T, pod ledger.PodRef) *ledger.DeviceRequest {
 	if !w.Devices {
 		return nil
 	}
-	known, ok := w.claims[pod.Name]
+	known, ok := w.allocations[pod.Name]
 	if ok && pick(t, "other devices", 8) < 7 {
 		return w.again(t, known)
 	}
 	r := w.deviceRequest(t)
-	w.claims[pod.Name] = r
+	w.allocations[pod.Name] = r
 	return r
 }
 
@@ -115,7 +115,7 @@ func (w *World) deviceClaim(t *rapid.T) ledger.DeviceClaimRef {
 	}
 }
 
-// heldDevices draws what a hold asks for; few are for certain claims.
+// heldDevices draws what a slot asks for; few are for certain claims.
 func (w *World) heldDevices(t *rapid.T, pod ledger.PodRef) *ledger.DeviceRequest {
 	if !w.Devices {
 		return nil
@@ -130,7 +130,7 @@ func (w *World) heldDevices(t *rapid.T, pod ledger.PodRef) *ledger.DeviceRequest
 	return r
 }
 
-// heldBefore draws what a hold says that it was given: mostly as many as it asks for.
+// heldBefore draws what a slot says that it was given: mostly as many as it asks for.
 func (w *World) heldBefore(t *rapid.T, r *ledger.DeviceRequest) *ledger.DeviceRequest {
 	var ids []string
 	for _, request := range r.Requests {
@@ -155,9 +155,9 @@ func (w *World) observedDevices(t *rapid.T, pod ledger.PodRef, l *ledger.Ledger)
 	}
 	o := *r
 	var ids []string
-	claim, ok := l.Claim(pod)
+	allocation, ok := l.Allocation(pod)
 	if ok && pick(t, "other ids", 6) < 5 {
-		for _, g := range claim.Given {
+		for _, g := range allocation.Given {
 			ids = append(ids, g.IDs...)
 		}
 		if pick(t, "claims unknown by now", 8) == 7 {

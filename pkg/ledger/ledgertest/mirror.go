@@ -27,8 +27,8 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		return fmt.Errorf("event %d follows %d", e.Revision, m.revision)
 	}
 	m.revision = e.Revision
-	if e.Hold.Name != "" && m.known.hold(e.Hold) == nil && e.Type != ledger.HoldPlaced {
-		return fmt.Errorf("event %d: %s of the unknown hold %s", e.Revision, e.Type, e.Hold)
+	if e.Slot.Name != "" && m.known.slot(e.Slot) == nil && e.Type != ledger.SlotPlaced {
+		return fmt.Errorf("event %d: %s of the unknown slot %s", e.Revision, e.Type, e.Slot)
 	}
 	known := true
 	switch {
@@ -42,12 +42,12 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 		if m.known.devices[e.Node] = e.NodeDevices; len(e.NodeDevices) == 0 {
 			delete(m.known.devices, e.Node)
 		}
-	case !e.Type.OfHold():
-		known = m.claim(e)
-	case e.Hold.Name == "":
+	case !e.Type.OfSlot():
+		known = m.allocation(e)
+	case e.Slot.Name == "":
 		known = m.inMemory(e)
 	default:
-		m.hold(e)
+		m.slot(e)
 	}
 	if !known {
 		return fmt.Errorf("event %d: %s of something unknown for %s", e.Revision, e.Type, e.Pod)
@@ -56,88 +56,88 @@ func (m *Mirror) Apply(e *ledger.Event) error {
 }
 
 // drop forgets what a pod has, and reports whether there was something.
-func (m *Mirror) drop(pod ledger.PodRef, is func(*modelClaim) bool) bool {
-	before := len(m.known.claims)
-	m.known.claims = slices.DeleteFunc(m.known.claims, func(c *modelClaim) bool { return c.pod == pod && is(c) })
-	return len(m.known.claims) < before
+func (m *Mirror) drop(pod ledger.PodRef, is func(*modelAllocation) bool) bool {
+	before := len(m.known.allocations)
+	m.known.allocations = slices.DeleteFunc(m.known.allocations, func(c *modelAllocation) bool { return c.pod == pod && is(c) })
+	return len(m.known.allocations) < before
 }
 
-func (m *Mirror) put(e *ledger.Event, uses ledger.HoldRef) {
-	m.known.claims = append(m.known.claims, &modelClaim{
+func (m *Mirror) put(e *ledger.Event, uses ledger.SlotRef) {
+	m.known.allocations = append(m.known.allocations, &modelAllocation{
 		pod: e.Pod, node: e.Node, state: e.State, scheduler: e.Scheduler, priority: e.Priority, request: e.Request,
 		deadline: e.Deadline, uses: uses, devices: e.Devices, given: e.Given,
 	})
 }
 
-// claim takes in an event about a claim. A slot in memory on its node turns into it.
-func (m *Mirror) claim(e *ledger.Event) (known bool) {
+// allocation takes in an event about an allocation. A slot in memory on its node turns into it.
+func (m *Mirror) allocation(e *ledger.Event) (known bool) {
 	before := e.Pod
-	if e.Type == ledger.ClaimIdentified {
+	if e.Type == ledger.AllocationIdentified {
 		before.UID = ""
 	}
-	known = m.drop(before, func(c *modelClaim) bool { return !c.inMemory() })
+	known = m.drop(before, func(c *modelAllocation) bool { return !c.inMemory() })
 	switch e.Type {
-	case ledger.ClaimBindFailed, ledger.ClaimRemoved:
+	case ledger.AllocationBindFailed, ledger.AllocationRemoved:
 		return known
-	case ledger.ClaimBinding, ledger.ClaimBound:
+	case ledger.AllocationBinding, ledger.AllocationBound:
 		if !known {
-			m.drop(e.Pod, func(c *modelClaim) bool { return c.node == e.Node })
+			m.drop(e.Pod, func(c *modelAllocation) bool { return c.node == e.Node })
 		}
 		known = true
 	}
-	m.put(e, e.Hold)
+	m.put(e, e.Slot)
 	return known
 }
 
 // inMemory takes in an event about a slot in memory. One that a plan made and gave the UID
 // of its pod is told of with that UID from the start.
 func (m *Mirror) inMemory(e *ledger.Event) (known bool) {
-	known = m.drop(e.Pod, (*modelClaim).inMemory)
-	if e.Type == ledger.HoldIdentified {
+	known = m.drop(e.Pod, (*modelAllocation).inMemory)
+	if e.Type == ledger.SlotIdentified {
 		before := e.Pod
 		before.UID = ""
-		known = m.drop(before, (*modelClaim).inMemory) || known
+		known = m.drop(before, (*modelAllocation).inMemory) || known
 	}
-	if e.Type == ledger.HoldPlaced || e.Type == ledger.HoldIdentified {
+	if e.Type == ledger.SlotPlaced || e.Type == ledger.SlotIdentified {
 		m.put(e, e.Within)
 	}
-	return known || e.Type == ledger.HoldPlaced
+	return known || e.Type == ledger.SlotPlaced
 }
 
-// hold takes in an event about a slot of a reservation. When it ends, who used it stays.
-func (m *Mirror) hold(e *ledger.Event) {
-	m.known.holds = slices.DeleteFunc(m.known.holds, func(h *modelHold) bool { return h.Ref == e.Hold })
-	if e.Type == ledger.HoldPlaced {
-		m.known.holds = append(m.known.holds, &modelHold{overdue: e.Overdue, given: e.Given, Hold: ledger.Hold{
-			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
+// slot takes in an event about a slot of a reservation. When it ends, who used it stays.
+func (m *Mirror) slot(e *ledger.Event) {
+	m.known.slots = slices.DeleteFunc(m.known.slots, func(h *modelSlot) bool { return h.Ref == e.Slot })
+	if e.Type == ledger.SlotPlaced {
+		m.known.slots = append(m.known.slots, &modelSlot{overdue: e.Overdue, given: e.Given, Slot: ledger.Slot{
+			Ref: e.Slot, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Pod: e.Pod, Deadline: e.Deadline, Devices: e.Devices,
 		}})
 		return
 	}
-	for _, c := range m.known.users(e.Hold) {
-		c.uses = ledger.HoldRef{}
+	for _, c := range m.known.users(e.Slot) {
+		c.uses = ledger.SlotRef{}
 	}
 }
 
 // Snapshot returns what the mirror holds in the form of the ledger's own.
 func (m *Mirror) Snapshot() ledger.Snapshot {
 	return ledger.Snapshot{
-		Revision: m.revision, Nodes: m.known.NodeViews(), Claims: m.known.ClaimViews(), Holds: m.known.HoldViews(),
+		Revision: m.revision, Nodes: m.known.NodeViews(), Allocations: m.known.AllocationViews(), Slots: m.known.SlotViews(),
 	}
 }
 
-// CheckRoom returns an error where a node holds more than it offers, or two
-// claims on it, or a claim and a hold it does not use, share a host port.
-func (m *Mirror) CheckRoom(name string) error {
+// CheckCapacity returns an error where a node holds more than it offers, or two
+// allocations on it, or an allocation and a slot it does not use, share a host port.
+func (m *Mirror) CheckCapacity(name string) error {
 	if view := m.known.nodeView(name); view.Overcommitted() {
 		return fmt.Errorf("node is overcommitted: %+v", view)
 	}
-	for _, c := range m.known.claims {
+	for _, c := range m.known.allocations {
 		if c.node != name {
 			continue
 		}
 		for _, p := range c.request.Ports {
-			for _, u := range m.known.portUsers(name, p, m.known.hold(c.uses)) {
+			for _, u := range m.known.portUsers(name, p, m.known.slot(c.uses)) {
 				if u.Pod != c.pod {
 					return fmt.Errorf("%+v and %s share %+v on node %s", u, c.pod, p, name)
 				}

@@ -18,15 +18,15 @@ import (
 // Model is the naive ledger. It is slow on purpose: it keeps the facts only and
 // counts everything from them.
 type Model struct {
-	table  *resources.Table
-	nodes  map[string]*modelNode
-	claims []*modelClaim
+	table       *resources.Table
+	nodes       map[string]*modelNode
+	allocations []*modelAllocation
 	// devices are those of each node that has some, by name.
 	devices map[string][]devices.Device
-	holds   []*modelHold // in the order they were made
-	// names has, for a name, the newest claim of a pod whose bind began without a UID, or
+	slots   []*modelSlot // in the order they were made
+	// names has, for a name, the newest allocation of a pod whose bind began without a UID, or
 	// that had a slot in memory.
-	names map[podName]*modelClaim
+	names map[podName]*modelAllocation
 	gone  map[types.UID]uint64
 	// Events is what the ledger has to have told so far, without revisions.
 	Events []ledger.Event
@@ -46,9 +46,9 @@ type modelNode struct {
 	allocatable map[v1.ResourceName]int64
 }
 
-// modelClaim is a pod's share of a node, from the moment on that it is kept for the pod
-// in memory: its state is NoClaim then, and the ledger has a slot.
-type modelClaim struct {
+// modelAllocation is a pod's share of a node, from the moment on that it is kept for the pod
+// in memory: its state is NoAllocation then, and the ledger has a slot.
+type modelAllocation struct {
 	pod       ledger.PodRef
 	node      string
 	state     ledger.State
@@ -57,16 +57,16 @@ type modelClaim struct {
 	request   *resources.Request
 	deadline  time.Time
 	version   uint64
-	uses      ledger.HoldRef // as long as there is such a hold
-	boundWith ledger.HoldRef // what the pod was bound with, should that hold be found later
+	uses      ledger.SlotRef // as long as there is such a slot
+	boundWith ledger.SlotRef // what the pod was bound with, should that slot be found later
 	boundUID  types.UID      // of the reservation that was of, if known
 	devices   *ledger.DeviceRequest
 	given     []ledger.GivenDevices
 	said      bool // its pod was seen bound with these
 }
 
-type modelHold struct {
-	ledger.Hold
+type modelSlot struct {
+	ledger.Slot
 	given   []ledger.GivenDevices
 	overdue bool // its deadline has passed, and it waits for a bind
 }
@@ -76,7 +76,7 @@ func NewModel(table *resources.Table) *Model {
 	return &Model{
 		table: table,
 		nodes: map[string]*modelNode{},
-		names: map[podName]*modelClaim{},
+		names: map[podName]*modelAllocation{},
 		gone:  map[types.UID]uint64{},
 
 		devices: map[string][]devices.Device{},
@@ -86,7 +86,7 @@ func NewModel(table *resources.Table) *Model {
 // clone copies everything that decisions change.
 func (m *Model) clone() *Model {
 	c := &Model{
-		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelClaim{},
+		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelAllocation{},
 		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), memoryExpired: m.memoryExpired,
 		devices: maps.Clone(m.devices),
 	}
@@ -94,36 +94,36 @@ func (m *Model) clone() *Model {
 		copied := *n
 		c.nodes[name] = &copied
 	}
-	same := map[*modelClaim]*modelClaim{}
-	for _, old := range m.claims {
+	same := map[*modelAllocation]*modelAllocation{}
+	for _, old := range m.allocations {
 		copied := *old
 		same[old] = &copied
-		c.claims = append(c.claims, &copied)
+		c.allocations = append(c.allocations, &copied)
 	}
 	for name, old := range m.names {
 		c.names[name] = same[old]
 	}
-	for _, old := range m.holds {
+	for _, old := range m.slots {
 		copied := *old
-		c.holds = append(c.holds, &copied)
+		c.slots = append(c.slots, &copied)
 	}
 	return c
 }
 
-// only returns a model of some claims and holds, for a question. It shares them.
-func (m *Model) only(claims func(*modelClaim) bool, holds func(*modelHold) bool) *Model {
+// only returns a model of some allocations and slots, for a question. It shares them.
+func (m *Model) only(allocations func(*modelAllocation) bool, slots func(*modelSlot) bool) *Model {
 	part := *m
-	part.claims = slices.DeleteFunc(slices.Clone(m.claims), func(c *modelClaim) bool { return !claims(c) })
-	part.holds = slices.DeleteFunc(slices.Clone(m.holds), func(h *modelHold) bool { return !holds(h) })
+	part.allocations = slices.DeleteFunc(slices.Clone(m.allocations), func(c *modelAllocation) bool { return !allocations(c) })
+	part.slots = slices.DeleteFunc(slices.Clone(m.slots), func(h *modelSlot) bool { return !slots(h) })
 	return &part
 }
 
-// find returns the claim that belongs to a pod: the one with its UID, or one
+// find returns the allocation that belongs to a pod: the one with its UID, or one
 // made for its name before it existed, unless the pod is known to be gone. Of a pod that
-// has no UID the claim comes before what is kept in memory, and of that the newest first.
-func (m *Model) find(pod ledger.PodRef) *modelClaim {
+// has no UID the allocation comes before what is kept in memory, and of that the newest first.
+func (m *Model) find(pod ledger.PodRef) *modelAllocation {
 	if pod.UID != "" {
-		for _, c := range m.claims {
+		for _, c := range m.allocations {
 			if c.pod.UID == pod.UID {
 				return c
 			}
@@ -142,12 +142,12 @@ func (m *Model) find(pod ledger.PodRef) *modelClaim {
 	return nil
 }
 
-func (c *modelClaim) inMemory() bool { return c.state == ledger.NoClaim }
+func (c *modelAllocation) inMemory() bool { return c.state == ledger.NoAllocation }
 
 // keptInMemory returns what is kept in memory for a pod, the newest first.
-func (m *Model) keptInMemory(pod ledger.PodRef) []*modelClaim {
-	var kept []*modelClaim
-	for _, c := range slices.Backward(m.claims) {
+func (m *Model) keptInMemory(pod ledger.PodRef) []*modelAllocation {
+	var kept []*modelAllocation
+	for _, c := range slices.Backward(m.allocations) {
 		sameName := c.pod.Namespace == pod.Namespace && c.pod.Name == pod.Name
 		if c.inMemory() && sameName && (c.pod.UID == pod.UID || c.pod.UID == "" || pod.UID == "") {
 			kept = append(kept, c)
@@ -165,16 +165,16 @@ func (m *Model) asks(r *resources.Request) map[v1.ResourceName]int64 {
 	return amounts
 }
 
-// used adds up one resource on a node: what pods without a hold ask for, and of
-// each hold the larger of what it keeps and what its pods ask for.
+// used adds up one resource on a node: what pods without a slot ask for, and of
+// each slot the larger of what it keeps and what its pods ask for.
 func (m *Model) used(node string, name v1.ResourceName) *big.Int {
 	total := new(big.Int)
-	for _, c := range m.claims {
-		if c.node == node && m.hold(c.uses) == nil {
+	for _, c := range m.allocations {
+		if c.node == node && m.slot(c.uses) == nil {
 			total.Add(total, big.NewInt(m.asks(c.request)[name]))
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if h.Node == node {
 			total.Add(total, larger(m.kept(h, name), m.asked(h, name)))
 		}
@@ -189,15 +189,15 @@ func larger(a, b *big.Int) *big.Int {
 	return b
 }
 
-// kept returns what a hold keeps of a resource.
-func (m *Model) kept(h *modelHold, name v1.ResourceName) *big.Int {
+// kept returns what a slot keeps of a resource.
+func (m *Model) kept(h *modelSlot, name v1.ResourceName) *big.Int {
 	return big.NewInt(m.asks(h.Request)[name])
 }
 
-// asked returns what the pods that use a hold ask for of a resource.
-func (m *Model) asked(h *modelHold, name v1.ResourceName) *big.Int {
+// asked returns what the pods that use a slot ask for of a resource.
+func (m *Model) asked(h *modelSlot, name v1.ResourceName) *big.Int {
 	total := new(big.Int)
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		if c.uses == h.Ref {
 			total.Add(total, big.NewInt(m.asks(c.request)[name]))
 		}
@@ -223,8 +223,8 @@ func (m *Model) free(node string, name v1.ResourceName) int64 {
 	return offered - count(m.used(node, name)) // both are at least 0: no overflow
 }
 
-// verdict decides whether a request fits a node, by use of a hold or without.
-func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, by *modelHold) ledger.Verdict {
+// verdict decides whether a request fits a node, by use of a slot or without.
+func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, by *modelSlot) ledger.Verdict {
 	n := m.nodes[node]
 	if n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
@@ -232,12 +232,12 @@ func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, b
 	if n.cordoned && !r.ToleratesUnschedulable && !mayBeCordoned {
 		return ledger.Verdict{Reason: ledger.NodeUnschedulable}
 	}
-	next := modelClaim{node: node, request: r}
+	next := modelAllocation{node: node, request: r}
 	if by != nil {
 		next.uses = by.Ref
 	}
-	with := m.only(anyClaim, anyHold)
-	with.claims = append(with.claims, &next)
+	with := m.only(anyAllocation, anySlot)
+	with.allocations = append(with.allocations, &next)
 	for _, a := range r.Amounts {
 		name := m.table.Name(a.Column)
 		more := new(big.Int).Sub(with.used(node, name), m.used(node, name))
@@ -257,14 +257,14 @@ func (m *Model) verdict(node string, r *resources.Request, mayBeCordoned bool, b
 	return ledger.Verdict{}
 }
 
-// restricts reports whether the pods of a hold may ask for no more of a resource
+// restricts reports whether the pods of a slot may ask for no more of a resource
 // than it keeps.
-func (h *modelHold) restricts(name v1.ResourceName, m *Model) bool {
+func (h *modelSlot) restricts(name v1.ResourceName, m *Model) bool {
 	return h.Policy == ledger.Restricted && name != v1.ResourcePods && m.asks(h.Request)[name] > 0
 }
 
-// portUsers returns who occupies a host port on a node, but for one hold.
-func (m *Model) portUsers(node string, port resources.HostPort, but *modelHold) []ledger.Holder {
+// portUsers returns who occupies a host port on a node, but for one slot.
+func (m *Model) portUsers(node string, port resources.HostPort, but *modelSlot) []ledger.Holder {
 	collides := func(r *resources.Request) bool {
 		return slices.ContainsFunc(r.Ports, func(p resources.HostPort) bool {
 			sameAddress := p.IP == port.IP || p.IP == "0.0.0.0" || port.IP == "0.0.0.0"
@@ -272,12 +272,12 @@ func (m *Model) portUsers(node string, port resources.HostPort, but *modelHold) 
 		})
 	}
 	var users []ledger.Holder
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		if c.node == node && collides(c.request) {
 			users = append(users, holderOf(c, 1))
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if h.Node == node && h != but && collides(h.Request) {
 			users = append(users, keeperOf(h, 1))
 		}
@@ -286,34 +286,34 @@ func (m *Model) portUsers(node string, port resources.HostPort, but *modelHold) 
 }
 
 // verdictInPlace decides whether a reservation may (still) be redeemed for a
-// request, as if it had not been made yet. Room promised on a node that was
+// request, as if it had not been made yet. Capacity promised on a node that was
 // cordoned since stays promised.
-func (m *Model) verdictInPlace(c *modelClaim, p *ledger.Placement) ledger.Verdict {
+func (m *Model) verdictInPlace(c *modelAllocation, p *ledger.Placement) ledger.Verdict {
 	if !c.inMemory() {
 		return ledger.Verdict{}
 	}
 	if n := m.nodes[c.node]; n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
 	}
-	others := m.only(func(o *modelClaim) bool { return o != c }, anyHold)
-	if v := others.claimsUsable(p, m.hold(c.uses)); v.Reason != ledger.Fits {
+	others := m.only(func(o *modelAllocation) bool { return o != c }, anySlot)
+	if v := others.claimsUsable(p, m.slot(c.uses)); v.Reason != ledger.Fits {
 		return v
 	}
-	if v := others.verdict(c.node, p.Request, true, m.hold(c.uses)); v.Reason != ledger.Fits {
+	if v := others.verdict(c.node, p.Request, true, m.slot(c.uses)); v.Reason != ledger.Fits {
 		return v
 	}
-	return others.devicesInPlace(c, p, m.hold(c.uses))
+	return others.devicesInPlace(c, p, m.slot(c.uses))
 }
 
-func anyClaim(*modelClaim) bool { return true }
-func anyHold(*modelHold) bool   { return true }
+func anyAllocation(*modelAllocation) bool { return true }
+func anySlot(*modelSlot) bool             { return true }
 
 func sameRequest(a, b *resources.Request) bool {
 	return slices.Equal(a.Amounts, b.Amounts) && slices.Equal(a.Unlisted, b.Unlisted) && slices.Equal(a.Ports, b.Ports)
 }
 
-// tell records what the ledger has to announce about a claim, or a slot in memory.
-func (m *Model) tell(t ledger.EventType, c *modelClaim) {
+// tell records what the ledger has to announce about an allocation, or a slot in memory.
+func (m *Model) tell(t ledger.EventType, c *modelAllocation) {
 	e := ledger.Event{
 		Type: t, Node: c.node, Pod: c.pod, State: c.state, Scheduler: c.scheduler,
 		Priority: c.priority, Request: c.request, Given: c.given,
@@ -321,50 +321,50 @@ func (m *Model) tell(t ledger.EventType, c *modelClaim) {
 	if c.inMemory() {
 		e.Within, e.Deadline, e.Policy, e.Devices = c.uses, c.deadline, ledger.Once, c.devices
 	} else {
-		e.Hold = c.uses
+		e.Slot = c.uses
 	}
 	m.Events = append(m.Events, e)
 }
 
-// add makes a claim, or keeps something in memory.
-func (m *Model) add(c modelClaim) *modelClaim {
-	m.claims = append(m.claims, &c)
+// add makes an allocation, or keeps something in memory.
+func (m *Model) add(c modelAllocation) *modelAllocation {
+	m.allocations = append(m.allocations, &c)
 	if !c.inMemory() && c.pod.UID == "" {
 		m.nameIt(&c)
 	}
 	return &c
 }
 
-// nameIt makes a claim known under its pod's name.
-func (m *Model) nameIt(c *modelClaim) { m.names[podName{c.pod.Namespace, c.pod.Name}] = c }
+// nameIt makes an allocation known under its pod's name.
+func (m *Model) nameIt(c *modelAllocation) { m.names[podName{c.pod.Namespace, c.pod.Name}] = c }
 
-// begin turns what is kept in memory into a claim.
-func (m *Model) begin(c *modelClaim, pod ledger.PodRef, s ledger.State) {
+// begin turns what is kept in memory into an allocation.
+func (m *Model) begin(c *modelAllocation, pod ledger.PodRef, s ledger.State) {
 	m.identify(c, pod.UID)
 	c.state, c.deadline = s, time.Time{}
 	m.nameIt(c)
 }
 
-// drop ends a claim.
-func (m *Model) drop(c *modelClaim, why ledger.EventType) {
+// drop ends an allocation.
+func (m *Model) drop(c *modelAllocation, why ledger.EventType) {
 	m.forget(c)
 	m.tell(why, c)
 	m.waited(c.uses)
 }
 
-func (m *Model) forget(c *modelClaim) {
-	m.claims = slices.DeleteFunc(m.claims, func(o *modelClaim) bool { return o == c })
-	maps.DeleteFunc(m.names, func(_ podName, o *modelClaim) bool { return o == c })
+func (m *Model) forget(c *modelAllocation) {
+	m.allocations = slices.DeleteFunc(m.allocations, func(o *modelAllocation) bool { return o == c })
+	maps.DeleteFunc(m.names, func(_ podName, o *modelAllocation) bool { return o == c })
 }
 
-// identify gives a claim made by name the UID of its pod, and says so.
-func (m *Model) identify(c *modelClaim, uid types.UID) {
+// identify gives an allocation made by name the UID of its pod, and says so.
+func (m *Model) identify(c *modelAllocation, uid types.UID) {
 	if c.pod.UID == "" && uid != "" {
 		c.pod.UID = uid
 		if c.inMemory() {
-			m.tell(ledger.HoldIdentified, c)
+			m.tell(ledger.SlotIdentified, c)
 			return
 		}
-		m.tell(ledger.ClaimIdentified, c)
+		m.tell(ledger.AllocationIdentified, c)
 	}
 }

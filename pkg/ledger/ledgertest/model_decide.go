@@ -23,7 +23,7 @@ func (m *Model) Reserve(plan ledger.Plan, now time.Time) ledger.Result {
 // Without returns a copy without some pods.
 func (m *Model) Without(pods []types.UID) *Model {
 	trial := m.clone()
-	for _, c := range slices.Clone(trial.claims) {
+	for _, c := range slices.Clone(trial.allocations) {
 		if c.pod.UID != "" && slices.Contains(pods, c.pod.UID) {
 			trial.forget(c)
 		}
@@ -51,7 +51,7 @@ func (m *Model) Try(plan ledger.Plan) (*Model, ledger.Result) {
 
 // tryAll tries the slots of a plan, with the devices meant for them.
 func (m *Model) tryAll(plan *ledger.Plan, shares [][]ledger.GivenDevices) (granted []*grant, result ledger.Result) {
-	result.Existing = map[int]ledger.HoldRef{}
+	result.Existing = map[int]ledger.SlotRef{}
 	for k := range plan.Slots {
 		m.share = nil
 		if shares != nil {
@@ -75,15 +75,15 @@ func (m *Model) tryAll(plan *ledger.Plan, shares [][]ledger.GivenDevices) (grant
 
 // grant is one slot that was granted.
 type grant struct {
-	hold     *modelHold  // a new slot of a reservation, or:
-	claim    *modelClaim // what the pod has
-	fresh    bool
-	resized  bool
-	named    bool // it got the pod's UID
-	deadline time.Time
+	slot       *modelSlot       // a new slot of a reservation, or:
+	allocation *modelAllocation // what the pod has
+	fresh      bool
+	resized    bool
+	named      bool // it got the pod's UID
+	deadline   time.Time
 }
 
-func (m *Model) try(spec *ledger.Hold) (*grant, *modelHold, *ledger.Rejection) {
+func (m *Model) try(spec *ledger.Slot) (*grant, *modelSlot, *ledger.Rejection) {
 	if spec.InMemory() {
 		g, rejection := m.tryMemory(spec)
 		return g, nil, rejection
@@ -91,33 +91,33 @@ func (m *Model) try(spec *ledger.Hold) (*grant, *modelHold, *ledger.Rejection) {
 	existing, rejection := m.allow(spec)
 	if rejection != nil || existing != nil {
 		if rejection != nil {
-			rejection.Hold = spec.Ref
+			rejection.Slot = spec.Ref
 		}
 		return nil, existing, rejection
 	}
-	return &grant{hold: m.make(spec)}, nil, nil
+	return &grant{slot: m.make(spec)}, nil, nil
 }
 
-func (m *Model) tryMemory(spec *ledger.Hold) (*grant, *ledger.Rejection) {
+func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 	p := asPlacement(spec)
 	own := m.find(p.Pod)
 	if own == nil {
-		if h := m.holdFor(p.Pod); h != nil && h.Node != p.Node {
-			r := m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, nil)
-			r.ClaimedOn = h.Node
+		if h := m.slotFor(p.Pod); h != nil && h.Node != p.Node {
+			r := m.refuse(p, ledger.Verdict{Reason: ledger.AllocatedElsewhere}, nil)
+			r.AllocatedOn = h.Node
 			return nil, r
 		}
-		c, rejection := m.admit(p, ledger.NoClaim)
+		c, rejection := m.admit(p, ledger.NoAllocation)
 		if rejection != nil {
 			return nil, rejection
 		}
 		c.deadline = spec.Deadline
-		return &grant{claim: m.add(*c), fresh: true}, nil
+		return &grant{allocation: m.add(*c), fresh: true}, nil
 	}
 	if own.node != p.Node {
-		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
+		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.AllocatedElsewhere}, own)
 	}
-	g := &grant{claim: own, deadline: spec.Deadline}
+	g := &grant{allocation: own, deadline: spec.Deadline}
 	if !own.inMemory() {
 		return g, nil
 	}
@@ -134,15 +134,15 @@ func (m *Model) tryMemory(spec *ledger.Hold) (*grant, *ledger.Rejection) {
 	return g, nil
 }
 
-func asPlacement(spec *ledger.Hold) *ledger.Placement {
+func asPlacement(spec *ledger.Slot) *ledger.Placement {
 	return &ledger.Placement{
 		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Priority: spec.Priority,
-		Holds: spec.Holds, Devices: spec.Devices,
+		Slots: spec.Slots, Devices: spec.Devices,
 	}
 }
 
-// admit decides about a pod without a claim.
-func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelClaim, *ledger.Rejection) {
+// admit decides about a pod without an allocation.
+func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelAllocation, *ledger.Rejection) {
 	h, v := m.choose(p, p.Node)
 	if _, gone := m.gone[p.Pod.UID]; gone && p.Pod.UID != "" {
 		v = ledger.Verdict{Reason: ledger.PodGone}
@@ -150,7 +150,7 @@ func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelClaim, *le
 	if v.Reason != ledger.Fits {
 		return nil, m.refuse(p, v, nil)
 	}
-	c := newClaim(p, state)
+	c := newAllocation(p, state)
 	if h != nil {
 		c.uses = h.Ref
 	}
@@ -161,8 +161,8 @@ func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelClaim, *le
 	return &c, nil
 }
 
-func newClaim(p *ledger.Placement, state ledger.State) modelClaim {
-	return modelClaim{
+func newAllocation(p *ledger.Placement, state ledger.State) modelAllocation {
+	return modelAllocation{
 		pod: p.Pod, node: p.Node, state: state, scheduler: p.Scheduler,
 		priority: p.Priority, request: p.Request,
 	}
@@ -171,11 +171,11 @@ func newClaim(p *ledger.Placement, state ledger.State) modelClaim {
 // keep announces a grant and puts off a deadline: that is all a renewal ever does to it,
 // and none at all is later than any.
 func (m *Model) keep(g *grant) {
-	if g.hold != nil {
-		m.tellHold(ledger.HoldPlaced, g.hold, g.hold.Pod)
+	if g.slot != nil {
+		m.tellSlot(ledger.SlotPlaced, g.slot, g.slot.Pod)
 		return
 	}
-	c := g.claim
+	c := g.allocation
 	if !c.inMemory() {
 		return
 	}
@@ -184,25 +184,25 @@ func (m *Model) keep(g *grant) {
 		c.deadline = g.deadline
 	}
 	if g.named {
-		m.tell(ledger.HoldIdentified, c)
+		m.tell(ledger.SlotIdentified, c)
 	}
 	if g.fresh || g.resized || later {
-		m.tell(ledger.HoldPlaced, c)
+		m.tell(ledger.SlotPlaced, c)
 	}
 }
 
 // refuse explains a refusal. Which holders it lists is checked apart, because
 // the ledger may choose among equals.
-func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelClaim) *ledger.Rejection {
+func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocation) *ledger.Rejection {
 	r := &ledger.Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
 	if own != nil {
-		r.ClaimedOn = own.node
+		r.AllocatedOn = own.node
 	}
 	switch {
 	case v.Reason == ledger.InsufficientResource && v.Unlisted:
 		r.Resource, r.Requested, r.Unlisted = string(p.Request.Unlisted[0].Name), p.Request.Unlisted[0].Value, true
 	case v.Reason == ledger.InsufficientResource:
-		others := m.only(func(c *modelClaim) bool { return c != own }, anyHold)
+		others := m.only(func(c *modelAllocation) bool { return c != own }, anySlot)
 		name := m.table.Name(v.Column)
 		r.Resource = string(name)
 		r.Requested = m.asks(p.Request)[name]
@@ -220,15 +220,15 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelClaim) *
 }
 
 // holders returns who uses some of a resource on a node: pods what they ask for,
-// holds what they keep beyond that.
+// slots what they keep beyond that.
 func (m *Model) holders(node string, name v1.ResourceName) []ledger.Holder {
 	var holders []ledger.Holder
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		if amount := m.asks(c.request)[name]; c.node == node && amount > 0 {
 			holders = append(holders, holderOf(c, amount))
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		kept, asked := m.kept(h, name), m.asked(h, name)
 		if h.Node == node && kept.Cmp(asked) > 0 {
 			holders = append(holders, keeperOf(h, kept.Sub(kept, asked).Int64()))
@@ -237,10 +237,10 @@ func (m *Model) holders(node string, name v1.ResourceName) []ledger.Holder {
 	return holders
 }
 
-func (m *Model) refusePort(r *ledger.Rejection, request *resources.Request, own *modelClaim) {
-	others, by := m, (*modelHold)(nil)
+func (m *Model) refusePort(r *ledger.Rejection, request *resources.Request, own *modelAllocation) {
+	others, by := m, (*modelSlot)(nil)
 	if own != nil {
-		others, by = m.only(func(c *modelClaim) bool { return c != own }, anyHold), m.hold(own.uses)
+		others, by = m.only(func(c *modelAllocation) bool { return c != own }, anySlot), m.slot(own.uses)
 	}
 	for _, p := range request.Ports {
 		users := others.portUsers(r.Node, p, by)
@@ -254,15 +254,15 @@ func (m *Model) refusePort(r *ledger.Rejection, request *resources.Request, own 
 	}
 }
 
-func holderOf(c *modelClaim, amount int64) ledger.Holder {
+func holderOf(c *modelAllocation, amount int64) ledger.Holder {
 	return ledger.Holder{Pod: c.pod, Scheduler: c.scheduler, State: c.state, Amount: amount}
 }
 
-func keeperOf(h *modelHold, amount int64) ledger.Holder {
-	return ledger.Holder{Hold: h.Ref, Scheduler: h.Scheduler, Amount: amount}
+func keeperOf(h *modelSlot, amount int64) ledger.Holder {
+	return ledger.Holder{Slot: h.Ref, Scheduler: h.Scheduler, Amount: amount}
 }
 
-// StartBind marks a pod's claim Binding and makes one where there is none.
+// StartBind marks a pod's allocation Binding and makes one where there is none.
 func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *ledger.Rejection) {
 	m.Expire(now)
 	own := m.find(p.Pod)
@@ -274,15 +274,15 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 		if rejection != nil {
 			return ledger.Grant{}, rejection
 		}
-		m.tell(ledger.ClaimBinding, m.add(*c))
-		return ledger.Grant{Hold: c.uses, Devices: c.ids()}, nil
+		m.tell(ledger.AllocationBinding, m.add(*c))
+		return ledger.Grant{Slot: c.uses, Devices: c.ids()}, nil
 	}
-	before := ledger.Grant{Before: own.state, Hold: own.uses}
+	before := ledger.Grant{Before: own.state, Slot: own.uses}
 	if own.inMemory() {
-		before.Hold = ledger.HoldRef{}
+		before.Slot = ledger.SlotRef{}
 	}
 	if own.node != p.Node {
-		return before, m.refuse(p, ledger.Verdict{Reason: ledger.ClaimedElsewhere}, own)
+		return before, m.refuse(p, ledger.Verdict{Reason: ledger.AllocatedElsewhere}, own)
 	}
 	if v := m.verdictInPlace(own, p); v.Reason != ledger.Fits {
 		return before, m.refuse(p, v, own)
@@ -291,10 +291,10 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 		m.begin(own, p.Pod, ledger.Binding)
 		own.request = p.Request
 		m.setDevices(own, p.Devices)
-		m.tell(ledger.ClaimBinding, own)
+		m.tell(ledger.AllocationBinding, own)
 	}
 	m.identify(own, p.Pod.UID)
-	before.Hold, before.Devices = own.uses, own.ids()
+	before.Slot, before.Devices = own.uses, own.ids()
 	return before, nil
 }
 
@@ -306,7 +306,7 @@ func (m *Model) preempt(p *ledger.Placement) bool {
 	victims, ok := m.preemption(p, p.Node)
 	for _, name := range victims {
 		for _, h := range m.reservation(name.namespace, name.name) {
-			m.end(h, ledger.HoldPreempted, p.Pod)
+			m.end(h, ledger.SlotPreempted, p.Pod)
 		}
 	}
 	return ok
@@ -321,7 +321,7 @@ func (m *Model) Confirm(pod ledger.PodRef, node string) bool {
 	m.identify(c, pod.UID)
 	if c.state != ledger.Bound {
 		c.state = ledger.Bound
-		m.tell(ledger.ClaimBound, c)
+		m.tell(ledger.AllocationBound, c)
 		m.bound(c)
 	}
 	return true
@@ -333,7 +333,7 @@ func (m *Model) BindFailed(pod ledger.PodRef, node string) bool {
 	if c == nil || c.node != node || c.state != ledger.Binding {
 		return false
 	}
-	m.drop(c, ledger.ClaimBindFailed)
+	m.drop(c, ledger.AllocationBindFailed)
 	return true
 }
 
@@ -347,13 +347,13 @@ func (m *Model) Unreserve(placements []ledger.Placement) ledger.Result {
 		if c != nil {
 			switch {
 			case p.Node != "" && p.Node != c.node:
-				reason = ledger.ClaimedElsewhere
+				reason = ledger.AllocatedElsewhere
 			case p.Scheduler != "" && c.scheduler != "" && p.Scheduler != c.scheduler:
 				reason = ledger.NotOwner
 			case !c.inMemory():
 				reason = ledger.BindInFlight
 			default:
-				m.drop(c, ledger.HoldReleased)
+				m.drop(c, ledger.SlotReleased)
 			}
 		}
 		if reason == ledger.Fits {
@@ -365,26 +365,26 @@ func (m *Model) Unreserve(placements []ledger.Placement) ledger.Result {
 	return result
 }
 
-// Expire ends the reservations and holds whose deadline has come, soonest first.
-// A hold waits until no bind is in flight that uses it.
+// Expire ends the reservations and slots whose deadline has come, soonest first.
+// A slot waits until no bind is in flight that uses it.
 func (m *Model) Expire(now time.Time) int {
 	type entry struct {
 		at time.Time
 		do func() int
 	}
 	var due []entry
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		if !c.deadline.IsZero() && !c.deadline.After(now) {
 			due = append(due, entry{c.deadline, func() int {
-				m.drop(c, ledger.HoldExpired)
+				m.drop(c, ledger.SlotExpired)
 				m.memoryExpired++
 				return 1
 			}})
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if !h.overdue && !h.Deadline.IsZero() && !h.Deadline.After(now) {
-			due = append(due, entry{h.Deadline, func() int { return m.expireHold(h) }})
+			due = append(due, entry{h.Deadline, func() int { return m.expireSlot(h) }})
 		}
 	}
 	slices.SortStableFunc(due, func(a, b entry) int { return a.at.Compare(b.at) })
@@ -395,11 +395,11 @@ func (m *Model) Expire(now time.Time) int {
 	return count
 }
 
-func (m *Model) expireHold(h *modelHold) int {
+func (m *Model) expireSlot(h *modelSlot) int {
 	if h.overdue = m.beingBound(h.Ref); h.overdue {
-		m.tellHold(ledger.HoldPlaced, h, h.Pod)
+		m.tellSlot(ledger.SlotPlaced, h, h.Pod)
 		return 0
 	}
-	m.end(h, ledger.HoldExpired, h.Pod)
+	m.end(h, ledger.SlotExpired, h.Pod)
 	return 1
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// ObserveDevices records the devices of a node. Holds that lacked some take what there
+// ObserveDevices records the devices of a node. Slots that lacked some take what there
 // is.
 func (m *Model) ObserveDevices(node string, list []devices.Device) bool {
 	list = slices.Clone(list)
@@ -24,7 +24,7 @@ func (m *Model) ObserveDevices(node string, list []devices.Device) bool {
 		m.devices[node] = list
 	}
 	m.Events = append(m.Events, ledger.Event{Type: ledger.DevicesUpdated, Node: node, NodeDevices: list})
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if h.Node != node || h.Devices == nil || h.Devices.Err != "" || len(list) == 0 {
 			continue
 		}
@@ -38,7 +38,7 @@ func (m *Model) ObserveDevices(node string, list []devices.Device) bool {
 		given := giveEach(p, free, h.Devices, h.given)
 		if !reflect.DeepEqual(given, h.given) {
 			h.given = given
-			m.tellHold(ledger.HoldPlaced, h, h.Pod)
+			m.tellSlot(ledger.SlotPlaced, h, h.Pod)
 		}
 	}
 	return true
@@ -51,14 +51,14 @@ func has(given []ledger.GivenDevices, d *devices.Device) bool {
 	})
 }
 
-// unused reports whether no pod of the node has a device and no hold but one keeps it.
-func (m *Model) unused(node string, d *devices.Device, but *modelHold) bool {
-	for _, c := range m.claims {
+// unused reports whether no pod of the node has a device and no slot but one keeps it.
+func (m *Model) unused(node string, d *devices.Device, but *modelSlot) bool {
+	for _, c := range m.allocations {
 		if c.node == node && has(c.given, d) {
 			return false
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if h.Node == node && h != but && has(h.given, d) {
 			return false
 		}
@@ -67,8 +67,8 @@ func (m *Model) unused(node string, d *devices.Device, but *modelHold) bool {
 }
 
 // pool returns the devices of a node, those of them that can be given out, and those
-// that are a hold's.
-func (m *Model) pool(node string, by *modelHold) (p *devices.Pool, free, preferred devices.Set) {
+// that are a slot's.
+func (m *Model) pool(node string, by *modelSlot) (p *devices.Pool, free, preferred devices.Set) {
 	p = devices.NewPool(m.devices[node])
 	free, preferred = p.NewSet(), p.NewSet()
 	for k := range p.Len() {
@@ -87,7 +87,7 @@ func (m *Model) pool(node string, by *modelHold) (p *devices.Pool, free, preferr
 }
 
 // give chooses devices for requests; ok is false where they do not fit.
-func (m *Model) give(node string, r *ledger.DeviceRequest, by *modelHold) (given []ledger.GivenDevices, ok bool) {
+func (m *Model) give(node string, r *ledger.DeviceRequest, by *modelSlot) (given []ledger.GivenDevices, ok bool) {
 	p, free, preferred := m.pool(node, by)
 	choice, v := p.Choose(free, preferred, r.Requests)
 	return named(p, r, choice), v.Reason == devices.Fits
@@ -131,19 +131,19 @@ func giveEach(p *devices.Pool, free devices.Set, r *ledger.DeviceRequest, soFar 
 }
 
 // owners returns who has the first claim of a pod's that somebody else has.
-func (m *Model) owners(p *ledger.Placement, by *modelHold) (ref ledger.DeviceClaimRef, owners []ledger.Holder) {
+func (m *Model) owners(p *ledger.Placement, by *modelSlot) (ref ledger.DeviceClaimRef, owners []ledger.Holder) {
 	for _, ref := range p.Devices.Claims {
 		is := func(g ledger.GivenDevices) bool {
 			sameUID := g.Claim.UID == ref.UID || g.Claim.UID == "" || ref.UID == ""
 			return g.Claim.Namespace == ref.Namespace && g.Claim.Name == ref.Name && sameUID
 		}
-		for _, c := range m.claims {
+		for _, c := range m.allocations {
 			mine := slices.Contains(m.keptInMemory(p.Pod), c)
 			if !mine && slices.ContainsFunc(c.given, is) {
 				owners = append(owners, holderOf(c, 1))
 			}
 		}
-		for _, h := range m.holds {
+		for _, h := range m.slots {
 			if h != by && !h.isFor(p.Pod) && slices.ContainsFunc(h.given, is) {
 				owners = append(owners, keeperOf(h, 1))
 			}
@@ -155,8 +155,8 @@ func (m *Model) owners(p *ledger.Placement, by *modelHold) (ref ledger.DeviceCla
 	return ledger.DeviceClaimRef{}, nil
 }
 
-// claimsUsable checks what holds of a pod's claims wherever it goes.
-func (m *Model) claimsUsable(p *ledger.Placement, by *modelHold) ledger.Verdict {
+// claimsUsable checks what slots of a pod's claims wherever it goes.
+func (m *Model) claimsUsable(p *ledger.Placement, by *modelSlot) ledger.Verdict {
 	if p.Devices == nil {
 		return ledger.Verdict{}
 	}
@@ -170,7 +170,7 @@ func (m *Model) claimsUsable(p *ledger.Placement, by *modelHold) ledger.Verdict 
 }
 
 // fits decides whether a pod that has no claim fits a node, its devices included.
-func (m *Model) fits(node string, p *ledger.Placement, by *modelHold) ledger.Verdict {
+func (m *Model) fits(node string, p *ledger.Placement, by *modelSlot) ledger.Verdict {
 	if n := m.nodes[node]; n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
 	}
@@ -187,7 +187,7 @@ func (m *Model) fits(node string, p *ledger.Placement, by *modelHold) ledger.Ver
 }
 
 // sameAsked reports whether a pod asks for what its claim was given devices for.
-func (c *modelClaim) sameAsked(r *ledger.DeviceRequest) bool {
+func (c *modelAllocation) sameAsked(r *ledger.DeviceRequest) bool {
 	return sameDevices(c.devices, r, func(a, b ledger.DeviceClaimRef) bool { return a == b })
 }
 
@@ -211,7 +211,7 @@ func sameDevices(a, b *ledger.DeviceRequest, sameClaim func(a, b ledger.DeviceCl
 
 // devicesInPlace decides whether a pod with a claim can have its devices: m does not
 // have the claim.
-func (m *Model) devicesInPlace(c *modelClaim, p *ledger.Placement, by *modelHold) ledger.Verdict {
+func (m *Model) devicesInPlace(c *modelAllocation, p *ledger.Placement, by *modelSlot) ledger.Verdict {
 	if v := m.claimsUsable(p, by); p.Devices == nil || v.Reason != ledger.Fits {
 		return v
 	}
@@ -234,20 +234,20 @@ func (m *Model) devicesInPlace(c *modelClaim, p *ledger.Placement, by *modelHold
 }
 
 // setDevices gives a claim, which m need not have, what its pod asks for.
-func (m *Model) setDevices(c *modelClaim, r *ledger.DeviceRequest) {
+func (m *Model) setDevices(c *modelAllocation, r *ledger.DeviceRequest) {
 	if c.sameAsked(r) && r != nil {
 		return
 	}
 	c.devices, c.given = r, nil
 	if r != nil {
-		others := m.only(func(o *modelClaim) bool { return o != c }, anyHold)
-		c.given, _ = others.give(c.node, r, others.hold(c.uses))
+		others := m.only(func(o *modelAllocation) bool { return o != c }, anySlot)
+		c.given, _ = others.give(c.node, r, others.slot(c.uses))
 	}
 }
 
 // observeDevices makes a claim have what its pod says that it has, the first time it is
 // seen bound, and reports whether that is something else than before.
-func (c *modelClaim) observeDevices(r *ledger.DeviceRequest) bool {
+func (c *modelAllocation) observeDevices(r *ledger.DeviceRequest) bool {
 	was, had, all := c.given, c.devices != nil, strings.Join(c.ids(), ",")
 	unclear := slices.ContainsFunc(c.given, func(g ledger.GivenDevices) bool { return g.Resource == "" })
 	settled := c.said && all != ""
@@ -295,9 +295,9 @@ func readGiven(r *ledger.DeviceRequest) []ledger.GivenDevices {
 	return given
 }
 
-// observedGiven is what a hold that is observed is taken to keep: its pods' devices
+// observedGiven is what a slot that is observed is taken to keep: its pods' devices
 // first.
-func (m *Model) observedGiven(spec *ledger.Hold) []ledger.GivenDevices {
+func (m *Model) observedGiven(spec *ledger.Slot) []ledger.GivenDevices {
 	r := spec.Devices
 	if r == nil {
 		return nil
@@ -307,7 +307,7 @@ func (m *Model) observedGiven(spec *ledger.Hold) []ledger.GivenDevices {
 		return before
 	}
 	preferred := p.NewSet()
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		for k := range p.Len() {
 			if c.node == spec.Node && c.boundWith == spec.Ref && has(c.given, p.Device(k)) {
 				free.Add(k)
@@ -321,7 +321,7 @@ func (m *Model) observedGiven(spec *ledger.Hold) []ledger.GivenDevices {
 	return giveEach(p, free, r, nil)
 }
 
-// readHeld is what a hold says that it was given, if it is as many as it asks for.
+// readHeld is what a slot says that it was given, if it is as many as it asks for.
 func readHeld(p *devices.Pool, r *ledger.DeviceRequest) []ledger.GivenDevices {
 	given, ids := named(p, r, nil), strings.Split(r.Given, ",")
 	for k, request := range r.Requests {
@@ -340,10 +340,10 @@ func readHeld(p *devices.Pool, r *ledger.DeviceRequest) []ledger.GivenDevices {
 
 // refuseDevices explains what is the matter with a pod's claims. m does not have the
 // pod's own claim.
-func (m *Model) refuseDevices(r *ledger.Rejection, p *ledger.Placement, own *modelClaim) {
-	others, by := m, (*modelHold)(nil)
+func (m *Model) refuseDevices(r *ledger.Rejection, p *ledger.Placement, own *modelAllocation) {
+	others, by := m, (*modelSlot)(nil)
 	if own != nil {
-		others, by = m.only(func(c *modelClaim) bool { return c != own }, anyHold), m.hold(own.uses)
+		others, by = m.only(func(c *modelAllocation) bool { return c != own }, anySlot), m.slot(own.uses)
 	}
 	switch r.Reason {
 	case ledger.DeviceClaimUnusable:
@@ -378,15 +378,15 @@ func (m *Model) deviceViews(node string) []ledger.DeviceView {
 	for k := range p.Len() {
 		d := p.Device(k)
 		view := ledger.DeviceView{Device: *d, Free: free.Has(k)}
-		for _, c := range m.claims {
+		for _, c := range m.allocations {
 			if c.node == node && has(c.given, d) {
 				view.Pods = append(view.Pods, c.pod)
 			}
 		}
 		slices.SortFunc(view.Pods, comparePods)
-		for _, h := range m.HoldViews() {
-			if !h.InMemory() && h.Node == node && has(h.Given, d) && view.Hold.Name == "" {
-				view.Hold = h.Ref
+		for _, h := range m.SlotViews() {
+			if !h.InMemory() && h.Node == node && has(h.Given, d) && view.Slot.Name == "" {
+				view.Slot = h.Ref
 			}
 		}
 		views = append(views, view)
@@ -394,8 +394,8 @@ func (m *Model) deviceViews(node string) []ledger.DeviceView {
 	return views
 }
 
-// keptDevices returns how many devices a hold keeps of the resources a pod claims.
-func (m *Model) keptDevices(h *modelHold, p *ledger.Placement) *big.Int {
+// keptDevices returns how many devices a slot keeps of the resources a pod claims.
+func (m *Model) keptDevices(h *modelSlot, p *ledger.Placement) *big.Int {
 	kept := int64(0)
 	for _, g := range h.given {
 		if p.Devices != nil && slices.ContainsFunc(p.Devices.Requests, func(r *devices.Request) bool { return r.Resource() == g.Resource }) {
@@ -406,7 +406,7 @@ func (m *Model) keptDevices(h *modelHold, p *ledger.Placement) *big.Int {
 }
 
 // ids lists the IDs of a claim's devices.
-func (c *modelClaim) ids() (ids []string) {
+func (c *modelAllocation) ids() (ids []string) {
 	for _, g := range c.given {
 		ids = append(ids, g.IDs...)
 	}

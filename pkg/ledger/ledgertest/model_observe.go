@@ -28,7 +28,7 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 	return true
 }
 
-// RemoveNode records that a node is gone; its claims stay, what is kept in memory does not.
+// RemoveNode records that a node is gone; its allocations stay, what is kept in memory does not.
 func (m *Model) RemoveNode(name string) bool {
 	n := m.nodes[name]
 	if n == nil || !n.exists {
@@ -36,10 +36,10 @@ func (m *Model) RemoveNode(name string) bool {
 	}
 	delete(m.nodes, name)
 	m.Events = append(m.Events, ledger.Event{Type: ledger.NodeRemoved, Node: name, NodeUID: n.uid})
-	kept := slices.DeleteFunc(slices.Clone(m.claims), func(c *modelClaim) bool { return !c.inMemory() || c.node != name })
-	slices.SortFunc(kept, func(a, b *modelClaim) int { return comparePods(a.pod, b.pod) })
+	kept := slices.DeleteFunc(slices.Clone(m.allocations), func(c *modelAllocation) bool { return !c.inMemory() || c.node != name })
+	slices.SortFunc(kept, func(a, b *modelAllocation) int { return comparePods(a.pod, b.pod) })
 	for _, c := range kept {
-		m.drop(c, ledger.HoldReleased)
+		m.drop(c, ledger.SlotReleased)
 	}
 	return true
 }
@@ -70,19 +70,19 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	c.state = ledger.Bound
 	switch {
 	case from != o.Node:
-		c.boundWith, c.boundUID = o.Hold, o.HoldUID
+		c.boundWith, c.boundUID = o.Slot, o.SlotUID
 		m.link(c, &o)
-		m.tell(ledger.ClaimMoved, c)
+		m.tell(ledger.AllocationMoved, c)
 		m.Events[len(m.Events)-1].MovedFrom = from
 		m.bound(c)
 		m.waited(left)
 		return ledger.ObservedMoved
 	case state != ledger.Bound:
-		m.tell(ledger.ClaimBound, c)
+		m.tell(ledger.AllocationBound, c)
 		m.bound(c)
 		return ledger.ObservedConfirmed
 	case resized:
-		m.tell(ledger.ClaimResized, c)
+		m.tell(ledger.AllocationResized, c)
 		return ledger.ObservedResized
 	}
 	return ledger.ObservedNothing
@@ -90,31 +90,31 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 
 // observeNew records a pod found bound of which no bind was known to have begun: kept is
 // what was kept for it in memory, or nil.
-func (m *Model) observeNew(o *ledger.PodObservation, kept *modelClaim) ledger.Observed {
+func (m *Model) observeNew(o *ledger.PodObservation, kept *modelAllocation) ledger.Observed {
 	outcome, c := ledger.ObservedNew, kept
-	within := ledger.HoldRef{}
+	within := ledger.SlotRef{}
 	if kept != nil && kept.node == o.Node {
 		outcome, within = ledger.ObservedConfirmed, kept.uses
 		m.begin(c, o.Pod, ledger.Bound)
 	} else {
 		if kept != nil {
 			outcome = ledger.ObservedMoved
-			m.drop(kept, ledger.HoldReleased)
+			m.drop(kept, ledger.SlotReleased)
 		}
-		c = m.add(modelClaim{pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, priority: o.Priority})
+		c = m.add(modelAllocation{pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, priority: o.Priority})
 	}
-	c.request, c.version, c.boundWith, c.boundUID = o.Request, o.ResourceVersion, o.Hold, o.HoldUID
+	c.request, c.version, c.boundWith, c.boundUID = o.Request, o.ResourceVersion, o.Slot, o.SlotUID
 	c.observeDevices(o.Devices)
 	m.link(c, o)
-	if c.uses == (ledger.HoldRef{}) {
+	if c.uses == (ledger.SlotRef{}) {
 		c.uses = within
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if outcome == ledger.ObservedNew && h.Ref == c.uses && h.isFor(o.Pod) {
 			outcome = ledger.ObservedConfirmed
 		}
 	}
-	m.tell(ledger.ClaimBound, c)
+	m.tell(ledger.AllocationBound, c)
 	m.bound(c)
 	return outcome
 }
@@ -123,20 +123,20 @@ func comparePods(a, b ledger.PodRef) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// link finds the hold a pod was bound with: the one it names, else one kept for
-// it alone. A Once hold that another pod uses is not it.
-func (m *Model) link(c *modelClaim, o *ledger.PodObservation) {
-	c.uses = ledger.HoldRef{}
-	named, own := m.hold(o.Hold), (*modelHold)(nil)
-	if named != nil && another(named.UID, o.HoldUID) {
+// link finds the slot a pod was bound with: the one it names, else one kept for
+// it alone. A Once slot that another pod uses is not it.
+func (m *Model) link(c *modelAllocation, o *ledger.PodObservation) {
+	c.uses = ledger.SlotRef{}
+	named, own := m.slot(o.Slot), (*modelSlot)(nil)
+	if named != nil && another(named.UID, o.SlotUID) {
 		named = nil
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if own == nil && h.isFor(o.Pod) {
 			own = h
 		}
 	}
-	for _, h := range []*modelHold{own, named} { // the last one that will do
+	for _, h := range []*modelSlot{own, named} { // the last one that will do
 		switch {
 		case h == nil || h.Node != o.Node || h.Ref.Namespace != o.Pod.Namespace:
 		case h.Pod.Name != "" && !h.isFor(o.Pod):
@@ -156,17 +156,17 @@ func (m *Model) ObserveUnbound(pod ledger.PodRef) {
 
 // RemovePod records that a pod is gone.
 func (m *Model) RemovePod(pod ledger.PodRef, version uint64) bool {
-	defer m.endHoldsOfGone(pod)
+	defer m.endSlotsOfGone(pod)
 	if pod.UID == "" {
 		return false
 	}
-	at := slices.IndexFunc(m.claims, func(c *modelClaim) bool { return c.pod.UID == pod.UID && !c.inMemory() })
+	at := slices.IndexFunc(m.allocations, func(c *modelAllocation) bool { return c.pod.UID == pod.UID && !c.inMemory() })
 	if at < 0 {
 		m.gone[pod.UID] = max(m.gone[pod.UID], version)
 		return false
 	}
-	c := m.claims[at]
+	c := m.allocations[at]
 	m.gone[pod.UID] = max(m.gone[pod.UID], version, c.version)
-	m.drop(c, ledger.ClaimRemoved)
+	m.drop(c, ledger.AllocationRemoved)
 	return true
 }

@@ -19,7 +19,7 @@ func asksOf(m *Model, plan *ledger.Plan) []ledger.Placement {
 	for k := range plan.Slots {
 		spec := &plan.Slots[k]
 		asks[k] = *asPlacement(spec)
-		there := !spec.InMemory() && m.hold(spec.Ref) != nil
+		there := !spec.InMemory() && m.slot(spec.Ref) != nil
 		p := &asks[k]
 		if there || (p.Pod.Name != "" && m.find(p.Pod) != nil) || len(m.candidates(p)) > 0 || (p.Devices != nil && p.Devices.Err != "") {
 			p.Devices = nil

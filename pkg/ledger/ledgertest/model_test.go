@@ -40,7 +40,7 @@ func TestLedgerAgreesWithModel(t *testing.T) {
 func actions(p *Pair, w *World) map[string]func(*rapid.T) {
 	reserve := func(t *rapid.T) { p.Reserve(w.Plan(t), w.Now) }
 	again := func(t *rapid.T) { renew(t, p, w) }
-	remove := func(t *rapid.T) { removeClaim(t, p, w) }
+	remove := func(t *rapid.T) { removeAllocation(t, p, w) }
 	start := func(t *rapid.T) { at := w.Placement(t); p.StartBind(&at, w.Now) }
 	steps := []func(*rapid.T){
 		reserve, reserve, reserve, again, again, remove, remove, remove, start, start,
@@ -57,38 +57,38 @@ func actions(p *Pair, w *World) map[string]func(*rapid.T) {
 		func(t *rapid.T) { p.ObserveNode(w.RepeatedNode(t)) },
 		func(t *rapid.T) { p.RemoveNode(w.Node(t)) },
 		func(t *rapid.T) { p.ObservePod(w.PodObservation(t, p.Ledger)) },
-		func(t *rapid.T) { observeClaim(t, p, w) },
+		func(t *rapid.T) { observeAllocation(t, p, w) },
 		func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
 		func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
 		func(t *rapid.T) { w.Recreate(t) },
 		func(t *rapid.T) { at := w.Placement(t); p.Ask(&at, append(nodeNames, "nowhere"), w.Victims(t)) },
 	}
-	steps = append(steps, holdActions(p, w)...)
+	steps = append(steps, slotActions(p, w)...)
 	return map[string]func(*rapid.T){
 		"":     func(t *rapid.T) { require.NoError(t, p.Check()) },
 		"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },
 	}
 }
 
-// drawClaim returns a claim that exists, or a slot in memory as one, or a pod without any.
-func drawClaim(t *rapid.T, p *Pair, w *World) ledger.ClaimView {
-	claims, _ := p.Ledger.Claims()
-	holds, _ := p.Ledger.Holds()
-	for i := range holds {
-		if h := &holds[i]; h.InMemory() {
-			claims = append(claims, ledger.ClaimView{Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Hold: h.Within})
+// drawAllocation returns an allocation that exists, or a slot in memory as one, or a pod without any.
+func drawAllocation(t *rapid.T, p *Pair, w *World) ledger.AllocationView {
+	allocations, _ := p.Ledger.Allocations()
+	slots, _ := p.Ledger.Slots()
+	for i := range slots {
+		if h := &slots[i]; h.InMemory() {
+			allocations = append(allocations, ledger.AllocationView{Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Slot: h.Within})
 		}
 	}
-	if len(claims) == 0 {
+	if len(allocations) == 0 {
 		at := w.Placement(t)
-		return ledger.ClaimView{Pod: at.Pod, Node: at.Node, Request: at.Request}
+		return ledger.AllocationView{Pod: at.Pod, Node: at.Node, Request: at.Request}
 	}
-	return claims[pick(t, "claim", min(len(claims), 64))]
+	return allocations[pick(t, "claim", min(len(allocations), 64))]
 }
 
-// redeem binds a pod where its claim is, most times for what it asked before.
+// redeem binds a pod where its allocation is, most times for what it asked before.
 func redeem(t *rapid.T, p *Pair, w *World) {
-	c := drawClaim(t, p, w)
+	c := drawAllocation(t, p, w)
 	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Devices: w.DevicesOf(t, c.Pod)}
 	if pick(t, "other request", 3) == 2 {
 		at.Request = w.Request(t, false)
@@ -103,7 +103,7 @@ func renew(t *rapid.T, p *Pair, w *World) {
 		plan.Slots = nil
 	}
 	for range 1 + pick(t, "renewals", 2) {
-		c := drawClaim(t, p, w)
+		c := drawAllocation(t, p, w)
 		at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Devices: w.DevicesOf(t, c.Pod)}
 		if pick(t, "other request", 3) == 2 {
 			at.Request = w.Request(t, false)
@@ -116,9 +116,9 @@ func renew(t *rapid.T, p *Pair, w *World) {
 	p.Reserve(plan, w.Now)
 }
 
-// removeClaim ends the pod of a claim; its name may come back.
-func removeClaim(t *rapid.T, p *Pair, w *World) {
-	c := drawClaim(t, p, w)
+// removeAllocation ends the pod of an allocation; its name may come back.
+func removeAllocation(t *rapid.T, p *Pair, w *World) {
+	c := drawAllocation(t, p, w)
 	if c.Pod.UID == "" {
 		c.Pod = w.ExistingPodNamed(t, c.Pod.Name)
 	}
@@ -129,13 +129,13 @@ func removeClaim(t *rapid.T, p *Pair, w *World) {
 }
 
 func settle(t *rapid.T, p *Pair, w *World, how func(ledger.PodRef, string)) {
-	c := drawClaim(t, p, w)
+	c := drawAllocation(t, p, w)
 	how(c.Pod, c.Node)
 }
 
-// observeClaim finds a pod bound where its claim is.
-func observeClaim(t *rapid.T, p *Pair, w *World) {
-	c := drawClaim(t, p, w)
+// observeAllocation finds a pod bound where its allocation is.
+func observeAllocation(t *rapid.T, p *Pair, w *World) {
+	c := drawAllocation(t, p, w)
 	o := w.PodObservation(t, p.Ledger)
 	o.Node = c.Node
 	if rapid.Bool().Draw(t, "same request") {

@@ -35,7 +35,7 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 		case m.nodes[node] == nil:
 			dst = append(dst, ledger.Verdict{Reason: ledger.NodeUnknown})
 		default:
-			dst = append(dst, ledger.Verdict{Reason: ledger.ClaimedElsewhere})
+			dst = append(dst, ledger.Verdict{Reason: ledger.AllocatedElsewhere})
 		}
 	}
 	return dst
@@ -43,8 +43,8 @@ func (m *Model) AppendFit(dst []ledger.Verdict, p *ledger.Placement, nodes []str
 
 // has reports whether there is an account of a node: it exists, or is used.
 func (m *Model) has(node string) bool {
-	return m.nodes[node] != nil || len(m.devices[node]) > 0 || slices.ContainsFunc(m.claims, func(c *modelClaim) bool { return c.node == node }) ||
-		slices.ContainsFunc(m.holds, func(h *modelHold) bool { return h.Node == node })
+	return m.nodes[node] != nil || len(m.devices[node]) > 0 || slices.ContainsFunc(m.allocations, func(c *modelAllocation) bool { return c.node == node }) ||
+		slices.ContainsFunc(m.slots, func(h *modelSlot) bool { return h.Node == node })
 }
 
 // FitAll answers for every node that exists.
@@ -60,10 +60,10 @@ func (m *Model) FitAll(p *ledger.Placement) map[string]ledger.Verdict {
 func (m *Model) NodeViews() []ledger.NodeView {
 	names := slices.Collect(maps.Keys(m.nodes))
 	names = append(names, slices.Collect(maps.Keys(m.devices))...)
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		names = append(names, c.node)
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		names = append(names, h.Node)
 	}
 	slices.Sort(names)
@@ -82,17 +82,17 @@ func (m *Model) nodeView(name string) ledger.NodeView {
 		maps.Copy(offered, n.allocatable)
 	}
 	listed := maps.Clone(offered)
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		if c.node == name {
 			if c.inMemory() {
 				view.InMemory++
 			} else {
-				view.Claims++
+				view.Allocations++
 			}
 			maps.Copy(listed, m.asks(c.request))
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if h.Node == name {
 			maps.Copy(listed, m.asks(h.Request))
 		}
@@ -106,16 +106,16 @@ func (m *Model) nodeView(name string) ledger.NodeView {
 	return view
 }
 
-// sum adds up what bound pods use of a resource, or all others and what holds
+// sum adds up what bound pods use of a resource, or all others and what slots
 // keep beyond what their pods ask for.
 func (m *Model) sum(node string, name v1.ResourceName, bound bool) int64 {
 	total := new(big.Int)
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		if c.node == node && (c.state == ledger.Bound) == bound {
 			total.Add(total, big.NewInt(m.asks(c.request)[name]))
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if h.Node == node && !bound {
 			asked := m.asked(h, name)
 			total.Add(total, larger(m.kept(h, name), asked)).Sub(total, asked)
@@ -124,34 +124,34 @@ func (m *Model) sum(node string, name v1.ResourceName, bound bool) int64 {
 	return count(total)
 }
 
-// ClaimViews returns all claims as readers of the ledger see them.
-func (m *Model) ClaimViews() []ledger.ClaimView {
-	views := []ledger.ClaimView{}
-	for _, c := range m.claims {
+// AllocationViews returns all allocations as readers of the ledger see them.
+func (m *Model) AllocationViews() []ledger.AllocationView {
+	views := []ledger.AllocationView{}
+	for _, c := range m.allocations {
 		if !c.inMemory() {
 			views = append(views, c.view())
 		}
 	}
-	slices.SortFunc(views, func(a, b ledger.ClaimView) int { return comparePods(a.Pod, b.Pod) })
+	slices.SortFunc(views, func(a, b ledger.AllocationView) int { return comparePods(a.Pod, b.Pod) })
 	return views
 }
 
-func (c *modelClaim) view() ledger.ClaimView {
-	return ledger.ClaimView{
+func (c *modelAllocation) view() ledger.AllocationView {
+	return ledger.AllocationView{
 		Pod: c.pod, Node: c.node, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Hold: c.uses, Given: c.given,
+		Priority: c.priority, Request: c.request, Slot: c.uses, Given: c.given,
 	}
 }
 
 // Stats returns the counts behind the metrics.
 func (m *Model) Stats() ledger.Stats {
-	s := ledger.Stats{InMemoryExpired: m.memoryExpired, Holds: len(m.holds)}
-	for _, c := range m.claims {
+	s := ledger.Stats{InMemoryExpired: m.memoryExpired, Slots: len(m.slots)}
+	for _, c := range m.allocations {
 		if c.inMemory() {
 			s.InMemory++
 			continue
 		}
-		s.Claims[c.state]++
+		s.Allocations[c.state]++
 	}
 	for _, view := range m.NodeViews() {
 		if !view.Exists {
@@ -167,12 +167,12 @@ func (m *Model) Stats() ledger.Stats {
 
 // NextDeadline returns the soonest deadline.
 func (m *Model) NextDeadline() (soonest time.Time, ok bool) {
-	for _, c := range m.claims {
+	for _, c := range m.allocations {
 		if !c.deadline.IsZero() && (!ok || c.deadline.Before(soonest)) {
 			soonest, ok = c.deadline, true
 		}
 	}
-	for _, h := range m.holds {
+	for _, h := range m.slots {
 		if !h.Deadline.IsZero() && !h.overdue && (!ok || h.Deadline.Before(soonest)) {
 			soonest, ok = h.Deadline, true
 		}

@@ -134,34 +134,34 @@ func (p *Pair) Preempt(at *ledger.Placement, now time.Time) {
 	verdict := p.Ledger.AppendFit(nil, &may, []string{at.Node})[0]
 	p.askRefusals(at)
 	p.differ("preempting fit", verdict, p.Model.AppendFit(nil, &may, []string{at.Node})[0])
-	fresh, holds := p.Model.find(at.Pod) == nil, p.Ledger.Stats().Holds
+	fresh, slots := p.Model.find(at.Pod) == nil, p.Ledger.Stats().Slots
 	p.StartBind(&may, now)
 	if fresh {
-		_, granted := p.Ledger.Claim(at.Pod)
+		_, granted := p.Ledger.Allocation(at.Pod)
 		p.differ("bind as foreseen", granted, verdict.Reason == ledger.Fits)
 		if !granted {
-			p.differ("holds after a refusal", p.Ledger.Stats().Holds, holds)
+			p.differ("slots after a refusal", p.Ledger.Stats().Slots, slots)
 		}
 	}
 }
 
-// ObserveHold compares the record of a hold granted before.
-func (p *Pair) ObserveHold(spec ledger.Hold) {
-	p.differ("observe hold", p.Ledger.ObserveHold(spec), p.Model.ObserveHold(spec))
+// ObserveSlot compares the record of a slot granted before.
+func (p *Pair) ObserveSlot(spec ledger.Slot) {
+	p.differ("observe slot", p.Ledger.ObserveSlot(spec), p.Model.ObserveSlot(spec))
 }
 
-// SetHoldDeadline compares a change of when holds end.
-func (p *Pair) SetHoldDeadline(namespace, name string, at time.Time) {
-	p.differ("set deadline", p.Ledger.SetHoldDeadline(namespace, name, at), p.Model.SetHoldDeadline(namespace, name, at))
+// SetSlotDeadline compares a change of when slots end.
+func (p *Pair) SetSlotDeadline(namespace, name string, at time.Time) {
+	p.differ("set deadline", p.Ledger.SetSlotDeadline(namespace, name, at), p.Model.SetSlotDeadline(namespace, name, at))
 }
 
-// ReleaseHolds compares holds given back.
-func (p *Pair) ReleaseHolds(namespace, name string, slots ...string) {
-	p.differ("release holds", p.Ledger.ReleaseHolds(namespace, name, slots...), p.Model.ReleaseHolds(namespace, name, slots...))
+// ReleaseSlots compares slots given back.
+func (p *Pair) ReleaseSlots(namespace, name string, slots ...string) {
+	p.differ("release slots", p.Ledger.ReleaseSlots(namespace, name, slots...), p.Model.ReleaseSlots(namespace, name, slots...))
 }
 
-// RemovePodHolding compares the swap of a pod for a hold.
-func (p *Pair) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Hold) {
+// RemovePodHolding compares the swap of a pod for a slot.
+func (p *Pair) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Slot) {
 	p.differ("remove pod holding", p.Ledger.RemovePodHolding(pod, version, spec), p.Model.RemovePodHolding(pod, version, spec))
 }
 
@@ -227,7 +227,7 @@ func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
 	for _, node := range nodes {
 		p.node(node)
 	}
-	p.askHolds(at)
+	p.askSlots(at)
 	ref, on, ok := p.Ledger.HeldBack(at, nodes)
 	wantOn, keepers := p.Model.HeldBack(at, nodes)
 	p.differ("held back", ok, len(keepers) > 0)
@@ -241,11 +241,11 @@ func (p *Pair) Ask(at *ledger.Placement, nodes []string, victims []types.UID) {
 
 // pod compares what is known of one pod.
 func (p *Pair) pod(pod ledger.PodRef) {
-	got, claimed := p.Ledger.Claim(pod)
+	got, allocated := p.Ledger.Allocation(pod)
 	slot, kept := p.Ledger.InMemory(pod)
 	home, at := p.Ledger.HomeOf(pod)
 	own := p.Model.find(pod)
-	p.differ("has a claim", claimed, own != nil && !own.inMemory())
+	p.differ("has an allocation", allocated, own != nil && !own.inMemory())
 	p.differ("has a slot in memory", kept, own != nil && own.inMemory())
 	p.differ("is somewhere", at, own != nil)
 	switch {
@@ -259,52 +259,52 @@ func (p *Pair) pod(pod ledger.PodRef) {
 	p.differ("home", home, own.node)
 }
 
-// askHolds compares the questions about holds that a placement brings up.
-func (p *Pair) askHolds(at *ledger.Placement) {
-	got, ok := p.Ledger.HoldFor(at.Pod)
-	own := p.Model.holdFor(at.Pod)
-	p.differ("has a hold of its own", ok, own != nil)
+// askSlots compares the questions about slots that a placement brings up.
+func (p *Pair) askSlots(at *ledger.Placement) {
+	got, ok := p.Ledger.SlotFor(at.Pod)
+	own := p.Model.slotFor(at.Pod)
+	p.differ("has a slot of its own", ok, own != nil)
 	if own != nil {
-		p.differ("hold of its own", got.Hold, own.shown())
+		p.differ("slot of its own", got.Slot, own.shown())
 	}
-	var usable []ledger.UsableHold
+	var usable []ledger.UsableSlot
 	for _, h := range p.Model.usable(at) {
-		usable = append(usable, ledger.UsableHold{Ref: h.Ref, Node: h.Node, Shared: h.Policy != ledger.Once})
+		usable = append(usable, ledger.UsableSlot{Ref: h.Ref, Node: h.Node, Shared: h.Policy != ledger.Once})
 	}
-	p.differ("usable holds", append([]ledger.UsableHold(nil), p.Ledger.UsableHolds(at)...), usable)
-	for _, ref := range at.Holds {
-		var want []ledger.HoldView
-		for _, view := range p.Model.HoldViews() {
+	p.differ("usable slots", append([]ledger.UsableSlot(nil), p.Ledger.UsableSlots(at)...), usable)
+	for _, ref := range at.Slots {
+		var want []ledger.SlotView
+		for _, view := range p.Model.SlotViews() {
 			if view.Ref.Namespace == ref.Namespace && view.Ref.Name == ref.Name {
 				want = append(want, view)
 			}
 		}
-		p.differ("holds of "+ref.String(), p.Ledger.ReservationHolds(ref.Namespace, ref.Name), want)
+		p.differ("slots of "+ref.String(), p.Ledger.ReservationSlots(ref.Namespace, ref.Name), want)
 	}
 }
 
 func (p *Pair) node(name string) {
-	view, claims, ok := p.Ledger.Node(name)
+	view, allocations, ok := p.Ledger.Node(name)
 	p.differ("has node "+name, ok, p.Model.has(name))
 	if !ok || p.Err != nil {
 		return
 	}
 	p.differ("node", view, p.Model.nodeView(name))
-	var want []ledger.ClaimView
-	for _, c := range p.Model.ClaimViews() {
+	var want []ledger.AllocationView
+	for _, c := range p.Model.AllocationViews() {
 		if c.Node == name {
 			want = append(want, c)
 		}
 	}
-	p.differ("claims of node "+name, claims, want)
-	before := []ledger.ClaimView{{Node: "before"}}
-	view, unsorted, _ := p.Ledger.AppendNodeClaims(before, name)
-	p.differ("node with its claims", view, p.Model.nodeView(name))
-	p.differ("what was there before the claims", unsorted[:1], before)
-	p.differ("number of claims of node "+name, len(unsorted), len(want)+1)
+	p.differ("allocations of node "+name, allocations, want)
+	before := []ledger.AllocationView{{Node: "before"}}
+	view, unsorted, _ := p.Ledger.AppendNodeAllocations(before, name)
+	p.differ("node with its allocations", view, p.Model.nodeView(name))
+	p.differ("what was there before the allocations", unsorted[:1], before)
+	p.differ("number of allocations of node "+name, len(unsorted), len(want)+1)
 	for _, c := range want {
-		listed := slices.ContainsFunc(unsorted, func(o ledger.ClaimView) bool { return reflect.DeepEqual(o, c) })
-		p.differ("claim listed", listed, true)
+		listed := slices.ContainsFunc(unsorted, func(o ledger.AllocationView) bool { return reflect.DeepEqual(o, c) })
+		p.differ("allocation listed", listed, true)
 	}
 }
 
@@ -333,9 +333,9 @@ func (p *Pair) usage() {
 	p.differ("visited nodes", visited, exist)
 }
 
-// names compares which claim each pod's name stands for.
+// names compares which allocation each pod's name stands for.
 func (p *Pair) names() {
-	for _, c := range p.Model.claims {
+	for _, c := range p.Model.allocations {
 		p.pod(ledger.PodRef{Namespace: c.pod.Namespace, Name: c.pod.Name})
 	}
 }
@@ -348,8 +348,8 @@ func (p *Pair) Check() error {
 	p.events()
 	s := p.Ledger.Snapshot()
 	p.differ("nodes", s.Nodes, p.Model.NodeViews())
-	p.differ("claims", s.Claims, p.Model.ClaimViews())
-	p.differ("holds", s.Holds, p.Model.HoldViews())
+	p.differ("claims", s.Allocations, p.Model.AllocationViews())
+	p.differ("slots", s.Slots, p.Model.SlotViews())
 	p.differ("stats", p.Ledger.Stats(), p.Model.Stats())
 	deadline, ok := p.Ledger.NextDeadline()
 	want, wantOK := p.Model.NextDeadline()
@@ -363,24 +363,24 @@ func (p *Pair) Check() error {
 // told leaves out of a snapshot what events do not announce: a toleration that
 // a pod got later changes no account.
 func told(s ledger.Snapshot) ledger.Snapshot {
-	for k := range s.Claims {
-		request := *s.Claims[k].Request
+	for k := range s.Allocations {
+		request := *s.Allocations[k].Request
 		request.ToleratesUnschedulable = false
-		s.Claims[k].Request = &request
+		s.Allocations[k].Request = &request
 	}
-	for k := range s.Holds {
-		request := *s.Holds[k].Request
+	for k := range s.Slots {
+		request := *s.Slots[k].Request
 		request.ToleratesUnschedulable = false
-		if s.Holds[k].Rest == s.Holds[k].Request {
-			s.Holds[k].Rest = &request
+		if s.Slots[k].Rest == s.Slots[k].Request {
+			s.Slots[k].Rest = &request
 		}
-		s.Holds[k].Request = &request
+		s.Slots[k].Request = &request
 	}
 	return s
 }
 
 // events compares the events since the last time and feeds them to the mirror.
-// Claims that expire at the same moment may do so in any order, and so may holds.
+// Allocations that expire at the same moment may do so in any order, and so may holds.
 func (p *Pair) events() {
 	got, ok := p.Ledger.EventsSince(nil, p.mirror.revision, 1<<30)
 	p.differ("journal reaches back", ok, true)
@@ -406,7 +406,7 @@ func (p *Pair) events() {
 }
 
 // askRefusals compares the look at all nodes at once, where there can be one: where the
-// answer is about room alone, and few nodes refuse.
+// answer is about capacity alone, and few nodes refuse.
 func (p *Pair) askRefusals(at *ledger.Placement) {
 	var nodes []string
 	for name := range p.Model.FitAll(at) {
@@ -439,8 +439,8 @@ func (p *Pair) askRefusals(at *ledger.Placement) {
 // lapsedTogether reports whether two events tell of slots of one kind whose deadline passed
 // at the same moment. One may have to wait for a bind then.
 func lapsedTogether(a, b *ledger.Event) bool {
-	hold := func(e *ledger.Event) bool {
-		return e.Type == ledger.HoldExpired || e.Type == ledger.HoldPlaced && e.Overdue
+	slot := func(e *ledger.Event) bool {
+		return e.Type == ledger.SlotExpired || e.Type == ledger.SlotPlaced && e.Overdue
 	}
-	return hold(a) && hold(b) && (a.Hold.Name == "") == (b.Hold.Name == "") && a.Deadline.Equal(b.Deadline)
+	return slot(a) && slot(b) && (a.Slot.Name == "") == (b.Slot.Name == "") && a.Deadline.Equal(b.Deadline)
 }

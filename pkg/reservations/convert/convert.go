@@ -1,6 +1,6 @@
 // Package convert translates between Reservation objects and the ledger's holds,
 // and says what an object tells of what was granted to it. It is pure:
-// the controller, the REST API and the keeper of deleted pods' room share it.
+// the controller, the REST API and the keeper of deleted pods' capacity share it.
 package convert
 
 import (
@@ -16,14 +16,14 @@ import (
 )
 
 // MadeByLabel is on Reservations that the server made itself, with one of the
-// values below. Room is held in the ledger before such an object is created, so
+// values below. Capacity is held in the ledger before such an object is created, so
 // it counts as available from its creation on. The label alone gives nothing: others
 // can write it, too.
 const (
 	MadeByLabel = "globalreserve.io/made-by"
-	// MadeByReserve is the value for groups reserved through /reserve.
+	// MadeByReserve is the value for gangs reserved through /reserve.
 	MadeByReserve = "reserve"
-	// MadeByDeletedPod is the value for the room of deleted pods.
+	// MadeByDeletedPod is the value for the capacity of deleted pods.
 	MadeByDeletedPod = "deleted-pod"
 )
 
@@ -37,16 +37,16 @@ func MadeByServer(rsv *v1alpha1.Reservation) bool {
 	}
 }
 
-// Granted reports whether an object says that its room was granted and has not
+// Granted reports whether an object says that its capacity was granted and has not
 // ended: by its status, or because the server made it and has written no status
-// yet. Others may have written both, so this proves nothing: where room is given
+// yet. Others may have written both, so this proves nothing: where capacity is given
 // for it, that is decided like anything new. Its deadline may have passed; see
 // Deadline.
 func Granted(rsv *v1alpha1.Reservation) bool {
 	return rsv.Status.Phase == v1alpha1.ReservationAvailable || (rsv.Status.Phase == "" && MadeByServer(rsv))
 }
 
-// Deadline returns when room that was granted expires, and zero where it never
+// Deadline returns when capacity that was granted expires, and zero where it never
 // does: status.expiresAt once that is written; before, for an object the server
 // made, its creation plus its ttl, rounded up to whole seconds as the API
 // writes times. An object without a ttl has no deadline yet.
@@ -71,26 +71,26 @@ func DeadlineAfter(from time.Time, ttl time.Duration) time.Time {
 	return at
 }
 
-// Holds returns what has to be asked of the ledger for the slots of an object,
+// Slots returns what has to be asked of the ledger for the slots of an object,
 // in their order. A slot whose node the server is to choose has no Node yet.
 // Where the object names no priority it is 0: who knows the slots' pods fills in
 // theirs. An error tells what of the spec can never be met.
-func Holds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error) {
+func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
 	var priority int32
 	if rsv.Spec.Priority != nil {
 		priority = *rsv.Spec.Priority
 	}
 	deadline := Deadline(rsv)
-	result := make([]ledger.Hold, 0, len(rsv.Spec.Slots))
+	result := make([]ledger.Slot, 0, len(rsv.Spec.Slots))
 	for i := range rsv.Spec.Slots {
 		slot := &rsv.Spec.Slots[i]
-		room := roomOf(slot)
-		req, err := resources.ForRoom(t, &room)
+		capacity := capacityOf(slot)
+		req, err := resources.ForCapacity(t, &capacity)
 		if err != nil {
 			return nil, fmt.Errorf("slot %s: %w", slot.Name, err)
 		}
-		h := ledger.Hold{
-			Ref: ledger.HoldRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: slot.Name},
+		h := ledger.Slot{
+			Ref: ledger.SlotRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: slot.Name},
 			UID: rsv.UID, Node: slot.NodeName, Request: &req,
 			Policy:    ledger.AllocatePolicy(cmp.Or(rsv.Spec.AllocatePolicy, v1alpha1.AllocateOnce)),
 			Scheduler: rsv.Spec.SchedulerName, Priority: priority, Preemptible: rsv.Spec.Preemptible,
@@ -107,11 +107,11 @@ func Holds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error)
 	return result, nil
 }
 
-// GrantedHolds returns the holds of an object as it says that they were granted,
+// GrantedSlots returns the slots of an object as it says that they were granted,
 // without the slots that are used up or given back. A slot whose spec names no
-// node is on the one its status tells; where that tells none, it has no hold.
-func GrantedHolds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold, error) {
-	all, err := Holds(t, rsv)
+// node is on the one its status tells; where that tells none, it has no slot.
+func GrantedSlots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
+	all, err := Slots(t, rsv)
 	if err != nil {
 		return nil, err
 	}
@@ -137,30 +137,30 @@ func GrantedHolds(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Hold,
 }
 
 // over reports whether a slot holds nothing any more. A slot that several pods
-// may share goes on holding its room while they use it.
+// may share goes on holding its capacity while they use it.
 func over(s *v1alpha1.SlotStatus, policy ledger.AllocatePolicy) bool {
 	return s.State == v1alpha1.SlotReleased || (s.State == v1alpha1.SlotConsumed && policy == ledger.Once)
 }
 
-func roomOf(slot *v1alpha1.Slot) resources.Room {
-	room := resources.Room{Requests: slot.Requests, Tolerations: slot.Tolerations}
+func capacityOf(slot *v1alpha1.Slot) resources.Capacity {
+	capacity := resources.Capacity{Requests: slot.Requests, Tolerations: slot.Tolerations}
 	for _, p := range slot.HostPorts {
-		room.Ports = append(room.Ports, resources.HostPort{
+		capacity.Ports = append(capacity.Ports, resources.HostPort{
 			PortKey: resources.PortKey{Protocol: p.Protocol, Port: p.Port}, IP: p.HostIP,
 		})
 	}
-	return room
+	return capacity
 }
 
-// Slot writes a hold as the slot of an object; Holds of it is the hold again.
+// Slot writes a slot as the slot of an object; Slots of it is the slot again.
 // The object's spec says the rest: policy, scheduler, priority, deadline.
-func Slot(t *resources.Table, h *ledger.Hold) v1alpha1.Slot {
-	room := resources.RoomOf(t, h.Request)
+func Slot(t *resources.Table, h *ledger.Slot) v1alpha1.Slot {
+	capacity := resources.CapacityOf(t, h.Request)
 	slot := v1alpha1.Slot{
-		Name: h.Ref.Slot, NodeName: h.Node, Requests: room.Requests, Tolerations: room.Tolerations,
+		Name: h.Ref.Slot, NodeName: h.Node, Requests: capacity.Requests, Tolerations: capacity.Tolerations,
 		Devices: slotDevices(h.Devices),
 	}
-	for _, p := range room.Ports {
+	for _, p := range capacity.Ports {
 		slot.HostPorts = append(slot.HostPorts, v1alpha1.HostPort{HostIP: p.IP, Protocol: p.Protocol, Port: p.Port})
 	}
 	if h.Pod.Name != "" {
@@ -169,11 +169,11 @@ func Slot(t *resources.Table, h *ledger.Hold) v1alpha1.Slot {
 	return slot
 }
 
-// Object writes the holds of one reservation as the object the server creates
+// Object writes the slots of one reservation as the object the server creates
 // for them. ttl counts from its creation; the server's holds must get the
 // object's Deadline. madeBy is a value of MadeByLabel.
-func Object(t *resources.Table, holds []ledger.Hold, ttl time.Duration, madeBy string) *v1alpha1.Reservation {
-	first, priority := &holds[0], holds[0].Priority
+func Object(t *resources.Table, slots []ledger.Slot, ttl time.Duration, madeBy string) *v1alpha1.Reservation {
+	first, priority := &slots[0], slots[0].Priority
 	rsv := &v1alpha1.Reservation{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -185,8 +185,8 @@ func Object(t *resources.Table, holds []ledger.Hold, ttl time.Duration, madeBy s
 			AllocatePolicy: v1alpha1.AllocatePolicy(first.Policy),
 		},
 	}
-	for i := range holds {
-		rsv.Spec.Slots = append(rsv.Spec.Slots, Slot(t, &holds[i]))
+	for i := range slots {
+		rsv.Spec.Slots = append(rsv.Spec.Slots, Slot(t, &slots[i]))
 	}
 	return rsv
 }

@@ -30,10 +30,10 @@ func reservation(change func(*v1alpha1.Reservation)) *v1alpha1.Reservation {
 	return rsv
 }
 
-func TestHolds(t *testing.T) {
+func TestSlots(t *testing.T) {
 	priority := int32(7)
 	table := resources.NewTable()
-	got, err := Holds(table, reservation(func(rsv *v1alpha1.Reservation) {
+	got, err := Slots(table, reservation(func(rsv *v1alpha1.Reservation) {
 		rsv.Spec.Priority, rsv.Spec.Preemptible, rsv.Spec.SchedulerName = &priority, true, "s"
 		rsv.Spec.AllocatePolicy = v1alpha1.AllocateAligned
 		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "u"}
@@ -46,17 +46,17 @@ func TestHolds(t *testing.T) {
 	assert.EqualValues(t, 1, request.Value(resources.Pods))
 	assert.Equal(t, []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}}, request.Ports)
 	got[0].Request = nil
-	assert.Equal(t, ledger.Hold{
-		Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "a"}, Node: "node-1", Policy: ledger.Aligned,
+	assert.Equal(t, ledger.Slot{
+		Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "a"}, Node: "node-1", Policy: ledger.Aligned,
 		Scheduler: "s", Priority: 7, Preemptible: true, Pod: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"},
 	}, got[0])
 	assert.Empty(t, got[1].Node, "the server chooses")
 
-	plain, err := Holds(table, reservation(func(*v1alpha1.Reservation) {}))
+	plain, err := Slots(table, reservation(func(*v1alpha1.Reservation) {}))
 	require.NoError(t, err)
 	assert.Equal(t, ledger.Once, plain[0].Policy)
 
-	_, err = Holds(table, reservation(func(rsv *v1alpha1.Reservation) {
+	_, err = Slots(table, reservation(func(rsv *v1alpha1.Reservation) {
 		rsv.Spec.Slots[1].Requests = corev1.ResourceList{"cpu": resource.MustParse("10E")}
 	}))
 	require.ErrorContains(t, err, "slot b: the request of 10E for cpu is too large")
@@ -121,13 +121,13 @@ func TestGrantedAndDeadline(t *testing.T) {
 	}
 }
 
-// What the server writes down of its holds, it reads back as the same holds.
-func TestObjectIsTheReverseOfHolds(t *testing.T) {
+// What the server writes down of its slots, it reads back as the same holds.
+func TestObjectIsTheReverseOfSlots(t *testing.T) {
 	table := resources.NewTable()
 	gpu, _ := table.Intern("example.com/gpu")
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.IntRange(1, 3).Draw(t, "slots")
-		want := make([]ledger.Hold, count)
+		want := make([]ledger.Slot, count)
 		policy := rapid.SampledFrom([]ledger.AllocatePolicy{ledger.Once, ledger.Aligned, ledger.Restricted}).Draw(t, "policy")
 		priority := rapid.Int32().Draw(t, "priority")
 		ttl := time.Duration(rapid.IntRange(1, 1000).Draw(t, "ttl")) * time.Second
@@ -138,8 +138,8 @@ func TestObjectIsTheReverseOfHolds(t *testing.T) {
 				{Column: resources.Pods, Value: 1},
 				{Column: gpu, Value: rapid.Int64Range(1, 8).Draw(t, "gpu")},
 			}
-			want[i] = ledger.Hold{
-				Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: string(rune('a' + i))}, Node: "node-1", Request: req,
+			want[i] = ledger.Slot{
+				Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: string(rune('a' + i))}, Node: "node-1", Request: req,
 				Policy: policy, Scheduler: "s", Priority: priority, Deadline: created.Add(ttl),
 			}
 			if rapid.Bool().Draw(t, "for a pod") {
@@ -148,10 +148,10 @@ func TestObjectIsTheReverseOfHolds(t *testing.T) {
 		}
 		rsv := Object(table, want, ttl, MadeByReserve)
 		rsv.CreationTimestamp = metav1.Time{Time: created}
-		got, err := Holds(table, rsv)
+		got, err := Slots(table, rsv)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		granted, err := GrantedHolds(table, rsv)
+		granted, err := GrantedSlots(table, rsv)
 		require.NoError(t, err)
 		require.Equal(t, want, granted)
 	})

@@ -15,9 +15,9 @@ import (
 
 var errDeviceIDs = errors.New("deviceIDs are written by the server into the Reservations it makes: ask for certain devices by extendedResourceNames")
 
-// setDevices tells the holds of an object, one for each slot, which devices they are to keep. An error
+// setDevices tells the slots of an object, one for each slot, which devices they are to keep. An error
 // tells what can never be met.
-func setDevices(holds []ledger.Hold, rsv *v1alpha1.Reservation) error {
+func setDevices(slots []ledger.Slot, rsv *v1alpha1.Reservation) error {
 	slotOf := map[string]string{} // by claim
 	for i := range rsv.Spec.Slots {
 		slot := &rsv.Spec.Slots[i]
@@ -39,7 +39,7 @@ func setDevices(holds []ledger.Hold, rsv *v1alpha1.Reservation) error {
 			}
 			slotOf[claim.Name] = slot.Name
 		}
-		holds[i].Devices = request
+		slots[i].Devices = request
 	}
 	return nil
 }
@@ -65,9 +65,9 @@ func deviceRequest(rsv *v1alpha1.Reservation, slot *v1alpha1.Slot) (*ledger.Devi
 	return request, nil
 }
 
-// setGiven tells a hold that was granted which devices it had: those of the status, and before there is
+// setGiven tells a slot that was granted which devices it had: those of the status, and before there is
 // one, those the server wrote when it made the object.
-func setGiven(h *ledger.Hold, slot *v1alpha1.Slot, status *v1alpha1.SlotStatus) {
+func setGiven(h *ledger.Slot, slot *v1alpha1.Slot, status *v1alpha1.SlotStatus) {
 	if h.Devices == nil {
 		return
 	}
@@ -82,7 +82,7 @@ func setGiven(h *ledger.Hold, slot *v1alpha1.Slot, status *v1alpha1.SlotStatus) 
 	h.Devices.Given = strings.Join(ids, ",")
 }
 
-// DeviceIDs lists what a hold was given as the status of its slot does.
+// DeviceIDs lists what a slot was given as the status of its slot does.
 func DeviceIDs(given []ledger.GivenDevices) []string {
 	var ids []string
 	for i := range given {
@@ -91,7 +91,7 @@ func DeviceIDs(given []ledger.GivenDevices) []string {
 	return ids
 }
 
-// WithGiven returns what a hold asks for with what it was given, which says that it is to be
+// WithGiven returns what a slot asks for with what it was given, which says that it is to be
 // given the same again.
 func WithGiven(r *ledger.DeviceRequest, given []ledger.GivenDevices) *ledger.DeviceRequest {
 	if r == nil {
@@ -102,7 +102,7 @@ func WithGiven(r *ledger.DeviceRequest, given []ledger.GivenDevices) *ledger.Dev
 	return &same
 }
 
-// KeepDevices writes the devices that a hold was given into the slot made of it.
+// KeepDevices writes the devices that a slot was given into the slot made of it.
 func KeepDevices(slot *v1alpha1.Slot, given []ledger.GivenDevices) {
 	for k := range slot.Devices {
 		if k < len(given) {
@@ -111,7 +111,7 @@ func KeepDevices(slot *v1alpha1.Slot, given []ledger.GivenDevices) {
 	}
 }
 
-// slotDevices writes what a hold asks for, and was given as far as that is known, as its slot does.
+// slotDevices writes what a slot asks for, and was given as far as that is known, as its slot does.
 func slotDevices(r *ledger.DeviceRequest) []v1alpha1.SlotDevices {
 	if r == nil {
 		return nil

@@ -23,10 +23,10 @@ func gpus(claim string, count int32) v1alpha1.SlotDevices {
 	}
 }
 
-// TestSlotsAndHoldsWithDevices makes an object of holds and the holds of it again.
-func TestSlotsAndHoldsWithDevices(t *testing.T) {
+// TestSlotsWithDevices makes an object of slots and the slots of it again.
+func TestSlotsWithDevices(t *testing.T) {
 	table := resources.NewTable()
-	asked, err := Holds(table, reservation(func(rsv *v1alpha1.Reservation) {
+	asked, err := Slots(table, reservation(func(rsv *v1alpha1.Reservation) {
 		rsv.Spec.Slots[0].Devices = []v1alpha1.SlotDevices{gpus("c", 2), {ResourceName: "x.io/fpga", Count: 1}}
 	}))
 	require.NoError(t, err)
@@ -38,14 +38,14 @@ func TestSlotsAndHoldsWithDevices(t *testing.T) {
 
 	made := Object(table, asked, time.Minute, MadeByReserve)
 	KeepDevices(&made.Spec.Slots[0], []ledger.GivenDevices{{IDs: []string{"a", "b"}}, {IDs: []string{"f"}}})
-	again, err := GrantedHolds(table, made)
+	again, err := GrantedSlots(table, made)
 	require.NoError(t, err)
 	require.Len(t, again, 1, "the other slot says nothing of its node")
 	assert.True(t, again[0].Devices.Same(asked[0].Devices))
 	assert.Equal(t, "a,b,f", again[0].Devices.Given)
 
 	made.Status.Slots = []v1alpha1.SlotStatus{{Name: "a", NodeName: "node-1", Devices: []string{"c", "d", "f"}}}
-	again, err = GrantedHolds(table, made)
+	again, err = GrantedSlots(table, made)
 	require.NoError(t, err)
 	assert.Equal(t, "c,d,f", again[0].Devices.Given, "the status is newer")
 }
@@ -95,7 +95,7 @@ func TestSlotDevicesThatMakeNoSense(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := Holds(resources.NewTable(), reservation(tc.change))
+			_, err := Slots(resources.NewTable(), reservation(tc.change))
 			assert.ErrorContains(t, err, tc.want)
 		})
 	}

@@ -36,7 +36,7 @@ const (
 // Reasons to try again that no call has an error for.
 var (
 	errLater = errors.New("the object that had the name is gone again")
-	errInUse = errors.New("a pod is being bound with the room")
+	errInUse = errors.New("a pod is being bound with the capacity")
 )
 
 // work brings one object about, in as many tries as it takes.
@@ -76,12 +76,12 @@ func (k *Keeper) try(ctx context.Context, t *task) error {
 }
 
 // confirm takes the live annotations of the Deployment for those that count. It
-// returns false where they do not ask for the room any more, which is given back.
+// returns false where they do not ask for the capacity any more, which is given back.
 func (k *Keeper) confirm(t *task, marks *cluster.Annotations) bool {
 	w, keep := wishOf(t.pod, marks)
 	if !keep {
 		k.giveBack(t)
-		k.log(t).Info("the Deployment does not ask for the room of its deleted pods any more: given back")
+		k.log(t).Info("the Deployment does not ask for the capacity of its deleted pods any more: given back")
 		return false
 	}
 	ttl, complaints := k.chooseTTL(t.pod.Scheduler, w.ttls)
@@ -89,10 +89,10 @@ func (k *Keeper) confirm(t *task, marks *cluster.Annotations) bool {
 		for _, complaint := range complaints {
 			k.warn(t.pod, reasonInvalidTTL, complaint)
 		}
-		t.hold.Deadline = t.hold.Deadline.Add(ttl - t.ttl)
+		t.slot.Deadline = t.slot.Deadline.Add(ttl - t.ttl)
 		t.ttl = ttl
 		t.rsv.Spec.TTL = &metav1.Duration{Duration: ttl}
-		k.Ledger.SetHoldDeadline(t.hold.Ref.Namespace, t.hold.Ref.Name, t.hold.Deadline)
+		k.Ledger.SetSlotDeadline(t.slot.Ref.Namespace, t.slot.Ref.Name, t.slot.Deadline)
 	}
 	t.wish = w
 	t.wish.byDeployment = false
@@ -112,8 +112,8 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 		return k.nameTaken(ctx, t)
 	case arbiter.FateRefused, arbiter.FateMissing:
 		k.giveBack(t)
-		k.log(t).WithError(err).Warn("the room of a deleted pod could not be kept")
-		k.warn(t.pod, reasonNotKept, "the Reservation for the room of this pod was refused: "+err.Error())
+		k.log(t).WithError(err).Warn("the capacity of a deleted pod could not be kept")
+		k.warn(t.pod, reasonNotKept, "the Reservation for the capacity of this pod was refused: "+err.Error())
 		return nil
 	default:
 		return fmt.Errorf("creating the Reservation: %w", err)
@@ -121,9 +121,9 @@ func (k *Keeper) create(ctx context.Context, t *task) error {
 }
 
 // nameTaken finds out whose object has the name: the one written by an earlier
-// try, or another's, which the hold then leaves the name to.
+// try, or another's, which the slot then leaves the name to.
 func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
-	other, err := k.Store.Get(ctx, t.hold.Ref.Namespace, t.hold.Ref.Name)
+	other, err := k.Store.Get(ctx, t.slot.Ref.Namespace, t.slot.Ref.Name)
 	switch {
 	case arbiter.Classify("reservations", err) == arbiter.FateMissing:
 		return errLater
@@ -131,18 +131,18 @@ func (k *Keeper) nameTaken(ctx context.Context, t *task) error {
 		return fmt.Errorf("looking at the Reservation that has the name: %w", err)
 	case other.Labels[convert.MadeByLabel] == convert.MadeByDeletedPod && other.Annotations[PodUIDAnnotation] == string(t.pod.Ref.UID):
 		return nil
-	case t.hold.Ref.Name == suffixed(t.pod):
+	case t.slot.Ref.Name == suffixed(t.pod):
 		k.giveBack(t)
-		k.warn(t.pod, reasonNotKept, "there are Reservations of all names that the one for the room of this pod could have")
+		k.warn(t.pod, reasonNotKept, "there are Reservations of all names that the one for the capacity of this pod could have")
 		return nil
 	default:
 		return k.rename(t)
 	}
 }
 
-// rename moves the hold to the name that has the pod's UID in it. The new hold
-// is there before the old one goes: for a moment the room counts twice and
-// nobody can take it. While a pod is being bound with the hold, that has to wait.
+// rename moves the slot to the name that has the pod's UID in it. The new slot
+// is there before the old one goes: for a moment the capacity counts twice and
+// nobody can take it. While a pod is being bound with the slot, that has to wait.
 func (k *Keeper) rename(t *task) error {
 	switch view, held := k.held(t); {
 	case !held:
@@ -151,34 +151,34 @@ func (k *Keeper) rename(t *task) error {
 		return errInUse
 	}
 	moved := *t
-	moved.hold.Ref.Name = suffixed(t.pod)
-	k.Ledger.ObserveHold(moved.hold)
+	moved.slot.Ref.Name = suffixed(t.pod)
+	k.Ledger.ObserveSlot(moved.slot)
 	k.remember(&moved)
 	k.giveBack(t)
 	return nil
 }
 
-// held returns the hold, if it is still there.
-func (k *Keeper) held(t *task) (view ledger.HoldView, ok bool) {
-	views := k.Ledger.ReservationHolds(t.hold.Ref.Namespace, t.hold.Ref.Name)
-	i := slices.IndexFunc(views, func(v ledger.HoldView) bool { return v.Ref == t.hold.Ref })
+// held returns the slot, if it is still there.
+func (k *Keeper) held(t *task) (view ledger.SlotView, ok bool) {
+	views := k.Ledger.ReservationSlots(t.slot.Ref.Namespace, t.slot.Ref.Name)
+	i := slices.IndexFunc(views, func(v ledger.SlotView) bool { return v.Ref == t.slot.Ref })
 	if i < 0 {
 		return view, false
 	}
 	return views[i], true
 }
 
-// giveBack ends the hold of a task.
+// giveBack ends the slot of a task.
 func (k *Keeper) giveBack(t *task) {
-	k.Ledger.ReleaseHolds(t.hold.Ref.Namespace, t.hold.Ref.Name, t.hold.Ref.Slot)
+	k.Ledger.ReleaseSlots(t.slot.Ref.Namespace, t.slot.Ref.Name, t.slot.Ref.Slot)
 	k.forget(t)
 }
 
 // forget takes back what the matcher was told, unless there is an object of that
 // name, for which it was told by others.
 func (k *Keeper) forget(t *task) {
-	if !k.Taken(t.hold.Ref.Namespace, t.hold.Ref.Name) {
-		k.Matcher.Remove(t.hold.Ref.Namespace, t.hold.Ref.Name)
+	if !k.Taken(t.slot.Ref.Namespace, t.slot.Ref.Name) {
+		k.Matcher.Remove(t.slot.Ref.Namespace, t.slot.Ref.Name)
 	}
 }
 

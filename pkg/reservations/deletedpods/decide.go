@@ -24,7 +24,7 @@ type wish struct {
 	godel        bool // asked for in the words of the Gödel scheduler
 }
 
-// wishOf says whether the room of a pod is to be kept. deployment has the marks
+// wishOf says whether the capacity of a pod is to be kept. deployment has the marks
 // of the pod's Deployment, nil where it has none.
 func wishOf(pod *cluster.Pod, deployment *cluster.Annotations) (w wish, keep bool) {
 	if pod.Preempted {
@@ -69,7 +69,7 @@ func parseTTL(text string) (time.Duration, error) {
 	}
 }
 
-// chooseTTL returns how long room is kept: what the first ttl asks that can be
+// chooseTTL returns how long capacity is kept: what the first ttl asks that can be
 // read and is allowed, else the default. complaints say what is wrong with those
 // before it.
 func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, complaints []string) {
@@ -84,7 +84,7 @@ func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, 
 	}
 	ttl, err := k.TTL(scheduler, 0)
 	if err != nil || ttl <= 0 {
-		// A default that is itself refused by the policy would keep room for ever.
+		// A default that is itself refused by the policy would keep capacity for ever.
 		return fallbackTTL, append(complaints, fmt.Sprintf("the default ttl cannot be used: %v", err))
 	}
 	return ttl, complaints
@@ -93,7 +93,7 @@ func (k *Keeper) chooseTTL(scheduler string, ttls []string) (ttl time.Duration, 
 // fallbackTTL is used where the policy has no usable default.
 const fallbackTTL = time.Minute
 
-// consumersOf says who may use the room of a pod; nil means only a pod of its
+// consumersOf says who may use the capacity of a pod; nil means only a pod of its
 // own name.
 func consumersOf(pod *cluster.Pod) *v1alpha1.ConsumerSpec {
 	if index := pod.Index(); index != "" {

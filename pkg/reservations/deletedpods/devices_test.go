@@ -26,7 +26,7 @@ func claimOfGPU(t *testing.T, given string) *ledger.DeviceRequest {
 }
 
 // TestDevicesOfDeletedPods keeps the second device, not the one that would be chosen
-// now. The pod that comes has the same claim.
+// now. The pod that comes has the same allocation.
 func TestDevicesOfDeletedPods(t *testing.T) {
 	for name, taken := range map[string]bool{"named after the pod": false, "renamed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -43,9 +43,9 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				}
 				p := pod("p", nil)
 				w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Devices: claimOfGPU(t, "gpu-1")})
-				hold, kept, keep := w.Keep(p)
+				slot, kept, keep := w.Keep(p)
 				require.True(t, keep)
-				require.True(t, w.ledger.RemovePodHolding(p.Ref, 0, hold))
+				require.True(t, w.ledger.RemovePodHolding(p.Ref, 0, slot))
 				kept()
 				synctest.Wait()
 				rsv := w.object(object)
@@ -54,21 +54,21 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 
 				// A server that starts now holds the same again.
 				rsv.CreationTimestamp = metav1.Now()
-				again, err := convert.GrantedHolds(w.ledger.Table(), rsv)
+				again, err := convert.GrantedSlots(w.ledger.Table(), rsv)
 				require.NoError(t, err)
-				w.ledger.ReleaseHolds("ns", object)
-				require.True(t, w.ledger.ObserveHold(again[0]))
+				w.ledger.ReleaseSlots("ns", object)
+				require.True(t, w.ledger.ObserveSlot(again[0]))
 				other := ledger.Placement{Pod: pod("other", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, "")}
 				other.Devices.Claims[0].Name = "d"
 				grant, refused := w.ledger.StartBind(&other, time.Now())
 				require.Nil(t, refused)
-				assert.Equal(t, []string{"gpu-0"}, grant.Devices, "who may not use the room gets another device")
+				assert.Equal(t, []string{"gpu-0"}, grant.Devices, "who may not use the capacity gets another device")
 
-				next := ledger.Placement{Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""), Holds: []ledger.HoldRef{again[0].Ref}}
+				next := ledger.Placement{Pod: pod("next", nil).Ref, Node: "n", Request: p.Request, Devices: claimOfGPU(t, ""), Slots: []ledger.SlotRef{again[0].Ref}}
 				grant, refused = w.ledger.StartBind(&next, time.Now())
 				require.Nil(t, refused)
 				assert.Equal(t, []string{"gpu-1"}, grant.Devices)
-				assert.Equal(t, again[0].Ref, grant.Hold)
+				assert.Equal(t, again[0].Ref, grant.Slot)
 				require.NoError(t, w.ledger.CheckInvariants())
 			})
 		})

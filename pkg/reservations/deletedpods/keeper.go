@@ -20,7 +20,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
-// SlotName is the name of the one slot of a Reservation that keeps the room of a
+// SlotName is the name of the one slot of a Reservation that keeps the capacity of a
 // deleted pod.
 const SlotName = "deleted-pod"
 
@@ -36,7 +36,7 @@ type Options struct {
 	Matched     func(namespace string)
 	Deployments *Deployments
 	// Enabled reports whether Reservation objects can be created; while they
-	// cannot, no room is kept.
+	// cannot, no capacity is kept.
 	Enabled func() bool
 	// Taken reports whether there is a Reservation of a name already, as far as
 	// is known.
@@ -49,7 +49,7 @@ type Options struct {
 	Log      logrus.FieldLogger
 }
 
-// Keeper keeps the room of deleted pods; see the package comment. Make one with
+// Keeper keeps the capacity of deleted pods; see the package comment. Make one with
 // New; it can run once. Its Keep is one of cluster.Options.
 type Keeper struct {
 	Options
@@ -66,11 +66,11 @@ const (
 	eventBurst      = 100
 )
 
-// task is a hold whose object is to be created. Only the worker that has its key
+// task is a slot whose object is to be created. Only the worker that has its key
 // changes it.
 type task struct {
 	pod  *cluster.Pod
-	hold ledger.Hold
+	slot ledger.Slot
 	wish wish
 	ttl  time.Duration
 	rsv  *v1alpha1.Reservation
@@ -82,7 +82,7 @@ func New(o Options) *Keeper {
 		Options: o, tasks: map[types.NamespacedName]*task{},
 		events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
-			Name: "keeping the room of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
+			Name: "keeping the capacity of a deleted pod", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
 		}),
 	}
 }
@@ -97,10 +97,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // Keep is cluster.Options.Keep.
-func (k *Keeper) Keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bool) {
+func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bool) {
 	w, keep := wishOf(last, k.deploymentOf(last))
 	if !keep || !k.Enabled() {
-		return ledger.Hold{}, nil, false
+		return ledger.Slot{}, nil, false
 	}
 	t := &task{pod: last, wish: w}
 	var complaints []string
@@ -109,12 +109,12 @@ func (k *Keeper) Keep(last *cluster.Pod) (hold ledger.Hold, kept func(), keep bo
 	if k.isTaken(last.Ref.Namespace, name) {
 		name = suffixed(last)
 	}
-	t.hold = k.newHold(last, name, t.ttl)
-	if err := k.Ledger.MayKeep(&t.hold); err != nil {
+	t.slot = k.newSlot(last, name, t.ttl)
+	if err := k.Ledger.MayKeep(&t.slot); err != nil {
 		k.warn(last, reasonNotKept, err.Error())
-		return ledger.Hold{}, nil, false
+		return ledger.Slot{}, nil, false
 	}
-	return t.hold, func() {
+	return t.slot, func() {
 		k.remember(t)
 		for _, complaint := range complaints {
 			k.warn(last, reasonInvalidTTL, complaint)
@@ -132,35 +132,35 @@ func (k *Keeper) deploymentOf(pod *cluster.Pod) *cluster.Annotations {
 
 // isTaken reports whether a name is that of a Reservation, or of one about to be.
 func (k *Keeper) isTaken(namespace, name string) bool {
-	return k.Taken(namespace, name) || len(k.Ledger.ReservationHolds(namespace, name)) > 0
+	return k.Taken(namespace, name) || len(k.Ledger.ReservationSlots(namespace, name)) > 0
 }
 
-func (k *Keeper) newHold(pod *cluster.Pod, name string, ttl time.Duration) ledger.Hold {
-	hold := ledger.Hold{
-		Ref:     ledger.HoldRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
+func (k *Keeper) newSlot(pod *cluster.Pod, name string, ttl time.Duration) ledger.Slot {
+	slot := ledger.Slot{
+		Ref:     ledger.SlotRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
 		Node:    pod.Node,
 		Request: pod.Request, Policy: ledger.Once, Scheduler: pod.Scheduler, Priority: pod.Priority,
 		Deadline: convert.DeadlineAfter(time.Now(), ttl),
 	}
 	if consumersOf(pod) == nil {
-		hold.Pod = ledger.PodRef{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}
+		slot.Pod = ledger.PodRef{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}
 	}
-	return hold
+	return slot
 }
 
-// remember makes a hold known to pods and puts its object into the queue.
+// remember makes a slot known to pods and puts its object into the queue.
 func (k *Keeper) remember(t *task) {
 	// The devices of the pod are kept for no claim in particular: its own is free for the one
 	// that comes after it, which is given them first.
 	if view, ok := k.held(t); ok {
-		t.hold.Devices = convert.WithGiven(view.Devices, view.Given)
+		t.slot.Devices = convert.WithGiven(view.Devices, view.Given)
 	}
 	t.rsv = k.newObject(t)
 	if err := k.Matcher.Set(t.rsv); err != nil {
-		k.log(t).WithError(err).Warn("no pod can match the room of a deleted pod")
+		k.log(t).WithError(err).Warn("no pod can match the capacity of a deleted pod")
 	}
 	k.Matched(t.rsv.Namespace)
-	k.log(t).WithFields(logrus.Fields{"node": t.hold.Node, "ttl": t.ttl.String()}).Info("the room of a deleted pod is kept")
+	k.log(t).WithFields(logrus.Fields{"node": t.slot.Node, "ttl": t.ttl.String()}).Info("the capacity of a deleted pod is kept")
 	key := t.key()
 	k.mu.Lock()
 	k.tasks[key] = t // a worker's from here on
@@ -169,11 +169,11 @@ func (k *Keeper) remember(t *task) {
 }
 
 func (t *task) key() types.NamespacedName {
-	return types.NamespacedName{Namespace: t.hold.Ref.Namespace, Name: t.hold.Ref.Name}
+	return types.NamespacedName{Namespace: t.slot.Ref.Namespace, Name: t.slot.Ref.Name}
 }
 
 func (k *Keeper) newObject(t *task) *v1alpha1.Reservation {
-	rsv := convert.Object(k.Ledger.Table(), []ledger.Hold{t.hold}, t.ttl, convert.MadeByDeletedPod)
+	rsv := convert.Object(k.Ledger.Table(), []ledger.Slot{t.slot}, t.ttl, convert.MadeByDeletedPod)
 	rsv.Spec.Consumers = consumersOf(t.pod)
 	rsv.Annotations = map[string]string{PodUIDAnnotation: string(t.pod.Ref.UID)}
 	if t.wish.godel {

@@ -29,7 +29,7 @@ func TestKept(t *testing.T) {
 		w := newWorld(t)
 		defer w.Stop()
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL, p.Annotations.Godel = "90", true }))
-		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
+		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.slots())
 		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.told, "who wakes pods hears of it when it can be matched")
 		synctest.Wait()
 		rsv := w.object("p")
@@ -44,9 +44,9 @@ func TestKept(t *testing.T) {
 		require.Len(t, rsv.Spec.Slots, 1)
 		assert.Equal(t, "n", rsv.Spec.Slots[0].NodeName)
 		assert.EqualValues(t, 2000, rsv.Spec.Slots[0].Requests.Cpu().MilliValue())
-		back, err := convert.Holds(w.ledger.Table(), rsv)
+		back, err := convert.Slots(w.ledger.Table(), rsv)
 		require.NoError(t, err)
-		held, _ := w.ledger.Holds()
+		held, _ := w.ledger.Slots()
 		assert.True(t, back[0].Request.Equal(held[0].Request), "the object says what is held")
 		assert.Equal(t, back[0].Ref, held[0].Ref)
 		assert.True(t, w.matcher.Origin("ns", "p").Godel)
@@ -63,7 +63,7 @@ func TestWithoutIndexAndController(t *testing.T) {
 		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.Index = "" }))
 		synctest.Wait()
 		assert.Equal(t, &v1alpha1.PodReference{Name: "p"}, w.object("p").Spec.Slots[0].Pod)
-		_, ok := w.ledger.HoldFor(ledger.PodRef{Namespace: "ns", Name: "p", UID: "another"})
+		_, ok := w.ledger.SlotFor(ledger.PodRef{Namespace: "ns", Name: "p", UID: "another"})
 		assert.True(t, ok)
 	})
 }
@@ -88,7 +88,7 @@ func TestNotKept(t *testing.T) {
 				defer w.Stop()
 				synctest.Wait()
 				w.remove(setup(w))
-				assert.Empty(t, w.holds())
+				assert.Empty(t, w.slots())
 				pass(time.Minute)
 				assert.Zero(t, w.api.CreateCount)
 				assert.Empty(t, w.candidates())
@@ -132,11 +132,11 @@ func TestDeployment(t *testing.T) {
 					return tt.live != nil, tt.live, nil
 				})
 				w.remove(pod("p", ofDeployment))
-				assert.Len(t, w.holds(), 1, "at once, by what was watched")
+				assert.Len(t, w.slots(), 1, "at once, by what was watched")
 				close(looked)
 				pass(5 * time.Second)
 				if tt.want == 0 {
-					assert.Empty(t, w.holds())
+					assert.Empty(t, w.slots())
 					assert.Empty(t, w.names())
 					return
 				}
@@ -144,7 +144,7 @@ func TestDeployment(t *testing.T) {
 				rsv := w.object("p")
 				assert.Equal(t, tt.want, rsv.Spec.TTL.Duration)
 				assert.Equal(t, "web", rsv.Spec.Consumers.Controller.Name)
-				views, _ := w.ledger.Holds()
+				views, _ := w.ledger.Slots()
 				assert.WithinDuration(t, time.Now().Add(tt.want), views[0].Deadline, 10*time.Second)
 			})
 		})
@@ -191,35 +191,35 @@ func TestCreating(t *testing.T) {
 				w.remove(pod("p", nil))
 				pass(30 * time.Second)
 				if name == "it is never known" {
-					assert.Len(t, w.holds(), 1, "as long as it lasts")
+					assert.Len(t, w.slots(), 1, "as long as it lasts")
 					w.ledger.Expire(time.Now().Add(time.Hour))
 					pass(time.Minute)
 				}
-				objects, holds := []string{}, []string{}
+				objects, slots := []string{}, []string{}
 				if tt.kept {
-					objects, holds = []string{"p"}, []string{"ns/p/deleted-pod"}
+					objects, slots = []string{"p"}, []string{"ns/p/deleted-pod"}
 				}
 				assert.Equal(t, objects, w.names())
-				assert.Equal(t, holds, w.holds())
+				assert.Equal(t, slots, w.slots())
 				assert.Len(t, w.events(), tt.events)
-				assert.Len(t, w.candidates(), len(holds))
+				assert.Len(t, w.candidates(), len(slots))
 				assert.Empty(t, w.tasks)
 			})
 		})
 	}
 }
 
-// A hold that is used up, or given back by somebody, needs no object. The pod that used it up may go, too, while the
+// A slot that is used up, or given back by somebody, needs no object. The pod that used it up may go, too, while the
 // object is written.
 func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	tests := map[string]struct {
 		create         storetest.Fate
 		again          bool // a second pod of the name goes
-		objects, holds []string
+		objects, slots []string
 	}{
-		"and never is":       {create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{}, holds: []string{}},
-		"and the name again": {create: storetest.Fate{Delay: time.Second}, again: true, objects: []string{"p", "p-second"}, holds: []string{"ns/p-second/deleted-pod"}},
+		"and never is":       {create: storetest.Fate{Delay: time.Second, Never: true, Err: refused}, objects: []string{}, slots: []string{}},
+		"and the name again": {create: storetest.Fate{Delay: time.Second}, again: true, objects: []string{"p", "p-second"}, slots: []string{"ns/p-second/deleted-pod"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -231,19 +231,19 @@ func TestUsedUpWhileItsObjectIsWritten(t *testing.T) {
 				synctest.Wait()
 				back := pod("back", nil)
 				placement := back.Placement("n")
-				placement.Holds = []ledger.HoldRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
+				placement.Slots = []ledger.SlotRef{{Namespace: "ns", Name: "p", Slot: SlotName}}
 				grant, rejection := w.ledger.StartBind(&placement, time.Now())
 				require.Nil(t, rejection)
-				require.Equal(t, "ns/p/deleted-pod", grant.Hold.String())
+				require.Equal(t, "ns/p/deleted-pod", grant.Slot.String())
 				require.True(t, w.ledger.Confirm(back.Ref, "n"))
 				if tt.again {
 					w.remove(pod("p", func(p *cluster.Pod) { p.Ref.UID = "second" }))
-					require.Equal(t, []string{"ns/p/deleted-pod"}, w.holds())
+					require.Equal(t, []string{"ns/p/deleted-pod"}, w.slots())
 				}
 				pass(time.Minute)
 				assert.Equal(t, tt.objects, w.names())
-				assert.Equal(t, tt.holds, w.holds())
-				assert.Len(t, w.candidates(), len(tt.holds))
+				assert.Equal(t, tt.slots, w.slots())
+				assert.Len(t, w.candidates(), len(tt.slots))
 				assert.Empty(t, w.tasks)
 			})
 		})
@@ -255,15 +255,15 @@ func TestNamesThatAreTaken(t *testing.T) {
 	tests := map[string]struct {
 		setup   func(w *world)
 		objects []string
-		holds   []string
+		slots   []string
 		events  int
 	}{
 		"known before": {
 			func(w *world) { w.taken["p"] = true }, []string{suffix}, []string{"ns/" + suffix + "/deleted-pod"}, 0,
 		},
-		"by a hold": {
+		"by a slot": {
 			func(w *world) {
-				w.ledger.ObserveHold(ledger.Hold{Ref: ledger.HoldRef{Namespace: "ns", Name: "p", Slot: "x"}, Node: "n", Request: pod("p", nil).Request})
+				w.ledger.ObserveSlot(ledger.Slot{Ref: ledger.SlotRef{Namespace: "ns", Name: "p", Slot: "x"}, Node: "n", Request: pod("p", nil).Request})
 			}, []string{suffix}, []string{"ns/p/x", "ns/" + suffix + "/deleted-pod"}, 0,
 		},
 		"found when it is created": {
@@ -288,7 +288,7 @@ func TestNamesThatAreTaken(t *testing.T) {
 				w.remove(pod("p", nil))
 				pass(10 * time.Second)
 				assert.ElementsMatch(t, tt.objects, w.names())
-				assert.ElementsMatch(t, tt.holds, w.holds())
+				assert.ElementsMatch(t, tt.slots, w.slots())
 				assert.Len(t, w.events(), tt.events)
 				require.NoError(t, w.ledger.CheckInvariants())
 				assert.Empty(t, w.tasks)

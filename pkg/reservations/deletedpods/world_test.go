@@ -91,7 +91,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	return w
 }
 
-// pod is a pod that asks for its room to be kept, for pods of index i.
+// pod is a pod that asks for its capacity to be kept, for pods of index i.
 func pod(name string, change func(*cluster.Pod)) *cluster.Pod {
 	p := &cluster.Pod{
 		Ref:  ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name)},
@@ -113,12 +113,12 @@ func ofDeployment(p *cluster.Pod) {
 func (w *world) remove(p *cluster.Pod) {
 	w.t.Helper()
 	w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Scheduler: p.Scheduler})
-	hold, kept, keep := w.Keep(p)
+	slot, kept, keep := w.Keep(p)
 	if !keep {
 		w.ledger.RemovePod(p.Ref, 0)
 		return
 	}
-	require.True(w.t, w.ledger.RemovePodHolding(p.Ref, 0, hold))
+	require.True(w.t, w.ledger.RemovePodHolding(p.Ref, 0, slot))
 	kept()
 }
 
@@ -138,7 +138,7 @@ func (w *world) write(name string) {
 	w.api.Objects[types.NamespacedName{Namespace: "ns", Name: name}] = &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 }
 
-// candidates are the holds a pod of index i may use.
+// candidates are the slots a pod of index i may use.
 func (w *world) candidates() []string {
 	var names []string
 	for _, ref := range w.matcher.Candidates(&cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i"}}) {
@@ -147,8 +147,8 @@ func (w *world) candidates() []string {
 	return names
 }
 
-func (w *world) holds() []string {
-	views, _ := w.ledger.Holds()
+func (w *world) slots() []string {
+	views, _ := w.ledger.Slots()
 	names := []string{}
 	for _, v := range views {
 		names = append(names, v.Ref.String())

@@ -1,7 +1,7 @@
 // Package remote is the plugin's backend with the ledger in a server elsewhere.
 //
 // Filter reads a mirror of the ledger (pkg/mirror) and costs no request. Reserve is one
-// small request, for a claim in memory: it does not survive the server, so the pod is
+// small request, for an allocation in memory: it does not survive the server, so the pod is
 // bound through the server's /bind, which reserves again if it must. Which
 // reservations a pod may use, and what its claims of devices ask for, is read from the
 // objects themselves.

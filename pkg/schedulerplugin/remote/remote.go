@@ -149,8 +149,8 @@ func (b *backend) heldByAnother(p *ledger.Placement) bool {
 	if slot, kept := b.mirror.Ledger().InMemory(p.Pod); kept {
 		return slot.Scheduler != p.Scheduler
 	}
-	_, claimed := b.mirror.Ledger().Claim(p.Pod)
-	return claimed
+	_, allocated := b.mirror.Ledger().Allocation(p.Pod)
+	return allocated
 }
 
 // explain says in the plugin's own words what a request has met.
@@ -221,7 +221,7 @@ func (b *backend) Unreserve(ctx context.Context, p *ledger.Placement) {
 	}
 	if err != nil {
 		b.log.WithError(err).WithFields(logrus.Fields{"pod": p.Pod.String(), "node": p.Node}).
-			Warn("The room of a pod could not be given back; it ends at its deadline")
+			Warn("The capacity of a pod could not be given back; it ends at its deadline")
 	}
 }
 

@@ -139,7 +139,7 @@ func TestClaimsOfThisScheduler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{}, Revision: 7}, nil))
-			b.events <- reserver.Event{Type: reserver.ClaimEvent, Revision: 6, Claim: &reserver.WatchClaim{Revision: 6, Type: "ClaimReserved", Claim: reserver.Claim{
+			b.events <- reserver.Event{Type: reserver.AllocationEvent, Revision: 6, Allocation: &reserver.WatchAllocation{Revision: 6, Type: "AllocationReserved", Allocation: reserver.Allocation{
 				Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: tc.state, Scheduler: tc.scheduler, Requests: reserver.Amounts{"cpu": 1000},
 			}}}
 			require.NoError(t, b.mirror.WaitFor(t.Context(), 6))
@@ -189,7 +189,7 @@ func TestServerIsAway(t *testing.T) {
 	require.Eventually(t, back, 10*time.Second, time.Millisecond)
 }
 
-// A request of which no answer comes may have been carried out, so Unreserve has to give the room back.
+// A request of which no answer comes may have been carried out, so Unreserve has to give the capacity back.
 // And its server, which may still seem to be there, is away for those who come next.
 func TestReserveWithoutAnAnswer(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
@@ -241,7 +241,7 @@ func TestBind(t *testing.T) {
 		away   bool
 	}{
 		"bound":       {reserver.BindAnswer{}, "", false},
-		"refused":     {reserver.BindAnswer{Error: "no room", Outcome: "refused"}, "no room", false},
+		"refused":     {reserver.BindAnswer{Error: "no capacity", Outcome: "refused"}, "no capacity", false},
 		"not known":   {reserver.BindAnswer{Error: "timeout", Outcome: "unknown"}, "timeout", false},
 		"not ready":   {reserver.BindAnswer{Error: "starting", Outcome: "not_ready"}, "starting", true},
 		"many binds":  {reserver.BindAnswer{Error: "busy", Outcome: "busy"}, "busy", true},

@@ -70,7 +70,7 @@ func TestBindingIsRefused(t *testing.T) {
 		want   string
 		claim  string // afterwards; "none" if empty
 	}{
-		"no room": {
+		"no capacity": {
 			before: func(t *testing.T, w *world) { w.add(pod("q", "2")); bind("q", "a")(t, w) },
 			code:   http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 3000, free 2000; largest holder ns/q (2000, Binding by naive)`,
 		},
@@ -104,7 +104,7 @@ func TestBindingIsRefused(t *testing.T) {
 		},
 		"being bound elsewhere": {
 			before: bind("p", "b"),
-			code:   http.StatusConflict, want: `already has a claim on node "b"`, claim: "Binding on b",
+			code:   http.StatusConflict, want: `already has an allocation on node "b"`, claim: "Binding on b",
 		},
 	}
 	for name, tc := range cases {
@@ -191,7 +191,7 @@ func TestBindingUsesASlot(t *testing.T) {
 	assert.Equal(t, "kept", allowed.Annotations["other"])
 }
 
-// Nobody may say of a binding that it uses a hold but the ledger.
+// Nobody may say of a binding that it uses a slot but the ledger.
 func TestForgedMatchIsTakenAway(t *testing.T) {
 	w := newWorld(t)
 	w.add(pod("p", "3"))

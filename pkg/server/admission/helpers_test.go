@@ -319,11 +319,11 @@ func apply[T any](t *testing.T, response *admissionv1.AdmissionResponse, object 
 }
 
 func (w *world) state(name string) string {
-	claim, ok := w.ledger.Claim(ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)})
+	allocation, ok := w.ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)})
 	if !ok {
 		return "none"
 	}
-	return claim.State.String() + " on " + claim.Node
+	return allocation.State.String() + " on " + allocation.Node
 }
 
 // count returns how many decisions of one result there were, as the metrics do.
@@ -365,7 +365,7 @@ const (
 var time0 = time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // slot is the one of the reservation that pods of index i may use, whose users come from Gödel.
-var slot = ledger.HoldRef{Namespace: "ns", Name: "rsv", Slot: "0"}
+var slot = ledger.SlotRef{Namespace: "ns", Name: "rsv", Slot: "0"}
 
 // keep keeps the slot on node a, for a pod as this one.
 func (w *world) keep(p *cluster.Pod) {
@@ -375,7 +375,7 @@ func (w *world) keep(p *cluster.Pod) {
 		},
 		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: slot.Slot}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
 	}))
-	result := w.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
+	result := w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
 	require.Empty(w.t, result.Rejections)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
-// nodesGroup is the group of all kubelets.
+// nodesGroup is the gang of all kubelets.
 const nodesGroup = "system:nodes"
 
 // A generated name is at most as long as a host name may be, which is what the

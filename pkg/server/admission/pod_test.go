@@ -22,11 +22,11 @@ func withNode(name, cpu, node string) *v1.Pod {
 }
 
 func (w *world) byName(name string) string {
-	claim, ok := w.ledger.Claim(ledger.PodRef{Namespace: "ns", Name: name})
+	allocation, ok := w.ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: name})
 	if !ok {
 		return "none"
 	}
-	return claim.State.String() + " on " + claim.Node
+	return allocation.State.String() + " on " + allocation.Node
 }
 
 func TestGeneratedName(t *testing.T) {

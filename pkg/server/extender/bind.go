@@ -18,7 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// bind reserves room for the pod on the node and binds it there.
+// bind reserves capacity for the pod on the node and binds it there.
 func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	var a extenderv1.ExtenderBindingArgs
 	if err := httpjson.Decode(w, r, maxBindBody, &a); err != nil {
@@ -121,7 +121,7 @@ func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *cluster.Pod, 
 }
 
 // countRefusal names the kind of a bind's error, and counts a conflict where the
-// ledger had no room.
+// ledger had no capacity.
 func (e *Extender) countRefusal(pod *cluster.Pod, err error) string {
 	var refused *arbiter.Error
 	if errors.As(err, &refused) && refused.Rejection != nil {

@@ -48,7 +48,7 @@ func claiming(name, claims string) *v1.Pod {
 }
 
 // newDeviceWorld has a GPU on nodes a and b each, and none on c. A pod with claim
-// "of-a" has that of a; on b there is room for one pod more, on the others for more.
+// "of-a" has that of a; on b there is capacity for one pod more, on the others for more.
 func newDeviceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.question.Devices = gpuClaims{}.Devices
@@ -96,25 +96,25 @@ func TestPreemptForDevices(t *testing.T) {
 			map[string]*extenderv1.MetaVictims{"a": victims("other")},
 			[]string{},
 		},
-		"the pod that has the claim": {"of-a", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{"a"}},
-		"the claim is another node's": {
+		"the pod that has the allocation": {"of-a", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{"a"}},
+		"the allocation is another node's": {
 			"of-a", nil, map[string]*extenderv1.MetaVictims{"b": victims("on-b")}, []string{},
 		},
-		"room, and the device is free": {
+		"capacity, and the device is free": {
 			"x", func(w *world) { w.run("more", "b", 1000, 1e9) },
 			map[string]*extenderv1.MetaVictims{"b": victims("more"), "c": victims("none")},
 			[]string{"b"},
 		},
-		"too few even so": {"x,y", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{}},
-		"no such claim":   {"missing", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{}},
+		"too few even so":    {"x,y", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{}},
+		"no such allocation": {"missing", nil, map[string]*extenderv1.MetaVictims{"a": victims("uid-on-a")}, []string{}},
 		"a device that is held is no victim's": {
 			"x", func(w *world) {
 				w.ledger.RemovePod(ledger.PodRef{Namespace: "ns", Name: "on-a", UID: "uid-on-a"}, 2)
 				w.run("other", "a", 1000, 1e9)
-				hold := ledger.Hold{Ref: ledger.HoldRef{Namespace: "ns", Name: "r", Slot: "s"}, Node: "a", Policy: ledger.Once}
-				hold.Request = &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
-				hold.Devices = &ledger.DeviceRequest{Requests: gpuClaims{}.Devices(&cluster.Pod{Devices: &cluster.DeviceAnnotations{Claims: []string{"h"}}}).Requests}
-				require.True(w.t, w.ledger.ObserveHold(hold))
+				slot := ledger.Slot{Ref: ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}, Node: "a", Policy: ledger.Once}
+				slot.Request = &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
+				slot.Devices = &ledger.DeviceRequest{Requests: gpuClaims{}.Devices(&cluster.Pod{Devices: &cluster.DeviceAnnotations{Claims: []string{"h"}}}).Requests}
+				require.True(w.t, w.ledger.ObserveSlot(slot))
 			},
 			map[string]*extenderv1.MetaVictims{"a": victims("other")},
 			[]string{},
@@ -134,7 +134,7 @@ func TestPreemptForDevices(t *testing.T) {
 				kept = append(kept, node)
 			}
 			assert.ElementsMatch(t, tc.kept, kept)
-			view, ok := w.ledger.Claim(ledger.PodRef{Namespace: "ns", Name: "on-a", UID: types.UID("uid-on-a")})
+			view, ok := w.ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: "on-a", UID: types.UID("uid-on-a")})
 			if ok {
 				assert.Equal(t, []string{"gpu-a"}, view.Given[0].IDs, "nothing was changed")
 			}

@@ -176,10 +176,10 @@ func (w *world) match() {
 	}))
 }
 
-// hold keeps two CPUs of a node.
-func (w *world) hold(name, node string, preemptible bool) {
-	require.True(w.t, w.ledger.ObserveHold(ledger.Hold{
-		Ref: ledger.HoldRef{Namespace: "ns", Name: name, Slot: "s"}, Node: node, Policy: ledger.Once,
+// slot keeps two CPUs of a node.
+func (w *world) slot(name, node string, preemptible bool) {
+	require.True(w.t, w.ledger.ObserveSlot(ledger.Slot{
+		Ref: ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}, Node: node, Policy: ledger.Once,
 		Request:     &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 2000}, {Column: resources.Pods, Value: 1}}},
 		Preemptible: preemptible, Priority: -1,
 	}))

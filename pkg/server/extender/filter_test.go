@@ -37,7 +37,7 @@ var allNodes = []string{"empty", "full", "port", "cordoned", "unknown", "other"}
 func TestFilter(t *testing.T) {
 	full, port := refusals[ledger.InsufficientResource].text, refusals[ledger.HostPortConflict].text
 	unknown, cordoned := refusals[ledger.NodeUnknown].text, refusals[ledger.NodeUnschedulable].text
-	elsewhere, gone := refusals[ledger.ClaimedElsewhere].text, refusals[ledger.PodGone].text
+	elsewhere, gone := refusals[ledger.AllocatedElsewhere].text, refusals[ledger.PodGone].text
 	withPort := func(_ *world, p *v1.Pod) {
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	}
@@ -167,7 +167,7 @@ func TestReasonsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for reason := ledger.NodeUnknown; reason <= ledger.DeviceClaimUnusable; reason++ {
 		if reason > ledger.PodGone && reason < ledger.InsufficientDevices {
-			continue // of other ways in
+			continue // of other integration paths
 		}
 		text := refusals[reason].text
 		assert.NotEmpty(t, text, reason)

@@ -126,7 +126,7 @@ func (w *world) run(uid types.UID, node string, cpu, memory int64, ports ...reso
 	})
 }
 
-// reserve holds room for a pod on a node.
+// reserve holds capacity for a pod on a node.
 func (w *world) reserve(p *v1.Pod, node string) {
 	info, err := cluster.NewPod(w.ledger.Table(), p)
 	require.NoError(w.t, err)

@@ -20,11 +20,11 @@ type refusal struct {
 // plugins make the same difference (NodeResourcesFit and NodePorts against
 // NodeUnschedulable).
 var refusals = [ledger.DeviceClaimUnusable + 1]refusal{
-	ledger.InsufficientResource: {text: "GlobalReserve: not enough room left on the node", wakes: true},
+	ledger.InsufficientResource: {text: "GlobalReserve: not enough capacity left on the node", wakes: true},
 	ledger.HostPortConflict:     {text: "GlobalReserve: a host port is taken on the node", wakes: true},
 	ledger.NodeUnknown:          {text: "GlobalReserve: the node is not in the ledger", unresolvable: true, wakes: true},
 	ledger.NodeUnschedulable:    {text: "GlobalReserve: the node is cordoned", unresolvable: true, wakes: true},
-	ledger.ClaimedElsewhere:     {text: "GlobalReserve: the pod holds a reservation on another node", unresolvable: true, wakes: true},
+	ledger.AllocatedElsewhere:   {text: "GlobalReserve: the pod holds a reservation on another node", unresolvable: true, wakes: true},
 	ledger.PodGone:              {text: "GlobalReserve: the pod was deleted or has finished", unresolvable: true},
 	ledger.InsufficientDevices:  {text: "GlobalReserve: the free devices of the node do not meet the pod's claims", wakes: true},
 	ledger.DeviceClaimInUse:     {text: "GlobalReserve: another pod has a device claim of the pod", unresolvable: true, wakes: true},

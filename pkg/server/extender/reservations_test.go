@@ -19,7 +19,7 @@ import (
 )
 
 // reserved is a world of the nodes a, b and c with two CPUs each, all but those
-// of a taken by holds: of b by one that pods of the team t may use, of c by one of
+// of a taken by slots: of b by one that pods of the team t may use, of c by one of
 // the lowest priority that may be ended.
 func reserved(t *testing.T) *world {
 	w := newWorld(t)
@@ -27,8 +27,8 @@ func reserved(t *testing.T) *world {
 	for _, node := range []string{"a", "b", "c"} {
 		w.node(node, 2000, 8e9)
 	}
-	w.hold("match", "b", false)
-	w.hold("idle", "c", true)
+	w.slot("match", "b", false)
+	w.slot("idle", "c", true)
 	w.match()
 	return w
 }
@@ -70,9 +70,9 @@ func TestSentElsewhereIsUnresolvable(t *testing.T) {
 	})
 }
 
-// There is room on a node that the scheduler has not offered. It may be one the pod
+// There is capacity on a node that the scheduler has not offered. It may be one the pod
 // cannot be on, so that the wait for it ends.
-func TestPreemptibleRoomAfterSomeLooks(t *testing.T) {
+func TestPreemptibleCapacityAfterSomeLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := reserved(t)
 		pod := newPod("p")
@@ -88,8 +88,8 @@ func TestPreemptibleRoomAfterSomeLooks(t *testing.T) {
 	})
 }
 
-// Victims are weighed with what the pod may use of reserved room.
-func TestPreemptCountsHolds(t *testing.T) {
+// Victims are weighed with what the pod may use of reserved capacity.
+func TestPreemptCountsSlots(t *testing.T) {
 	w := reserved(t)
 	w.run("victim", "b", 1000, 0)
 	pod := member("p")
@@ -104,19 +104,19 @@ func TestPreemptCountsHolds(t *testing.T) {
 	w.question.Matcher.Remove("ns", "match")
 	got = extenderv1.ExtenderPreemptionResult{}
 	w.ask("preempt", args, &got)
-	assert.NotContains(t, got.NodeNameToMetaVictims, "b", "the hold is no victim")
+	assert.NotContains(t, got.NodeNameToMetaVictims, "b", "the slot is no victim")
 }
 
-// With many holds that are nobody's business of the pod, filter stays cheap.
-func BenchmarkFilterBesideHolds(b *testing.B) {
+// With many slots that are nobody's business of the pod, filter stays cheap.
+func BenchmarkFilterBesideSlots(b *testing.B) {
 	w := newWorld(b)
 	names := make([]string, 500)
 	for i := range names {
 		names[i] = fmt.Sprintf("node-%04d", i)
 		w.node(names[i], 64000, 1<<38)
 		for k := range 20 {
-			w.ledger.ObserveHold(ledger.Hold{
-				Ref: ledger.HoldRef{Namespace: "other", Name: fmt.Sprintf("r-%d-%d", i, k), Slot: "s"}, Node: names[i], Policy: ledger.Once,
+			w.ledger.ObserveSlot(ledger.Slot{
+				Ref: ledger.SlotRef{Namespace: "other", Name: fmt.Sprintf("r-%d-%d", i, k), Slot: "s"}, Node: names[i], Policy: ledger.Once,
 				Request:  &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 100}, {Column: resources.Pods, Value: 1}}},
 				Deadline: time.Now().Add(time.Hour),
 			})

@@ -124,7 +124,7 @@ func TestPreempt(t *testing.T) {
 		"null for candidates":              {},
 		"the pod is reserved elsewhere":    {setup: func(w *world, p *v1.Pod) { w.reserve(p, "idle") }, candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
 		"just enough goes":                 {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}},
-		"a reservation keeps its room":     {setup: func(w *world, _ *v1.Pod) { w.reserveRest("n", 300) }, candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}},
+		"a reservation keeps its capacity": {setup: func(w *world, _ *v1.Pod) { w.reserveRest("n", 300) }, candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}},
 		"a victim the ledger knows not":    {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody")}},
 		"one known victim is all it needs": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody", "big")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody", "big")}},
 	}
@@ -213,7 +213,7 @@ func TestBind(t *testing.T) {
 			},
 			result: "refused", message: "hostPort/TCP/8080 on node", conflicts: map[string]int{"scheduler hostPort": 1},
 		},
-		"refused, but not for room": {node: "unheard-of", result: "refused", message: "is not in the ledger"},
+		"refused, but not for capacity": {node: "unheard-of", result: "refused", message: "is not in the ledger"},
 		"gone": {
 			setup: func(w *world, p *v1.Pod) { p.Name = "another" }, unknown: true, result: "pod_gone", message: "was deleted",
 		},

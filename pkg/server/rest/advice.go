@@ -13,7 +13,7 @@ import (
 // whatIf serves POST /v1/whatif: what /reserve would answer, now or if some pods
 // were gone, and which nodes to ask for. It changes nothing.
 func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
-	g, err := a.readGroup(w, r, verbWhatIf)
+	g, err := a.readGang(w, r, verbWhatIf)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	return a.answer(w, r, func() (any, error) {
-		d, err := a.arbiter.WhatIf(r.Context(), &g.Group, g.without)
+		d, err := a.arbiter.WhatIf(r.Context(), &g.Gang, g.without)
 		if err != nil {
 			return nil, httpjson.Errorf(statusOf(err), "%s", err)
 		}
@@ -38,9 +38,9 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 }
 
 func newWhatIfAnswer(d *arbiter.Decision) *reserver.WhatIfAnswer {
-	group := newAnswer(d)
+	gang := newAnswer(d)
 	answer := &reserver.WhatIfAnswer{
-		FailedPods: group.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: group.Rejections,
+		FailedPods: gang.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: gang.Rejections,
 		Placements: make([]reserver.Assignment, len(d.Placements)),
 	}
 	for i := range d.Placements {
@@ -73,7 +73,7 @@ func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
 	answer := &reserver.ExplainAnswer{
 		Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID), Scheduler: e.Scheduler, State: e.State,
 		Node: e.Node, ExpiresAt: utc(e.ExpiresAt), Requests: requestAmounts(a.ledger.Table(), e.Request),
-		Revision: e.Revision, Reservation: holdName(e.Slot), Message: e.Message,
+		Revision: e.Revision, Reservation: slotName(e.Slot), Message: e.Message,
 		NodeCount: e.Nodes, FitCount: e.Fitting, FitExamples: e.FittingExamples,
 	}
 	for _, r := range e.Refusals {

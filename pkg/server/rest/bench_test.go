@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const managedFields = `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:group":{},"f:job-name":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"uid-job-1\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:env":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{".":{},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}}}},"f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{}}}`
+const managedFields = `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:gang":{},"f:job-name":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"uid-job-1\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:env":{},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:resources":{".":{},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}}}},"f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{}}}`
 
 // fullPod is a pod of about 4 KB, as a scheduler has it from the API server.
 func fullPod(name string) *v1.Pod {
@@ -48,7 +48,7 @@ func fullPod(name string) *v1.Pod {
 	return pod
 }
 
-// BenchmarkReserve1000 is a group of 1,000 full pods on 1,000 nodes over HTTP, given
+// BenchmarkReserve1000 is a gang of 1,000 full pods on 1,000 nodes over HTTP, given
 // back after each time. The target is 30 ms for /reserve.
 func BenchmarkReserve1000(b *testing.B) {
 	f := newFixture(b, Limits{})
@@ -95,7 +95,7 @@ func BenchmarkDecode1000(b *testing.B) {
 	start := cpuTime(b)
 	for b.Loop() {
 		r := httptest.NewRequest(http.MethodPost, "/reserve", bytes.NewReader(data))
-		_, err := f.api.readGroup(httptest.NewRecorder(), r, verbReserve)
+		_, err := f.api.readGang(httptest.NewRecorder(), r, verbReserve)
 		require.NoError(b, err)
 	}
 	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/1000/float64(b.N), "cpu-ms/op")

@@ -20,9 +20,9 @@ func badRequest(format string, args ...any) error {
 	return httpjson.Errorf(http.StatusBadRequest, format, args...)
 }
 
-// check turns a decoded request into a group, or says what is wrong with it.
-func (a *API) check(v verb, req *groupRequest) (*group, error) {
-	steps := []func(verb, *groupRequest) error{
+// check turns a decoded request into a gang, or says what is wrong with it.
+func (a *API) check(v verb, req *gangRequest) (*gang, error) {
+	steps := []func(verb, *gangRequest) error{
 		checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
 	}
 	for _, step := range steps {
@@ -30,12 +30,12 @@ func (a *API) check(v verb, req *groupRequest) (*group, error) {
 			return nil, err
 		}
 	}
-	g := &group{verb: v, minRevision: req.MinRevision, without: make([]ledger.PodRef, len(req.Without)), Group: arbiter.Group{
+	g := &gang{verb: v, minRevision: req.MinRevision, without: make([]ledger.PodRef, len(req.Without)), Gang: arbiter.Gang{
 		Scheduler: req.SchedulerName, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
-		DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GroupPod, len(req.Pods.entries)),
+		DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GangPod, len(req.Pods.entries)),
 	}}
 	for i := range req.Pods.entries {
-		g.Pods[i] = req.Pods.entries[i].GroupPod
+		g.Pods[i] = req.Pods.entries[i].GangPod
 		if len(req.Nodes) > 0 {
 			g.Pods[i].Node = req.Nodes[i]
 		}
@@ -61,7 +61,7 @@ func (a *API) check(v verb, req *groupRequest) (*group, error) {
 }
 
 // checkVerbFields refuses fields that mean nothing to the verb.
-func checkVerbFields(v verb, req *groupRequest) error {
+func checkVerbFields(v verb, req *gangRequest) error {
 	refuse := func(name, instead string) error {
 		return badRequest("%s does not apply to this request: %s", name, instead)
 	}
@@ -79,7 +79,7 @@ func checkVerbFields(v verb, req *groupRequest) error {
 	}
 	switch {
 	case req.DryRun:
-		return refuse("DryRun", "an /unreserve is never tried out; GET /v1/claims shows what there is to give back")
+		return refuse("DryRun", "an /unreserve is never tried out; GET /v1/allocations shows what there is to give back")
 	case req.Mode != "":
 		return refuse("Mode", "every pod is given back for itself")
 	case req.TTLSeconds != 0:
@@ -88,7 +88,7 @@ func checkVerbFields(v verb, req *groupRequest) error {
 	return nil
 }
 
-func checkHeader(v verb, req *groupRequest) error {
+func checkHeader(v verb, req *gangRequest) error {
 	switch {
 	case req.SchedulerName == "" && v != verbWhatIf:
 		return badRequest("SchedulerName is missing: send the name of the scheduler that asks")
@@ -111,7 +111,7 @@ func checkHeader(v verb, req *groupRequest) error {
 // notPrintable agrees with the schema of Reservation, which has the scheduler's name.
 func notPrintable(r rune) bool { return !unicode.IsPrint(r) }
 
-func checkPods(v verb, req *groupRequest) error {
+func checkPods(v verb, req *gangRequest) error {
 	if req.Pods.err != nil {
 		return req.Pods.err
 	}
@@ -143,7 +143,7 @@ func checkPods(v verb, req *groupRequest) error {
 	return nil
 }
 
-func checkNodes(v verb, req *groupRequest) error {
+func checkNodes(v verb, req *gangRequest) error {
 	pods := req.Pods.entries
 	if len(req.Nodes) == 0 && v != verbReserve {
 		if v == verbWhatIf && len(pods) > MaxProposals {
@@ -168,7 +168,7 @@ func checkNodes(v verb, req *groupRequest) error {
 	return nil
 }
 
-func checkWithout(_ verb, req *groupRequest) error {
+func checkWithout(_ verb, req *gangRequest) error {
 	for i, gone := range req.Without {
 		if gone.UID != "" && gone.Name == "" {
 			continue

@@ -11,7 +11,7 @@ import (
 
 // checkDurable finds out whether a /reserve is durable, and refuses fields that mean
 // nothing then.
-func (a *API) checkDurable(g *group, req *groupRequest) error {
+func (a *API) checkDurable(g *gang, req *gangRequest) error {
 	if req.Durable != nil {
 		g.Durable = *req.Durable
 	} else {
@@ -38,7 +38,7 @@ func (a *API) checkDurable(g *group, req *groupRequest) error {
 }
 
 // parseReservation reads what an /unreserve gives back instead of pods.
-func parseReservation(req *groupRequest) (types.NamespacedName, error) {
+func parseReservation(req *gangRequest) (types.NamespacedName, error) {
 	var none types.NamespacedName
 	if req.Reservation == "" {
 		return none, nil

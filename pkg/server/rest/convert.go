@@ -19,7 +19,7 @@ func newRejections(refusals []arbiter.Refusal) []reserver.Rejection {
 			Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
 			Reason: refusals[i].Reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
 			DeviceClaim: deviceClaimName(r.DeviceClaim),
-			ClaimedOn:   r.ClaimedOn, Holders: newHolders(r.Holders), Message: refusals[i].Message,
+			AllocatedOn: r.AllocatedOn, Holders: newHolders(r.Holders), Message: refusals[i].Message,
 		})
 	}
 	return list
@@ -30,8 +30,8 @@ func newHolders(holders []ledger.Holder) []reserver.Holder {
 	for i := range holders {
 		h := &holders[i]
 		list = append(list, reserver.Holder{
-			Namespace: cmp.Or(h.Pod.Namespace, h.Hold.Namespace), Pod: h.Pod.Name, UID: string(h.Pod.UID),
-			Reservation: holdName(h.Hold), Scheduler: h.Scheduler, State: h.State.OrReserved(), Amount: h.Amount,
+			Namespace: cmp.Or(h.Pod.Namespace, h.Slot.Namespace), Pod: h.Pod.Name, UID: string(h.Pod.UID),
+			Reservation: slotName(h.Slot), Scheduler: h.Scheduler, State: h.State.OrReserved(), Amount: h.Amount,
 		})
 	}
 	return list
@@ -40,7 +40,7 @@ func newHolders(holders []ledger.Holder) []reserver.Holder {
 func newNode(view *ledger.NodeView) reserver.Node {
 	n := reserver.Node{
 		Name: view.Name, UID: string(view.UID), Exists: view.Exists, Unschedulable: view.Unschedulable,
-		Overcommitted: view.Overcommitted(), ClaimCount: view.Claims + view.InMemory,
+		Overcommitted: view.Overcommitted(), AllocationCount: view.Allocations + view.InMemory,
 		Resources: make(map[string]reserver.NodeAmount, len(view.Amounts)),
 		Devices:   newNodeDevices(view.Devices),
 	}
@@ -52,31 +52,31 @@ func newNode(view *ledger.NodeView) reserver.Node {
 	return n
 }
 
-// share is a pod's share of a node as the API shows it: its claim, or, in state Reserved, the
+// share is a pod's share of a node as the API shows it: its allocation, or, in state Reserved, the
 // slot that is kept for it in memory.
 type share struct {
-	ledger.ClaimView
+	ledger.AllocationView
 
 	deadline time.Time // of a slot
 }
 
-func shareOfSlot(view *ledger.HoldView) share {
-	return share{deadline: view.Deadline, ClaimView: ledger.ClaimView{
+func shareOfSlot(view *ledger.SlotView) share {
+	return share{deadline: view.Deadline, AllocationView: ledger.AllocationView{
 		Pod: view.Pod, Node: view.Node, Scheduler: view.Scheduler, Priority: view.Priority, Request: view.Request,
-		Hold: view.Within, Given: view.Given,
+		Slot: view.Within, Given: view.Given,
 	}}
 }
 
-// sharesOf puts claims and the slots in memory among some slots in order.
-func sharesOf(claims []ledger.ClaimView, slots []ledger.HoldView) []share {
-	shares := make([]share, 0, len(claims))
-	claimed := make(map[ledger.PodRef]bool, len(claims))
-	for i := range claims {
-		claimed[claims[i].Pod] = true
-		shares = append(shares, share{ClaimView: claims[i]})
+// sharesOf puts allocations and the slots in memory among some slots in order.
+func sharesOf(allocations []ledger.AllocationView, slots []ledger.SlotView) []share {
+	shares := make([]share, 0, len(allocations))
+	allocated := make(map[ledger.PodRef]bool, len(allocations))
+	for i := range allocations {
+		allocated[allocations[i].Pod] = true
+		shares = append(shares, share{AllocationView: allocations[i]})
 	}
 	for i := range slots {
-		if slots[i].InMemory() && !claimed[slots[i].Pod] {
+		if slots[i].InMemory() && !allocated[slots[i].Pod] {
 			shares = append(shares, shareOfSlot(&slots[i]))
 		}
 	}
@@ -86,12 +86,12 @@ func sharesOf(claims []ledger.ClaimView, slots []ledger.HoldView) []share {
 	return shares
 }
 
-func newClaim(t *resources.Table, view *share) reserver.Claim {
-	return reserver.Claim{
+func newAllocation(t *resources.Table, view *share) reserver.Allocation {
+	return reserver.Allocation{
 		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Node: view.Node,
 		State: view.State.OrReserved(), Scheduler: view.Scheduler, Priority: view.Priority,
 		Requests: requestAmounts(t, view.Request), HostPorts: hostPortNames(view.Request),
-		ExpiresAt: utc(view.deadline), Reservation: holdName(view.Hold), Devices: newGiven(view.Given),
+		ExpiresAt: utc(view.deadline), Reservation: slotName(view.Slot), Devices: newGiven(view.Given),
 	}
 }
 
@@ -103,15 +103,15 @@ func utc(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// holdName is namespace/name/slot, or nothing.
-func holdName(ref ledger.HoldRef) string {
+// slotName is namespace/name/slot, or nothing.
+func slotName(ref ledger.SlotRef) string {
 	if ref.Name == "" {
 		return ""
 	}
 	return ref.String()
 }
 
-func newSlot(t *resources.Table, view *ledger.HoldView) reserver.Slot {
+func newSlot(t *resources.Table, view *ledger.SlotView) reserver.Slot {
 	s := reserver.Slot{
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
 		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Overdue: view.Overdue,
@@ -123,7 +123,7 @@ func newSlot(t *resources.Table, view *ledger.HoldView) reserver.Slot {
 	return s
 }
 
-func newNodeSlot(t *resources.Table, view *ledger.HoldView) reserver.NodeSlot {
+func newNodeSlot(t *resources.Table, view *ledger.SlotView) reserver.NodeSlot {
 	return reserver.NodeSlot{
 		Namespace: view.Ref.Namespace, Reservation: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
 		Preemptible: view.Preemptible, Policy: string(view.Policy), Slot: newSlot(t, view),
@@ -131,7 +131,7 @@ func newNodeSlot(t *resources.Table, view *ledger.HoldView) reserver.NodeSlot {
 }
 
 // newReservation is a reservation of which view is the first slot.
-func newReservation(view *ledger.HoldView) reserver.Reservation {
+func newReservation(view *ledger.SlotView) reserver.Reservation {
 	return reserver.Reservation{
 		Namespace: view.Ref.Namespace, Name: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
 		Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(view.Deadline), Slots: []reserver.Slot{},
@@ -139,7 +139,7 @@ func newReservation(view *ledger.HoldView) reserver.Reservation {
 }
 
 // addSlot adds a slot to a reservation.
-func addSlot(r *reserver.Reservation, t *resources.Table, view *ledger.HoldView) {
+func addSlot(r *reserver.Reservation, t *resources.Table, view *ledger.SlotView) {
 	r.Slots = append(r.Slots, newSlot(t, view))
 	if at := utc(view.Deadline); !at.IsZero() && (r.ExpiresAt.IsZero() || at.Before(r.ExpiresAt)) {
 		r.ExpiresAt = at

@@ -21,7 +21,7 @@ func newNodeDevices(views []ledger.DeviceView) []reserver.NodeDevice {
 	list := make([]reserver.NodeDevice, len(views))
 	for i := range views {
 		v := &views[i]
-		list[i] = reserver.NodeDevice{Device: newDevice(&v.Device), Free: v.Free, Reservation: holdName(v.Hold)}
+		list[i] = reserver.NodeDevice{Device: newDevice(&v.Device), Free: v.Free, Reservation: slotName(v.Slot)}
 		for _, pod := range v.Pods {
 			list[i].Pods = append(list[i].Pods, reserver.PodName{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)})
 		}

@@ -1,4 +1,4 @@
-// Package rest is the HTTP interface for group (batch, gang) schedulers and
+// Package rest is the HTTP interface for gang (batch, gang) schedulers and
 // for people: POST /reserve and /unreserve, the JSON read side under /v1/, the
 // stream of changes GET /v1/watch, and /openapi.yaml, which describes them all.
 //
@@ -27,21 +27,21 @@
 //
 // An API is a reserver.Reserver, too (goapi.go, gowatch.go). Such calls skip the
 // decoding, and share the checks, the decision, the replay and the watch's feed with
-// the handlers. pkg/client has the tests that both ways in must pass.
+// the handlers. pkg/client has the tests that both integration paths must pass.
 //
 // # Repeats
 //
 // A request with a RequestID is decided once: its repeats, concurrent ones
 // included, get the first answer (replay.go). One thing goes before that rule:
-// the server never says that room is held which is not. A repeat of a granted
+// the server never says that capacity is held which is not. A repeat of a granted
 // request whose reservation has ended since is told so.
 //
 // # Durable reservations
 //
 // A durable /reserve writes one Reservation object before it answers:
 //
-//	room in the ledger --> create --> known to be there -----------> 200, granted
-//	       |                 |    \-> known not to be there --------> room given back; 200, Error
+//	capacity in the ledger --> create --> known to be there -----------> 200, granted
+//	       |                 |    \-> known not to be there --------> capacity given back; 200, Error
 //	       |                 \-> unknown: read back, create again,
 //	     refused                 until StoreTimeout ---------------> 200, Error; then in the
 //	       |                                                         background: delete, give back
@@ -50,7 +50,7 @@
 // The object's name makes all of that repeatable (durable_write.go). Holds have no
 // deadline until their object says when it was created. Requests that need what
 // another one is writing wait for it (writes.go). pkg/reservations follows the
-// objects: it ends holds whose objects go, and deletes objects that are used up.
+// objects: it ends slots whose objects go, and deletes objects that are used up.
 //
 // # What may be touched
 //

@@ -18,7 +18,7 @@ import (
 const gpu = "nvidia.com/gpu"
 
 // anyGPU stands for a cluster in which every claim asks for one GPU, those with k80 in
-// their name for a K80, and in which claim "missing" does not exist.
+// their name for a K80, and in which allocation "missing" does not exist.
 type anyGPU struct{ t testing.TB }
 
 func (c anyGPU) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
@@ -42,8 +42,8 @@ func (c anyGPU) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	return r
 }
 
-func claiming(pod *v1.Pod, claims string) *v1.Pod {
-	pod.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+func claiming(pod *v1.Pod, allocations string) *v1.Pod {
+	pod.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: allocations}
 	return pod
 }
 
@@ -60,16 +60,16 @@ func withDevices(d *durable) {
 func TestDurableReserveRefusesClaims(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
 		withDevices(d)
-		taken := groupOf("node-1", claiming(aPod("a", "1", "1Gi"), "k80"))
+		taken := gangOf("node-1", claiming(aPod("a", "1", "1Gi"), "k80"))
 		require.Empty(t, d.reserve(taken).Error)
-		for claims, want := range map[string]string{
+		for allocations, want := range map[string]string{
 			"missing": "DeviceClaimUnusable", "k80": "DeviceClaimInUse", "k80-x,k80-y": "InsufficientDevices",
 		} {
-			answer := d.reserve(groupOf("node-1", claiming(aPod("b", "1", "1Gi"), claims)))
-			require.Len(t, answer.Rejections, 1, claims)
+			answer := d.reserve(gangOf("node-1", claiming(aPod("b", "1", "1Gi"), allocations)))
+			require.Len(t, answer.Rejections, 1, allocations)
 			assert.Equal(t, want, answer.Rejections[0].Reason)
 		}
-		partial := groupOf("node-1 node-1", claiming(aPod("b", "1", "1Gi"), "missing"), aPod("c", "1", "1Gi"))
+		partial := gangOf("node-1 node-1", claiming(aPod("b", "1", "1Gi"), "missing"), aPod("c", "1", "1Gi"))
 		partial.Mode = "Partial"
 		assert.Equal(t, []string{"b"}, d.reserve(partial).FailedPods)
 	})

@@ -60,15 +60,15 @@ func (d *durable) restart() {
 
 // forget makes the ledger what a start would make of the objects.
 func (d *durable) forget() {
-	views, _ := d.ledger.Holds()
+	views, _ := d.ledger.Slots()
 	for _, view := range views {
-		d.ledger.ReleaseHolds(view.Ref.Namespace, view.Ref.Name, view.Ref.Slot)
+		d.ledger.ReleaseSlots(view.Ref.Namespace, view.Ref.Name, view.Ref.Slot)
 	}
 	for _, object := range d.store.All() {
-		holds, err := convert.GrantedHolds(d.ledger.Table(), object)
+		slots, err := convert.GrantedSlots(d.ledger.Table(), object)
 		require.NoError(d.t, err)
-		for i := range holds {
-			d.ledger.ObserveHold(holds[i])
+		for i := range slots {
+			d.ledger.ObserveSlot(slots[i])
 		}
 	}
 }
@@ -105,9 +105,9 @@ func (d *durable) unreserve(request body) reserver.Answer {
 	return answer
 }
 
-// holds lists the holds of the ledger as namespace/name/slot@node.
-func (d *durable) holds() []string {
-	views, _ := d.ledger.Holds()
+// slots lists the slots of the ledger as namespace/name/slot@node.
+func (d *durable) slots() []string {
+	views, _ := d.ledger.Slots()
 	list := []string{}
 	for i := range views {
 		list = append(list, views[i].Ref.String()+"@"+views[i].Node)
@@ -119,10 +119,10 @@ func (d *durable) holds() []string {
 func (d *durable) written() []string {
 	list := []string{}
 	for _, object := range d.store.All() {
-		holds, err := convert.GrantedHolds(d.ledger.Table(), object)
+		slots, err := convert.GrantedSlots(d.ledger.Table(), object)
 		require.NoError(d.t, err)
-		for i := range holds {
-			list = append(list, holds[i].Ref.String()+"@"+holds[i].Node)
+		for i := range slots {
+			list = append(list, slots[i].Ref.String()+"@"+slots[i].Node)
 		}
 	}
 	slices.Sort(list)

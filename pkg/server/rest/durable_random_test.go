@@ -141,16 +141,16 @@ func (r *randomRequest) send(d *durable) reserver.Answer {
 
 // agrees compares what is held with what is written.
 func (d *durable) agrees(promised map[string]bool) error {
-	holds, written := d.holds(), d.written()
+	slots, written := d.slots(), d.written()
 	for _, object := range d.store.All() {
 		if !promised[object.Namespace+"/"+object.Name] {
 			return fmt.Errorf("object %s is of no granted request", object.Name)
 		}
 	}
-	if !slices.Equal(holds, written) {
-		return fmt.Errorf("held %v, written %v", holds, written)
+	if !slices.Equal(slots, written) {
+		return fmt.Errorf("held %v, written %v", slots, written)
 	}
-	views, _ := d.ledger.Holds()
+	views, _ := d.ledger.Slots()
 	for i := range views {
 		if views[i].Deadline.IsZero() {
 			return fmt.Errorf("hold %s never expires", views[i].Ref)

@@ -39,26 +39,26 @@ func elapse(d time.Duration) {
 	synctest.Wait()
 }
 
-func groupOf(nodes string, pods ...*v1.Pod) body {
+func gangOf(nodes string, pods ...*v1.Pod) body {
 	return body{SchedulerName: testScheduler, Pods: pods, Nodes: strings.Fields(nodes)}
 }
 
 func TestNameOfTheObject(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
-		request := groupOf("node-1", aPod("a", "1", "1Gi"))
+		request := gangOf("node-1", aPod("a", "1", "1Gi"))
 		request.Name, request.Namespace, request.RequestID = "job-1", "team-a", "1"
 		assert.Equal(t, "team-a/job-1", d.reserve(request).Reservation)
 
-		byID := groupOf("node-1", aPod("b", "1", "1Gi"))
+		byID := gangOf("node-1", aPod("b", "1", "1Gi"))
 		byID.RequestID = "2"
 		name := d.reserve(byID).Reservation
 		assert.Regexp(t, "^team-a/reserve-[0-9a-f]{24}$", name)
-		theirs := groupOf("node-1", aPod("c", "1", "1Gi"))
+		theirs := gangOf("node-1", aPod("c", "1", "1Gi"))
 		theirs.SchedulerName, theirs.RequestID = "theirs", "2"
 		assert.NotEqual(t, name, d.reserve(theirs).Reservation, "each scheduler has its own RequestIDs")
 		assert.Equal(t, "2", d.store.Object("team-a", name[len("team-a/"):]).Annotations["globalreserve.io/request-id"])
 
-		random := groupOf("node-1", aPod("d", "1", "1Gi"))
+		random := gangOf("node-1", aPod("d", "1", "1Gi"))
 		assert.Regexp(t, "^team-a/reserve-[a-z0-9]{26}$", d.reserve(random).Reservation)
 	})
 }
@@ -83,7 +83,7 @@ func TestWhatIsDurable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
 				d.NoKind = tc.noKind
-				request := groupOf("node-1", aPod("a", "1", "1Gi"))
+				request := gangOf("node-1", aPod("a", "1", "1Gi"))
 				request.Durable, request.RequestID = tc.asked, "1"
 				answer := d.reserve(request)
 				assert.Len(t, d.store.All(), tc.objects)
@@ -101,29 +101,29 @@ func TestWhatIsDurable(t *testing.T) {
 	}
 }
 
-// Pods that hold room on the node already are a success, whoever asks again.
+// Pods that hold capacity on the node already are a success, whoever asks again.
 func TestDurableRepeatWithoutRequestID(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
 		a, b, c := aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
-		first := d.reserve(groupOf("node-1 node-1", a, b))
-		again := d.reserve(groupOf("node-1 node-1", a, b))
+		first := d.reserve(gangOf("node-1 node-1", a, b))
+		again := d.reserve(gangOf("node-1 node-1", a, b))
 		assert.Equal(t, first.Reservation, again.Reservation)
 		assert.Equal(t, first.ExpiresAt, again.ExpiresAt)
 		assert.Equal(t, 1, d.store.CreateCount)
 
-		more := d.reserve(groupOf("node-1 node-1", b, c))
+		more := d.reserve(gangOf("node-1 node-1", b, c))
 		assert.Empty(t, more.Error)
 		assert.NotEqual(t, first.Reservation, more.Reservation)
-		assert.Len(t, d.store.Object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1, "b has room")
+		assert.Len(t, d.store.Object("team-a", strings.TrimPrefix(more.Reservation, "team-a/")).Spec.Slots, 1, "b has capacity")
 
-		inMemory := groupOf("node-1", a)
+		inMemory := gangOf("node-1", a)
 		inMemory.Durable = ptr.To(false)
-		assert.Empty(t, d.reserve(inMemory).Error, "a claim in its slot")
-		assert.Empty(t, d.reserve(groupOf("node-1 node-1", a, b)).Error, "a is reserved in its slot")
+		assert.Empty(t, d.reserve(inMemory).Error, "an allocation in its slot")
+		assert.Empty(t, d.reserve(gangOf("node-1 node-1", a, b)).Error, "a is reserved in its slot")
 
 		d.bind(a, "node-1")
 		d.bind(b, "node-1")
-		bound := d.reserve(groupOf("node-1 node-1", a, b))
+		bound := d.reserve(gangOf("node-1 node-1", a, b))
 		assert.Empty(t, bound.Error)
 		assert.Empty(t, bound.Reservation)
 		assert.Zero(t, bound.ExpiresAt)
@@ -138,66 +138,66 @@ func TestDurableRefusals(t *testing.T) {
 		message string
 	}{
 		"reserved on another node": {
-			func(d *durable) { d.reserve(groupOf("node-1", aPod("a", "1", "1Gi"))) },
-			groupOf("node-2", aPod("a", "1", "1Gi")), "ClaimedElsewhere", `already has a claim on node "node-1"`,
+			func(d *durable) { d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))) },
+			gangOf("node-2", aPod("a", "1", "1Gi")), "AllocatedElsewhere", `already has an allocation on node "node-1"`,
 		},
 		"reserved for another amount": {
-			func(d *durable) { d.reserve(groupOf("node-1", aPod("a", "1", "1Gi"))) },
-			groupOf("node-1", aPod("a", "2", "1Gi")), "HoldExists", "for another request of resources",
+			func(d *durable) { d.reserve(gangOf("node-1", aPod("a", "1", "1Gi"))) },
+			gangOf("node-1", aPod("a", "2", "1Gi")), "SlotExists", "for another request of resources",
 		},
 		"bound to another node": {
 			func(d *durable) { d.bind(aPod("a", "1", "1Gi"), "node-1") },
-			groupOf("node-2", aPod("a", "1", "1Gi")), "ClaimedElsewhere", `already has a claim on node "node-1"`,
+			gangOf("node-2", aPod("a", "1", "1Gi")), "AllocatedElsewhere", `already has an allocation on node "node-1"`,
 		},
 		"reserved in memory": {
 			func(d *durable) {
-				request := groupOf("node-1", aPod("a", "1", "1Gi"))
+				request := gangOf("node-1", aPod("a", "1", "1Gi"))
 				request.Durable = ptr.To(false)
 				d.reserve(request)
 			},
-			groupOf("node-1", aPod("a", "1", "1Gi")), "PodClaimed", "in memory",
+			gangOf("node-1", aPod("a", "1", "1Gi")), "PodAllocated", "in memory",
 		},
 		"reserved in memory in its slot, for another amount": {
 			func(d *durable) {
 				a := aPod("a", "1", "1Gi")
-				d.reserve(groupOf("node-1", a))
-				request := groupOf("node-1", a)
+				d.reserve(gangOf("node-1", a))
+				request := gangOf("node-1", a)
 				request.Durable = ptr.To(false)
 				d.reserve(request)
 			},
-			groupOf("node-1", aPod("a", "2", "1Gi")), "HoldExists", "for another request of resources",
+			gangOf("node-1", aPod("a", "2", "1Gi")), "SlotExists", "for another request of resources",
 		},
 		"reserved in memory in a slot for others, too": {
 			func(d *durable) {
-				shared := ledger.Hold{
-					Ref: ledger.HoldRef{Namespace: "team-a", Name: "shared", Slot: "s"}, Node: "node-1", Policy: ledger.Aligned,
+				shared := ledger.Slot{
+					Ref: ledger.SlotRef{Namespace: "team-a", Name: "shared", Slot: "s"}, Node: "node-1", Policy: ledger.Aligned,
 					Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
 				}
-				d.ledger.ObserveHold(shared)
+				d.ledger.ObserveSlot(shared)
 				pod := ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}
 				d.ledger.Reserve(ledger.NewPlan([]ledger.Placement{{
-					Pod: pod, Node: "node-1", Request: shared.Request, Scheduler: testScheduler, Holds: []ledger.HoldRef{shared.Ref},
+					Pod: pod, Node: "node-1", Request: shared.Request, Scheduler: testScheduler, Slots: []ledger.SlotRef{shared.Ref},
 				}}, ledger.AllOrNothing, time.Now().Add(time.Minute)), time.Now())
 			},
-			groupOf("node-1", aPod("a", "1", "1Gi")), "PodClaimed", "in memory",
+			gangOf("node-1", aPod("a", "1", "1Gi")), "PodAllocated", "in memory",
 		},
-		"unknown node": {func(*durable) {}, groupOf("node-9", aPod("a", "1", "1Gi")), "NodeUnknown", "not in the ledger"},
+		"unknown node": {func(*durable) {}, gangOf("node-9", aPod("a", "1", "1Gi")), "NodeUnknown", "not in the ledger"},
 		"deleted pod": {
 			func(d *durable) { d.ledger.RemovePod(ledger.PodRef{Namespace: "team-a", Name: "a", UID: "uid-a"}, 0) },
-			groupOf("node-1", aPod("a", "1", "1Gi")), "PodGone", "do not schedule it",
+			gangOf("node-1", aPod("a", "1", "1Gi")), "PodGone", "do not schedule it",
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
 				tc.before(d)
-				holds, writes := d.holds(), d.store.Writes
+				slots, writes := d.slots(), d.store.Writes
 				answer := d.reserve(tc.request)
 				assert.Contains(t, answer.Error, "nothing was reserved, 1 of 1 pods were refused")
 				require.Len(t, answer.Rejections, 1)
 				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
 				assert.Contains(t, answer.Rejections[0].Message, tc.message)
-				assert.Equal(t, holds, d.holds())
+				assert.Equal(t, slots, d.slots())
 				assert.Equal(t, writes, d.store.Writes)
 			})
 		})
@@ -207,7 +207,7 @@ func TestDurableRefusals(t *testing.T) {
 // A slot of the name that is for an older pod gives the new one nothing.
 func TestNameOfAnOlderReservation(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
-		request := groupOf("node-1", aPod("a", "1", "1Gi"))
+		request := gangOf("node-1", aPod("a", "1", "1Gi"))
 		request.Name = "job"
 		require.Empty(t, d.reserve(request).Error)
 		newer := aPod("a", "1", "1Gi")
@@ -216,16 +216,16 @@ func TestNameOfAnOlderReservation(t *testing.T) {
 		request.Nodes = []string{"node-1", "node-1"}
 		answer := d.reserve(request)
 		assert.Equal(t, []string{"a"}, answer.FailedPods)
-		assert.Equal(t, "HoldExists", answer.Rejections[0].Reason)
+		assert.Equal(t, "SlotExists", answer.Rejections[0].Reason)
 		assert.Contains(t, answer.Error, "choose another Name")
 		assert.Contains(t, answer.Error, "reservation team-a/job was made before and keeps what it has")
-		assert.Equal(t, d.written(), d.holds())
+		assert.Equal(t, d.written(), d.slots())
 
 		request.Pods, request.Nodes = []*v1.Pod{aPod("c", "1", "1Gi")}, []string{"node-1"}
 		code, taken := d.ask("/reserve", request)
 		assert.Equal(t, http.StatusConflict, code)
 		assert.Contains(t, taken.Error, "another reservation team-a/job")
-		assert.Equal(t, d.written(), d.holds())
+		assert.Equal(t, d.written(), d.slots())
 	})
 }
 
@@ -258,12 +258,12 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
 				d.store.Creates, d.store.Gets = tc.creates, tc.gets
 				start := time.Now()
-				answer := d.reserve(groupOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+				answer := d.reserve(gangOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
 				assert.LessOrEqual(t, time.Since(start), tc.within)
 				if tc.want == "" {
 					assert.Empty(t, answer.Error)
 					assert.Len(t, d.store.All(), 1)
-					assert.Equal(t, d.written(), d.holds())
+					assert.Equal(t, d.written(), d.slots())
 					return
 				}
 				assert.Contains(t, answer.Error, tc.want)
@@ -272,11 +272,11 @@ func TestOutcomesOfTheWrite(t *testing.T) {
 				assert.Empty(t, answer.Reservation)
 				assert.Equal(t, 1, d.counted("decisions_total", "reserve", testScheduler, "failed"))
 				if !tc.settled {
-					assert.Len(t, d.holds(), 2, "the room stays held until it is known that nobody was promised it")
+					assert.Len(t, d.slots(), 2, "the capacity stays held until it is known that nobody was promised it")
 					d.store.Heal()
 					elapse(30 * time.Second)
 				}
-				assert.Empty(t, d.holds())
+				assert.Empty(t, d.slots())
 				assert.Empty(t, d.store.All(), "nothing stays that nobody was told of")
 			})
 		})
@@ -310,7 +310,7 @@ func TestOthersWaitForAWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
 				d.store.Creates = tc.fates
-				first := groupOf("node-1", aPod("a", "1", "1Gi"))
+				first := gangOf("node-1", aPod("a", "1", "1Gi"))
 				first.Name = "first"
 				done := make(chan reserver.Answer)
 				go func() { done <- d.reserve(first) }()
@@ -324,8 +324,8 @@ func TestOthersWaitForAWrite(t *testing.T) {
 				}
 				<-done
 				assert.Equal(t, tc.writes, d.store.Writes)
-				assert.Equal(t, d.written(), d.holds())
-				assert.Len(t, d.holds(), 1)
+				assert.Equal(t, d.written(), d.slots())
+				assert.Len(t, d.slots(), 1)
 			})
 		})
 	}
@@ -336,8 +336,8 @@ func named(b body) body {
 	return b
 }
 
-// A reservation that pods of the group have room in must be there.
-func TestRoomThatIsEnding(t *testing.T) {
+// A reservation that pods of the gang have capacity in must be there.
+func TestCapacityThatIsEnding(t *testing.T) {
 	tests := map[string]struct {
 		change func(d *durable, object *v1alpha1.Reservation)
 		want   string
@@ -352,14 +352,14 @@ func TestRoomThatIsEnding(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
-				d.reserve(groupOf("node-1", aPod("a", "1", "1Gi")))
+				d.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
 				for _, object := range d.store.Objects {
 					tc.change(d, object)
 				}
-				answer := d.reserve(groupOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
+				answer := d.reserve(gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi")))
 				assert.Contains(t, answer.Error, tc.want)
 				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
-				assert.Len(t, d.holds(), 1, "what was placed for b is given up")
+				assert.Len(t, d.slots(), 1, "what was placed for b is given up")
 				assert.Equal(t, 1, d.store.CreateCount)
 			})
 		})
@@ -381,7 +381,7 @@ func podsOf(d *durable, namespace string, count int) body {
 
 // What is granted without the kind Reservation is granted with it, too, in as many
 // objects as it takes.
-func TestGroupsOfSeveralObjects(t *testing.T) {
+func TestGangsOfSeveralObjects(t *testing.T) {
 	tests := map[string]struct {
 		request func(d *durable) body
 		objects []string // a part of their names, ordered
@@ -429,15 +429,15 @@ func TestGroupsOfSeveralObjects(t *testing.T) {
 					assert.Equal(t, request.SchedulerName, object.Spec.SchedulerName)
 					assert.NotContains(t, object.Labels, "globalreserve.io/unfinished")
 				}
-				assert.ElementsMatch(t, d.written(), d.holds())
-				assert.Len(t, d.holds(), len(request.Pods))
+				assert.ElementsMatch(t, d.written(), d.slots())
+				assert.Len(t, d.slots(), len(request.Pods))
 
 				again := d.reserve(request)
 				assert.Empty(t, again.Error, "a repeat")
 				assert.Len(t, d.store.All(), len(tc.objects))
 				assert.Empty(t, d.unreserve(body{SchedulerName: request.SchedulerName, Pods: request.Pods}).Error)
 				assert.Empty(t, d.store.All())
-				assert.Empty(t, d.holds())
+				assert.Empty(t, d.slots())
 			})
 		})
 	}

@@ -17,7 +17,7 @@ import (
 
 // seeds adds every hostile body, and a good one, to the corpus.
 func seeds(f *testing.F) {
-	for _, table := range []map[string]hostile{hostileForm(), hostileGroups(), hostilePods()} {
+	for _, table := range []map[string]hostile{hostileForm(), hostileGangs(), hostilePods()} {
 		for _, h := range table {
 			if len(h.body) < 10_000 {
 				f.Add([]byte(h.body))

@@ -62,11 +62,11 @@ func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.
 		return nil, err
 	}
 	defer leave()
-	g, err := a.check(v, a.newGroupRequest(v, r))
+	g, err := a.check(v, a.newGangRequest(v, r))
 	if err != nil {
 		return nil, goError(ctx, r, err)
 	}
-	answer, err := a.decideGroup(ctx, g)
+	answer, err := a.decideGang(ctx, g)
 	switch {
 	case err != nil:
 		return nil, goError(ctx, r, err)
@@ -91,9 +91,9 @@ func goError(ctx context.Context, r *reserver.Request, err error) error {
 	}
 }
 
-// newGroupRequest is what decoding the request's JSON would make of it.
-func (a *API) newGroupRequest(v verb, r *reserver.Request) *groupRequest {
-	req := &groupRequest{
+// newGangRequest is what decoding the request's JSON would make of it.
+func (a *API) newGangRequest(v verb, r *reserver.Request) *gangRequest {
+	req := &gangRequest{
 		SchedulerName: r.SchedulerName, Nodes: r.Nodes, Mode: ledger.Mode(r.Mode), TTLSeconds: r.TTLSeconds,
 		RequestID: r.RequestID, DryRun: r.DryRun, MinRevision: r.MinRevision, Durable: r.Durable,
 		Name: r.Name, Namespace: r.Namespace, Reservation: r.Reservation,
@@ -153,7 +153,7 @@ type calls struct {
 	ctx    context.Context // ends when a stop begins
 	cancel context.CancelFunc
 
-	mu    sync.Mutex // guards adding to group while a stop begins
+	mu    sync.Mutex // guards adding to gang while a stop begins
 	group sync.WaitGroup
 }
 

@@ -179,7 +179,7 @@ type body struct {
 	Reservation   string             `json:",omitempty"`
 }
 
-func group1(pod *v1.Pod, node string) body {
+func gang1(pod *v1.Pod, node string) body {
 	return body{SchedulerName: testScheduler, Pods: []*v1.Pod{pod}, Nodes: []string{node}}
 }
 
@@ -231,24 +231,24 @@ func (f *fixture) unreserve(request body) reserver.Answer {
 	return answer
 }
 
-// state is that of the pod's claim, or Reserved where a slot is kept for it in memory.
+// state is that of the pod's allocation, or Reserved where a slot is kept for it in memory.
 func (f *fixture) state(pod *v1.Pod) string {
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	if _, ok := f.ledger.InMemory(ref); ok {
 		return ledger.ReservedState
 	}
-	view, _ := f.ledger.Claim(ref)
+	view, _ := f.ledger.Allocation(ref)
 	return view.State.String()
 }
 
-// countsFor is what a pod counts for: by its claim, or by its slot in memory.
+// countsFor is what a pod counts for: by its allocation, or by its slot in memory.
 func (f *fixture) countsFor(ref ledger.PodRef) *resources.Request {
 	if slot, ok := f.ledger.InMemory(ref); ok {
 		return slot.Request
 	}
-	claim, ok := f.ledger.Claim(ref)
+	allocation, ok := f.ledger.Allocation(ref)
 	require.True(f.t, ok)
-	return claim.Request
+	return allocation.Request
 }
 
 // nameOnly is a pod of which only the name is known.

@@ -71,7 +71,7 @@ func hostileForm() map[string]hostile {
 		"GET reserve":               {method: http.MethodGet, status: http.StatusMethodNotAllowed, want: "use"},
 		"PUT unreserve":             {method: http.MethodPut, path: "/unreserve", body: with(`"DryRun":true`), status: http.StatusMethodNotAllowed, want: "use"},
 		"POST nodes":                {path: "/v1/nodes", body: "{}", status: http.StatusMethodNotAllowed, want: "use"},
-		"DELETE claims":             {method: http.MethodDelete, path: "/v1/claims", status: http.StatusMethodNotAllowed, want: "use"},
+		"DELETE allocations":        {method: http.MethodDelete, path: "/v1/allocations", status: http.StatusMethodNotAllowed, want: "use"},
 		"unknown path":              {path: "/reserve/now", body: "{}", status: http.StatusNotFound, want: "nothing is served"},
 		"unknown field":             {body: with(`"DryRunn":true`), want: `\"DryRunn\" is not known`},
 		"Pods is an object":         {body: `{"SchedulerName":"s","Nodes":["node-1"],"Pods":{}}`, want: "want an array"},
@@ -87,7 +87,7 @@ func hostileForm() map[string]hostile {
 	}
 }
 
-func hostileGroups() map[string]hostile {
+func hostileGangs() map[string]hostile {
 	return map[string]hostile{
 		"no scheduler":               {body: `{"Nodes":["node-1"],"Pods":[` + goodPod + `]}`, want: "SchedulerName is missing"},
 		"long scheduler":             {body: `{"SchedulerName":"` + strings.Repeat("s", 300) + `"}`, want: "longer than 253"},
@@ -195,13 +195,13 @@ func hostileQueries() map[string]hostile {
 		"unknown parameter":         get("/v1/nodes?overcomitted=true", "not known"),
 		"parameter twice":           get("/v1/nodes?limit=1&limit=2", "send it once"),
 		"limit is a word":           get("/v1/nodes?limit=all", "above 0"),
-		"limit is 0":                get("/v1/claims?limit=0", "above 0"),
-		"limit overflows":           get("/v1/claims?limit=99999999999999999999", "above 0"),
+		"limit is 0":                get("/v1/allocations?limit=0", "above 0"),
+		"limit overflows":           get("/v1/allocations?limit=99999999999999999999", "above 0"),
 		"overcommitted is a number": get("/v1/nodes?overcommitted=7", "neither true nor false"),
-		"unknown state":             get("/v1/claims?state=bound", "Reserved, Binding, Bound"),
-		"bad escape":                get("/v1/claims?namespace=%zz", "query string"),
-		"NUL in parameter":          get("/v1/claims?namespace=%00", "unprintable"),
-		"long parameter":            get("/v1/claims?namespace="+strings.Repeat("n", 1025), "longer than 1024"),
+		"unknown state":             get("/v1/allocations?state=bound", "Reserved, Binding, Bound"),
+		"bad escape":                get("/v1/allocations?namespace=%zz", "query string"),
+		"NUL in parameter":          get("/v1/allocations?namespace=%00", "unprintable"),
+		"long parameter":            get("/v1/allocations?namespace="+strings.Repeat("n", 1025), "longer than 1024"),
 		"query of a node":           get("/v1/nodes/node-1?claims=no", "takes none"),
 		"unknown node":              missing("/v1/nodes/node-9", "not in the ledger"),
 		"path as node":              missing("/v1/nodes/..%2f..%2fetc", "nothing is served"),
@@ -222,13 +222,13 @@ func hostileQueries() map[string]hostile {
 func TestHostileRequests(t *testing.T) {
 	f := newFixture(t, Limits{MaxBody: 1 << 20})
 	before := f.ledger.Revision()
-	for _, table := range []map[string]hostile{hostileForm(), hostileGroups(), hostilePods(), hostileQueries()} {
+	for _, table := range []map[string]hostile{hostileForm(), hostileGangs(), hostilePods(), hostileQueries()} {
 		for name, h := range table {
 			t.Run(name, func(t *testing.T) { f.expectRefused(t, &h) })
 		}
 	}
 	assert.Equal(t, before, f.ledger.Revision())
-	assert.Empty(t, f.reserve(group1(aPod("a", "1", "1Gi"), "node-1")).Error, "the server lives on")
+	assert.Empty(t, f.reserve(gang1(aPod("a", "1", "1Gi"), "node-1")).Error, "the server lives on")
 	for _, e := range f.Logs.AllEntries() {
 		assert.NotContains(t, e.Message, "panic")
 	}

@@ -65,19 +65,19 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 func TestSchemasMatchTypes(t *testing.T) {
 	doc := readDocument(t)
 	for name, value := range map[string]any{
-		"GroupAnswer": reserver.Answer{}, "Rejection": reserver.Rejection{}, "Holder": reserver.Holder{}, "Assignment": reserver.Assignment{},
-		"WhatIfAnswer": reserver.WhatIfAnswer{}, "NodeAmount": reserver.NodeAmount{}, "Node": reserver.Node{}, "Claim": reserver.Claim{},
-		"NodesAnswer": reserver.NodesAnswer{}, "NodeAnswer": reserver.NodeAnswer{}, "ClaimsAnswer": reserver.ClaimsAnswer{},
+		"GangAnswer": reserver.Answer{}, "Rejection": reserver.Rejection{}, "Holder": reserver.Holder{}, "Assignment": reserver.Assignment{},
+		"WhatIfAnswer": reserver.WhatIfAnswer{}, "NodeAmount": reserver.NodeAmount{}, "Node": reserver.Node{}, "Allocation": reserver.Allocation{},
+		"NodesAnswer": reserver.NodesAnswer{}, "NodeAnswer": reserver.NodeAnswer{}, "AllocationsAnswer": reserver.AllocationsAnswer{},
 		"ExplainAnswer": reserver.ExplainAnswer{}, "RefusalGroup": reserver.RefusalGroup{}, "ClosestNode": reserver.ClosestNode{},
 		"ReservationsAnswer": reserver.ReservationsAnswer{}, "Reservation": reserver.Reservation{}, "Slot": reserver.Slot{}, "Consumer": reserver.Consumer{},
 		"NodeSlot": reserver.NodeSlot{}, "PodName": reserver.PodName{}, "WatchSlot": reserver.WatchSlot{},
 		"RevisionAnswer": reserver.RevisionAnswer{}, "Device": reserver.Device{}, "GivenDevices": reserver.GivenDevices{},
-		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchClaim": reserver.WatchClaim{},
+		"MissingAmount": reserver.MissingAmount{}, "WatchSnapshot": reserver.WatchSnapshot{}, "WatchAllocation": reserver.WatchAllocation{},
 		"WatchNode": reserver.WatchNode{}, "WatchedNode": reserver.WatchedNode{}, "WatchBookmark": reserver.WatchBookmark{},
 	} {
 		assert.ElementsMatch(t, fieldNames(value), keys(doc.Components.Schemas[name].Properties), name)
 	}
-	known := fieldNames(groupRequest{})
+	known := fieldNames(gangRequest{})
 	assert.ElementsMatch(t, known, append(fieldNames(reserver.Request{}), "Without"), "of the Go API")
 	for _, name := range []string{"ReserveRequest", "UnreserveRequest", "WhatIfRequest"} {
 		properties := keys(doc.Components.Schemas[name].Properties)

@@ -82,7 +82,7 @@ func (l *resourceList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // podEntry is what is kept of one pod of a request.
 type podEntry struct {
-	arbiter.GroupPod
+	arbiter.GangPod
 	nodeName string // spec.nodeName
 }
 
@@ -90,7 +90,7 @@ type podEntry struct {
 // takes is bounded by the number of its pods and not by what they contain.
 type podList struct {
 	table        *resources.Table
-	identityOnly bool // whoever gives room back need not say how much
+	identityOnly bool // whoever gives capacity back need not say how much
 	entries      []podEntry
 	// err is the first pod that was well-formed JSON and made no sense.
 	err error
@@ -133,7 +133,7 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 		namespace = v1.NamespaceDefault // as kubectl reads a manifest without one
 	}
 	entry := podEntry{
-		GroupPod: arbiter.GroupPod{Ref: ledger.PodRef{Namespace: namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}},
+		GangPod:  arbiter.GangPod{Ref: ledger.PodRef{Namespace: namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}},
 		nodeName: pod.Spec.NodeName,
 	}
 	if err := checkRef(entry.Ref); err != nil {
@@ -145,8 +145,8 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 	if l.identityOnly {
 		return entry, nil
 	}
-	if claims := pod.Metadata.Annotations.Claims; claims != "" {
-		entry.Devices = cluster.ReadDeviceAnnotations(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims})
+	if allocations := pod.Metadata.Annotations.Claims; allocations != "" {
+		entry.Devices = cluster.ReadDeviceAnnotations(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: allocations})
 	}
 	if len(pod.Spec.Containers) == 0 {
 		return entry, nil

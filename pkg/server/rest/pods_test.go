@@ -19,7 +19,7 @@ func TestPodsTheInformerKnows(t *testing.T) {
 		informer func(*v1.Pod)
 		request  func(*v1.Pod)
 		reason   string // empty: granted
-		cpu      int64  // of the claim
+		cpu      int64  // of the allocation
 	}{
 		"same": {cpu: 1000},
 		"without UID, takes the informer's": {
@@ -40,7 +40,7 @@ func TestPodsTheInformerKnows(t *testing.T) {
 		},
 		"finished":        {informer: func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }, reason: "PodGone"},
 		"deleting":        {informer: func(p *v1.Pod) { p.DeletionTimestamp = &now }, reason: "PodGone"},
-		"bound elsewhere": {informer: func(p *v1.Pod) { p.Spec.NodeName = "node-2" }, reason: "ClaimedElsewhere"},
+		"bound elsewhere": {informer: func(p *v1.Pod) { p.Spec.NodeName = "node-2" }, reason: "AllocatedElsewhere"},
 		"bound there":     {informer: func(p *v1.Pod) { p.Spec.NodeName = "node-1" }, cpu: 1000},
 	}
 	for name, tc := range tests {
@@ -66,7 +66,7 @@ func TestPodsTheInformerKnows(t *testing.T) {
 				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
 				assert.Equal(t, []string{"a"}, answer.FailedPods)
 				assert.NotEmpty(t, answer.Error)
-				assert.Equal(t, ledger.NoClaim.String(), f.state(other), "all or nothing")
+				assert.Equal(t, ledger.NoAllocation.String(), f.state(other), "all or nothing")
 				return
 			}
 			assert.Empty(t, answer.Error)

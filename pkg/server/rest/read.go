@@ -49,17 +49,17 @@ func (a *API) nodes(q *query) (any, error) {
 func (a *API) node(q *query) (any, error) {
 	name := q.path.ByName("name")
 	revision := a.ledger.Revision() // what follows is at least as new
-	slots := a.slotsOn(name)        // before the claims: a slot turns into one
-	view, claims, ok := a.ledger.Node(name)
+	slots := a.slotsOn(name)        // before the allocations: a slot turns into one
+	view, allocations, ok := a.ledger.Node(name)
 	if !ok {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
 	answer := reserver.NodeAnswer{
-		Revision: revision, Node: newNode(&view), Claims: []reserver.Claim{}, Slots: []reserver.NodeSlot{},
+		Revision: revision, Node: newNode(&view), Allocations: []reserver.Allocation{}, Slots: []reserver.NodeSlot{},
 	}
-	for _, s := range sharesOf(claims, slots) {
-		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &s))
+	for _, s := range sharesOf(allocations, slots) {
+		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &s))
 	}
 	for i := range slots {
 		if !slots[i].InMemory() {
@@ -70,14 +70,14 @@ func (a *API) node(q *query) (any, error) {
 }
 
 // slotsOn returns the slots on a node.
-func (a *API) slotsOn(node string) []ledger.HoldView {
-	views, _ := a.ledger.Holds()
-	return slices.DeleteFunc(views, func(view ledger.HoldView) bool { return view.Node != node })
+func (a *API) slotsOn(node string) []ledger.SlotView {
+	views, _ := a.ledger.Slots()
+	return slices.DeleteFunc(views, func(view ledger.SlotView) bool { return view.Node != node })
 }
 
-// claims serves GET /v1/claims: the claims that match, and what is kept for pods in
+// allocations serves GET /v1/allocations: the allocations that match, and what is kept for pods in
 // memory, on one node or on all.
-func (a *API) claims(q *query) (any, error) {
+func (a *API) allocations(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {
 		return nil, err
@@ -86,32 +86,32 @@ func (a *API) claims(q *query) (any, error) {
 	if state := q.Get("state"); state != "" && !slices.Contains(states, state) {
 		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(states, ", "))
 	}
-	answer := reserver.ClaimsAnswer{Revision: a.ledger.Revision(), Claims: []reserver.Claim{}} // what follows is at least as new
-	var slots []ledger.HoldView
-	var claims []ledger.ClaimView
+	answer := reserver.AllocationsAnswer{Revision: a.ledger.Revision(), Allocations: []reserver.Allocation{}} // what follows is at least as new
+	var slots []ledger.SlotView
+	var allocations []ledger.AllocationView
 	if node := q.Get("node"); node != "" {
 		slots = a.slotsOn(node)
-		_, claims, _ = a.ledger.Node(node)
+		_, allocations, _ = a.ledger.Node(node)
 	} else {
-		slots, _ = a.ledger.Holds()
-		claims, _ = a.ledger.Claims()
+		slots, _ = a.ledger.Slots()
+		allocations, _ = a.ledger.Allocations()
 	}
 	var last *share
-	for _, s := range sharesOf(claims, slots) {
+	for _, s := range sharesOf(allocations, slots) {
 		if !matches(q, &s) {
 			continue
 		}
-		if len(answer.Claims) == limit {
+		if len(answer.Allocations) == limit {
 			answer.Continue = last.Pod.Namespace + "/" + last.Pod.Name + "/" + string(last.Pod.UID)
 			break
 		}
 		last = &s
-		answer.Claims = append(answer.Claims, newClaim(a.ledger.Table(), &s))
+		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &s))
 	}
 	return &answer, nil
 }
 
-// matches reports whether a claim is asked for. The parts of ?continue= are compared
+// matches reports whether an allocation is asked for. The parts of ?continue= are compared
 // one by one: as a whole, the key of pod "a-b" is less than that of pod "a".
 func matches(q *query, s *share) bool {
 	namespace, rest, _ := strings.Cut(q.Get("continue"), "/")
@@ -129,7 +129,7 @@ func (a *API) reservations(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	views, revision := a.ledger.Holds()
+	views, revision := a.ledger.Slots()
 	answer := reserver.ReservationsAnswer{Revision: revision, Reservations: []reserver.Reservation{}}
 	list := &answer.Reservations
 	for i := range views {
@@ -153,7 +153,7 @@ func (a *API) reservations(q *query) (any, error) {
 
 // slotMatches reports whether a slot is asked for. ?pod= is the only one that may
 // use it, or one that uses it.
-func slotMatches(q *query, view *ledger.HoldView) bool {
+func slotMatches(q *query, view *ledger.SlotView) bool {
 	namespace, name, _ := strings.Cut(q.Get("continue"), "/")
 	after := cmp.Or(cmp.Compare(view.Ref.Namespace, namespace), cmp.Compare(view.Ref.Name, name))
 	used := slices.ContainsFunc(view.Consumers, func(c ledger.Consumer) bool { return c.Pod.Name == q.Get("pod") })

@@ -22,13 +22,13 @@ import (
 func TestNodes(t *testing.T) {
 	f := newFixture(t, Limits{})
 	f.bind(aPod("a", "5", "1Gi"), "node-2")
-	f.reserve(group1(aPod("b", "500m", "2Gi"), "node-1"))
+	f.reserve(gang1(aPod("b", "500m", "2Gi"), "node-1"))
 	var all reserver.NodesAnswer
 	f.get("/v1/nodes", &all)
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
 	require.Len(t, all.Nodes, 3)
 	assert.Equal(t, reserver.Node{
-		Name: "node-1", UID: "uid-node-1", Exists: true, ClaimCount: 1,
+		Name: "node-1", UID: "uid-node-1", Exists: true, AllocationCount: 1,
 		Resources: map[string]reserver.NodeAmount{
 			"cpu":    {Allocatable: 4000, Reserved: 500, Free: 3500},
 			"memory": {Allocatable: 8 * gib, Reserved: 2 * gib, Free: 6 * gib},
@@ -54,29 +54,29 @@ func TestNodes(t *testing.T) {
 	f.get("/v1/nodes/node-2", &one)
 	assert.True(t, one.Node.Overcommitted)
 	assert.Equal(t, int64(-1000), one.Node.Resources["cpu"].Free)
-	require.Len(t, one.Claims, 1)
-	assert.Equal(t, "a", one.Claims[0].Pod)
+	require.Len(t, one.Allocations, 1)
+	assert.Equal(t, "a", one.Allocations[0].Pod)
 }
 
-func TestClaims(t *testing.T) {
+func TestAllocations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	pod := aPod("a", "500m", "1Gi")
 	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
-	f.reserve(group1(pod, "node-1"))
+	f.reserve(gang1(pod, "node-1"))
 	f.reserve(body{SchedulerName: "theirs", Pods: []*v1.Pod{aPod("a-b", "1", "1Gi")}, Nodes: []string{"node-1"}})
 	bound := aPod("a.c", "1", "1Gi")
 	bound.Namespace = "team-b"
 	f.bind(bound, "node-2")
-	var all reserver.ClaimsAnswer
-	f.get("/v1/claims", &all)
-	require.Len(t, all.Claims, 3)
-	assert.WithinDuration(t, time.Now().Add(testTTL), all.Claims[0].ExpiresAt, 10*time.Second)
-	all.Claims[0].ExpiresAt = time.Time{}
-	assert.Equal(t, reserver.Claim{
+	var all reserver.AllocationsAnswer
+	f.get("/v1/allocations", &all)
+	require.Len(t, all.Allocations, 3)
+	assert.WithinDuration(t, time.Now().Add(testTTL), all.Allocations[0].ExpiresAt, 10*time.Second)
+	all.Allocations[0].ExpiresAt = time.Time{}
+	assert.Equal(t, reserver.Allocation{
 		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1", State: "Reserved", Scheduler: testScheduler,
 		Requests:  reserver.Amounts{"cpu": 500, "memory": gib, "pods": 1},
 		HostPorts: []string{"TCP/0.0.0.0:80"},
-	}, all.Claims[0])
+	}, all.Allocations[0])
 
 	tests := map[string][]string{
 		"namespace=team-a":             {"a", "a-b"},
@@ -90,18 +90,18 @@ func TestClaims(t *testing.T) {
 		"namespace=team-b&node=node-1": nil,
 	}
 	for filter, want := range tests {
-		var answer reserver.ClaimsAnswer
-		f.get("/v1/claims?"+filter, &answer)
+		var answer reserver.AllocationsAnswer
+		f.get("/v1/allocations?"+filter, &answer)
 		var got []string
-		for _, c := range answer.Claims {
+		for _, c := range answer.Allocations {
 			got = append(got, c.Pod)
 		}
 		assert.Equal(t, want, got, filter)
 	}
 }
 
-// Pages hold every claim once, whatever bytes the names have.
-func TestPagesOfClaims(t *testing.T) {
+// Pages hold every allocation once, whatever bytes the names have.
+func TestPagesOfAllocations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	var want []string
 	for _, namespace := range []string{"a", "a-b", "b"} {
@@ -113,12 +113,12 @@ func TestPagesOfClaims(t *testing.T) {
 	}
 	for limit := 1; limit <= 13; limit++ {
 		var got []string
-		path := fmt.Sprint("/v1/claims?limit=", limit)
+		path := fmt.Sprint("/v1/allocations?limit=", limit)
 		for next := path; next != ""; {
-			var answer reserver.ClaimsAnswer
+			var answer reserver.AllocationsAnswer
 			f.get(next, &answer)
-			require.LessOrEqual(t, len(answer.Claims), limit)
-			for _, c := range answer.Claims {
+			require.LessOrEqual(t, len(answer.Allocations), limit)
+			for _, c := range answer.Allocations {
 				got = append(got, c.Namespace+"/"+c.Pod)
 			}
 			next = ""
@@ -155,7 +155,7 @@ func TestExplainPending(t *testing.T) {
 	assert.Equal(t, []reserver.MissingAmount{{Resource: "cpu", Requested: 2000, Free: 1000, Missing: 1000}}, answer.Closest.Missing)
 	require.Len(t, answer.Closest.Holders, 1)
 	assert.Equal(t, "big", answer.Closest.Holders[0].Pod)
-	assert.Contains(t, answer.Message, "no room for the pod on any of 4 nodes")
+	assert.Contains(t, answer.Message, "no capacity for the pod on any of 4 nodes")
 }
 
 func TestExplainStates(t *testing.T) {
@@ -163,13 +163,13 @@ func TestExplainStates(t *testing.T) {
 	bound, reserved, pending, finished := aPod("bound", "1", "1Gi"), aPod("reserved", "1", "1Gi"), aPod("pending", "1", "1Gi"), aPod("finished", "1", "1Gi")
 	f.bind(bound, "node-1")
 	f.see(reserved)
-	f.reserve(group1(reserved, "node-2"))
+	f.reserve(gang1(reserved, "node-2"))
 	f.see(pending)
 	finished.Status.Phase = v1.PodSucceeded
 	f.see(finished)
 	unborn := nameOnly(aPod("unborn", "1", "1Gi"))
 	unborn.Spec = pending.Spec
-	f.reserve(group1(unborn, "node-3"))
+	f.reserve(gang1(unborn, "node-3"))
 	gpu := aPod("gpu", "1", "1Gi")
 	gpu.Spec.Containers[0].Resources.Requests["example.com/gpu"] = *gpu.Spec.Containers[0].Resources.Requests.Cpu()
 	f.see(gpu)
@@ -185,10 +185,10 @@ func TestExplainStates(t *testing.T) {
 	tests := map[string]struct{ state, node, message string }{
 		"binding":  {"Binding", "node-3", "is being bound"},
 		"dying":    {"Deleting", "", "must not be scheduled"},
-		"leaving":  {"Deleting", "node-1", "uses its room until it is gone"},
+		"leaving":  {"Deleting", "node-1", "uses its capacity until it is gone"},
 		"bound":    {"Bound", "node-1", `bound to node "node-1"`},
 		"reserved": {"Reserved", "node-2", `reserved on node "node-2" by scheduler "batch-scheduler"`},
-		"pending":  {"Pending", "", "room for the pod on 3 of 3 nodes"},
+		"pending":  {"Pending", "", "capacity for the pod on 3 of 3 nodes"},
 		"finished": {"Finished", "", "has finished"},
 		"unborn":   {"Reserved", "node-3", "reserved on node"},
 		"gpu":      {"Pending", "", "example.com/gpu"},
@@ -209,14 +209,14 @@ func TestWhatIf(t *testing.T) {
 	f := newFixture(t, Limits{})
 	old, small := aPod("old", "3", "1Gi"), aPod("small", "1", "1Gi")
 	f.bind(old, "node-1")
-	f.reserve(group1(small, "node-2"))
+	f.reserve(gang1(small, "node-2"))
 	tests := map[string]struct {
 		request body
 		nodes   []string // of the placements
 		failed  []string
 	}{
-		"nodes given":     {group1(aPod("a", "2", "1Gi"), "node-3"), []string{"node-3"}, []string{}},
-		"no room":         {group1(aPod("a", "2", "1Gi"), "node-1"), []string{"node-1"}, []string{"a"}},
+		"nodes given":     {gang1(aPod("a", "2", "1Gi"), "node-3"), []string{"node-3"}, []string{}},
+		"no capacity":     {gang1(aPod("a", "2", "1Gi"), "node-1"), []string{"node-1"}, []string{"a"}},
 		"a pod gone":      {body{Pods: []*v1.Pod{aPod("a", "2", "1Gi")}, Nodes: []string{"node-1"}, Without: []reserver.GonePod{{UID: "uid-old"}}}, []string{"node-1"}, []string{}},
 		"gone, by name":   {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi")}, Nodes: []string{"node-2"}, Without: []reserver.GonePod{{Namespace: "team-a", Name: "small"}}}, []string{"node-2"}, []string{}},
 		"best fit":        {body{Pods: []*v1.Pod{aPod("a", "1", "1Gi"), aPod("b", "3", "1Gi")}}, []string{"node-1", "node-2"}, []string{}},
@@ -226,8 +226,8 @@ func TestWhatIf(t *testing.T) {
 			[]string{"node-2", "node-3", "node-1"},
 			[]string{"c"},
 		},
-		"room of a pod that goes": {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")}, Without: []reserver.GonePod{{UID: "uid-old"}}}, []string{"node-1", "node-3"}, []string{}},
-		"stays where it is":       {body{Pods: []*v1.Pod{small}}, []string{"node-2"}, []string{}},
+		"capacity of a pod that goes": {body{Pods: []*v1.Pod{aPod("a", "4", "1Gi"), aPod("b", "4", "1Gi")}, Without: []reserver.GonePod{{UID: "uid-old"}}}, []string{"node-1", "node-3"}, []string{}},
+		"stays where it is":           {body{Pods: []*v1.Pod{small}}, []string{"node-2"}, []string{}},
 		"host port taken by another of the request": {
 			body{Pods: []*v1.Pod{withPort(aPod("a", "1", "1Gi")), withPort(aPod("b", "1", "1Gi"))}}, []string{"node-1", "node-2"}, []string{},
 		},

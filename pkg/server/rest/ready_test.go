@@ -23,7 +23,7 @@ func TestNotReady(t *testing.T) {
 		for _, noKind := range []bool{false, true} {
 			bubble(t, func(t *testing.T, d *durable) {
 				d.NoKind, d.notReady = noKind, "the server has not read all nodes yet"
-				request := groupOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
+				request := gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
 				request.RequestID = "1"
 				w := d.serve(path, request)
 				assert.Equal(t, http.StatusServiceUnavailable, w.Code)
@@ -32,7 +32,7 @@ func TestNotReady(t *testing.T) {
 				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
 				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
 				assert.Equal(t, d.notReady, answer.Error)
-				assert.Empty(t, d.holds())
+				assert.Empty(t, d.slots())
 				assert.Empty(t, d.store.All())
 
 				d.notReady = ""
@@ -44,21 +44,21 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// The answer says whether the room outlives the server.
+// The answer says whether the capacity outlives the server.
 func TestAnswersSayWhatIsDurable(t *testing.T) {
 	for noKind, want := range map[bool]string{true: `"Durable":false`, false: `"Durable":true`} {
 		bubble(t, func(t *testing.T, d *durable) {
 			d.NoKind = noKind
 			pod := aPod("a", "1", "1Gi")
 			for name, w := range map[string]*httptest.ResponseRecorder{
-				"granted":  d.serve("/reserve", groupOf("node-1", pod)),
-				"refused":  d.serve("/reserve", groupOf("node-1", aPod("large", "5", "1Gi"))),
-				"again":    d.serve("/reserve", groupOf("node-1", pod)),
+				"granted":  d.serve("/reserve", gangOf("node-1", pod)),
+				"refused":  d.serve("/reserve", gangOf("node-1", aPod("large", "5", "1Gi"))),
+				"again":    d.serve("/reserve", gangOf("node-1", pod)),
 				"too late": d.serve("/reserve", body{SchedulerName: "s", Pods: []*v1.Pod{pod}, Nodes: []string{"node-1"}, MinRevision: 1 << 60}),
 			} {
 				assert.Contains(t, w.Body.String(), want, name)
 			}
-			assert.Contains(t, d.serve("/unreserve", groupOf("node-1", pod)).Body.String(), want)
+			assert.Contains(t, d.serve("/unreserve", gangOf("node-1", pod)).Body.String(), want)
 		})
 	}
 }
@@ -83,7 +83,7 @@ func TestPodsThatAreNotThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, d *durable) {
 				tc.prepare(d)
-				request := groupOf("node-1 node-1", aPod("a", "1", "1Gi"), tc.pod)
+				request := gangOf("node-1 node-1", aPod("a", "1", "1Gi"), tc.pod)
 				request.RequestID, request.Mode = "1", "Partial"
 				answer := d.reserve(request)
 				assert.Equal(t, []string{"x"}, answer.FailedPods)

@@ -30,7 +30,7 @@ type replays struct {
 }
 
 // replayKey: schedulers choose their IDs independently, and the same ID may
-// name the group in /reserve and /unreserve.
+// name the gang in /reserve and /unreserve.
 type replayKey struct {
 	verb      verb
 	scheduler string
@@ -56,7 +56,7 @@ func newReplays(age time.Duration, most int) *replays {
 // outcome that is transient is decided anew for every repeat. A repeat that comes
 // while the first is being decided waits for it.
 func (r *replays) do(
-	ctx context.Context, g *group, now func() time.Time, decide func() (outcome, error),
+	ctx context.Context, g *gang, now func() time.Time, decide func() (outcome, error),
 ) (out outcome, repeated bool, err error) {
 	key := replayKey{g.verb, g.Scheduler, g.RequestID}
 	for {
@@ -143,7 +143,7 @@ func (r *replays) drop(entry *replay) {
 // differently: schedulers read their pods anew, and their status and resource
 // version change meanwhile. MinRevision may rise, too. The TTL is as it was asked, and
 // not what it is by today's policy.
-func fingerprint(g *group, t *resources.Table) string {
+func fingerprint(g *gang, t *resources.Table) string {
 	var b []byte
 	texts := func(list ...string) {
 		for _, s := range list { // with its length, so that no two lists look alike

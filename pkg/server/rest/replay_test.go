@@ -20,7 +20,7 @@ import (
 )
 
 func withID(pod *v1.Pod, node, id string) body {
-	request := group1(pod, node)
+	request := gang1(pod, node)
 	request.RequestID = id
 	return request
 }
@@ -55,10 +55,10 @@ func TestRepeatOfAnotherRequest(t *testing.T) {
 		"another port": func(b *body) {
 			b.Pods[0].Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
 		},
-		"another mode":  func(b *body) { b.Mode = "Partial" },
-		"another TTL":   func(b *body) { b.TTLSeconds = 7 },
-		"a dry run":     func(b *body) { b.DryRun = true },
-		"another group": func(b *body) { b.Pods, b.Nodes = append(b.Pods, aPod("z", "1", "1Gi")), append(b.Nodes, "node-2") },
+		"another mode": func(b *body) { b.Mode = "Partial" },
+		"another TTL":  func(b *body) { b.TTLSeconds = 7 },
+		"a dry run":    func(b *body) { b.DryRun = true },
+		"another gang": func(b *body) { b.Pods, b.Nodes = append(b.Pods, aPod("z", "1", "1Gi")), append(b.Nodes, "node-2") },
 	}
 	f := newFixture(t, Limits{})
 	require.Empty(t, f.reserve(withID(aPod("a", "1", "1Gi"), "node-1", "job-1")).Error)
@@ -84,16 +84,16 @@ func TestScopeOfARequestID(t *testing.T) {
 	theirs.SchedulerName = "theirs"
 	assert.Empty(t, f.reserve(theirs).Error, "another scheduler may use the same ID")
 	assert.Empty(t, f.unreserve(withID(aPod("a", "1", "1Gi"), "node-1", "1")).Error, "so may another verb")
-	assert.Equal(t, ledger.NoClaim.String(), f.state(aPod("a", "1", "1Gi")))
+	assert.Equal(t, ledger.NoAllocation.String(), f.state(aPod("a", "1", "1Gi")))
 }
 
-// The server never says that room is held which is not.
-func TestRepeatAfterTheRoomWasGivenUp(t *testing.T) {
+// The server never says that capacity is held which is not.
+func TestRepeatAfterTheCapacityWasGivenUp(t *testing.T) {
 	tests := map[string]func(f *fixture, pod *v1.Pod){
 		"expired": func(f *fixture, _ *v1.Pod) {
 			f.ledger.Expire(time.Now().Add(testTTL))
 		},
-		"given back":      func(f *fixture, pod *v1.Pod) { f.unreserve(group1(pod, "node-1")) },
+		"given back":      func(f *fixture, pod *v1.Pod) { f.unreserve(gang1(pod, "node-1")) },
 		"bound elsewhere": func(f *fixture, pod *v1.Pod) { f.bind(pod, "node-2") },
 		"gone": func(f *fixture, pod *v1.Pod) {
 			f.ledger.RemovePod(ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// verb is one of the requests that carry a group of pods.
+// verb is one of the requests that carry a gang of pods.
 type verb string
 
 const (
@@ -21,9 +21,9 @@ const (
 	verbWhatIf    verb = "whatif"
 )
 
-// groupRequest is the body of all three. Which fields a verb takes is checked in
+// gangRequest is the body of all three. Which fields a verb takes is checked in
 // check.go.
-type groupRequest struct {
+type gangRequest struct {
 	SchedulerName string
 	Pods          podList
 	Nodes         many[string]
@@ -58,22 +58,22 @@ func (l *many[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) (err error) {
 	return err
 }
 
-// group is a request that makes sense: what the arbiter is asked.
-type group struct {
-	arbiter.Group
+// gang is a request that makes sense: what the arbiter is asked.
+type gang struct {
+	arbiter.Gang
 	verb        verb
 	minRevision uint64
 	without     []ledger.PodRef
 }
 
-// readGroup decodes and checks a request. Errors are *httpjson.Error.
-func (a *API) readGroup(w http.ResponseWriter, r *http.Request, v verb) (*group, error) {
+// readGang decodes and checks a request. Errors are *httpjson.Error.
+func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*gang, error) {
 	release, err := a.bodies.TakeBody(r, a.limits.MaxBody)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	req := groupRequest{Pods: podList{table: a.ledger.Table(), identityOnly: v == verbUnreserve}}
+	req := gangRequest{Pods: podList{table: a.ledger.Table(), identityOnly: v == verbUnreserve}}
 	if err := httpjson.Decode(w, r, a.limits.MaxBody, &req, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}

@@ -18,45 +18,45 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// hold places a hold of a reservation made by hand.
-func (f *fixture) hold(ref string, node string, milliCPU int64, change func(*ledger.Hold)) {
+// slot places a slot of a reservation made by hand.
+func (f *fixture) slot(ref string, node string, milliCPU int64, change func(*ledger.Slot)) {
 	f.t.Helper()
 	part := strings.Split(ref, "/")
-	h := ledger.Hold{
-		Ref: ledger.HoldRef{Namespace: part[0], Name: part[1], Slot: part[2]}, Node: node, Policy: ledger.Once,
+	h := ledger.Slot{
+		Ref: ledger.SlotRef{Namespace: part[0], Name: part[1], Slot: part[2]}, Node: node, Policy: ledger.Once,
 		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 1}}},
 	}
 	if change != nil {
 		change(&h)
 	}
-	result := f.ledger.Reserve(ledger.Plan{Slots: []ledger.Hold{h}}, time.Now())
+	result := f.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{h}}, time.Now())
 	require.Equal(f.t, 1, result.Granted, result.Rejections)
 }
 
-// use binds a pod with a hold.
+// use binds a pod with a slot.
 func (f *fixture) use(pod *v1.Pod, node, ref string) {
 	f.t.Helper()
 	info, err := cluster.NewPod(f.ledger.Table(), pod)
 	require.NoError(f.t, err)
 	part := strings.Split(ref, "/")
 	placement := info.Placement(node)
-	placement.Holds = []ledger.HoldRef{{Namespace: part[0], Name: part[1], Slot: part[2]}}
+	placement.Slots = []ledger.SlotRef{{Namespace: part[0], Name: part[1], Slot: part[2]}}
 	grant, rejection := f.ledger.StartBind(&placement, time.Now())
 	require.Nil(f.t, rejection)
-	require.Equal(f.t, placement.Holds[0], grant.Hold)
+	require.Equal(f.t, placement.Slots[0], grant.Slot)
 	require.True(f.t, f.ledger.Confirm(info.Ref, node))
 }
 
 func TestReservations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	deadline := startTime.Add(time.Hour)
-	f.hold("team-a/shared/s0", "node-1", 2000, func(h *ledger.Hold) {
+	f.slot("team-a/shared/s0", "node-1", 2000, func(h *ledger.Slot) {
 		h.Policy, h.Scheduler, h.Priority, h.Preemptible, h.Deadline = ledger.Aligned, testScheduler, 7, true, deadline
 	})
-	f.hold("team-a/shared/s1", "node-2", 1000, func(h *ledger.Hold) {
+	f.slot("team-a/shared/s1", "node-2", 1000, func(h *ledger.Slot) {
 		h.Policy, h.Scheduler, h.Priority, h.Preemptible, h.Deadline = ledger.Aligned, testScheduler, 7, true, deadline
 	})
-	f.hold("team-b/own/p", "node-1", 500, func(h *ledger.Hold) {
+	f.slot("team-b/own/p", "node-1", 500, func(h *ledger.Slot) {
 		h.Pod = ledger.PodRef{Namespace: "team-b", Name: "p", UID: "u"}
 		h.Request.Ports = []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}}
 	})
@@ -109,7 +109,7 @@ func TestReservations(t *testing.T) {
 // What reservations keep counts as reserved, and their pods do not count twice.
 func TestNodesWithReservations(t *testing.T) {
 	f := newFixture(t, Limits{})
-	f.hold("team-a/shared/s0", "node-1", 2000, func(h *ledger.Hold) { h.Policy = ledger.Aligned })
+	f.slot("team-a/shared/s0", "node-1", 2000, func(h *ledger.Slot) { h.Policy = ledger.Aligned })
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
 	var answer reserver.NodeAnswer
 	f.get("/v1/nodes/node-1", &answer)
@@ -117,8 +117,8 @@ func TestNodesWithReservations(t *testing.T) {
 	require.Len(t, answer.Slots, 1)
 	assert.Equal(t, "shared", answer.Slots[0].Reservation)
 	assert.Equal(t, "s0", answer.Slots[0].Slot.Name)
-	require.Len(t, answer.Claims, 1)
-	assert.Equal(t, "team-a/shared/s0", answer.Claims[0].Reservation)
+	require.Len(t, answer.Allocations, 1)
+	assert.Equal(t, "team-a/shared/s0", answer.Allocations[0].Reservation)
 	f.get("/v1/nodes/node-2", &answer)
 	assert.Empty(t, answer.Slots)
 	assert.NotNil(t, answer.Slots)
@@ -128,9 +128,9 @@ func TestNodesWithReservations(t *testing.T) {
 func TestReservationsAsHolders(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for i := 1; i <= 3; i++ {
-		f.hold(fmt.Sprintf("team-b/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Hold) { h.Scheduler = "theirs" })
+		f.slot(fmt.Sprintf("team-b/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Slot) { h.Scheduler = "theirs" })
 	}
-	refused := f.reserve(group1(aPod("a", "2", "1Gi"), "node-1"))
+	refused := f.reserve(gang1(aPod("a", "2", "1Gi"), "node-1"))
 	require.Len(t, refused.Rejections, 1)
 	want := []reserver.Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
 	assert.Equal(t, want, refused.Rejections[0].Holders)
@@ -147,7 +147,7 @@ func TestReservationsAsHolders(t *testing.T) {
 func TestExplainReservedPod(t *testing.T) {
 	f := newFixture(t, Limits{})
 	deadline := startTime.Add(time.Hour)
-	f.hold("team-a/job/a", "node-2", 1000, func(h *ledger.Hold) {
+	f.slot("team-a/job/a", "node-2", 1000, func(h *ledger.Slot) {
 		h.Pod, h.Deadline, h.Scheduler = ledger.PodRef{Namespace: "team-a", Name: "a"}, deadline, testScheduler
 	})
 	for _, known := range []bool{false, true} {
@@ -160,7 +160,7 @@ func TestExplainReservedPod(t *testing.T) {
 		assert.Equal(t, "node-2", answer.Node)
 		assert.Equal(t, "team-a/job/a", answer.Reservation)
 		assert.Equal(t, deadline, answer.ExpiresAt)
-		assert.Contains(t, answer.Message, `reservation team-a/job/a keeps room for the pod on node "node-2"`)
+		assert.Contains(t, answer.Message, `reservation team-a/job/a keeps capacity for the pod on node "node-2"`)
 	}
 	deleting := aPod("a", "1", "1Gi")
 	deleting.Status.Phase = v1.PodSucceeded
@@ -174,7 +174,7 @@ func TestExplainReservedPod(t *testing.T) {
 func TestWhatIfWithReservations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for i := 1; i <= 3; i++ {
-		f.hold(fmt.Sprintf("team-a/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Hold) {
+		f.slot(fmt.Sprintf("team-a/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Slot) {
 			h.Pod = ledger.PodRef{Namespace: "team-a", Name: fmt.Sprint("w-", i)}
 		})
 	}
@@ -184,18 +184,18 @@ func TestWhatIfWithReservations(t *testing.T) {
 		return answer
 	}
 	answer := ask(nil, aPod("w-2", "3", "1Gi"), aPod("z", "3", "1Gi"))
-	assert.Equal(t, "node-2", answer.Placements[0].Node, "where its room is")
+	assert.Equal(t, "node-2", answer.Placements[0].Node, "where its capacity is")
 	assert.True(t, answer.Placements[0].Fits)
 	assert.False(t, answer.Placements[1].Fits)
 	assert.Equal(t, []string{"z"}, answer.FailedPods)
 	elsewhere := ask([]string{"node-1"}, aPod("w-2", "1", "1Gi"))
-	assert.Equal(t, "ClaimedElsewhere", elsewhere.Rejections[0].Reason)
+	assert.Equal(t, "AllocatedElsewhere", elsewhere.Rejections[0].Reason)
 	assert.Equal(t, before, f.ledger.Revision())
 }
 
 func TestWatchSlots(t *testing.T) {
 	f := newFixture(t, Limits{})
-	f.hold("team-a/old/s", "node-1", 500, nil)
+	f.slot("team-a/old/s", "node-1", 500, nil)
 	w := f.watch("")
 	var snapshot reserver.WatchSnapshot
 	w.expect("snapshot", &snapshot)
@@ -204,13 +204,13 @@ func TestWatchSlots(t *testing.T) {
 	w.expect("bookmark", &reserver.WatchBookmark{})
 
 	deadline := startTime.Add(time.Hour)
-	f.hold("team-a/new/s", "node-2", 1000, func(h *ledger.Hold) {
+	f.slot("team-a/new/s", "node-2", 1000, func(h *ledger.Slot) {
 		h.Deadline, h.Priority, h.Pod = deadline, 3, ledger.PodRef{Namespace: "team-a", Name: "p"}
 	})
 	var event reserver.WatchSlot
 	w.expect("slot", &event)
 	assert.Equal(t, reserver.WatchSlot{
-		Revision: f.ledger.Revision(), Type: "HoldPlaced",
+		Revision: f.ledger.Revision(), Type: "SlotPlaced",
 		Slot: reserver.NodeSlot{Namespace: "team-a", Reservation: "new", Priority: 3, Policy: "Once", Slot: reserver.Slot{
 			Name: "s", Node: "node-2", Requests: reserver.Amounts{"cpu": 1000, "pods": 1}, Free: reserver.Amounts{"cpu": 1000, "pods": 1},
 			ExpiresAt: deadline, Pod: "p",
@@ -218,27 +218,27 @@ func TestWatchSlots(t *testing.T) {
 	}, event)
 
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/old/s")
-	var claim reserver.WatchClaim
-	w.expect("claim", &claim)
-	assert.Equal(t, "ClaimBinding", claim.Type)
-	assert.Equal(t, "team-a/old/s", claim.Claim.Reservation)
-	w.expect("claim", &claim)
+	var allocation reserver.WatchAllocation
+	w.expect("allocation", &allocation)
+	assert.Equal(t, "AllocationBinding", allocation.Type)
+	assert.Equal(t, "team-a/old/s", allocation.Allocation.Reservation)
+	w.expect("allocation", &allocation)
 	event = reserver.WatchSlot{}
 	w.expect("slot", &event)
-	assert.Equal(t, "HoldConsumed", event.Type)
+	assert.Equal(t, "SlotConsumed", event.Type)
 	assert.Equal(t, &reserver.PodName{Namespace: "team-a", Pod: "c", UID: "uid-c"}, event.By)
 	f.ledger.Expire(deadline)
 	event = reserver.WatchSlot{}
 	w.expect("slot", &event)
-	assert.Equal(t, "HoldExpired", event.Type)
+	assert.Equal(t, "SlotExpired", event.Type)
 	assert.Nil(t, event.By)
 }
 
-// A pending pod is told of room that is kept for pods like it.
+// A pending pod is told of capacity that is kept for pods like it.
 func TestExplainPodWithAMatch(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for i := 1; i <= 3; i++ {
-		f.hold(fmt.Sprintf("team-a/buffer/s-%d", i), fmt.Sprintf("node-%d", i), 3000, nil)
+		f.slot(fmt.Sprintf("team-a/buffer/s-%d", i), fmt.Sprintf("node-%d", i), 3000, nil)
 	}
 	f.see(aPod("a", "2", "1Gi"))
 	var answer reserver.ExplainAnswer
@@ -257,7 +257,7 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	assert.Equal(t, 1, answer.FitCount)
 	assert.Equal(t, []string{"node-2"}, answer.FitExamples)
 	assert.Equal(t, "team-a/buffer/s-2", answer.Reservation)
-	assert.Contains(t, answer.Message, `reservation team-a/buffer/s-2 keeps room that the pod may use on node "node-2"`)
+	assert.Contains(t, answer.Message, `reservation team-a/buffer/s-2 keeps capacity that the pod may use on node "node-2"`)
 	assert.Nil(t, answer.Closest)
 
 	f.see(aPod("a", "5", "1Gi")) // more than the node has

@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// outcome is the answer to a group, and what it granted.
+// outcome is the answer to a gang, and what it granted.
 type outcome struct {
 	answer reserver.Answer
 	// held is what the answer says is reserved.
@@ -25,15 +25,15 @@ type outcome struct {
 // retryAfter is when to ask a server again that is not ready, in seconds.
 const retryAfter = "1"
 
-// decide serves POST /reserve or /unreserve: it reads a group, has it decided once,
+// decide serves POST /reserve or /unreserve: it reads a gang, has it decided once,
 // and answers.
 func (a *API) decide(v verb) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		g, err := a.readGroup(w, r, v)
+		g, err := a.readGang(w, r, v)
 		if err != nil {
 			return err
 		}
-		answer, err := a.decideGroup(r.Context(), g)
+		answer, err := a.decideGang(r.Context(), g)
 		status := http.StatusOK
 		if err != nil {
 			// Clients of kube-globalreserve look at FailedPods whatever the status is.
@@ -68,8 +68,8 @@ func statusOf(err error) int {
 	}
 }
 
-// decideGroup has a group decided once, and answers repeats.
-func (a *API) decideGroup(ctx context.Context, g *group) (*reserver.Answer, error) {
+// decideGang has a gang decided once, and answers repeats.
+func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error) {
 	fresh := func() (outcome, error) {
 		late, err := a.awaitRevision(ctx, g.minRevision)
 		switch {
@@ -82,7 +82,7 @@ func (a *API) decideGroup(ctx context.Context, g *group) (*reserver.Answer, erro
 		if g.verb == verbUnreserve {
 			ask = a.arbiter.Unreserve
 		}
-		d, err := ask(ctx, &g.Group)
+		d, err := ask(ctx, &g.Gang)
 		if err != nil {
 			return outcome{}, err
 		}
@@ -113,8 +113,8 @@ func newAnswer(d *arbiter.Decision) reserver.Answer {
 	return answer
 }
 
-// failAll refuses every pod of a group for a reason that is none of the pods'.
-func (a *API) failAll(g *group, why string) reserver.Answer {
+// failAll refuses every pod of a gang for a reason that is none of the pods'.
+func (a *API) failAll(g *gang, why string) reserver.Answer {
 	answer := reserver.Answer{
 		FailedPods: make([]string, len(g.Pods)), Error: why, Revision: a.ledger.Revision(), Durable: g.Durable,
 	}
@@ -125,8 +125,8 @@ func (a *API) failAll(g *group, why string) reserver.Answer {
 }
 
 // repeat returns the answer to a repeated request. It is the first one, unless
-// that would say that room is held which is not.
-func (a *API) repeat(g *group, first *outcome) reserver.Answer {
+// that would say that capacity is held which is not.
+func (a *API) repeat(g *gang, first *outcome) reserver.Answer {
 	var lost []string
 	for i := range first.held {
 		h := &first.held[i]
@@ -139,7 +139,7 @@ func (a *API) repeat(g *group, first *outcome) reserver.Answer {
 	}
 	return reserver.Answer{
 		FailedPods: lost, Durable: first.answer.Durable,
-		Error: fmt.Sprintf("this repeats RequestID \"%s\", granted at revision %d, but the room of %d of its pods has been "+
+		Error: fmt.Sprintf("this repeats RequestID \"%s\", granted at revision %d, but the capacity of %d of its pods has been "+
 			"given up since (TTL, /unreserve, or the pod is gone): reserve again with a new RequestID",
 			httpjson.Clip(g.RequestID), first.answer.Revision, len(lost)),
 		Revision: a.ledger.Revision(),

@@ -72,7 +72,7 @@ func TestReserveAnswer(t *testing.T) {
 		Holders: []reserver.Holder{{Namespace: "team-a", Pod: "old", UID: "uid-old", Scheduler: testScheduler, State: "Bound", Amount: 3000}},
 	}, r)
 
-	granted := f.reserve(group1(aPod("a", "1", "1Gi"), "node-1"))
+	granted := f.reserve(gang1(aPod("a", "1", "1Gi"), "node-1"))
 	assert.Empty(t, granted.Error)
 	assert.Equal(t, before+1, granted.Revision)
 	assert.WithinDuration(t, time.Now().Add(testTTL), granted.ExpiresAt, 10*time.Second)
@@ -104,7 +104,7 @@ func TestRefusalsComeInOrder(t *testing.T) {
 
 func TestMinRevision(t *testing.T) {
 	inMemory(t, func(t *testing.T, d *durable) {
-		request := group1(aPod("a", "1", "1Gi"), "node-9")
+		request := gang1(aPod("a", "1", "1Gi"), "node-9")
 		request.MinRevision = d.ledger.Revision() + 1
 		answers := make(chan reserver.Answer)
 		go func() { answers <- d.reserve(request) }()

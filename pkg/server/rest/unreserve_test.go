@@ -20,10 +20,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// aGroup reserves a and b on node-1 and c on node-2 as team-a/job.
-func aGroup(d *durable) (a, b, c *v1.Pod) {
+// aGang reserves a and b on node-1 and c on node-2 as team-a/job.
+func aGang(d *durable) (a, b, c *v1.Pod) {
 	a, b, c = aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi")
-	request := groupOf("node-1 node-1 node-2", a, b, c)
+	request := gangOf("node-1 node-1 node-2", a, b, c)
 	request.Name = "job"
 	require.Empty(d.t, d.reserve(request).Error)
 	return a, b, c
@@ -47,15 +47,15 @@ func TestUnreserveDurable(t *testing.T) {
 		reason  string
 		want    string // part of Error
 	}{
-		"by name":                 {request: whole},
-		"all pods":                {request: back(a, b, c)},
-		"all pods, by name only":  {request: back(nameOnly(a), nameOnly(b), nameOnly(c))},
-		"one pod":                 {request: back(b), left: []string{"a", "c"}, objects: 1},
-		"one pod on its node":     {request: groupOf("node-2", c), left: []string{"a", "b"}, objects: 1},
-		"a pod without room, too": {request: back(b, aPod("z", "1", "1Gi")), left: []string{"a", "c"}, objects: 1},
-		"one pod on another node": {request: groupOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "ClaimedElsewhere", want: "1 of 1 pods were not given back"},
+		"by name":                     {request: whole},
+		"all pods":                    {request: back(a, b, c)},
+		"all pods, by name only":      {request: back(nameOnly(a), nameOnly(b), nameOnly(c))},
+		"one pod":                     {request: back(b), left: []string{"a", "c"}, objects: 1},
+		"one pod on its node":         {request: gangOf("node-2", c), left: []string{"a", "b"}, objects: 1},
+		"a pod without capacity, too": {request: back(b, aPod("z", "1", "1Gi")), left: []string{"a", "c"}, objects: 1},
+		"one pod on another node":     {request: gangOf("node-2", a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "AllocatedElsewhere", want: "1 of 1 pods were not given back"},
 		"one reserved in its slot, too": {before: func(d *durable) {
-			request := groupOf("node-1", a)
+			request := gangOf("node-1", a)
 			request.Durable = ptr.To(false)
 			require.Empty(d.t, d.reserve(request).Error)
 			require.Equal(d.t, ledger.ReservedState, d.state(a))
@@ -76,7 +76,7 @@ func TestUnreserveDurable(t *testing.T) {
 			}
 		}, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "NotOwner", want: "delete the object instead"},
 		"one is bound":          {before: func(d *durable) { d.bind(a, "node-1") }, request: back(a, b), left: []string{"c"}, objects: 1, failed: []string{"a"}, reason: "BindInFlight", want: "1 of 2 pods"},
-		"the rest of a group":   {before: func(d *durable) { d.bind(a, "node-1") }, request: back(b, c)},
+		"the rest of a gang":    {before: func(d *durable) { d.bind(a, "node-1") }, request: back(b, c)},
 		"whole, with one bound": {before: func(d *durable) { d.bind(a, "node-1") }, request: whole},
 		"unreadable":            {before: func(d *durable) { d.store.Gets = []fate{{Never: true, Err: errLost}} }, request: back(a), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a"}, reason: "WriteFailed", want: "could not be read: try again"},
 		"forbidden":             {before: func(d *durable) { d.store.Deletes = []fate{{Never: true, Err: errForbidden}} }, request: whole, left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: "could not be changed"},
@@ -91,7 +91,7 @@ func TestUnreserveDurable(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *durable) {
-				aGroup(d)
+				aGang(d)
 				if tc.before != nil {
 					tc.before(d)
 				}
@@ -106,8 +106,8 @@ func TestUnreserveDurable(t *testing.T) {
 					assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
 				}
 				var left []string
-				for _, hold := range d.holds() {
-					slot, _, _ := strings.Cut(strings.TrimPrefix(hold, "team-a/job/"), "@")
+				for _, slot := range d.slots() {
+					slot, _, _ := strings.Cut(strings.TrimPrefix(slot, "team-a/job/"), "@")
 					left = append(left, slot)
 				}
 				assert.Equal(t, tc.left, left)
@@ -120,14 +120,14 @@ func TestUnreserveDurable(t *testing.T) {
 // Giving back is repeated safely, and what failed is not kept as the answer.
 func TestUnreserveAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
-		a, b, _ := aGroup(d)
+		a, b, _ := aGang(d)
 		d.store.Release = errors.New("storage")
 		request := back(a, b)
 		request.RequestID = "1"
 		assert.Contains(t, d.unreserve(request).Error, "2 of 2 pods were not given back")
 		d.store.Release = nil
 		assert.Empty(t, d.unreserve(request).Error)
-		assert.Len(t, d.holds(), 1)
+		assert.Len(t, d.slots(), 1)
 		writes := d.store.Writes
 		assert.Empty(t, d.unreserve(request).Error)
 		assert.Empty(t, d.unreserve(back(a, b)).Error)
@@ -136,7 +136,7 @@ func TestUnreserveAgain(t *testing.T) {
 		whole := body{SchedulerName: testScheduler, Reservation: "team-a/job"}
 		assert.Equal(t, "team-a/job", d.unreserve(whole).Reservation)
 		assert.Empty(t, d.unreserve(whole).Error)
-		assert.Empty(t, d.holds())
+		assert.Empty(t, d.slots())
 		assert.Empty(t, d.store.All())
 	})
 }
@@ -144,19 +144,19 @@ func TestUnreserveAgain(t *testing.T) {
 // One request gives back what is in memory and what is in several objects.
 func TestUnreserveOfAllKinds(t *testing.T) {
 	bubble(t, func(t *testing.T, d *durable) {
-		a, b, c := aGroup(d)
+		a, b, c := aGang(d)
 		e, m := aPod("e", "1", "1Gi"), aPod("m", "1", "1Gi")
-		require.Empty(t, d.reserve(groupOf("node-2", e)).Error)
-		inMemory := groupOf("node-2", m)
+		require.Empty(t, d.reserve(gangOf("node-2", e)).Error)
+		inMemory := gangOf("node-2", m)
 		inMemory.Durable = ptr.To(false)
 		require.Empty(t, d.reserve(inMemory).Error)
 		d.store.Deletes = []fate{{Never: true, Err: errForbidden}}
 		answer := d.unreserve(back(m, a, e, b, c))
 		assert.Equal(t, []string{"a", "b", "c"}, answer.FailedPods, "job is deleted first, and cannot be")
-		assert.Equal(t, []string{"team-a/job/a@node-1", "team-a/job/b@node-1", "team-a/job/c@node-2"}, d.holds())
-		assert.Equal(t, ledger.NoClaim.String(), d.state(m))
+		assert.Equal(t, []string{"team-a/job/a@node-1", "team-a/job/b@node-1", "team-a/job/c@node-2"}, d.slots())
+		assert.Equal(t, ledger.NoAllocation.String(), d.state(m))
 		assert.Empty(t, d.unreserve(back(m, a, e, b, c)).Error)
-		assert.Empty(t, d.holds())
+		assert.Empty(t, d.slots())
 		assert.Empty(t, d.store.All())
 	})
 }
@@ -168,14 +168,14 @@ func TestUnreserveWaitsForTheWrite(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			aGroup(d)
+			aGang(d)
 		}()
-		for len(d.holds()) == 0 {
+		for len(d.slots()) == 0 {
 			<-time.After(time.Millisecond)
 		}
 		assert.Empty(t, d.unreserve(body{SchedulerName: testScheduler, Reservation: "team-a/job"}).Error)
 		<-done
-		assert.Empty(t, d.holds())
+		assert.Empty(t, d.slots())
 		assert.Empty(t, d.store.All())
 	})
 }
@@ -188,8 +188,8 @@ func TestClientGone(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		decisions := make(chan *arbiter.Decision)
 		go func() {
-			d, err := d.arbiter.Reserve(ctx, &arbiter.Group{
-				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true, Pods: []arbiter.GroupPod{{Ref: pod.Ref, Node: "node-1"}},
+			d, err := d.arbiter.Reserve(ctx, &arbiter.Gang{
+				Scheduler: testScheduler, Mode: ledger.AllOrNothing, Durable: true, Pods: []arbiter.GangPod{{Ref: pod.Ref, Node: "node-1"}},
 			})
 			assert.NoError(t, err)
 			decisions <- d
@@ -199,7 +199,7 @@ func TestClientGone(t *testing.T) {
 		decision := <-decisions
 		require.NotNil(t, decision)
 		assert.Empty(t, decision.Error)
-		assert.Equal(t, d.written(), d.holds())
+		assert.Equal(t, d.written(), d.slots())
 	})
 }
 
@@ -210,7 +210,7 @@ func TestRequestIDAfterARestart(t *testing.T) {
 		return d.ask("/reserve", request)
 	}
 	request := func() body {
-		b := groupOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
+		b := gangOf("node-1 node-2", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
 		b.RequestID = "job-1"
 		return b
 	}
@@ -228,7 +228,7 @@ func TestRequestIDAfterARestart(t *testing.T) {
 		"one pod was bound": {before: func(d *durable, _ reserver.Answer) { d.bind(aPod("a", "1", "1Gi"), "node-1") }, code: http.StatusOK, same: true},
 		"one was given back": {
 			before: func(d *durable, _ reserver.Answer) { d.unreserve(back(aPod("a", "1", "1Gi"))) },
-			code:   http.StatusOK, want: "has no room for 1 of the pods: it was given up since", failed: []string{"a"},
+			code:   http.StatusOK, want: "has no capacity for 1 of the pods: it was given up since", failed: []string{"a"},
 		},
 		"all were given back": {
 			before: func(d *durable, first reserver.Answer) {
@@ -241,7 +241,7 @@ func TestRequestIDAfterARestart(t *testing.T) {
 				<-time.After(2 * testTTL)
 				d.ledger.Expire(time.Now())
 			},
-			code: http.StatusOK, want: "has no room for 2 of the pods: it was given up since", failed: []string{"a", "b"},
+			code: http.StatusOK, want: "has no capacity for 2 of the pods: it was given up since", failed: []string{"a", "b"},
 		},
 	}
 	for name, tc := range tests {
@@ -269,7 +269,7 @@ func TestRequestIDAfterARestart(t *testing.T) {
 				}
 				assert.Len(t, d.store.All(), 1)
 				if name == "it expired" {
-					assert.Empty(t, d.holds(), "the controller has not deleted the object yet")
+					assert.Empty(t, d.slots(), "the controller has not deleted the object yet")
 					return
 				}
 				d.requireAgreement()
@@ -284,13 +284,13 @@ func (d *durable) requireAgreement() {
 	d.t.Helper()
 	var written []string
 	for _, object := range d.store.All() {
-		holds, err := convert.GrantedHolds(d.ledger.Table(), object)
+		slots, err := convert.GrantedSlots(d.ledger.Table(), object)
 		require.NoError(d.t, err)
-		for i := range holds {
-			if d.state(aPod(holds[i].Pod.Name, "1", "1Gi")) != ledger.Bound.String() {
-				written = append(written, holds[i].Ref.String()+"@"+holds[i].Node)
+		for i := range slots {
+			if d.state(aPod(slots[i].Pod.Name, "1", "1Gi")) != ledger.Bound.String() {
+				written = append(written, slots[i].Ref.String()+"@"+slots[i].Node)
 			}
 		}
 	}
-	require.ElementsMatch(d.t, written, d.holds())
+	require.ElementsMatch(d.t, written, d.slots())
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	watchBatch    = 256   // changes sent at one time
-	snapshotBatch = 1_000 // nodes or claims in one snapshot event
+	snapshotBatch = 1_000 // nodes or allocations in one snapshot event
 )
 
 // watch serves GET /v1/watch: every change of the ledger as a server-sent event,
@@ -125,25 +125,25 @@ func (a *API) snapshot(ctx context.Context) (*ledger.Snapshot, error) {
 // sendSnapshot sends the whole account, in parts. Only the last part has an ID:
 // a reader that was cut off before it has nothing to resume from.
 func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) {
-	nodes, claims := snapshot.Nodes, sharesOf(snapshot.Claims, snapshot.Holds)
-	holds := slices.DeleteFunc(snapshot.Holds, func(view ledger.HoldView) bool { return view.InMemory() })
+	nodes, allocations := snapshot.Nodes, sharesOf(snapshot.Allocations, snapshot.Slots)
+	slots := slices.DeleteFunc(snapshot.Slots, func(view ledger.SlotView) bool { return view.InMemory() })
 	for first, more := true, true; more; first = false {
-		n, c, h := min(len(nodes), snapshotBatch), min(len(claims), snapshotBatch), min(len(holds), snapshotBatch)
+		n, c, h := min(len(nodes), snapshotBatch), min(len(allocations), snapshotBatch), min(len(slots), snapshotBatch)
 		part := reserver.WatchSnapshot{
 			Instance: a.instance, Revision: snapshot.Revision,
-			Nodes: make([]reserver.Node, 0, n), Claims: make([]reserver.Claim, 0, c), Slots: make([]reserver.NodeSlot, 0, h),
+			Nodes: make([]reserver.Node, 0, n), Allocations: make([]reserver.Allocation, 0, c), Slots: make([]reserver.NodeSlot, 0, h),
 		}
 		for i := range nodes[:n] {
 			part.Nodes = append(part.Nodes, newNode(&nodes[i]))
 		}
-		for i := range claims[:c] {
-			part.Claims = append(part.Claims, newClaim(a.ledger.Table(), &claims[i]))
+		for i := range allocations[:c] {
+			part.Allocations = append(part.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
 		}
-		for i := range holds[:h] {
-			part.Slots = append(part.Slots, newNodeSlot(a.ledger.Table(), &holds[i]))
+		for i := range slots[:h] {
+			part.Slots = append(part.Slots, newNodeSlot(a.ledger.Table(), &slots[i]))
 		}
-		nodes, claims, holds = nodes[n:], claims[c:], holds[h:]
-		more = len(nodes)+len(claims)+len(holds) > 0
+		nodes, allocations, slots = nodes[n:], allocations[c:], slots[h:]
+		more = len(nodes)+len(allocations)+len(slots) > 0
 		part.More = more
 		event := reserver.Event{Type: reserver.SnapshotEvent, Instance: a.instance, First: first, Snapshot: &part}
 		if !more {
@@ -207,9 +207,9 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 	event := &reserver.Event{ID: reserver.EventID(a.instance, e.Revision), Instance: a.instance, Revision: e.Revision}
 	table := a.ledger.Table()
 	switch e.Type {
-	case ledger.HoldPlaced, ledger.HoldIdentified, ledger.HoldConsumed, ledger.HoldReleased, ledger.HoldExpired, ledger.HoldPreempted:
-		if e.Hold.Name == "" {
-			event.Type, event.Claim = reserver.ClaimEvent, newWatchReserved(table, e)
+	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
+		if e.Slot.Name == "" {
+			event.Type, event.Allocation = reserver.AllocationEvent, newWatchReserved(table, e)
 			break
 		}
 		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, e)
@@ -226,13 +226,13 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 			event.Node.Node.Devices = append(event.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
 		}
 	default:
-		view := share{ClaimView: ledger.ClaimView{
+		view := share{AllocationView: ledger.AllocationView{
 			Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
-			Request: e.Request, Hold: e.Hold, Given: e.Given,
+			Request: e.Request, Slot: e.Slot, Given: e.Given,
 		}}
-		event.Type = reserver.ClaimEvent
-		event.Claim = &reserver.WatchClaim{
-			Revision: e.Revision, Type: string(e.Type), Claim: newClaim(table, &view), MovedFrom: e.MovedFrom,
+		event.Type = reserver.AllocationEvent
+		event.Allocation = &reserver.WatchAllocation{
+			Revision: e.Revision, Type: string(e.Type), Allocation: newAllocation(table, &view), MovedFrom: e.MovedFrom,
 		}
 	}
 	return event
@@ -240,32 +240,32 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 
 // reservedEvents are the names of what happens to slots in memory.
 var reservedEvents = map[ledger.EventType]string{
-	ledger.HoldPlaced: reserver.ClaimReserved, ledger.HoldIdentified: string(ledger.ClaimIdentified),
-	ledger.HoldExpired: reserver.ClaimExpired, ledger.HoldReleased: reserver.ClaimUnreserved,
+	ledger.SlotPlaced: reserver.AllocationReserved, ledger.SlotIdentified: string(ledger.AllocationIdentified),
+	ledger.SlotExpired: reserver.AllocationExpired, ledger.SlotReleased: reserver.AllocationUnreserved,
 }
 
-// newWatchReserved tells a change of a slot in memory, which the API shows as a claim. One
-// that turns into its pod's claim is told as that.
-func newWatchReserved(table *resources.Table, e *ledger.Event) *reserver.WatchClaim {
-	view := shareOfSlot(&ledger.HoldView{Within: e.Within, Given: e.Given, Hold: ledger.Hold{
+// newWatchReserved tells a change of a slot in memory, which the API shows as an allocation. One
+// that turns into its pod's allocation is told as that.
+func newWatchReserved(table *resources.Table, e *ledger.Event) *reserver.WatchAllocation {
+	view := shareOfSlot(&ledger.SlotView{Within: e.Within, Given: e.Given, Slot: ledger.Slot{
 		Pod: e.Pod, Node: e.Node, Scheduler: e.Scheduler, Priority: e.Priority, Request: e.Request, Deadline: e.Deadline,
 	}})
-	return &reserver.WatchClaim{Revision: e.Revision, Type: reservedEvents[e.Type], Claim: newClaim(table, &view)}
+	return &reserver.WatchAllocation{Revision: e.Revision, Type: reservedEvents[e.Type], Allocation: newAllocation(table, &view)}
 }
 
-// newWatchSlot tells a change of a hold. Its consumers are not told: their
-// claims name it.
+// newWatchSlot tells a change of a slot. Its consumers are not told: their
+// allocations name it.
 func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
-	view := ledger.HoldView{
-		Hold: ledger.Hold{
-			Ref: e.Hold, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
+	view := ledger.SlotView{
+		Slot: ledger.Slot{
+			Ref: e.Slot, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Deadline: e.Deadline,
 		},
 		Rest: e.Request, Given: e.Given, Overdue: e.Overdue,
 	}
 	event := &reserver.WatchSlot{Revision: e.Revision, Type: string(e.Type)}
 	switch e.Type {
-	case ledger.HoldConsumed, ledger.HoldPreempted:
+	case ledger.SlotConsumed, ledger.SlotPreempted:
 		event.By = &reserver.PodName{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID)}
 	default:
 		view.Pod = e.Pod

@@ -90,7 +90,7 @@ func (w *watcher) expect(name string, data any) sseEvent {
 
 func TestWatchFromSnapshot(t *testing.T) {
 	f := newFixture(t, Limits{})
-	f.reserve(group1(aPod("a", "1", "1Gi"), "node-1"))
+	f.reserve(gang1(aPod("a", "1", "1Gi"), "node-1"))
 	w := f.watch("")
 	var snapshot reserver.WatchSnapshot
 	start := f.ledger.Revision()
@@ -100,23 +100,23 @@ func TestWatchFromSnapshot(t *testing.T) {
 	assert.Equal(t, start, snapshot.Revision)
 	assert.False(t, snapshot.More)
 	assert.Len(t, snapshot.Nodes, 3)
-	require.Len(t, snapshot.Claims, 1)
-	assert.Equal(t, reserver.Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Claims[0].Requests)
+	require.Len(t, snapshot.Allocations, 1)
+	assert.Equal(t, reserver.Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Allocations[0].Requests)
 	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
 	assert.Equal(t, start, mark.Revision)
 
 	f.bind(aPod("a", "1", "1Gi"), "node-2")
-	var claim reserver.WatchClaim
-	e = w.expect("claim", &claim)
+	var allocation reserver.WatchAllocation
+	e = w.expect("allocation", &allocation)
 	assert.Equal(t, reserver.EventID(f.api.instance, start+1), e.id)
-	assert.Equal(t, "ClaimUnreserved", claim.Type)
-	assert.Equal(t, "node-1", claim.Claim.Node)
-	assert.Equal(t, "Reserved", claim.Claim.State)
-	w.expect("claim", &claim)
-	assert.Equal(t, "ClaimBound", claim.Type)
-	assert.Equal(t, "node-2", claim.Claim.Node)
-	assert.Equal(t, "Bound", claim.Claim.State)
+	assert.Equal(t, "AllocationUnreserved", allocation.Type)
+	assert.Equal(t, "node-1", allocation.Allocation.Node)
+	assert.Equal(t, "Reserved", allocation.Allocation.State)
+	w.expect("allocation", &allocation)
+	assert.Equal(t, "AllocationBound", allocation.Type)
+	assert.Equal(t, "node-2", allocation.Allocation.Node)
+	assert.Equal(t, "Bound", allocation.Allocation.State)
 
 	f.addNode("node-4", "4", "8Gi")
 	var node reserver.WatchNode
@@ -134,7 +134,7 @@ func TestWatchResumes(t *testing.T) {
 	f := newFixture(t, Limits{})
 	start := f.ledger.Revision()
 	for i := range 5 {
-		f.reserve(group1(aPod(fmt.Sprint("p", i), "100m", "1Mi"), "node-1"))
+		f.reserve(gang1(aPod(fmt.Sprint("p", i), "100m", "1Mi"), "node-1"))
 	}
 	tests := map[string]struct {
 		watcher *watcher
@@ -163,9 +163,9 @@ func TestWatchResumes(t *testing.T) {
 // Large accounts come in parts, and only the last has an id to resume from.
 func TestWatchSnapshotInParts(t *testing.T) {
 	f := newFixture(t, Limits{})
-	const claims = 2*snapshotBatch + 1
+	const allocations = 2*snapshotBatch + 1
 	request := f.see(aPod("p", "1m", "1")).Request
-	for i := range claims {
+	for i := range allocations {
 		ref := ledger.PodRef{Namespace: "n", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(i))}
 		f.ledger.ObservePod(ledger.PodObservation{Pod: ref, Node: "node-1", Request: request})
 	}
@@ -177,12 +177,12 @@ func TestWatchSnapshotInParts(t *testing.T) {
 		more = snapshot.More
 		assert.Equal(t, more, e.id == "")
 		assert.Equal(t, f.ledger.Revision(), snapshot.Revision)
-		for _, c := range snapshot.Claims {
+		for _, c := range snapshot.Allocations {
 			seen[c.Pod] = true
 		}
 	}
 	assert.Equal(t, 3, parts)
-	assert.Len(t, seen, claims)
+	assert.Len(t, seen, allocations)
 }
 
 func TestWatchHeartbeat(t *testing.T) {

@@ -58,7 +58,7 @@ func TestServerAwayWithPolicyIgnore(t *testing.T) {
 	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, c.BindDirectly("third", "node-0")) })
 }
 
-// Bindings by the server itself, for a kube-scheduler behind its extender, are allowed by their claim
+// Bindings by the server itself, for a kube-scheduler behind its extender, are allowed by their allocation
 // even where no matchCondition keeps them from the webhook.
 func TestOwnBindings(t *testing.T) {
 	for name, change := range map[string]func(*admissionregistrationv1.MutatingWebhookConfiguration){

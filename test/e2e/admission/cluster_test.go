@@ -71,7 +71,7 @@ func (c *cluster) run(t *testing.T, tests map[string]func(*testing.T, *cluster))
 func (c *cluster) clear() {
 	c.T.Helper()
 	require.NoError(c.T, clusterload.DeletePods(c.T.Context(), c.Client(), testbed.Namespace))
-	c.Eventually(func(t *assert.CollectT) { assert.Zero(t, c.claimsIn("Bound")+c.claimsIn("Binding")) })
+	c.Eventually(func(t *assert.CollectT) { assert.Zero(t, c.allocationsIn("Bound")+c.allocationsIn("Binding")) })
 }
 
 // create creates a pod for the naive scheduler.
@@ -89,5 +89,7 @@ func (c *cluster) bypassed(scheduler string) int {
 	return c.Metric("globalreserve_bypassed_binds_total", "scheduler", scheduler)
 }
 
-// claimsIn is how many claims are in a state.
-func (c *cluster) claimsIn(state string) int { return c.Metric("globalreserve_claims", "state", state) }
+// allocationsIn is how many allocations are in a state.
+func (c *cluster) allocationsIn(state string) int {
+	return c.Metric("globalreserve_allocations", "state", state)
+}

@@ -47,7 +47,7 @@ func TestSchedulersThatKnowNothingAreArbitrated(t *testing.T) {
 	}
 	for _, s := range blind {
 		refused, tooLate := s.Refused()
-		t.Logf("%s: %d bindings refused for want of room, %d because the pod had changed", s.Name, refused, tooLate)
+		t.Logf("%s: %d bindings refused for want of capacity, %d because the pod had changed", s.Name, refused, tooLate)
 		assert.Positive(t, refused)
 	}
 	for _, scheduler := range []string{"naive-a", "naive-b", "default-scheduler"} {

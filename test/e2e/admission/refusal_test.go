@@ -61,7 +61,7 @@ func onNode0(pod *corev1.Pod) { pod.Spec.NodeName = "node-0" }
 func dryRun(t *testing.T, c *cluster) {
 	c.create("big", "5")
 	c.create("small", "1")
-	before, granted := c.Claims(), c.decided(naive, "granted")
+	before, granted := c.Allocations(), c.decided(naive, "granted")
 	require.NoError(t, c.BindDirectly("small", "node-0", metav1.DryRunAll))
 	require.ErrorContains(t, c.BindDirectly("big", "node-0", metav1.DryRunAll), "too little cpu")
 	pods, options := c.Client().CoreV1().Pods(c.Namespace), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -69,11 +69,11 @@ func dryRun(t *testing.T, c *cluster) {
 	require.NoError(t, err)
 	_, err = pods.Create(t.Context(), testbed.NewPod("with-node", naive, "5", onNode0), options)
 	require.ErrorContains(t, err, "too little cpu")
-	assert.Equal(t, before, c.Claims(), "claims, and the revision")
+	assert.Equal(t, before, c.Allocations(), "allocations, and the revision")
 	assert.Equal(t, granted, c.decided(naive, "granted"))
 }
 
-// Pods created with a node are decided on like bindings, and have their claim by name.
+// Pods created with a node are decided on like bindings, and have their allocation by name.
 func podsCreatedWithANode(t *testing.T, c *cluster) {
 	try := func(name, cpu string, changes ...func(*corev1.Pod)) error {
 		pod := testbed.NewPod(name, naive, cpu, append(changes, onNode0)...)
@@ -93,8 +93,8 @@ func podsCreatedWithANode(t *testing.T, c *cluster) {
 
 	created := c.create("", "1", onNode0, func(pod *corev1.Pod) { pod.GenerateName = "generated-" })
 	assert.Regexp(t, "^generated-[a-z0-9]{10}$", created.Name)
-	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, c.claimsIn("Bound")) })
-	assert.Zero(t, c.claimsIn("Binding"))
+	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, c.allocationsIn("Bound")) })
+	assert.Zero(t, c.allocationsIn("Binding"))
 
 	// Made again at once under the same name.
 	c.Delete("first")
@@ -104,7 +104,7 @@ func podsCreatedWithANode(t *testing.T, c *cluster) {
 	c.create("unbound", "100") // has no node, so the webhook has nothing to say
 }
 
-// Room that a Reservation holds is refused to a naive scheduler's pods, and given to those it is for,
+// Capacity that a Reservation holds is refused to a naive scheduler's pods, and given to those it is for,
 // which then say so.
 func reservationIsKept(t *testing.T, c *cluster) {
 	c.CreateReservation("kept", `{ttl: 1h, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)

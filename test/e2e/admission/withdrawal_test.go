@@ -13,7 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// givenBackWithin is how soon the room of a binding that did not happen must be free again.
+// givenBackWithin is how soon the capacity of a binding that did not happen must be free again.
 const givenBackWithin = 8 * time.Second
 
 // awaitOtherHook waits until the API server calls the other webhook.
@@ -31,7 +31,7 @@ func (c *cluster) awaitOtherHook(h *otherHook) {
 // requireGivenBack waits until nothing is being bound any more.
 func (c *cluster) requireGivenBack() {
 	c.T.Helper()
-	require.EventuallyWithT(c.T, func(t *assert.CollectT) { assert.Zero(t, c.claimsIn("Binding")) }, givenBackWithin, testbed.Poll)
+	require.EventuallyWithT(c.T, func(t *assert.CollectT) { assert.Zero(t, c.allocationsIn("Binding")) }, givenBackWithin, testbed.Poll)
 }
 
 // TestWithdrawnBindings is about bindings that we allow and that do not happen.
@@ -55,7 +55,7 @@ func TestWithdrawnBindings(t *testing.T) {
 	})
 }
 
-// Its room is given back within seconds, and a pod that needs all of it is bound.
+// Its capacity is given back within seconds, and a pod that needs all of it is bound.
 func refusedByAnother(t *testing.T, c *cluster, h *otherHook) {
 	withdrawn := c.decided(naive, "withdrawn")
 	c.create("refused", "4")
@@ -72,7 +72,7 @@ func refusedByAnother(t *testing.T, c *cluster, h *otherHook) {
 	require.NoError(t, c.BindDirectly("refused", "node-1"))
 }
 
-// A scheduler whose binding failed need not wait for the room to be given back before it may turn to
+// A scheduler whose binding failed need not wait for the capacity to be given back before it may turn to
 // another node.
 func toAnotherNode(t *testing.T, c *cluster, h *otherHook) {
 	c.create("moved", "4")
@@ -84,9 +84,9 @@ func toAnotherNode(t *testing.T, c *cluster, h *otherHook) {
 	assert.Less(t, time.Since(start), 2*time.Second)
 }
 
-// holdUp has the binding of a pod reach the other webhook, and go on when the function it returns is called,
+// slotUp has the binding of a pod reach the other webhook, and go on when the function it returns is called,
 // which tells how it went.
-func (c *cluster) holdUp(h *otherHook, name string) (release func() error) {
+func (c *cluster) slotUp(h *otherHook, name string) (release func() error) {
 	reached, released := make(chan struct{}), make(chan struct{})
 	h.set(func(request *admissionv1.AdmissionRequest) bool {
 		if request.Name == name {
@@ -104,13 +104,13 @@ func (c *cluster) holdUp(h *otherHook, name string) (release func() error) {
 	}
 }
 
-// A binding that is held up behind us for longer than we wait for it: its room is given to another
+// A binding that is held up behind us for longer than we wait for it: its capacity is given to another
 // pod, and then it must not be carried out any more.
 func lateBinding(t *testing.T, c *cluster, h *otherHook) {
 	c.create("late", "4")
 	c.create("other", "4")
-	release := c.holdUp(h, "late")
-	assert.Equal(t, 1, c.claimsIn("Binding"), "while it may be carried out, its room is taken")
+	release := c.slotUp(h, "late")
+	assert.Equal(t, 1, c.allocationsIn("Binding"), "while it may be carried out, its capacity is taken")
 	require.Error(t, c.BindDirectly("other", "node-0"))
 	c.requireGivenBack()
 	require.NoError(t, c.BindDirectly("other", "node-0"))
@@ -123,7 +123,7 @@ func lateBinding(t *testing.T, c *cluster, h *otherHook) {
 }
 
 // A pod that is deleted, and one that is deleted and made again, between our permission and the
-// write: the room is free again, and the new pod is not bound in the place of the old one.
+// write: the capacity is free again, and the new pod is not bound in the place of the old one.
 func podDeleted(again bool) func(*testing.T, *cluster, *otherHook) {
 	return func(t *testing.T, c *cluster, h *otherHook) {
 		c.create("p", "4")
@@ -153,7 +153,7 @@ func podDeleted(again bool) func(*testing.T, *cluster, *otherHook) {
 func serverStops(t *testing.T, c *cluster, h *otherHook) {
 	c.create("late", "4")
 	c.create("other", "4")
-	release := c.holdUp(h, "late")
+	release := c.slotUp(h, "late")
 	require.NoError(t, c.Server.Restart(t.Context()))
 	// A server that starts wakes the pods that wait: a binding meanwhile may find its pod changed.
 	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, c.BindDirectly("other", "node-0")) })

@@ -71,11 +71,11 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	c.requireConsistent()
 }
 
-// requireNoOtherClaims waits until the account has the room of bound pods and no other.
+// requireNoOtherClaims waits until the account has the capacity of bound pods and no other.
 func (c *cluster) requireNoOtherClaims() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
-		claims := c.Claims().Claims
+		claims := c.Allocations().Allocations
 		for i := range claims {
 			assert.Equal(t, "Bound", claims[i].State, "%+v", claims[i])
 		}

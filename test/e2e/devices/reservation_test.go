@@ -23,7 +23,7 @@ func TestReservedDevices(t *testing.T) {
 	c.verdict.requireGood(t)
 }
 
-// createConsumer creates a pod of an index, which may use the room of a Reservation.
+// createConsumer creates a pod of an index, which may use the capacity of a Reservation.
 func (c *cluster) createConsumer(name, claim, index string) {
 	c.T.Helper()
 	c.create(name, scheduler, claim, v1alpha1.ReservationIndexAnnotation, index)
@@ -55,7 +55,7 @@ func slotKeeps(c *cluster) {
 	c.Delete("slot-another", "slot-consumer")
 }
 
-// deletedPodKeeps has a pod be deleted whose room is to be kept: its device is a part of that.
+// deletedPodKeeps has a pod be deleted whose capacity is to be kept: its device is a part of that.
 func deletedPodKeeps(c *cluster) {
 	c.CreateDevice("back", "node-0", "back")
 	c.CreateDeviceClaim("back", "back", 1)

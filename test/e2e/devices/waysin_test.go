@@ -87,7 +87,7 @@ func byExtender(c *cluster) {
 	require.Empty(c.T, c.Bind(third, "node-1"), "the claim serves the next pod")
 }
 
-// byReserve takes a group's devices durably, over a restart of the server; the group's scheduler binds by
+// byReserve takes a gang's devices durably, over a restart of the server; the gang's scheduler binds by
 // itself, under admission.
 func byReserve(c *cluster) {
 	c.reserveGroup("durable", nil, func(pod *corev1.Pod, node string) {
@@ -118,7 +118,7 @@ func (c *cluster) reserveGroup(model string, durable *bool, bind func(pod *corev
 	require.Equal(c.T, "InsufficientDevices", answer.Rejections[0].Reason)
 	require.Equal(c.T, namespace+"/"+model+"-2", answer.Rejections[0].DeviceClaim)
 	rival := c.claimant(model+"-rival", model)
-	require.Empty(c.T, c.Filter(rival, "node-0"), "nothing was taken for a part of the group")
+	require.Empty(c.T, c.Filter(rival, "node-0"), "nothing was taken for a part of the gang")
 
 	c.CreateDevice(model+"-2", "node-2", model)
 	c.awaitDevice(model+"-2", v1alpha1.ExtendedResourceAvailable)
@@ -128,7 +128,7 @@ func (c *cluster) reserveGroup(model string, durable *bool, bind func(pod *corev
 	if durable == nil {
 		c.Server.Crash(c.T)
 	}
-	require.Len(c.T, c.Filter(rival, request.Nodes...), 3, "the devices are kept for the group")
+	require.Len(c.T, c.Filter(rival, request.Nodes...), 3, "the devices are kept for the gang")
 	require.NotEmpty(c.T, c.Bind(rival, "node-0"))
 	require.Error(c.T, c.BindDirectly(rival.Name, "node-1"))
 	c.awaitDevice(model+"-0", v1alpha1.ExtendedResourceAvailable) // no pod has it yet

@@ -57,8 +57,8 @@ func (c *cluster) in(t *testing.T) *cluster {
 	return &inner
 }
 
-// groupOn is a request for one pod on each of the nodes.
-func groupOn(nodes []string, pods ...*corev1.Pod) *reserver.Request {
+// gangOn is a request for one pod on each of the nodes.
+func gangOn(nodes []string, pods ...*corev1.Pod) *reserver.Request {
 	return &reserver.Request{SchedulerName: scheduler, Pods: pods, Nodes: nodes, TTLSeconds: 600}
 }
 

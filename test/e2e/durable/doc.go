@@ -1,5 +1,5 @@
 /*
-Package durable holds the end-to-end tests of groups that are reserved through /reserve and written
+Package durable holds the end-to-end tests of gangs that are reserved through /reserve and written
 down as Reservation objects: a real etcd and kube-apiserver, and bin/globalreserve as a process of its
 own with exactly the rights of manifests/base. There is nothing here to import.
 
@@ -11,7 +11,7 @@ What lives where:
   - cluster_test.go  a control plane with the definition of Reservation and a server, and calls of both
   - survive_test.go  the server is killed and started again; the scheduler binds by itself
   - faults_test.go   the API server refuses the write, or its answer is lost
-  - size_test.go     the largest group is one object and one write
+  - size_test.go     the largest gang is one object and one write
   - speed_test.go    benchmarks: /reserve beside a bare create, and 10,000 holds that expire at once
 
 Verdicts come from the API server's objects and watch events; what the server says is compared with

@@ -44,16 +44,16 @@ func TestWritesThatFail(t *testing.T) {
 		"the request is lost":       {onCreates(1, controlplane.Fault{DropRequest: true}), true},
 		"slow":                      {onCreates(1, controlplane.Fault{After: time.Second}), true},
 	}
-	// The room is kept until it is known that nothing was written.
+	// The capacity is kept until it is known that nothing was written.
 	unsettled := map[string]test{
 		"every request is lost":               {onCreates(always, controlplane.Fault{DropRequest: true}), false},
 		"every request ends with a bad error": {onCreates(always, controlplane.Fault{Refuse: http.StatusServiceUnavailable}), false},
 	}
 	c := newCluster(t, 2, true)
-	groups := 0
+	gangs := 0
 	prefix := func() string {
-		groups++
-		return fmt.Sprintf("worker-%d", groups)
+		gangs++
+		return fmt.Sprintf("worker-%d", gangs)
 	}
 	for name, tc := range settled {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func (c *cluster) requireAnswer(prefix string, fault controlplane.FaultFunc, gra
 	c.T.Helper()
 	pods := c.create(prefix, "1", 2)
 	c.Proxy.SetFault(fault)
-	answer := c.Reserve(groupOn(c.nodes, pods...))
+	answer := c.Reserve(gangOn(c.nodes, pods...))
 	c.Proxy.SetFault(nil)
 	if !granted {
 		assert.Contains(c.T, answer.Error, "nothing was reserved")
@@ -97,23 +97,23 @@ func (c *cluster) requireAnswer(prefix string, fault controlplane.FaultFunc, gra
 	c.giveBack(answer.Reservation)
 }
 
-// TestAPIServerAway: while the API server is away nothing durable is granted, and room in memory is.
+// TestAPIServerAway: while the API server is away nothing durable is granted, and capacity in memory is.
 func TestAPIServerAway(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	require.NoError(t, crd.Prepare(t.Context(), cp))
 	c := clusterOn(t, cp, 2, false)
 	pods, others := c.create("worker", "3", 2), c.create("other", "500m", 2)
 	require.NoError(t, c.Kill(controlplane.APIServer))
-	group := groupOn(c.nodes, pods...)
-	group.RequestID = "job-1"
-	assert.Contains(t, c.Reserve(group).Error, "nothing was reserved")
-	inMemory := groupOn(c.nodes, others...)
+	gang := gangOn(c.nodes, pods...)
+	gang.RequestID = "job-1"
+	assert.Contains(t, c.Reserve(gang).Error, "nothing was reserved")
+	inMemory := gangOn(c.nodes, others...)
 	no := false
 	inMemory.Durable = &no
 	assert.Empty(t, c.Reserve(inMemory).Error)
 	require.NoError(t, c.RestartPart(t.Context(), controlplane.APIServer))
 	c.Eventually(func(t *assert.CollectT) { // until what was lost is settled
-		assert.Empty(t, c.Reserve(group).Error)
+		assert.Empty(t, c.Reserve(gang).Error)
 	})
 	assert.Len(t, c.ListReservations(), 1)
 	assert.Len(t, c.Held(), 2)

@@ -20,20 +20,20 @@ import (
 // etcdLimit is the largest value etcd takes with its default settings.
 const etcdLimit = 1536 << 10
 
-// bigGroup is a group of pods that do not exist yet, spread over the nodes.
-func (c *cluster) bigGroup(prefix string, n int, cpu string) *reserver.Request {
+// bigGang is a gang of pods that do not exist yet, spread over the nodes.
+func (c *cluster) bigGang(prefix string, n int, cpu string) *reserver.Request {
 	pods, nodes := make([]*corev1.Pod, n), make([]string, n)
 	for i := range pods {
 		pods[i] = testbed.NewPod(fmt.Sprintf("%s-%d", prefix, i), scheduler, cpu)
 		pods[i].UID = types.UID(fmt.Sprintf("%08d-0000-0000-0000-%012d", i, i))
 		nodes[i] = c.nodes[i%len(c.nodes)]
 	}
-	return groupOn(nodes, pods...)
+	return gangOn(nodes, pods...)
 }
 
-// TestLargestGroup: 1,000 pods are one object, written once, that etcd takes even when all slots are
+// TestLargestGang: 1,000 pods are one object, written once, that etcd takes even when all slots are
 // used; one pod more is refused with the limit.
-func TestLargestGroup(t *testing.T) {
+func TestLargestGang(t *testing.T) {
 	c := newCluster(t, 50, true)
 	created := make(chan int64, 10)
 	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
@@ -45,7 +45,7 @@ func TestLargestGroup(t *testing.T) {
 	for name, prefix := range map[string]string{"short names": "worker", "as long as a label allows": strings.Repeat("w", 59)} {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			answer := c.Reserve(c.bigGroup(prefix, v1alpha1.MaxSlots, "1m"))
+			answer := c.Reserve(c.bigGang(prefix, v1alpha1.MaxSlots, "1m"))
 			require.Empty(t, answer.Error)
 			sent := <-created
 			require.Empty(t, created, "one write")
@@ -55,25 +55,25 @@ func TestLargestGroup(t *testing.T) {
 			object := c.ListReservations()[0]
 			require.Len(t, object.Spec.Slots, v1alpha1.MaxSlots)
 			t.Logf("sent %d bytes, stored %d with its status, etcd takes %d", sent, reserved, etcdLimit)
-			fmt.Printf("SUMMARY a group of %d pods with %s: one object, one write of %d bytes, %d bytes in the store with status and records (limit %d)\n",
+			fmt.Printf("SUMMARY a gang of %d pods with %s: one object, one write of %d bytes, %d bytes in the store with status and records (limit %d)\n",
 				v1alpha1.MaxSlots, name, sent, reserved, etcdLimit)
 			assert.Less(t, reserved, etcdLimit)
 			c.giveBack(answer.Reservation)
 		})
 	}
 	c.Proxy.SetFault(nil)
-	for name, group := range map[string]*reserver.Request{
-		"more pods than an object has slots": c.bigGroup("worker", v1alpha1.MaxSlots+1, "1m"),
-		"more than etcd takes at once":       c.bigGroup(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m"),
+	for name, gang := range map[string]*reserver.Request{
+		"more pods than an object has slots": c.bigGang("worker", v1alpha1.MaxSlots+1, "1m"),
+		"more than etcd takes at once":       c.bigGang(strings.Repeat("w", 240), v1alpha1.MaxSlots, "1m"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := c.in(t)
-			answer := c.Reserve(group)
+			answer := c.Reserve(gang)
 			require.Empty(t, answer.Error)
 			require.True(t, answer.Durable)
 			require.Greater(t, len(c.ListReservations()), 1, "it becomes several objects")
-			require.Len(t, c.Held(), len(group.Pods))
-			require.Empty(t, c.Unreserve(&reserver.Request{SchedulerName: scheduler, Pods: group.Pods}).Error)
+			require.Len(t, c.Held(), len(gang.Pods))
+			require.Empty(t, c.Unreserve(&reserver.Request{SchedulerName: scheduler, Pods: gang.Pods}).Error)
 		})
 	}
 	assert.Empty(t, c.ListReservations())

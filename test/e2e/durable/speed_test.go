@@ -25,15 +25,15 @@ func BenchmarkDurableReserve(b *testing.B) {
 	const size, rounds, warmUp = 100, 150, 20
 	c := newCluster(b, size, false)
 	api := c.Reservations()
-	group := c.bigGroup("worker", size, "1")
+	gang := c.bigGang("worker", size, "1")
 	var reserve, create []time.Duration
 	for round := range warmUp + rounds {
-		group.Name = fmt.Sprintf("reserved-%d", round)
+		gang.Name = fmt.Sprintf("reserved-%d", round)
 		start := time.Now()
-		answer := c.Reserve(group)
+		answer := c.Reserve(gang)
 		took := time.Since(start)
 		require.Empty(b, answer.Error)
-		object, err := api.Get(b.Context(), group.Name, metav1.GetOptions{})
+		object, err := api.Get(b.Context(), gang.Name, metav1.GetOptions{})
 		require.NoError(b, err)
 		c.giveBack(answer.Reservation)
 		c.awaitIdle()
@@ -64,7 +64,7 @@ func BenchmarkDurableReserve(b *testing.B) {
 		size, quantile(reserve, 50), quantile(reserve, 99), quantile(create, 50), quantile(create, 99), ratio)
 }
 
-// awaitIdle waits until no object and no hold is left of what was measured before.
+// awaitIdle waits until no object and no slot is left of what was measured before.
 func (c *cluster) awaitIdle() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
@@ -82,15 +82,15 @@ func quantile(times []time.Duration, p int) time.Duration {
 // BenchmarkExpiry measures filter calls while 10,000 holds expire at the same moment. The goal for
 // the 99th percentile is 10 ms throughout.
 func BenchmarkExpiry(b *testing.B) {
-	const groups, size, nodes = 10, 1000, 100
+	const gangs, size, nodes = 10, 1000, 100
 	c := newCluster(b, nodes, false)
-	for i := range groups {
-		group := c.bigGroup(fmt.Sprintf("g%d", i), size, "1m")
-		group.TTLSeconds = 120
-		require.Empty(b, c.Reserve(group).Error)
+	for i := range gangs {
+		gang := c.bigGang(fmt.Sprintf("g%d", i), size, "1m")
+		gang.TTLSeconds = 120
+		require.Empty(b, c.Reserve(gang).Error)
 	}
 	deadline := c.alignDeadlines()
-	require.Len(b, c.Held(), groups*size)
+	require.Len(b, c.Held(), gangs*size)
 	time.Sleep(time.Until(deadline.Add(-5 * time.Second))) //nolint:forbidigo // a measurement in real time
 	var before, after, firstSecond []time.Duration
 	pod := testbed.NewPod("waiting", scheduler, "1")
@@ -127,7 +127,7 @@ func BenchmarkExpiry(b *testing.B) {
 	b.ReportMetric(float64(quantile(firstSecond, 99).Microseconds())/1000, "first-second-p99-ms")
 	b.ReportMetric(float64(slices.Max(after).Microseconds())/1000, "max-ms")
 	fmt.Printf("SUMMARY filter while %d holds expire at once: %d calls, p50 %s, p99 %s, slowest %s; in the first second %d calls, p99 %s (before: p50 %s, p99 %s, slowest %s); holds gone %s after the deadline, %d objects left after 10 s (goal: p99 at most 10ms)\n",
-		groups*size, len(after), quantile(after, 50), quantile(after, 99), slices.Max(after), len(firstSecond), quantile(firstSecond, 99),
+		gangs*size, len(after), quantile(after, 50), quantile(after, 99), slices.Max(after), len(firstSecond), quantile(firstSecond, 99),
 		quantile(before, 50), quantile(before, 99), slices.Max(before), gone.Round(time.Millisecond), objects)
 }
 

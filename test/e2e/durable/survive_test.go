@@ -15,14 +15,14 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// TestGroupSurvivesAKill reserves a group, kills the server, and lets the group's own scheduler bind
-// it after the restart, while others want the same room all the time.
-func TestGroupSurvivesAKill(t *testing.T) {
+// TestGangSurvivesAKill reserves a gang, kills the server, and lets the gang's own scheduler bind
+// it after the restart, while others want the same capacity all the time.
+func TestGangSurvivesAKill(t *testing.T) {
 	c := newCluster(t, 4, false)
 	workers, rivals := c.create("worker", "3", 4), c.create("rival", "2", 4)
-	group := groupOn(c.nodes, workers...)
-	group.RequestID = "job-1"
-	granted := c.Reserve(group)
+	gang := gangOn(c.nodes, workers...)
+	gang.RequestID = "job-1"
+	granted := c.Reserve(gang)
 	require.Empty(t, granted.Error)
 	require.NotEmpty(t, granted.Reservation)
 	before := c.Held()
@@ -31,12 +31,12 @@ func TestGroupSurvivesAKill(t *testing.T) {
 	c.Server.Crash(c.T)
 	assert.Equal(t, before, c.Held(), "an acknowledged reservation is not lost")
 	c.requireRefused(rivals[0].Name)
-	again := c.Reserve(group)
+	again := c.Reserve(gang)
 	assert.Equal(t, granted.Reservation, again.Reservation)
 	assert.Equal(t, granted.ExpiresAt, again.ExpiresAt)
 	assert.Empty(t, again.FailedPods)
 	require.Len(t, c.ListReservations(), 1)
-	refused := c.Reserve(groupOn(c.nodes, rivals...))
+	refused := c.Reserve(gangOn(c.nodes, rivals...))
 	assert.Len(t, refused.FailedPods, 4)
 	assert.Contains(t, refused.Error, "reservation "+granted.Reservation+"/worker-")
 
@@ -54,7 +54,7 @@ func TestGroupSurvivesAKill(t *testing.T) {
 		cpu := c.CPU(node)
 		assert.Equal(t, [2]int64{3000, 0}, [2]int64{cpu.Bound, cpu.Reserved}, "nothing is counted twice")
 	}
-	assert.Equal(t, []string{}, c.Reserve(group).FailedPods, "all of them are where they are to be")
+	assert.Equal(t, []string{}, c.Reserve(gang).FailedPods, "all of them are where they are to be")
 	c.RequireNeverOvercommitted()
 }
 
@@ -83,7 +83,7 @@ func TestKilledBeforeTheWrite(t *testing.T) {
 	answered := make(chan error, 1)
 	pods := c.create("worker", "3", 2)
 	go func() {
-		answered <- c.Server.Post(t.Context(), testbed.ReservePath, groupOn(c.nodes, pods...), &struct{}{})
+		answered <- c.Server.Post(t.Context(), testbed.ReservePath, gangOn(c.nodes, pods...), &struct{}{})
 	}()
 	<-reached
 	assert.Len(t, c.Held(), 2)
@@ -93,20 +93,20 @@ func TestKilledBeforeTheWrite(t *testing.T) {
 	require.NoError(t, c.Server.Start(t.Context()))
 	assert.Empty(t, c.Held())
 	assert.Empty(t, c.ListReservations())
-	assert.Empty(t, c.Reserve(groupOn(c.nodes, c.create("rival", "3", 2)...)).Error)
+	assert.Empty(t, c.Reserve(gangOn(c.nodes, c.create("rival", "3", 2)...)).Error)
 }
 
 func isCreate(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/reservations")
 }
 
-// TestGivingBack takes a group back in parts and as a whole, over a restart.
+// TestGivingBack takes a gang back in parts and as a whole, over a restart.
 func TestGivingBack(t *testing.T) {
 	c := newCluster(t, 4, false)
 	workers := c.create("worker", "3", 4)
-	group := groupOn(c.nodes, workers...)
-	group.Name = "job"
-	require.Equal(t, "default/job", c.Reserve(group).Reservation)
+	gang := gangOn(c.nodes, workers...)
+	gang.Name = "job"
+	require.Equal(t, "default/job", c.Reserve(gang).Reservation)
 
 	part := c.Unreserve(&reserver.Request{SchedulerName: scheduler, Pods: workers[:1]})
 	require.Empty(t, part.Error)
@@ -133,8 +133,8 @@ func TestGivingBack(t *testing.T) {
 	})
 	assert.Empty(t, c.Unreserve(&reserver.Request{SchedulerName: scheduler, Reservation: "default/job"}).Error, "a repeat is a success")
 
-	group.Pods, group.Nodes = workers[2:], c.nodes[2:]
-	assert.Equal(t, "default/job", c.Reserve(group).Reservation, "the name is free again")
+	gang.Pods, gang.Nodes = workers[2:], c.nodes[2:]
+	assert.Equal(t, "default/job", c.Reserve(gang).Reservation, "the name is free again")
 	assert.Len(t, c.Held(), 2)
 	assert.Equal(t, convert.MadeByReserve, c.ListReservations()[0].Labels[convert.MadeByLabel])
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCommands goes the way of somebody who keeps room, sees a pod wait for it, finds out why and gives
-// the room back.
+// TestCommands goes the way of somebody who keeps capacity, sees a pod wait for it, finds out why and gives
+// the capacity back.
 func TestCommands(t *testing.T) {
 	b := newBench(t)
 	b.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
@@ -59,18 +59,18 @@ func (b *bench) checkNodes() {
 
 // checkCreate keeps 3 of 4 CPUs on both nodes.
 func (b *bench) checkCreate() {
-	out := b.must(b.run("create", "room", "--cpu", "3", "--memory", "1Gi", "--replicas", "2", "--index", "later", "--ttl", "1h", "--wait"))
-	assert.Contains(b.T, out, "reservation.globalreserve.io/room created\n")
-	assert.Contains(b.T, out, "reservation.globalreserve.io/room available on "+b.nodes[0]+" +1\n")
+	out := b.must(b.run("create", "capacity", "--cpu", "3", "--memory", "1Gi", "--replicas", "2", "--index", "later", "--ttl", "1h", "--wait"))
+	assert.Contains(b.T, out, "reservation.globalreserve.io/capacity created\n")
+	assert.Contains(b.T, out, "reservation.globalreserve.io/capacity available on "+b.nodes[0]+" +1\n")
 
 	out = b.must(b.ask("nodes"))
 	for _, node := range b.nodes {
 		assert.Equal(b.T, []string{node, "OK", "cpu", "4", "0", "3", "1", "[===============.....]", "75%"}, strings.Fields(line(b.T, out, node)))
 	}
 
-	got := b.run("create", "room", "--cpu", "1")
+	got := b.run("create", "capacity", "--cpu", "1")
 	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `create reservation "room": reservations.globalreserve.io "room" already exists`)
+	assert.Contains(b.T, got.err, `create reservation "capacity": reservations.globalreserve.io "capacity" already exists`)
 	got = b.run("create", "other", "--cpu", "1", "-n", "nowhere")
 	assert.Equal(b.T, 1, got.code)
 	assert.Contains(b.T, got.err, `namespaces "nowhere" not found`)
@@ -93,9 +93,9 @@ func (b *bench) checkTooLarge() {
 
 func (b *bench) checkList() {
 	out := b.must(b.run("list"))
-	cells := strings.Fields(line(b.T, out, "room"))
-	assert.Equal(b.T, []string{"room", b.nodes[0], "+1", "Available", "0/2", "in"}, cells[:6])
-	assert.Equal(b.T, "reservation.globalreserve.io/room\n", b.must(b.run("list", "-A", "-o", "name")))
+	cells := strings.Fields(line(b.T, out, "capacity"))
+	assert.Equal(b.T, []string{"capacity", b.nodes[0], "+1", "Available", "0/2", "in"}, cells[:6])
+	assert.Equal(b.T, "reservation.globalreserve.io/capacity\n", b.must(b.run("list", "-A", "-o", "name")))
 
 	var list struct {
 		Kind  string
@@ -116,9 +116,9 @@ func (b *bench) checkList() {
 }
 
 func (b *bench) checkDescribe() {
-	out := b.must(b.run("describe", "room"))
+	out := b.must(b.run("describe", "capacity"))
 	for _, part := range []string{
-		"Status:           Available", `pods with the index "later"`, "TTL:              1h0m0s", "room-0", "room-1", "cpu 3, memory 1Gi", "Conditions:",
+		"Status:           Available", `pods with the index "later"`, "TTL:              1h0m0s", "capacity-0", "capacity-1", "cpu 3, memory 1Gi", "Conditions:",
 	} {
 		assert.Contains(b.T, out, part)
 	}
@@ -141,14 +141,14 @@ func (b *bench) checkPods() {
 	assert.Contains(b.T, b.must(b.ask("explain", "small")), "State:      Bound")
 }
 
-// checkExplain has a pod wait for room that a reservation holds.
+// checkExplain has a pod wait for capacity that a reservation holds.
 func (b *bench) checkExplain() {
 	b.CreatePod("waiting", "default-scheduler", "2")
 	b.AwaitRefused("waiting")
 	out := b.must(b.ask("explain", "waiting"))
 	for _, part := range []string{
-		"Pod:        default/waiting", "State:      Pending", "Scheduler:  default-scheduler", "Requests:   cpu 2, memory 64Mi", "Room on:    0 of 2 nodes",
-		"reservation/default/room/room-",
+		"Pod:        default/waiting", "State:      Pending", "Scheduler:  default-scheduler", "Requests:   cpu 2, memory 64Mi", "Capacity on:    0 of 2 nodes",
+		"reservation/default/capacity/capacity-",
 	} {
 		assert.Contains(b.T, out, part)
 	}
@@ -161,14 +161,14 @@ func (b *bench) checkExplain() {
 }
 
 func (b *bench) checkCompletion() {
-	assert.Contains(b.T, b.run("__complete", "describe", "").out, "room\n")
+	assert.Contains(b.T, b.run("__complete", "describe", "").out, "capacity\n")
 	assert.Contains(b.T, b.run("__complete", "nodes", "").out, b.nodes[0]+"\n")
 	out := b.run("__complete", "explain", "").out
 	assert.Contains(b.T, out, "waiting\n")
 	assert.NotContains(b.T, out, "small\n", "it has a node")
 }
 
-// checkDelete gives the room back, which the waiting pod then gets, and watches it go.
+// checkDelete gives the capacity back, which the waiting pod then gets, and watches it go.
 func (b *bench) checkDelete() {
 	watching := b.command(b.T.Context(), "list", "--watch")
 	file, err := os.Create(b.T.TempDir() + "/out")
@@ -181,18 +181,18 @@ func (b *bench) checkDelete() {
 		require.NoError(b.T, err)
 		return string(content)
 	}
-	b.Eventually(func(t *assert.CollectT) { assert.Contains(t, watched(), "room") })
+	b.Eventually(func(t *assert.CollectT) { assert.Contains(t, watched(), "capacity") })
 
-	assert.Equal(b.T, "reservation.globalreserve.io/room deleted\n", b.must(b.run("delete", "room")))
+	assert.Equal(b.T, "reservation.globalreserve.io/capacity deleted\n", b.must(b.run("delete", "capacity")))
 	b.AwaitBound("waiting")
-	b.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, strings.Count(watched(), "room"), watched()) })
+	b.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, strings.Count(watched(), "capacity"), watched()) })
 	require.NoError(b.T, watching.Process.Signal(syscall.SIGINT))
 	require.NoError(b.T, watching.Wait(), "an interrupt is how a watch ends")
 
-	got := b.run("delete", "room")
+	got := b.run("delete", "capacity")
 	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `"room" not found`)
-	b.must(b.run("delete", "room", "--ignore-not-found"))
+	assert.Contains(b.T, got.err, `"capacity" not found`)
+	b.must(b.run("delete", "capacity", "--ignore-not-found"))
 	b.Pod("small")
 }
 

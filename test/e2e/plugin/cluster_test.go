@@ -22,10 +22,10 @@ import (
 // scheduler is the name of the scheduler under test.
 const scheduler = "globalreserve-scheduler"
 
-// shared is the control plane of all tests but those of groups, with our definitions, and withGroups theirs.
+// shared is the control plane of all tests but those of gangs, with our definitions, and withGangs theirs.
 var (
-	shared     = controlplane.Shared{Prepare: crd.Prepare}
-	withGroups = controlplane.Shared{
+	shared    = controlplane.Shared{Prepare: crd.Prepare}
+	withGangs = controlplane.Shared{
 		Options: controlplane.Options{
 			FeatureGates:  map[string]bool{"GenericWorkload": true},
 			APIServerArgs: []string{"--runtime-config=scheduling.k8s.io/v1beta1=true"},
@@ -34,7 +34,7 @@ var (
 	}
 )
 
-func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared, &withGroups)) }
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared, &withGangs)) }
 
 // cluster is a control plane with a globalreserve-scheduler, and in mode remote a server.
 type cluster struct {
@@ -130,13 +130,13 @@ func (c *cluster) unreserve(r *reserver.Request) {
 	require.Empty(c.T, c.Unreserve(&reserver.Request{SchedulerName: r.SchedulerName, Pods: r.Pods}).Error)
 }
 
-// claims lists the claims that are not those of bound pods, as namespace/name@node.
+// allocations lists the allocations that are not those of bound pods, as namespace/name@node.
 func (c *cluster) claims() []string {
 	c.T.Helper()
 	claims := []string{}
-	for _, claim := range c.Claims().Claims {
-		if claim.State != "Bound" {
-			claims = append(claims, fmt.Sprintf("%s/%s@%s", claim.Namespace, claim.Pod, claim.Node))
+	for _, allocation := range c.Allocations().Allocations {
+		if allocation.State != "Bound" {
+			claims = append(claims, fmt.Sprintf("%s/%s@%s", allocation.Namespace, allocation.Pod, allocation.Node))
 		}
 	}
 	return claims

@@ -44,7 +44,7 @@ func TestPodsWithClaims(t *testing.T) {
 		c.CreateDeviceClaim("late-erc", "P100", 1)
 		require.Equal(t, c.nodes[2], c.bound("fourth"))
 		require.Equal(t, "GPU-p100", c.given("fourth"))
-		t.Logf("bound %s after its claim was created", time.Since(started).Round(time.Millisecond))
+		t.Logf("bound %s after its allocation was created", time.Since(started).Round(time.Millisecond))
 
 		started = time.Now()
 		c.Delete("first")
@@ -65,6 +65,6 @@ func TestPodsWithClaims(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.nodes[0], c.bound(waiting))
 		require.Equal(t, "GPU-a100", c.given(waiting))
-		t.Logf("bound %s after it named another claim", time.Since(started).Round(time.Millisecond))
+		t.Logf("bound %s after it named another allocation", time.Since(started).Round(time.Millisecond))
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// A pod whose volume cannot be bound fails in PreBind, long after Reserve: its room is given back, at
+// A pod whose volume cannot be bound fails in PreBind, long after Reserve: its capacity is given back, at
 // once and not at the deadline.
 func TestReserveIsUndoneWhenTheCycleFailsLater(t *testing.T) {
 	options := setup{nodes: 1, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
@@ -32,7 +32,7 @@ func TestReserveIsUndoneWhenTheCycleFailsLater(t *testing.T) {
 	}}
 	eachMode(t, options, func(t *testing.T, c *cluster) {
 		c.createWithoutVolume("unlucky")
-		c.awaitClaims(1, "Reserve has taken the room")
+		c.awaitClaims(1, "Reserve has taken the capacity")
 		c.awaitClaims(0, "and Unreserve has given it back")
 		assert.Empty(t, c.Pod("unlucky").Spec.NodeName)
 	})
@@ -61,7 +61,7 @@ spec: {storageClassName: nobody, accessModes: [ReadWriteOnce], resources: {reque
 	})
 }
 
-// A scheduler that is killed between Reserve and Bind leaves a claim behind in the server's memory,
+// A scheduler that is killed between Reserve and Bind leaves an allocation behind in the server's memory,
 // which ends at its deadline; the scheduler in its place binds the pod.
 func TestAKilledSchedulerLeavesNothingBehind(t *testing.T) {
 	const ttl = 5 * time.Second
@@ -106,7 +106,7 @@ func TestServerAway(t *testing.T) {
 		assert.Contains(t, c.AwaitRefused("meanwhile"), "GlobalReserve: the server cannot be reached")
 		require.NoError(t, c.Server.Signal(syscall.SIGCONT))
 		c.bound("meanwhile")
-		c.awaitClaims(0, "no claim is left behind")
+		c.awaitClaims(0, "no allocation is left behind")
 		c.RequireNeverOvercommitted()
 	})
 	t.Run("Ignore, frozen", func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestServerAway(t *testing.T) {
 		require.NoError(t, c.Server.Signal(syscall.SIGCONT))
 		c.create("after", "1")
 		c.bound("after")
-		c.awaitClaims(0, "no claim is left behind")
-		c.RequireNeverOvercommitted() // there was room for all
+		c.awaitClaims(0, "no allocation is left behind")
+		c.RequireNeverOvercommitted() // there was capacity for all
 	})
 	t.Run("Fail", func(t *testing.T) {
 		c := start(t, "Fail")
@@ -140,7 +140,7 @@ func TestServerAway(t *testing.T) {
 		require.NoError(t, c.Server.Start(t.Context()))
 		c.create("after", "1")
 		c.bound("after")
-		c.RequireNeverOvercommitted() // there was room for all
+		c.RequireNeverOvercommitted() // there was capacity for all
 	})
 }
 

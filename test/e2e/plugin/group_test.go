@@ -21,8 +21,8 @@ import (
 func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	const members = 4
 	t.Parallel() // beside the one that waits for the end of a lease
-	eachMode(t, setup{nodes: 2, cpu: "2", plane: &withGroups}, func(t *testing.T, c *cluster) {
-		other := c.reserve("other", "1", c.nodes[0], time.Hour) // three of the four have room beside it
+	eachMode(t, setup{nodes: 2, cpu: "2", plane: &withGangs}, func(t *testing.T, c *cluster) {
+		other := c.reserve("other", "1", c.nodes[0], time.Hour) // three of the four have capacity beside it
 		heard := c.hear()
 		_, err := c.Client().SchedulingV1beta1().PodGroups(testbed.Namespace).Create(t.Context(), &schedulingv1beta1.PodGroup{
 			ObjectMeta: metav1.ObjectMeta{Name: "group"},
@@ -52,8 +52,8 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	})
 }
 
-// hear follows the ledger from now on. What it returns waits for the claim of a pod, and tells of which
-// other pods there were claims before.
+// hear follows the ledger from now on. What it returns waits for the allocation of a pod, and tells of which
+// other pods there were allocations before.
 func (c *cluster) hear() func(last string) []string {
 	c.T.Helper()
 	watching, err := client.New(client.Options{URL: c.Ledger.URL})
@@ -71,11 +71,11 @@ func (c *cluster) hear() func(last string) []string {
 		var pods []string
 		for e := range events.Events() {
 			switch {
-			case e.Claim == nil:
-			case e.Claim.Claim.Pod == last:
+			case e.Allocation == nil:
+			case e.Allocation.Allocation.Pod == last:
 				return pods
 			default:
-				pods = append(pods, e.Claim.Type+" "+e.Claim.Claim.Pod)
+				pods = append(pods, e.Allocation.Type+" "+e.Allocation.Allocation.Pod)
 			}
 		}
 		return append(pods, "the watch has ended")

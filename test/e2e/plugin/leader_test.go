@@ -18,8 +18,8 @@ import (
 )
 
 // A server is killed between the Reserve and the Bind of a pod, and the one in its place, which knows
-// nothing of the claim, gives the room to somebody else. The bind is refused, not carried out beside it,
-// and the pod is bound when the room comes free.
+// nothing of the allocation, gives the capacity to somebody else. The bind is refused, not carried out beside it,
+// and the pod is bound when the capacity comes free.
 func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 	binds, release := make(chan struct{}, 100), make(chan struct{})
 	c := newCluster(t, setup{remote: true, nodes: 1, cpu: "4", via: func(server string) string {
@@ -47,7 +47,7 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 	<-binds
 	require.Len(t, c.claims(), 1)
 	c.Server.Crash(t) // it is ready when this returns
-	require.Empty(t, c.claims(), "the claim was in memory only")
+	require.Empty(t, c.claims(), "the allocation was in memory only")
 	others := c.reserve("other", "4", c.nodes[0], time.Hour)
 	close(release)
 	assert.Contains(t, c.AwaitRefused("pod"), "GlobalReserve")
@@ -60,7 +60,7 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 }
 
 // A scheduler with the ledger in its process is suspended for longer than its lease lasts. Another one has
-// the lease by then and gives the room away; the first one wakes up with its ledger of before, must not
+// the lease by then and gives the capacity away; the first one wakes up with its ledger of before, must not
 // decide on it, and ends.
 func TestALedgerThatWasSuspended(t *testing.T) {
 	t.Parallel() // most of the time it waits for the end of the lease

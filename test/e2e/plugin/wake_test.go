@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// promptly is how long a pod may wait after there is room for it.
+// promptly is how long a pod may wait after there is capacity for it.
 const promptly = time.Second
 
 // Nobody overcommits a node, and all that fits is bound.
@@ -24,16 +24,16 @@ func TestPodsAreBoundAndNoMoreThanFit(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 20, state.Bound)
 		c.RequireNeverOvercommitted()
-		assert.Empty(t, c.claims(), "no claim outlives its bind")
+		assert.Empty(t, c.claims(), "no allocation outlives its bind")
 	})
 }
 
-// A pod the ledger refused is bound within a second of room being freed, whatever frees it: that
+// A pod the ledger refused is bound within a second of capacity being freed, whatever frees it: that
 // no event of the cluster tells of a reservation's end is what the plugin has to make up for.
 func TestRefusedPodsWake(t *testing.T) {
 	eachMode(t, setup{nodes: 1, cpu: "4"}, func(t *testing.T, c *cluster) {
 		node := c.nodes[0]
-		// Each returns when the room is to be free.
+		// Each returns when the capacity is to be free.
 		cases := map[string]func(t *testing.T, c *cluster) (free time.Time){
 			"a reservation is given back": func(_ *testing.T, c *cluster) time.Time {
 				r := c.reserve("other", "4", node, time.Hour)
@@ -76,7 +76,7 @@ func TestRefusedPodsWake(t *testing.T) {
 				assert.Equal(t, node, c.bound("waiting"))
 				assert.Less(t, time.Since(at), promptly)
 				c.Delete("waiting")
-				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Claims().Claims) })
+				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
 			})
 		}
 	})
@@ -106,7 +106,7 @@ func TestTheHighestPriorityWakesFirst(t *testing.T) {
 		for i := range 10 {
 			c.AwaitRefused(fmt.Sprint("low", i))
 		}
-		assert.Contains(t, c.AwaitRefused("high"), "GlobalReserve: not enough room left on the node")
+		assert.Contains(t, c.AwaitRefused("high"), "GlobalReserve: not enough capacity left on the node")
 		c.unreserve(r)
 		c.bound("high")
 		c.RequireNeverOvercommitted()

@@ -50,7 +50,7 @@ func badObjects(c *cluster) {
 		},
 		"a pod twice": {
 			spec:  `{slots: [{name: a, nodeName: bad-0, requests: {cpu: 1m}, pod: {name: p}}, {name: b, nodeName: bad-0, requests: {cpu: 2m}, pod: {name: p}}]}`,
-			phase: v1alpha1.ReservationPending, reason: "HoldExists",
+			phase: v1alpha1.ReservationPending, reason: "SlotExists",
 		},
 		"a made-up status": {
 			spec:  `{slots: [{name: a, nodeName: nowhere, requests: {cpu: 1}}]}` + "\nstatus: {phase: Available, nodeName: mine}",

@@ -93,7 +93,7 @@ func (c *cluster) columns(name string) string {
 	return strings.Join([]string{cells["NodeName"], cells["Status"], cells["Consumed"]}, "|")
 }
 
-// createPod creates a pod of some CPUs. index, if any, is the room it may use.
+// createPod creates a pod of some CPUs. index, if any, is the capacity it may use.
 func (c *cluster) createPod(name, cpu, index string) *corev1.Pod {
 	c.T.Helper()
 	return c.CreatePod(name, testbed.Nobody, cpu, withIndex(index))

@@ -14,6 +14,6 @@ What lives where:
   - kill_test.go     a server killed again and again under load
   - load_test.go     that load, and what it knows must hold
 
-How pods come to use the room is in test/e2e/keeproom.
+How pods come to use the capacity is in test/e2e/deletedpods.
 */
 package reservations

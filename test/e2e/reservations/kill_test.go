@@ -39,7 +39,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 		c.RequireNeverOvercommitted()
 	}
 	l.AssertDone(t, kills,
-		"groups acknowledged", "pods of groups bound", "groups given back", "objects created", "objects deleted", "consumers bound", "pods deleted")
+		"gangs acknowledged", "pods of gangs bound", "gangs given back", "objects created", "objects deleted", "consumers bound", "pods deleted")
 	stop()
 }
 
@@ -50,51 +50,51 @@ func (l *load) differences(t require.TestingT) []string {
 	require.NoError(t, err)
 	require.Empty(t, held.Continue)
 	slots := map[string]reserver.Slot{}
-	rooms := map[string]string{}
+	capacities := map[string]string{}
 	for _, r := range held.Reservations {
 		for _, slot := range r.Slots {
 			slots[r.Namespace+"/"+r.Name+"/"+slot.Name] = slot
 			if slot.Pod != "" {
-				rooms[slot.Pod] = slot.Node
+				capacities[slot.Pod] = slot.Node
 			}
 		}
 	}
-	found := l.claimDifferences(t, pods)
+	found := l.allocationDifferences(t, pods)
 	found = append(found, slotDifferences(objects, slots)...)
 	unbound := map[string]bool{}
 	for i := range pods {
 		unbound[pods[i].Name] = pods[i].Spec.NodeName == ""
 	}
 	for pod, node := range l.promised(unbound) {
-		if rooms[pod] != node {
-			found = append(found, fmt.Sprintf("%s was promised room on %s, it has some on %q", pod, node, rooms[pod]))
+		if capacities[pod] != node {
+			found = append(found, fmt.Sprintf("%s was promised capacity on %s, it has some on %q", pod, node, capacities[pod]))
 		}
 	}
 	return found
 }
 
-// claimDifferences compares the claims with the bound pods, and looks for nodes that promise too much.
-func (l *load) claimDifferences(t require.TestingT, pods []corev1.Pod) (found []string) {
-	claims, err := l.Ledger.Claims(l.T.Context())
+// allocationDifferences compares the allocations with the bound pods, and looks for nodes that promise too much.
+func (l *load) allocationDifferences(t require.TestingT, pods []corev1.Pod) (found []string) {
+	allocations, err := l.Ledger.Allocations(l.T.Context())
 	require.NoError(t, err)
-	require.Empty(t, claims.Continue)
+	require.Empty(t, allocations.Continue)
 	nodes, err := l.Ledger.Nodes(l.T.Context())
 	require.NoError(t, err)
 	on := map[string]string{}
-	for _, claim := range claims.Claims {
-		if claim.State != "Bound" {
-			found = append(found, fmt.Sprintf("a claim nobody asked for since the start: %+v", claim))
+	for _, allocation := range allocations.Allocations {
+		if allocation.State != "Bound" {
+			found = append(found, fmt.Sprintf("an allocation nobody asked for since the start: %+v", allocation))
 		}
-		on[claim.UID] = claim.Node
+		on[allocation.UID] = allocation.Node
 	}
 	for i := range pods {
 		if node := pods[i].Spec.NodeName; on[string(pods[i].UID)] != node {
-			found = append(found, fmt.Sprintf("%s is on %q, its claim on %q", pods[i].Name, node, on[string(pods[i].UID)]))
+			found = append(found, fmt.Sprintf("%s is on %q, its allocation on %q", pods[i].Name, node, on[string(pods[i].UID)]))
 		}
 		delete(on, string(pods[i].UID))
 	}
 	for uid, node := range on {
-		found = append(found, fmt.Sprintf("a claim on %s of a pod that is gone: %s", node, uid))
+		found = append(found, fmt.Sprintf("an allocation on %s of a pod that is gone: %s", node, uid))
 	}
 	for _, node := range nodes.Nodes {
 		if node.Overcommitted {

@@ -25,7 +25,7 @@ func TestLife(t *testing.T) {
 
 	for name, test := range map[string]func(*cluster){
 		"phases":      phases,
-		"groups":      groups,
+		"groups":      gangs,
 		"shared":      sharedSlot,
 		"restricted":  restricted,
 		"made-anew":   madeAnew,
@@ -65,9 +65,9 @@ func phases(c *cluster) {
 	assert.NotEmpty(c.T, rsv.Status.Slots[0].NodeUID)
 
 	other := c.createPod("other", "2", "")
-	assert.Contains(c.T, c.Bind(other, node), "phases/r/a", "a refusal names who holds the room")
+	assert.Contains(c.T, c.Bind(other, node), "phases/r/a", "a refusal names who holds the capacity")
 	assert.Contains(c.T, c.Filter(other, node), node)
-	c.AwaitEvent("Pod", "other", "RoomReserved", "node phases-0 would have room for this pod, but reservation phases/r/a keeps it for others")
+	c.AwaitEvent("Pod", "other", "RoomReserved", "node phases-0 would have capacity for this pod, but reservation phases/r/a keeps it for others")
 	assert.Len(c.T, c.Notes("Pod", "other", "RoomReserved"), 1)
 
 	back := c.createPod("back", "2", "web")
@@ -93,20 +93,20 @@ func phases(c *cluster) {
 }
 
 // groups: all slots or none, on several nodes.
-func groups(c *cluster) {
+func gangs(c *cluster) {
 	nodes := c.nodes(3)
 	blocker := c.createPod("blocker", "3", "")
 	require.Empty(c.T, c.Bind(blocker, nodes[2]))
 	c.CreateReservation("r", `{ttl: 10m, slots: [
-		{name: a, nodeName: groups-0, requests: {cpu: 2}}, {name: b, nodeName: groups-1, requests: {cpu: 2}},
-		{name: c, nodeName: groups-2, requests: {cpu: 2}}]}`)
+		{name: a, nodeName: gangs-0, requests: {cpu: 2}}, {name: b, nodeName: gangs-1, requests: {cpu: 2}},
+		{name: c, nodeName: gangs-2, requests: {cpu: 2}}]}`)
 	rsv := c.AwaitReservation("r", v1alpha1.ReservationPending)
 	assert.Equal(c.T, "InsufficientResource", reason(rsv))
-	room := c.createPod("room", "4", "")
-	require.Empty(c.T, c.Bind(room, nodes[0]), "a group that waits holds nothing")
-	c.Delete("room", "blocker")
+	capacity := c.createPod("spare", "4", "")
+	require.Empty(c.T, c.Bind(capacity, nodes[0]), "a gang that waits holds nothing")
+	c.Delete("spare", "blocker")
 	c.waitFor("r", v1alpha1.ConditionAvailable, metav1.ConditionTrue)
-	assert.Equal(c.T, "groups-0 +2|Available|0/3", c.columns("r"))
+	assert.Equal(c.T, "gangs-0 +2|Available|0/3", c.columns("r"))
 }
 
 // sharedSlot: pods come and go on a slot that several share.
@@ -131,7 +131,7 @@ func sharedSlot(c *cluster) {
 }
 
 // restricted: pods that share a slot use no more than it holds of what it names, where those of an Aligned
-// one use free room of the node beside it.
+// one use free capacity of the node beside it.
 func restricted(c *cluster) {
 	nodes := c.nodes(2)
 	spec := func(policy, node string) string {
@@ -170,7 +170,7 @@ func madeAnew(c *cluster) {
 	c.CreateReservation("r", spec)
 	c.AwaitReservation("r", v1alpha1.ReservationAvailable)
 	c.Server.Crash(c.T)
-	assert.Empty(c.T, c.Bind(c.createPod("second", "2", ""), node), "all of the room is there")
+	assert.Empty(c.T, c.Bind(c.createPod("second", "2", ""), node), "all of the capacity is there")
 	assert.NotEmpty(c.T, c.Bind(c.createPod("third", "2", ""), node), "1 of 4 is free")
 	c.Eventually(func(t *assert.CollectT) {
 		pods := c.get("r").Status.Slots[0].Pods
@@ -180,7 +180,7 @@ func madeAnew(c *cluster) {
 	})
 }
 
-// expiry: a ttl is extended, and when it is over the next in line has the room.
+// expiry: a ttl is extended, and when it is over the next in line has the capacity.
 func expiry(c *cluster) {
 	c.nodes(1)
 	c.CreateReservation("r", `{ttl: 3s, slots: [{name: a, nodeName: expiry-0, requests: {cpu: 4}}]}`)
@@ -199,13 +199,13 @@ func expiry(c *cluster) {
 		<-time.After(testbed.Poll)
 	}
 	c.waitFor("next", v1alpha1.ConditionAvailable, metav1.ConditionTrue)
-	c.T.Logf("the next had the room %s after the end", time.Since(end).Round(time.Millisecond))
+	c.T.Logf("the next had the capacity %s after the end", time.Since(end).Round(time.Millisecond))
 	assert.Less(c.T, time.Since(end), 2*time.Second)
 	assert.Equal(c.T, end, c.AwaitReservation("r", v1alpha1.ReservationExpired).Status.ExpiresAt.Time)
 	assert.Equal(c.T, "expiry-0|Expired|0/1", c.columns("r"))
 }
 
-// nodeGone: the whole group fails with one of its nodes.
+// nodeGone: the whole gang fails with one of its nodes.
 func nodeGone(c *cluster) {
 	nodes := c.nodes(2)
 	c.CreateReservation("r", `{ttl: 10m, slots: [{name: a, nodeName: node-gone-0, requests: {cpu: 4}}, {name: b, nodeName: node-gone-1, requests: {cpu: 4}}]}`)
@@ -228,7 +228,7 @@ func nodeMadeAgain(c *cluster) {
 	assert.Equal(c.T, "NodeGone", reason(c.AwaitReservation("r", v1alpha1.ReservationFailed)))
 }
 
-// cordoned: the room stays, for its own pods only.
+// cordoned: the capacity stays, for its own pods only.
 func cordoned(c *cluster) {
 	node := c.nodes(1)[0]
 	c.CreateReservation("r", `{ttl: 10m, slots: [{name: a, nodeName: cordoned-0, requests: {cpu: 1}}]}`)
@@ -253,7 +253,7 @@ func chosenByLabels(c *cluster) {
 	assert.Equal(c.T, nodes[1], c.AwaitReservation("r", v1alpha1.ReservationAvailable).Status.NodeName)
 }
 
-// deleted: the room is free at once.
+// deleted: the capacity is free at once.
 func deleted(c *cluster) {
 	node := c.nodes(1)[0]
 	c.CreateReservation("r", `{ttl: 0s, slots: [{name: a, nodeName: deleted-0, requests: {cpu: 4}}]}`)

@@ -25,12 +25,12 @@ type load struct {
 
 	mu     sync.Mutex // guards what follows
 	count  int
-	groups map[string]*promise // acknowledged and not given back, by namespace/name of the object
+	gangs  map[string]*promise // acknowledged and not given back, by namespace/name of the object
 	bound  []*corev1.Pod
 	broken []string // promises that were not kept
 }
 
-// promise is a group that /reserve answered for.
+// promise is a gang that /reserve answered for.
 type promise struct {
 	pods    []*corev1.Pod
 	nodes   []string
@@ -49,9 +49,9 @@ const (
 var byPeople = metav1.ListOptions{LabelSelector: "!" + convert.MadeByLabel}
 
 func newLoad(c *cluster, nodes []string) *load {
-	l := &load{cluster: c, nodes: nodes, groups: map[string]*promise{}}
+	l := &load{cluster: c, nodes: nodes, gangs: map[string]*promise{}}
 	deeds := []testbed.Deed{
-		l.reserveGroup, l.reserveGroup, l.bindGroup, l.bindGroup, l.unreserveGroup, l.createObject, l.deleteObject,
+		l.reserveGang, l.reserveGang, l.bindGang, l.bindGang, l.unreserveGang, l.createObject, l.deleteObject,
 		l.bindConsumer, l.bindConsumer, l.deletePod,
 	}
 	l.Next = func() testbed.Deed {
@@ -80,7 +80,7 @@ func (l *load) pod(ctx context.Context, prefix, index string) (*corev1.Pod, erro
 	return l.Client().CoreV1().Pods(l.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
-func (l *load) reserveGroup(ctx context.Context) error {
+func (l *load) reserveGang(ctx context.Context) error {
 	request := &reserver.Request{
 		SchedulerName: testbed.Nobody, RequestID: l.name("request"), TTLSeconds: []int64{2, 4, 60}[rand.IntN(3)],
 	}
@@ -101,16 +101,16 @@ func (l *load) reserveGroup(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.groups[answer.Reservation] = &promise{pods: request.Pods, nodes: request.Nodes, expires: answer.ExpiresAt}
-	return l.Did("groups acknowledged", nil)
+	l.gangs[answer.Reservation] = &promise{pods: request.Pods, nodes: request.Nodes, expires: answer.ExpiresAt}
+	return l.Did("gangs acknowledged", nil)
 }
 
-// takeGroup removes one of the promises that are still good, and returns it.
-func (l *load) takeGroup() (name string, p *promise) {
+// takeGang removes one of the promises that are still good, and returns it.
+func (l *load) takeGang() (name string, p *promise) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, p := range l.groups {
-		delete(l.groups, name)
+	for name, p := range l.gangs {
+		delete(l.gangs, name)
 		if time.Until(p.expires) > time.Second {
 			return name, p
 		}
@@ -118,9 +118,9 @@ func (l *load) takeGroup() (name string, p *promise) {
 	return "", nil
 }
 
-// bindGroup redeems a promise: every pod must be bound where it has its room.
-func (l *load) bindGroup(ctx context.Context) error {
-	name, p := l.takeGroup()
+// bindGang redeems a promise: every pod must be bound where it has its capacity.
+func (l *load) bindGang(ctx context.Context) error {
+	name, p := l.takeGang()
 	if p == nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (l *load) bindGroup(ctx context.Context) error {
 		refusal, err := l.Ledger.TryBind(ctx, pod, p.nodes[i])
 		if err != nil {
 			l.mu.Lock()
-			l.groups[name] = &promise{pods: p.pods[i:], nodes: p.nodes[i:], expires: p.expires}
+			l.gangs[name] = &promise{pods: p.pods[i:], nodes: p.nodes[i:], expires: p.expires}
 			l.mu.Unlock()
 			return err
 		}
@@ -136,7 +136,7 @@ func (l *load) bindGroup(ctx context.Context) error {
 		switch {
 		case refusal == "":
 			l.bound = append(l.bound, pod)
-			_ = l.Did("pods of groups bound", nil)
+			_ = l.Did("pods of gangs bound", nil)
 		case strings.Contains(refusal, "too little") && time.Now().Before(p.expires):
 			l.broken = append(l.broken, fmt.Sprintf("%s, promised until %s: %s", name, p.expires, refusal))
 		}
@@ -145,13 +145,13 @@ func (l *load) bindGroup(ctx context.Context) error {
 	return nil
 }
 
-func (l *load) unreserveGroup(ctx context.Context) error {
-	name, p := l.takeGroup()
+func (l *load) unreserveGang(ctx context.Context) error {
+	name, p := l.takeGang()
 	if p == nil {
 		return nil
 	}
 	var answer reserver.Answer
-	return l.Did("groups given back", l.Ledger.Post(ctx, testbed.UnreservePath, &reserver.Request{SchedulerName: testbed.Nobody, Reservation: name}, &answer))
+	return l.Did("gangs given back", l.Ledger.Post(ctx, testbed.UnreservePath, &reserver.Request{SchedulerName: testbed.Nobody, Reservation: name}, &answer))
 }
 
 // createObject makes an object as people do, for pods of an index.
@@ -174,7 +174,7 @@ func (l *load) deleteObject(ctx context.Context) error {
 	return l.Did("objects deleted", l.Reservations().Delete(ctx, list.Items[rand.IntN(len(list.Items))].Name, metav1.DeleteOptions{}))
 }
 
-// bindConsumer binds a pod that may use the room of objects, wherever there is room.
+// bindConsumer binds a pod that may use the capacity of objects, wherever there is capacity.
 func (l *load) bindConsumer(ctx context.Context) error {
 	pod, err := l.pod(ctx, "consumer", fmt.Sprintf("i%d", rand.IntN(3)))
 	if err != nil {
@@ -208,27 +208,27 @@ func (l *load) deletePod(ctx context.Context) error {
 	return l.Did("pods deleted", l.Client().CoreV1().Pods(l.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
 }
 
-// promised lists the pods that must have their room now, and where: they are acknowledged, and
+// promised lists the pods that must have their capacity now, and where: they are acknowledged, and
 // neither bound nor given back nor about to expire.
 func (l *load) promised(unbound map[string]bool) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rooms := map[string]string{}
-	for _, p := range l.groups {
+	capacities := map[string]string{}
+	for _, p := range l.gangs {
 		if time.Until(p.expires) < time.Second {
 			continue
 		}
 		for i, pod := range p.pods {
 			if unbound[pod.Name] {
-				rooms[pod.Name] = p.nodes[i]
+				capacities[pod.Name] = p.nodes[i]
 			}
 		}
 	}
-	return rooms
+	return capacities
 }
 
 func (l *load) requireKept() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	require.Empty(l.T, l.broken, "acknowledged room was lost")
+	require.Empty(l.T, l.broken, "acknowledged capacity was lost")
 }

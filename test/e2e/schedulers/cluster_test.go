@@ -39,7 +39,7 @@ func race(c *testbed.Cluster, demand clusterload.RaceOptions, rename func(name s
 	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
 }
 
-// settle waits for the end of a race. No node was ever overcommitted, all that fits is bound, and no group
+// settle waits for the end of a race. No node was ever overcommitted, all that fits is bound, and no gang
 // runs in part.
 func settle(c *testbed.Cluster) clusterload.Snapshot {
 	c.T.Helper()
@@ -47,16 +47,16 @@ func settle(c *testbed.Cluster) clusterload.Snapshot {
 	defer cancel()
 	snapshot, err := c.Watcher.AwaitSettled(limited, quiet)
 	require.NoError(c.T, err, "everything that fits is bound")
-	whole, half := snapshot.CountGroups()
+	whole, half := snapshot.CountGangs()
 	bound := map[string]int{}
 	for _, pod := range testbed.Bound(c.Pods()) {
 		bound[pod.Spec.SchedulerName]++
 	}
-	c.T.Logf("%d of %d pods bound, by %v; %d groups whole, %d half, of %d",
-		snapshot.Bound, snapshot.Pods, bound, whole, half, len(snapshot.Groups))
+	c.T.Logf("%d of %d pods bound, by %v; %d gangs whole, %d half, of %d",
+		snapshot.Bound, snapshot.Pods, bound, whole, half, len(snapshot.Gangs))
 	c.RequireNeverOvercommitted()
 	assert.Zero(c.T, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
-	assert.NotZero(c.T, snapshot.Pending, "everything fitted: this was no race for room")
+	assert.NotZero(c.T, snapshot.Pending, "everything fitted: this was no race for capacity")
 	assert.NotZero(c.T, whole)
 	assert.Zero(c.T, half)
 	for _, pod := range c.Pods() {

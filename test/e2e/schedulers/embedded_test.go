@@ -39,7 +39,7 @@ func startEmbedded(t *testing.T) (*testbed.Cluster, *controlplane.Process) {
 	race(&c, clusterload.RaceOptions{
 		Capacity:   embeddedNodes * nodeCPUs * 1000,
 		Sizes:      []corev1.ResourceList{testbed.Requests("500m"), testbed.Requests("1"), testbed.Requests("1500m")},
-		Schedulers: []string{"default-scheduler"}, GroupScheduler: embedded, GroupSize: 8, GroupPercent: 50,
+		Schedulers: []string{"default-scheduler"}, GangScheduler: embedded, GangSize: 8, GangPercent: 50,
 	}, func(name string) string { return name })
 	return &c, process
 }
@@ -50,15 +50,15 @@ func awaitOnlyBound(c *testbed.Cluster, bound int) {
 	c.Eventually(func(t *assert.CollectT) {
 		account, err := c.Ledger.Nodes(c.T.Context())
 		require.NoError(t, err)
-		claims, reserved := 0, int64(0)
+		allocations, reserved := 0, int64(0)
 		for _, node := range account.Nodes {
 			assert.False(t, node.Overcommitted, node.Name)
-			claims += node.ClaimCount
+			allocations += node.AllocationCount
 			for _, amount := range node.Resources {
 				reserved += amount.Reserved
 			}
 		}
-		assert.Equal(t, bound, claims)
+		assert.Equal(t, bound, allocations)
 		assert.Zero(t, reserved)
 	})
 }
@@ -72,14 +72,14 @@ func TestRaceWithAnEmbeddedServer(t *testing.T) {
 }
 
 // The process with the ledger is killed in the middle of the race, more than once, most often between the
-// binds of a group. Nobody takes the room of the rest of that group, and no claim is left behind.
+// binds of a gang. Nobody takes the capacity of the rest of that gang, and no allocation is left behind.
 func TestKilledInTheRace(t *testing.T) {
 	c, process := startEmbedded(t)
 	for range 3 {
 		before := c.Watcher.Snapshot().Bound
 		require.Eventually(t, func() bool {
 			snapshot := c.Watcher.Snapshot()
-			_, half := snapshot.CountGroups()
+			_, half := snapshot.CountGangs()
 			return half > 0 && snapshot.Bound > before
 		}, testbed.Soon, time.Millisecond)
 		require.NoError(t, process.Kill())

@@ -62,7 +62,7 @@ func (c *firstCluster) awaitBound(pods int) map[string]bool {
 	return names
 }
 
-// The pods of examples/nginx.yaml are placed, those of others are left alone, and pods without room
+// The pods of examples/nginx.yaml are placed, those of others are left alone, and pods without capacity
 // wait for it.
 func TestPlacesItsPods(t *testing.T) {
 	c := newFirstCluster(t, 2)
@@ -75,7 +75,7 @@ func TestPlacesItsPods(t *testing.T) {
 	before := c.awaitBound(5)
 	assert.NotContains(t, before, "foreign")
 
-	// Room that comes free is used by a pod that waits.
+	// Capacity that comes free is used by a pod that waits.
 	var gone string
 	for name := range before {
 		if strings.HasPrefix(name, "large") {
@@ -84,7 +84,7 @@ func TestPlacesItsPods(t *testing.T) {
 	}
 	c.Delete(gone)
 	after := c.awaitBound(5)
-	assert.NotContains(t, after, gone, "a pod that waited takes its room")
+	assert.NotContains(t, after, gone, "a pod that waited takes its capacity")
 	assert.NotContains(t, after, "foreign")
 	c.RequireNeverOvercommitted()
 }
@@ -130,12 +130,12 @@ func TestDiesBetweenReserveAndBind(t *testing.T) {
 	require.WithinRange(t, explained.ExpiresAt, began.Add(ttl-2*time.Second), time.Now().Add(ttl))
 
 	require.Eventually(t, func() bool {
-		return len(c.Claims().Claims) == 0 && c.CPU("node-0").Reserved == 0
-	}, ttl+5*time.Second, testbed.Poll, "the room is given back")
+		return len(c.Allocations().Allocations) == 0 && c.CPU("node-0").Reserved == 0
+	}, ttl+5*time.Second, testbed.Poll, "the capacity is given back")
 	assert.GreaterOrEqual(t, time.Since(began), ttl-time.Second, "and not before its time")
 	assert.Zero(t, c.Watcher.Snapshot().Bound)
 
-	// The pod and its room are there for whoever comes next.
+	// The pod and its capacity are there for whoever comes next.
 	c.start("next", c.Server.URL)
 	c.awaitBound(1)
 	c.RequireNeverOvercommitted()

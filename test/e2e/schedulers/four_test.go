@@ -21,7 +21,7 @@ const (
 
 	behindExtender = "default-scheduler"
 	withPlugin     = "globalreserve-scheduler"
-	onREST         = "group-scheduler"
+	onREST         = "gang-scheduler"
 	naive          = "naive-scheduler"
 )
 
@@ -34,15 +34,15 @@ func TestFourSchedulersAtOnce(t *testing.T) {
 			for round := range rounds {
 				race(&c, clusterload.RaceOptions{
 					Capacity: fourNodes * nodeCPUs * 1000, Sizes: []corev1.ResourceList{testbed.Requests("1"), testbed.Requests("500m")},
-					Schedulers:     []string{behindExtender, withPlugin, naive},
-					GroupScheduler: onREST, GroupSize: 4, GroupPercent: 20,
+					Schedulers:    []string{behindExtender, withPlugin, naive},
+					GangScheduler: onREST, GangSize: 4, GangPercent: 20,
 				}, func(name string) string { return fmt.Sprintf("round-%d-%s", round, name) })
 				settle(&c)
 				require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
-				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Claims().Claims) })
+				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
 			}
 			refused, tooLate := blind.Refused()
-			t.Logf("the naive scheduler: %d bindings refused for want of room, %d too late", refused, tooLate)
+			t.Logf("the naive scheduler: %d bindings refused for want of capacity, %d too late", refused, tooLate)
 			assert.Positive(t, refused, "admission had nothing to refuse: this was no race")
 		})
 	}
@@ -74,8 +74,8 @@ func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
 	})
 	require.NoError(t, webhook.Install(ctx, c.ControlPlane, nil))
 	c.StartKubeScheduler(behindExtender, "default-scheduler.yaml")
-	_, err = clusterload.StartGroupScheduler(ctx, c.ControlPlane, clusterload.GroupSchedulerOptions{
-		SchedulerName: onREST, ServerURL: c.Ledger.URL, Command: []string{testbed.Program(t, "groupscheduler")},
+	_, err = clusterload.StartGangScheduler(ctx, c.ControlPlane, clusterload.GangSchedulerOptions{
+		SchedulerName: onREST, ServerURL: c.Ledger.URL, Command: []string{testbed.Program(t, "gangscheduler")},
 	})
 	require.NoError(t, err)
 	blind := &clusterload.NaiveScheduler{Client: c.Client(), Name: naive, Namespace: namespace, Nodes: names}

@@ -27,7 +27,7 @@ const (
 	UnreservePath    = "/unreserve"
 	MetricsPath      = "/metrics"
 	NodesPath        = "/v1/nodes"
-	ClaimsPath       = "/v1/claims"
+	AllocationsPath  = "/v1/allocations"
 	ReservationsPath = "/v1/reservations"
 	WhatIfPath       = "/v1/whatif"
 	ExplainPath      = "/v1/explain"
@@ -120,9 +120,9 @@ func (c Caller) TryBind(ctx context.Context, pod *corev1.Pod, node string) (refu
 	return answer.Error, err
 }
 
-// Claims are the claims of all pods.
-func (c Caller) Claims(ctx context.Context) (answer reserver.ClaimsAnswer, err error) {
-	err = c.Get(ctx, ClaimsPath+all, &answer)
+// Allocations are the allocations of all pods.
+func (c Caller) Allocations(ctx context.Context) (answer reserver.AllocationsAnswer, err error) {
+	err = c.Get(ctx, AllocationsPath+all, &answer)
 	return answer, err
 }
 

@@ -197,12 +197,12 @@ func (c *Cluster) Unreserve(request *reserver.Request) *reserver.Answer {
 	return answer
 }
 
-// Claims are the claims of all pods.
-func (c *Cluster) Claims() reserver.ClaimsAnswer {
+// Allocations are the allocations of all pods.
+func (c *Cluster) Allocations() reserver.AllocationsAnswer {
 	c.T.Helper()
-	claims, err := c.Ledger.Claims(c.T.Context())
+	allocations, err := c.Ledger.Allocations(c.T.Context())
 	require.NoError(c.T, err)
-	return claims
+	return allocations
 }
 
 // Held lists the slots that the server keeps, as namespace/name/slot@node.

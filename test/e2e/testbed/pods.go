@@ -190,13 +190,13 @@ func (c *Cluster) AwaitBackOffOver() {
 	})
 }
 
-// ClaimOf returns the claim of a pod, or nil.
-func (c *Cluster) ClaimOf(pod *corev1.Pod) *reserver.Claim {
+// AllocationOf returns the allocation of a pod, or nil.
+func (c *Cluster) AllocationOf(pod *corev1.Pod) *reserver.Allocation {
 	c.T.Helper()
-	claims := c.Claims().Claims
-	for i := range claims {
-		if claims[i].UID == string(pod.UID) {
-			return &claims[i]
+	allocations := c.Allocations().Allocations
+	for i := range allocations {
+		if allocations[i].UID == string(pod.UID) {
+			return &allocations[i]
 		}
 	}
 	return nil

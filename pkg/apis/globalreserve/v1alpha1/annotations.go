@@ -1,20 +1,20 @@
 package v1alpha1
 
-// The annotations that ask for the room of a deleted pod and that tell which room a pod was given.
+// The annotations that ask for the capacity of a deleted pod and that tell which capacity a pod was given.
 const (
 	// ReservationAnnotation set to "true" on a pod, or on the own metadata of the Deployment that
-	// owns it, keeps the pod's room when the pod is deleted.
+	// owns it, keeps the pod's capacity when the pod is deleted.
 	ReservationAnnotation = "globalreserve.io/reservation"
 
 	// ReservationIndexAnnotation on a pod: a pod with the same value in the same namespace may use
-	// the room. On a Reservation's side it is ConsumerSpec.Index.
+	// the capacity. On a Reservation's side it is ConsumerSpec.Index.
 	ReservationIndexAnnotation = "globalreserve.io/reservation-index"
 
-	// ReservationTTLAnnotation says how long the room is kept: whole seconds ("90") or a Go duration
+	// ReservationTTLAnnotation says how long the capacity is kept: whole seconds ("90") or a Go duration
 	// ("90s", "1h30m"). A pod's own comes before its Deployment's.
 	ReservationTTLAnnotation = "globalreserve.io/reservation-ttl"
 
-	// MatchedReservationAnnotation is written to a pod that was given reserved room, with its
+	// MatchedReservationAnnotation is written to a pod that was given reserved capacity, with its
 	// binding: namespace/name/slot.
 	MatchedReservationAnnotation = "globalreserve.io/matched-reservation"
 

@@ -1,5 +1,5 @@
 /*
-Package v1alpha1 holds the types of the API group globalreserve.io: the Reservation, which keeps room
+Package v1alpha1 holds the types of the API group globalreserve.io: the Reservation, which keeps capacity
 on nodes for pods that are not there yet; the ExtendedResource, which is one device of a node; and the
 ExtendedResourceClaim, by which a pod asks for devices.
 

@@ -18,8 +18,8 @@ const (
 	MaxTTL = 87600 * time.Hour
 )
 
-// Reservation keeps room on nodes for pods that are not there yet. No scheduler that asks
-// GlobalReserve gives that room to another pod.
+// Reservation keeps capacity on nodes for pods that are not there yet. No scheduler that asks
+// GlobalReserve gives that capacity to another pod.
 //
 // One Reservation may hold several slots on several nodes. Its slots become available together or
 // not at all, so that one object commits a whole group.
@@ -28,13 +28,13 @@ const (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=rsv
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="NodeName",type=string,JSONPath=`.status.nodeName`,description="The node that holds the room, and how many more"
+// +kubebuilder:printcolumn:name="NodeName",type=string,JSONPath=`.status.nodeName`,description="The node that holds the capacity, and how many more"
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`,description="The phase of the reservation"
 // +kubebuilder:printcolumn:name="Consumed",type=string,JSONPath=`.status.consumed`,description="Slots that pods use, of all slots"
-// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.expiresAt`,description="When unused room is given back"
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.expiresAt`,description="When unused capacity is given back"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Available")].reason`,description="Why the room is or is not available"
-// +kubebuilder:printcolumn:name="Scheduler",type=string,priority=1,JSONPath=`.spec.schedulerName`,description="The scheduler the room is counted for"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Available")].reason`,description="Why the capacity is or is not available"
+// +kubebuilder:printcolumn:name="Scheduler",type=string,priority=1,JSONPath=`.spec.schedulerName`,description="The scheduler the capacity is counted for"
 type Reservation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -71,7 +71,7 @@ type ReservationList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.consumers) == has(oldSelf.consumers) && (!has(self.consumers) || self.consumers == oldSelf.consumers)",message="consumers are immutable: delete the reservation and create another"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.ttl) || has(self.ttl)",message="ttl cannot be removed: 0s keeps the reservation until it is deleted"
 type ReservationSpec struct {
-	// SchedulerName is the scheduler whose pods the room is for and whose limits in the policy it
+	// SchedulerName is the scheduler whose pods the capacity is for and whose limits in the policy it
 	// counts against. Empty: counted for no scheduler; a consumer of any scheduler may still use it.
 	// Kubernetes lets pods name any scheduler, and so does this: printable, at most 253 bytes.
 	// +kubebuilder:validation:MaxLength=253
@@ -85,14 +85,14 @@ type ReservationSpec struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	Priority *int32 `json:"priority,omitempty"`
 
-	// Preemptible lets a pod of higher priority take the room where it fits nowhere else. The whole
+	// Preemptible lets a pod of higher priority take the capacity where it fits nowhere else. The whole
 	// reservation then ends as Preempted, never one slot of a group.
 	// +optional
 	// +kubebuilder:default=false
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="preemptible is immutable: delete the reservation and create another"
 	Preemptible bool `json:"preemptible"`
 
-	// TTL is how long unused room is kept, counted from the moment it is available: a Go duration in
+	// TTL is how long unused capacity is kept, counted from the moment it is available: a Go duration in
 	// h, m, s and ms, such as "10m" or "1h30m", of at most ten years. 0s keeps it until the object is
 	// deleted. Absent: the default of the server's policy. It may be extended and never shortened.
 	// +kubebuilder:validation:Type=string
@@ -110,10 +110,10 @@ type ReservationSpec struct {
 
 	// Consumers says which pods of the Reservation's own namespace may use its slots. A slot that
 	// names a pod is for that pod alone, whatever stands here. Absent or empty: no other pod may, and
-	// the room is only kept free.
+	// the capacity is only kept free.
 	Consumers *ConsumerSpec `json:"consumers,omitempty"`
 
-	// Slots are the pieces of room, at least one and at most MaxSlots, each on one node. They become
+	// Slots are the pieces of capacity, at least one and at most MaxSlots, each on one node. They become
 	// available together.
 	// +listType=map
 	// +listMapKey=name
@@ -123,7 +123,7 @@ type ReservationSpec struct {
 	Slots []Slot `json:"slots"`
 }
 
-// AllocatePolicy says how the pods that use a slot share its room.
+// AllocatePolicy says how the pods that use a slot share its capacity.
 //
 // +kubebuilder:validation:Enum=Once;Aligned;Restricted
 type AllocatePolicy string
@@ -133,7 +133,7 @@ const (
 	// released at once.
 	AllocateOnce AllocatePolicy = "Once"
 
-	// AllocateAligned lets several pods share the slot, each of which may use free room of the node
+	// AllocateAligned lets several pods share the slot, each of which may use free capacity of the node
 	// beyond it.
 	AllocateAligned AllocatePolicy = "Aligned"
 
@@ -175,7 +175,7 @@ type ControllerReference struct {
 	Name string `json:"name"`
 }
 
-// Slot is room for one pod on one node. It also takes one of the node's pod count.
+// Slot is capacity for one pod on one node. It also takes one of the node's pod count.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSelector) || size(self.nodeSelector) == 0 || !has(self.nodeName) || size(self.nodeName) == 0",message="nodeSelector is for a node the server chooses: leave out nodeSelector or nodeName"
 type Slot struct {
@@ -184,7 +184,7 @@ type Slot struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// NodeName is the node the room is on. Empty: the server chooses, by best fit among the nodes
+	// NodeName is the node the capacity is on. Empty: the server chooses, by best fit among the nodes
 	// that nodeSelector selects and whose taints the slot tolerates. A Reservation that names a node
 	// that does not exist waits for it.
 	// +kubebuilder:validation:MaxLength=253
@@ -198,7 +198,7 @@ type Slot struct {
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
 	// Tolerations are the taints of a node that the slot may be on, as in a pod. They count for a
-	// node that is named, too: no room is taken on a cordoned node without the toleration for it.
+	// node that is named, too: no capacity is taken on a cordoned node without the toleration for it.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator in ['', 'Exists', 'Equal', 'Lt', 'Gt'])",message="a toleration's operator must be Exists, Equal, Lt or Gt"

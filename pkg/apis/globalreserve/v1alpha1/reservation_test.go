@@ -18,7 +18,7 @@ import (
 )
 
 // What a minimal object leaves out must be left out on the wire, or the server would take a zero value
-// for a wish: a ttl of 0s, for one, keeps room for ever.
+// for a wish: a ttl of 0s, for one, keeps capacity for ever.
 func TestAbsentStaysAbsent(t *testing.T) {
 	content, err := json.Marshal(&Reservation{Spec: ReservationSpec{Slots: []Slot{{
 		Name: "a", Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},

@@ -15,7 +15,7 @@ type ReservationStatus struct {
 	// ObservedGeneration is the metadata.generation that this status was made from.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// NodeName is the node that holds the room; for slots on several nodes the first and the number
+	// NodeName is the node that holds the capacity; for slots on several nodes the first and the number
 	// of the others, "node-7 +3". It is for people; programs read slots.
 	NodeName string `json:"nodeName,omitempty"`
 
@@ -26,7 +26,7 @@ type ReservationStatus struct {
 	// AvailableAt is when all slots were held. The TTL counts from here.
 	AvailableAt *metav1.Time `json:"availableAt,omitempty"`
 
-	// ExpiresAt is when room that no pod uses is given back. It is written with AvailableAt and moves
+	// ExpiresAt is when capacity that no pod uses is given back. It is written with AvailableAt and moves
 	// only when the TTL is extended. Absent: never.
 	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
 
@@ -57,13 +57,13 @@ const (
 	// ReservationSucceeded was used: pods took all its slots.
 	ReservationSucceeded ReservationPhase = "Succeeded"
 
-	// ReservationExpired reached the end of its TTL with slots unused; their room was given back.
+	// ReservationExpired reached the end of its TTL with slots unused; their capacity was given back.
 	ReservationExpired ReservationPhase = "Expired"
 
-	// ReservationFailed lost its room, or can never have it: a node of it is gone, for instance.
+	// ReservationFailed lost its capacity, or can never have it: a node of it is gone, for instance.
 	ReservationFailed ReservationPhase = "Failed"
 
-	// ReservationPreempted gave its room to a pod of higher priority.
+	// ReservationPreempted gave its capacity to a pod of higher priority.
 	ReservationPreempted ReservationPhase = "Preempted"
 )
 
@@ -100,7 +100,7 @@ type SlotStatus struct {
 	// another machine.
 	NodeUID types.UID `json:"nodeUID,omitempty"`
 
-	// State tells whether the room is kept, used or given back. Empty while the reservation is
+	// State tells whether the capacity is kept, used or given back. Empty while the reservation is
 	// Pending.
 	State SlotState `json:"state,omitempty"`
 
@@ -116,18 +116,18 @@ type SlotStatus struct {
 	Devices []string `json:"devices,omitempty"`
 }
 
-// SlotState tells whether a slot's room is kept, used or given back.
+// SlotState tells whether a slot's capacity is kept, used or given back.
 //
 // +kubebuilder:validation:Enum=Reserved;Consumed;Released
 type SlotState string
 
 const (
-	// SlotReserved is room that is kept and that no pod uses.
+	// SlotReserved is capacity that is kept and that no pod uses.
 	SlotReserved SlotState = "Reserved"
 
-	// SlotConsumed is room that a pod uses.
+	// SlotConsumed is capacity that a pod uses.
 	SlotConsumed SlotState = "Consumed"
 
-	// SlotReleased is room that was given back unused.
+	// SlotReleased is capacity that was given back unused.
 	SlotReleased SlotState = "Released"
 )

@@ -281,8 +281,8 @@ func (s *Server) delete(ctx context.Context, key types.NamespacedName, body []by
 		}
 		delete(s.Objects, key)
 		for i := range object.Spec.Slots {
-			if f.Err != nil { // the watch tells the controller, which releases the room
-				s.ledger.ReleaseHolds(key.Namespace, key.Name, object.Spec.Slots[i].Name)
+			if f.Err != nil { // the watch tells the controller, which releases the capacity
+				s.ledger.ReleaseSlots(key.Namespace, key.Name, object.Spec.Slots[i].Name)
 			}
 		}
 		s.Writes++
@@ -303,7 +303,7 @@ func (s *Server) ReleaseSlots(_ context.Context, namespace, name string, slots [
 	for _, slot := range slots {
 		object.Status.Slots = append(object.Status.Slots, v1alpha1.SlotStatus{Name: slot, State: v1alpha1.SlotReleased})
 	}
-	s.ledger.ReleaseHolds(namespace, name, slots...)
+	s.ledger.ReleaseSlots(namespace, name, slots...)
 	return nil
 }
 

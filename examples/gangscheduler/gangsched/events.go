@@ -1,0 +1,114 @@
+package gangsched
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// keyOf returns the key of the pod's gang, and whether this scheduler is to place it.
+func (s *Scheduler) keyOf(pod *corev1.Pod) (string, bool) {
+	name := pod.Labels[GangLabel]
+	return pod.Namespace + "/" + name, name != "" && pod.Spec.SchedulerName == s.name
+}
+
+// members returns all pods of a gang, from the informer.
+func (s *Scheduler) members(key string) ([]*corev1.Pod, error) {
+	objects, err := s.podIndex.ByIndex(gangIndex, key)
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, object := range objects {
+		pods = append(pods, object.(*corev1.Pod))
+	}
+	return pods, nil
+}
+
+// podEvents says which events make which gangs worth a look: those of its own pods a gang, and
+// those that free capacity all gangs that wait for some.
+func (s *Scheduler) podEvents() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) { s.podChanged(object.(*corev1.Pod)) },
+		UpdateFunc: func(before, now any) {
+			pod := now.(*corev1.Pod)
+			s.podChanged(pod)
+			if isFinished(pod) && !isFinished(before.(*corev1.Pod)) {
+				s.wakeWaiting()
+			}
+		},
+		DeleteFunc: func(object any) {
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			pod, ok := object.(*corev1.Pod)
+			if !ok {
+				return
+			}
+			s.forget(pod.UID)
+			s.podChanged(pod)
+			s.wakeWaiting()
+		},
+	}
+}
+
+func (s *Scheduler) podChanged(pod *corev1.Pod) {
+	if pod.Spec.NodeName != "" {
+		s.forget(pod.UID)
+	}
+	if key, ours := s.keyOf(pod); ours {
+		s.queue.Add(key)
+	}
+}
+
+func (s *Scheduler) wakeWaiting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.waiting {
+		s.queue.Add(key)
+	}
+}
+
+func (s *Scheduler) setWaiting(key string, waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if waits {
+		s.waiting[key] = true
+	} else {
+		delete(s.waiting, key)
+	}
+}
+
+// assume remembers the node of a pod that is being bound until the informer shows it.
+func (s *Scheduler) assume(uid types.UID, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assumed[uid] = node
+}
+
+func (s *Scheduler) forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.assumed, uid)
+}
+
+// nodeOf returns the node of a pod, also when only this scheduler knows of it yet.
+func (s *Scheduler) nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.assumed[pod.UID]
+}
+
+// allExist tells whether every pod of the plan is still there, by what the informer knows now.
+func (s *Scheduler) allExist(plan []placement) bool {
+	for i := range plan {
+		pod, err := s.pods.Pods(plan[i].pod.Namespace).Get(plan[i].pod.Name)
+		if err != nil || pod.UID != plan[i].pod.UID || pod.DeletionTimestamp != nil {
+			return false
+		}
+	}
+	return true
+}

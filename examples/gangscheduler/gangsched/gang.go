@@ -1,0 +1,88 @@
+package gangsched
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// GangLabel on a pod names its gang within the namespace.
+	GangLabel = "globalreserve.io/gang"
+	// GangSizeAnnotation on a pod says of how many pods its gang is made.
+	GangSizeAnnotation = "globalreserve.io/gang-size"
+)
+
+// GangOf returns the gang a pod belongs to and the gang's size, or an empty name for a pod
+// without a gang.
+func GangOf(pod *corev1.Pod) (name string, size int, err error) {
+	name = pod.Labels[GangLabel]
+	if name == "" {
+		return "", 0, nil
+	}
+	text := pod.Annotations[GangSizeAnnotation]
+	size, err = strconv.Atoi(text)
+	if err != nil || size < 1 {
+		return name, 0, fmt.Errorf("pod %s/%s is in gang %q, but its annotation %s is %q; set it to the number of pods in the gang",
+			pod.Namespace, pod.Name, name, GangSizeAnnotation, text)
+	}
+	return name, size, nil
+}
+
+// Mark makes a pod a member of a gang.
+func Mark(pod *corev1.Pod, name string, size int) {
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Labels[GangLabel] = name
+	pod.Annotations[GangSizeAnnotation] = strconv.Itoa(size)
+}
+
+// gang is what there is of a gang at one moment.
+type gang struct {
+	size    int
+	members int           // pods that exist and are not going away
+	waiting []*corev1.Pod // those of them that have no node yet, by name
+}
+
+// complete tells whether all pods of the gang are there.
+func (g *gang) complete() bool { return g.members >= g.size }
+
+// collect puts together a gang from its pods. bound tells of a pod that it has a node although the
+// pod given does not show it yet.
+func collect(pods []*corev1.Pod, bound func(*corev1.Pod) bool) (gang, error) {
+	var g gang
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil || isFinished(pod) {
+			continue
+		}
+		_, size, err := GangOf(pod)
+		if err != nil {
+			return gang{}, err
+		}
+		if g.members > 0 && size != g.size {
+			return gang{}, fmt.Errorf("pod %s/%s says that its gang has %d pods, another says %d; make the annotation %s the same on all",
+				pod.Namespace, pod.Name, size, g.size, GangSizeAnnotation)
+		}
+		g.size = size
+		g.members++
+		if !bound(pod) && len(pod.Spec.SchedulingGates) == 0 {
+			g.waiting = append(g.waiting, pod)
+		} else if !bound(pod) {
+			// A gated pod exists, but may not be scheduled yet: the gang has to wait for it.
+			g.members--
+		}
+	}
+	slices.SortFunc(g.waiting, func(x, y *corev1.Pod) int { return cmp.Compare(x.Name, y.Name) })
+	return g, nil
+}
+
+func isFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

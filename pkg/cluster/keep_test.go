@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// keeper keeps the slots of pods that say so.
+type keeper struct {
+	mu   sync.Mutex
+	kept []string
+}
+
+func (k *keeper) Keep(last *Pod) (slot ledger.Slot, kept func(), keep bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if last.Node == "" {
+		k.kept = append(k.kept, "asked for "+last.Ref.Name+", which had no capacity")
+	}
+	if last.Annotations == nil || last.Annotations.Keep != KeepYes {
+		return ledger.Slot{}, nil, false
+	}
+	slot = ledger.Slot{
+		Ref:  ledger.SlotRef{Namespace: last.Ref.Namespace, Name: last.Ref.Name, Slot: "capacity"},
+		Node: last.Node, Request: last.Request, Policy: ledger.Once,
+	}
+	return slot, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.kept = append(k.kept, last.Ref.Name+" as "+slot.Ref.String())
+	}, true
+}
+
+func keepCapacity(p *v1.Pod) {
+	p.Annotations = map[string]string{"globalreserve.io/reservation": "true"}
+}
+
+func matched(with string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Annotations = map[string]string{"globalreserve.io/matched-reservation": with} }
+}
+
+// used is how much CPU of n1 is taken, and slots how many holds there are.
+func (c *Cache) used() (cpu int64, slots int) {
+	view, _, _ := c.ledger.Node("n1")
+	for _, a := range view.Amounts {
+		if a.Resource == v1.ResourceCPU {
+			cpu = a.Allocatable - a.Free
+		}
+	}
+	return cpu, c.ledger.Stats().Slots
+}
+
+func TestCapacitiesOfPodsThatAreGone(t *testing.T) {
+	bound := objects(aPod("a", 2, on("n1"), keepCapacity))
+	tests := map[string]struct {
+		pods  []runtime.Object
+		then  func(f *fixture)
+		kept  []string
+		cpu   int64
+		slots int
+	}{
+		"deleted": {bound, func(f *fixture) {
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), keepCapacity, terminating))
+		}, []string{"a as default/a/capacity"}, 100, 1},
+		"deleted, but the annotation was taken away before": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 3, on("n1")))
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), terminating))
+		}, nil, 0, 0},
+		"finished": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 3, on("n1"), keepCapacity, inPhase(v1.PodSucceeded)))
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), keepCapacity, inPhase(v1.PodSucceeded)))
+		}, nil, 0, 0},
+		"finished while being deleted": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 3, on("n1"), keepCapacity, terminating))
+			f.podServer.send(watch.Modified, aPod("a", 4, on("n1"), keepCapacity, terminating, inPhase(v1.PodFailed)))
+			f.podServer.send(watch.Deleted, aPod("a", 5, on("n1"), keepCapacity, terminating, inPhase(v1.PodFailed)))
+		}, []string{"a as default/a/capacity"}, 100, 1},
+		"gone in a gap of the watch": {bound, func(f *fixture) {
+			f.podServer.gap(9)
+		}, []string{"a as default/a/capacity"}, 100, 1},
+		"its name was given anew and the deletion missed": {bound, func(f *fixture) {
+			f.podServer.send(watch.Modified, aPod("a", 9, withUID("other")))
+		}, []string{"a as default/a/capacity"}, 100, 1},
+		"never bound": {objects(aPod("a", 2, keepCapacity)), func(f *fixture) {
+			f.podServer.send(watch.Deleted, aPod("a", 5, keepCapacity))
+		}, nil, 0, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			capacities := &keeper{}
+			f := newFixture(tt.pods, objects(aNode("n1", 1, "4")))
+			f.options.Keep = capacities.Keep
+			run(t, f, func(t *testing.T) {
+				tt.then(f)
+				pass(backoffMost)
+				cpu, slots := f.used()
+				assert.Equal(t, tt.kept, capacities.kept)
+				assert.Equal(t, tt.cpu, cpu)
+				assert.Equal(t, tt.slots, slots)
+			})
+		})
+	}
+}
+
+// A pod that says what it was bound with uses that slot from its observation on:
+// its capacity is not counted next to the slot's.
+func TestMatchedPodsUseTheirSlot(t *testing.T) {
+	f := newFixture(nil, objects(aNode("n1", 1, "4")))
+	run(t, f, func(t *testing.T) {
+		slot := ledger.Slot{
+			Ref:  ledger.SlotRef{Namespace: "default", Name: "r", Slot: "s"},
+			Node: "n1", Request: Compact(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
+		}
+		f.ledger.ObserveSlot(slot)
+		f.podServer.send(watch.Added, aPod("a", 2, on("n1"), matched("default/r/s")))
+		f.podServer.send(watch.Added, aPod("b", 3, on("n1"), matched("default/other/s")))
+		pass(0)
+		cpu, slots := f.used()
+		assert.EqualValues(t, 1100, cpu)
+		assert.Equal(t, 1, slots)
+		assert.Equal(t, "a", f.ledger.ReservationSlots("default", "r")[0].Consumers[0].Pod.Name)
+	})
+}

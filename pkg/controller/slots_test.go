@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+var testSlot = ledger.SlotRef{Namespace: "default", Name: "r", Slot: "s"}
+
+func (w *world) slot(node string, cpu int64) {
+	require.True(w.t, w.ledger.ObserveSlot(ledger.Slot{
+		Ref: testSlot, Node: node, Policy: ledger.Once,
+		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 1}}},
+	}))
+}
+
+func TestSlotsWakeThePodsThatMayUseThem(t *testing.T) {
+	for name, steers := range map[string]bool{"steered": true, "patched": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				var steered []string
+				w.match("waiting", "too-large")
+				w.wakeups.Steer = func(pod *cluster.Pod) bool {
+					if steers {
+						steered = append(steered, pod.Ref.Name)
+					}
+					return steers
+				}
+				w.refuse(w.pod("waiting", "3", 0))
+				w.refuse(w.pod("too-large", "5", 0))
+				w.refuse(w.pod("stranger", "1", 0))
+				advance(time.Minute)
+				w.slot("a", 3000)
+				synctest.Wait()
+				if steers {
+					assert.Equal(t, []string{"waiting"}, steered)
+					assert.Empty(t, w.patcher.names())
+				} else {
+					assert.Equal(t, []string{"waiting"}, w.patcher.names())
+				}
+				assert.EqualValues(t, 1, w.count.Load())
+				w.refuse(w.pod("waiting", "3", 0))
+				advance(time.Minute)
+				assert.EqualValues(t, 1, w.count.Load(), "the slot is no news any more")
+			})
+		})
+	}
+}
+
+// It becomes known who may use a slot after the slot is: by then the pods have been refused.
+func TestSlotThatIsMatchedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.slot("a", 3000)
+		for _, name := range []string{"waiting", "too-large", "stranger"} {
+			w.refuse(w.pod(name, map[string]string{"waiting": "3", "too-large": "5", "stranger": "3"}[name], 0))
+		}
+		advance(time.Minute)
+		assert.Empty(t, w.patcher.names())
+		w.match("waiting", "too-large")
+		w.wakeups.Matched("elsewhere")
+		advance(time.Minute)
+		assert.Empty(t, w.patcher.names(), "matching never crosses namespaces")
+		w.wakeups.Matched("default")
+		synctest.Wait()
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+	})
+}
+
+// The slot was placed between the decision of a filter call and its report.
+func TestSlotPlacedBehindARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.match("waiting")
+		decidedAt := w.ledger.Revision()
+		w.slot("a", 1000)
+		synctest.Wait()
+		w.wakeups.Refused(w.pod("waiting", "1", 0), decidedAt, nil)
+		synctest.Wait()
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+	})
+}
+
+// A bind that failed gives the slot back to those that wait for it.
+func TestSlotGivenBackByAFailedBind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.match("waiting", "binding")
+		w.slot("a", 4000)
+		placement := w.pod("binding", "4", 0).Placement("a")
+		placement.Slots = []ledger.SlotRef{testSlot}
+		_, rejection := w.ledger.StartBind(&placement, time.Now())
+		require.Nil(t, rejection)
+		w.refuse(w.pod("waiting", "4", 0))
+		w.refuse(w.pod("stranger", "4", 0))
+		advance(time.Minute)
+		w.ledger.BindFailed(placement.Pod, "a")
+		synctest.Wait()
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+	})
+}
+
+func TestWakeWhateverIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		p := w.pod("promised", "8", 0)
+		w.wakeups.Wake(p)
+		synctest.Wait()
+		assert.Equal(t, []string{"promised"}, w.patcher.names())
+		w.refuse(p)
+		advance(time.Minute)
+		assert.Len(t, w.patcher.names(), 1, "a promise is kept once")
+		w.wakeups.Wake(p)
+		synctest.Wait()
+		assert.Len(t, w.patcher.values, 2, "the same annotation again would wake nobody")
+	})
+}
+
+func TestPatches(t *testing.T) {
+	pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}
+	tests := map[string]struct {
+		write      func(APIPatcher) error
+		path, kind string
+		body       string
+	}{
+		"annotate": {
+			func(p APIPatcher) error { return p.Annotate(t.Context(), pod, "k", "v") },
+			"/api/v1/namespaces/ns/pods/p", "application/merge-patch+json",
+			`{"metadata":{"uid":"u","annotations":{"k":"v"}}}`,
+		},
+		"nominate": {
+			func(p APIPatcher) error { return p.Nominate(t.Context(), pod, "n") },
+			"/api/v1/namespaces/ns/pods/p/status", "application/merge-patch+json",
+			`{"metadata":{"uid":"u"},"status":{"nominatedNodeName":"n"}}`,
+		},
+		"clear": {
+			func(p APIPatcher) error { return p.Clear(t.Context(), pod, "n") },
+			"/api/v1/namespaces/ns/pods/p/status", "application/json-patch+json",
+			`[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"test","path":"/status/nominatedNodeName","value":"n"},{"op":"remove","path":"/status/nominatedNodeName"}]`,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var path, kind, body string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				content, _ := io.ReadAll(r.Body)
+				path, kind, body = r.URL.Path, r.Header.Get("Content-Type"), string(content)
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1"}`))
+			}))
+			defer server.Close()
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+			require.NoError(t, err)
+			require.NoError(t, tt.write(APIPatcher{Pods: client.CoreV1()}))
+			assert.Equal(t, tt.path, path)
+			assert.Equal(t, tt.kind, kind)
+			assert.JSONEq(t, tt.body, body)
+			server.Close()
+			assert.ErrorContains(t, APIPatcher{Pods: client.CoreV1()}.Annotate(context.Background(), pod, "k", "v"), "ns/p")
+		})
+	}
+}

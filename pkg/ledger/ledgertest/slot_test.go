@@ -1,0 +1,208 @@
+package ledgertest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+// TestSlotsAgreeWithModel is TestLedgerAgreesWithModel in a world that is kind to
+// slots: nodes come and go rarely, and most pods are new, so that nearly all that
+// is refused is refused for want of capacity.
+func TestSlotsAgreeWithModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pair := NewPair(ledger.Options{})
+		w := NewWorld(pair.Ledger.Table())
+		w.Calm = true
+		for _, name := range nodeNames[:2] {
+			pair.ObserveNode(w.LargeNode(t, name))
+		}
+		steps := slotActions(pair, w)
+		steps = append(steps, steps...)
+		steps = append(steps, slices.Repeat([]func(*rapid.T){
+			func(t *rapid.T) { settle(t, pair, w, pair.Confirm) },
+			func(t *rapid.T) { settle(t, pair, w, pair.Confirm) },
+			func(t *rapid.T) { settle(t, pair, w, pair.BindFailed) },
+			func(t *rapid.T) { removeAllocation(t, pair, w) },
+			func(t *rapid.T) { removeAllocation(t, pair, w) },
+			func(t *rapid.T) { redeem(t, pair, w) },
+		}, 2)...)
+		steps = append(
+			steps,
+			func(t *rapid.T) { renew(t, pair, w) },
+			func(t *rapid.T) { observeAllocation(t, pair, w) },
+			func(t *rapid.T) { at := w.Placement(t); pair.StartBind(&at, w.Now) },
+			func(t *rapid.T) {
+				if pick(t, "rare", 4) == 3 {
+					pair.ObserveNode(w.RepeatedNode(t))
+					return
+				}
+				pair.ObserveNode(w.LargeNode(t, oneOf(t, "node", nodeNames[:2])))
+			},
+			func(t *rapid.T) {
+				if pick(t, "rare", 8) == 7 {
+					pair.RemoveNode(w.Node(t))
+				}
+			},
+		)
+		t.Repeat(map[string]func(*rapid.T){
+			"":     func(t *rapid.T) { require.NoError(t, pair.Check()) },
+			"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },
+		})
+	})
+}
+
+// slotActions lists what can happen to holds.
+func slotActions(p *Pair, w *World) []func(*rapid.T) {
+	place := func(t *rapid.T) { p.Reserve(w.SlotPlan(t), w.Now) }
+	use := func(t *rapid.T) { useSlot(t, p, w) }
+	preempt := func(t *rapid.T) { preemptSlot(t, p, w) }
+	try := func(t *rapid.T) {
+		plan, at := w.SlotPlan(t), user(t, p, w)
+		plan.Slots = append(plan.Slots, w.Plan(t).Slots...)
+		p.Try(plan, w.Victims(t), &at, append(nodeNames, "nowhere"))
+	}
+	return []func(*rapid.T){
+		try, place, place, place, use, use, use, use, preempt, preempt,
+		func(t *rapid.T) { p.ObserveSlot(w.Slot(t, true)) },
+		func(t *rapid.T) { observeSlotOfPod(t, p, w) },
+		func(t *rapid.T) { observeSlotAgain(t, p, w) },
+		func(t *rapid.T) { observeUser(t, p, w) },
+		func(t *rapid.T) { observeUser(t, p, w) },
+		func(t *rapid.T) {
+			ref := drawSlot(t, p, w).Ref
+			p.SetSlotDeadline(ref.Namespace, ref.Name, w.Deadline(t))
+		},
+		func(t *rapid.T) { ref := drawSlot(t, p, w).Ref; p.ReleaseSlots(ref.Namespace, ref.Name) },
+		func(t *rapid.T) { ref := drawSlot(t, p, w).Ref; p.ReleaseSlots(ref.Namespace, ref.Name, ref.Slot, "x") },
+		func(t *rapid.T) { swap(t, p, w) },
+		func(t *rapid.T) { askAboutSlot(t, p, w) },
+		func(t *rapid.T) { w.Pass(t); p.Expire(w.Now) },
+	}
+}
+
+// drawSlot returns a slot that exists, or any.
+func drawSlot(t *rapid.T, p *Pair, w *World) ledger.Slot {
+	slots, _ := p.Ledger.Slots()
+	slots = slices.DeleteFunc(slots, func(h ledger.SlotView) bool { return h.InMemory() })
+	if len(slots) == 0 {
+		return w.Slot(t, true)
+	}
+	return slots[pick(t, "slot", len(slots))].Slot
+}
+
+// user draws a pod that may use a slot, on its node.
+func user(t *rapid.T, p *Pair, w *World) ledger.Placement {
+	h := drawSlot(t, p, w)
+	at := w.Placement(t)
+	at.Node, at.Slots = h.Node, append(at.Slots, h.Ref)
+	if pick(t, "new pod", 4) > 0 {
+		at.Pod = w.NewPod(t, p.Ledger)
+	}
+	if h.Pod.Name != "" {
+		at.Pod = w.ExistingPodNamed(t, h.Pod.Name)
+		if h.Pod.UID != "" && rapid.Bool().Draw(t, "the pod itself") {
+			at.Pod.UID = h.Pod.UID
+		}
+	}
+	if pick(t, "as large as the slot", 3) == 2 {
+		at.Request = h.Request
+	}
+	return at
+}
+
+// useSlot binds or reserves for a pod that may use a slot.
+func useSlot(t *rapid.T, p *Pair, w *World) {
+	at := user(t, p, w)
+	switch pick(t, "how", 8) {
+	case 4, 5, 6:
+		plan := w.Plan(t)
+		if pick(t, "with others", 3) > 0 {
+			plan.Slots = nil
+		}
+		plan.Slots = append(plan.Slots, at.Slot(w.Deadline(t)))
+		p.Reserve(plan, w.Now)
+	case 7:
+		p.Preempt(&at, w.Now)
+	default:
+		p.StartBind(&at, w.Now)
+	}
+}
+
+// preemptSlot binds a pod that may end slots, mostly one that is more important
+// than any slot and wants the capacity of one, and at times more.
+func preemptSlot(t *rapid.T, p *Pair, w *World) {
+	at := w.Placement(t)
+	at.Pod = w.NewPod(t, p.Ledger)
+	h := drawSlot(t, p, w)
+	if pick(t, "there", 4) > 0 {
+		at.Node, at.Priority = h.Node, 3
+	}
+	switch pick(t, "size", 3) {
+	case 1:
+		at.Request = h.Request
+	case 2:
+		at.Slots = append(at.Slots, h.Ref)
+	}
+	p.Preempt(&at, w.Now)
+}
+
+// observeSlotOfPod finds a slot of a pod that has an allocation.
+func observeSlotOfPod(t *rapid.T, p *Pair, w *World) {
+	c := drawAllocation(t, p, w)
+	h := w.Slot(t, true)
+	h.Pod, h.Ref.Namespace = c.Pod, c.Pod.Namespace
+	if pick(t, "elsewhere", 4) > 0 {
+		h.Node = c.Node
+	}
+	p.ObserveSlot(h)
+}
+
+// askAboutSlot asks where a pod that may use a slot would fit.
+func askAboutSlot(t *rapid.T, p *Pair, w *World) {
+	at := user(t, p, w)
+	p.Ask(&at, append(nodeNames, "nowhere"), w.Victims(t))
+}
+
+// observeSlotAgain finds a slot in its object again, perhaps with more time.
+func observeSlotAgain(t *rapid.T, p *Pair, w *World) {
+	h := drawSlot(t, p, w)
+	if rapid.Bool().Draw(t, "extended") && !h.Deadline.IsZero() {
+		h.Deadline = h.Deadline.Add(time.Duration(pick(t, "by", 5)) * time.Second)
+	}
+	if pick(t, "lost before", 3) == 2 {
+		p.ReleaseSlots(h.Ref.Namespace, h.Ref.Name, h.Ref.Slot)
+	}
+	p.ObserveSlot(h)
+}
+
+// observeUser finds a pod bound that says it was bound with a slot.
+func observeUser(t *rapid.T, p *Pair, w *World) {
+	at := user(t, p, w)
+	o := w.PodObservation(t, p.Ledger)
+	o.Pod, o.Node, o.Slot = at.Pod, at.Node, at.Slots[len(at.Slots)-1]
+	o.SlotUID = oneOf(t, "reservation", reservationUIDs)
+	if o.Pod.UID == "" {
+		o.Pod = w.ExistingPodNamed(t, o.Pod.Name)
+	}
+	if len(at.Request.Unlisted) == 0 {
+		o.Request = at.Request
+	}
+	o.Devices = w.observedDevices(t, o.Pod, p.Ledger)
+	p.ObservePod(o)
+}
+
+// swap deletes a pod and keeps its capacity.
+func swap(t *rapid.T, p *Pair, w *World) {
+	c := drawAllocation(t, p, w)
+	h := w.Slot(t, true)
+	if c.Pod.UID == "" {
+		c.Pod = w.ExistingPodNamed(t, c.Pod.Name)
+	}
+	p.RemovePodHolding(c.Pod, w.Version(t), h)
+}

@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// SlotView is a slot as readers see it.
+type SlotView struct {
+	Slot
+	// Consumers are the pods that use it, those being bound included, and those that
+	// part of it is kept for in memory.
+	Consumers []Consumer
+	// Within is the slot that a slot in memory is part of, or empty.
+	Within SlotRef
+	// Rest is what the slot keeps beyond what its users ask for.
+	Rest *resources.Request
+	// Given are the devices the slot keeps, those its consumers have included.
+	Given []GivenDevices
+	// Overdue: its deadline has passed, and it waits for a bind in flight that uses it.
+	// No other pod may use it any more.
+	Overdue bool
+}
+
+// Consumer is a pod that uses a slot.
+type Consumer struct {
+	Pod   PodRef
+	State State // NoAllocation where it is a slot in memory that is part of the slot
+}
+
+// Slots returns all slots, ordered by namespace, reservation, slot and pod, and the
+// revision they are of. Those in memory come first.
+func (l Reader) Slots() ([]SlotView, uint64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.slotViews(), l.revision
+}
+
+// ReservationSlots returns the slots of one reservation, ordered by slot.
+func (l Reader) ReservationSlots(namespace, name string) []SlotView {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var views []SlotView
+	for _, h := range l.reservation(nameKey{namespace, name}) {
+		views = append(views, l.slotView(h))
+	}
+	return views
+}
+
+// SlotFor returns the slot of a reservation that is kept for one pod alone; ok is false
+// where there is none.
+func (l Reader) SlotFor(pod PodRef) (view SlotView, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if e := l.durableFor(pod); e != nil {
+		return l.slotView(e), true
+	}
+	return SlotView{}, false
+}
+
+// InMemory returns the slot that is kept for a pod in memory; ok is false where there is
+// none.
+func (l Reader) InMemory(pod PodRef) (view SlotView, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if e := l.find(pod); e != nil && !e.isAllocation() {
+		return l.slotView(e), true
+	}
+	return SlotView{}, false
+}
+
+// HomeOf returns the node on which a pod has its allocation, or a slot in memory.
+func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if e := l.find(pod); e != nil {
+		return l.nodes[e.node].name, true
+	}
+	return "", false
+}
+
+// HasSlots reports whether there are any slots of reservations.
+func (l Reader) HasSlots() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.slots) > 0
+}
+
+// UsableSlot is a slot that a pod could be bound with now.
+type UsableSlot struct {
+	Ref  SlotRef
+	Node string
+	// Shared says that more than one pod may use it (policy Aligned or Restricted).
+	Shared bool
+}
+
+// UsableSlots returns those of the pod's slots that it could be bound with now,
+// the one it prefers first. p.Node is not looked at. There are none for a pod
+// that has an allocation, or a slot in memory, because that says where it is bound, or
+// that is gone.
+func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	candidates := l.candidates(p)
+	if len(candidates) == 0 || l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) {
+		return nil
+	}
+	for _, h := range candidates {
+		if h.open() && l.fit(h.node, p, h, nil).Reason == Fits {
+			usable = append(usable, UsableSlot{Ref: h.slot.ref, Node: l.nodes[h.node].name, Shared: h.slot.policy != Once})
+		}
+	}
+	return usable
+}
+
+func (l *account) slotViews() []SlotView {
+	views := make([]SlotView, 0, len(l.slots)+l.memoryCount)
+	for _, e := range l.slots {
+		views = append(views, l.slotView(e))
+	}
+	for _, e := range l.named {
+		for ; e != nil; e = e.sameName {
+			if e.inMemory() {
+				views = append(views, l.slotView(e))
+			}
+		}
+	}
+	slices.SortFunc(views, func(a, b SlotView) int { return cmp.Or(compareSlots(a.Ref, b.Ref), comparePods(a.Pod, b.Pod)) })
+	return views
+}
+
+func comparePods(a, b PodRef) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}
+
+func compareSlots(a, b SlotRef) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
+}
+
+func (l *account) slotView(e *entry) SlotView {
+	view := SlotView{
+		Slot: Slot{
+			Ref: e.ref(), Node: l.nodes[e.node].name, Request: e.request, Policy: Once, Scheduler: e.scheduler,
+			Priority: e.priority, Pod: e.pod, Devices: e.asks(), Deadline: e.deadline,
+		},
+		Within: e.within.ref(), Rest: e.counts, Given: e.given(), Overdue: e.overdue,
+	}
+	if e.slot == nil {
+		return view
+	}
+	view.Policy, view.Preemptible = e.slot.policy, e.slot.preemptible
+	for _, u := range e.slot.users {
+		view.Consumers = append(view.Consumers, Consumer{Pod: u.pod, State: u.state})
+	}
+	slices.SortFunc(view.Consumers, func(a, b Consumer) int { return comparePods(a.Pod, b.Pod) })
+	return view
+}

@@ -1,0 +1,99 @@
+package resources
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Capacity is what is kept on a node for one pod that is not there yet, in the words
+// of the Kubernetes API.
+type Capacity struct {
+	Requests    v1.ResourceList
+	Ports       []HostPort
+	Tolerations []v1.Toleration
+}
+
+// ForCapacity returns the request that asks for a slot; it counts as one pod. It
+// returns an error that names the resource when an amount is negative or has no
+// int64, or when no node can offer a resource of that name.
+func ForCapacity(t *Table, capacity *Capacity) (Request, error) {
+	req := Request{Amounts: []Amount{{Column: Pods, Value: 1}}}
+	for name, q := range capacity.Requests {
+		if name == v1.ResourcePods || t.ignored[name] {
+			continue
+		}
+		value, err := capacityAmount(name, q)
+		if err != nil {
+			return Request{}, err
+		}
+		if value == 0 {
+			continue
+		}
+		if col, ok := t.Lookup(name); ok {
+			req.Amounts = append(req.Amounts, Amount{Column: col, Value: value})
+		} else {
+			req.Unlisted = append(req.Unlisted, NamedAmount{Name: name, Value: value})
+		}
+	}
+	for _, p := range capacity.Ports {
+		req.Ports = append(req.Ports, p.withDefaults())
+	}
+	req.ToleratesUnschedulable = tolerateUnschedulable(capacity.Tolerations)
+	sortAmounts(req.Amounts)
+	slices.SortFunc(req.Unlisted, func(a, b NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
+	return req, nil
+}
+
+func capacityAmount(name v1.ResourceName, q resource.Quantity) (int64, error) {
+	if !isCounted(name) {
+		return 0, fmt.Errorf("no node offers a resource named %q: use cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/gpu", name)
+	}
+	if q.Sign() < 0 {
+		return 0, fmt.Errorf("the request of %s for %s is negative", q.String(), name)
+	}
+	value, exact := toInt64(name, q)
+	if !exact {
+		return 0, fmt.Errorf("the request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units", q.String(), name)
+	}
+	return value, nil
+}
+
+// CapacityOf is the reverse of ForCapacity: the capacity a pod's request needs. ForCapacity of
+// the result equals the request.
+func CapacityOf(t *Table, req *Request) Capacity {
+	capacity := Capacity{Requests: v1.ResourceList{}, Ports: slices.Clone(req.Ports)}
+	for _, a := range req.Amounts {
+		if a.Column != Pods {
+			name := t.Name(a.Column)
+			capacity.Requests[name] = quantity(name, a.Value)
+		}
+	}
+	for _, a := range req.Unlisted {
+		capacity.Requests[a.Name] = quantity(a.Name, a.Value)
+	}
+	if len(capacity.Requests) == 0 {
+		capacity.Requests[v1.ResourceCPU] = quantity(v1.ResourceCPU, 0)
+	}
+	if req.ToleratesUnschedulable {
+		capacity.Tolerations = []v1.Toleration{{
+			Key: unschedulableTaint.Key, Operator: v1.TolerationOpExists, Effect: unschedulableTaint.Effect,
+		}}
+	}
+	return capacity
+}
+
+// quantity writes an amount the way people do: memory in binary units.
+func quantity(name v1.ResourceName, value int64) resource.Quantity {
+	switch {
+	case name == v1.ResourceCPU:
+		return *resource.NewMilliQuantity(value, resource.DecimalSI)
+	case name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, isHugePages(name):
+		return *resource.NewQuantity(value, resource.BinarySI)
+	default:
+		return *resource.NewQuantity(value, resource.DecimalSI)
+	}
+}
