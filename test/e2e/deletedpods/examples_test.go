@@ -76,7 +76,7 @@ func exampleDeployment(c *cluster) {
 }
 
 func exampleGang(c *cluster) {
-	removeCapacity := c.apply("group.yaml")
+	removeCapacity := c.apply("gang.yaml")
 	c.AwaitReservation("training", v1alpha1.ReservationAvailable)
 	require.Equal(c.T, "0/3", c.Columns("training")["Consumed"])
 	removePods := c.apply("gang-pods.yaml")
