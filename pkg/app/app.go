@@ -43,7 +43,6 @@ type App struct {
 	comparer     *cluster.Comparer
 	question     *question.Maker
 	arbiter      *arbiter.Arbiter
-	expirer      *controller.Expirer
 	wakeups      *controller.Wakeups
 	objects      *store.Store
 	definitions  *follow.Definitions
@@ -82,7 +81,7 @@ func (a *App) Start(ctx context.Context) error {
 func (a *App) parts() []part {
 	list := []part{
 		{"events", a.recordEvents},
-		{"expiry", a.expirer.Run},
+		{"expiry", func(ctx context.Context) error { return controller.Expire(ctx, a.ledger.Observer, a.log) }},
 		{"wake-ups", a.wakeups.Run},
 		{"steering", a.steering.Run},
 		{"deleted pods", a.keeper.Run},

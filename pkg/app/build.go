@@ -61,7 +61,6 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
 	}), a.health.undecided)
 	a.metrics.RegisterLedger(a.ledgerStats)
-	a.expirer = controller.NewExpirer(a.ledger.Observer, log)
 	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
 	a.buildCluster(clients.Core)
 	a.buildObjects(clients)

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -45,40 +44,13 @@ func (f *freed) noteClaims(e *ledger.Event, silent bool, now time.Time) {
 	}
 }
 
-// changedClaims remembers for a while which objects of claims came, went or were made anew: the ledger has
-// no event for that, and a refusal may have been decided before and come after.
-type changedClaims struct {
-	mu sync.Mutex
-	at map[podName]time.Time
-}
-
-func (c *changedClaims) add(claim podName, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at == nil {
-		c.at = map[podName]time.Time{}
-	}
-	for key, at := range c.at {
-		if now.Sub(at) > raceWindow {
-			delete(c.at, key)
-		}
-	}
-	c.at[claim] = now
-}
-
-// concern reports whether a claim that the pod names has changed just before.
-func (c *changedClaims) concern(pod *cluster.Pod, now time.Time) bool {
-	if pod.Devices == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, name := range pod.Devices.Claims {
-		if at, ok := c.at[podName{pod.Ref.Namespace, name}]; ok && now.Sub(at) <= raceWindow {
-			return true
-		}
-	}
-	return false
+// claimChanged reports whether a claim that the pod names has changed just before: the
+// ledger has no event for that, and a refusal may have been decided before and come after.
+func (w *Wakeups) claimChanged(pod *cluster.Pod) bool {
+	return pod.Devices != nil && slices.ContainsFunc(pod.Devices.Claims, func(name string) bool {
+		_, changed := w.changedClaims.Get(podName{pod.Ref.Namespace, name})
+		return changed
+	})
 }
 
 // DeviceClaimChanged says that the object of a claim of devices came, went or was made anew: pods that name
@@ -86,7 +58,7 @@ func (c *changedClaims) concern(pod *cluster.Pod, now time.Time) bool {
 func (w *Wakeups) DeviceClaimChanged(namespace, name string) {
 	now := time.Now()
 	claim := podName{namespace, name}
-	w.changedClaims.add(claim, now)
+	w.changedClaims.Set(claim, nil, raceWindow)
 	for _, r := range w.refused.appendAll(nil) {
 		if names(r.pod, claim) {
 			w.refused.tell(r, news{many: true}, now)

@@ -1,7 +1,7 @@
 // Package controller holds the loops that act on their own, next to the
 // requests the server answers:
 //
-//   - Expirer releases reservations when their deadline passes.
+//   - Expire releases reservations when their deadline passes.
 //   - Wakeups makes kube-scheduler look again at a pod it was refused capacity for,
 //     when capacity becomes free that no event it watches announces.
 //

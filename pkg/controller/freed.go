@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -31,23 +32,18 @@ type podName struct{ namespace, name string }
 
 func nameOf(pod ledger.PodRef) podName { return podName{pod.Namespace, pod.Name} }
 
-// ended is the last time a pod's own claim, or a slot for it alone, ended.
-type ended struct {
-	revision uint64
-	at       time.Time
-}
-
 // freed is where and for whom capacity was freed.
 type freed struct {
 	nodes map[string]freedCapacity
-	pods  map[podName]ended
+	// pods whose own allocation, or a slot for them alone, ended.
+	pods map[podName]freedCapacity
 	// claims of devices that were given back: their pods may run on any node.
 	claims map[podName]freedCapacity
 	held   uint64 // the newest revision at which a slot was placed anywhere
 }
 
 func newFreed() freed {
-	return freed{nodes: map[string]freedCapacity{}, pods: map[podName]ended{}, claims: map[podName]freedCapacity{}}
+	return freed{nodes: map[string]freedCapacity{}, pods: map[podName]freedCapacity{}, claims: map[podName]freedCapacity{}}
 }
 
 func (f *freed) empty() bool { return len(f.nodes) == 0 && len(f.pods) == 0 }
@@ -67,7 +63,7 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 	case ledger.AllocationBindFailed, ledger.SlotReleased, ledger.SlotExpired:
 		silent = true
 		if e.Pod.Name != "" {
-			f.pods[nameOf(e.Pod)] = ended{e.Revision, now}
+			f.pods[nameOf(e.Pod)] = freedCapacity{revision: e.Revision, at: now}
 		}
 	case ledger.SlotPreempted, ledger.SlotConsumed:
 		silent = true // a consumed slot gives back what its pod did not need
@@ -113,42 +109,31 @@ func (f *freed) noteAll(l ledger.Reader, revision uint64, now time.Time) {
 
 // prune forgets what was freed before a moment.
 func (f *freed) prune(oldest time.Time) {
-	for node, capacity := range f.nodes {
-		if capacity.at.Before(oldest) {
-			delete(f.nodes, node)
-		}
-	}
-	for pod, e := range f.pods {
-		if e.at.Before(oldest) {
-			delete(f.pods, pod)
-		}
-	}
-	for claim, capacity := range f.claims {
-		if capacity.at.Before(oldest) {
-			delete(f.claims, claim)
-		}
-	}
+	prune(f.nodes, oldest)
+	prune(f.pods, oldest)
+	prune(f.claims, oldest)
+}
+
+func prune[K comparable](m map[K]freedCapacity, oldest time.Time) {
+	maps.DeleteFunc(m, func(_ K, capacity freedCapacity) bool { return capacity.at.Before(oldest) })
 }
 
 // add takes over what is newer in o.
 func (f *freed) add(o *freed) {
-	for node, capacity := range o.nodes {
-		known := f.nodes[node]
-		f.nodes[node] = freedCapacity{
+	add(f.nodes, o.nodes)
+	add(f.pods, o.pods)
+	add(f.claims, o.claims)
+	f.held = max(f.held, o.held)
+}
+
+func add[K comparable](to, from map[K]freedCapacity) {
+	for key, capacity := range from {
+		known := to[key]
+		to[key] = freedCapacity{
 			revision: max(capacity.revision, known.revision), silent: max(capacity.silent, known.silent),
 			held: max(capacity.held, known.held), at: capacity.at,
 		}
 	}
-	for pod, e := range o.pods {
-		f.pods[pod] = e
-	}
-	for claim, capacity := range o.claims {
-		known := f.claims[claim]
-		f.claims[claim] = freedCapacity{
-			revision: max(capacity.revision, known.revision), silent: max(capacity.silent, known.silent), at: capacity.at,
-		}
-	}
-	f.held = max(f.held, o.held)
 }
 
 // newest returns the newest revision noted.

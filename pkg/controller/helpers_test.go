@@ -136,7 +136,7 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 	}
 	w.question = newQuestion(w.ledger)
 	w.wakeups = NewWakeups(WakeupOptions{
-		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), OnWakeup: func() { w.count.Add(1) },
+		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), Steer: func(*cluster.Pod) bool { return false }, OnWakeup: func() { w.count.Add(1) },
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-w.ready:

@@ -18,40 +18,21 @@ type APIPatcher struct{ Pods corev1client.PodsGetter }
 // Nominate sets status.nominatedNodeName of a pod, which makes kube-scheduler try
 // that node first. A pod that another one has taken the name of is refused.
 func (p APIPatcher) Nominate(ctx context.Context, pod ledger.PodRef, node string) error {
-	patch, err := json.Marshal(map[string]any{
+	return p.patch(ctx, "nominating node "+node+" for", pod, types.MergePatchType, map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"status":   map[string]string{"nominatedNodeName": node},
-	})
-	if err != nil {
-		return fmt.Errorf("encoding the patch of pod %s: %w", pod, err)
-	}
-	_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return fmt.Errorf("nominating node %s for pod %s: %w", node, pod, err)
-	}
-	return nil
+	}, "status")
 }
 
 // Clear removes status.nominatedNodeName of a pod if it is still the node given:
 // the API server answers 422 where it is not, or the pod is another one.
 func (p APIPatcher) Clear(ctx context.Context, pod ledger.PodRef, node string) error {
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value,omitempty"`
-	}
 	const nominated = "/status/nominatedNodeName"
-	patch, err := json.Marshal([]operation{
-		{"test", "/metadata/uid", pod.UID}, {"test", nominated, node}, {"remove", nominated, nil},
-	})
-	if err != nil {
-		return fmt.Errorf("encoding the patch of pod %s: %w", pod, err)
-	}
-	_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return fmt.Errorf("clearing the nominated node %s of pod %s: %w", node, pod, err)
-	}
-	return nil
+	return p.patch(ctx, "clearing the nominated node "+node+" of", pod, types.JSONPatchType, []map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": pod.UID},
+		{"op": "test", "path": nominated, "value": node},
+		{"op": "remove", "path": nominated},
+	}, "status")
 }
 
 // Annotate sets one annotation of a pod, as AnnotateAll does.
@@ -62,16 +43,18 @@ func (p APIPatcher) Annotate(ctx context.Context, pod ledger.PodRef, key, value 
 // AnnotateAll sets annotations of a pod by a merge patch that names the pod's UID: the
 // API server answers 409 where another pod has taken the name.
 func (p APIPatcher) AnnotateAll(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":         pod.UID,
-		"annotations": annotations,
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding the patch of pod %s: %w", pod, err)
+	return p.patch(ctx, "annotating", pod, types.MergePatchType, map[string]any{
+		"metadata": map[string]any{"uid": pod.UID, "annotations": annotations},
+	})
+}
+
+func (p APIPatcher) patch(ctx context.Context, doing string, pod ledger.PodRef, kind types.PatchType, body any, subresources ...string) error {
+	patch, err := json.Marshal(body)
+	if err == nil {
+		_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch, metav1.PatchOptions{}, subresources...)
 	}
-	_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return fmt.Errorf("annotating pod %s: %w", pod, err)
+		return fmt.Errorf("%s pod %s: %w", doing, pod, err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -63,20 +64,18 @@ type Pods interface {
 	PendingPods() iter.Seq[*cluster.Pod]
 }
 
-// WakeupOptions configures Wakeups. All fields are needed that do not say
-// otherwise.
+// WakeupOptions configures Wakeups. All fields are needed.
 type WakeupOptions struct {
 	Ledger  ledger.Reader
 	Patcher PodPatcher
 	Pods    Pods
 	Log     logrus.FieldLogger
-	// Ready returns nil once the ledger has all pods and reservations. nil means
-	// that it has.
+	// Ready returns nil once the ledger has all pods and reservations.
 	Ready func(context.Context) error
 	// Question is how pods ask for capacity.
 	Question *question.Maker
 	// Steer wakes a pod by sending it to a node that holds capacity for it. It reports
-	// false where the pod has to be woken otherwise. nil never does.
+	// false where the pod has to be woken otherwise.
 	Steer func(pod *cluster.Pod) bool
 	// OnWakeup is called after each pod that was woken.
 	OnWakeup func()
@@ -107,7 +106,7 @@ type Wakeups struct {
 	lastFreed atomic.Uint64
 	patches   atomic.Uint64 // so far
 
-	changedClaims changedClaims // of devices
+	changedClaims *cache.Expiring // the objects of device claims that came, went or were made anew just before, by podName
 
 	mu        sync.Mutex
 	late      []*refusal      // decided with an older view than lastFreed
@@ -134,12 +133,6 @@ type Wakeups struct {
 
 // NewWakeups returns Wakeups that are not running.
 func NewWakeups(o WakeupOptions) *Wakeups {
-	if o.Steer == nil {
-		o.Steer = func(*cluster.Pod) bool { return false }
-	}
-	if o.Ready == nil {
-		o.Ready = func(context.Context) error { return nil }
-	}
 	limiter := rate.NewLimiter(wakeupsPerSecond, wakeupBurst)
 	if o.InProcess {
 		limiter = rate.NewLimiter(wakeupsPerSecondInProcess, wakeupBurstInProcess)
@@ -149,7 +142,8 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 		refused:       newRefusals(),
 		limiter:       limiter,
 		kick:          make(chan struct{}, 1), matched: map[string]bool{},
-		history: newFreed(), fresh: newFreed(),
+		changedClaims: cache.NewExpiring(),
+		history:       newFreed(), fresh: newFreed(),
 		events: make([]ledger.Event, 0, eventBatch),
 		since:  o.Ledger.Revision(),
 	}
@@ -170,7 +164,7 @@ func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string) {
 		}
 	}
 	w.refused.add(r)
-	if w.changedClaims.concern(pod, r.at) {
+	if w.claimChanged(pod) {
 		w.refused.tell(r, news{many: true}, r.at)
 	}
 	if w.lastFreed.Load() > revision {

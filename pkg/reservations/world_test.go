@@ -58,7 +58,6 @@ type world struct {
 	client  *fake.Clientset
 	ledger  *ledger.Ledger
 	matcher *matcher.Matcher
-	expirer *controller.Expirer
 	c       *Controller
 	served  atomic.Bool
 	events  *recorder
@@ -105,7 +104,6 @@ func (w *world) newServer() {
 	w.mu.Unlock()
 	w.ledger = ledger.New(ledger.Options{})
 	w.matcher = &matcher.Matcher{}
-	w.expirer = controller.NewExpirer(w.ledger.Observer, log)
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
 		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "" }, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
@@ -137,7 +135,7 @@ func (w *world) gate(asked *ledger.Placement) *arbiter.Error {
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.ctx())
 	w.cancel = cancel
-	w.running.Go(func() { _ = w.expirer.Run(ctx) })
+	w.running.Go(func() { _ = controller.Expire(ctx, w.ledger.Observer, w.c.Log) })
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
 	synctest.Wait()

@@ -64,6 +64,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, informer.Lister(), log}, Pods: noPods{}, Log: p.log,
 		Question: p.backend.Question(), InProcess: true, OnWakeup: func() {},
+		Ready: func(context.Context) error { return nil }, Steer: func(*cluster.Pod) bool { return false },
 	})
 	return w
 }

@@ -73,6 +73,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.writes, Pods: w.store, Log: silent, OnWakeup: func() {},
+		Steer: func(*cluster.Pod) bool { return false },
 		Ready: func(ctx context.Context) error { // or it would take all pending pods for refused
 			<-ctx.Done()
 			return ctx.Err()
