@@ -25,6 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
@@ -365,7 +366,7 @@ func (w *world) observe(p *v1.Pod) {
 func (w *world) end() {
 	require.NoError(w.t, w.Stop(context.Background()))
 	w.api.late.Wait()
-	require.NoError(w.t, w.ledger.CheckInvariants())
+	require.NoError(w.t, ledgertest.CheckInvariants(w.ledger.Reader))
 }
 
 func ref(p *v1.Pod) ledger.PodRef {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 )
 
 // aPod makes a pod in namespace "default" that asks for 100m CPU. Its UID is its
@@ -280,7 +281,7 @@ func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
 
 func mustHoldInvariants(t *testing.T, l ledger.Observer) {
 	t.Helper()
-	require.NoError(t, l.CheckInvariants())
+	require.NoError(t, ledgertest.CheckInvariants(l.Reader))
 }
 
 // decides is the ledger of a fixture as the arbiter has it.

@@ -22,7 +22,7 @@ func TestTranscripts(t *testing.T) {
 	require.NotEmpty(t, paths)
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			ledgertest.RunTranscript(t, path, *update)
+			ledgertest.RunTranscript(t, path, *update, check)
 		})
 	}
 }

@@ -188,7 +188,7 @@ func named(l ledger.Reader, r *resources.Request) map[string]int64 {
 
 func compare(t *rapid.T, l *ledger.Ledger, m *Mirror) {
 	require.Equal(t, words(l.Reader), words(m.Ledger()))
-	require.NoError(t, m.Ledger().CheckInvariants())
+	require.NoError(t, ledgertest.CheckInvariants(m.Ledger()))
 }
 
 // compareFit asks both whether a pod fits. The mirror's table has other columns, so the request is

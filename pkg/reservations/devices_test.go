@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -291,7 +292,7 @@ func TestDevicesAfterRestart(t *testing.T) {
 					}
 				}
 				assert.Equal(t, tc.free, free)
-				require.NoError(t, w.ledger.CheckInvariants())
+				require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
 			})
 		})
 	}

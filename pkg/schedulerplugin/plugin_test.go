@@ -14,6 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -112,7 +113,7 @@ func TestPreemptionsDryRun(t *testing.T) {
 	add(small)
 	assert.True(t, f.filter(dry, pod, "a").IsSuccess(), "the small one is not")
 	assert.False(t, f.filter(state, pod, "a").IsSuccess(), "the cycle itself imagines nothing")
-	require.NoError(t, f.backend.ledger.CheckInvariants())
+	require.NoError(t, ledgertest.CheckInvariants(f.backend.ledger.Reader))
 	assert.Empty(t, f.backend.calls)
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -204,7 +205,7 @@ func requireSameUse(t *rapid.T, l *ledger.Ledger, info *framework.NodeInfo) {
 		assert.Zero(t, a.Reserved)
 	}
 	require.Equal(t, want, got)
-	require.NoError(t, l.CheckInvariants())
+	require.NoError(t, ledgertest.CheckInvariants(l.Reader))
 }
 
 // requireSameDecision asks the decisions themselves: they must say what the

@@ -13,13 +13,14 @@ import (
 // transcript is the state between the steps of one.
 type transcript struct {
 	ledger   *ledger.Ledger
+	check    Check
 	now      time.Duration // since the beginning
 	told     uint64        // the revision up to which events were written
 	commands map[string]func(command *words, pods []*words) []string
 }
 
-func newTranscript() *transcript {
-	r := &transcript{ledger: ledger.New(ledger.Options{TombstoneCount: 4})}
+func newTranscript(check Check) *transcript {
+	r := &transcript{check: check, ledger: ledger.New(ledger.Options{TombstoneCount: 4})}
 	r.commands = map[string]func(*words, []*words) []string{
 		"node":               r.node,
 		"remove-node":        r.removeNode,
@@ -63,7 +64,7 @@ func (r *transcript) step(lines []string) (string, error) {
 			return "", fmt.Errorf("%s: %w", lines[i], err)
 		}
 	}
-	if err := r.ledger.CheckInvariants(); err != nil {
+	if err := r.check(r.ledger); err != nil {
 		return "", fmt.Errorf("%s: %w", lines[0], err)
 	}
 	events, _ := r.ledger.EventsSince(nil, r.told, 1000)

@@ -33,11 +33,11 @@ import (
 // ns/r, and other/r/x that of other/r. Time starts at 0s and passes with
 // the command "time". The commands are methods of transcript: one for each
 // method of the ledger, and "show".
-func RunTranscript(t *testing.T, path string, update bool) {
+func RunTranscript(t *testing.T, path string, update bool, check Check) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	run := newTranscript()
+	run := newTranscript(check)
 	var out bytes.Buffer
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 	for at := 0; at < len(lines); {

@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -69,7 +70,7 @@ func TestDevicesOfDeletedPods(t *testing.T) {
 				require.Nil(t, refused)
 				assert.Equal(t, []string{"gpu-1"}, grant.Devices)
 				assert.Equal(t, again[0].Ref, grant.Slot)
-				require.NoError(t, w.ledger.CheckInvariants())
+				require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -108,7 +109,7 @@ func TestClaimsThatChangeBetweenBindings(t *testing.T) {
 				want[id] = "p"
 			}
 			assert.Equal(t, want, w.owned())
-			require.NoError(t, w.ledger.CheckInvariants())
+			require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
 		})
 	}
 }

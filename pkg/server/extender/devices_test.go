@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -138,7 +139,7 @@ func TestPreemptForDevices(t *testing.T) {
 			if ok {
 				assert.Equal(t, []string{"gpu-a"}, view.Given[0].IDs, "nothing was changed")
 			}
-			require.NoError(t, w.ledger.CheckInvariants())
+			require.NoError(t, ledgertest.CheckInvariants(w.ledger.Reader))
 		})
 	}
 }

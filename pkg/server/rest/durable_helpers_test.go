@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -43,7 +44,7 @@ func newDurable(t testing.TB) *durable {
 	t.Cleanup(func() {
 		d.stop()
 		d.store.Late.Wait()
-		require.NoError(t, d.ledger.CheckInvariants())
+		require.NoError(t, ledgertest.CheckInvariants(d.ledger.Reader))
 	})
 	return d
 }

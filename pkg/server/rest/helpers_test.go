@@ -25,6 +25,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -68,7 +69,7 @@ func newFixture(t testing.TB, limits Limits) *fixture {
 		f.server.CloseClientConnections()
 		f.server.Close()
 		f.stop()
-		require.NoError(t, f.ledger.CheckInvariants())
+		require.NoError(t, ledgertest.CheckInvariants(f.ledger.Reader))
 	})
 	return f
 }

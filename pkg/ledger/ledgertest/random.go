@@ -1,8 +1,6 @@
 package ledgertest
 
 import (
-	"flag"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,22 +9,11 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// TestMain makes runs long enough for pods to be reserved, bound, removed and
-// made anew. -rapid.steps and -rapid.checks ask for more.
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.steps": "120", "rapid.checks": "300", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
-
-// TestLedgerAgreesWithModel does random things to a ledger and to the naive
+// LedgerAgreesWithModel does random things to a ledger and to the naive
 // model and compares all there is to see after each.
-func TestLedgerAgreesWithModel(t *testing.T) {
+func LedgerAgreesWithModel(t *testing.T, check Check) {
 	rapid.Check(t, func(t *rapid.T) {
-		pair := NewPair(ledger.Options{FirstRevision: rapid.Uint64Range(0, 100).Draw(t, "first revision")})
+		pair := NewPair(ledger.Options{FirstRevision: rapid.Uint64Range(0, 100).Draw(t, "first revision")}, check)
 		w := NewWorld(pair.Ledger.Table())
 		for range len(nodeNames) {
 			pair.ObserveNode(w.NodeObservation(t))

@@ -11,12 +11,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// TestSlotsAgreeWithModel is TestLedgerAgreesWithModel in a world that is kind to
+// SlotsAgreeWithModel is LedgerAgreesWithModel in a world that is kind to
 // slots: nodes come and go rarely, and most pods are new, so that nearly all that
 // is refused is refused for want of capacity.
-func TestSlotsAgreeWithModel(t *testing.T) {
+func SlotsAgreeWithModel(t *testing.T, check Check) {
 	rapid.Check(t, func(t *rapid.T) {
-		pair := NewPair(ledger.Options{})
+		pair := NewPair(ledger.Options{}, check)
 		w := NewWorld(pair.Ledger.Table())
 		w.Calm = true
 		for _, name := range nodeNames[:2] {

@@ -10,12 +10,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// TestDevicesAgreeWithModel is TestSlotsAgreeWithModel with pods and slots that claim
+// DevicesAgreeWithModel is SlotsAgreeWithModel with pods and slots that claim
 // devices of two nodes, which have few.
-func TestDevicesAgreeWithModel(t *testing.T) {
+func DevicesAgreeWithModel(t *testing.T, check Check) {
 	met := map[ledger.Reason]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		pair := NewPair(ledger.Options{})
+		pair := NewPair(ledger.Options{}, check)
 		w := NewWorld(pair.Ledger.Table())
 		w.Calm, w.Devices = true, true
 		for _, name := range nodeNames[:2] {

@@ -1,0 +1,27 @@
+package ledger_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+)
+
+// TestMain makes runs long enough for pods to be reserved, bound, removed and
+// made anew. -rapid.steps and -rapid.checks ask for more.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.steps": "120", "rapid.checks": "300", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func TestLedgerAgreesWithModel(t *testing.T) { ledgertest.LedgerAgreesWithModel(t, check) }
+func TestSlotsAgreeWithModel(t *testing.T)   { ledgertest.SlotsAgreeWithModel(t, check) }
+func TestDevicesAgreeWithModel(t *testing.T) { ledgertest.DevicesAgreeWithModel(t, check) }
+
+func check(l *ledger.Ledger) error { return l.CheckInvariants() }
