@@ -98,7 +98,7 @@ func withoutBallast(pods []*v1.Pod) []*v1.Pod {
 
 // Revision implements reserver.Reserver.
 func (c *Client) Revision(ctx context.Context) (uint64, error) {
-	answer, err := get[reserver.RevisionAnswer](ctx, c, "/v1/revision", nil)
+	answer, err := Get[reserver.RevisionAnswer](ctx, c, "/v1/revision", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -134,12 +134,12 @@ func bindError(answer *bindAnswer) error {
 // Explain tells why a pod is pending, or where it is. A pod that is not known is a
 // *reserver.BadRequestError with status 404.
 func (c *Client) Explain(ctx context.Context, namespace, pod string) (*reserver.ExplainAnswer, error) {
-	return get[reserver.ExplainAnswer](ctx, c, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}})
+	return Get[reserver.ExplainAnswer](ctx, c, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}})
 }
 
 // Nodes returns the account of all nodes.
 func (c *Client) Nodes(ctx context.Context) (*reserver.NodesAnswer, error) {
-	return get[reserver.NodesAnswer](ctx, c, "/v1/nodes", nil)
+	return Get[reserver.NodesAnswer](ctx, c, "/v1/nodes", nil)
 }
 
 // WhatIf tells what Reserve would answer, and proposes nodes where the request has
@@ -150,6 +150,7 @@ func (c *Client) WhatIf(ctx context.Context, r *reserver.WhatIfRequest) (*reserv
 	return call[reserver.WhatIfAnswer](ctx, c, &request{method: http.MethodPost, path: "/v1/whatif", body: &sent}, nil)
 }
 
-func get[A any](ctx context.Context, c *Client, path string, query url.Values) (*A, error) {
+// Get reads the answer of a route that has no method of its own here.
+func Get[A any](ctx context.Context, c *Client, path string, query url.Values) (*A, error) {
 	return call[A](ctx, c, &request{method: http.MethodGet, path: path, query: query}, nil)
 }

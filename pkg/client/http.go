@@ -18,7 +18,7 @@ import (
 
 const (
 	// quotedAnswer bounds, in bytes, what an error repeats of an answer it cannot read.
-	quotedAnswer = 300
+	quotedAnswer = 100
 	// longestRetryAfter bounds what a server may ask to wait.
 	longestRetryAfter = time.Hour
 )
@@ -88,7 +88,8 @@ func (r *request) failed(err error, sent bool) error {
 func (r *request) refused(response *http.Response, content []byte) error {
 	var said struct{ Error string }
 	if json.Unmarshal(content, &said) != nil || said.Error == "" {
-		said.Error = fmt.Sprintf("the answer to %s has status %s: %s", r.path, response.Status, quote(content))
+		said.Error = fmt.Sprintf("the answer to %s has status %s: %s: what answers is no GlobalReserve, or another version of it",
+			r.path, response.Status, quote(content))
 	}
 	switch status := response.StatusCode; {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:

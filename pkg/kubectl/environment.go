@@ -2,7 +2,6 @@ package kubectl
 
 import (
 	"context"
-	"net/url"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -102,16 +101,6 @@ func (e *environment) timeout() (time.Duration, error) {
 		return 0, usageErrorf("--request-timeout %q is not a duration: give one such as 30s", text)
 	}
 	return timeout, nil
-}
-
-// checkServerURL refuses a --server that cannot be meant.
-func checkServerURL(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return usageErrorf("--server %q is not the URL of a GlobalReserve server: give one such as http://127.0.0.1:23456 "+
-			"(for another Kubernetes cluster use --context or --kubeconfig)", text)
-	}
-	return nil
 }
 
 func (e *environment) restConfig() (*rest.Config, error) {

@@ -51,14 +51,14 @@ func (o *explainOptions) run(ctx context.Context, pod string) error {
 		return err
 	}
 	defer s.Close()
-	var answer reserver.ExplainAnswer
-	if err := s.get(ctx, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}}, &answer); err != nil {
+	answer, err := get[reserver.ExplainAnswer](ctx, s, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}})
+	if err != nil {
 		return err
 	}
 	if !o.forPeople() {
-		return o.show(&answer, nil, "")
+		return o.show(answer, nil, "")
 	}
-	return o.print(&answer)
+	return o.print(answer)
 }
 
 func (o *explainOptions) print(a *reserver.ExplainAnswer) error {

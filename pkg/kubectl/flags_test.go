@@ -36,7 +36,7 @@ func TestBadCommandLines(t *testing.T) {
 		"summary as json":             {[]string{"pods", "--summary", "-o", "json"}, "leave out -o json"},
 		"version of something":        {[]string{"version", "client"}, "takes no arguments"},
 		"server without a scheme":     {[]string{"nodes", "--server", "localhost:23456"}, "give one such as http://127.0.0.1:23456"},
-		"server that is no URL":       {[]string{"nodes", "--server", "http://a b"}, "is not the URL of a GlobalReserve server"},
+		"server that is no URL":       {[]string{"nodes", "--server", "http://a b"}, "is not the URL of a server"},
 		"service without a namespace": {[]string{"nodes", "--service", "globalreserve"}, "give namespace/name"},
 		"service with much":           {[]string{"nodes", "--service", "a/b/c"}, "give namespace/name"},
 		"service without a port":      {[]string{"nodes", "--service", "a/b:"}, "give namespace/name"},

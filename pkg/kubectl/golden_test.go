@@ -148,10 +148,10 @@ func TestServerErrors(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"not ready":         {refusal{http.StatusServiceUnavailable, `{"Error":"the ledger is not synced yet","Status":503}`}, ExitUnreachable, "cannot answer now: the ledger is not synced yet"},
-		"old server":        {refusal{http.StatusNotFound, "404 page not found"}, ExitFailed, "has no /v1/nodes: it is older"},
-		"not GlobalReserve": {refusal{http.StatusOK, "<html>hello</html>"}, ExitFailed, "does not speak as GlobalReserve does"},
-		"broken":            {refusal{http.StatusInternalServerError, strings.Repeat("oh no\n", 100)}, ExitFailed, "with status 500: oh no oh no"},
+		"not ready":         {refusal{http.StatusServiceUnavailable, `{"Error":"the ledger is not synced yet","Status":503}`}, ExitUnreachable, ": the ledger is not synced yet: check"},
+		"old server":        {refusal{http.StatusNotFound, "404 page not found"}, ExitFailed, "no GlobalReserve, or another version of it"},
+		"not GlobalReserve": {refusal{http.StatusOK, "<html>hello</html>"}, ExitUnreachable, "is not one of GlobalReserve"},
+		"broken":            {refusal{http.StatusInternalServerError, strings.Repeat("oh no\n", 100)}, ExitUnreachable, "has status 500 Internal Server Error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

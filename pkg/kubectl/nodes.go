@@ -93,12 +93,12 @@ func (o *nodesOptions) all(ctx context.Context, s *server) (*reserver.NodesAnswe
 
 // one shows a node, the pods on it, what reservations keep there, and its devices.
 func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
-	var answer reserver.NodeAnswer
-	if err := s.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &answer); err != nil {
+	answer, err := get[reserver.NodeAnswer](ctx, s, "/v1/nodes/"+name, nil)
+	if err != nil {
 		return err
 	}
 	nodes := []reserver.Node{answer.Node}
-	return o.show(&answer, nodeNames(nodes), "", o.table(nodes), o.allocationTable(answer.Allocations, true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
+	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.allocationTable(answer.Allocations, true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
 }
 
 // deviceTable tells who has the devices of a node, by the server's account.

@@ -104,7 +104,7 @@ func (f *specFlags) slots(name string, requests corev1.ResourceList) ([]v1alpha1
 	}
 	last := name + "-" + strconv.Itoa(f.replicas-1)
 	if len(last) > validation.DNS1123SubdomainMaxLength {
-		return nil, usageErrorf("NAME is too long: its slots are named after it, and %d characters are the limit of %s-...", validation.DNS1123SubdomainMaxLength, clip(name))
+		return nil, usageErrorf("NAME is too long: its slots are named after it, and %d characters are the limit of %s-...", validation.DNS1123SubdomainMaxLength, name)
 	}
 	slots := make([]v1alpha1.Slot, f.replicas)
 	for i := range slots {
@@ -161,7 +161,7 @@ func parseAmount(flag, text string) (resource.Quantity, error) {
 	quantity, err := resource.ParseQuantity(text)
 	switch {
 	case err != nil:
-		return quantity, usageErrorf("%s %q is not an amount: write it like a pod's request, such as 4, 500m or 8Gi", flag, clip(text))
+		return quantity, usageErrorf("%s %q is not an amount: write it like a pod's request, such as 4, 500m or 8Gi", flag, text)
 	case quantity.Sign() < 0:
 		return quantity, usageErrorf("%s %q is negative: give 0 or more", flag, text)
 	}

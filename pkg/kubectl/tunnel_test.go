@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -88,17 +90,19 @@ func TestTunnel(t *testing.T) {
 	defer api.Close()
 	opened, err := environmentOf(api.URL).forward(t.Context(), somePort)
 	require.NoError(t, err)
-	s := &server{url: opened.url, client: &http.Client{}, timeout: defaultTimeout, tunnel: opened}
+	asking, err := client.New(client.Options{URL: opened.url, RetryFor: time.Nanosecond})
+	require.NoError(t, err)
+	s := &server{url: opened.url, client: asking, tunnel: opened}
 	for range 3 {
-		var answer reserver.NodesAnswer
-		require.NoError(t, s.get(t.Context(), "/v1/nodes", nil, &answer))
+		answer, err := get[reserver.NodesAnswer](t.Context(), s, "/v1/nodes", nil)
+		require.NoError(t, err)
 		assert.EqualValues(t, 42, answer.Revision)
 	}
 	assert.EqualValues(t, 1, handler.upgraded.Load(), "one tunnel for all requests")
 	s.Close()
 	_, err = net.Dial("tcp", opened.url[len("http://"):])
 	require.Error(t, err, "the port is closed")
-	err = s.get(t.Context(), "/v1/nodes", nil, new(reserver.NodesAnswer))
+	_, err = get[reserver.NodesAnswer](t.Context(), s, "/v1/nodes", nil)
 	assert.Equal(t, ExitUnreachable, exitCode(err))
 	assert.ErrorContains(t, err, "does not answer through the forwarded port")
 }

@@ -58,9 +58,5 @@ func (o *versionOptions) serverVersion(ctx context.Context) (*version.Info, erro
 		return nil, err
 	}
 	defer s.Close()
-	var info version.Info
-	if err := s.get(ctx, "/version", nil, &info); err != nil {
-		return nil, err
-	}
-	return &info, nil
+	return get[version.Info](ctx, s, "/version", nil)
 }
