@@ -60,7 +60,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
 	}), a.health.undecided)
-	a.metrics.RegisterLedger(a.ledgerStats)
+	a.metrics.RegisterLedger(a.ledger.Stats)
 	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
 	a.buildCluster(clients.Core)
 	a.buildObjects(clients)
@@ -219,18 +219,6 @@ func (a *App) waitComplete(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// ledgerStats is the ledger's part of the metrics.
-func (a *App) ledgerStats() metrics.LedgerStats {
-	stats := a.ledger.Stats()
-	allocations := map[string]int{ledger.ReservedState: stats.InMemory}
-	for _, s := range []ledger.State{ledger.Binding, ledger.Bound} {
-		allocations[s.String()] = stats.Allocations[s]
-	}
-	return metrics.LedgerStats{
-		Allocations: allocations, ReservationsExpired: stats.InMemoryExpired, Nodes: stats.Nodes, OvercommittedNodes: stats.OvercommittedNodes,
-	}
 }
 
 func (a *App) policyLoaded(p *policy.Policy) {

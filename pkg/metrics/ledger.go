@@ -4,23 +4,13 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// LedgerStats is what the ledger holds at one moment.
-type LedgerStats struct {
-	// Allocations is the number of allocations in each state; states without allocations are listed with 0.
-	Allocations map[string]int
-	// ReservationsExpired is how many reservations in memory have ended at their deadline so far.
-	ReservationsExpired uint64
-	// Nodes is the number of nodes known.
-	Nodes int
-	// OvercommittedNodes is the number of nodes on which more is used than is allocatable.
-	OvercommittedNodes int
-}
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
 
 // RegisterLedger makes stats the source of the ledger's metrics. It is called on every scrape, from
 // several goroutines, and has to be quick. A later call replaces the source.
-func (m *Metrics) RegisterLedger(stats func() LedgerStats) {
+func (m *Metrics) RegisterLedger(stats func() ledger.Stats) {
 	m.ledger.Store(&stats)
 }
 
@@ -37,7 +27,7 @@ var (
 
 // ledgerCollector reads the ledger at the moment of the scrape.
 type ledgerCollector struct {
-	stats *atomic.Pointer[func() LedgerStats]
+	stats *atomic.Pointer[func() ledger.Stats]
 }
 
 // Describe implements prometheus.Collector.
@@ -55,10 +45,14 @@ func (c ledgerCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	stats := (*read)()
-	for state, n := range stats.Allocations {
+	count := func(state string, n int) {
 		ch <- prometheus.MustNewConstMetric(allocationsDesc, prometheus.GaugeValue, float64(n), state)
 	}
-	ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(stats.ReservationsExpired))
+	count(ledger.ReservedState, stats.InMemory)
+	for _, state := range []ledger.State{ledger.Binding, ledger.Bound} {
+		count(state.String(), stats.Allocations[state])
+	}
+	ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(stats.InMemoryExpired))
 	ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(stats.Nodes))
 	ch <- prometheus.MustNewConstMetric(overcommittedDesc, prometheus.GaugeValue, float64(stats.OvercommittedNodes))
 }

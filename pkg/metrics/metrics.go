@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 const namespace = "globalreserve"
@@ -53,7 +55,7 @@ type Metrics struct {
 
 	schedulers *label
 	resources  *label
-	ledger     atomic.Pointer[func() LedgerStats]
+	ledger     atomic.Pointer[func() ledger.Stats]
 }
 
 // New makes the collectors, those of the Go runtime and of the process included. The ledger's

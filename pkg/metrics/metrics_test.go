@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 func scrape(t *testing.T, m *Metrics) string {
@@ -25,8 +27,8 @@ func scrape(t *testing.T, m *Metrics) string {
 // TestScrape pins the names and labels of all metrics: dashboards and alerts are built on them.
 func TestScrape(t *testing.T) {
 	m := New()
-	m.RegisterLedger(func() LedgerStats {
-		return LedgerStats{Allocations: map[string]int{"Reserved": 2, "Bound": 0}, ReservationsExpired: 3, Nodes: 5, OvercommittedNodes: 1}
+	m.RegisterLedger(func() ledger.Stats {
+		return ledger.Stats{InMemory: 2, InMemoryExpired: 3, Nodes: 5, OvercommittedNodes: 1}
 	})
 	m.ObserveRequest("filter", 200, 70*time.Microsecond)
 	m.ObserveDecision("bind", "default-scheduler", "granted")
@@ -77,7 +79,7 @@ func TestLedgerGauges(t *testing.T) {
 	assert.NotContains(t, scrape(t, m), "globalreserve_nodes", "no ledger, no allocation about it")
 
 	nodes := 1
-	m.RegisterLedger(func() LedgerStats { return LedgerStats{Nodes: nodes} })
+	m.RegisterLedger(func() ledger.Stats { return ledger.Stats{Nodes: nodes} })
 	assert.Contains(t, scrape(t, m), "globalreserve_nodes 1\n")
 	nodes = 7
 	assert.Contains(t, scrape(t, m), "globalreserve_nodes 7\n", "a scrape reads the ledger anew")
