@@ -84,7 +84,7 @@ func train() *v1alpha1.Reservation {
 		},
 		Status: v1alpha1.ReservationStatus{
 			Phase: v1alpha1.ReservationPending, Consumed: "0/2",
-			Conditions: condition("False", "NoRoom", "slot worker: no node has 8 nvidia.com/gpu free"),
+			Conditions: condition("False", "InsufficientResource", "slot worker: no node has 8 nvidia.com/gpu free"),
 		},
 	}
 }

@@ -222,7 +222,7 @@ func TestRestart(t *testing.T) {
 				w.bind("p", "n1", 1000, slotRef("r", "a"))
 			},
 			between: func(w *world) { bound(w, "q", "n1", 2500, ledger.SlotRef{}) },
-			want:    "Failed RoomLost n1 1/2 a@n1=Consumed:p b@n1=Released",
+			want:    "Failed CapacityLost n1 1/2 a@n1=Consumed:p b@n1=Released",
 		},
 		"its node was cordoned meanwhile": {
 			before:  func(w *world) { w.create(gang(time.Minute)) },

@@ -21,7 +21,7 @@ const (
 	reasonTTLTooLong      = "TTLTooLong"
 	reasonNoNodeFits      = "NoNodeFits"
 	reasonReservedAlready = "PodReservedAlready"
-	reasonCapacityLost    = "RoomLost"
+	reasonCapacityLost    = "CapacityLost"
 	reasonNotGranted      = "NotGranted"
 	// reasonNotFinished is of the Finished condition, while it is False.
 	reasonNotFinished = "NotFinished"

@@ -32,7 +32,7 @@ const (
 )
 
 // Reason is that of the Events.
-const Reason = "RoomReserved"
+const Reason = "CapacityReserved"
 
 // Writer writes the Events. Make one with New. It is safe for concurrent use.
 type Writer struct {

@@ -75,11 +75,11 @@ func TestRefusedForDevices(t *testing.T) {
 	w := New(l.Reader, newQuestion(t, l, wanted, nil), recorder)
 	w.Refused(newPod("p", 1000), []string{"n"})
 	require.Len(t, recorder.Events, 1)
-	assert.Equal(t, "Warning RoomReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)
+	assert.Equal(t, "Warning CapacityReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)
 }
 
 func TestRefused(t *testing.T) {
-	const blamed = "Warning RoomReserved node held would have capacity for this pod, but reservation ns/r/s keeps it for others"
+	const blamed = "Warning CapacityReserved node held would have capacity for this pod, but reservation ns/r/s keeps it for others"
 	everybody := &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{}}
 	both := []string{"full", "held", "unknown"}
 	cases := map[string]struct {

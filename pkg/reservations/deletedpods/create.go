@@ -30,7 +30,7 @@ const (
 // The reasons of Events on deleted pods.
 const (
 	reasonInvalidTTL = "InvalidReservationTTL"
-	reasonNotKept    = "RoomNotKept"
+	reasonNotKept    = "CapacityNotKept"
 )
 
 // Reasons to try again that no call has an error for.

@@ -147,7 +147,7 @@ func (b *bench) checkExplain() {
 	b.AwaitRefused("waiting")
 	out := b.must(b.ask("explain", "waiting"))
 	for _, part := range []string{
-		"Pod:        default/waiting", "State:      Pending", "Scheduler:  default-scheduler", "Requests:   cpu 2, memory 64Mi", "Capacity on:    0 of 2 nodes",
+		"Pod:          default/waiting", "State:        Pending", "Scheduler:    default-scheduler", "Requests:     cpu 2, memory 64Mi", "Capacity on:  0 of 2 nodes",
 		"reservation/default/capacity/capacity-",
 	} {
 		assert.Contains(b.T, out, part)

@@ -25,7 +25,7 @@ func TestLife(t *testing.T) {
 
 	for name, test := range map[string]func(*cluster){
 		"phases":      phases,
-		"groups":      gangs,
+		"gangs":       gangs,
 		"shared":      sharedSlot,
 		"restricted":  restricted,
 		"made-anew":   madeAnew,
@@ -67,8 +67,8 @@ func phases(c *cluster) {
 	other := c.createPod("other", "2", "")
 	assert.Contains(c.T, c.Bind(other, node), "phases/r/a", "a refusal names who holds the capacity")
 	assert.Contains(c.T, c.Filter(other, node), node)
-	c.AwaitEvent("Pod", "other", "RoomReserved", "node phases-0 would have capacity for this pod, but reservation phases/r/a keeps it for others")
-	assert.Len(c.T, c.Notes("Pod", "other", "RoomReserved"), 1)
+	c.AwaitEvent("Pod", "other", "CapacityReserved", "node phases-0 would have capacity for this pod, but reservation phases/r/a keeps it for others")
+	assert.Len(c.T, c.Notes("Pod", "other", "CapacityReserved"), 1)
 
 	back := c.createPod("back", "2", "web")
 	assert.Empty(c.T, c.Bind(back, node))
@@ -92,7 +92,7 @@ func phases(c *cluster) {
 	})
 }
 
-// groups: all slots or none, on several nodes.
+// gangs: all slots or none, on several nodes.
 func gangs(c *cluster) {
 	nodes := c.nodes(3)
 	blocker := c.createPod("blocker", "3", "")
