@@ -142,16 +142,12 @@ func (a *App) buildWaiting(clients Clients) {
 }
 
 func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
-	var err error
-	a.arbiter, err = arbiter.New(arbiter.Options{
+	a.arbiter = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout,
 		Store:       a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 	})
-	if err != nil {
-		return nil, err
-	}
 	router := httpjson.NewRouter()
 	notices := notices.New(a.ledger.Reader, a.question, a.recorder)
 	extender.New(extender.Options{

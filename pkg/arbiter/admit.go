@@ -208,12 +208,12 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 		p.request = k.placement.Request
 	}
 	p.devices = k.placement.Devices
-	grace := a.o.Grace
+	wait := grace
 	if p.create {
-		grace = a.o.CreateGrace
+		wait = createGrace
 	}
 	p.allowed = time.Now()
-	p.due, p.pause = p.allowed.Add(grace), 0
+	p.due, p.pause = p.allowed.Add(wait), 0
 	p.generation++
 }
 

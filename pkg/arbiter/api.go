@@ -2,7 +2,6 @@ package arbiter
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -59,14 +58,9 @@ func (c restClient) Get(ctx context.Context, namespace, name string) (*v1.Pod, e
 
 // Annotate implements API.
 func (c restClient) Annotate(ctx context.Context, pod ledger.PodRef, annotation, value string) (*v1.Pod, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "annotations": map[string]string{annotation: value},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of pod %s: %w", pod, err)
-	}
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, pod.UID, annotation, value)
 	changed := &v1.Pod{}
-	err = bounded(ctx, c.rest.Patch(types.MergePatchType)).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+	err := bounded(ctx, c.rest.Patch(types.MergePatchType)).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		Body(patch).Do(ctx).Into(changed)
 	return changed, err
 }

@@ -3,7 +3,6 @@ package arbiter
 import (
 	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -37,40 +36,36 @@ type Options struct {
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
 	Log          logrus.FieldLogger
-	// BindTimeout is after how long callers get an answer whatever happens; 0 means
-	// 8s. It must lie below the callers' own timeout, and one request to the API
-	// server may take a third of it.
+	// BindTimeout is after how long callers get an answer whatever happens. It must lie
+	// below the callers' own timeout, and one request to the API server may take a third
+	// of it.
 	BindTimeout time.Duration
-	// Settle is after how long no request can still be waiting in the API server;
-	// 0 means 90s. It must not lie below the API server's --request-timeout.
-	Settle time.Duration
-	// StoreTimeout is how long a write of a Reservation is tried before its caller gets
-	// an answer, and how long one waits for another that writes the same object; 0
-	// means 8s. StoreSettle is Settle for these writes, which tell the API server to
-	// give up on them after a few seconds; 0 means 15s.
-	StoreTimeout, StoreSettle time.Duration
-	// MaxInFlight bounds the binds whose outcome is not known; 0 means 4096.
-	MaxInFlight int
-	// Grace is how long a Binding allowed at the API server has to show up before it is
-	// withdrawn; 0 means 3s.
-	Grace time.Duration
-	// CreateGrace is how long an allowed pod has to show up, and an allowed Binding of a
-	// pod that cannot be patched; 0 means 45s. It must lie above the time after which the
-	// API server abandons the creation of an object: 34s (kubernetes
-	// staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), and
-	// what etcd may take for a write it has begun.
-	CreateGrace time.Duration
-	// MaxPending bounds the Bindings and pods allowed whose fate is not known; 0 means 8192.
-	MaxPending int
+	// MaxInFlight bounds the binds whose outcome is not known, and MaxPending the Bindings
+	// and pods allowed whose fate is not known; 0 means 4096 and 8192.
+	MaxInFlight, MaxPending int
 }
 
 const (
-	defaultTimeout     = 8 * time.Second
-	defaultSettle      = 90 * time.Second
-	defaultStoreSettle = 15 * time.Second
+	// bindSettle is after how long no Binding can still be waiting in the API server. It
+	// must not lie below the API server's --request-timeout.
+	bindSettle = 90 * time.Second
+	// storeTimeout is how long a write of a Reservation is tried before its caller gets an
+	// answer, and how long one waits for another that writes the same object. storeSettle
+	// is bindSettle for these writes, which tell the API server to give up on them after a
+	// few seconds.
+	storeTimeout = 8 * time.Second
+	storeSettle  = 15 * time.Second
+	// grace is how long a Binding allowed at the API server has to show up before it is
+	// withdrawn.
+	grace = 3 * time.Second
+	// createGrace is how long an allowed pod has to show up, and an allowed Binding of a
+	// pod that cannot be patched. It must lie above the time after which the API server
+	// abandons the creation of an object: 34s (kubernetes
+	// staging/src/k8s.io/apiserver/pkg/endpoints/handlers, requestTimeoutUpperBound), and
+	// what etcd may take for a write it has begun.
+	createGrace = 45 * time.Second
+
 	defaultMaxInFlight = 4096
-	defaultGrace       = 3 * time.Second
-	defaultCreateGrace = 45 * time.Second
 	defaultMaxPending  = 8192
 	maxPreemptors      = 4096
 )
@@ -78,26 +73,6 @@ const (
 // RequestTimeout returns how long one request to the API server may take within
 // a bind that may take timeout: there is time for a repeat and a re-read.
 func RequestTimeout(timeout time.Duration) time.Duration { return timeout / 3 }
-
-func (o *Options) setDefaults() error {
-	if o.Ledger == nil || o.Pods == nil || o.Question == nil || o.API == nil || o.Steering == nil ||
-		o.Policy == nil || o.Metrics == nil || o.Log == nil ||
-		o.Store == nil || o.Serving == nil || o.ReleaseSlots == nil {
-		return errors.New("arbiter: Options.Ledger, Pods, Question, API, Steering, Policy, Metrics, Store, Serving, ReleaseSlots and Log are required")
-	}
-	if min(o.BindTimeout, o.Settle, o.StoreTimeout, o.StoreSettle, o.Grace, o.CreateGrace) < 0 || min(o.MaxInFlight, o.MaxPending) < 0 {
-		return errors.New("arbiter: no duration and no bound of Options may be negative")
-	}
-	o.BindTimeout = cmp.Or(o.BindTimeout, defaultTimeout)
-	o.Settle = cmp.Or(o.Settle, defaultSettle)
-	o.StoreTimeout = cmp.Or(o.StoreTimeout, defaultTimeout)
-	o.StoreSettle = cmp.Or(o.StoreSettle, defaultStoreSettle)
-	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
-	o.Grace = cmp.Or(o.Grace, defaultGrace)
-	o.CreateGrace = cmp.Or(o.CreateGrace, defaultCreateGrace)
-	o.MaxPending = cmp.Or(o.MaxPending, defaultMaxPending)
-	return nil
-}
 
 // Arbiter decides; see the package comment. Make one with New and end it with
 // Stop.
@@ -119,15 +94,14 @@ type Arbiter struct {
 }
 
 // New returns an Arbiter. It starts nothing.
-func New(o Options) (*Arbiter, error) {
-	if err := o.setDefaults(); err != nil {
-		return nil, err
-	}
+func New(o Options) *Arbiter {
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
+	o.MaxPending = cmp.Or(o.MaxPending, defaultMaxPending)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Arbiter{
 		o: o, ctx: ctx, cancel: cancel, flights: map[flightKey]*flight{}, preemptors: newPreemptors(maxPreemptors),
-		pods: newPods(&o), pending: newPendings(), writers: newWriters(o.StoreTimeout, ctx.Done()),
-	}, nil
+		pods: newPods(&o), pending: newPendings(), writers: &writers{stop: ctx.Done(), open: map[types.NamespacedName]chan struct{}{}},
+	}
 }
 
 func newPods(o *Options) *pods {

@@ -112,9 +112,9 @@ func TestBind(t *testing.T) {
 		},
 		"404 of a proxy":          {bind: always(errNoRoute), outcome: Failed, posts: 1},
 		"429 once":                {bind: script(reply{err: errTooMany}), outcome: Bound, state: ledger.Bound, posts: 2, within: 2 * time.Second},
-		"429 for ever":            {bind: always(errTooMany), outcome: Failed, posts: many, within: defaultTimeout},
+		"429 for ever":            {bind: always(errTooMany), outcome: Failed, posts: many, within: bindTimeout},
 		"nobody listens, once":    {bind: script(reply{err: errRefused}), outcome: Bound, state: ledger.Bound, posts: 2, within: time.Second},
-		"nobody listens for ever": {bind: always(errRefused), outcome: Failed, posts: many, within: defaultTimeout},
+		"nobody listens for ever": {bind: always(errRefused), outcome: Failed, posts: many, within: bindTimeout},
 		"409: bound elsewhere": {
 			setup:   func(w *world, p *v1.Pod) { p.Spec.NodeName = "b" },
 			outcome: BoundElsewhere, posts: 1, gets: 1,
@@ -453,24 +453,6 @@ func TestClassify(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.err)) })
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	_, err := New(Options{})
-	require.ErrorContains(t, err, "required")
-	o := newWorld(t).o
-	_, err = New(o)
-	require.NoError(t, err)
-	for _, change := range []func(*Options){
-		func(o *Options) { o.BindTimeout = -1 },
-		func(o *Options) { o.Settle = -1 },
-		func(o *Options) { o.MaxInFlight = -1 },
-	} {
-		wrong := o
-		change(&wrong)
-		_, err = New(wrong)
-		require.ErrorContains(t, err, "negative")
 	}
 }
 

@@ -31,7 +31,7 @@ func (a *Arbiter) reserveDurable(ctx context.Context, g *Gang, placements []ledg
 	if !ok {
 		return a.failed("reserve", g, notKnownYet(busy)), nil
 	}
-	w := &durableWrite{allotment: t, a: a, deadline: time.Now().Add(a.o.StoreTimeout), leave: leave}
+	w := &durableWrite{allotment: t, a: a, deadline: time.Now().Add(storeTimeout), leave: leave}
 	defer func() { w.leave() }()
 	return w.run(ctx)
 }

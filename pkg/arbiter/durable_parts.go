@@ -179,10 +179,6 @@ func tie(parts []*part) {
 	head.object.Labels[unfinishedLabel] = "true"
 }
 
-func keyOfObject(rsv *v1alpha1.Reservation) types.NamespacedName {
-	return types.NamespacedName{Namespace: rsv.Namespace, Name: rsv.Name}
-}
-
 func parseKey(text string) types.NamespacedName {
 	namespace, name, _ := strings.Cut(text, "/")
 	return types.NamespacedName{Namespace: namespace, Name: name}
@@ -232,13 +228,13 @@ func (a *Arbiter) Start() { a.goOn(a.removeAllUnfinished) }
 func (a *Arbiter) removeAllUnfinished() {
 	const longest = 30 * time.Second
 	ctx, w := a.ctx, write{}
-	for more := sleep(ctx, a.o.StoreSettle); more; more = sleep(ctx, w.next(longest, nil)) {
+	for more := sleep(ctx, storeSettle); more; more = sleep(ctx, w.next(longest, nil)) {
 		if !a.Durable() {
 			continue
 		}
 		heads, err := a.o.Store.List(ctx, unfinishedLabel)
 		for i := range heads {
-			err = errors.Join(err, a.removeUnfinished(ctx, keyOfObject(&heads[i])))
+			err = errors.Join(err, a.removeUnfinished(ctx, types.NamespacedName{Namespace: heads[i].Namespace, Name: heads[i].Name}))
 		}
 		if err == nil {
 			return

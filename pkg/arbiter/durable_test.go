@@ -207,7 +207,7 @@ func TestOwnGangIsNotRemoved(t *testing.T) {
 		w := newWorld(t)
 		w.objects.Patches = []storetest.Fate{{Delay: 6 * time.Second}}
 		w.Start()
-		<-time.After(defaultStoreSettle - time.Second)
+		<-time.After(storeSettle - time.Second)
 		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
 		require.NoError(t, err)
 		assert.Empty(t, d.Error)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -91,7 +91,7 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 			return "", err
 		}
 		at := slices.IndexFunc(w.others(), func(key types.NamespacedName) bool {
-			return w.part(key) == nil && w.a.writers.isOpen(key)
+			return w.part(key) == nil && w.a.writers.writing(key) != nil
 		})
 		if at < 0 {
 			return w.checkOthers()
@@ -156,9 +156,9 @@ func (w *durableWrite) taken(p *part) error {
 
 // write creates the objects and answers.
 func (w *durableWrite) write(parts []*part) (*Decision, error) {
-	err := w.createAll(parts)
+	p, err := w.createAll(parts)
 	var d *Decision
-	switch p := w.partOfError(parts, err); {
+	switch {
 	case err == nil:
 		d, err = w.judge(parts)
 	case p.inDoubt():
@@ -180,62 +180,40 @@ func (w *durableWrite) write(parts []*part) (*Decision, error) {
 	return w.a.conclude(w.allotment, parts), nil
 }
 
-// partError says which part could not be written.
-type partError struct {
-	part *part
-	err  error
-}
-
-func (e *partError) Error() string { return e.err.Error() }
-func (e *partError) Unwrap() error { return e.err }
-
-func (w *durableWrite) partOfError(parts []*part, err error) *part {
-	var e *partError
-	if errors.As(err, &e) {
-		return e.part
-	}
-	return parts[0]
-}
-
 // maxCreates is how many objects of one gang are written at once.
 const maxCreates = 4
 
-// createAll brings about the objects of a gang, the head first, and makes them true.
-func (w *durableWrite) createAll(parts []*part) error {
+// createAll brings about the objects of a gang, the head first, and makes them true. An
+// error comes with the part that could not be written.
+func (w *durableWrite) createAll(parts []*part) (*part, error) {
 	head, others := parts[0], parts[1:]
-	if err := w.create(head); err != nil {
-		return &partError{head, err}
+	if err := w.create(head); err != nil || !head.created && isUnfinished(head.stored) {
+		return head, err // judge tells of what is unfinished
 	}
-	if !head.created && isUnfinished(head.stored) {
-		return nil // judge tells
-	}
-	var creates sync.WaitGroup
-	turns := make(chan struct{}, maxCreates)
+	var creates errgroup.Group
+	creates.SetLimit(maxCreates)
 	errs := make([]error, len(others))
 	for k, p := range others {
-		turns <- struct{}{}
-		creates.Go(func() {
-			if err := w.create(p); err != nil {
-				errs[k] = &partError{p, err}
-			}
-			<-turns
+		creates.Go(func() error {
+			errs[k] = w.create(p)
+			return nil
 		})
 	}
-	creates.Wait()
-	if err := errors.Join(errs...); err != nil || len(others) == 0 || !head.created {
-		return err
+	_ = creates.Wait() // errs has the errors
+	if k := slices.IndexFunc(errs, func(err error) bool { return err != nil }); k >= 0 {
+		return others[k], errors.Join(errs...)
 	}
-	if err := w.finish(head); err != nil {
-		return &partError{head, err}
+	if len(others) == 0 || !head.created {
+		return head, nil
 	}
-	return nil
+	return head, w.finish(head)
 }
 
 // create finds out which object is there in the end. After an error there is none,
 // unless the part is in doubt.
 func (w *durableWrite) create(p *part) error {
 	a := w.a
-	for {
+	return a.persist(w.deadline, func() error {
 		sent := time.Now()
 		stored, err := a.o.Store.Create(a.ctx, p.object)
 		said := Classify(reservationsResource, err)
@@ -243,9 +221,6 @@ func (w *durableWrite) create(p *part) error {
 		switch {
 		case said == FateDone:
 			p.stored, p.created = stored, true
-			return nil
-		case (said == FateRefused || said == FateMissing) && !p.inDoubt():
-			return err
 		case said == FateExists || p.inDoubt():
 			found, readErr := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
 			if readErr == nil {
@@ -253,29 +228,21 @@ func (w *durableWrite) create(p *part) error {
 				return nil
 			}
 		}
-		pause := p.next(longestPause, err)
-		if said == FateRefused || time.Now().Add(pause).After(w.deadline) || !sleep(a.ctx, pause) {
-			return err
-		}
-	}
+		return err
+	})
 }
 
-// finish makes a gang true: it takes the label off its head.
+// finish makes a gang true: it takes the label off its head. After an error the head is
+// there or was: what follows deletes it.
 func (w *durableWrite) finish(head *part) error {
-	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null}}}`, head.stored.UID, unfinishedLabel)
-	last := write{}
-	for {
-		stored, err := w.a.o.Store.Patch(w.a.ctx, head.key.Namespace, head.key.Name, []byte(patch))
-		said := Classify(reservationsResource, err)
-		if said == FateDone {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:null}}}`, head.stored.UID, unfinishedLabel)
+	return w.a.persist(w.deadline, func() error {
+		stored, err := w.a.o.Store.Patch(w.a.ctx, head.key.Namespace, head.key.Name, patch)
+		if err == nil {
 			head.stored = stored
-			return nil
 		}
-		pause := last.next(longestPause, err)
-		if said == FateRefused || said == FateMissing || time.Now().Add(pause).After(w.deadline) || !sleep(w.a.ctx, pause) {
-			return err // the head is there or was: what follows deletes it
-		}
-	}
+		return err
+	})
 }
 
 // judge says why the objects that are there do not stand for the gang; nil where
@@ -387,7 +354,7 @@ func (w *durableWrite) undo(p *part) bool {
 				a.giveUpPart(w.allotment, p)
 				return true
 			}
-		case said == FateMissing && p.over(asked, a.o.StoreSettle):
+		case said == FateMissing && p.over(asked, storeSettle):
 			a.giveUpPart(w.allotment, p)
 			return true
 		}
@@ -417,7 +384,7 @@ func (a *Arbiter) guard(p *part) {
 		answered = p.stored.UID
 	}
 	tries := write{}
-	pause := max(time.Until(p.lost.Add(a.o.StoreSettle)), firstPause)
+	pause := max(time.Until(p.lost.Add(storeSettle)), firstPause)
 	for ; sleep(a.ctx, pause); pause = tries.next(longestPause, nil) {
 		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
 		switch said := Classify(reservationsResource, err); {
@@ -428,7 +395,7 @@ func (a *Arbiter) guard(p *part) {
 		case found.UID == answered || !sameAttempt(found, p.object):
 			return
 		}
-		if a.remove(found, time.Now().Add(a.o.StoreTimeout)) == nil {
+		if a.remove(found, time.Now().Add(storeTimeout)) == nil {
 			return
 		}
 	}
@@ -438,15 +405,21 @@ func (a *Arbiter) guard(p *part) {
 // it may still be deleted, where the answers were lost: what follows the objects
 // releases the capacity then.
 func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time) error {
-	tries := write{}
-	for {
-		err := a.o.Store.Delete(a.ctx, object.Namespace, object.Name, object.UID)
-		said := Classify(reservationsResource, err)
-		if said == FateDone || said == FateMissing {
-			return nil
+	return ignoreMissing(a.persist(deadline, func() error {
+		return a.o.Store.Delete(a.ctx, object.Namespace, object.Name, object.UID)
+	}))
+}
+
+// persist sends a request until an answer tells its fate, the next try would be after
+// the deadline, or Stop. It returns the last answer.
+func (a *Arbiter) persist(deadline time.Time, send func() error) error {
+	for tries := (write{}); ; {
+		err := send()
+		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing {
+			return err
 		}
 		pause := tries.next(longestPause, err)
-		if said == FateRefused || time.Now().Add(pause).After(deadline) || !sleep(a.ctx, pause) {
+		if time.Now().Add(pause).After(deadline) || !sleep(a.ctx, pause) {
 			return err
 		}
 	}

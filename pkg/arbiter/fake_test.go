@@ -295,10 +295,12 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
 	o.Ledger = NewGatedLedger(w.ledger, func() string { return w.undecided }, w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
-	a, err := New(o)
-	require.NoError(w.t, err)
-	return a
+	o.BindTimeout = bindTimeout
+	return New(o)
 }
+
+// bindTimeout is the time limit of a bind in these tests.
+const bindTimeout = 8 * time.Second
 
 func silent() *logrus.Logger {
 	log, _ := logtest.NewNullLogger()

@@ -78,19 +78,26 @@ func (a *Arbiter) send(f *flight) error {
 	for {
 		said := FateNotSent
 		sent := time.Now()
-		if sent.Before(f.deadline.Add(a.o.Settle)) {
+		if sent.Before(f.deadline.Add(bindSettle)) {
 			cause = a.post(f)
 			said = classify(cause)
 		}
 		if known, err := a.settle(f, said, sent, cause); known {
 			return err
 		}
-		wait := f.next(a.longest(f), cause)
+		longest := longestPause
+		if f.overdue.Err() != nil {
+			longest = longestPauseOverdue
+		}
+		wait := f.next(longest, cause)
 		if !f.inDoubt() && (said == FateRefused || time.Until(f.deadline) <= wait) {
 			return a.giveBack(f, f.fail(Failed, cause))
 		}
-		if !a.pause(f, wait) {
-			return a.interrupted(f, cause)
+		if !a.pause(f, wait) { // Stop cut it off
+			if f.inDoubt() {
+				return f.fail(Unknown, cause)
+			}
+			return a.giveBack(f, f.fail(Stopping, cause))
 		}
 		if known, err := a.observed(f); known {
 			return err
@@ -123,7 +130,7 @@ func (a *Arbiter) settle(f *flight, said Fate, sent time.Time, cause error) (kno
 		return true, err
 	case said == FateConflict || said == FateUnknown:
 		f.sent(sent, said)
-	case readErr == nil && f.over(asked, a.o.Settle):
+	case readErr == nil && f.over(asked, bindSettle):
 		return true, a.giveBack(f, f.fail(Failed, cause)) // no POST can still be under way
 	}
 	return false, nil
@@ -187,14 +194,6 @@ func (a *Arbiter) giveBack(f *flight, err error) error {
 	return err
 }
 
-// interrupted ends a flight that Stop cut off.
-func (a *Arbiter) interrupted(f *flight, cause error) error {
-	if !f.inDoubt() {
-		return a.giveBack(f, f.fail(Stopping, cause))
-	}
-	return f.fail(Unknown, cause)
-}
-
 // pause waits and reports whether the Binder goes on.
 func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 	if !f.reported && f.overdue.Err() != nil && a.ctx.Err() == nil {
@@ -203,13 +202,6 @@ func (a *Arbiter) pause(f *flight, d time.Duration) bool {
 		a.log(f).Warn("The outcome of a bind was not known in time; its allocation stays until it is")
 	}
 	return sleep(a.ctx, d)
-}
-
-func (a *Arbiter) longest(f *flight) time.Duration {
-	if f.overdue.Err() != nil {
-		return longestPauseOverdue
-	}
-	return longestPause
 }
 
 func (a *Arbiter) post(f *flight) error {
@@ -222,5 +214,5 @@ func (a *Arbiter) post(f *flight) error {
 func (a *Arbiter) get(f *flight) (*v1.Pod, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, RequestTimeout(a.o.BindTimeout))
 	defer cancel()
-	return get(ctx, a.o.API, f.pod)
+	return a.o.API.Get(ctx, f.pod.Namespace, f.pod.Name)
 }

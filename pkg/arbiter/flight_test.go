@@ -51,7 +51,7 @@ func TestUnknown(t *testing.T) {
 				}
 				return reply{err: errForbidden}
 			},
-			outcome: Failed, within: defaultSettle + 10*time.Second,
+			outcome: Failed, within: bindSettle + 10*time.Second,
 		},
 		"rights are withdrawn after a POST that is carried out late": {
 			bind: func(since time.Duration) reply {
@@ -64,7 +64,7 @@ func TestUnknown(t *testing.T) {
 		},
 		"500 for ever": {
 			bind:    func(time.Duration) reply { return reply{err: errInternal} },
-			outcome: Failed, within: 2*defaultSettle + defaultTimeout + 10*time.Second,
+			outcome: Failed, within: 2*bindSettle + bindTimeout + 10*time.Second,
 		},
 	}
 	for name, tt := range tests {
@@ -80,7 +80,7 @@ func TestUnknown(t *testing.T) {
 				err := w.bindPod(p, "a")
 				assertOutcome(t, Unknown, err)
 				require.ErrorIs(t, err, ErrUnknownOutcome)
-				assert.Equal(t, defaultTimeout, time.Since(start), "callers are answered in time")
+				assert.Equal(t, bindTimeout, time.Since(start), "callers are answered in time")
 				state, node := w.state(p)
 				assert.Equal(t, ledger.Binding, state, "the capacity must not be given away")
 				assert.Equal(t, "a", node)

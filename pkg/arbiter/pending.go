@@ -198,7 +198,7 @@ func (a *Arbiter) settleEarly(ctx context.Context, ref ledger.PodRef) bool {
 // it is called.
 func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	a.pending.mu.Lock()
-	generation, abandoned := p.generation, time.Since(p.allowed) >= a.o.CreateGrace
+	generation, abandoned := p.generation, time.Since(p.allowed) >= createGrace
 	a.pending.mu.Unlock()
 	ref, what, err := a.examine(ctx, p, abandoned)
 	a.pending.mu.Lock()
@@ -247,7 +247,7 @@ func (a *Arbiter) forget(p *pending) {
 func (a *Arbiter) examine(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, Outcome, error) {
 	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
-	pod, err := get(reading, a.o.API, p.ref)
+	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
 	switch {
 	case err != nil && IsNoPod(err):
 		return p.ref, PodGone, nil // a UID that is gone does not come back

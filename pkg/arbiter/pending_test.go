@@ -23,7 +23,7 @@ import (
 )
 
 // afterGrace is a moment at which a binding has been settled if it can be.
-const afterGrace = defaultGrace + time.Second
+const afterGrace = grace + time.Second
 
 // apiCluster is a world in which others bind pods at the API server, which asks the Arbiter.
 type apiCluster struct {
@@ -220,7 +220,7 @@ func TestBindingThatDoesNotHappen(t *testing.T) {
 				p := c.add("p", "3")
 				allowed := c.allow(p, "a")
 				tc.meanwhile(c, p)
-				pass(defaultGrace - time.Second)
+				pass(grace - time.Second)
 				assert.Equal(t, "Binding on a", c.on(ref(p)))
 				pass(2 * time.Second)
 				assert.Equal(t, "none", c.on(ref(p)))
@@ -277,7 +277,7 @@ func TestBindingAllowedAgainWhileItIsWithdrawn(t *testing.T) {
 				assert.NoError(t, err)
 			})
 		})
-		pass(defaultGrace + 500*time.Millisecond)
+		pass(grace + 500*time.Millisecond)
 		assert.Equal(t, "Binding on a", c.on(ref(p)))
 		require.Error(t, c.carryOut(first))
 		c.show("p")

@@ -3,12 +3,10 @@ package arbiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 
@@ -149,7 +147,7 @@ func (p *pods) await(ctx context.Context, version uint64) bool {
 func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cluster.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	pod, err := get(ctx, p.api, ref)
+	pod, err := p.api.Get(ctx, ref.Namespace, ref.Name)
 	switch {
 	case err != nil && IsNoPod(err):
 		return nil, &Error{Outcome: PodGone, Pod: ref}
@@ -179,13 +177,4 @@ func (p *pods) read(ctx context.Context, ref ledger.PodRef, version uint64) (*cl
 	}
 	p.known.Add(info.Ref.UID, s)
 	return info, nil
-}
-
-// get reads a pod live.
-func get(ctx context.Context, api API, ref ledger.PodRef) (*v1.Pod, error) {
-	pod, err := api.Get(ctx, ref.Namespace, ref.Name)
-	if err == nil && pod == nil {
-		return nil, fmt.Errorf("reading pod %s: %w", ref, errors.New("the API server answered without a pod"))
-	}
-	return pod, err
 }

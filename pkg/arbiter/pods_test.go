@@ -265,7 +265,7 @@ func TestFind(t *testing.T) {
 		},
 		"the API server hangs": {
 			setup:   func(w *world, _ *v1.Pod) { w.forget(); w.api.get = fail(1, context.DeadlineExceeded) },
-			outcome: Failed, waited: RequestTimeout(defaultTimeout), gets: 1,
+			outcome: Failed, waited: RequestTimeout(bindTimeout), gets: 1,
 		},
 		"a 404 that is not the API server's": {
 			setup:   func(w *world, _ *v1.Pod) { w.forget(); w.api.get = fail(1, errNoRoute) },
@@ -530,7 +530,7 @@ func TestAdviceByTheCopy(t *testing.T) {
 					assert.False(t, advice.TryAgain)
 					assert.Equal(t, ledger.InsufficientResource, said["a"])
 				}
-				assert.Empty(t, w.preemptors.pods)
+				assert.Zero(t, w.preemptors.pods.Len())
 			})
 		})
 	}

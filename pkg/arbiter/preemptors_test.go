@@ -119,7 +119,7 @@ func TestPreemptors(t *testing.T) {
 	for _, pod := range []types.UID{"a", "b", "c", "c"} {
 		p.looked(pod)
 	}
-	assert.Len(t, p.pods, 2)
+	assert.Equal(t, 2, p.pods.Len())
 	assert.Equal(t, 3, p.looked("c"))
 	assert.False(t, p.isAllowed("c"))
 	p.allow("c")

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -262,8 +262,8 @@ func (a *Arbiter) findAll(ctx context.Context, g *Gang) []found {
 	ctx, cancel := context.WithTimeout(ctx, a.o.BindTimeout)
 	defer cancel()
 	pods := make([]found, len(g.Pods))
-	var reads sync.WaitGroup
-	turns := make(chan struct{}, maxPodReads)
+	var reads errgroup.Group
+	reads.SetLimit(maxPodReads)
 	for i := range g.Pods {
 		pod := &g.Pods[i]
 		pods[i].info, pods[i].err = a.pods.watched(pod.Ref)
@@ -274,14 +274,13 @@ func (a *Arbiter) findAll(ctx context.Context, g *Gang) []found {
 				Ref: pod.Ref, Scheduler: g.Scheduler, Priority: pod.Priority, Request: pod.Request, Devices: pod.Devices,
 			}}
 		default:
-			turns <- struct{}{}
-			reads.Go(func() {
+			reads.Go(func() error {
 				pods[i] = a.readNamed(ctx, pod.Ref)
-				<-turns
+				return nil
 			})
 		}
 	}
-	reads.Wait()
+	_ = reads.Wait() // none fails
 	return pods
 }
 

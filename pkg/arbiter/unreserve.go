@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,7 +40,7 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 	}
 	result := a.o.Ledger.Unreserve(placements) // without an allocation that is a success
 	refusals := merge(placements, nil, result.Rejections)
-	for _, key := range sortedKeys(held) {
+	for _, key := range slices.SortedFunc(maps.Keys(held), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
 		refusals = append(refusals, a.unreserveHeld(ctx, g, key, placements, held[key])...)
 	}
 	slices.SortStableFunc(refusals, func(a, b Refusal) int { return cmp.Compare(a.Index, b.Index) })
@@ -57,15 +58,6 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 type heldPod struct {
 	index int
 	view  ledger.SlotView
-}
-
-func sortedKeys(held map[types.NamespacedName][]heldPod) []types.NamespacedName {
-	keys := make([]types.NamespacedName, 0, len(held))
-	for key := range held {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
-	return keys
 }
 
 // unreserveHeld gives back capacity of one reservation.
@@ -140,7 +132,7 @@ func (a *Arbiter) giveBackObject(ctx context.Context, key types.NamespacedName, 
 	}
 	if len(slots) > 0 {
 		err = a.o.ReleaseSlots(a.ctx, key.Namespace, key.Name, slots)
-	} else if err = a.remove(object, time.Now().Add(a.o.StoreTimeout)); err == nil {
+	} else if err = a.remove(object, time.Now().Add(storeTimeout)); err == nil {
 		a.o.Ledger.ReleaseSlots(key.Namespace, key.Name)
 	}
 	if err != nil {

@@ -161,46 +161,33 @@ func (a *Arbiter) goOn(do func()) {
 
 // writers keep apart the requests that write the same Reservation objects.
 type writers struct {
-	patience time.Duration
-	stop     <-chan struct{}
+	stop <-chan struct{}
 
 	mu   sync.Mutex
 	open map[types.NamespacedName]chan struct{} // closed when the write has ended
 }
 
-func newWriters(patience time.Duration, stop <-chan struct{}) *writers {
-	return &writers{patience: patience, stop: stop, open: map[types.NamespacedName]chan struct{}{}}
-}
-
 // enter waits until nobody else writes the objects and begins. It returns the one
 // that kept it waiting too long, or until ctx ended. leave ends it.
 func (w *writers) enter(ctx context.Context, keys ...types.NamespacedName) (leave func(), busy types.NamespacedName, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, w.patience)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for {
-		done, taken, first := w.take(keys)
-		if first {
-			return func() { w.leave(keys, done) }, taken, true
+		w.mu.Lock()
+		at := slices.IndexFunc(keys, func(key types.NamespacedName) bool { return w.open[key] != nil })
+		if at < 0 {
+			done := make(chan struct{})
+			for _, key := range keys {
+				w.open[key] = done
+			}
+			w.mu.Unlock()
+			return func() { w.leave(keys, done) }, busy, true
 		}
-		if !w.wait(ctx, taken) {
-			return nil, taken, false
+		w.mu.Unlock()
+		if !w.wait(ctx, keys[at]) {
+			return nil, keys[at], false
 		}
 	}
-}
-
-// take begins to write all of the objects, or returns one that somebody else writes.
-func (w *writers) take(keys []types.NamespacedName) (done chan struct{}, taken types.NamespacedName, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at := slices.IndexFunc(keys, func(key types.NamespacedName) bool { return w.open[key] != nil })
-	if at >= 0 {
-		return nil, keys[at], false
-	}
-	done = make(chan struct{})
-	for _, key := range keys {
-		w.open[key] = done
-	}
-	return done, taken, true
 }
 
 func (w *writers) leave(keys []types.NamespacedName, done chan struct{}) {
@@ -215,15 +202,9 @@ func (w *writers) leave(keys []types.NamespacedName, done chan struct{}) {
 // wait waits until nobody writes an object. It reports false where that took too
 // long, or ctx ended.
 func (w *writers) wait(ctx context.Context, key types.NamespacedName) bool {
-	ctx, cancel := context.WithTimeout(ctx, w.patience)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	for {
-		w.mu.Lock()
-		done := w.open[key]
-		w.mu.Unlock()
-		if done == nil {
-			return true
-		}
+	for done := w.writing(key); done != nil; done = w.writing(key) {
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -232,11 +213,13 @@ func (w *writers) wait(ctx context.Context, key types.NamespacedName) bool {
 			return false
 		}
 	}
+	return true
 }
 
-// isOpen reports whether somebody writes the object.
-func (w *writers) isOpen(key types.NamespacedName) bool {
+// writing returns what is closed when the write of an object ends, nil where nobody
+// writes it.
+func (w *writers) writing(key types.NamespacedName) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.open[key] != nil
+	return w.open[key]
 }

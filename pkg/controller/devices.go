@@ -8,11 +8,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// names reports whether a pod names a claim of devices.
-func names(pod *cluster.Pod, claim podName) bool {
-	return pod.Devices != nil && pod.Ref.Namespace == claim.namespace && slices.Contains(pod.Devices.Claims, claim.name)
-}
-
 // claimFreed reports whether a claim of devices that the pod names was freed without the pod knowing, and
 // whether no event that schedulers watch told of it.
 func (f *freed) claimFreed(r *refusal) (news, silent bool) {
@@ -60,7 +55,7 @@ func (w *Wakeups) DeviceClaimChanged(namespace, name string) {
 	claim := podName{namespace, name}
 	w.changedClaims.Set(claim, nil, raceWindow)
 	for _, r := range w.refused.appendAll(nil) {
-		if names(r.pod, claim) {
+		if r.pod.Devices != nil && r.pod.Ref.Namespace == namespace && slices.Contains(r.pod.Devices.Claims, name) {
 			w.refused.tell(r, news{many: true}, now)
 		}
 	}

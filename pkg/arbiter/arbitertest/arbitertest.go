@@ -10,7 +10,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
-	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,7 +81,7 @@ func NewWorld(l *ledger.Ledger) *World {
 func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbiter {
 	t.Helper()
 	o := arbiter.Options{
-		Ledger: arbiter.NewGatedLedger(w.Ledger, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log,
+		Ledger: arbiter.NewGatedLedger(w.Ledger, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
 		Policy: policy.NewStore(policy.Default(), TTL),
 		Steering: steering.New(steering.Options{
 			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
@@ -92,9 +91,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 	if change != nil {
 		change(&o)
 	}
-	a, err := arbiter.New(o)
-	require.NoError(t, err)
-	return a
+	return arbiter.New(o)
 }
 
 // Bring is what the watch does with a pod.

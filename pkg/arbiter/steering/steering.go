@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
@@ -157,12 +158,7 @@ func (s *Steering) Settled(pod types.UID) {
 
 // plan finds a slot for a pod, on an offered node if there is one.
 func (s *Steering) plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []string) (p *plan, isOffered bool) {
-	names := make(map[string]struct{}, len(offered))
-	for _, name := range offered {
-		names[name] = struct{}{}
-	}
-	among := func(node string) bool { _, ok := names[node]; return ok }
-	if p := s.choose(pod, usable, among); p != nil {
+	if p := s.choose(pod, usable, sets.New(offered...).Has); p != nil {
 		return p, true
 	}
 	if len(offered) < minSample {

@@ -81,7 +81,7 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
-	o.Pods, o.Question, o.API, o.Metrics, o.Log = w.store, w.question, w, w.metrics, log
+	o.Pods, o.Question, o.API, o.Metrics, o.Log, o.BindTimeout = w.store, w.question, w, w.metrics, log, 8*time.Second
 	o.Policy = policy.NewStore(policy.Default(), time.Minute)
 	o.Steering = steering.New(steering.Options{
 		Ledger: w.ledger.Reader, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*cluster.Pod) {},
@@ -89,9 +89,7 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	o.Ledger = arbiter.NewGatedLedger(w.ledger, func() string { return w.undecided })
 	objects := storetest.New(w.ledger)
 	o.Store, o.Serving, o.ReleaseSlots = objects.Store(t), func() bool { return true }, objects.ReleaseSlots
-	var err error
-	w.arbiter, err = arbiter.New(o)
-	require.NoError(t, err)
+	w.arbiter = arbiter.New(o)
 	w.router = httprouter.New()
 	admission.New(admission.Options{Arbiter: w.arbiter, Metrics: w.metrics, Log: log}).Register(w.router)
 	return w

@@ -83,12 +83,11 @@ func newWorld(t testing.TB) *world {
 		Ledger: w.ledger.Reader, Question: w.question, Nominator: w.writes, Log: silent, OnGivenUp: w.wakeups.Wake,
 	})
 	objects := storetest.New(w.ledger)
-	decider, err := arbiter.New(arbiter.Options{
+	decider := arbiter.New(arbiter.Options{
 		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "" }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
-		Metrics: w.metrics, Log: silent,
+		Metrics: w.metrics, Log: silent, BindTimeout: 8 * time.Second,
 		Store: objects.Store(t), Serving: func() bool { return true }, ReleaseSlots: objects.ReleaseSlots,
 	})
-	require.NoError(t, err)
 	w.Extender = New(Options{
 		Arbiter: decider, Ledger: w.ledger.Reader, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,
 		OnRefused: func(_ *cluster.Pod, offered []string) { w.everywhere = append(w.everywhere, offered) },
