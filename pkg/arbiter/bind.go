@@ -51,16 +51,14 @@ func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cl
 	}
 	select {
 	case <-f.done:
-		return f.info.Load(), f.err
 	case <-ctx.Done():
-		return f.info.Load(), &Error{Outcome: Unknown, Pod: pod, Node: node, Cause: ctx.Err()}
 	case <-f.overdue.Done():
 	}
 	select {
-	case <-f.done: // both had ended
+	case <-f.done: // perhaps beside another
 		return f.info.Load(), f.err
 	default:
-		return f.info.Load(), &Error{Outcome: Unknown, Pod: pod, Node: node}
+		return f.info.Load(), &Error{Outcome: Unknown, Pod: pod, Node: node, Cause: ctx.Err()}
 	}
 }
 

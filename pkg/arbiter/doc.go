@@ -52,9 +52,9 @@
 // 422 ...) says nothing of the one before it, which may have passed that check
 // already. It only counts once every earlier POST is certainly over: the API
 // server abandons a request after --request-timeout (60s by default), so when
-// Settle has passed since the last POST of unknown fate was sent, and the pod
+// bindSettle has passed since the last POST of unknown fate was sent, and the pod
 // is read live and is unbound, the capacity is given back. To make that moment
-// come whatever the answers are, a flight stops sending Settle after its
+// come whatever the answers are, a flight stops sending bindSettle after its
 // deadline and only reads from then on.
 //
 // Flights end when their outcome is known, or when Stop cancels them; they are
@@ -66,7 +66,7 @@
 // The API server asks about Bindings that others send, and about pods created with a
 // node (admit.go). Allowing is not binding: another webhook may refuse, the caller may
 // be gone, or the Binding may wait in the API server for long and be carried out
-// later. So it is pending (pending.go) until it shows up bound, and after Grace it is
+// later. So it is pending (pending.go) until it shows up bound, and after grace it is
 // withdrawn. Giving its capacity back while it may still be carried out could promise
 // it twice. Therefore every Binding is allowed with the pod's present resourceVersion
 // as a precondition, which the API server checks when it writes (kubernetes
@@ -76,13 +76,13 @@
 // any more. As long as the patch's outcome is not known, the allocation stays and the
 // patch is repeated.
 //
-// A repeat of an allowed Binding is the same allocation and begins a new Grace. One for
+// A repeat of an allowed Binding is the same allocation and begins a new grace. One for
 // another node is not held up by the first for long (settleEarly). A pod that is being
 // bound by a flight is refused: the flight takes the allocation back by its own rules.
 //
 // A pod that is being created has no UID yet, so its allocation is made by name and the
 // watch gives it the UID. Nothing can stop a creation that is under way, so where the
-// pod does not show up the capacity stays taken for CreateGrace, when the API server
+// pod does not show up the capacity stays taken for createGrace, when the API server
 // must have abandoned the request.
 //
 // At most MaxPending are remembered, in memory only. Stop settles them all, so that

@@ -222,7 +222,7 @@ const reservationsResource = "reservations"
 
 // Start begins to delete what a server before this one has written of gangs that it
 // did not finish. It goes on until that is done, or Stop. Whatever that server had
-// sent has been carried out, or never will be, StoreSettle from now on.
+// sent has been carried out, or never will be, storeSettle from now on.
 func (a *Arbiter) Start() { a.goOn(a.removeAllUnfinished) }
 
 func (a *Arbiter) removeAllUnfinished() {

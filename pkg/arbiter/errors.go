@@ -30,10 +30,7 @@ const (
 // Errors to compare with errors.Is; each matches every *Error of its outcome.
 var (
 	ErrPodGone        = &Error{Outcome: PodGone}
-	ErrUIDMismatch    = &Error{Outcome: UIDMismatch}
 	ErrUnknownOutcome = &Error{Outcome: Unknown}
-	ErrBusy           = &Error{Outcome: Busy}
-	ErrStopping       = &Error{Outcome: Stopping}
 )
 
 // Error says why a pod was not bound, or is not known to be.

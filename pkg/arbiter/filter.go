@@ -115,12 +115,8 @@ func isShort(v ledger.Verdict) bool {
 // is the caller's copy.
 func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, known bool, err error) {
 	pod, err = a.pods.find(ctx, q.Ref, q.Version)
-	if err == nil {
-		return pod, true, nil
-	}
-	var u *UncountableError
-	if errors.As(err, &u) {
-		return nil, false, err
+	if err == nil || errors.As(err, new(*UncountableError)) {
+		return pod, err == nil, err
 	}
 	pod, err = q.Copy()
 	return pod, false, err

@@ -75,7 +75,9 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 		if e.Slot.Name == "" {
 			return // in memory, for a pod whose scheduler knows; its size may be less now
 		}
-		f.noteHeld(node, e.Revision, now)
+		capacity := f.nodes[node]
+		capacity.at, capacity.held = now, e.Revision
+		f.nodes[node], f.held = capacity, max(f.held, e.Revision)
 		return
 	case ledger.DevicesUpdated:
 		silent = true
@@ -90,13 +92,6 @@ func (f *freed) note(e *ledger.Event, late bool, now time.Time) {
 		capacity.silent = e.Revision
 	}
 	f.nodes[node] = capacity
-}
-
-func (f *freed) noteHeld(node string, revision uint64, now time.Time) {
-	capacity := f.nodes[node]
-	capacity.at, capacity.held = now, revision
-	f.nodes[node] = capacity
-	f.held = max(f.held, revision)
 }
 
 // noteAll treats every node as silently freed.

@@ -195,7 +195,7 @@ func (r *refusals) tell(n *refusal, what news, due time.Time) {
 }
 
 func (r *refusals) note(n *refusal, what news, due time.Time) {
-	if !n.news.any() || due.Before(n.due) {
+	if what.any() && (!n.news.any() || due.Before(n.due)) {
 		n.due = due
 	}
 	n.news.merge(what)
@@ -219,7 +219,7 @@ func (r *refusals) enqueue(n *refusal) {
 }
 
 // take returns the refusal to look at next, with its news. It has to be given
-// back by rest, wait, retry or woken. Where none is due it returns nil and when one
+// back by wait, retry or woken. Where none is due it returns nil and when one
 // will be; that is zero if there is no such time.
 func (r *refusals) take(now time.Time) (n *refusal, what news, next time.Time) {
 	r.mu.Lock()
@@ -241,15 +241,7 @@ func (r *refusals) take(now time.Time) (n *refusal, what news, next time.Time) {
 	return nil, news{}, next
 }
 
-// rest gives back a refusal whose news were none.
-func (r *refusals) rest(n *refusal) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n.taken = false
-	r.enqueue(n)
-}
-
-// wait gives back a refusal whose news are to be looked at again later.
+// wait gives back a refusal whose news are to be looked at again later, if there are any.
 func (r *refusals) wait(n *refusal, what news, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

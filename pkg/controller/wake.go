@@ -196,7 +196,7 @@ func (w *Wakeups) next(ctx context.Context) (*refusal, news, reason) {
 		}
 		switch why := w.why(r, &what); why {
 		case noReason:
-			w.refused.rest(r)
+			w.refused.wait(r, news{}, time.Time{})
 		case strayCapacity:
 			if until := w.refused.pausedUntil(r.pod.Ref.UID); until.After(time.Now()) {
 				w.refused.wait(r, what, until)

@@ -260,12 +260,12 @@ func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}) {
 		case <-again.C:
 		}
 		// Those late now were added when history had at most what is read next.
-		late := w.takeLate()
+		late, matched := w.takeLate()
 		seen = w.readNew(seen)
 		for _, r := range late {
 			w.look(r, &w.history)
 		}
-		if w.fresh.empty() && !w.hasMatched() {
+		if w.fresh.empty() && !matched {
 			continue
 		}
 		if wait := time.Until(w.nextLook); wait > 0 {
@@ -276,12 +276,6 @@ func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-func (w *Wakeups) hasMatched() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.matched) > 0
-}
-
 func (w *Wakeups) takeMatched() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -290,12 +284,12 @@ func (w *Wakeups) takeMatched() map[string]bool {
 	return matched
 }
 
-func (w *Wakeups) takeLate() []*refusal {
+// takeLate also reports whether there are matched namespaces to take.
+func (w *Wakeups) takeLate() (late []*refusal, matched bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	late := w.late
-	w.late = nil
-	return late
+	late, w.late = w.late, nil
+	return late, len(w.matched) > 0
 }
 
 // readNew reads the ledger's changes since a revision and returns the newest.

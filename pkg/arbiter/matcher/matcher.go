@@ -91,19 +91,26 @@ func (m *Matcher) Candidates(pod *cluster.Pod) []ledger.SlotRef {
 	if ns == nil {
 		return nil
 	}
-	var found candidates
+	var found []*entry
 	if index := pod.Index(); index != "" {
-		found.add(ns.byIndex[index])
+		found = append(found, ns.byIndex[index]...)
 	}
 	if pod.Controller != (cluster.Controller{}) {
-		found.add(ns.byController[pod.Controller])
+		found = append(found, ns.byController[pod.Controller]...)
 	}
 	for _, e := range ns.bySelector {
 		if e.selector.Matches(labels.Set(pod.Labels)) {
-			found.add([]*entry{e})
+			found = append(found, e)
 		}
 	}
-	return found.slots
+	if len(found) == 1 {
+		return slices.Clip(found[0].slots)
+	}
+	var slots []ledger.SlotRef
+	for _, e := range found {
+		slots = append(slots, e.slots...)
+	}
+	return slots
 }
 
 // Origin tells of a reservation that pods may match: which object it is, and
@@ -121,25 +128,6 @@ func (m *Matcher) Origin(namespace, name string) cluster.Origin {
 	}
 	e := ns.byName[name]
 	return cluster.Origin{UID: e.uid, Godel: e.godel}
-}
-
-// candidates collects slots, and shares those of an only reservation.
-type candidates struct {
-	slots []ledger.SlotRef
-	owned bool
-}
-
-func (c *candidates) add(entries []*entry) {
-	for _, e := range entries {
-		switch {
-		case c.slots == nil:
-			c.slots = slices.Clip(e.slots)
-		case c.owned:
-			c.slots = append(c.slots, e.slots...)
-		default:
-			c.slots, c.owned = slices.Concat(c.slots, e.slots), true
-		}
-	}
 }
 
 // newEntry returns nil for a reservation that no pod can match.

@@ -43,7 +43,7 @@
 //	capacity in the ledger --> create --> known to be there -----------> 200, granted
 //	       |                 |    \-> known not to be there --------> capacity given back; 200, Error
 //	       |                 \-> unknown: read back, create again,
-//	     refused                 until StoreTimeout ---------------> 200, Error; then in the
+//	     refused                 until storeTimeout ---------------> 200, Error; then in the
 //	       |                                                         background: delete, give back
 //	       \-> 200, Error and Rejections
 //
