@@ -6,12 +6,8 @@ import (
 	"time"
 )
 
-// deadline is when a slot expires.
-type deadline struct {
-	at    int64 // Unix nanoseconds
-	index int32 // position in the heap, -1 outside
-	entry *entry
-}
+// never is the deadline of what does not expire.
+const never = math.MaxInt64
 
 // nanos returns a moment in Unix nanoseconds: of one too far away for that, the
 // farthest there is.
@@ -26,59 +22,72 @@ func nanos(t time.Time) int64 {
 	}
 }
 
-// deadlines orders what expires, soonest first. Each entry knows its place, so
-// that what is bound, or given back, leaves the heap at once.
-type deadlines struct{ heap deadlineHeap }
-
-func (d *deadlines) set(e *deadline, at int64) {
-	e.at = at
-	if e.index >= 0 {
-		heap.Fix(&d.heap, int(e.index))
-		return
+// deadlineOf returns a deadline in Unix nanoseconds; zero means never.
+func deadlineOf(t time.Time) int64 {
+	if t.IsZero() {
+		return never
 	}
-	heap.Push(&d.heap, e)
+	return nanos(t)
 }
 
-func (d *deadlines) remove(e *deadline) { heap.Remove(&d.heap, int(e.index)) }
-
-// first returns the soonest deadline, or nil.
-func (d *deadlines) first() *deadline {
-	if len(d.heap) == 0 {
-		return nil
+// moment is the reverse of deadlineOf.
+func moment(nanos int64) time.Time {
+	if nanos == never {
+		return time.Time{}
 	}
-	return d.heap[0]
+	return time.Unix(0, nanos)
 }
 
-// deadlineHeap implements container/heap.
-type deadlineHeap []*deadline
+// schedule lets a slot expire at its deadline, if it has one.
+func (l *account) schedule(e *entry) {
+	switch {
+	case e.deadline == never:
+		l.unschedule(e)
+	case e.due >= 0:
+		heap.Fix(&l.deadlines, int(e.due))
+	default:
+		heap.Push(&l.deadlines, e)
+	}
+}
 
-func (h deadlineHeap) Len() int { return len(h) }
+// unschedule keeps a slot from expiring.
+func (l *account) unschedule(e *entry) {
+	if e.due >= 0 {
+		heap.Remove(&l.deadlines, int(e.due))
+	}
+}
+
+// deadlines orders what expires, soonest first, by container/heap. Each entry knows its
+// place, so that what is bound, or given back, leaves the heap at once.
+type deadlines []*entry
+
+func (h deadlines) Len() int { return len(h) }
 
 // Less puts slots in memory before others of the same moment, so that one that is
 // part of another still tells so when both expire.
-func (h deadlineHeap) Less(i, j int) bool {
+func (h deadlines) Less(i, j int) bool {
 	a, b := h[i], h[j]
-	return a.at < b.at || (a.at == b.at && a.entry.inMemory() && !b.entry.inMemory())
+	return a.deadline < b.deadline || (a.deadline == b.deadline && a.inMemory() && !b.inMemory())
 }
 
-func (h deadlineHeap) Swap(i, j int) {
+func (h deadlines) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = int32(i), int32(j)
+	h[i].due, h[j].due = int32(i), int32(j)
 }
 
 // Push implements heap.Interface.
-func (h *deadlineHeap) Push(x any) {
-	d := x.(*deadline)
-	d.index = int32(len(*h))
-	*h = append(*h, d)
+func (h *deadlines) Push(x any) {
+	e := x.(*entry)
+	e.due = int32(len(*h))
+	*h = append(*h, e)
 }
 
 // Pop implements heap.Interface.
-func (h *deadlineHeap) Pop() any {
+func (h *deadlines) Pop() any {
 	last := len(*h) - 1
-	d := (*h)[last]
+	e := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	d.index = -1
-	return d
+	e.due = -1
+	return e
 }

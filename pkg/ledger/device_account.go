@@ -65,7 +65,7 @@ func (l *account) observeDevices(name string, list []devices.Device) bool {
 		n.devices = &nodeDevices{listed: list, pool: devices.NewPool(list)}
 		l.recountDevices(i)
 	}
-	l.recordNode(DevicesUpdated, name, &rareChange{nodeDevices: list})
+	l.recordNode(DevicesUpdated, name, &EventDetails{NodeDevices: list})
 	l.supply(i)
 	l.dropIfEmpty(i)
 	return true

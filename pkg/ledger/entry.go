@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,6 +18,7 @@ type entry struct {
 	scheduler string
 	priority  int32
 	node      int32
+	due       int32 // its place among the deadlines, -1 outside
 	state     State // NoAllocation: a slot
 	listed    bool  // in named
 	overdue   bool  // its deadline passed while a bind was in flight
@@ -29,8 +29,7 @@ type entry struct {
 	within   *entry // the slot of a reservation that it uses
 	slot     *slot  // of reservations
 	devices  *allotment
-	deadline time.Time
-	expiry   deadline
+	deadline int64  // of a slot, in Unix nanoseconds
 	version  uint64 // newest resourceVersion observed of the pod, 0 if none
 	boundBy  *bond  // what the pod was bound with, even where that is gone or not seen yet
 
@@ -193,8 +192,7 @@ func (l *account) newEntry() *entry {
 // newAllocation makes an allocation that is about to be bound.
 func (l *account) newAllocation(p *Placement) *entry {
 	e := l.newEntry()
-	*e = entry{pod: p.Pod, request: p.Request, scheduler: p.Scheduler, priority: p.Priority}
-	e.expiry = deadline{index: -1, entry: e}
+	*e = entry{pod: p.Pod, request: p.Request, scheduler: p.Scheduler, priority: p.Priority, deadline: never, due: -1}
 	l.setState(e, Binding)
 	if e.pod.UID != "" {
 		l.byUID[e.pod.UID] = e
@@ -205,14 +203,13 @@ func (l *account) newAllocation(p *Placement) *entry {
 }
 
 // addSlot makes a slot of a spec, puts it on the account of node i and makes it findable.
-// Its deadline does not run before setExpiry.
+// Its deadline does not run before schedule.
 func (l *account) addSlot(spec *Slot, i int32, within *entry, a *allotment) *entry {
 	e := l.newEntry()
 	*e = entry{
 		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, priority: spec.Priority,
-		deadline: spec.Deadline, within: within, devices: a,
+		deadline: deadlineOf(spec.Deadline), due: -1, within: within, devices: a,
 	}
-	e.expiry = deadline{index: -1, entry: e}
 	if spec.InMemory() {
 		l.memoryCount++
 	} else {
@@ -245,9 +242,7 @@ func (l *account) drop(e *entry) {
 		delete(l.slots, e.slot.ref)
 		l.leaveReservation(e)
 	}
-	if e.expiry.index >= 0 {
-		l.deadlines.remove(&e.expiry)
-	}
+	l.unschedule(e)
 }
 
 // recycle lets an allocation, or a slot in memory, that was dropped be used for another one.
@@ -324,15 +319,5 @@ func (l *account) settle(e, c *entry) {
 		l.endSlot(e, SlotConsumed, c.pod)
 	case e.overdue && !e.binding():
 		l.endSlot(e, SlotExpired, PodRef{})
-	}
-}
-
-// setExpiry lets a slot expire at its deadline, if it has one.
-func (l *account) setExpiry(e *entry) {
-	switch {
-	case !e.deadline.IsZero():
-		l.deadlines.set(&e.expiry, nanos(e.deadline))
-	case e.expiry.index >= 0:
-		l.deadlines.remove(&e.expiry)
 	}
 }

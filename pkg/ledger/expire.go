@@ -31,15 +31,15 @@ func (l *account) expireSome(now time.Time) (count int, more bool) {
 // expire ends a batch of what is due, soonest first, and reports whether there
 // is more.
 func (l *account) expire(now time.Time) (count int, more bool) {
+	at := nanos(now)
 	for seen := 0; ; seen++ {
-		d := l.deadlines.first()
-		if d == nil || d.at > nanos(now) {
+		if len(l.deadlines) == 0 || l.deadlines[0].deadline > at {
 			return count, false
 		}
 		if seen == expireBatch {
 			return count, true
 		}
-		count += l.lapse(d.entry)
+		count += l.lapse(l.deadlines[0])
 	}
 }
 
@@ -48,7 +48,7 @@ func (l *account) expire(now time.Time) (count int, more bool) {
 func (l *account) lapse(e *entry) int {
 	if e.binding() {
 		e.overdue = true
-		l.deadlines.remove(&e.expiry)
+		l.unschedule(e)
 		l.record(SlotPlaced, e, e.pod)
 		return 0
 	}
@@ -65,7 +65,7 @@ func (l *account) lapse(e *entry) int {
 func (l *account) expireAround(pod PodRef, nodeName string, ref SlotRef, now time.Time) {
 	var due []*entry
 	add := func(e *entry) {
-		if e.expiry.index >= 0 && e.expiry.at <= nanos(now) && !slices.Contains(due, e) {
+		if e.due >= 0 && e.deadline <= nanos(now) && !slices.Contains(due, e) {
 			due = append(due, e)
 		}
 	}
@@ -81,7 +81,7 @@ func (l *account) expireAround(pod PodRef, nodeName string, ref SlotRef, now tim
 		add(e)
 	}
 	for _, e := range due {
-		if e.expiry.index >= 0 {
+		if e.due >= 0 {
 			l.lapse(e)
 		}
 	}
@@ -91,9 +91,8 @@ func (l *account) expireAround(pod PodRef, nodeName string, ref SlotRef, now tim
 func (l Reader) NextDeadline() (time.Time, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	d := l.deadlines.first()
-	if d == nil {
+	if len(l.deadlines) == 0 {
 		return time.Time{}, false
 	}
-	return time.Unix(0, d.at), true
+	return moment(l.deadlines[0].deadline), true
 }

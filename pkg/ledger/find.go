@@ -1,10 +1,6 @@
 package ledger
 
-import (
-	"time"
-
-	"k8s.io/apimachinery/pkg/types"
-)
+import "k8s.io/apimachinery/pkg/types"
 
 // find returns what a pod has: its allocation, else the slot that is kept for it in memory, else
 // nil. Where the one or the other was made for a name, before the pod had a UID, it is the
@@ -154,10 +150,8 @@ func (l *account) turn(e *entry, p *Placement) {
 	l.adopt(e, p.Pod.UID)
 	l.memoryCount--
 	l.setState(e, Binding)
-	if e.expiry.index >= 0 {
-		l.deadlines.remove(&e.expiry)
-	}
-	e.request, e.deadline = p.Request, time.Time{}
+	l.unschedule(e)
+	e.request, e.deadline = p.Request, never
 	if e.pod.UID != "" {
 		l.byUID[e.pod.UID] = e
 	}

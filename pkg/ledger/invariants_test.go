@@ -131,7 +131,7 @@ func (l *account) checkSlot(e *entry) error {
 		return fmt.Errorf("is used more than once")
 	case e.overdue && !e.binding():
 		return fmt.Errorf("should have expired")
-	case !e.deadline.IsZero() && !e.overdue && e.expiry.index < 0:
+	case e.deadline != never && !e.overdue && e.due < 0:
 		return fmt.Errorf("has no place among the deadlines")
 	}
 	return nil
@@ -143,7 +143,7 @@ func (l *account) checkInMemory(e *entry) error {
 		return fmt.Errorf("waits for a bind, or is not indexed by its pod")
 	case e.pod.UID != "" && l.byUID[e.pod.UID] != nil:
 		return fmt.Errorf("is kept for a pod that has an allocation")
-	case e.deadline.IsZero() != (e.expiry.index < 0):
+	case (e.deadline == never) != (e.due < 0):
 		return fmt.Errorf("is not among the deadlines, or should not be")
 	}
 	return nil
@@ -176,18 +176,18 @@ func (l *account) checkSlotIndexes() error {
 }
 
 func (l *account) checkDeadlines() error {
-	heap := l.deadlines.heap
+	heap := l.deadlines
 	if len(heap) > len(l.slots)+l.memoryCount {
 		return fmt.Errorf("%d deadlines for %d slots and %d slots in memory", len(heap), len(l.slots), l.memoryCount)
 	}
-	for k, d := range heap {
-		if int(d.index) != k {
-			return fmt.Errorf("deadline %d says it is at %d", k, d.index)
+	for k, e := range heap {
+		if int(e.due) != k {
+			return fmt.Errorf("deadline %d says it is at %d", k, e.due)
 		}
-		if e := d.entry; e.isAllocation() || &e.expiry != d || (l.slots[e.ref()] != e && !l.isListed(e)) {
+		if e.isAllocation() || (l.slots[e.ref()] != e && !l.isListed(e)) {
 			return fmt.Errorf("deadline %d is of slot %s for %s, which is gone", k, e.ref(), e.pod)
 		}
-		if parent := heap[(k-1)/2]; k > 0 && parent.at > d.at {
+		if parent := heap[(k-1)/2]; k > 0 && parent.deadline > e.deadline {
 			return fmt.Errorf("deadline %d is sooner than its parent", k)
 		}
 	}

@@ -76,6 +76,12 @@ type Event struct {
 	Priority  int32
 	Request   *resources.Request
 	Deadline  time.Time // zero unless the slot expires
+	EventDetails
+}
+
+// EventDetails is the part of an Event that only nodes, the slots of reservations, what uses
+// those or has devices, and moved allocations have.
+type EventDetails struct {
 	// Slot is the slot the event is about, or the one the allocation uses. It is empty where
 	// the event is about a slot in memory: that is known by its pod.
 	Slot        SlotRef
@@ -105,34 +111,17 @@ type journal struct {
 }
 
 // change is an Event as the journal keeps it. One is written for every step of
-// every pod, so it is small: what few events have is in rare.
+// every pod, so it is small.
 type change struct {
 	kind      EventType
 	node      string
 	pod       PodRef
 	scheduler string
 	request   *resources.Request
-	deadline  int64 // Unix nanoseconds, if expires
-	rare      *rareChange
+	deadline  int64 // Unix nanoseconds, or never
+	details   *EventDetails
 	priority  int32
 	state     State
-	expires   bool
-}
-
-// rareChange is the part of an Event that only nodes, the slots of reservations, what
-// uses those or has devices, and moved claims have.
-type rareChange struct {
-	slot, within  SlotRef
-	policy        AllocatePolicy
-	preemptible   bool
-	overdue       bool
-	movedFrom     string
-	nodeUID       types.UID
-	allocatable   []resources.Amount
-	unschedulable bool
-	given         []GivenDevices
-	devices       *DeviceRequest
-	nodeDevices   []devices.Device
 }
 
 func newJournal(size int, first uint64) journal {
@@ -157,27 +146,27 @@ func (l *account) next() *change {
 func (l *account) record(kind EventType, e *entry, pod PodRef) { l.recordMove(kind, e, pod, "") }
 
 func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) {
-	var rare *rareChange
+	var details *EventDetails
 	if e.slot != nil || e.within != nil || e.devices != nil || from != "" {
-		rare = &rareChange{movedFrom: from, given: e.given()}
+		details = &EventDetails{MovedFrom: from, Given: e.given()}
 		if e.isAllocation() {
-			rare.slot = e.within.ref()
+			details.Slot = e.within.ref()
 		} else {
-			rare.within, rare.overdue, rare.devices = e.within.ref(), e.overdue, e.asks()
+			details.Within, details.Overdue, details.Devices = e.within.ref(), e.overdue, e.asks()
 		}
 		if e.slot != nil {
-			rare.slot, rare.policy, rare.preemptible = e.slot.ref, e.slot.policy, e.slot.preemptible
+			details.Slot, details.Policy, details.Preemptible = e.slot.ref, e.slot.policy, e.slot.preemptible
 		}
 	}
 	*l.next() = change{
 		kind: kind, node: l.nodes[e.node].name, pod: pod, scheduler: e.scheduler, request: e.request,
-		deadline: e.expiry.at, expires: !e.deadline.IsZero(), priority: e.priority, state: e.state, rare: rare,
+		deadline: e.deadline, priority: e.priority, state: e.state, details: details,
 	}
 }
 
 // recordNode notes a change of a node.
-func (l *account) recordNode(kind EventType, name string, rare *rareChange) {
-	*l.next() = change{kind: kind, node: name, rare: rare}
+func (l *account) recordNode(kind EventType, name string, details *EventDetails) {
+	*l.next() = change{kind: kind, node: name, deadline: never, details: details}
 }
 
 // event returns the change that made a revision as readers see it.
@@ -185,15 +174,10 @@ func (j *journal) event(revision uint64) Event {
 	c := &j.ring[revision%uint64(len(j.ring))]
 	e := Event{
 		Revision: revision, Type: c.kind, Node: c.node, Pod: c.pod, State: c.state,
-		Scheduler: c.scheduler, Priority: c.priority, Request: c.request,
+		Scheduler: c.scheduler, Priority: c.priority, Request: c.request, Deadline: moment(c.deadline),
 	}
-	if c.expires {
-		e.Deadline = time.Unix(0, c.deadline)
-	}
-	if r := c.rare; r != nil {
-		e.MovedFrom, e.NodeUID, e.Allocatable, e.Unschedulable = r.movedFrom, r.nodeUID, r.allocatable, r.unschedulable
-		e.Slot, e.Policy, e.Preemptible, e.Overdue = r.slot, r.policy, r.preemptible, r.overdue
-		e.Given, e.Devices, e.NodeDevices, e.Within = r.given, r.devices, r.nodeDevices, r.within
+	if c.details != nil {
+		e.EventDetails = *c.details
 	}
 	if c.kind.OfSlot() {
 		e.Policy = cmp.Or(e.Policy, Once) // of a slot in memory

@@ -27,8 +27,8 @@ func (l Observer) ObserveNode(o NodeObservation) bool {
 	}
 	n.uid, n.allocatable, l.flags[i] = o.UID, allocatable, flags
 	l.refresh(i)
-	l.recordNode(NodeUpdated, o.Name, &rareChange{
-		nodeUID: o.UID, allocatable: slices.Clone(o.Allocatable), unschedulable: o.Unschedulable,
+	l.recordNode(NodeUpdated, o.Name, &EventDetails{
+		NodeUID: o.UID, Allocatable: slices.Clone(o.Allocatable), Unschedulable: o.Unschedulable,
 	})
 	return true
 }
@@ -55,7 +55,7 @@ func (l Observer) RemoveNode(name string) bool {
 		return false
 	}
 	n := l.nodes[i]
-	l.recordNode(NodeRemoved, name, &rareChange{nodeUID: n.uid})
+	l.recordNode(NodeRemoved, name, &EventDetails{NodeUID: n.uid})
 	n.uid, n.allocatable, l.flags[i] = "", nil, 0
 	l.refresh(i)
 	var inMemory []*entry

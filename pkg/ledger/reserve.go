@@ -98,7 +98,7 @@ type step struct {
 	identified bool               // it got its pod's UID
 	was        *resources.Request // the size it had before, if that was another
 	had        *allotment
-	deadline   time.Time // what was asked for
+	deadline   int64 // what was asked for
 }
 
 // trySlot makes one slot without telling anybody, or finds the one that is there
@@ -212,7 +212,7 @@ func (l *account) rejectElsewhere(p *Placement, other *entry) *Rejection {
 // renew grants a slot in memory to a pod that has one on the same node: that is the same
 // success, as long as another size still fits.
 func (l *account) renew(e *entry, spec *Slot, p *Placement) (step, *Rejection) {
-	s := step{slot: e, deadline: spec.Deadline}
+	s := step{slot: e, deadline: deadlineOf(spec.Deadline)}
 	if !e.request.Equal(spec.Request) || !spec.Devices.Same(e.asks()) {
 		l.detach(e)
 		if v := l.fit(e.node, p, e.within, e); v.Reason != Fits {
@@ -274,12 +274,12 @@ func (l *account) undo(s *step) {
 // renewal only ever puts a deadline off, and none at all is later than any.
 func (l *account) commit(s *step) {
 	e := s.slot
-	later := !s.fresh && !e.deadline.IsZero() && (s.deadline.IsZero() || nanos(s.deadline) > e.expiry.at)
+	later := !s.fresh && s.deadline > e.deadline
 	if later {
 		e.deadline = s.deadline
 	}
 	if s.fresh || later {
-		l.setExpiry(e)
+		l.schedule(e)
 	}
 	if s.identified {
 		l.record(SlotIdentified, e, e.pod)

@@ -23,7 +23,7 @@ func (l Observer) ObserveSlot(spec Slot) bool {
 // keep records a slot of a reservation whether it fits or not.
 func (l *account) keep(spec *Slot, i int32, a *allotment) *entry {
 	h := l.addSlot(spec, i, nil, a)
-	l.setExpiry(h)
+	l.schedule(h)
 	l.record(SlotPlaced, h, h.pod)
 	return h
 }
@@ -62,11 +62,12 @@ func (l *account) linkEarlier(h *entry) {
 
 // setSlotDeadline changes when a slot expires.
 func (l *account) setSlotDeadline(h *entry, at time.Time) {
-	if h.deadline.Equal(at) {
+	deadline := deadlineOf(at)
+	if h.deadline == deadline {
 		return
 	}
-	h.deadline, h.overdue = at, false
-	l.setExpiry(h)
+	h.deadline, h.overdue = deadline, false
+	l.schedule(h)
 	l.record(SlotPlaced, h, h.pod)
 }
 

@@ -143,7 +143,7 @@ func (l *account) slotView(e *entry) SlotView {
 	view := SlotView{
 		Slot: Slot{
 			Ref: e.ref(), Node: l.nodes[e.node].name, Request: e.request, Policy: Once, Scheduler: e.scheduler,
-			Priority: e.priority, Pod: e.pod, Devices: e.asks(), Deadline: e.deadline,
+			Priority: e.priority, Pod: e.pod, Devices: e.asks(), Deadline: moment(e.deadline),
 		},
 		Within: e.within.ref(), Rest: e.counts, Given: e.given(), Overdue: e.overdue,
 	}

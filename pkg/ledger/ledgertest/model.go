@@ -316,7 +316,7 @@ func sameRequest(a, b *resources.Request) bool {
 func (m *Model) tell(t ledger.EventType, c *modelAllocation) {
 	e := ledger.Event{
 		Type: t, Node: c.node, Pod: c.pod, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Given: c.given,
+		Priority: c.priority, Request: c.request, EventDetails: ledger.EventDetails{Given: c.given},
 	}
 	if c.inMemory() {
 		e.Within, e.Deadline, e.Policy, e.Devices = c.uses, c.deadline, ledger.Once, c.devices

@@ -23,7 +23,7 @@ func (m *Model) ObserveDevices(node string, list []devices.Device) bool {
 	if len(list) > 0 {
 		m.devices[node] = list
 	}
-	m.Events = append(m.Events, ledger.Event{Type: ledger.DevicesUpdated, Node: node, NodeDevices: list})
+	m.Events = append(m.Events, ledger.Event{Type: ledger.DevicesUpdated, Node: node, EventDetails: ledger.EventDetails{NodeDevices: list}})
 	for _, h := range m.slots {
 		if h.Node != node || h.Devices == nil || h.Devices.Err != "" || len(list) == 0 {
 			continue

@@ -22,8 +22,9 @@ func (m *Model) ObserveNode(o ledger.NodeObservation) bool {
 	}
 	m.nodes[o.Name] = &modelNode{exists: true, cordoned: o.Unschedulable, uid: o.UID, allocatable: allocatable}
 	m.Events = append(m.Events, ledger.Event{
-		Type: ledger.NodeUpdated, Node: o.Name, NodeUID: o.UID,
-		Allocatable: o.Allocatable, Unschedulable: o.Unschedulable,
+		Type: ledger.NodeUpdated, Node: o.Name, EventDetails: ledger.EventDetails{
+			NodeUID: o.UID, Allocatable: o.Allocatable, Unschedulable: o.Unschedulable,
+		},
 	})
 	return true
 }
@@ -35,7 +36,7 @@ func (m *Model) RemoveNode(name string) bool {
 		return false
 	}
 	delete(m.nodes, name)
-	m.Events = append(m.Events, ledger.Event{Type: ledger.NodeRemoved, Node: name, NodeUID: n.uid})
+	m.Events = append(m.Events, ledger.Event{Type: ledger.NodeRemoved, Node: name, EventDetails: ledger.EventDetails{NodeUID: n.uid}})
 	kept := slices.DeleteFunc(slices.Clone(m.allocations), func(c *modelAllocation) bool { return !c.inMemory() || c.node != name })
 	slices.SortFunc(kept, func(a, b *modelAllocation) int { return comparePods(a.pod, b.pod) })
 	for _, c := range kept {

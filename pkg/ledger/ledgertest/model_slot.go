@@ -108,8 +108,9 @@ func (m *Model) usable(p *ledger.Placement) []*modelSlot {
 func (m *Model) tellSlot(t ledger.EventType, h *modelSlot, pod ledger.PodRef) {
 	m.Events = append(m.Events, ledger.Event{
 		Type: t, Node: h.Node, Pod: pod, Scheduler: h.Scheduler, Priority: h.Priority, Request: h.Request,
-		Deadline: h.Deadline, Slot: h.Ref, Policy: h.Policy, Preemptible: h.Preemptible, Overdue: h.overdue,
-		Given: h.given, Devices: h.Devices,
+		Deadline: h.Deadline, EventDetails: ledger.EventDetails{
+			Slot: h.Ref, Policy: h.Policy, Preemptible: h.Preemptible, Overdue: h.overdue, Given: h.given, Devices: h.Devices,
+		},
 	})
 }
 
