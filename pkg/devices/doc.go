@@ -2,16 +2,6 @@
 Package devices decides which devices of a node a pod's claims are given. It knows nothing of pods,
 of who has which device, or of the API server: whoever keeps the account tells it what is free.
 
-What lives where:
-
-  - request.go   Request: what one claim asks for, compiled from an ExtendedResourceClaim
-  - selector.go  how a request's selector is compiled and judges a device
-  - pool.go      Pool: the devices of one node, and what is remembered of how requests match them
-  - set.go       Set: some of a pool's devices
-  - fits.go      Fits: can the free devices serve all requests together?
-  - choose.go    Choose: which devices are given
-  - names.go     what the annotations of pods say: which claims, and which devices were given
-
 Everything is made once and never changed: a Request when its claim is seen, a Pool when the devices
 of a node change. A pool remembers how requests match its devices, so that asking again, for the same
 claim or another of the same selector, costs a few operations on bits and allocates nothing.

@@ -46,8 +46,12 @@ func (e *entry) asks() *DeviceRequest {
 	return e.devices.request
 }
 
-// observeDevices replaces the devices of a node.
-func (l *account) observeDevices(name string, list []devices.Device) bool {
+// ObserveDevices records which devices a node has now and reports whether that was
+// news. What a pod has of devices that are gone is kept: should a device with the same
+// resource and ID come back, the pod has it still.
+func (l Observer) ObserveDevices(name string, list []devices.Device) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b devices.Device) int { return cmp.Compare(a.Name, b.Name) })
 	i, known := l.nodeIndex[name]

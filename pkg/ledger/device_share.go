@@ -1,10 +1,6 @@
 package ledger
 
-import (
-	"slices"
-
-	"github.com/globalreserve/globalreserve/pkg/devices"
-)
+import "github.com/globalreserve/globalreserve/pkg/devices"
 
 // What follows is for plans of several pods or slots with devices. One after another, each is given
 // what suits it best, and that may be what another one alone can use. A plan that is to be
@@ -83,17 +79,4 @@ func (l *account) takeShare(i int32, r *DeviceRequest, share []GivenDevices, h *
 		}
 	}
 	return l.allot(i, r, h)
-}
-
-// lacksDevices reports whether there were too few devices for a part of a plan.
-func lacksDevices(rejections []Rejection) bool {
-	return slices.ContainsFunc(rejections, func(r Rejection) bool { return r.Reason == InsufficientDevices })
-}
-
-// shareOf returns the share of a part of a plan.
-func shareOf(shares [][]GivenDevices, k int) []GivenDevices {
-	if shares == nil {
-		return nil
-	}
-	return shares[k]
 }

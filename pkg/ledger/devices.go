@@ -58,15 +58,6 @@ type DeviceView struct {
 	Free bool     // it can be given out
 }
 
-// ObserveDevices records which devices a node has now and reports whether that was
-// news. What a pod has of devices that are gone is kept: should a device with the same
-// resource and ID come back, the pod has it still.
-func (l Observer) ObserveDevices(node string, list []devices.Device) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.observeDevices(node, list)
-}
-
 // Same reports whether two requests ask for the same devices by the same claims.
 func (r *DeviceRequest) Same(o *DeviceRequest) bool {
 	return r.same(o, func(a, b DeviceClaimRef) bool { return a == b })

@@ -137,25 +137,16 @@ func (l *Replica) CopySlot(v *SlotView) {
 	l.record(SlotPlaced, h, h.pod)
 }
 
-// EndSlot ends a replica's slot as another ledger did, and reports whether there was
-// one. The allocations that used it stay.
-func (l *Replica) EndSlot(ref SlotRef, why EventType) bool {
+// EndSlot ends a replica's slot as another ledger did: one in memory, which has no ref, by
+// its pod. The allocations that used it stay.
+func (l *Replica) EndSlot(ref SlotRef, pod PodRef, why EventType) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.endCopy(l.slots[ref], why)
-}
-
-// EndInMemory ends what a replica keeps for a pod in memory as another ledger did, and
-// reports whether there was anything.
-func (l *Replica) EndInMemory(pod PodRef, why EventType) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.endCopy(l.exactly(pod, false), why)
-}
-
-func (l *account) endCopy(e *entry, why EventType) bool {
+	e := l.slots[ref]
+	if ref == (SlotRef{}) {
+		e = l.exactly(pod, false)
+	}
 	if e != nil {
 		l.endSlot(e, why, PodRef{})
 	}
-	return e != nil
 }

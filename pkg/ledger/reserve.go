@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -36,7 +37,8 @@ func (l *Ledger) Reserve(plan Plan, now time.Time) Result {
 // of a plan that is refused.
 func (l *account) tryPlan(steps []step, plan *Plan) ([]step, Result) {
 	steps, result := l.trySlots(steps, plan.Slots, nil)
-	if plan.Mode != Partial && lacksDevices(result.Rejections) {
+	lacksDevices := func(r Rejection) bool { return r.Reason == InsufficientDevices }
+	if plan.Mode != Partial && slices.ContainsFunc(result.Rejections, lacksDevices) {
 		steps, result = l.tryShared(steps, plan.Slots, result)
 	}
 	if len(result.Rejections) > 0 && plan.Mode != Partial {
@@ -55,7 +57,11 @@ func (l *account) trySlots(steps []step, slots []Slot, shares [][]GivenDevices) 
 		steps = make([]step, 0, len(slots))
 	}
 	for k := range slots {
-		s, existing, rejection := l.trySlot(&slots[k], shareOf(shares, k))
+		var share []GivenDevices
+		if shares != nil {
+			share = shares[k]
+		}
+		s, existing, rejection := l.trySlot(&slots[k], share)
 		switch {
 		case rejection != nil:
 			result.Rejections = append(result.Rejections, *rejection)

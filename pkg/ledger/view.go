@@ -112,14 +112,6 @@ func (l Reader) Snapshot() Snapshot {
 	return Snapshot{Revision: l.revision, Nodes: l.nodeViews(), Allocations: l.allocationViews(), Slots: l.slotViews()}
 }
 
-// NodeCount returns the number of nodes, of those too that are gone and still
-// have allocations.
-func (l Reader) NodeCount() int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return len(l.nodeIndex)
-}
-
 // Stats returns the counts behind the metrics.
 func (l Reader) Stats() Stats {
 	l.mu.RLock()

@@ -94,10 +94,8 @@ func (m *Mirror) prune(nodes map[string]bool, slots map[ledger.SlotRef]bool, all
 	}
 	for i := range now.Slots {
 		switch h := &now.Slots[i]; {
-		case h.InMemory() && !allocations[h.Pod]:
-			m.ledger.EndInMemory(h.Pod, ledger.SlotReleased)
-		case !h.InMemory() && !slots[h.Ref]:
-			m.ledger.EndSlot(h.Ref, ledger.SlotReleased)
+		case h.InMemory() && !allocations[h.Pod], !h.InMemory() && !slots[h.Ref]:
+			m.ledger.EndSlot(h.Ref, h.Pod, ledger.SlotReleased)
 		}
 	}
 	for i := range now.Nodes {
@@ -145,10 +143,10 @@ func (m *Mirror) applyNode(e *reserver.WatchNode) {
 func (m *Mirror) applyAllocation(e *reserver.WatchAllocation) error {
 	switch why := ledger.EventType(e.Type); why {
 	case reserver.AllocationExpired:
-		m.ledger.EndInMemory(podOf(&e.Allocation), ledger.SlotExpired)
+		m.ledger.EndSlot(ledger.SlotRef{}, podOf(&e.Allocation), ledger.SlotExpired)
 		return nil
 	case reserver.AllocationUnreserved:
-		m.ledger.EndInMemory(podOf(&e.Allocation), ledger.SlotReleased)
+		m.ledger.EndSlot(ledger.SlotRef{}, podOf(&e.Allocation), ledger.SlotReleased)
 		return nil
 	case ledger.AllocationBindFailed, ledger.AllocationRemoved:
 		m.ledger.EndAllocation(podOf(&e.Allocation), why)
@@ -179,7 +177,7 @@ func (m *Mirror) applySlot(e *reserver.WatchSlot) error {
 	case ledger.SlotPlaced:
 		return m.copySlot(&e.Slot)
 	case ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
-		m.ledger.EndSlot(refOf(&e.Slot), why)
+		m.ledger.EndSlot(refOf(&e.Slot), ledger.PodRef{}, why)
 		return nil
 	default:
 		return fmt.Errorf("slot event of the unknown type %q", e.Type)

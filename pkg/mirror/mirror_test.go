@@ -158,9 +158,9 @@ func TestSnapshotInParts(t *testing.T) {
 	spoken(t, func(t *testing.T, m *Mirror, s *stream) {
 		s.snapshot(5, node("old"))
 		s.tell(reserver.Event{Type: reserver.SnapshotEvent, First: true, Snapshot: &reserver.WatchSnapshot{More: true, Nodes: []reserver.Node{node("a")}}})
-		assert.Equal(t, 1, m.Ledger().NodeCount())
+		assert.Len(t, m.Ledger().Snapshot().Nodes, 1)
 		s.tell(reserver.Event{Type: reserver.SnapshotEvent, Revision: 9, Snapshot: &reserver.WatchSnapshot{Revision: 9, Nodes: []reserver.Node{node("b")}}})
-		assert.Equal(t, 2, m.Ledger().NodeCount())
+		assert.Len(t, m.Ledger().Snapshot().Nodes, 2)
 		_, _, old := m.Ledger().Node("old")
 		assert.False(t, old)
 		assert.EqualValues(t, 9, m.Revision())
