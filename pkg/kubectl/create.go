@@ -113,10 +113,9 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 }
 
 func (o *createOptions) validate() error {
-	switch o.dryRun {
-	case dryRunNone, dryRunClient, dryRunServer:
-	default:
-		return usageErrorf("--dry-run %q is not known: give none, client or server", o.dryRun)
+	var err error
+	if o.dryRun, err = oneOf("--dry-run", o.dryRun, dryRunNone, dryRunClient, dryRunServer); err != nil {
+		return err
 	}
 	if o.dryRun != dryRunNone && o.wait.set {
 		return usageErrorf("--wait makes no sense with --dry-run=%s: nothing is created; leave one of them out", o.dryRun)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,23 +90,23 @@ func lastSeen(event *corev1.Event) time.Time {
 
 func (o *describeOptions) print(r *v1alpha1.Reservation, events []corev1.Event, eventsErr error) error {
 	now := o.clock.Now()
-	w := tabwriter.NewWriter(o.Out, 0, 8, 2, ' ', 0)
-	line := func(name, value string) { fmt.Fprintf(w, "%s:\t%s\n", name, value) }
-	line("Name", r.Name)
-	line("Namespace", r.Namespace)
-	line("Labels", labels.FormatLabels(r.Labels))
-	line("Status", situation(r))
-	line("Nodes", orNone(r.Status.NodeName))
-	line("Consumed", orNone(r.Status.Consumed))
-	line("Created", moment(&r.CreationTimestamp, now))
-	line("Available since", moment(r.Status.AvailableAt, now))
-	line("TTL", describeTTL(r))
-	line("Expires", describeExpiry(r, now))
-	line("Scheduler", orNone(r.Spec.SchedulerName))
-	line("Priority", describePriority(r))
-	line("Policy", string(r.Spec.AllocatePolicy))
-	line("For", describeConsumers(r))
-	if err := w.Flush(); err != nil {
+	err := o.printFields([][2]string{
+		{"Name", r.Name},
+		{"Namespace", r.Namespace},
+		{"Labels", labels.FormatLabels(r.Labels)},
+		{"Status", situation(r)},
+		{"Nodes", orNone(r.Status.NodeName)},
+		{"Consumed", orNone(r.Status.Consumed)},
+		{"Created", moment(&r.CreationTimestamp, now)},
+		{"Available since", moment(r.Status.AvailableAt, now)},
+		{"TTL", describeTTL(r)},
+		{"Expires", describeExpiry(r, now)},
+		{"Scheduler", orNone(r.Spec.SchedulerName)},
+		{"Priority", describePriority(r)},
+		{"Policy", string(r.Spec.AllocatePolicy)},
+		{"For", describeConsumers(r)},
+	})
+	if err != nil {
 		return err
 	}
 	o.printSlots(r)

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,26 +61,25 @@ func (o *explainOptions) run(ctx context.Context, pod string) error {
 }
 
 func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
-	w := tabwriter.NewWriter(o.Out, 0, 8, 2, ' ', 0)
-	line := func(name, value string) { fmt.Fprintf(w, "%s:\t%s\n", name, value) }
-	line("Pod", a.Namespace+"/"+a.Pod)
-	line("State", a.State)
-	line("Scheduler", orNone(a.Scheduler))
-	line("Requests", amountList(a.Requests, o.wide()))
-	if a.Node != "" {
-		line("Node", a.Node)
-	}
-	if a.Reservation != "" {
-		line("Reservation", a.Reservation)
-	}
+	expires, capacity := "", ""
 	if !a.ExpiresAt.IsZero() {
-		line("Expires", fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.clock.Now())))
+		expires = fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.clock.Now()))
 	}
 	if a.NodeCount > 0 {
-		line("Capacity on", strings.TrimSuffix(fmt.Sprintf("%d of %d nodes: %s", a.FitCount, a.NodeCount,
-			examples(a.FitExamples, a.FitCount)), ": "))
+		capacity = strings.TrimSuffix(fmt.Sprintf("%d of %d nodes: %s", a.FitCount, a.NodeCount,
+			examples(a.FitExamples, a.FitCount)), ": ")
 	}
-	if err := w.Flush(); err != nil {
+	err := o.printFields([][2]string{
+		{"Pod", a.Namespace + "/" + a.Pod},
+		{"State", a.State},
+		{"Scheduler", orNone(a.Scheduler)},
+		{"Requests", amountList(a.Requests, o.wide())},
+		{"Node", a.Node},
+		{"Reservation", a.Reservation},
+		{"Expires", expires},
+		{"Capacity on", capacity},
+	})
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(o.Out, "\n%s\n", sentence(a.Message))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,10 +46,12 @@ func (o *command) addOutput(cmd *cobra.Command, allowed ...string) {
 }
 
 func (o *command) validate() error {
-	if o.format != "" && !slices.Contains(o.allowed, o.format) {
-		return usageErrorf("-o %q is not known here: give one of %s", o.format, strings.Join(o.allowed, ", "))
+	if o.format == "" {
+		return nil
 	}
-	return nil
+	format, err := oneOf("-o", o.format, o.allowed...)
+	o.format = format
+	return err
 }
 
 func (o *command) wide() bool { return o.format == outputWide }
@@ -138,6 +141,27 @@ func (o *command) show(answer any, names []string, nothing string, tables ...*me
 		}
 	}
 	return nil
+}
+
+// printFields prints names and values, one a line, and leaves out those without a value.
+func (o *command) printFields(fields [][2]string) error {
+	w := tabwriter.NewWriter(o.Out, 0, 8, 2, ' ', 0)
+	for _, field := range fields {
+		if field[1] != "" {
+			fmt.Fprintf(w, "%s:\t%s\n", field[0], field[1])
+		}
+	}
+	return w.Flush()
+}
+
+// oneOf finds what a flag names among what is known, in whatever case.
+func oneOf(flag, given string, known ...string) (string, error) {
+	for _, k := range known {
+		if strings.EqualFold(given, k) {
+			return k, nil
+		}
+	}
+	return "", usageErrorf("%s %q is not known here: give one of %s", flag, given, strings.Join(known, ", "))
 }
 
 // namesOf are the names of items.

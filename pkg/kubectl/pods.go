@@ -101,11 +101,11 @@ func (o *podsOptions) query() (url.Values, error) {
 		}
 	}
 	if o.state != "" {
-		at := slices.IndexFunc(allocationStates, func(known string) bool { return strings.EqualFold(known, o.state) })
-		if at < 0 {
-			return nil, usageErrorf("--state %q is not known: give %s", o.state, strings.Join(allocationStates, ", "))
+		state, err := oneOf("--state", o.state, allocationStates...)
+		if err != nil {
+			return nil, err
 		}
-		query.Set("state", allocationStates[at])
+		query.Set("state", state)
 	}
 	return query, nil
 }

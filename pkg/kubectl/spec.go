@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,9 @@ type specFlags struct {
 	labels       map[string]string
 	given        func(flag string) bool
 }
+
+// policies are the values of --policy, the default first.
+var policies = []string{string(v1alpha1.AllocateOnce), string(v1alpha1.AllocateAligned), string(v1alpha1.AllocateRestricted)}
 
 func (f *specFlags) addFlags(flags *pflag.FlagSet) {
 	f.given = flags.Changed
@@ -67,7 +71,7 @@ func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, 
 	if err != nil {
 		return nil, err
 	}
-	policy, err := f.allocatePolicy()
+	policy, err := oneOf("--policy", cmp.Or(f.policy, policies[0]), policies...)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +81,7 @@ func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, 
 	}
 	spec := v1alpha1.ReservationSpec{
 		SchedulerName: f.scheduler, Preemptible: f.preemptible,
-		AllocatePolicy: policy, Consumers: consumers, Slots: slots,
+		AllocatePolicy: v1alpha1.AllocatePolicy(policy), Consumers: consumers, Slots: slots,
 	}
 	if f.given("priority") {
 		spec.Priority = &f.priority
@@ -213,18 +217,6 @@ func controllerKind(text string) (string, error) {
 		return "", usageErrorf("--controller: %q is not a kind known here: write it as in the controller's YAML, such as Deployment", text)
 	}
 	return text, nil
-}
-
-func (f *specFlags) allocatePolicy() (v1alpha1.AllocatePolicy, error) {
-	if f.policy == "" {
-		return v1alpha1.AllocateOnce, nil
-	}
-	for _, known := range []v1alpha1.AllocatePolicy{v1alpha1.AllocateOnce, v1alpha1.AllocateAligned, v1alpha1.AllocateRestricted} {
-		if strings.EqualFold(f.policy, string(known)) {
-			return known, nil
-		}
-	}
-	return "", usageErrorf("--policy %q is not known: give Once, Aligned or Restricted", f.policy)
 }
 
 func checkTTL(ttl time.Duration) error {
