@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -110,12 +111,8 @@ func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration, revision uint64
 	}
 	w.done.Go(func() {
 		w.backend.Caught(w.ctx, revision)
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
+		if follow.Pause(w.ctx, pause) {
 			w.wakeups.Wake(pod)
-		case <-w.ctx.Done():
 		}
 	})
 }
