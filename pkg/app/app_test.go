@@ -124,7 +124,7 @@ func TestServerServes(t *testing.T) {
 	assert.Contains(t, body, "goVersion")
 	_, body = get(t, a, "/metrics")
 	assert.Contains(t, body, "globalreserve_nodes 1")
-	assert.Contains(t, body, `globalreserve_allocations{state="Reserved"} 0`)
+	assert.Contains(t, body, "globalreserve_slots_in_memory 0")
 
 	code, body = get(t, a, "/no/such/path")
 	assert.Equal(t, http.StatusNotFound, code)

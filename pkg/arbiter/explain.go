@@ -67,11 +67,9 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	kept, held := a.o.Ledger.SlotFor(ref)
 	switch {
 	case allocated:
-		return a.explainAllocation(&allocation, time.Time{}, info)
+		return a.explainAllocation(&allocation).deleting(info)
 	case inMemory:
-		return a.explainAllocation(&ledger.AllocationView{
-			Pod: slot.Pod, Node: slot.Node, Scheduler: slot.Scheduler, Request: slot.Request, Slot: slot.Within,
-		}, slot.Deadline, info)
+		return a.explainSlot(slot.Pod, &slot).deleting(info)
 	case held && (info == nil || !info.Finished && !info.Deleting):
 		return a.explainSlot(ref, &kept)
 	case info != nil:
@@ -81,22 +79,20 @@ func (a *Arbiter) Explain(ref ledger.PodRef) *Explanation {
 	}
 }
 
-// explainAllocation says where the capacity of a pod is: by its allocation, or kept in memory until a
-// deadline.
-func (a *Arbiter) explainAllocation(view *ledger.AllocationView, deadline time.Time, info *cluster.Pod) *Explanation {
+// explainAllocation says where the capacity of a pod is by its allocation.
+func (a *Arbiter) explainAllocation(view *ledger.AllocationView) *Explanation {
 	e := &Explanation{
-		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.OrReserved(), Node: view.Node,
-		ExpiresAt: deadline, Request: view.Request, Slot: view.Slot, Revision: a.o.Ledger.Revision(),
+		Pod: view.Pod, Scheduler: view.Scheduler, State: view.State.String(), Node: view.Node,
+		Request: view.Request, Slot: view.Slot, Revision: a.o.Ledger.Revision(), Message: boundTo(view.Node),
 	}
-	switch view.State {
-	case ledger.Bound:
-		e.Message = boundTo(view.Node)
-	case ledger.Binding:
+	if view.State == ledger.Binding {
 		e.Message = fmt.Sprintf("the pod is being bound to node %q", view.Node)
-	default:
-		e.Message = fmt.Sprintf("capacity for the pod is reserved on node %q by scheduler %q, which has not bound it yet",
-			view.Node, view.Scheduler)
 	}
+	return e
+}
+
+// deleting adds that the pod, if it is, is being deleted.
+func (e *Explanation) deleting(info *cluster.Pod) *Explanation {
 	if info != nil && info.Deleting {
 		e.State = "Deleting"
 		e.Message += "; it is being deleted and uses its capacity until it is gone"
@@ -108,11 +104,17 @@ func boundTo(node string) string { return fmt.Sprintf("the pod is bound to node 
 
 // explainSlot says where a slot is kept for a pod that has not taken it yet.
 func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explanation {
-	return &Explanation{
-		Pod: pod, Scheduler: view.Scheduler, State: ledger.ReservedState, Node: view.Node,
+	e := &Explanation{
+		Pod: pod, Scheduler: view.Scheduler, State: ledger.NoAllocation.OrReserved(), Node: view.Node,
 		ExpiresAt: view.Deadline, Request: view.Request, Slot: view.Ref, Revision: a.o.Ledger.Revision(),
 		Message: fmt.Sprintf("reservation %s keeps capacity for the pod on node %q; it is not bound yet", view.Ref, view.Node),
 	}
+	if view.InMemory() {
+		e.Slot = view.Within
+		e.Message = fmt.Sprintf("capacity for the pod is reserved on node %q by scheduler %q, which has not bound it yet",
+			view.Node, view.Scheduler)
+	}
+	return e
 }
 
 // explainPod says why a pod without an allocation has no node.

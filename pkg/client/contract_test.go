@@ -294,10 +294,10 @@ func TestWatch(t *testing.T) {
 
 		_, err = r.Reserve(t.Context(), ask(aPod("a", "1"), aPod("b", "1")))
 		require.NoError(t, err)
-		a, b := next(t, w, reserver.AllocationEvent), next(t, w, reserver.AllocationEvent)
-		assert.Equal(t, "AllocationReserved", a.Allocation.Type)
-		assert.Equal(t, []string{"a", "b"}, []string{a.Allocation.Allocation.Pod, b.Allocation.Allocation.Pod})
-		assert.EqualValues(t, 1000, a.Allocation.Allocation.Requests["cpu"])
+		a, b := next(t, w, reserver.SlotEvent), next(t, w, reserver.SlotEvent)
+		assert.Equal(t, "SlotPlaced", a.Slot.Type)
+		assert.Equal(t, []string{"a", "b"}, []string{a.Slot.Slot.Slot.Pod, b.Slot.Slot.Slot.Pod})
+		assert.EqualValues(t, 1000, a.Slot.Slot.Slot.Requests["cpu"])
 		w.Stop()
 		w.Stop()
 		_, open := <-w.Events()
@@ -306,7 +306,7 @@ func TestWatch(t *testing.T) {
 		after, err := r.Watch(t.Context(), reserver.WatchOptions{After: a.ID})
 		require.NoError(t, err)
 		defer after.Stop()
-		resumed := next(t, after, reserver.AllocationEvent)
+		resumed := next(t, after, reserver.SlotEvent)
 		assert.Equal(t, b, resumed)
 	})
 }

@@ -266,7 +266,7 @@ func (c *Cache) claim(name string) *ledger.AllocationView {
 func (c *Cache) shareOf(name string) string {
 	ref := ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")}
 	if slot, ok := c.ledger.InMemory(ref); ok {
-		return ledger.ReservedState + " " + slot.Node
+		return "Reserved " + slot.Node
 	}
 	if allocation, ok := c.ledger.Allocation(ref); ok {
 		return allocation.State.String() + " " + allocation.Node

@@ -164,15 +164,22 @@ func allocations() []reserver.Allocation {
 			Requests: reserver.Amounts{"cpu": 250, "memory": 64 << 20, "pods": 1}, HostPorts: []string{"TCP/0.0.0.0:80"}, Reservation: "default/web-capacity/web-capacity-0",
 		},
 		{
-			Namespace: "default", Pod: "worker-0", UID: "u1", Node: "gpu-1", State: "Reserved", Scheduler: "batch-scheduler", Priority: 7,
-			Requests: reserver.Amounts{"cpu": 2000, "memory": 4 * gi, "nvidia.com/gpu": 8, "pods": 1}, ExpiresAt: now.Add(45 * time.Second),
-		},
-		{
 			Namespace: "default", Pod: "worker-1", UID: "u2", Node: "node-1", State: "Binding", Scheduler: "batch-scheduler",
 			Requests: reserver.Amounts{"cpu": 2000, "memory": 4 * gi, "pods": 1},
 		},
 		{Namespace: "default", Pod: "by-hand", UID: "u3", Node: "node-1", State: "Bound", Requests: reserver.Amounts{"pods": 1}},
 	}
+}
+
+// inMemory is the answer to /v1/reservations: what the server's memory keeps for a pod, and a slot that pods use.
+func inMemory() reserver.ReservationsAnswer {
+	return reserver.ReservationsAnswer{Revision: 76, Reservations: []reserver.Reservation{
+		{Namespace: "default", Scheduler: "batch-scheduler", Priority: 7, Policy: "Once", Slots: []reserver.Slot{{
+			Pod: "worker-0", UID: "u1", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second),
+			Requests: reserver.Amounts{"cpu": 2000, "memory": 4 * gi, "nvidia.com/gpu": 8, "pods": 1},
+		}}},
+		{Namespace: "default", Name: "web-capacity", Durable: true, Policy: "Aligned", Slots: []reserver.Slot{slots()[0].Slot}},
+	}}
 }
 
 func slots() []reserver.NodeSlot {

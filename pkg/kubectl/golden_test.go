@@ -107,7 +107,7 @@ func (r *rig) routesInTests() {
 		"/v1/nodes?limit=1000":                    reserver.NodesAnswer{Revision: 76, Nodes: all[:2], Continue: "node-1"},
 		"/v1/nodes?continue=node-1&limit=1000":    reserver.NodesAnswer{Revision: 77, Nodes: all[2:]},
 		"/v1/nodes?limit=1000&overcommitted=true": reserver.NodesAnswer{Revision: 77},
-		"/v1/nodes/node-1":                        reserver.NodeAnswer{Revision: 77, Node: all[1], Allocations: []reserver.Allocation{found[0], found[2]}, Slots: slots()},
+		"/v1/nodes/node-1":                        reserver.NodeAnswer{Revision: 77, Node: all[1], Allocations: found[:2], Slots: slots()},
 		"/v1/nodes/node-77":                       refusal{http.StatusNotFound, `{"Error":"node \"node-77\" is not in the ledger","Status":404}`},
 		"/v1/explain?namespace=default&pod=web-1": pendingPod(),
 		"/v1/explain?namespace=default&pod=web-2": withCapacity,
@@ -120,12 +120,14 @@ func (r *rig) routesInTests() {
 		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
 		},
-		"/v1/explain?namespace=default&pod=web-9":                                  refusal{http.StatusNotFound, string(missing)},
-		"/v1/explain?namespace=default&pod=worker-0":                               reserved,
-		"/v1/allocations?limit=1000&namespace=default":                             reserver.AllocationsAnswer{Revision: 77, Allocations: found},
-		"/v1/allocations?limit=1000":                                               reserver.AllocationsAnswer{Revision: 77, Allocations: found},
-		"/v1/allocations?limit=1000&namespace=default&state=Reserved":              reserver.AllocationsAnswer{Revision: 77, Allocations: found[1:2]},
-		"/v1/allocations?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.AllocationsAnswer{Revision: 77},
+		"/v1/explain?namespace=default&pod=web-9":                                   refusal{http.StatusNotFound, string(missing)},
+		"/v1/explain?namespace=default&pod=worker-0":                                reserved,
+		"/v1/allocations?limit=1000&namespace=default":                              reserver.AllocationsAnswer{Revision: 77, Allocations: found},
+		"/v1/allocations?limit=1000":                                                reserver.AllocationsAnswer{Revision: 77, Allocations: found},
+		"/v1/reservations?limit=1000&namespace=default":                             inMemory(),
+		"/v1/reservations?limit=1000":                                               inMemory(),
+		"/v1/reservations?limit=1000&namespace=default&node=node-1&scheduler=other": reserver.ReservationsAnswer{Revision: 77},
+		"/v1/allocations?limit=1000&namespace=default&node=node-1&scheduler=other":  reserver.AllocationsAnswer{Revision: 77},
 	}
 }
 

@@ -98,7 +98,7 @@ func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
 		return err
 	}
 	nodes := []reserver.Node{answer.Node}
-	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.allocationTable(answer.Allocations, true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
+	return o.show(answer, nodeNames(nodes), "", o.table(nodes), o.podTable(podsOf(answer.Allocations, answer.Slots), true), o.slotTable(answer.Slots), deviceTable(answer.Node.Devices))
 }
 
 // deviceTable tells who has the devices of a node, by the server's account.
@@ -121,6 +121,9 @@ func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 	table := newTable("Reservation", "Slot", "Keeps", "Unused", "Used by", "Expires", "+Policy", "+Priority", "+Preemptible", "+Host ports")
 	for i := range slots {
 		n, slot := &slots[i], &slots[i].Slot
+		if n.Reservation == "" {
+			continue // one in memory is shown with its pod
+		}
 		users := namesOf(slot.Consumers, func(c *reserver.Consumer) string { return c.Pod })
 		expires := "never"
 		if !slot.ExpiresAt.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -49,16 +50,19 @@ under way) or Bound.`,
 	flags.StringVar(&o.node, "node", "", "only those on this node")
 	flags.StringVar(&o.state, "state", "", "only those that are Reserved, Binding or Bound")
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
-	completeFixed(cmd, "state", allocationStates...)
+	completeFixed(cmd, "state", podStates...)
 	completeBy(cmd, "node", env.completeNames(listNodes))
 	return cmd
 }
 
-// allocationStates are the states an allocation has, in the order it goes through them.
-var allocationStates = []string{"Reserved", "Binding", "Bound"}
+// stateReserved is that of a pod that a slot is kept for; in the other states it has an allocation.
+const stateReserved = "Reserved"
+
+// podStates are the states the capacity of a pod goes through, in order.
+var podStates = []string{stateReserved, "Binding", "Bound"}
 
 func (o *podsOptions) run(ctx context.Context) error {
-	query, err := o.query()
+	query, state, err := o.query()
 	if err != nil {
 		return err
 	}
@@ -67,57 +71,128 @@ func (o *podsOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	whole := &reserver.AllocationsAnswer{Allocations: []reserver.Allocation{}}
-	err = getPages(ctx, s, "/v1/allocations", query, func(page *reserver.AllocationsAnswer) string {
-		whole.Revision = page.Revision
-		whole.Allocations = append(whole.Allocations, page.Allocations...)
-		return page.Continue
-	})
+	whole, err := o.read(ctx, s, query, state)
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(whole.Allocations, func(a, b reserver.Allocation) int { return cmp.Compare(a.Scheduler, b.Scheduler) })
-	table := o.allocationTable(whole.Allocations, o.allNamespaces)
+	table := o.podTable(whole.Pods, o.allNamespaces)
 	if o.summary {
-		table = summaryTable(whole.Allocations, o.wide())
+		table = summaryTable(whole.Pods, o.wide())
 	}
-	names := namesOf(whole.Allocations, func(c *reserver.Allocation) string { return "pod/" + c.Pod })
+	names := namesOf(whole.Pods, func(p *podCapacity) string { return "pod/" + p.Pod })
 	return o.show(whole, names, "No pods with capacity in the ledger were found.", table)
 }
 
-// query checks the flags and makes the parameters of /v1/allocations of them.
-func (o *podsOptions) query() (url.Values, error) {
+// podsAnswer is what is shown: the pods that have capacity in the ledger.
+type podsAnswer struct {
+	Revision uint64
+	Pods     []podCapacity
+}
+
+// podCapacity is an allocation, or, in state Reserved, a slot that is kept for one pod alone.
+type podCapacity struct {
+	reserver.Allocation
+
+	ExpiresAt time.Time `json:",omitzero"`
+}
+
+// read asks for the slots and then for the allocations, because the one turns into the other.
+func (o *podsOptions) read(ctx context.Context, s *server, query url.Values, state string) (*podsAnswer, error) {
+	var slots []reserver.NodeSlot
+	var allocations []reserver.Allocation
+	whole := &podsAnswer{}
+	if state == "" || state == stateReserved {
+		err := getPages(ctx, s, "/v1/reservations", maps.Clone(query), func(page *reserver.ReservationsAnswer) string {
+			whole.Revision = page.Revision
+			for _, r := range page.Reservations {
+				for _, slot := range r.Slots {
+					slots = append(slots, reserver.NodeSlot{
+						Namespace: r.Namespace, Reservation: r.Name, Scheduler: r.Scheduler, Priority: r.Priority, Slot: slot,
+					})
+				}
+			}
+			return page.Continue
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if state != stateReserved {
+		if state != "" {
+			query.Set("state", state)
+		}
+		err := getPages(ctx, s, "/v1/allocations", query, func(page *reserver.AllocationsAnswer) string {
+			whole.Revision = page.Revision
+			allocations = append(allocations, page.Allocations...)
+			return page.Continue
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	whole.Pods = podsOf(allocations, slots)
+	return whole, nil
+}
+
+// podsOf are the pods that have allocations, or slots of their own, by scheduler.
+func podsOf(allocations []reserver.Allocation, slots []reserver.NodeSlot) []podCapacity {
+	pods, allocated := make([]podCapacity, 0, len(allocations)), map[reserver.PodName]bool{}
+	for i := range allocations {
+		a := &allocations[i]
+		allocated[reserver.PodName{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID}] = true
+		pods = append(pods, podCapacity{Allocation: *a})
+	}
+	for i := range slots {
+		n, s := &slots[i], &slots[i].Slot
+		if s.Pod == "" || len(s.Consumers) > 0 || allocated[reserver.PodName{Namespace: n.Namespace, Pod: s.Pod, UID: s.UID}] {
+			continue
+		}
+		reservation := s.Within
+		if n.Reservation != "" {
+			reservation = n.Namespace + "/" + n.Reservation + "/" + s.Name
+		}
+		pods = append(pods, podCapacity{ExpiresAt: s.ExpiresAt, Allocation: reserver.Allocation{
+			Namespace: n.Namespace, Pod: s.Pod, UID: s.UID, Node: s.Node, State: stateReserved, Scheduler: n.Scheduler,
+			Priority: n.Priority, Requests: s.Requests, HostPorts: s.HostPorts, Reservation: reservation, Devices: s.Devices,
+		}})
+	}
+	slices.SortStableFunc(pods, func(a, b podCapacity) int {
+		return cmp.Or(cmp.Compare(a.Scheduler, b.Scheduler), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
+	})
+	return pods
+}
+
+// query checks the flags and makes parameters of all but the state of them.
+func (o *podsOptions) query() (query url.Values, state string, err error) {
 	if o.summary && !o.forPeople() {
-		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.format)
+		return nil, "", usageErrorf("--summary prints a table: leave out -o %s", o.format)
 	}
 	namespace, err := o.scope(o.allNamespaces)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	query := url.Values{}
+	query = url.Values{}
 	for name, value := range map[string]string{"namespace": namespace, "scheduler": o.scheduler, "node": o.node} {
 		if value != "" {
 			query.Set(name, value)
 		}
 	}
 	if o.state != "" {
-		state, err := oneOf("--state", o.state, allocationStates...)
-		if err != nil {
-			return nil, err
+		if state, err = oneOf("--state", o.state, podStates...); err != nil {
+			return nil, "", err
 		}
-		query.Set("state", state)
 	}
-	return query, nil
+	return query, state, nil
 }
 
-func (o *command) allocationTable(allocations []reserver.Allocation, withNamespace bool) *metav1.Table {
+func (o *command) podTable(pods []podCapacity, withNamespace bool) *metav1.Table {
 	columns := []string{"Scheduler", "Pod", "State", "Node", "CPU", "Memory", "Others", "Expires", "+Reservation", "+Priority", "+Host ports", "+UID"}
 	if withNamespace {
 		columns = slices.Insert(columns, 1, "Namespace")
 	}
 	table, raw := newTable(columns...), o.wide()
-	for i := range allocations {
-		c, expires := &allocations[i], none
+	for i := range pods {
+		c, expires := &pods[i], none
 		if !c.ExpiresAt.IsZero() {
 			expires = until(c.ExpiresAt, o.clock.Now())
 		}
@@ -147,27 +222,27 @@ func otherRequests(amounts reserver.Amounts, raw bool) string {
 	return amountList(others, raw)
 }
 
-// summaryTable adds allocations up by scheduler and state.
-func summaryTable(allocations []reserver.Allocation, raw bool) *metav1.Table {
+// summaryTable adds pods up by scheduler and state.
+func summaryTable(pods []podCapacity, raw bool) *metav1.Table {
 	type key struct{ scheduler, state string }
 	type sum struct {
 		pods    int
 		amounts reserver.Amounts
 	}
 	sums := map[key]*sum{}
-	for i := range allocations {
-		k := key{allocations[i].Scheduler, allocations[i].State}
+	for i := range pods {
+		k := key{pods[i].Scheduler, pods[i].State}
 		if sums[k] == nil {
 			sums[k] = &sum{amounts: reserver.Amounts{}}
 		}
 		sums[k].pods++
-		for name, value := range allocations[i].Requests {
+		for name, value := range pods[i].Requests {
 			sums[k].amounts[name] += value
 		}
 	}
 	keys := slices.SortedFunc(maps.Keys(sums), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.scheduler, b.scheduler),
-			cmp.Compare(slices.Index(allocationStates, a.state), slices.Index(allocationStates, b.state)))
+			cmp.Compare(slices.Index(podStates, a.state), slices.Index(podStates, b.state)))
 	})
 	table := newTable("Scheduler", "State", "Pods", "CPU",
 		"Memory", "Others")

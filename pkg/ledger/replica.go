@@ -143,7 +143,7 @@ func (l *Replica) EndSlot(ref SlotRef, pod PodRef, why EventType) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.slots[ref]
-	if ref == (SlotRef{}) {
+	if ref.Name == "" {
 		e = l.exactly(pod, false)
 	}
 	if e != nil {

@@ -25,7 +25,7 @@ type nameKey struct{ namespace, name string }
 // State is where an allocation is in its life; see the package comment.
 type State uint8
 
-// The states of an allocation. NoAllocation is the state of a pod that has none.
+// The states of an allocation. NoAllocation is the state of what is none: a slot keeps the capacity.
 const (
 	NoAllocation State = iota
 	Binding
@@ -33,20 +33,16 @@ const (
 	numStates
 )
 
-// ReservedState is what the API and the metrics show as the state of capacity that is
-// kept by a slot.
-const ReservedState = "Reserved"
-
 var stateNames = [numStates]string{"None", "Binding", "Bound"}
 
 // String returns the state's name as the API and the metrics show it.
 func (s State) String() string { return stateNames[s] }
 
-// OrReserved returns the name of the state of something that uses capacity, as the API
-// shows it: without an allocation it is a slot.
+// OrReserved returns the name of the state of something that uses capacity: what a slot keeps
+// is Reserved.
 func (s State) OrReserved() string {
 	if s == NoAllocation {
-		return ReservedState
+		return "Reserved"
 	}
 	return s.String()
 }

@@ -17,6 +17,8 @@ func (m *Metrics) RegisterLedger(stats func() ledger.Stats) {
 var (
 	allocationsDesc = prometheus.NewDesc(namespace+"_allocations",
 		"Allocations in the ledger, by state.", []string{"state"}, nil)
+	slotsInMemoryDesc = prometheus.NewDesc(namespace+"_slots_in_memory",
+		"Slots that only the server's memory has, each for one pod.", nil, nil)
 	expiredDesc = prometheus.NewDesc(namespace+"_reservations_expired_total",
 		"Reservations in memory that ended at their deadline because their pod was never bound.", nil, nil)
 	nodesDesc = prometheus.NewDesc(namespace+"_nodes",
@@ -33,6 +35,7 @@ type ledgerCollector struct {
 // Describe implements prometheus.Collector.
 func (c ledgerCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- allocationsDesc
+	ch <- slotsInMemoryDesc
 	ch <- expiredDesc
 	ch <- nodesDesc
 	ch <- overcommittedDesc
@@ -45,13 +48,10 @@ func (c ledgerCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	stats := (*read)()
-	count := func(state string, n int) {
-		ch <- prometheus.MustNewConstMetric(allocationsDesc, prometheus.GaugeValue, float64(n), state)
-	}
-	count(ledger.ReservedState, stats.InMemory)
 	for _, state := range []ledger.State{ledger.Binding, ledger.Bound} {
-		count(state.String(), stats.Allocations[state])
+		ch <- prometheus.MustNewConstMetric(allocationsDesc, prometheus.GaugeValue, float64(stats.Allocations[state]), state.String())
 	}
+	ch <- prometheus.MustNewConstMetric(slotsInMemoryDesc, prometheus.GaugeValue, float64(stats.InMemory))
 	ch <- prometheus.MustNewConstMetric(expiredDesc, prometheus.CounterValue, float64(stats.InMemoryExpired))
 	ch <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(stats.Nodes))
 	ch <- prometheus.MustNewConstMetric(overcommittedDesc, prometheus.GaugeValue, float64(stats.OvercommittedNodes))

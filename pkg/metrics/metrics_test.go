@@ -28,7 +28,7 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestScrape(t *testing.T) {
 	m := New()
 	m.RegisterLedger(func() ledger.Stats {
-		return ledger.Stats{InMemory: 2, InMemoryExpired: 3, Nodes: 5, OvercommittedNodes: 1}
+		return ledger.Stats{InMemory: 7, InMemoryExpired: 3, Nodes: 5, OvercommittedNodes: 1}
 	})
 	m.ObserveRequest("filter", 200, 70*time.Microsecond)
 	m.ObserveDecision("bind", "default-scheduler", "granted")
@@ -48,7 +48,8 @@ func TestScrape(t *testing.T) {
 		`globalreserve_request_duration_seconds_bucket{verb="filter",le="10"} 1`,
 		`globalreserve_decisions_total{result="granted",scheduler="default-scheduler",verb="bind"} 1`,
 		`globalreserve_conflicts_total{resource="cpu",scheduler="batch"} 1`,
-		`globalreserve_allocations{state="Reserved"} 2`,
+		`globalreserve_allocations{state="Binding"} 0`,
+		`globalreserve_slots_in_memory 7`,
 		`globalreserve_allocations{state="Bound"} 0`,
 		`globalreserve_nodes 5`,
 		`globalreserve_overcommitted_nodes 1`,

@@ -48,7 +48,7 @@ func (m *Mirror) takeSnapshot(e *reserver.Event) error {
 // are placed before the allocations that use them.
 func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 	var errs []error
-	nodes, slots, allocations := map[string]bool{}, map[ledger.SlotRef]bool{}, map[ledger.PodRef]bool{}
+	nodes, slots, allocations := map[string]bool{}, map[slotKey]bool{}, map[ledger.PodRef]bool{}
 	for _, part := range parts {
 		for i := range part.Nodes {
 			nodes[part.Nodes[i].Name] = part.Nodes[i].Exists
@@ -57,7 +57,7 @@ func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 			allocations[podOf(&part.Allocations[i])] = true
 		}
 		for i := range part.Slots {
-			slots[refOf(&part.Slots[i])] = true
+			slots[keyOf(refOf(&part.Slots[i]), slotPod(&part.Slots[i]))] = true
 		}
 	}
 	m.prune(nodes, slots, allocations)
@@ -70,9 +70,13 @@ func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 			m.ledger.ObserveDevices(n.Name, devicesOf(n))
 		}
 	}
-	for _, part := range parts {
-		for i := range part.Slots {
-			errs = append(errs, m.copySlot(&part.Slots[i]))
+	for _, inMemory := range []bool{false, true} { // which are part of the others
+		for _, part := range parts {
+			for i := range part.Slots {
+				if s := &part.Slots[i]; inMemory == (s.Reservation == "") {
+					errs = append(errs, m.copySlot(s))
+				}
+			}
 		}
 	}
 	for _, part := range parts {
@@ -84,7 +88,7 @@ func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 }
 
 // prune ends what a snapshot does not have.
-func (m *Mirror) prune(nodes map[string]bool, slots map[ledger.SlotRef]bool, allocations map[ledger.PodRef]bool) {
+func (m *Mirror) prune(nodes map[string]bool, slots map[slotKey]bool, allocations map[ledger.PodRef]bool) {
 	now := m.ledger.Snapshot()
 	for i := range now.Allocations {
 		if pod := now.Allocations[i].Pod; !allocations[pod] {
@@ -93,8 +97,7 @@ func (m *Mirror) prune(nodes map[string]bool, slots map[ledger.SlotRef]bool, all
 		}
 	}
 	for i := range now.Slots {
-		switch h := &now.Slots[i]; {
-		case h.InMemory() && !allocations[h.Pod], !h.InMemory() && !slots[h.Ref]:
+		if h := &now.Slots[i]; !slots[keyOf(h.Ref, h.Pod)] {
 			m.ledger.EndSlot(h.Ref, h.Pod, ledger.SlotReleased)
 		}
 	}
@@ -142,12 +145,6 @@ func (m *Mirror) applyNode(e *reserver.WatchNode) {
 
 func (m *Mirror) applyAllocation(e *reserver.WatchAllocation) error {
 	switch why := ledger.EventType(e.Type); why {
-	case reserver.AllocationExpired:
-		m.ledger.EndSlot(ledger.SlotRef{}, podOf(&e.Allocation), ledger.SlotExpired)
-		return nil
-	case reserver.AllocationUnreserved:
-		m.ledger.EndSlot(ledger.SlotRef{}, podOf(&e.Allocation), ledger.SlotReleased)
-		return nil
 	case ledger.AllocationBindFailed, ledger.AllocationRemoved:
 		m.ledger.EndAllocation(podOf(&e.Allocation), why)
 		return nil
@@ -164,20 +161,19 @@ func (m *Mirror) copyAllocation(c *reserver.Allocation) error {
 	if err != nil {
 		return err
 	}
-	if view.State == ledger.NoAllocation {
-		m.ledger.CopySlot(inMemory(view))
-	} else {
-		m.ledger.CopyAllocation(view)
-	}
+	m.ledger.CopyAllocation(view)
 	return nil
 }
 
 func (m *Mirror) applySlot(e *reserver.WatchSlot) error {
 	switch why := ledger.EventType(e.Type); why {
+	case ledger.SlotIdentified:
+		m.ledger.IdentifyAllocation(slotPod(&e.Slot))
+		return m.copySlot(&e.Slot)
 	case ledger.SlotPlaced:
 		return m.copySlot(&e.Slot)
 	case ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
-		m.ledger.EndSlot(refOf(&e.Slot), ledger.PodRef{}, why)
+		m.ledger.EndSlot(refOf(&e.Slot), slotPod(&e.Slot), why)
 		return nil
 	default:
 		return fmt.Errorf("slot event of the unknown type %q", e.Type)

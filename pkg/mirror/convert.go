@@ -63,10 +63,8 @@ func hostPort(text string) (resources.HostPort, error) {
 	}, nil
 }
 
-// states are those of allocations. What is kept for a pod in memory comes as an allocation without one.
-var states = map[string]ledger.State{
-	ledger.ReservedState: ledger.NoAllocation, ledger.Binding.String(): ledger.Binding, ledger.Bound.String(): ledger.Bound,
-}
+// states are those of allocations.
+var states = map[string]ledger.State{ledger.Binding.String(): ledger.Binding, ledger.Bound.String(): ledger.Bound}
 
 func podOf(c *reserver.Allocation) ledger.PodRef {
 	return ledger.PodRef{Namespace: c.Namespace, Name: c.Pod, UID: types.UID(c.UID)}
@@ -92,13 +90,6 @@ func allocation(t *resources.Table, c *reserver.Allocation) (*ledger.AllocationV
 	}, nil
 }
 
-// inMemory turns an allocation of the wire in state Reserved into the ledger's slot.
-func inMemory(c *ledger.AllocationView) *ledger.SlotView {
-	return &ledger.SlotView{Within: c.Slot, Given: c.Given, Slot: ledger.Slot{
-		Pod: c.Pod, Node: c.Node, Request: c.Request, Policy: ledger.Once, Scheduler: c.Scheduler, Priority: c.Priority,
-	}}
-}
-
 // slotRef reads namespace/name/slot; nothing is the empty ref.
 func slotRef(text string) (ledger.SlotRef, error) {
 	if text == "" {
@@ -117,17 +108,41 @@ func slot(t *resources.Table, s *reserver.NodeSlot) (*ledger.SlotView, error) {
 	if err != nil {
 		return nil, fmt.Errorf("slot %s of reservation %s/%s: %w", s.Slot.Name, s.Namespace, s.Reservation, err)
 	}
-	h := &ledger.SlotView{Overdue: s.Slot.Overdue, Given: given(s.Slot.Devices), Slot: ledger.Slot{
-		Ref: refOf(s), Node: s.Slot.Node, Request: r, Policy: ledger.AllocatePolicy(s.Policy),
-		Scheduler: s.Scheduler, Priority: s.Priority, Preemptible: s.Preemptible,
-	}}
-	if s.Slot.Pod != "" {
-		h.Pod = ledger.PodRef{Namespace: s.Namespace, Name: s.Slot.Pod, UID: types.UID(s.Slot.UID)}
+	within, err := slotRef(s.Slot.Within)
+	if err != nil {
+		return nil, fmt.Errorf("the slot in memory of pod %s/%s: %w", s.Namespace, s.Slot.Pod, err)
 	}
-	return h, nil
+	return &ledger.SlotView{Within: within, Overdue: s.Slot.Overdue, Given: given(s.Slot.Devices), Slot: ledger.Slot{
+		Ref: refOf(s), Pod: slotPod(s), Node: s.Slot.Node, Request: r, Policy: ledger.AllocatePolicy(s.Policy),
+		Scheduler: s.Scheduler, Priority: s.Priority, Preemptible: s.Preemptible,
+	}}, nil
+}
+
+// slotPod is the only pod that may use a slot, if it is for one.
+func slotPod(s *reserver.NodeSlot) ledger.PodRef {
+	if s.Slot.Pod == "" {
+		return ledger.PodRef{}
+	}
+	return ledger.PodRef{Namespace: s.Namespace, Name: s.Slot.Pod, UID: types.UID(s.Slot.UID)}
+}
+
+// slotKey is what a slot is known by: its ref, or, in memory, its pod.
+type slotKey struct {
+	ref ledger.SlotRef
+	pod ledger.PodRef
+}
+
+func keyOf(ref ledger.SlotRef, pod ledger.PodRef) slotKey {
+	if ref != (ledger.SlotRef{}) {
+		pod = ledger.PodRef{}
+	}
+	return slotKey{ref, pod}
 }
 
 func refOf(s *reserver.NodeSlot) ledger.SlotRef {
+	if s.Reservation == "" {
+		return ledger.SlotRef{}
+	}
 	return ledger.SlotRef{Namespace: s.Namespace, Name: s.Reservation, Slot: s.Slot.Name}
 }
 

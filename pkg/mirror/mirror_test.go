@@ -167,13 +167,13 @@ func TestSnapshotInParts(t *testing.T) {
 	})
 }
 
-// An allocation that is not in a new snapshot has ended somehow; its pod may be pending yet.
-func TestPodOfALostAllocationIsNotGone(t *testing.T) {
+// A slot that is not in a new snapshot has ended somehow; its pod may be pending yet.
+func TestPodOfALostSlotIsNotGone(t *testing.T) {
 	spoken(t, func(t *testing.T, m *Mirror, s *stream) {
-		allocation := reserver.Allocation{Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: "Reserved", Requests: reserver.Amounts{"cpu": 1}}
+		slot := reserver.NodeSlot{Namespace: "ns", Slot: reserver.Slot{Pod: "p", UID: "u", Node: "n", Requests: reserver.Amounts{"cpu": 1}}}
 		n := reserver.Node{Name: "n", Exists: true, Resources: map[string]reserver.NodeAmount{"cpu": {Allocatable: 1}}}
 		s.tell(reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{
-			Revision: 5, Nodes: []reserver.Node{n}, Allocations: []reserver.Allocation{allocation},
+			Revision: 5, Nodes: []reserver.Node{n}, Slots: []reserver.NodeSlot{slot},
 		}})
 		pod := ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}
 		_, allocated := m.Ledger().InMemory(pod)
@@ -181,7 +181,7 @@ func TestPodOfALostAllocationIsNotGone(t *testing.T) {
 		s.snapshot(9, n)
 		_, allocated = m.Ledger().InMemory(pod)
 		require.False(t, allocated)
-		view, err := request(m.Ledger().Table(), allocation.Requests, nil)
+		view, err := request(m.Ledger().Table(), slot.Slot.Requests, nil)
 		require.NoError(t, err)
 		verdict := m.Ledger().AppendFit(nil, &ledger.Placement{Pod: pod, Request: view}, []string{"n"})
 		assert.Equal(t, ledger.Fits, verdict[0].Reason)

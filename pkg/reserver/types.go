@@ -89,7 +89,7 @@ type WhatIfAnswer struct {
 type NodeAmount struct {
 	Allocatable int64
 	Bound       int64 // used by pods that are bound
-	Reserved    int64 // held by allocations that are Reserved or Binding
+	Reserved    int64 // used by allocations that are Binding, and kept by slots
 	Free        int64 // negative where the node is overcommitted
 }
 
@@ -143,12 +143,11 @@ type Allocation struct {
 	Namespace, Pod string
 	UID            string `json:",omitempty"`
 	Node           string
-	State          string // Reserved, Binding or Bound
+	State          string // Binding or Bound
 	Scheduler      string
 	Priority       int32
 	Requests       Amounts
-	HostPorts      []string  `json:",omitempty"` // "TCP/0.0.0.0:80"
-	ExpiresAt      time.Time `json:",omitzero"`
+	HostPorts      []string `json:",omitempty"` // "TCP/0.0.0.0:80"
 	// Reservation is namespace/name/slot of what the pod uses; of it and the
 	// pods that use it, the larger counts.
 	Reservation string `json:",omitempty"`
@@ -174,7 +173,7 @@ type NodeAnswer struct {
 	Revision    uint64
 	Node        Node
 	Allocations []Allocation
-	Slots       []NodeSlot // the capacity that reservations keep there
+	Slots       []NodeSlot // the capacity that reservations keep there, those in memory included
 }
 
 // AllocationsAnswer is the answer to /v1/allocations.

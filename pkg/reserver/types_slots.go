@@ -9,13 +9,15 @@ type ReservationsAnswer struct {
 	Continue     string `json:",omitempty"`
 }
 
-// Reservation is the capacity that one Reservation object keeps now: slots that are
-// used up or given back are not in it.
+// Reservation is the capacity that one Reservation object keeps now, or the server's memory for
+// one pod: slots that are used up or given back are not in it.
 type Reservation struct {
-	Namespace, Name string
-	Scheduler       string `json:",omitempty"`
-	Priority        int32
-	Preemptible     bool
+	Namespace   string
+	Name        string // empty where it is in memory
+	Durable     bool   // an object; false: the server's memory alone has it
+	Scheduler   string `json:",omitempty"`
+	Priority    int32
+	Preemptible bool
 	// Policy is Once, Aligned or Restricted.
 	Policy    string
 	ExpiresAt time.Time `json:",omitzero"` // of the first slot that does
@@ -40,23 +42,28 @@ type Slot struct {
 	UID string `json:",omitempty"`
 	// Consumers are the pods that use it now.
 	Consumers []Consumer `json:",omitempty"`
+	// Within is namespace/name/slot of what a slot in memory is part of; of that and its users,
+	// the larger counts.
+	Within string `json:",omitempty"`
 }
 
 // Consumer is a pod that uses a slot.
 type Consumer struct {
 	Pod   string
 	UID   string `json:",omitempty"`
-	State string // Binding or Bound
+	State string // Binding or Bound, or Reserved where a slot in memory is part of the slot
 }
 
-// NodeSlot is a slot and whose it is.
+// NodeSlot is a slot and whose it is. One in memory has neither Reservation nor a name: it is known
+// by its pod.
 type NodeSlot struct {
-	Namespace, Reservation string
-	Scheduler              string `json:",omitempty"`
-	Priority               int32
-	Preemptible            bool
-	Policy                 string
-	Slot                   Slot
+	Namespace   string
+	Reservation string
+	Scheduler   string `json:",omitempty"`
+	Priority    int32
+	Preemptible bool
+	Policy      string
+	Slot        Slot
 }
 
 // PodName names a pod.

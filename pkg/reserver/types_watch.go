@@ -15,22 +15,14 @@ type WatchSnapshot struct {
 	More        bool
 }
 
-// The types of allocation events about what is kept for a pod in memory: an allocation in state
-// Reserved. The first tells that it is there, or renewed.
-const (
-	AllocationReserved   = "AllocationReserved"
-	AllocationExpired    = "AllocationExpired"
-	AllocationUnreserved = "AllocationUnreserved" // given back, or the pod is gone, or bound elsewhere
-)
-
 // WatchAllocation is the data of an allocation event.
 type WatchAllocation struct {
 	Revision uint64
-	// Type is AllocationReserved, AllocationBinding, AllocationBound, AllocationMoved, AllocationResized or
-	// AllocationLinked: Allocation is what holds now. So it is after AllocationIdentified, where it
-	// stands for the allocation of the same name that had no UID. After AllocationExpired,
-	// AllocationUnreserved, AllocationBindFailed and AllocationRemoved the pod has no allocation;
-	// Allocation is what it was.
+	// Type is AllocationBinding, AllocationBound, AllocationMoved, AllocationResized or
+	// AllocationLinked: Allocation is what holds now, and a slot that was kept in memory for the pod
+	// has turned into it. So it is after AllocationIdentified, where it stands for the allocation of
+	// the same name that had no UID. After AllocationBindFailed and AllocationRemoved the pod has no
+	// allocation; Allocation is what it was.
 	Type       string
 	Allocation Allocation
 	MovedFrom  string `json:",omitempty"` // the node before, of AllocationMoved
@@ -40,8 +32,8 @@ type WatchAllocation struct {
 type WatchSlot struct {
 	Revision uint64
 	// Type is SlotPlaced: Slot is what is kept now, with its deadline, or that it
-	// is overdue. After
-	// SlotConsumed, SlotReleased, SlotExpired and SlotPreempted there is no such
+	// is overdue. So it is after SlotIdentified, where it stands for the slot in memory of the same
+	// pod name that had no UID. After SlotConsumed, SlotReleased, SlotExpired and SlotPreempted there is no such
 	// slot any more, and pods that used it keep their allocations.
 	Type string
 	Slot NodeSlot

@@ -30,7 +30,7 @@ func TestGangsAreReservedWhole(t *testing.T) {
 	for i := range gangs {
 		gangs[i] = c.Create(testbed.NewPods(gangSize, fmt.Sprintf("group-%d", i), nobody, "900m")...)
 	}
-	stopReader := c.readAllocationsAllTheTime(gangs)
+	stopReader := c.readSlotsAllTheTime(gangs)
 	granted := make([][]string, gangCount) // nodes, for the gangs that were granted
 	var senders errgroup.Group
 	senders.SetLimit(testbed.Writers)
@@ -44,7 +44,7 @@ func TestGangsAreReservedWhole(t *testing.T) {
 	snapshots := stopReader()
 	count := 0
 	for i := range gangs {
-		c.requireAllocations(gangs[i], granted[i])
+		c.requireKept(gangs[i], granted[i])
 		if granted[i] != nil {
 			count++
 		}
@@ -91,9 +91,9 @@ func (c *cluster) reserveSomehow(pods []*corev1.Pod, seed uint64) ([]string, err
 	return nil, nil
 }
 
-// readAllocationsAllTheTime checks snapshot after snapshot of the ledger that of no gang only a part is
+// readSlotsAllTheTime checks snapshot after snapshot of the ledger that of no gang only a part is
 // there. The function it returns ends that and tells how many snapshots there were.
-func (c *cluster) readAllocationsAllTheTime(gangs [][]*corev1.Pod) (stop func() int) {
+func (c *cluster) readSlotsAllTheTime(gangs [][]*corev1.Pod) (stop func() int) {
 	gangOf := map[string]int{}
 	for i, pods := range gangs {
 		for _, pod := range pods {
@@ -110,13 +110,13 @@ func (c *cluster) readAllocationsAllTheTime(gangs [][]*corev1.Pod) (stop func() 
 				return
 			default:
 			}
-			answer, err := c.Ledger.Allocations(c.T.Context())
+			answer, err := c.Ledger.Reservations(c.T.Context())
 			if !assert.NoError(c.T, err) {
 				return
 			}
 			sizes := map[int]int{}
-			for i := range answer.Allocations {
-				sizes[gangOf[answer.Allocations[i].UID]]++
+			for _, r := range answer.Reservations {
+				sizes[gangOf[r.Slots[0].UID]]++
 			}
 			for gang, size := range sizes {
 				assert.Equal(c.T, gangSize, size, "gang %d is there in part", gang)
@@ -131,19 +131,18 @@ func (c *cluster) readAllocationsAllTheTime(gangs [][]*corev1.Pod) (stop func() 
 	}
 }
 
-// requireAllocations checks that a gang holds exactly what it was granted.
-func (c *cluster) requireAllocations(pods []*corev1.Pod, nodes []string) {
+// requireKept checks that the server keeps for a gang exactly what it was granted.
+func (c *cluster) requireKept(pods []*corev1.Pod, nodes []string) {
 	c.T.Helper()
 	for i, pod := range pods {
-		allocation := c.AllocationOf(pod)
+		slot := c.KeptFor(pod)
 		if nodes == nil {
-			require.Nil(c.T, allocation, "%s was refused", pod.Name)
+			require.Nil(c.T, slot, "%s was refused", pod.Name)
 			continue
 		}
-		require.NotNil(c.T, allocation, "%s was granted", pod.Name)
-		require.Equal(c.T, nodes[i], allocation.Node)
-		require.Equal(c.T, "Reserved", allocation.State)
-		require.Equal(c.T, int64(900), allocation.Requests["cpu"])
+		require.NotNil(c.T, slot, "%s was granted", pod.Name)
+		require.Equal(c.T, nodes[i], slot.Node)
+		require.Equal(c.T, int64(900), slot.Requests["cpu"])
 	}
 }
 
@@ -239,13 +238,13 @@ func TestCompatibleReserve(t *testing.T) {
 	refused := ask(testbed.ReservePath, tooMany)
 	require.Equal(t, []string{"worker-2"}, refused.FailedPods)
 	require.NotEmpty(t, refused.Error)
-	require.Empty(t, c.Allocations().Allocations, "a refused gang holds nothing")
+	require.Empty(t, c.Kept(), "a refused gang holds nothing")
 
 	fits := threeFields{SchedulerName: "batch", Pods: pods[:2], Nodes: []string{"node-0", "node-1"}}
 	require.Equal(t, answer{FailedPods: []string{}}, ask(testbed.ReservePath, fits))
-	require.Len(t, c.Allocations().Allocations, 2)
+	require.Len(t, c.Kept(), 2)
 	require.Equal(t, answer{FailedPods: []string{}}, ask(testbed.UnreservePath, fits))
-	require.Empty(t, c.Allocations().Allocations)
+	require.Empty(t, c.Kept())
 }
 
 // requireUsed waits until the server has this account of a node's CPU.

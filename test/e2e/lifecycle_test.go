@@ -153,6 +153,7 @@ func TestMetricNames(t *testing.T) {
 		"globalreserve_conflicts_total":          {"scheduler", "resource"},
 		"globalreserve_allocations":              {"state"},
 		"globalreserve_nodes":                    nil,
+		"globalreserve_slots_in_memory":          nil,
 		"globalreserve_overcommitted_nodes":      nil,
 		"globalreserve_bypassed_binds_total":     {"scheduler"},
 		"globalreserve_wakeups_total":            nil,

@@ -143,13 +143,13 @@ reservations: {defaultTTL: 5m, maxTTL: 2h}
 				got, err := c.Server.Send(t.Context(), http.MethodPost, testbed.ReservePath, asked)
 				require.NoError(t, err)
 				requireError(t, got, http.StatusBadRequest)
-				require.Empty(t, c.Allocations().Allocations)
+				require.Empty(t, c.Kept())
 				return
 			}
 			answer := c.Reserve(asked)
 			require.Empty(t, answer.Error)
 			require.WithinDuration(t, time.Now().Add(test.lasts), answer.ExpiresAt, 5*time.Second)
-			require.WithinDuration(t, answer.ExpiresAt, c.Allocations().Allocations[0].ExpiresAt, time.Second)
+			require.WithinDuration(t, answer.ExpiresAt, c.Kept()[0].ExpiresAt, time.Second)
 			asked.TTLSeconds = 0
 			require.Empty(t, c.Unreserve(asked).Error)
 		})

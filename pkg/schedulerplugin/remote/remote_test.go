@@ -139,9 +139,16 @@ func TestClaimsOfThisScheduler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{}, Revision: 7}, nil))
-			b.events <- reserver.Event{Type: reserver.AllocationEvent, Revision: 6, Allocation: &reserver.WatchAllocation{Revision: 6, Type: "AllocationReserved", Allocation: reserver.Allocation{
-				Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: tc.state, Scheduler: tc.scheduler, Requests: reserver.Amounts{"cpu": 1000},
+			amounts := reserver.Amounts{"cpu": 1000}
+			event := reserver.Event{Type: reserver.AllocationEvent, Revision: 6, Allocation: &reserver.WatchAllocation{Revision: 6, Allocation: reserver.Allocation{
+				Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: tc.state, Scheduler: tc.scheduler, Requests: amounts,
 			}}}
+			if tc.state == "Reserved" {
+				event = reserver.Event{Type: reserver.SlotEvent, Revision: 6, Slot: &reserver.WatchSlot{Revision: 6, Type: "SlotPlaced", Slot: reserver.NodeSlot{
+					Namespace: "ns", Scheduler: tc.scheduler, Slot: reserver.Slot{Pod: "p", UID: "u", Node: "n", Requests: amounts},
+				}}}
+			}
+			b.events <- event
 			require.NoError(t, b.mirror.WaitFor(t.Context(), 6))
 			p, placement := pod()
 			made, err := b.Reserve(t.Context(), p, placement)

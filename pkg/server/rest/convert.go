@@ -2,7 +2,6 @@ package rest
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
@@ -40,7 +39,7 @@ func newHolders(holders []ledger.Holder) []reserver.Holder {
 func newNode(view *ledger.NodeView) reserver.Node {
 	n := reserver.Node{
 		Name: view.Name, UID: string(view.UID), Exists: view.Exists, Unschedulable: view.Unschedulable,
-		Overcommitted: view.Overcommitted(), AllocationCount: view.Allocations + view.InMemory,
+		Overcommitted: view.Overcommitted(), AllocationCount: view.Allocations,
 		Resources: make(map[string]reserver.NodeAmount, len(view.Amounts)),
 		Devices:   newNodeDevices(view.Devices),
 	}
@@ -52,46 +51,12 @@ func newNode(view *ledger.NodeView) reserver.Node {
 	return n
 }
 
-// share is a pod's share of a node as the API shows it: its allocation, or, in state Reserved, the
-// slot that is kept for it in memory.
-type share struct {
-	ledger.AllocationView
-
-	deadline time.Time // of a slot
-}
-
-func shareOfSlot(view *ledger.SlotView) share {
-	return share{deadline: view.Deadline, AllocationView: ledger.AllocationView{
-		Pod: view.Pod, Node: view.Node, Scheduler: view.Scheduler, Priority: view.Priority, Request: view.Request,
-		Slot: view.Within, Given: view.Given,
-	}}
-}
-
-// sharesOf puts allocations and the slots in memory among some slots in order.
-func sharesOf(allocations []ledger.AllocationView, slots []ledger.SlotView) []share {
-	shares := make([]share, 0, len(allocations))
-	allocated := make(map[ledger.PodRef]bool, len(allocations))
-	for i := range allocations {
-		allocated[allocations[i].Pod] = true
-		shares = append(shares, share{AllocationView: allocations[i]})
-	}
-	for i := range slots {
-		if slots[i].InMemory() && !allocated[slots[i].Pod] {
-			shares = append(shares, shareOfSlot(&slots[i]))
-		}
-	}
-	slices.SortFunc(shares, func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
-	})
-	return shares
-}
-
-func newAllocation(t *resources.Table, view *share) reserver.Allocation {
+func newAllocation(t *resources.Table, view *ledger.AllocationView) reserver.Allocation {
 	return reserver.Allocation{
 		Namespace: view.Pod.Namespace, Pod: view.Pod.Name, UID: string(view.Pod.UID), Node: view.Node,
-		State: view.State.OrReserved(), Scheduler: view.Scheduler, Priority: view.Priority,
+		State: view.State.String(), Scheduler: view.Scheduler, Priority: view.Priority,
 		Requests: requestAmounts(t, view.Request), HostPorts: hostPortNames(view.Request),
-		ExpiresAt: utc(view.deadline), Reservation: slotName(view.Slot), Devices: newGiven(view.Given),
+		Reservation: slotName(view.Slot), Devices: newGiven(view.Given),
 	}
 }
 
@@ -116,6 +81,7 @@ func newSlot(t *resources.Table, view *ledger.SlotView) reserver.Slot {
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
 		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Overdue: view.Overdue,
 		Pod: view.Pod.Name, UID: string(view.Pod.UID), Devices: newGiven(view.Given),
+		Within: slotName(view.Within),
 	}
 	for _, c := range view.Consumers {
 		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.OrReserved()})
@@ -123,9 +89,14 @@ func newSlot(t *resources.Table, view *ledger.SlotView) reserver.Slot {
 	return s
 }
 
+// namespaceOf is the namespace of a slot's reservation; one in memory is in that of its pod.
+func namespaceOf(view *ledger.SlotView) string {
+	return cmp.Or(view.Ref.Namespace, view.Pod.Namespace)
+}
+
 func newNodeSlot(t *resources.Table, view *ledger.SlotView) reserver.NodeSlot {
 	return reserver.NodeSlot{
-		Namespace: view.Ref.Namespace, Reservation: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
+		Namespace: namespaceOf(view), Reservation: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
 		Preemptible: view.Preemptible, Policy: string(view.Policy), Slot: newSlot(t, view),
 	}
 }
@@ -133,8 +104,8 @@ func newNodeSlot(t *resources.Table, view *ledger.SlotView) reserver.NodeSlot {
 // newReservation is a reservation of which view is the first slot.
 func newReservation(view *ledger.SlotView) reserver.Reservation {
 	return reserver.Reservation{
-		Namespace: view.Ref.Namespace, Name: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
-		Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(view.Deadline), Slots: []reserver.Slot{},
+		Namespace: namespaceOf(view), Name: view.Ref.Name, Durable: !view.InMemory(), Scheduler: view.Scheduler,
+		Priority: view.Priority, Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(view.Deadline), Slots: []reserver.Slot{},
 	}
 }
 

@@ -236,10 +236,12 @@ func (f *fixture) unreserve(request body) reserver.Answer {
 func (f *fixture) state(pod *v1.Pod) string {
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	if _, ok := f.ledger.InMemory(ref); ok {
-		return ledger.ReservedState
+		return "Reserved"
 	}
-	view, _ := f.ledger.Allocation(ref)
-	return view.State.String()
+	if view, ok := f.ledger.Allocation(ref); ok {
+		return view.State.String()
+	}
+	return "None"
 }
 
 // countsFor is what a pod counts for: by its allocation, or by its slot in memory.

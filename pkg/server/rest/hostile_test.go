@@ -198,7 +198,7 @@ func hostileQueries() map[string]hostile {
 		"limit is 0":                get("/v1/allocations?limit=0", "above 0"),
 		"limit overflows":           get("/v1/allocations?limit=99999999999999999999", "above 0"),
 		"overcommitted is a number": get("/v1/nodes?overcommitted=7", "neither true nor false"),
-		"unknown state":             get("/v1/allocations?state=bound", "Reserved, Binding, Bound"),
+		"unknown state":             get("/v1/allocations?state=bound", "Binding, Bound"),
 		"bad escape":                get("/v1/allocations?namespace=%zz", "query string"),
 		"NUL in parameter":          get("/v1/allocations?namespace=%00", "unprintable"),
 		"long parameter":            get("/v1/allocations?namespace="+strings.Repeat("n", 1025), "longer than 1024"),

@@ -49,7 +49,7 @@ func (a *API) nodes(q *query) (any, error) {
 func (a *API) node(q *query) (any, error) {
 	name := q.path.ByName("name")
 	revision := a.ledger.Revision() // what follows is at least as new
-	slots := a.slotsOn(name)        // before the allocations: a slot turns into one
+	slots, _ := a.ledger.Slots()    // before the allocations: a slot turns into one
 	view, allocations, ok := a.ledger.Node(name)
 	if !ok {
 		return nil, httpjson.Errorf(http.StatusNotFound,
@@ -58,72 +58,62 @@ func (a *API) node(q *query) (any, error) {
 	answer := reserver.NodeAnswer{
 		Revision: revision, Node: newNode(&view), Allocations: []reserver.Allocation{}, Slots: []reserver.NodeSlot{},
 	}
-	for _, s := range sharesOf(allocations, slots) {
-		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &s))
+	for i := range allocations {
+		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
 	}
 	for i := range slots {
-		if !slots[i].InMemory() {
+		if slots[i].Node == name {
 			answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), &slots[i]))
 		}
 	}
 	return &answer, nil
 }
 
-// slotsOn returns the slots on a node.
-func (a *API) slotsOn(node string) []ledger.SlotView {
-	views, _ := a.ledger.Slots()
-	return slices.DeleteFunc(views, func(view ledger.SlotView) bool { return view.Node != node })
-}
-
-// allocations serves GET /v1/allocations: the allocations that match, and what is kept for pods in
-// memory, on one node or on all.
+// allocations serves GET /v1/allocations: those that match, on one node or on all.
 func (a *API) allocations(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {
 		return nil, err
 	}
-	states := []string{ledger.ReservedState, ledger.Binding.String(), ledger.Bound.String()}
+	states := []string{ledger.Binding.String(), ledger.Bound.String()}
 	if state := q.Get("state"); state != "" && !slices.Contains(states, state) {
 		return nil, badRequest("state \"%s\" is not known: send %s", httpjson.Clip(state), strings.Join(states, ", "))
 	}
 	answer := reserver.AllocationsAnswer{Revision: a.ledger.Revision(), Allocations: []reserver.Allocation{}} // what follows is at least as new
-	var slots []ledger.SlotView
 	var allocations []ledger.AllocationView
 	if node := q.Get("node"); node != "" {
-		slots = a.slotsOn(node)
 		_, allocations, _ = a.ledger.Node(node)
 	} else {
-		slots, _ = a.ledger.Slots()
 		allocations, _ = a.ledger.Allocations()
 	}
-	var last *share
-	for _, s := range sharesOf(allocations, slots) {
-		if !matches(q, &s) {
+	for i := range allocations {
+		if !matches(q, &allocations[i]) {
 			continue
 		}
 		if len(answer.Allocations) == limit {
-			answer.Continue = last.Pod.Namespace + "/" + last.Pod.Name + "/" + string(last.Pod.UID)
+			last := &answer.Allocations[limit-1]
+			answer.Continue = last.Namespace + "/" + last.Pod + "/" + last.UID
 			break
 		}
-		last = &s
-		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &s))
+		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
 	}
 	return &answer, nil
 }
 
 // matches reports whether an allocation is asked for. The parts of ?continue= are compared
 // one by one: as a whole, the key of pod "a-b" is less than that of pod "a".
-func matches(q *query, s *share) bool {
+func matches(q *query, s *ledger.AllocationView) bool {
 	namespace, rest, _ := strings.Cut(q.Get("continue"), "/")
 	name, uid, _ := strings.Cut(rest, "/")
 	after := cmp.Or(
 		cmp.Compare(s.Pod.Namespace, namespace), cmp.Compare(s.Pod.Name, name), cmp.Compare(string(s.Pod.UID), uid),
 	)
 	return q.has("namespace", s.Pod.Namespace) && q.has("pod", s.Pod.Name) && q.has("scheduler", s.Scheduler) &&
-		q.has("state", s.State.OrReserved()) && after > 0
+		q.has("state", s.State.String()) && after > 0
 }
 
-// reservations serves GET /v1/reservations: those with slots that match.
+// reservations serves GET /v1/reservations: those with slots that match. Those in memory come first,
+// one for each pod.
 func (a *API) reservations(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {
@@ -134,13 +124,13 @@ func (a *API) reservations(q *query) (any, error) {
 	list := &answer.Reservations
 	for i := range views {
 		view := &views[i]
-		if view.InMemory() || !slotMatches(q, view) {
+		if !slotMatches(q, view) {
 			continue
 		}
 		last := len(*list) - 1
-		if last < 0 || (*list)[last].Namespace != view.Ref.Namespace || (*list)[last].Name != view.Ref.Name {
+		if last < 0 || view.InMemory() || (*list)[last].Namespace != view.Ref.Namespace || (*list)[last].Name != view.Ref.Name {
 			if len(*list) == limit {
-				answer.Continue = (*list)[last].Namespace + "/" + (*list)[last].Name
+				answer.Continue = continueAfter(&(*list)[last])
 				break
 			}
 			*list = append(*list, newReservation(view))
@@ -151,12 +141,23 @@ func (a *API) reservations(q *query) (any, error) {
 	return &answer, nil
 }
 
+// continueAfter is what ?continue= is sent as to go on after a reservation. One in memory has no name.
+func continueAfter(r *reserver.Reservation) string {
+	if r.Durable {
+		return r.Namespace + "/" + r.Name
+	}
+	return "//" + r.Namespace + "/" + r.Slots[0].Pod + "/" + r.Slots[0].UID
+}
+
 // slotMatches reports whether a slot is asked for. ?pod= is the only one that may
 // use it, or one that uses it.
 func slotMatches(q *query, view *ledger.SlotView) bool {
-	namespace, name, _ := strings.Cut(q.Get("continue"), "/")
-	after := cmp.Or(cmp.Compare(view.Ref.Namespace, namespace), cmp.Compare(view.Ref.Name, name))
+	at := append(strings.SplitN(q.Get("continue"), "/", 5), make([]string, 4)...)
+	after := cmp.Or(cmp.Compare(view.Ref.Namespace, at[0]), cmp.Compare(view.Ref.Name, at[1]))
+	if after == 0 {
+		after = cmp.Or(cmp.Compare(view.Pod.Namespace, at[2]), cmp.Compare(view.Pod.Name, at[3]), cmp.Compare(string(view.Pod.UID), at[4]))
+	}
 	used := slices.ContainsFunc(view.Consumers, func(c ledger.Consumer) bool { return c.Pod.Name == q.Get("pod") })
-	return q.has("namespace", view.Ref.Namespace) && q.has("name", view.Ref.Name) && q.has("node", view.Node) &&
+	return q.has("namespace", namespaceOf(view)) && q.has("name", view.Ref.Name) && q.has("node", view.Node) &&
 		q.has("scheduler", view.Scheduler) && (used || q.has("pod", view.Pod.Name)) && after > 0
 }

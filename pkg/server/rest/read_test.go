@@ -28,7 +28,7 @@ func TestNodes(t *testing.T) {
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
 	require.Len(t, all.Nodes, 3)
 	assert.Equal(t, reserver.Node{
-		Name: "node-1", UID: "uid-node-1", Exists: true, AllocationCount: 1,
+		Name: "node-1", UID: "uid-node-1", Exists: true,
 		Resources: map[string]reserver.NodeAmount{
 			"cpu":    {Allocatable: 4000, Reserved: 500, Free: 3500},
 			"memory": {Allocatable: 8 * gib, Reserved: 2 * gib, Free: 6 * gib},
@@ -62,18 +62,20 @@ func TestAllocations(t *testing.T) {
 	f := newFixture(t, Limits{})
 	pod := aPod("a", "500m", "1Gi")
 	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
-	f.reserve(gang1(pod, "node-1"))
-	f.reserve(body{SchedulerName: "theirs", Pods: []*v1.Pod{aPod("a-b", "1", "1Gi")}, Nodes: []string{"node-1"}})
+	f.bind(pod, "node-1")
+	binding := f.see(aPod("a-b", "1", "1Gi")).Placement("node-1")
+	binding.Scheduler = "theirs"
+	_, rejection := f.ledger.StartBind(&binding, time.Now())
+	require.Nil(t, rejection)
+	f.reserve(gang1(aPod("kept", "500m", "1Gi"), "node-1")) // a reservation is no allocation
 	bound := aPod("a.c", "1", "1Gi")
 	bound.Namespace = "team-b"
 	f.bind(bound, "node-2")
 	var all reserver.AllocationsAnswer
 	f.get("/v1/allocations", &all)
 	require.Len(t, all.Allocations, 3)
-	assert.WithinDuration(t, time.Now().Add(testTTL), all.Allocations[0].ExpiresAt, 10*time.Second)
-	all.Allocations[0].ExpiresAt = time.Time{}
 	assert.Equal(t, reserver.Allocation{
-		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1", State: "Reserved", Scheduler: testScheduler,
+		Namespace: "team-a", Pod: "a", UID: "uid-a", Node: "node-1", State: "Bound", Scheduler: testScheduler,
 		Requests:  reserver.Amounts{"cpu": 500, "memory": gib, "pods": 1},
 		HostPorts: []string{"TCP/0.0.0.0:80"},
 	}, all.Allocations[0])
@@ -84,9 +86,9 @@ func TestAllocations(t *testing.T) {
 		"node=node-1":                  {"a", "a-b"},
 		"node=node-9":                  nil,
 		"scheduler=theirs":             {"a-b"},
-		"state=Bound":                  {"a.c"},
-		"state=Reserved&node=node-1":   {"a", "a-b"},
-		"state=Binding":                nil,
+		"state=Bound":                  {"a", "a.c"},
+		"state=Binding&node=node-1":    {"a-b"},
+		"state=Binding&node=node-2":    nil,
 		"namespace=team-b&node=node-1": nil,
 	}
 	for filter, want := range tests {

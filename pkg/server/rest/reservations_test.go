@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -61,12 +62,21 @@ func TestReservations(t *testing.T) {
 		h.Request.Ports = []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}}
 	})
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
+	f.reserve(gang1(aPod("k", "100m", "1Gi"), "node-3"))
+	f.reserve(gang1(aPod("l", "100m", "1Gi"), "node-3"))
 
 	var all reserver.ReservationsAnswer
 	f.get("/v1/reservations", &all)
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
-	require.Len(t, all.Reservations, 2)
-	shared := all.Reservations[0]
+	require.Len(t, all.Reservations, 4)
+	kept := all.Reservations[0]
+	assert.WithinDuration(t, time.Now().Add(testTTL), kept.ExpiresAt, 10*time.Second)
+	amounts := reserver.Amounts{"cpu": 100, "memory": gib, "pods": 1}
+	assert.Equal(t, reserver.Reservation{
+		Namespace: "team-a", Scheduler: testScheduler, Policy: "Once", ExpiresAt: kept.ExpiresAt,
+		Slots: []reserver.Slot{{Node: "node-3", Requests: amounts, Free: amounts, ExpiresAt: kept.ExpiresAt, Pod: "k", UID: "uid-k"}},
+	}, kept, "in memory")
+	shared := all.Reservations[2]
 	require.Len(t, shared.Slots, 2)
 	assert.Equal(t, reserver.Slot{
 		Name: "s0", Node: "node-1", Requests: reserver.Amounts{"cpu": 2000, "pods": 1}, Free: reserver.Amounts{"cpu": 1500}, ExpiresAt: deadline,
@@ -74,23 +84,27 @@ func TestReservations(t *testing.T) {
 	}, shared.Slots[0])
 	shared.Slots = nil
 	assert.Equal(t, reserver.Reservation{
-		Namespace: "team-a", Name: "shared", Scheduler: testScheduler, Priority: 7, Preemptible: true, Policy: "Aligned", ExpiresAt: deadline,
+		Namespace: "team-a", Name: "shared", Durable: true, Scheduler: testScheduler, Priority: 7, Preemptible: true, Policy: "Aligned", ExpiresAt: deadline,
 	}, shared)
-	assert.Equal(t, reserver.Reservation{Namespace: "team-b", Name: "own", Policy: "Once", Slots: []reserver.Slot{{
+	assert.Equal(t, reserver.Reservation{Namespace: "team-b", Name: "own", Durable: true, Policy: "Once", Slots: []reserver.Slot{{
 		Name: "p", Node: "node-1", Requests: reserver.Amounts{"cpu": 500, "pods": 1}, Free: reserver.Amounts{"cpu": 500, "pods": 1},
 		HostPorts: []string{"TCP/0.0.0.0:80"}, Pod: "p", UID: "u",
-	}}}, all.Reservations[1])
+	}}}, all.Reservations[3])
 
 	filters := map[string][]string{
-		"namespace=team-b":                 {"own/p"},
-		"name=shared":                      {"shared/s0", "shared/s1"},
-		"node=node-2":                      {"shared/s1"},
-		"scheduler=batch-scheduler":        {"shared/s0", "shared/s1"},
-		"pod=c":                            {"shared/s0"},
-		"pod=p":                            {"own/p"},
-		"pod=p&node=node-2":                nil,
-		"limit=1":                          {"shared/s0", "shared/s1"},
-		"limit=1&continue=team-a%2Fshared": {"own/p"},
+		"namespace=team-b":             {"own/p"},
+		"name=shared":                  {"shared/s0", "shared/s1"},
+		"node=node-2":                  {"shared/s1"},
+		"scheduler=batch-scheduler":    {"/", "/", "shared/s0", "shared/s1"},
+		"namespace=team-a&node=node-3": {"/", "/"},
+		"pod=k":                        {"/"},
+		"pod=c":                        {"shared/s0"},
+		"pod=p":                        {"own/p"},
+		"pod=p&node=node-2":            nil,
+		"limit=2":                      {"/", "/"},
+		"limit=1&continue=" + url.QueryEscape("//team-a/k/uid-k"): {"/"},
+		"limit=1&continue=" + url.QueryEscape("//team-a/l/uid-l"): {"shared/s0", "shared/s1"},
+		"limit=1&continue=team-a%2Fshared":                        {"own/p"},
 	}
 	for query, want := range filters {
 		var some reserver.ReservationsAnswer
@@ -102,7 +116,11 @@ func TestReservations(t *testing.T) {
 			}
 		}
 		assert.Equal(t, want, got, query)
-		assert.Equal(t, query == "limit=1", some.Continue == "team-a/shared", query)
+		next := map[string]string{
+			"limit=2": "//team-a/l/uid-l", "limit=1&continue=" + url.QueryEscape("//team-a/k/uid-k"): "//team-a/l/uid-l",
+			"limit=1&continue=" + url.QueryEscape("//team-a/l/uid-l"): "team-a/shared",
+		}
+		assert.Equal(t, next[query], some.Continue, query)
 	}
 }
 

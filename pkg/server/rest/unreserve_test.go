@@ -58,7 +58,7 @@ func TestUnreserveDurable(t *testing.T) {
 			request := gangOf("node-1", a)
 			request.Durable = ptr.To(false)
 			require.Empty(d.t, d.reserve(request).Error)
-			require.Equal(d.t, ledger.ReservedState, d.state(a))
+			require.Equal(d.t, "Reserved", d.state(a))
 		}, request: back(a), left: []string{"b", "c"}, objects: 1},
 		"of another scheduler":     {request: theirs(back(a, b)), left: []string{"a", "b", "c"}, objects: 1, failed: []string{"a", "b"}, reason: "NotOwner", want: "belongs to another scheduler"},
 		"whole, of another one":    {request: theirs(whole), left: []string{"a", "b", "c"}, objects: 1, failed: []string{}, want: `belongs to scheduler "batch-scheduler"`},

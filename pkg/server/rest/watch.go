@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -125,8 +124,7 @@ func (a *API) snapshot(ctx context.Context) (*ledger.Snapshot, error) {
 // sendSnapshot sends the whole account, in parts. Only the last part has an ID:
 // a reader that was cut off before it has nothing to resume from.
 func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) {
-	nodes, allocations := snapshot.Nodes, sharesOf(snapshot.Allocations, snapshot.Slots)
-	slots := slices.DeleteFunc(snapshot.Slots, func(view ledger.SlotView) bool { return view.InMemory() })
+	nodes, allocations, slots := snapshot.Nodes, snapshot.Allocations, snapshot.Slots
 	for first, more := true, true; more; first = false {
 		n, c, h := min(len(nodes), snapshotBatch), min(len(allocations), snapshotBatch), min(len(slots), snapshotBatch)
 		part := reserver.WatchSnapshot{
@@ -208,10 +206,6 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 	table := a.ledger.Table()
 	switch e.Type {
 	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
-		if e.Slot.Name == "" {
-			event.Type, event.Allocation = reserver.AllocationEvent, newWatchReserved(table, e)
-			break
-		}
 		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, e)
 	case ledger.NodeUpdated, ledger.NodeRemoved, ledger.DevicesUpdated:
 		event.Type = reserver.NodeEvent
@@ -226,31 +220,16 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 			event.Node.Node.Devices = append(event.Node.Node.Devices, newDevice(&e.NodeDevices[i]))
 		}
 	default:
-		view := share{AllocationView: ledger.AllocationView{
+		view := ledger.AllocationView{
 			Pod: e.Pod, Node: e.Node, State: e.State, Scheduler: e.Scheduler, Priority: e.Priority,
 			Request: e.Request, Slot: e.Slot, Given: e.Given,
-		}}
+		}
 		event.Type = reserver.AllocationEvent
 		event.Allocation = &reserver.WatchAllocation{
 			Revision: e.Revision, Type: string(e.Type), Allocation: newAllocation(table, &view), MovedFrom: e.MovedFrom,
 		}
 	}
 	return event
-}
-
-// reservedEvents are the names of what happens to slots in memory.
-var reservedEvents = map[ledger.EventType]string{
-	ledger.SlotPlaced: reserver.AllocationReserved, ledger.SlotIdentified: string(ledger.AllocationIdentified),
-	ledger.SlotExpired: reserver.AllocationExpired, ledger.SlotReleased: reserver.AllocationUnreserved,
-}
-
-// newWatchReserved tells a change of a slot in memory, which the API shows as an allocation. One
-// that turns into its pod's allocation is told as that.
-func newWatchReserved(table *resources.Table, e *ledger.Event) *reserver.WatchAllocation {
-	view := shareOfSlot(&ledger.SlotView{Within: e.Within, Given: e.Given, Slot: ledger.Slot{
-		Pod: e.Pod, Node: e.Node, Scheduler: e.Scheduler, Priority: e.Priority, Request: e.Request, Deadline: e.Deadline,
-	}})
-	return &reserver.WatchAllocation{Revision: e.Revision, Type: reservedEvents[e.Type], Allocation: newAllocation(table, &view)}
 }
 
 // newWatchSlot tells a change of a slot. Its consumers are not told: their
@@ -261,7 +240,7 @@ func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
 			Ref: e.Slot, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
 			Priority: e.Priority, Preemptible: e.Preemptible, Deadline: e.Deadline,
 		},
-		Rest: e.Request, Given: e.Given, Overdue: e.Overdue,
+		Rest: e.Request, Given: e.Given, Overdue: e.Overdue, Within: e.Within,
 	}
 	event := &reserver.WatchSlot{Revision: e.Revision, Type: string(e.Type)}
 	switch e.Type {

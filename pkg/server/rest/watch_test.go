@@ -100,19 +100,21 @@ func TestWatchFromSnapshot(t *testing.T) {
 	assert.Equal(t, start, snapshot.Revision)
 	assert.False(t, snapshot.More)
 	assert.Len(t, snapshot.Nodes, 3)
-	require.Len(t, snapshot.Allocations, 1)
-	assert.Equal(t, reserver.Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Allocations[0].Requests)
+	assert.Empty(t, snapshot.Allocations)
+	require.Len(t, snapshot.Slots, 1)
+	assert.Equal(t, reserver.Amounts{"cpu": 1000, "memory": gib, "pods": 1}, snapshot.Slots[0].Slot.Requests)
 	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
 	assert.Equal(t, start, mark.Revision)
 
 	f.bind(aPod("a", "1", "1Gi"), "node-2")
-	var allocation reserver.WatchAllocation
-	e = w.expect("allocation", &allocation)
+	var slot reserver.WatchSlot
+	e = w.expect("slot", &slot)
 	assert.Equal(t, reserver.EventID(f.api.instance, start+1), e.id)
-	assert.Equal(t, "AllocationUnreserved", allocation.Type)
-	assert.Equal(t, "node-1", allocation.Allocation.Node)
-	assert.Equal(t, "Reserved", allocation.Allocation.State)
+	assert.Equal(t, "SlotReleased", slot.Type)
+	assert.Empty(t, slot.Slot.Reservation)
+	assert.Equal(t, []string{"team-a", "a", "node-1"}, []string{slot.Slot.Namespace, slot.Slot.Slot.Pod, slot.Slot.Slot.Node})
+	var allocation reserver.WatchAllocation
 	w.expect("allocation", &allocation)
 	assert.Equal(t, "AllocationBound", allocation.Type)
 	assert.Equal(t, "node-2", allocation.Allocation.Node)

@@ -75,6 +75,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 func (c *cluster) requireNoOtherClaims() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
+		assert.Empty(t, c.Kept())
 		claims := c.Allocations().Allocations
 		for i := range claims {
 			assert.Equal(t, "Bound", claims[i].State, "%+v", claims[i])

@@ -130,13 +130,20 @@ func (c *cluster) unreserve(r *reserver.Request) {
 	require.Empty(c.T, c.Unreserve(&reserver.Request{SchedulerName: r.SchedulerName, Pods: r.Pods}).Error)
 }
 
-// allocations lists the allocations that are not those of bound pods, as namespace/name@node.
+// claims lists the pods that have capacity and are not bound, as namespace/name@node.
 func (c *cluster) claims() []string {
 	c.T.Helper()
 	claims := []string{}
 	for _, allocation := range c.Allocations().Allocations {
 		if allocation.State != "Bound" {
 			claims = append(claims, fmt.Sprintf("%s/%s@%s", allocation.Namespace, allocation.Pod, allocation.Node))
+		}
+	}
+	answer, err := c.Ledger.Reservations(c.T.Context())
+	require.NoError(c.T, err)
+	for _, r := range answer.Reservations {
+		if !r.Durable {
+			claims = append(claims, fmt.Sprintf("%s/%s@%s", r.Namespace, r.Slots[0].Pod, r.Slots[0].Node))
 		}
 	}
 	return claims

@@ -130,7 +130,7 @@ func TestDiesBetweenReserveAndBind(t *testing.T) {
 	require.WithinRange(t, explained.ExpiresAt, began.Add(ttl-2*time.Second), time.Now().Add(ttl))
 
 	require.Eventually(t, func() bool {
-		return len(c.Allocations().Allocations) == 0 && c.CPU("node-0").Reserved == 0
+		return len(c.Kept()) == 0 && c.CPU("node-0").Reserved == 0
 	}, ttl+5*time.Second, testbed.Poll, "the capacity is given back")
 	assert.GreaterOrEqual(t, time.Since(began), ttl-time.Second, "and not before its time")
 	assert.Zero(t, c.Watcher.Snapshot().Bound)

@@ -205,6 +205,20 @@ func (c *Cluster) Allocations() reserver.AllocationsAnswer {
 	return allocations
 }
 
+// Kept are the slots in the server's memory.
+func (c *Cluster) Kept() []reserver.Slot {
+	c.T.Helper()
+	answer, err := c.Ledger.Reservations(c.T.Context())
+	require.NoError(c.T, err)
+	kept := []reserver.Slot{}
+	for _, r := range answer.Reservations {
+		if !r.Durable {
+			kept = append(kept, r.Slots...)
+		}
+	}
+	return kept
+}
+
 // Held lists the slots that the server keeps, as namespace/name/slot@node.
 func (c *Cluster) Held() []string {
 	c.T.Helper()
