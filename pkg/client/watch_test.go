@@ -49,8 +49,8 @@ func TestWatchResumesAfterABrokenConnection(t *testing.T) {
 		for event.Type == reserver.BookmarkEvent || event.Type == reserver.DisconnectedEvent {
 			event = <-w.Events()
 		}
-		require.Equal(t, reserver.AllocationEvent, event.Type)
-		assert.Equal(t, name, event.Allocation.Allocation.Pod)
+		require.Equal(t, reserver.SlotEvent, event.Type)
+		assert.Equal(t, name, event.Slot.Slot.Slot.Pod)
 	}
 }
 

@@ -17,7 +17,6 @@ type NodeView struct {
 	Exists        bool // false: deleted, or not seen yet, but pods are on it
 	Unschedulable bool
 	Allocations   int
-	InMemory      int // slots in memory
 	// Amounts has an entry for every resource the node offers or its allocations use,
 	// ordered by name.
 	Amounts []AmountView
@@ -148,14 +147,11 @@ func (l *account) nodeView(i int32) NodeView {
 	bound, reserved := make([]int64, l.stride), make([]int64, l.stride)
 	for e := n.first; e != nil; e = e.next {
 		sums := reserved
-		switch {
-		case e.isAllocation():
+		if e.isAllocation() {
 			view.Allocations++
-			if e.state == Bound {
-				sums = bound
-			}
-		case e.slot == nil:
-			view.InMemory++
+		}
+		if e.state == Bound {
+			sums = bound
 		}
 		for _, a := range e.counts.Amounts {
 			sums[a.Column], _ = resources.Add(sums[a.Column], a.Value)

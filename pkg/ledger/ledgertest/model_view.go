@@ -84,9 +84,7 @@ func (m *Model) nodeView(name string) ledger.NodeView {
 	listed := maps.Clone(offered)
 	for _, c := range m.allocations {
 		if c.node == name {
-			if c.inMemory() {
-				view.InMemory++
-			} else {
+			if !c.inMemory() {
 				view.Allocations++
 			}
 			maps.Copy(listed, m.asks(c.request))
