@@ -68,10 +68,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if o.PolicyFile != "" {
 		a.watcher = policy.NewWatcher(a.policies, o.PolicyFile, a.policyLoaded, a.policyFailed)
 	}
-	handler, err := a.buildHandler(clients.Core)
-	if err != nil {
-		return nil, err
-	}
+	handler := a.buildHandler(clients.Core)
 	a.server = newHTTPServer(handler, log)
 	if o.Secure.Enabled() {
 		webhook := admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: log})
@@ -85,7 +82,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 func (a *App) buildCluster(client kubernetes.Interface) {
 	a.cache = cluster.New(client, a.ledger.Observer, cluster.Options{
 		Logger: a.log, Keep: a.keep, OnCatchUp: a.caughtUp, OnNodesChanged: a.nodesChanged,
-		Devices: a.devicesOf, OnDeviceMarks: a.marksChanged,
+		Devices: a.devicesOf, OnDeviceAnnotations: a.annotationsChanged,
 		OnPodBound:    func(pod *cluster.Pod) { a.settled(pod.Ref.UID) },
 		OnPodGone:     func(pod ledger.PodRef) { a.settled(pod.UID) },
 		OnPodBypassed: a.bypassed,
@@ -141,7 +138,7 @@ func (a *App) buildWaiting(clients Clients) {
 	})
 }
 
-func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
+func (a *App) buildHandler(client kubernetes.Interface) http.Handler {
 	a.arbiter = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
@@ -161,7 +158,7 @@ func (a *App) buildHandler(client kubernetes.Interface) (http.Handler, error) {
 	a.api.Register(router)
 	a.health.register(router)
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
-	return a.health.gate(router), nil
+	return a.health.gate(router)
 }
 
 // What follows tells one part of another.
@@ -174,7 +171,7 @@ func (a *App) nodesChanged() { a.reservations.NodesChanged() }
 
 func (a *App) devicesOf(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) }
 
-func (a *App) marksChanged(pod *cluster.Pod) { a.devices.AnnotationsChanged(pod) }
+func (a *App) annotationsChanged(pod *cluster.Pod) { a.devices.AnnotationsChanged(pod) }
 
 func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bool) {
 	return a.keeper.Keep(last)

@@ -112,8 +112,8 @@ func (r *nodeRecord) node() Node {
 	return Node{Name: r.Name, UID: r.UID, Labels: r.labels, Taints: r.taints}
 }
 
-// sameMarks reports whether two states of a node have the same labels and taints.
-func sameMarks(a, b *nodeRecord) bool {
+// sameAnnotations reports whether two states of a node have the same labels and taints.
+func sameAnnotations(a, b *nodeRecord) bool {
 	return maps.Equal(a.labels, b.labels) && slices.EqualFunc(a.taints, b.taints, func(x, y v1.Taint) bool {
 		return x.Key == y.Key && x.Value == y.Value && x.Effect == y.Effect
 	})

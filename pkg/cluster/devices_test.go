@@ -38,7 +38,7 @@ func TestPodsWithDevices(t *testing.T) {
 		}
 		return r
 	}
-	f.options.OnDeviceMarks = func(pod *Pod) { marked = append(marked, pod.Ref.Name) }
+	f.options.OnDeviceAnnotations = func(pod *Pod) { marked = append(marked, pod.Ref.Name) }
 	run(t, f, func(t *testing.T) {
 		allocation := f.claim("p")
 		require.NotNil(t, allocation)

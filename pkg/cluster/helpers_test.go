@@ -117,7 +117,7 @@ func (e *told) options() Options {
 		OnPodBypassed:  func(p *Pod) { e.add("bypassed", p.Ref) },
 		Keep:           func(*Pod) (slot ledger.Slot, kept func(), keep bool) { return slot, nil, false },
 		Devices:        func(*Pod) *ledger.DeviceRequest { return nil },
-		OnDeviceMarks:  func(*Pod) {},
+		OnDeviceAnnotations:  func(*Pod) {},
 		OnNodesChanged: func() {},
 		OnCatchUp:      func(uint64) {},
 		Logger:         quiet(),

@@ -47,7 +47,7 @@ func (c *Cache) applyNode(r *nodeRecord) {
 	}
 	c.nodes.set(r)
 	c.ledger.ObserveNode(r.NodeObservation)
-	if held == nil || !sameMarks(held, r) {
+	if held == nil || !sameAnnotations(held, r) {
 		c.options.OnNodesChanged()
 	}
 }

@@ -28,9 +28,9 @@ type Options struct {
 	// Devices says what the claims of devices that a pod names ask for. It is called while a change is being
 	// recorded, so it must not use the Cache.
 	Devices func(pod *Pod) *ledger.DeviceRequest
-	// OnDeviceMarks is told of bound pods whose annotations of devices somebody has changed, once the ledger has
+	// OnDeviceAnnotations is told of bound pods whose annotations of devices somebody has changed, once the ledger has
 	// been.
-	OnDeviceMarks func(pod *Pod)
+	OnDeviceAnnotations func(pod *Pod)
 	// OnNodesChanged is told after labels or taints of a node changed, which the ledger knows nothing of, and of
 	// new nodes. It must not use the Cache.
 	OnNodesChanged func()

@@ -192,7 +192,7 @@ func (c *Cache) tell(change podChange) {
 	case to.Bound() && (from == nil || from.Node == ""):
 		c.tellBound(to, change.observed)
 	case to.Bound() && !from.Devices.Same(to.Devices):
-		c.options.OnDeviceMarks(to)
+		c.options.OnDeviceAnnotations(to)
 	}
 }
 
