@@ -116,5 +116,5 @@ func TestAPIServerAway(t *testing.T) {
 		assert.Empty(t, c.Reserve(gang).Error)
 	})
 	assert.Len(t, c.ListReservations(), 1)
-	assert.Len(t, c.Held(), 2)
+	assert.Len(t, c.Held(), 4, "of the object and in memory")
 }
