@@ -104,8 +104,6 @@ func TestBind(t *testing.T) {
 			outcome: Bound, state: ledger.Bound, posts: 2, gets: 1, within: 6 * time.Second,
 		},
 		"403": {bind: always(errForbidden), outcome: Failed, posts: 1},
-		"422": {bind: always(errInvalid), outcome: Failed, posts: 1},
-		"400": {bind: always(errBadRequest), outcome: Failed, posts: 1},
 		"404": {
 			setup:   func(w *world, p *v1.Pod) { w.api.remove(p) },
 			outcome: PodGone, posts: 1,
@@ -189,24 +187,6 @@ func assertOutcome(t *testing.T, want Outcome, err error) {
 	assert.NotEmpty(t, err.Error())
 }
 
-// A live read that finds the pod bound tells the ledger, for the informer is
-// behind and somebody else could be given that capacity.
-func TestLiveReadOfBoundPodIsCounted(t *testing.T) {
-	for node, outcome := range map[string]Outcome{"a": Bound, "b": BoundElsewhere} {
-		t.Run(node, func(t *testing.T) {
-			p := newPod("p")
-			p.Spec.NodeName = node
-			w := newWorld(t, p)
-			w.forget()
-			assertOutcome(t, outcome, w.bindPod(p, "a"))
-			allocation, ok := w.ledger.Allocation(w.info(p).Ref)
-			require.True(t, ok)
-			assert.Equal(t, node, allocation.Node)
-			assert.Equal(t, ledger.Bound, allocation.State)
-		})
-	}
-}
-
 // TestBeforeSending covers what is decided without a POST, and where the pod
 // comes from.
 func TestBeforeSending(t *testing.T) {
@@ -219,23 +199,7 @@ func TestBeforeSending(t *testing.T) {
 		reason  ledger.Reason
 		waited  time.Duration
 	}{
-		"the watch is behind, and a request named the pod": {
-			setup: func(w *world, p *v1.Pod) {
-				p.ResourceVersion = "2"
-				w.forget()
-				w.pods.named(p.UID, 2)
-			},
-			outcome: Bound, posts: 1, gets: 1, waited: maxLag,
-		},
 		"the watch is behind": {setup: func(w *world, p *v1.Pod) { w.forget() }, outcome: Bound, posts: 1, gets: 1},
-		"the watch has brought the pod before": {
-			setup: func(w *world, p *v1.Pod) {
-				old := p.DeepCopy()
-				old.UID = "old"
-				w.bring(old)
-			},
-			outcome: Bound, posts: 1, gets: 1,
-		},
 		"a pod of that UID was read under another name": {
 			setup: func(w *world, p *v1.Pod) {
 				other := p.DeepCopy()
@@ -268,35 +232,6 @@ func TestBeforeSending(t *testing.T) {
 				w.pods.named(p.UID, 2)
 			},
 			outcome: Refused, reason: ledger.InsufficientResource, gets: 1, waited: maxLag,
-		},
-		"the watch has brought a newer one than was named": {
-			setup: func(w *world, p *v1.Pod) {
-				p.ResourceVersion = "2"
-				w.bring(p)
-				w.pods.named(p.UID, 1)
-			},
-			outcome: Bound, posts: 1,
-		},
-		"no such pod": {
-			setup: func(w *world, p *v1.Pod) {
-				w.forget()
-				w.api.remove(p)
-			},
-			outcome: PodGone, gets: 1,
-		},
-		"another UID": {
-			setup: func(w *world, p *v1.Pod) {
-				w.forget()
-				p.UID = "new"
-			},
-			outcome: UIDMismatch, gets: 1,
-		},
-		"the live read fails": {
-			setup: func(w *world, p *v1.Pod) {
-				w.forget()
-				w.api.get = fail(1, errInternal)
-			},
-			outcome: Failed, gets: 1,
 		},
 		"a pod that cannot be counted": {
 			setup: func(w *world, p *v1.Pod) {
@@ -363,20 +298,6 @@ func TestBeforeSending(t *testing.T) {
 			},
 			outcome: Refused, reason: ledger.AllocatedElsewhere,
 		},
-		"no capacity": {
-			setup: func(w *world, p *v1.Pod) {
-				for k := range 4 {
-					other := newPod(fmt.Sprint(k))
-					other.Spec.NodeName = "a"
-					w.observe(other)
-				}
-			},
-			outcome: Refused, reason: ledger.InsufficientResource,
-		},
-		"unknown node": {
-			setup:   func(w *world, p *v1.Pod) { w.ledger.RemoveNode("a") },
-			outcome: Refused, reason: ledger.NodeUnknown,
-		},
 		"the ledger knows it is gone": {
 			setup:   func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) },
 			outcome: Refused, reason: ledger.PodGone,
@@ -437,6 +358,7 @@ func TestClassify(t *testing.T) {
 		"404 of a proxy":      {errNoRoute, FateRefused},
 		"403":                 {errForbidden, FateRefused},
 		"422":                 {errInvalid, FateRefused},
+		"400":                 {errBadRequest, FateRefused},
 		"401":                 {apierrors.NewUnauthorized("who"), FateRefused},
 		"409":                 {errStorage, FateConflict},
 		"429":                 {errTooMany, FateNotSent},

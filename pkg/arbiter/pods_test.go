@@ -84,40 +84,6 @@ func anywhere(t *testing.T, pods func() []*v1.Pod, test func(t *testing.T, w *wo
 	}
 }
 
-// Two pods of three CPUs do not both get on a node of four because a request says
-// that they are small.
-func TestForgedAmountsBindNothing(t *testing.T) {
-	two := func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5), sized("q", "3", 6)} }
-	anywhere(t, two, func(t *testing.T, w *world, pods []*v1.Pod) {
-		for _, p := range pods {
-			advice, said := w.reasons(w.query(p, noVersion, small), "a")
-			assert.True(t, advice.Known)
-			assert.Equal(t, w.info(p).Request, advice.Pod.Request)
-			assert.Equal(t, ledger.Fits, said["a"])
-		}
-		require.NoError(t, w.bindPod(pods[0], "a"))
-		err := w.bindPod(pods[1], "a")
-		assertOutcome(t, Refused, err)
-		var e *Error
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, ledger.InsufficientResource, e.Rejection.Reason)
-		assert.Equal(t, 1, w.api.posts)
-		assert.Equal(t, "a", w.api.read("ns", "p").Spec.NodeName)
-		assert.Empty(t, w.api.read("ns", "q").Spec.NodeName)
-		_, said := w.reasons(w.query(pods[1], noVersion, small), "a", "b")
-		assert.Equal(t, map[string]ledger.Reason{"a": ledger.InsufficientResource, "b": ledger.Fits}, said)
-	})
-}
-
-func TestForgedAmountsDoNotScore(t *testing.T) {
-	anywhere(t, func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5)} }, func(t *testing.T, w *world, pods []*v1.Pod) {
-		pod, scores, err := w.Prioritize(t.Context(), w.query(pods[0], noVersion, small), []string{"a"})
-		require.NoError(t, err)
-		assert.Equal(t, w.info(pods[0]).Request, pod.Request)
-		assert.Equal(t, []int64{8}, scores, "three of four CPUs")
-	})
-}
-
 func TestForgedAmountsDoNotPreempt(t *testing.T) {
 	anywhere(t, func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5)} }, func(t *testing.T, w *world, pods []*v1.Pod) {
 		var victims []types.UID

@@ -95,25 +95,6 @@ func TestBindWithSlots(t *testing.T) {
 	}
 }
 
-func TestBindPreemptsOnlyWhereAllowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPod("p")
-		p.Spec.Priority = new(int32)
-		*p.Spec.Priority = 10
-		w := newWorld(t, p)
-		capacity := slot(4)
-		capacity.Preemptible = true
-		require.True(t, w.ledger.ObserveSlot(capacity))
-		require.ErrorIs(t, w.bindPod(p, "a"), &Error{Outcome: Refused})
-		assert.Equal(t, 1, w.ledger.Stats().Slots)
-		w.preemptors.allow(p.UID)
-		require.NoError(t, w.bindPod(p, "a"))
-		assert.Zero(t, w.ledger.Stats().Slots)
-		assert.False(t, w.preemptors.isAllowed(p.UID), "once is enough")
-		w.end()
-	})
-}
-
 func TestPreemptors(t *testing.T) {
 	p := newPreemptors(2)
 	for _, pod := range []types.UID{"a", "b", "c", "c"} {

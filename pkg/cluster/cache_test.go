@@ -191,11 +191,6 @@ func TestEvents(t *testing.T) {
 			want:   "",
 			told:   []string{"gone default/p"},
 		},
-		"terminating still counts": {
-			steps: []step{{watch.Added, aPod("p", 10, on("n1"))}, {watch.Modified, aPod("p", 11, on("n1"), terminating)}},
-			want:  "Bound n1",
-			told:  []string{"bound default/p", "bypassed default/p"},
-		},
 		"finished, then deleted, is told of once": {
 			steps: []step{
 				{watch.Added, aPod("p", 10, on("n1"))},

@@ -25,49 +25,22 @@ func questions(b testing.TB) map[string][]*Request {
 	}
 }
 
-func BenchmarkFits(b *testing.B) {
-	for name, requests := range questions(b) {
-		b.Run(name, func(b *testing.B) {
-			p := bigNode(64)
-			free := p.Schedulable()
-			b.ReportAllocs()
-			for b.Loop() {
-				if v := p.Fits(free, requests); v.Reason != Fits {
-					b.Fatal(v.Explain(requests))
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkChoose(b *testing.B) {
 	for name, requests := range questions(b) {
-		b.Run(name, func(b *testing.B) {
-			p := bigNode(64)
-			free := p.Schedulable()
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, v := p.Choose(free, nil, requests); v.Reason != Fits {
-					b.Fatal(v.Explain(requests))
+		p := bigNode(64)
+		free := p.Schedulable()
+		for what, ask := range map[string]func() Verdict{
+			"fits":   func() Verdict { return p.Fits(free, requests) },
+			"choose": func() Verdict { _, v := p.Choose(free, nil, requests); return v },
+		} {
+			b.Run(name+"/"+what, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if v := ask(); v.Reason != Fits {
+						b.Fatal(v.Explain(requests))
+					}
 				}
-			}
-		})
+			})
+		}
 	}
-}
-
-func BenchmarkCompileAndNewPool(b *testing.B) {
-	b.Run("compile", func(b *testing.B) {
-		spec := specOf(b, `{selector: {matchProperties: {model: K80}, matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}]}}`)
-		for b.Loop() {
-			if _, err := Compile(nil, &spec); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("new pool of 8", func(b *testing.B) {
-		devices := bigNode(8).devices
-		for b.Loop() {
-			NewPool(devices)
-		}
-	})
 }

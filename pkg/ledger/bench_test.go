@@ -141,14 +141,6 @@ func BenchmarkPlan(b *testing.B) {
 			b.StartTimer()
 		}
 	})
-	b.Run("granted-and-given-back", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if l.Reserve(plan, start).Granted != size || l.Unreserve(pods).Granted != size {
-				b.Fatal("refused")
-			}
-		}
-	})
 	refused := ledger.NewPlan(pods, ledger.AllOrNothing, start.Add(1))
 	refused.Slots[size-1].Request = request(65_000, 1)
 	b.Run("refused", func(b *testing.B) {

@@ -101,25 +101,3 @@ func TestFarDeadlines(t *testing.T) {
 		})
 	}
 }
-
-// What expires inside a decision counts like what expires between them; an allocation
-// that ends otherwise does not count.
-func TestExpiredAllocationsAreCounted(t *testing.T) {
-	l := newLedger(2, 1000, 1<<40, 110)
-	now := start.Add(time.Minute)
-	reserve := func(name, node string, deadline time.Time) ledger.Placement {
-		p := ledger.Placement{Pod: podRef(name), Node: node, Request: request(1000, 1)}
-		require.Equal(t, 1, l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", deadline), start).Granted)
-		return p
-	}
-	reserve("decision", nodeName(0), now)
-	given := reserve("given-back", nodeName(1), now)
-	l.Unreserve([]ledger.Placement{given})
-	p := ledger.Placement{Pod: podRef("new"), Node: nodeName(0), Request: request(1000, 1)}
-	_, rejection := l.StartBind(&p, now)
-	require.Nil(t, rejection)
-	assert.EqualValues(t, 1, l.Stats().InMemoryExpired)
-	reserve("idle", nodeName(1), now)
-	require.Equal(t, 1, l.Expire(now))
-	assert.EqualValues(t, 2, l.Stats().InMemoryExpired)
-}

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestLedgerAgreesWithModel(t *testing.T) { ledgertest.LedgerAgreesWithModel(t, check) }
-func TestSlotsAgreeWithModel(t *testing.T)   { ledgertest.SlotsAgreeWithModel(t, check) }
-func TestDevicesAgreeWithModel(t *testing.T) { ledgertest.DevicesAgreeWithModel(t, check) }
+func TestLedgerAgreesWithModel(t *testing.T) { ledgertest.AgreesWithModel(t, check, false, false) }
+func TestSlotsAgreeWithModel(t *testing.T)   { ledgertest.AgreesWithModel(t, check, true, false) }
+func TestDevicesAgreeWithModel(t *testing.T) { ledgertest.AgreesWithModel(t, check, true, true) }
 
 func check(l *ledger.Ledger) error { return l.CheckInvariants() }

@@ -81,16 +81,25 @@ func TestConcurrentDecisionsNeverOvercommit(t *testing.T) {
 	close(stop)
 	readers.Wait()
 
+	events := replay(t, l, func(m *ledgertest.Mirror, e *ledger.Event) {
+		require.NoError(t, m.CheckCapacity(e.Node), "after %+v", e)
+	})
+	assert.Greater(t, events, workers*rounds, "too little happened to prove anything")
+}
+
+// replay makes a ledger's changes anew, one by one, and counts them.
+func replay(t *testing.T, l *ledger.Ledger, after func(*ledgertest.Mirror, *ledger.Event)) int {
+	t.Helper()
 	require.NoError(t, l.CheckInvariants())
 	events, ok := l.EventsSince(nil, 0, 1<<20)
 	require.True(t, ok)
 	mirror := ledgertest.NewMirror(l.Table(), 0)
 	for i := range events {
 		require.NoError(t, mirror.Apply(&events[i]))
-		require.NoError(t, mirror.CheckCapacity(events[i].Node), "after %+v", events[i])
+		after(mirror, &events[i])
 	}
 	assert.Equal(t, l.Snapshot(), mirror.Snapshot())
-	assert.Greater(t, len(events), workers*rounds, "too little happened to prove anything")
+	return len(events)
 }
 
 // oneRound is what one scheduler does with a pod or two, in one of several ways.
@@ -240,14 +249,7 @@ func TestConcurrentObservations(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.NoError(t, l.CheckInvariants())
-	events, ok := l.EventsSince(nil, 0, 1<<20)
-	require.True(t, ok)
-	mirror := ledgertest.NewMirror(l.Table(), 0)
-	for i := range events {
-		require.NoError(t, mirror.Apply(&events[i]))
-	}
-	assert.Equal(t, l.Snapshot(), mirror.Snapshot())
+	replay(t, l, func(*ledgertest.Mirror, *ledger.Event) {})
 }
 
 // TestConcurrentGangsAreWholeOrNothing lets overlapping gangs compete for too

@@ -74,7 +74,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		f := newFixture(t, Fail)
 		state := f.begin(pod)
 		f.backend.fail, f.backend.made = &UnavailableError{Kind: Away}, true
-		require.False(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+		require.Equal(t, "GlobalReserve: the server cannot be reached", f.Reserve(t.Context(), state, pod, "a").Message())
 		f.Unreserve(t.Context(), state, pod, "a")
 		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls)
 
@@ -84,16 +84,6 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
 		f.Unreserve(t.Context(), state, pod, "a")
 		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls, "a later step has failed")
-	})
-	t.Run("away at Reserve", func(t *testing.T) {
-		f := newFixture(t, Fail)
-		state := f.begin(pod)
-		f.backend.fail = &UnavailableError{Kind: Away}
-		assert.Equal(t, "GlobalReserve: the server cannot be reached", f.Reserve(t.Context(), state, pod, "a").Message())
-		f = newFixture(t, Ignore)
-		state = f.begin(pod)
-		f.backend.fail = &UnavailableError{Kind: Away}
-		assert.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
 	})
 }
 

@@ -137,16 +137,6 @@ func TestDryRunsAreApart(t *testing.T) {
 	assert.True(t, f.filter(other, pod, "b").IsSuccess())
 }
 
-// A pod nominated to a node is counted there, on that node only.
-func TestNominatedPods(t *testing.T) {
-	f := newFixture(t, Fail)
-	pod := newPod("p", "3")
-	state := f.begin(pod)
-	f.AddPod(t.Context(), state, pod, fakePod{pod: newPod("nominated", "2")}, nodeInfo("a"))
-	assert.False(t, f.filter(state, pod, "a").IsSuccess())
-	assert.True(t, f.filter(state, pod, "b").IsSuccess())
-}
-
 // A nominated pod that has capacity kept for it there takes no more than that.
 func TestNominatedPodWithCapacityOfItsOwn(t *testing.T) {
 	f := newFixture(t, Fail)

@@ -9,51 +9,96 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// LedgerAgreesWithModel does random things to a ledger and to the naive
-// model and compares all there is to see after each.
-func LedgerAgreesWithModel(t *testing.T, check Check) {
+// AgreesWithModel does random things to a ledger and to the naive model and
+// compares all there is to see after each. A calm world is kind to slots: nodes come
+// and go rarely, and most pods are new, so that nearly all that is refused is refused
+// for want of capacity. Where there are devices, pods and slots claim those of two
+// nodes, which have few.
+func AgreesWithModel(t *testing.T, check Check, calm, withDevices bool) {
+	met := map[ledger.Reason]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		pair := NewPair(ledger.Options{FirstRevision: rapid.Uint64Range(0, 100).Draw(t, "first revision")}, check)
 		w := NewWorld(pair.Ledger.Table())
-		for range len(nodeNames) {
-			pair.ObserveNode(w.NodeObservation(t))
+		w.Calm, w.Devices = calm, withDevices
+		for _, name := range nodeNames[:2] {
+			pair.ObserveNode(w.LargeNode(t, name))
+			if withDevices {
+				pair.ObserveDevices(name, w.NodeDevices(t))
+			}
 		}
-		t.Repeat(actions(pair, w))
+		steps := actions(pair, w, met)
+		t.Repeat(map[string]func(*rapid.T){
+			"":     func(t *rapid.T) { require.NoError(t, pair.Check()) },
+			"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },
+		})
 	})
+	wanted := []ledger.Reason{ledger.Fits, ledger.InsufficientResource}
+	if withDevices {
+		wanted = []ledger.Reason{ledger.Fits, ledger.InsufficientDevices, ledger.DeviceClaimInUse, ledger.DeviceClaimUnusable}
+	}
+	for _, r := range wanted {
+		require.NotZero(t, met[r], "no question was answered with %s: %v", r, met)
+	}
 }
 
 // actions lists what can happen. An action that is listed twice happens more
 // often: they are weighted so that nodes are neither full nor empty for long.
-func actions(p *Pair, w *World) map[string]func(*rapid.T) {
+func actions(p *Pair, w *World, met map[ledger.Reason]int) []func(*rapid.T) {
 	reserve := func(t *rapid.T) { p.Reserve(w.Plan(t), w.Now) }
+	start := func(t *rapid.T) { at := w.Placement(t); p.StartBind(&at, w.Now) }
 	again := func(t *rapid.T) { renew(t, p, w) }
 	remove := func(t *rapid.T) { removeAllocation(t, p, w) }
-	start := func(t *rapid.T) { at := w.Placement(t); p.StartBind(&at, w.Now) }
+	bind := func(t *rapid.T) { redeem(t, p, w) }
+	confirm := func(t *rapid.T) { settle(t, p, w, p.Confirm) }
 	steps := []func(*rapid.T){
-		reserve, reserve, reserve, again, again, remove, remove, remove, start, start,
-		func(t *rapid.T) { redeem(t, p, w) },
-		func(t *rapid.T) { redeem(t, p, w) },
-		func(t *rapid.T) { p.Confirm(w.Pod(t), w.Node(t)) },
-		func(t *rapid.T) { settle(t, p, w, p.Confirm) },
-		func(t *rapid.T) { p.BindFailed(w.Pod(t), w.Node(t)) },
+		reserve, reserve, start, start, again, again, remove, remove, bind, bind, confirm, confirm,
 		func(t *rapid.T) { settle(t, p, w, p.BindFailed) },
-		func(t *rapid.T) { p.Unreserve(forgetful(t, w.Placements(t))) },
-		func(t *rapid.T) { w.Pass(t); p.Expire(w.Now) },
-		func(t *rapid.T) { w.Pass(t) },
-		func(t *rapid.T) { p.ObserveNode(w.NodeObservation(t)) },
-		func(t *rapid.T) { p.ObserveNode(w.RepeatedNode(t)) },
-		func(t *rapid.T) { p.RemoveNode(w.Node(t)) },
-		func(t *rapid.T) { p.ObservePod(w.PodObservation(t, p.Ledger)) },
 		func(t *rapid.T) { observeAllocation(t, p, w) },
-		func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
-		func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
-		func(t *rapid.T) { w.Recreate(t) },
-		func(t *rapid.T) { at := w.Placement(t); p.Ask(&at, append(nodeNames, "nowhere"), w.Victims(t)) },
+		func(t *rapid.T) { p.ObservePod(w.PodObservation(t, p.Ledger)) },
+		func(t *rapid.T) { p.Unreserve(forgetful(t, w.Placements(t))) },
+		func(t *rapid.T) { observeNode(t, p, w) },
+		func(t *rapid.T) { ask(t, p, w, met) },
 	}
-	steps = append(steps, slotActions(p, w)...)
-	return map[string]func(*rapid.T){
-		"":     func(t *rapid.T) { require.NoError(t, p.Check()) },
-		"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },
+	switch {
+	case w.Devices:
+		steps = append(steps, func(t *rapid.T) { p.ObserveDevices(w.Node(t), w.NodeDevices(t)) })
+	case w.Calm:
+		steps = append(steps, slotActions(p, w)...)
+	default:
+		steps = append(steps,
+			reserve, remove,
+			func(t *rapid.T) { p.Confirm(w.Pod(t), w.Node(t)) },
+			func(t *rapid.T) { p.BindFailed(w.Pod(t), w.Node(t)) },
+			func(t *rapid.T) { w.Pass(t) },
+			func(t *rapid.T) { p.ObserveUnbound(w.Pod(t)) },
+			func(t *rapid.T) { p.RemovePod(w.Pod(t), w.Version(t)) },
+			func(t *rapid.T) { w.Recreate(t) },
+			func(t *rapid.T) { p.ObserveNode(w.RepeatedNode(t)) },
+		)
+	}
+	return append(steps, slotActions(p, w)...)
+}
+
+// ask asks where a pod fits, and counts the answers.
+func ask(t *rapid.T, p *Pair, w *World, met map[ledger.Reason]int) {
+	at := w.Placement(t)
+	for _, v := range p.Ledger.AppendFit(nil, &at, nodeNames) {
+		met[v.Reason]++
+	}
+	p.Ask(&at, append(nodeNames, "nowhere"), w.Victims(t))
+}
+
+// observeNode changes a node or takes it away, which is rare in a calm world.
+func observeNode(t *rapid.T, p *Pair, w *World) {
+	switch {
+	case !w.Calm && rapid.Bool().Draw(t, "another node"):
+		p.ObserveNode(w.NodeObservation(t))
+	case !w.Calm || pick(t, "gone", 12) == 11:
+		p.RemoveNode(w.Node(t))
+	case pick(t, "the same", 4) == 3:
+		p.ObserveNode(w.RepeatedNode(t))
+	default:
+		p.ObserveNode(w.LargeNode(t, oneOf(t, "node", nodeNames[:2])))
 	}
 }
 

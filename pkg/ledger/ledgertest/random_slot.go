@@ -2,60 +2,12 @@ package ledgertest
 
 import (
 	"slices"
-	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
-
-// SlotsAgreeWithModel is LedgerAgreesWithModel in a world that is kind to
-// slots: nodes come and go rarely, and most pods are new, so that nearly all that
-// is refused is refused for want of capacity.
-func SlotsAgreeWithModel(t *testing.T, check Check) {
-	rapid.Check(t, func(t *rapid.T) {
-		pair := NewPair(ledger.Options{}, check)
-		w := NewWorld(pair.Ledger.Table())
-		w.Calm = true
-		for _, name := range nodeNames[:2] {
-			pair.ObserveNode(w.LargeNode(t, name))
-		}
-		steps := slotActions(pair, w)
-		steps = append(steps, steps...)
-		steps = append(steps, slices.Repeat([]func(*rapid.T){
-			func(t *rapid.T) { settle(t, pair, w, pair.Confirm) },
-			func(t *rapid.T) { settle(t, pair, w, pair.Confirm) },
-			func(t *rapid.T) { settle(t, pair, w, pair.BindFailed) },
-			func(t *rapid.T) { removeAllocation(t, pair, w) },
-			func(t *rapid.T) { removeAllocation(t, pair, w) },
-			func(t *rapid.T) { redeem(t, pair, w) },
-		}, 2)...)
-		steps = append(
-			steps,
-			func(t *rapid.T) { renew(t, pair, w) },
-			func(t *rapid.T) { observeAllocation(t, pair, w) },
-			func(t *rapid.T) { at := w.Placement(t); pair.StartBind(&at, w.Now) },
-			func(t *rapid.T) {
-				if pick(t, "rare", 4) == 3 {
-					pair.ObserveNode(w.RepeatedNode(t))
-					return
-				}
-				pair.ObserveNode(w.LargeNode(t, oneOf(t, "node", nodeNames[:2])))
-			},
-			func(t *rapid.T) {
-				if pick(t, "rare", 8) == 7 {
-					pair.RemoveNode(w.Node(t))
-				}
-			},
-		)
-		t.Repeat(map[string]func(*rapid.T){
-			"":     func(t *rapid.T) { require.NoError(t, pair.Check()) },
-			"step": func(t *rapid.T) { oneOf(t, "step", steps)(t) },
-		})
-	})
-}
 
 // slotActions lists what can happen to holds.
 func slotActions(p *Pair, w *World) []func(*rapid.T) {
