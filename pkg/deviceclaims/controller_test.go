@@ -59,26 +59,6 @@ func TestReservedIsNotBound(t *testing.T) {
 	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
 }
 
-func TestDeviceDeletedUnderAClaim(t *testing.T) {
-	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
-	w.bind("p", "c", "n1")
-	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
-
-	require.NoError(t, w.devices().Delete(t.Context(), "a", metav1.DeleteOptions{}))
-	status := w.awaitClaim("c", v1alpha1.ExtendedResourceClaimLost)
-	assert.Equal(t, "p", status.PodRef.Name)
-	assert.Empty(t, status.ExtendedResources)
-	assert.Contains(t, status.Conditions[0].Message, "GPU-a")
-	w.awaitEvent("Warning DeviceDeleted")
-
-	again := device("a-again", "n1", "K80")
-	again.Spec.DeviceID = "GPU-a"
-	_, err := w.devices().Create(t.Context(), again, metav1.CreateOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a-again"}, w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound).ExtendedResources)
-	w.awaitDevice("a-again", v1alpha1.ExtendedResourceBound)
-}
-
 func TestOffline(t *testing.T) {
 	twin := device("a2", "n1", "K80")
 	twin.Spec.DeviceID = "GPU-a"
@@ -94,30 +74,6 @@ func TestOffline(t *testing.T) {
 	require.NoError(t, w.devices().Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	w.addNode("n1")
 	w.awaitDevice("a2", v1alpha1.ExtendedResourceAvailable)
-}
-
-func TestDriftIsRepaired(t *testing.T) {
-	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
-	w.bind("p", "c", "n1")
-	w.awaitDevice("a", v1alpha1.ExtendedResourceBound)
-	w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound)
-
-	d, err := w.devices().Get(t.Context(), "a", metav1.GetOptions{})
-	require.NoError(t, err)
-	want := *d.Status.DeepCopy()
-	d.Status = v1alpha1.ExtendedResourceStatus{Phase: v1alpha1.ExtendedResourceOffline}
-	_, err = w.devices().UpdateStatus(t.Context(), d, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	got := w.awaitDevice("a", v1alpha1.ExtendedResourceBound)
-	assert.Equal(t, want.ClaimRef, got.ClaimRef)
-	assert.Len(t, got.Conditions, 1)
-
-	claim, err := w.claims().Get(t.Context(), "c", metav1.GetOptions{})
-	require.NoError(t, err)
-	claim.Status = v1alpha1.ExtendedResourceClaimStatus{}
-	_, err = w.claims().UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, "p", w.awaitClaim("c", v1alpha1.ExtendedResourceClaimBound).PodRef.Name)
 }
 
 // A claim keeps its finalizer, and its pod the devices, until the pod is gone. No other pod gets the claim.

@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -33,35 +31,6 @@ func TestLife(t *testing.T) {
 		want  string // as shown
 		held  []string
 	}{
-		"available at once": {
-			steps: func(w *world) { w.create(once("r", "n1")) },
-			want:  "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
-		},
-		"a gang": {
-			steps: func(w *world) { w.create(gang()) },
-			want:  "Available AllSlotsHeld n1 +1 0/3 a@n1=Reserved b@n2=Reserved c@n2=Reserved", held: []string{"a@n1", "b@n2", "c@n2"},
-		},
-		"all or nothing": {
-			steps: func(w *world) {
-				w.bind("p", "n2", 3500)
-				w.create(gang())
-			},
-			want: "Pending InsufficientResource  0/3",
-		},
-		"placed when capacity is freed": {
-			steps: func(w *world) {
-				w.bind("p", "n1", 3000)
-				w.create(once("r", "n1"))
-				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"))
-				w.deletePod("p")
-				w.settle()
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
-		},
-		"waits for a node": {
-			steps: func(w *world) { w.create(once("r", "n9")) },
-			want:  "Pending NodeUnknown  0/1",
-		},
 		"placed when the gates let it pass": {
 			steps: func(w *world) {
 				w.closed.Store(true)
@@ -82,21 +51,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Pending NotGranted  0/3",
 		},
-		"placed when its node comes": {
-			steps: func(w *world) {
-				w.create(once("r", "n9"))
-				w.addNode("n9")
-				w.settle()
-			},
-			want: "Available AllSlotsHeld n9 0/1 a@n9=Reserved", held: []string{"a@n9"},
-		},
-		"used up": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				require.True(w.t, w.bind("p", "n1", 3000, slotRef("r", "a")))
-			},
-			want: "Succeeded Succeeded n1 1/1 a@n1=Consumed:p",
-		},
 		"used in part": {
 			steps: func(w *world) {
 				w.create(gang())
@@ -115,13 +69,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},
-		"expires": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				w.pass(61 * time.Second)
-			},
-			want: "Expired Expired n1 0/1 a@n1=Released",
-		},
 		"expires with a slot used": {
 			steps: func(w *world) {
 				w.create(gang())
@@ -138,13 +85,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},
-		"shared, by one": {
-			steps: func(w *world) {
-				w.create(shared(v1alpha1.AllocateAligned))
-				w.bind("p", "n1", 500, slotRef("r", "a"))
-			},
-			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p", held: []string{"a@n1"},
-		},
 		"shared, by two, and one is gone": {
 			steps: func(w *world) {
 				w.create(shared(v1alpha1.AllocateRestricted))
@@ -155,14 +95,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:q", held: []string{"a@n1"},
 		},
-		"shared, and all are gone": {
-			steps: func(w *world) {
-				w.create(shared(v1alpha1.AllocateAligned))
-				w.bind("p", "n1", 500, slotRef("r", "a"))
-				w.deletePod("p")
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
-		},
 		"shared, and expired with a pod on it": {
 			steps: func(w *world) {
 				w.create(shared(v1alpha1.AllocateAligned))
@@ -170,13 +102,6 @@ func TestLife(t *testing.T) {
 				w.pass(61 * time.Second)
 			},
 			want: "Expired Expired n1 1/1 a@n1=Consumed:p",
-		},
-		"its node is gone": {
-			steps: func(w *world) {
-				w.create(gang())
-				w.removeNode("n2")
-			},
-			want: "Failed NodeGone n1 +1 0/3 a@n1=Released b@n2=Released c@n2=Released",
 		},
 		"its node is another one": {
 			steps: func(w *world) {
@@ -193,14 +118,6 @@ func TestLife(t *testing.T) {
 				w.removeNode("n1")
 			},
 			want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Consumed:p b@n2=Reserved c@n2=Reserved", held: []string{"b@n2", "c@n2"},
-		},
-		"its node is cordoned": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				w.ledger.ObserveNode(ledger.NodeObservation{Name: "n1", UID: "uid-of-n1", Unschedulable: true})
-				w.settle()
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},
 		"preempted as a whole": {
 			steps: func(w *world) {
@@ -260,10 +177,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Pending PodReservedAlready  0/2",
 		},
-		"ttl above the maximum": {
-			steps: func(w *world) { w.create(newReservation("r", 3*time.Hour, slot("a", "n1", 1000))) },
-			want:  "Failed TTLTooLong  0/1",
-		},
 		"no ttl": {
 			steps: func(w *world) {
 				rsv := once("r", "n1")
@@ -274,42 +187,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},
-		"amounts beyond counting": {
-			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.Slots[0].Requests[v1.ResourceCPU] = resource.MustParse("1000E")
-				w.create(rsv)
-			},
-			want: "Failed InvalidSpec  0/1",
-		},
-		"a resource that cannot be": {
-			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.Slots[0].Requests["memroy"] = resource.MustParse("1")
-				w.create(rsv)
-			},
-			want: "Failed InvalidSpec  0/1",
-		},
-		"a resource that no node has": {
-			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.Slots[0].Requests["example.com/gpu"] = resource.MustParse("1")
-				w.create(rsv)
-			},
-			want: "Pending InsufficientResource  0/1",
-		},
-		"more than any node has": {
-			steps: func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 5000))) },
-			want:  "Pending NoNodeFits  0/1",
-		},
-		"a selector that means nothing": {
-			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.Consumers = &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"-": "-"}}}
-				w.create(rsv)
-			},
-			want: "Failed InvalidSpec  0/1",
-		},
 		"ended by hand": {
 			steps: func(w *world) {
 				w.create(once("r", "n1"))
@@ -317,27 +194,12 @@ func TestLife(t *testing.T) {
 			},
 			want: "Expired Expired n1 0/1 a@n1=Reserved",
 		},
-		"made available by hand": {
-			steps: func(w *world) {
-				rsv := once("r", "n9")
-				rsv.Status.Phase = v1alpha1.ReservationAvailable
-				w.create(rsv)
-			},
-			want: "Pending NodeUnknown  0/1",
-		},
 		"a status in disorder is written anew": {
 			steps: func(w *world) {
 				w.create(once("r", "n1"))
 				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.Status.Slots, rsv.Status.Phase = nil, "" })
 			},
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
-		},
-		"deleted": {
-			steps: func(w *world) {
-				w.create(gang())
-				w.delete("r")
-			},
-			want: "deleted",
 		},
 		"deleted while it waits": {
 			steps: func(w *world) {

@@ -94,15 +94,10 @@ func TestMadeByServer(t *testing.T) {
 			},
 			want: "deleted",
 		},
-		"the label alone holds nothing": {
-			steps: func(w *world) {
-				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
-			},
-			want: "Pending InsufficientResource  0/1",
-		},
 		"the label alone, until its ttl is over": {
 			steps: func(w *world) {
 				w.create(madeBy(newReservation("r", time.Minute, slot("a", "n1", 5000)), convert.MadeByReserve))
+				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"), "the label holds nothing")
 				w.pass(2 * time.Minute)
 			},
 			want: "deleted",
