@@ -77,14 +77,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Expired Expired n1 +1 1/3 a@n1=Released b@n2=Released c@n2=Consumed:p",
 		},
-		"without an end": {
-			steps: func(w *world) {
-				w.create(newReservation("r", 0, slot("a", "n1", 1000)))
-				w.pass(100 * time.Hour)
-				require.Nil(w.t, w.get("r").Status.ExpiresAt)
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
-		},
 		"shared, by two, and one is gone": {
 			steps: func(w *world) {
 				w.create(shared(v1alpha1.AllocateRestricted))
