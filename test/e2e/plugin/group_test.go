@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -52,14 +53,16 @@ func TestAPodGroupIsTriedOutWithoutSideEffects(t *testing.T) {
 	})
 }
 
-// hear follows the ledger from now on. What it returns waits for the allocation of a pod, and tells of which
-// other pods there were allocations before.
+// hear follows the ledger from now on. What it returns waits for the slot of a pod, and tells of which other
+// pods there were slots or allocations before.
 func (c *cluster) hear() func(last string) []string {
 	c.T.Helper()
 	watching, err := client.New(client.Options{URL: c.Ledger.URL})
 	require.NoError(c.T, err)
 	c.T.Cleanup(watching.Close)
-	events, err := watching.Watch(c.T.Context(), reserver.WatchOptions{})
+	ctx, stop := context.WithTimeout(c.T.Context(), time.Minute)
+	c.T.Cleanup(stop)
+	events, err := watching.Watch(ctx, reserver.WatchOptions{})
 	require.NoError(c.T, err)
 	c.T.Cleanup(events.Stop)
 	for e := range events.Events() {
@@ -71,10 +74,11 @@ func (c *cluster) hear() func(last string) []string {
 		var pods []string
 		for e := range events.Events() {
 			switch {
-			case e.Allocation == nil:
-			case e.Allocation.Allocation.Pod == last:
+			case e.Slot != nil && e.Slot.Slot.Slot.Pod == last:
 				return pods
-			default:
+			case e.Slot != nil:
+				pods = append(pods, e.Slot.Type+" "+e.Slot.Slot.Slot.Pod)
+			case e.Allocation != nil:
 				pods = append(pods, e.Allocation.Type+" "+e.Allocation.Allocation.Pod)
 			}
 		}
