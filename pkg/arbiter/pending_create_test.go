@@ -1,0 +1,150 @@
+package arbiter
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestPodWithANode(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		require.NoError(t, c.create("p", "3", "a"))
+		assert.Equal(t, "Binding on a", c.on(named("p")))
+		assertOutcome(t, Refused, c.create("q", "2", "a"))
+		c.created("p", "3", "a")
+		c.show("p")
+		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))), "the allocation has got its pod's UID")
+		pass(time.Minute)
+		gets, _ := c.sent()
+		assert.Zero(t, gets)
+		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))))
+	})
+}
+
+// A pod that is never created keeps its capacity until the API server cannot create it any more.
+func TestPodThatIsNeverCreated(t *testing.T) {
+	cases := map[string]struct {
+		meanwhile func(*apiCluster)
+		want      string
+	}{
+		"no pod":       {meanwhile: func(*apiCluster) {}, want: "none"},
+		"unseen":       {meanwhile: func(c *apiCluster) { c.created("p", "3", "a") }, want: "Bound on a"},
+		"another pod":  {meanwhile: func(c *apiCluster) { c.created("p", "3", "") }, want: "none"},
+		"another node": {meanwhile: func(c *apiCluster) { c.created("p", "3", "b") }, want: "none"},
+		"unknown":      {meanwhile: func(c *apiCluster) { c.away(errors.New("away")) }, want: "Binding on a"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				require.NoError(t, c.create("p", "3", "a"))
+				tc.meanwhile(c)
+				pass(40 * time.Second)
+				assert.Equal(t, "Binding on a", c.on(named("p")))
+				pass(10 * time.Second)
+				assert.Equal(t, tc.want, c.on(named("p")))
+				_, patches := c.sent()
+				assert.Zero(t, patches)
+			})
+		})
+	}
+}
+
+// Another webhook adds a container, so the API server asks once more.
+func TestPodIsReviewedAgain(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		require.NoError(t, c.create("p", "1", "a"))
+		require.NoError(t, c.create("p", "3", "a"))
+		assertOutcome(t, Refused, c.create("q", "2", "a")) // it counts for 3 now
+		require.NoError(t, c.create("p", "2", "a"))
+		assertOutcome(t, Refused, c.create("q", "2", "a")) // and goes on doing so
+		assertOutcome(t, Refused, c.create("p", "5", "a"))
+	})
+}
+
+// A pod of the same name is created at the same time, for more than there is. Its refusal must not
+// give back the capacity of the first, which may still be created.
+func TestRefusedNamesakeLeavesTheCapacity(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		require.NoError(t, c.create("p", "3", "a"))
+		assertOutcome(t, Refused, c.create("p", "5", "a"))
+		require.Equal(t, "Binding on a", c.on(named("p")))
+		assertOutcome(t, Refused, c.create("q", "2", "a")) // the first counts for 3 still
+		require.NoError(t, c.create("r", "1", "a"), "and for no more")
+		c.created("p", "3", "a")
+		c.show("p")
+		assert.Equal(t, "Bound on a", c.on(ref(newPod("p"))))
+	})
+}
+
+// Random bindings, repeats, failures, deletions and outages: at no moment may the API server carry
+// out a binding for which the ledger has no allocation, nor a node have more than it offers.
+func TestRandomAdmissions(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) { c.random(rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func (c *apiCluster) random(r *rand.Rand) {
+	var inFlight []*v1.Binding
+	pods := []*v1.Pod{c.add("p0", "1")}
+	for range 400 {
+		p := pods[r.IntN(len(pods))]
+		switch r.IntN(10) {
+		case 0, 1:
+			pods = append(pods, c.add(fmt.Sprintf("p%d", len(pods)), fmt.Sprint(1+r.IntN(3))))
+		case 2, 3, 4:
+			asked := ref(p)
+			if r.IntN(2) == 0 {
+				asked.UID = ""
+			}
+			if allowed, err := c.ask(asked, []string{"a", "b"}[r.IntN(2)]); err == nil {
+				inFlight = append(inFlight, allowed)
+			}
+		case 5, 6:
+			if len(inFlight) > 0 {
+				i := r.IntN(len(inFlight))
+				_ = c.carryOut(inFlight[i])
+				inFlight = append(inFlight[:i], inFlight[i+1:]...)
+			}
+		case 7:
+			c.show(p.Name)
+		case 8:
+			c.api.remove(p)
+		case 9:
+			c.away([]error{nil, nil, nil, errors.New("away")}[r.IntN(4)])
+			pass(time.Duration(r.IntN(4000)) * time.Millisecond)
+			c.away(nil)
+		}
+		c.checkTruth()
+	}
+}
+
+// checkTruth fails if pods are bound at the API server beyond what nodes offer, or without an allocation.
+func (c *apiCluster) checkTruth() {
+	used := map[string]int64{}
+	var bound []*v1.Pod
+	c.api.change(func() {
+		for _, p := range c.api.pods {
+			if p.Spec.NodeName != "" {
+				bound = append(bound, p.DeepCopy())
+			}
+		}
+	})
+	for _, p := range bound {
+		used[p.Spec.NodeName] += p.Spec.Containers[0].Resources.Requests.Cpu().Value()
+		state := c.on(ref(p))
+		require.True(c.t, strings.HasSuffix(state, " on "+p.Spec.NodeName), "pod %s is on %s, its allocation is %s", p.Name, p.Spec.NodeName, state)
+	}
+	for node, cpus := range used {
+		require.LessOrEqual(c.t, cpus, int64(4), "node %s", node)
+	}
+}
