@@ -32,7 +32,7 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	own := l.find(p.Pod)
 	switch {
 	case own == nil:
-	case l.nodes[own.node].name != p.Node:
+	case l.names[own.node] != p.Node:
 		return own.grant(), l.rejectElsewhere(p, own)
 	case own.isAllocation():
 		grant := own.grant()
@@ -100,7 +100,7 @@ func (l *Ledger) Confirm(pod PodRef, nodeName string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.allocationOf(pod)
-	if c == nil || l.nodes[c.node].name != nodeName {
+	if c == nil || l.names[c.node] != nodeName {
 		return false
 	}
 	l.adopt(c, pod.UID)
@@ -141,7 +141,7 @@ func (l *Ledger) BindFailed(pod PodRef, nodeName string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.allocationOf(pod)
-	if c == nil || c.state != Binding || l.nodes[c.node].name != nodeName {
+	if c == nil || c.state != Binding || l.names[c.node] != nodeName {
 		return false
 	}
 	l.release(c, AllocationBindFailed)

@@ -13,31 +13,44 @@ import (
 // (Trial). place is the slot in memory, off the account, that the pod is to turn into
 // its allocation, or nil: a node cordoned since it was made does not matter.
 func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
+	v := l.fitCapacity(i, p.Request, h, place)
+	if p.Devices != nil {
+		v = l.andDevices(v, i, p, h, place)
+	}
+	return v
+}
+
+// andDevices is what fit says of a pod with devices, given what it says of the rest.
+func (l *account) andDevices(v Verdict, i int32, p *Placement, h, place *entry) Verdict {
+	if usable := l.claimsUsable(p, h); v.Reason != NodeUnknown && usable.Reason != Fits {
+		return usable
+	}
+	if v.Reason != Fits {
+		return v
+	}
+	return l.fitsDevices(i, p, h, place.keeps(p.Devices))
+}
+
+// fitCapacity is fit but for devices.
+func (l *account) fitCapacity(i int32, req *resources.Request, h, place *entry) Verdict {
 	flags := l.flags[i]
 	if flags&nodeKnown == 0 {
 		return Verdict{Reason: NodeUnknown}
 	}
-	if p.Devices != nil {
-		if v := l.claimsUsable(p, h); v.Reason != Fits {
-			return v
-		}
-	}
-	req := p.Request
 	if flags&nodeCordoned != 0 && !req.ToleratesUnschedulable && place == nil {
 		return Verdict{Reason: NodeUnschedulable}
 	}
 	row := l.row(i)
-	for k := range req.Amounts {
-		a := &req.Amounts[k]
-		more := a.Value
-		if h != nil {
-			more -= min(more, h.counts.Value(a.Column))
-			if more > 0 && h.restricts(a.Column) {
+	if h != nil {
+		if col, short := h.lacks(req, row); short {
+			return Verdict{Reason: InsufficientResource, Column: col}
+		}
+	} else {
+		for k := range req.Amounts {
+			a := &req.Amounts[k]
+			if int(a.Column) >= len(row) || a.Value > row[a.Column] {
 				return Verdict{Reason: InsufficientResource, Column: a.Column}
 			}
-		}
-		if int(a.Column) >= len(row) || more > row[a.Column] {
-			return Verdict{Reason: InsufficientResource, Column: a.Column}
 		}
 	}
 	if len(req.Unlisted) > 0 {
@@ -46,10 +59,19 @@ func (l *account) fit(i int32, p *Placement, h, place *entry) Verdict {
 	if len(req.Ports) > 0 && l.portTaken(i, req, h) != nil {
 		return Verdict{Reason: HostPortConflict}
 	}
-	if p.Devices != nil {
-		return l.fitsDevices(i, p, h, place.keeps(p.Devices))
-	}
 	return Verdict{Reason: Fits}
+}
+
+// lacks returns the first resource of which a pod asks for more than is free on the slot's node
+// beside what the slot counts for, or than the slot has, if it may use no more.
+func (e *entry) lacks(req *resources.Request, row []int64) (col resources.Column, short bool) {
+	for _, a := range req.Amounts {
+		more := a.Value - min(a.Value, e.counts.Value(a.Column))
+		if int(a.Column) >= len(row) || more > row[a.Column] || (more > 0 && e.restricts(a.Column)) {
+			return a.Column, true
+		}
+	}
+	return 0, false
 }
 
 // restricts reports whether pods may use no more of a resource than the slot
@@ -171,7 +193,7 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 		if refused == nil {
 			refused = map[string]Reason{}
 		}
-		refused[l.nodes[i].name] = v.Reason
+		refused[l.names[i]] = v.Reason
 	}
 	return refused, nodes, true
 }
@@ -197,7 +219,14 @@ func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
 
 func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
 	for i, flags := range l.flags {
-		if flags&nodeKnown != 0 && !visit(l.nodes[i].name, l.fit(int32(i), p, nil, nil)) {
+		if flags&nodeKnown == 0 {
+			continue
+		}
+		v := l.fitCapacity(int32(i), p.Request, nil, nil) // and not fit, which is one call more for every node
+		if p.Devices != nil {
+			v = l.andDevices(v, int32(i), p, nil, nil)
+		}
+		if !visit(l.names[i], v) {
 			return
 		}
 	}

@@ -21,7 +21,7 @@ func (l Reader) CheckInvariants() error {
 		}
 		count, err := l.checkNode(int32(i), &states)
 		if err != nil {
-			return fmt.Errorf("node %s: %w", n.name, err)
+			return fmt.Errorf("node %s: %w", l.names[i], err)
 		}
 		total += count
 	}
@@ -54,7 +54,7 @@ type recounted struct {
 
 func (l *account) checkNode(i int32, states *[numStates]int) (allocations int, err error) {
 	n := l.nodes[i]
-	if at, ok := l.nodeIndex[n.name]; !ok || at != i {
+	if at, ok := l.nodeIndex[l.names[i]]; !ok || at != i {
 		return 0, fmt.Errorf("is at index %d, found at %d (%v)", i, at, ok)
 	}
 	sum := recounted{used: make([]int64, l.stride)}

@@ -159,7 +159,7 @@ func (l *account) recordMove(kind EventType, e *entry, pod PodRef, from string) 
 		}
 	}
 	*l.next() = change{
-		kind: kind, node: l.nodes[e.node].name, pod: pod, scheduler: e.scheduler, request: e.request,
+		kind: kind, node: l.names[e.node], pod: pod, scheduler: e.scheduler, request: e.request,
 		deadline: e.deadline, priority: e.priority, state: e.state, details: details,
 	}
 }

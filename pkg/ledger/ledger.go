@@ -52,8 +52,9 @@ type account struct {
 	revision uint64
 	journal  journal
 
-	nodeIndex map[string]int32 // name -> index into nodes, flags and rows of free
+	nodeIndex map[string]int32 // name -> index into nodes, names, flags and rows of free
 	nodes     []*node          // nil where an index is unused
+	names     []string         // of nodes: whoever asks about all of them need not touch each
 	freeIndex []int32          // unused indexes
 	flags     []uint8          // per node: nodeKnown, nodeCordoned
 	// free holds allocatable-used for every node and column in rows of stride

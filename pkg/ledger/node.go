@@ -16,7 +16,6 @@ const (
 // node is the account of one node. A node that was deleted, or not seen yet,
 // stays as long as something is on it: when it comes back that still counts.
 type node struct {
-	name        string
 	first, last *entry
 	slots       int  // of reservations
 	saturated   bool // a sum had no int64: use must be recounted on release
@@ -61,12 +60,12 @@ func (l *account) ensureNode(name string) int32 {
 		l.freeIndex = l.freeIndex[:n-1]
 	} else {
 		i = int32(len(l.nodes))
-		l.nodes = append(l.nodes, nil)
+		l.nodes, l.names = append(l.nodes, nil), append(l.names, "")
 		l.flags = append(l.flags, 0)
 		l.free = append(l.free, make([]int64, l.stride)...)
 		l.used = append(l.used, make([]int64, l.stride)...)
 	}
-	l.nodes[i] = &node{name: name}
+	l.nodes[i], l.names[i] = &node{}, name
 	l.nodeIndex[name] = i
 	return i
 }
@@ -77,8 +76,8 @@ func (l *account) dropIfEmpty(i int32) {
 	if n == nil || l.flags[i]&nodeKnown != 0 || n.first != nil || n.devices != nil {
 		return
 	}
-	delete(l.nodeIndex, n.name)
-	l.nodes[i] = nil
+	delete(l.nodeIndex, l.names[i])
+	l.nodes[i], l.names[i] = nil, ""
 	l.flags[i] = 0
 	l.freeIndex = append(l.freeIndex, i)
 }

@@ -92,7 +92,7 @@ func (l Observer) ObservePod(o PodObservation) Observed {
 	}
 	c.version = max(c.version, o.ResourceVersion)
 	l.adopt(c, o.Pod.UID)
-	if l.nodes[c.node].name != o.Node {
+	if l.names[c.node] != o.Node {
 		l.move(c, &o)
 		return ObservedMoved
 	}
@@ -179,7 +179,7 @@ func (l *account) move(c *entry, o *PodObservation) {
 	l.link(c, i, o)
 	l.put(c, i)
 	l.setState(c, Bound)
-	l.recordMove(AllocationMoved, c, c.pod, l.nodes[from].name)
+	l.recordMove(AllocationMoved, c, c.pod, l.names[from])
 	l.endSlotsOfBound(c)
 	if left != nil {
 		l.settle(left, nil)

@@ -17,7 +17,7 @@ func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
 	var within *entry
 	if own != nil {
-		r.AllocatedOn, within = l.nodes[own.node].name, own.within
+		r.AllocatedOn, within = l.names[own.node], own.within
 	}
 	i, ok := l.nodeIndex[p.Node]
 	if !ok {

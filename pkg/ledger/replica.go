@@ -29,7 +29,7 @@ func (l *Replica) CopyAllocation(v *AllocationView) {
 		l.dropInMemory(v.Pod)
 		c = l.newAllocation(&Placement{Pod: v.Pod})
 	} else {
-		if from := l.nodes[c.node].name; from != v.Node {
+		if from := l.names[c.node]; from != v.Node {
 			kind, movedFrom = AllocationMoved, from
 		} else if !c.request.Equal(v.Request) {
 			kind = AllocationResized
@@ -117,7 +117,7 @@ func (l *Replica) CopySlot(v *SlotView) {
 		given = &allotment{request: spec.Devices, given: v.Given}
 	}
 	if h := l.slots[spec.Ref]; h != nil {
-		if l.nodes[h.node].name == spec.Node && h.pod == spec.Pod && h.slot.policy == spec.Policy && h.request.Equal(spec.Request) {
+		if l.names[h.node] == spec.Node && h.pod == spec.Pod && h.slot.policy == spec.Policy && h.request.Equal(spec.Request) {
 			if !slices.EqualFunc(h.given(), v.Given, sameGiven) {
 				l.regive(h, given) // its pods use it still
 				l.record(SlotPlaced, h, h.pod)

@@ -141,7 +141,7 @@ func (l *account) rejectSlot(spec *Slot, p *Placement, v Verdict, other *entry) 
 	r := l.reject(p, v, nil)
 	r.Slot = spec.Ref
 	if other != nil {
-		r.AllocatedOn = l.nodes[other.node].name
+		r.AllocatedOn = l.names[other.node]
 	}
 	return r
 }
@@ -170,7 +170,7 @@ func (l *account) findSlot(spec *Slot, p *Placement) (existing *entry, rejection
 		return refuse(PodAllocated, own)
 	case h != nil && l.keepsFor(h, spec):
 		return h, nil
-	case h != nil && l.nodes[h.node].name != spec.Node:
+	case h != nil && l.names[h.node] != spec.Node:
 		return refuse(AllocatedElsewhere, h)
 	case h == nil && own == nil:
 		return nil, nil
@@ -185,7 +185,7 @@ func (l *account) findSlot(spec *Slot, p *Placement) (existing *entry, rejection
 // keepsFor reports whether a slot keeps the same capacity for the same pods.
 func (l *account) keepsFor(h *entry, spec *Slot) bool {
 	samePod := spec.Pod.Name == h.pod.Name && (h.pod.Name == "" || h.isFor(spec.Pod))
-	return samePod && l.nodes[h.node].name == spec.Node && h.request.Equal(spec.Request) && spec.Devices.Matches(h.asks())
+	return samePod && l.names[h.node] == spec.Node && h.request.Equal(spec.Request) && spec.Devices.Matches(h.asks())
 }
 
 // tryMemory makes or renews a slot in memory. For a pod that has an allocation there is
@@ -197,7 +197,7 @@ func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (ste
 		kept = l.durableFor(spec.Pod)
 	}
 	switch {
-	case kept != nil && l.nodes[kept.node].name != spec.Node:
+	case kept != nil && l.names[kept.node] != spec.Node:
 		return step{}, l.rejectElsewhere(p, kept)
 	case own != nil && own.isAllocation():
 		return step{}, nil
@@ -308,7 +308,7 @@ func (l *Ledger) Unreserve(placements []Placement) Result {
 		own, reason := l.find(p.Pod), Fits
 		switch {
 		case own == nil:
-		case p.Node != "" && l.nodes[own.node].name != p.Node:
+		case p.Node != "" && l.names[own.node] != p.Node:
 			reason = AllocatedElsewhere
 		case p.Scheduler != "" && own.scheduler != "" && own.scheduler != p.Scheduler:
 			reason = NotOwner

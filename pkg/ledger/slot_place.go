@@ -114,7 +114,7 @@ func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Slot
 		return false
 	}
 	i := c.node
-	spec.Node, spec.Request = l.nodes[i].name, c.request
+	spec.Node, spec.Request = l.names[i], c.request
 	left := c.leftDevices()
 	l.removePod(c, pod, resourceVersion)
 	l.keep(&spec, i, left)

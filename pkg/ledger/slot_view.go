@@ -76,7 +76,7 @@ func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if e := l.find(pod); e != nil {
-		return l.nodes[e.node].name, true
+		return l.names[e.node], true
 	}
 	return "", false
 }
@@ -109,7 +109,7 @@ func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
 	}
 	for _, h := range candidates {
 		if h.open() && l.fit(h.node, p, h, nil).Reason == Fits {
-			usable = append(usable, UsableSlot{Ref: h.slot.ref, Node: l.nodes[h.node].name, Shared: h.slot.policy != Once})
+			usable = append(usable, UsableSlot{Ref: h.slot.ref, Node: l.names[h.node], Shared: h.slot.policy != Once})
 		}
 	}
 	return usable
@@ -142,7 +142,7 @@ func compareSlots(a, b SlotRef) int {
 func (l *account) slotView(e *entry) SlotView {
 	view := SlotView{
 		Slot: Slot{
-			Ref: e.ref(), Node: l.nodes[e.node].name, Request: e.request, Policy: Once, Scheduler: e.scheduler,
+			Ref: e.ref(), Node: l.names[e.node], Request: e.request, Policy: Once, Scheduler: e.scheduler,
 			Priority: e.priority, Pod: e.pod, Devices: e.asks(), Deadline: moment(e.deadline),
 		},
 		Within: e.within.ref(), Rest: e.counts, Given: e.given(), Overdue: e.overdue,

@@ -48,7 +48,7 @@ func (l Reader) Survey(without ...types.UID) (s *Survey) {
 
 func (l *account) survey() *Survey {
 	c := &account{
-		table: l.table, stride: l.stride, flags: slices.Clone(l.flags), free: slices.Clone(l.free),
+		table: l.table, stride: l.stride, names: slices.Clone(l.names), flags: slices.Clone(l.flags), free: slices.Clone(l.free),
 		nodeIndex: make(map[string]int32, len(l.nodeIndex)), nodes: make([]*node, len(l.nodes)),
 		deviceOwners: make(map[nameKey][]deviceOwner, len(l.deviceOwners)),
 	}
@@ -58,8 +58,8 @@ func (l *account) survey() *Survey {
 		if n == nil || l.flags[i]&nodeKnown == 0 {
 			continue
 		}
-		c.nodeIndex[n.name], c.nodes[i] = int32(i), &copies[i]
-		copies[i].name, copies[i].allocatable = n.name, n.allocatable
+		c.nodeIndex[l.names[i]], c.nodes[i] = int32(i), &copies[i]
+		copies[i].allocatable = n.allocatable
 		for key, uses := range n.ports {
 			for _, u := range uses {
 				copies[i].occupy(resources.HostPort{PortKey: key, IP: u.ip}, nil)
@@ -78,7 +78,7 @@ func (l *account) survey() *Survey {
 		}
 		c.deviceOwners[key] = owners
 	}
-	slices.SortFunc(s.order, func(a, b int32) int { return cmp.Compare(c.nodes[a].name, c.nodes[b].name) })
+	slices.SortFunc(s.order, func(a, b int32) int { return cmp.Compare(c.names[a], c.names[b]) })
 	return s
 }
 
@@ -90,8 +90,8 @@ func (s *Survey) BestFit(p *Placement, allowed func(node string) bool) (best str
 	least := math.Inf(1)
 	for _, i := range s.order {
 		over := s.leftOver(i, p.Request)
-		if over < least && s.fit(i, p).Reason == Fits && allowed(s.account.nodes[i].name) {
-			best, least = s.account.nodes[i].name, over
+		if over < least && s.fit(i, p).Reason == Fits && allowed(s.account.names[i]) {
+			best, least = s.account.names[i], over
 		}
 	}
 	return best
@@ -111,7 +111,7 @@ func (s *Survey) leftOver(i int32, request *resources.Request) (sum float64) {
 // next to what was taken.
 func (s *Survey) FitAll(p *Placement, visit func(node string, v Verdict)) {
 	for _, i := range s.order {
-		visit(s.account.nodes[i].name, s.fit(i, p))
+		visit(s.account.names[i], s.fit(i, p))
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *Survey) Closest(p *Placement) (best string) {
 	least := math.Inf(1)
 	for _, i := range s.order {
 		if lack := s.lack(i, p); lack < least {
-			best, least = s.account.nodes[i].name, lack
+			best, least = s.account.names[i], lack
 		}
 	}
 	return best

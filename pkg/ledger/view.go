@@ -140,7 +140,7 @@ func (l *account) nodeViews() []NodeView {
 func (l *account) nodeView(i int32) NodeView {
 	n := l.nodes[i]
 	view := NodeView{
-		Name: n.name, UID: n.uid,
+		Name: l.names[i], UID: n.uid,
 		Exists: l.flags[i]&nodeKnown != 0, Unschedulable: l.flags[i]&nodeCordoned != 0,
 		Devices: n.deviceViews(),
 	}
@@ -194,7 +194,7 @@ func (l *account) appendAllocations(dst []AllocationView, i int32) []AllocationV
 
 func (l *account) allocationView(c *entry) AllocationView {
 	return AllocationView{
-		Pod: c.pod, Node: l.nodes[c.node].name, State: c.state, Scheduler: c.scheduler,
+		Pod: c.pod, Node: l.names[c.node], State: c.state, Scheduler: c.scheduler,
 		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(),
 	}
 }
@@ -210,7 +210,7 @@ func (l Reader) VisitNodes(visit func(name string)) {
 	defer l.mu.RUnlock()
 	for i, flags := range l.flags {
 		if flags&nodeKnown != 0 {
-			visit(l.nodes[i].name)
+			visit(l.names[i])
 		}
 	}
 }
