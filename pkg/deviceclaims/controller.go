@@ -59,7 +59,6 @@ type Controller struct {
 
 	mu      sync.RWMutex // guards what follows
 	devices inventory
-	uses    uses
 	journal *follow.Journal
 	listed  bool // all objects there are are known: changes go to the ledger one by one
 
@@ -83,10 +82,10 @@ func New(o Options) *Controller {
 		}),
 		events:   follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		refusals: follow.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),
-		devices:  newInventory(), claims: claimSet{byKey: map[types.NamespacedName]*claim{}}, uses: newUses(),
+		devices:  newInventory(), claims: claimSet{byKey: map[types.NamespacedName]*claim{}},
 		adopted: follow.NewGate(), ready: follow.NewGate(),
 	}
-	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.rebuild)
+	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.bringAll)
 	kinds := o.Client.GlobalreserveV1alpha1()
 	c.watch = follow.NewWatch(o.Kind, o.Log,
 		follow.NewSource(o.Client, "extendedresources", kinds.ExtendedResources(), &v1alpha1.ExtendedResource{},
@@ -118,7 +117,7 @@ func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 // present is called when all objects there are have been told of.
 func (c *Controller) present(ctx context.Context) {
 	c.adopt()
-	claims := c.claims.keys()
+	claims := c.claims.keys("")
 	if c.Synced() {
 		for _, key := range claims {
 			c.OnClaimChanged(key.Namespace, key.Name) // pods were observed without
@@ -142,6 +141,8 @@ func (c *Controller) start(ctx context.Context) {
 	if c.StateSynced(ctx) != nil {
 		return
 	}
-	c.takeStock()
+	c.mu.Lock()
+	c.bringAll()
+	c.mu.Unlock()
 	c.ready.Open()
 }

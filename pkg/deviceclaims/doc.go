@@ -12,7 +12,7 @@ writes it. What lives where:
   - inventory.go   the devices, by name, by node and by what they stand for; pure
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
   - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
-  - uses.go        who has what, followed from the ledger's events
+  - uses.go        who has what by the ledger, and what its events concern
   - project.go     what the status of an object has to be; pure
   - annotations.go the annotations of bound pods, put back where somebody changed them
   - write.go       the workers that write status, and the finalizer of claims

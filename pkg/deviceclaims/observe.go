@@ -78,8 +78,13 @@ func (c *Controller) bringDevice(key identity) {
 	for _, name := range c.devices.byIdentity[key] {
 		c.queue.Add(object{name: name})
 	}
-	for _, u := range c.uses.ofDevice(key) {
-		c.queue.Add(object{namespace: u.claim.Namespace, name: u.claim.Name})
+	_, allocations, _ := c.Ledger.AppendNodeAllocations(nil, key.node)
+	for i := range allocations {
+		for k := range allocations[i].Given {
+			if g := &allocations[i].Given[k]; key.among(g) {
+				c.bringClaimOf(g)
+			}
+		}
 	}
 }
 

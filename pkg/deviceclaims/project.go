@@ -61,24 +61,24 @@ func projectClaim(claim *claim, facts *claimFacts, now time.Time) v1alpha1.Exten
 	switch {
 	case facts.use != nil:
 		u := facts.use
-		status.NodeName = u.node
-		status.PodRef = &v1alpha1.PodReference{Name: u.pod.Name, UID: u.pod.UID}
+		status.NodeName = u.Node
+		status.PodRef = &v1alpha1.PodReference{Name: u.Pod.Name, UID: u.Pod.UID}
 		status.ExtendedResources = slices.Sorted(slices.Values(facts.names))
 		if len(facts.gone) > 0 {
 			status.Phase, next.Reason = v1alpha1.ExtendedResourceClaimLost, reasonLost
 			next.Message = fmt.Sprintf("node %s has no object any more for device %s, which pod %s was given",
-				u.node, strings.Join(facts.gone, ", "), u.pod.Name)
+				u.Node, strings.Join(facts.gone, ", "), u.Pod.Name)
 			break
 		}
 		status.Phase = v1alpha1.ExtendedResourceClaimBound
 		if len(facts.names) == 0 {
 			next.Reason = reasonNotGiven
 			next.Message = fmt.Sprintf("pod %s is bound and has no devices in its annotation %s: its scheduler did not ask GlobalReserve, or somebody changed it",
-				u.pod.Name, v1alpha1.ExtendedResourcesAnnotation)
+				u.Pod.Name, v1alpha1.ExtendedResourcesAnnotation)
 			break
 		}
 		next.Status, next.Reason = metav1.ConditionTrue, reasonBound
-		next.Message = fmt.Sprintf("pod %s has the devices", u.pod.Name)
+		next.Message = fmt.Sprintf("pod %s has the devices", u.Pod.Name)
 	case claim.err != nil:
 		next.Reason, next.Message = reasonInvalid, claim.err.Error()
 	}
@@ -105,10 +105,8 @@ func projectDevice(d *v1alpha1.ExtendedResource, facts *deviceFacts, now time.Ti
 	}
 	if u := facts.use; u != nil && facts.same == "" {
 		status.Phase = v1alpha1.ExtendedResourceBound
-		if u.claim.Name != "" {
-			status.ClaimRef = &v1alpha1.ExtendedResourceClaimReference{
-				Namespace: u.claim.Namespace, Name: u.claim.Name, UID: u.claim.UID,
-			}
+		if claim := u.given.Claim; claim.Name != "" {
+			status.ClaimRef = &v1alpha1.ExtendedResourceClaimReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
 		}
 	}
 	switch {

@@ -2,6 +2,7 @@ package deviceclaims
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
@@ -29,10 +30,11 @@ func (c *Controller) whyRefused(pod *cluster.Pod) (ledger.Reason, string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, ref := range request.Claims {
-		for _, u := range c.uses.byClaim[claimKey(ref)] {
-			if u.pod.UID != pod.Ref.UID && u.claim.UID == ref.UID {
+		for _, user := range c.Ledger.DeviceUsers(ref.Namespace, ref.Name) {
+			its := slices.ContainsFunc(user.Given, func(g ledger.GivenDevices) bool { return g.Claim == ref })
+			if its && user.Pod.UID != pod.Ref.UID {
 				return ledger.DeviceClaimInUse, fmt.Sprintf("ExtendedResourceClaim %s is in use by pod %s: a claim serves one pod at a time",
-					ref.Name, u.pod.Name)
+					ref.Name, user.Pod.Name)
 			}
 		}
 	}

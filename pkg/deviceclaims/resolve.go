@@ -2,8 +2,6 @@ package deviceclaims
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -51,10 +49,16 @@ func (s *claimSet) get(key types.NamespacedName) *claim {
 	return s.byKey[key]
 }
 
-func (s *claimSet) keys() []types.NamespacedName {
+// keys returns the claims whose status names a pod, all of them where that is empty.
+func (s *claimSet) keys(pod types.UID) (keys []types.NamespacedName) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.Collect(maps.Keys(s.byKey))
+	for key, claim := range s.byKey {
+		if ref := claim.obj.Status.PodRef; pod == "" || (ref != nil && ref.UID == pod) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // Devices returns what the claims that a pod names ask for, nil for a pod that names none. Where one of them
@@ -79,7 +83,7 @@ func (s *claimSet) resolve(pod *cluster.Pod, served bool) *ledger.DeviceRequest 
 	}
 	for _, name := range marks.Claims {
 		ref := ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name}
-		claim := s.get(claimKey(ref))
+		claim := s.get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 		if claim == nil && !served && request.Err == "" {
 			request.Err = "the cluster has no definition of ExtendedResourceClaims: install manifests/crd"
 		}

@@ -8,163 +8,90 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// use is one claim that serves a pod.
+// use is one claim that serves a pod, which is bound, being bound, or has a slot in memory.
 type use struct {
-	pod   ledger.PodRef
-	node  string
-	bound bool // else it is reserved, or being bound
-	claim ledger.DeviceClaimRef
-	// resource is empty where the claim was not known when the pod was found bound.
-	resource string
-	ids      []string
+	*ledger.AllocationView
+	given *ledger.GivenDevices
 }
 
-// devices returns what the claim was given.
-func (u *use) devices() []identity {
-	all := make([]identity, 0, len(u.ids))
-	for _, id := range u.ids {
-		all = append(all, identity{u.node, u.resource, id})
-	}
-	return all
+func (u *use) bound() bool { return u.State == ledger.Bound }
+
+// among reports whether a device is one of those that were given: by its ID alone where the resource is not known.
+func (d *identity) among(g *ledger.GivenDevices) bool {
+	return (g.Resource == "" || g.Resource == d.resource) && slices.Contains(g.IDs, d.id)
 }
 
-// uses is who has what, as far as the ledger's events are read.
-type uses struct {
-	byPod    map[ledger.PodRef][]*use
-	byClaim  map[types.NamespacedName][]*use
-	byDevice map[identity][]*use
+// useOf returns the use that the claim of an object serves now; nil where there is none.
+func (c *Controller) useOf(key types.NamespacedName, uid types.UID) *use {
+	return first(c.Ledger.DeviceUsers(key.Namespace, key.Name), func(g *ledger.GivenDevices) bool {
+		return g.Claim.Name == key.Name && (g.Claim.UID == "" || g.Claim.UID == uid)
+	})
 }
 
-func newUses() uses {
-	return uses{
-		byPod: map[ledger.PodRef][]*use{}, byClaim: map[types.NamespacedName][]*use{}, byDevice: map[identity][]*use{},
+// boundTo returns the use of a device by a bound pod; nil where there is none.
+func (c *Controller) boundTo(d identity) *use {
+	_, allocations, _ := c.Ledger.AppendNodeAllocations(nil, d.node)
+	if u := first(allocations, d.among); u != nil && u.bound() {
+		return u
 	}
+	return nil
 }
 
-// set replaces what a pod has and returns the uses that came or went.
-func (s *uses) set(pod ledger.PodRef, now []*use) (changed []*use) {
-	for _, u := range s.byPod[pod] {
-		dropFrom(s.byClaim, claimKey(u.claim), u)
-		for _, d := range u.devices() {
-			dropFrom(s.byDevice, d, u)
-		}
-		changed = append(changed, u)
-	}
-	delete(s.byPod, pod)
-	if len(now) > 0 {
-		s.byPod[pod] = now
-	}
-	for _, u := range now {
-		s.byClaim[claimKey(u.claim)] = append(s.byClaim[claimKey(u.claim)], u)
-		for _, d := range u.devices() {
-			s.byDevice[d] = append(s.byDevice[d], u)
-		}
-	}
-	return append(changed, now...)
-}
-
-func dropFrom[K comparable](m map[K][]*use, key K, u *use) {
-	left := slices.DeleteFunc(slices.Clone(m[key]), func(other *use) bool { return other == u })
-	if m[key] = left; len(left) == 0 {
-		delete(m, key)
-	}
-}
-
-// ofDevice returns the uses of a device: by its resource, or by its ID alone where the resource is not known.
-func (s *uses) ofDevice(key identity) []*use {
-	exact := s.byDevice[key]
-	if key.resource == "" {
-		return exact
-	}
-	return append(slices.Clone(exact), s.byDevice[identity{key.node, "", key.id}]...)
-}
-
-// of returns the use that the claim of an object serves now: that of a bound pod before one that is only
-// reserved; nil where there is none.
-func (s *uses) of(key types.NamespacedName, uid types.UID) *use {
-	var found *use
-	for _, u := range s.byClaim[key] {
-		if u.claim.UID != "" && u.claim.UID != uid {
+// first returns which of the uses that are meant counts: that of a bound pod before one that is only reserved, and
+// then the first by name.
+func first(pods []ledger.AllocationView, meant func(g *ledger.GivenDevices) bool) (found *use) {
+	for i := range pods {
+		k := slices.IndexFunc(pods[i].Given, func(g ledger.GivenDevices) bool { return meant(&g) })
+		if k < 0 {
 			continue
 		}
-		if found == nil || (u.bound && !found.bound) || (u.bound == found.bound && u.pod.Name < found.pod.Name) {
+		u := &use{&pods[i], &pods[i].Given[k]}
+		if found == nil || (u.bound() && !found.bound()) || (u.bound() == found.bound() && u.Pod.Name < found.Pod.Name) {
 			found = u
 		}
 	}
 	return found
 }
 
-// boundTo returns the use of a device by a bound pod, nil where there is none.
-func (s *uses) boundTo(key identity) *use {
-	var found *use
-	for _, u := range s.ofDevice(key) {
-		if u.bound && (found == nil || u.pod.Name < found.pod.Name) {
-			found = u
-		}
-	}
-	return found
-}
-
-func claimKey(ref ledger.DeviceClaimRef) types.NamespacedName {
-	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-}
-
-// note takes in one event. c.mu is held.
+// note has the objects brought up to date that an event concerns. c.mu is held.
 func (c *Controller) note(e *ledger.Event) {
 	switch e.Type {
-	case ledger.AllocationIdentified, ledger.SlotIdentified:
-		c.refresh(ledger.PodRef{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
-		c.refresh(e.Pod)
-	case ledger.SlotPlaced, ledger.SlotReleased, ledger.SlotExpired:
-		if e.Slot.Name == "" { // what keeps devices for pods to come is not a use of them
-			c.refreshKnown(e)
-		}
-	case ledger.AllocationBinding, ledger.AllocationBound, ledger.AllocationMoved, ledger.AllocationResized, ledger.AllocationLinked,
-		ledger.AllocationBindFailed, ledger.AllocationRemoved:
-		c.refreshKnown(e)
 	case ledger.NodeUpdated, ledger.NodeRemoved:
-		for _, name := range c.devices.namesOn(e.Node) {
-			c.queue.Add(object{name: name})
-		}
+		c.bringNode(e.Node)
+	case ledger.AllocationMoved, ledger.AllocationResized: // the event does not say what the pod had before
+		c.bringNode(e.Node)
+		c.bringNode(e.MovedFrom)
+		c.bringClaims(e.Pod.UID)
 	}
-}
-
-// refreshKnown looks at what a pod has now, if it is one that has devices. c.mu is held.
-func (c *Controller) refreshKnown(e *ledger.Event) {
-	if _, had := c.uses.byPod[e.Pod]; had || len(e.Given) > 0 {
-		c.refresh(e.Pod)
-	}
-}
-
-// refresh looks at what a pod has now, or is kept for it in memory. c.mu is held.
-func (c *Controller) refresh(pod ledger.PodRef) {
-	var now []*use
-	if view, ok := c.Ledger.Allocation(pod); ok && view.Pod == pod {
-		now = usesOf(pod, view.Node, view.State == ledger.Bound, view.Given)
-	} else if slot, ok := c.Ledger.InMemory(pod); ok && slot.Pod == pod {
-		now = usesOf(pod, slot.Node, false, slot.Given)
-	}
-	c.setUses(pod, now)
-}
-
-func usesOf(pod ledger.PodRef, node string, bound bool, given []ledger.GivenDevices) (all []*use) {
-	for _, g := range given {
-		all = append(all, &use{pod: pod, node: node, bound: bound, claim: g.Claim, resource: g.Resource, ids: g.IDs})
-	}
-	return all
-}
-
-// setUses notes what a pod has now and has the objects that are concerned brought up to date. c.mu is held.
-func (c *Controller) setUses(pod ledger.PodRef, now []*use) {
-	for _, u := range c.uses.set(pod, now) {
-		if u.claim.Name != "" {
-			c.queue.Add(object{namespace: u.claim.Namespace, name: u.claim.Name})
-		}
-		for _, key := range u.devices() {
-			for _, name := range c.objectsOf(key) {
+	for k := range e.Given {
+		g := &e.Given[k]
+		c.bringClaimOf(g)
+		for _, id := range g.IDs {
+			for _, name := range c.objectsOf(identity{e.Node, g.Resource, id}) {
 				c.queue.Add(object{name: name})
 			}
 		}
+	}
+}
+
+// bringNode has the devices of a node brought up to date. c.mu is held.
+func (c *Controller) bringNode(node string) {
+	for _, name := range c.devices.namesOn(node) {
+		c.queue.Add(object{name: name})
+	}
+}
+
+// bringClaims has the claims brought up to date whose status names a pod, all of them where that is empty.
+func (c *Controller) bringClaims(pod types.UID) {
+	for _, key := range c.claims.keys(pod) {
+		c.queue.Add(object{namespace: key.Namespace, name: key.Name})
+	}
+}
+
+// bringClaimOf has the claim brought up to date that was given devices.
+func (c *Controller) bringClaimOf(g *ledger.GivenDevices) {
+	if g.Claim.Name != "" {
+		c.queue.Add(object{namespace: g.Claim.Namespace, name: g.Claim.Name})
 	}
 }
 
@@ -178,41 +105,10 @@ func (c *Controller) objectsOf(key identity) []string {
 	})
 }
 
-// rebuild is for when more has happened than the ledger remembers, and for the start. c.mu is held.
-func (c *Controller) rebuild() {
-	now := map[ledger.PodRef][]*use{}
-	views, _ := c.Ledger.Allocations()
-	for _, v := range views {
-		if len(v.Given) > 0 {
-			now[v.Pod] = usesOf(v.Pod, v.Node, v.State == ledger.Bound, v.Given)
-		}
-	}
-	slots, _ := c.Ledger.Slots()
-	for _, v := range slots {
-		if v.InMemory() && len(v.Given) > 0 {
-			now[v.Pod] = usesOf(v.Pod, v.Node, false, v.Given)
-		}
-	}
-	for pod := range c.uses.byPod {
-		if _, still := now[pod]; !still {
-			c.setUses(pod, nil)
-		}
-	}
-	for pod, all := range now {
-		c.setUses(pod, all)
-	}
+// bringAll is for when more has happened than the ledger remembers, and for the start. c.mu is held.
+func (c *Controller) bringAll() {
 	for name := range c.devices.byName {
 		c.queue.Add(object{name: name})
 	}
-	for _, key := range c.claims.keys() {
-		c.queue.Add(object{namespace: key.Namespace, name: key.Name})
-	}
-}
-
-// takeStock has everything brought up to date once pods and nodes are in.
-func (c *Controller) takeStock() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.journal.CatchUp()
-	c.rebuild()
+	c.bringClaims("")
 }

@@ -75,13 +75,12 @@ func (c *Controller) bringDeviceObject(ctx context.Context, name string) error {
 func (c *Controller) deviceToWrite(name string) *v1alpha1.ExtendedResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.journal.CatchUp()
 	d := c.devices.byName[name]
 	if d == nil {
 		return nil
 	}
 	key := identityOf(d)
-	facts := deviceFacts{nodeExists: c.NodeExists(d.Spec.NodeName), use: c.uses.boundTo(key)}
+	facts := deviceFacts{nodeExists: c.NodeExists(d.Spec.NodeName), use: c.boundTo(key)}
 	if first := c.devices.byIdentity[key][0]; first != name {
 		facts.same = first
 	}
@@ -124,23 +123,22 @@ func (c *Controller) claimToWrite(key types.NamespacedName) (
 ) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.journal.CatchUp()
 	claim := c.claims.get(key)
 	if claim == nil {
 		return nil, "", nil
 	}
 	obj := claim.obj
-	u := c.uses.of(key, obj.UID)
+	u := c.useOf(key, obj.UID)
 	if finalizers := c.finalizers(obj, u); finalizers != nil {
 		return obj, "", finalizers
 	}
 	facts := claimFacts{}
-	if u != nil && u.bound {
+	if u != nil && u.bound() {
 		facts.use = u
-		for _, d := range u.devices() {
-			names := c.objectsOf(d)
+		for _, id := range u.given.IDs {
+			names := c.objectsOf(identity{u.Node, u.given.Resource, id})
 			if len(names) == 0 {
-				facts.gone = append(facts.gone, d.id)
+				facts.gone = append(facts.gone, id)
 				continue
 			}
 			facts.names = append(facts.names, names[0])
@@ -162,10 +160,14 @@ func (c *Controller) finalizers(obj *v1alpha1.ExtendedResourceClaim, u *use) []s
 	if obj.DeletionTimestamp == nil && !has {
 		return append(slices.Clone(obj.Finalizers), v1alpha1.ExtendedResourceClaimFinalizer)
 	}
-	if obj.DeletionTimestamp == nil || !has || u != nil {
+	if obj.DeletionTimestamp == nil || !has || (u != nil && u.bound()) {
 		return nil
 	}
-	if left := time.Until(obj.DeletionTimestamp.Add(settleTime)); left > 0 {
+	left := time.Until(obj.DeletionTimestamp.Add(settleTime))
+	if u != nil {
+		left = settleTime // no event says that a slot in memory keeps other devices now
+	}
+	if left > 0 {
 		c.queue.AddAfter(object{namespace: obj.Namespace, name: obj.Name}, left)
 		return nil
 	}

@@ -7,6 +7,19 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/devices"
 )
 
+// DeviceUsers returns what has a claim of devices, but the slots of reservations: allocations, and slots in memory,
+// whose State is NoAllocation.
+func (l Reader) DeviceUsers(namespace, name string) (users []AllocationView) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, o := range l.deviceOwners[nameKey{namespace, name}] {
+		if o.by.slot == nil {
+			users = append(users, l.allocationView(o.by))
+		}
+	}
+	return users
+}
+
 // deviceViews returns the node's devices as readers see them.
 func (n *node) deviceViews() []DeviceView {
 	if n.devices == nil {
