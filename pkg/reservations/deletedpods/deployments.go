@@ -3,6 +3,7 @@ package deletedpods
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -38,18 +39,11 @@ func onlyMarks(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	kept := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: full.Namespace, Name: full.Name, ResourceVersion: full.ResourceVersion,
-	}}
-	for key, value := range asking(full) {
-		if strings.Contains(key, "/reservation") {
-			if kept.Annotations == nil {
-				kept.Annotations = map[string]string{}
-			}
-			kept.Annotations[key] = value
-		}
-	}
-	return kept, nil
+	marks := maps.Clone(asking(full))
+	maps.DeleteFunc(marks, func(key, _ string) bool { return !strings.Contains(key, "/reservation") })
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: full.Namespace, Name: full.Name, ResourceVersion: full.ResourceVersion, Annotations: marks,
+	}}, nil
 }
 
 // asking returns the annotations that count: those of a Deployment that is being
