@@ -103,6 +103,11 @@ func (e *entry) rest() *resources.Request {
 			rest.Amounts = append(rest.Amounts, resources.Amount{Column: a.Column, Value: left})
 		}
 	}
+	for _, p := range e.request.Ports {
+		if !slices.ContainsFunc(e.slot.users, func(u *entry) bool { return slices.ContainsFunc(u.request.Ports, p.CollidesWith) }) {
+			rest.Ports = append(rest.Ports, p)
+		}
+	}
 	return rest
 }
 

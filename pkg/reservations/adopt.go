@@ -38,28 +38,28 @@ func (c *Controller) begin(r *record) {
 	case v1alpha1.ReservationAvailable:
 		r.waits(cause{reasonNotGranted, "the status said Available, but no capacity was granted"}, c.now())
 	}
-	if why := c.impossible(r.rsv); why != nil {
+	if _, _, why := c.wanted(r.rsv); why != nil {
 		c.refuse(r, *why)
 		return
 	}
-	c.waiting[r.key()] = r
 	c.retry()
 }
 
-// impossible tells why an object can never be placed; nil if it may be.
-func (c *Controller) impossible(rsv *v1alpha1.Reservation) *cause {
-	if _, err := convert.Slots(c.Ledger.Table(), rsv); err != nil {
-		return &cause{reasonInvalidSpec, err.Error()}
+// wanted returns the slots that an object asks for, and for how long, or why it can never be placed.
+func (c *Controller) wanted(rsv *v1alpha1.Reservation) (kept []ledger.Slot, ttl time.Duration, why *cause) {
+	kept, err := convert.Slots(c.Ledger.Table(), rsv)
+	if err != nil {
+		return nil, 0, &cause{reasonInvalidSpec, err.Error()}
 	}
 	if consumers := rsv.Spec.Consumers; consumers != nil && consumers.Selector != nil {
 		if _, err := metav1.LabelSelectorAsSelector(consumers.Selector); err != nil {
-			return &cause{reasonInvalidSpec, "no pod can match consumers.selector: " + err.Error()}
+			return nil, 0, &cause{reasonInvalidSpec, "no pod can match consumers.selector: " + err.Error()}
 		}
 	}
-	if _, err := c.ttl(rsv); err != nil {
-		return &cause{reasonTTLTooLong, err.Error()}
+	if ttl, err = c.ttl(rsv); err != nil {
+		return nil, 0, &cause{reasonTTLTooLong, err.Error()}
 	}
-	return nil
+	return kept, ttl, nil
 }
 
 // ttl returns how long a reservation lasts from when it is available; 0 is until
@@ -74,36 +74,23 @@ func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 	return c.TTL(rsv.Spec.SchedulerName, asked)
 }
 
-// nodesOf returns the nodes that a spec names, as they are now.
-func (c *Controller) nodesOf(rsv *v1alpha1.Reservation) []where {
-	nodes := make([]where, len(rsv.Spec.Slots))
-	for i := range rsv.Spec.Slots {
-		nodes[i].name = rsv.Spec.Slots[i].NodeName
-		if node, ok := c.Node(nodes[i].name); ok {
-			nodes[i].uid = node.UID
-		}
-	}
-	return nodes
-}
-
 // link takes in an object that the server made just now, for holds that it had
 // placed before. Some may have ended already. If none was ever there, the
 // object has to be placed like any other. c.mu is held.
 func (c *Controller) link(r *record) {
-	held := map[string]bool{}
-	for _, v := range c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name) {
-		held[v.Ref.Slot] = true
-	}
-	c.journal.CatchUp() // the end of what is not held is known now, if it was held
-	ends := map[string]ending{}
-	for i := range r.rsv.Spec.Slots {
-		ref := ledger.SlotRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: r.rsv.Spec.Slots[i].Name}
+	placed := len(c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name)) > 0
+	c.journal.CatchUp()                                // the end of what is not held is known now, if it was held
+	slots := make([]v1alpha1.SlotStatus, len(r.slots)) // the UIDs of the nodes are filled in below
+	for i := range slots {
+		spec := &r.rsv.Spec.Slots[i]
+		slots[i].NodeName = spec.NodeName
+		ref := ledger.SlotRef{Namespace: r.rsv.Namespace, Name: r.rsv.Name, Slot: spec.Name}
 		if end, ok := c.orphans.Get(ref); ok {
-			ends[ref.Slot] = end.(ending)
+			r.slots[i].end, placed = end.(ending), true
 			c.orphans.Remove(ref)
 		}
 	}
-	if len(held) == 0 && len(ends) == 0 {
+	if !placed {
 		c.begin(r)
 		return
 	}
@@ -111,16 +98,7 @@ func (c *Controller) link(r *record) {
 	if ttl, err := c.ttl(r.rsv); err == nil && r.rsv.Spec.TTL == nil {
 		deadline = convert.DeadlineAfter(r.rsv.CreationTimestamp.Time, ttl)
 	}
-	r.granted(c.nodesOf(r.rsv), r.rsv.CreationTimestamp.Time, deadline, c.now())
-	for i := range r.slots {
-		name := r.rsv.Spec.Slots[i].Name
-		r.slots[i].held = true
-		if end, ok := ends[name]; ok {
-			r.slots[i].end = end
-		} else if !held[name] {
-			r.slots[i].end = ending{how: ledger.SlotReleased}
-		}
-	}
+	r.granted(slots, r.rsv.CreationTimestamp.Time, deadline, c.now())
 	c.Ledger.SetSlotDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
 	c.loseNodesOf(r)
 }

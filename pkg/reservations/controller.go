@@ -69,7 +69,6 @@ type Controller struct {
 
 	mu       sync.Mutex // guards what follows
 	records  map[types.NamespacedName]*record
-	waiting  map[types.NamespacedName]*record // those that are pending
 	journal  *follow.Journal
 	orphans  *lru.Cache // how holds ended whose objects are not known, by SlotRef
 	starting bool       // the objects of the start are not restored yet
@@ -87,7 +86,7 @@ func New(o Options) *Controller {
 		}),
 		events:  follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		kick:    make(chan struct{}, 1),
-		records: map[types.NamespacedName]*record{}, waiting: map[types.NamespacedName]*record{},
+		records: map[types.NamespacedName]*record{},
 		orphans: lru.New(maxOrphans), starting: true,
 		listed: follow.NewGate(), ready: follow.NewGate(),
 	}
@@ -220,11 +219,9 @@ func (c *Controller) follow(r *record, rsv *v1alpha1.Reservation) {
 		c.explainEnd(r)
 	}
 	switch {
-	case r.final():
-		c.settled(r)
 	case r.pending():
 		c.retry()
-	default:
+	case !r.final():
 		c.applyTTL(r)
 	}
 	c.match(r)
@@ -238,7 +235,7 @@ func (c *Controller) explainEnd(r *record) {
 	}
 }
 
-// match tells the matcher of a reservation that pods may use. c.mu is held.
+// match tells the matcher of a reservation, which pods may use until it is final. c.mu is held.
 func (c *Controller) match(r *record) {
 	if r.final() {
 		c.Matcher.Remove(r.rsv.Namespace, r.rsv.Name)
@@ -246,15 +243,6 @@ func (c *Controller) match(r *record) {
 	}
 	if err := c.Matcher.Set(r.rsv); err != nil {
 		c.Log.WithError(err).WithField("reservation", r.key()).Warn("no pod can match this reservation")
-	}
-}
-
-// settled does what is due once when a reservation is no longer pending or no
-// longer holds capacity. c.mu is held.
-func (c *Controller) settled(r *record) {
-	delete(c.waiting, r.key())
-	if r.final() {
-		c.Matcher.Remove(r.rsv.Namespace, r.rsv.Name)
 	}
 }
 
@@ -273,7 +261,6 @@ func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 		c.retry()
 	}
 	delete(c.records, key)
-	delete(c.waiting, key)
 	c.Matcher.Remove(key.Namespace, key.Name)
 }
 
@@ -282,7 +269,7 @@ func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 func (c *Controller) release(r *record) int {
 	var slots []string
 	for i := range r.slots {
-		if r.slots[i].held && r.slots[i].end.how == "" {
+		if r.slots[i].holds() {
 			slots = append(slots, r.rsv.Spec.Slots[i].Name)
 		}
 	}

@@ -69,9 +69,11 @@ type attempt struct {
 // attempts returns the pending reservations in order.
 func (c *Controller) attempts() []attempt {
 	c.mu.Lock()
-	list := make([]attempt, 0, len(c.waiting))
-	for _, r := range c.waiting {
-		list = append(list, attempt{record: r, rsv: r.rsv})
+	var list []attempt
+	for _, r := range c.records {
+		if r.pending() {
+			list = append(list, attempt{record: r, rsv: r.rsv})
+		}
 	}
 	c.mu.Unlock()
 	for i := range list {
@@ -88,7 +90,7 @@ func (c *Controller) attempts() []attempt {
 // placement is what an attempt asks the ledger for.
 type placement struct {
 	kept        []ledger.Slot
-	nodes       []where
+	slots       []v1alpha1.SlotStatus // with their nodes
 	availableAt time.Time
 	deadline    time.Time
 }
@@ -101,24 +103,31 @@ func (c *Controller) place(a attempt, free *ledger.Survey) {
 	if !c.startPlacing(a) {
 		return
 	}
-	var (
-		p            *placement
-		why          *cause
-		final, again bool
-	)
+	var p *placement
+	var no *refused
 	for range choiceRounds {
 		taken := free.Taken()
-		p, why, final, again = c.ask(a, free)
-		if why != nil {
-			free.Undo(taken)
+		if p, no = c.ask(a, free); no == nil {
+			break
 		}
-		if !again {
+		free.Undo(taken)
+		if !no.again {
 			break
 		}
 		*free = *c.Ledger.Survey()
 	}
-	c.endPlacing(a, p, why, final)
+	c.endPlacing(a, p, no)
 }
+
+// refused is why an attempt came to nothing. again says that a node that was chosen lost its capacity meanwhile;
+// final, that asking again can never help.
+type refused struct {
+	cause
+	final, again bool
+}
+
+// toPlace reports whether an object is there and pending. c.mu is held.
+func (c *Controller) toPlace(r *record) bool { return c.records[r.key()] == r && r.pending() }
 
 // startPlacing prepares the record for holds that end before it knows of them.
 // It reports false where there is nothing to place any more.
@@ -126,7 +135,7 @@ func (c *Controller) startPlacing(a attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.CatchUp()
-	if c.waiting[a.key()] != a.record {
+	if !c.toPlace(a.record) {
 		return false
 	}
 	a.placing = true
@@ -134,16 +143,11 @@ func (c *Controller) startPlacing(a attempt) bool {
 	return true
 }
 
-// ask chooses nodes and asks the ledger. again says that a chosen node lost its
-// capacity meanwhile; final, that asking again can never help.
-func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, why *cause, final, again bool) {
-	kept, err := convert.Slots(c.Ledger.Table(), a.rsv)
-	if err != nil {
-		return nil, &cause{reasonInvalidSpec, err.Error()}, true, false
-	}
-	ttl, err := c.ttl(a.rsv)
-	if err != nil {
-		return nil, &cause{reasonTTLTooLong, err.Error()}, true, false
+// ask chooses nodes and asks the ledger.
+func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, no *refused) {
+	kept, ttl, why := c.wanted(a.rsv)
+	if why != nil {
+		return nil, &refused{cause: *why, final: true}
 	}
 	now := c.now()
 	p = &placement{kept: kept, availableAt: convert.DeadlineAfter(now, 0)}
@@ -153,56 +157,48 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, why *cau
 	if ttl > 0 {
 		p.deadline = convert.DeadlineAfter(p.availableAt, ttl)
 		if !p.deadline.After(now) {
-			return nil, &cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was capacity"}, true, false
+			return nil, &refused{cause: cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was capacity"}, final: true}
 		}
 	}
 	for i := range kept {
 		kept[i].Priority, kept[i].Deadline = a.priority, p.deadline
 	}
 	if why := c.choose(free, kept, a.rsv.Spec.Slots); why != nil {
-		return nil, why, false, false
+		return nil, &refused{cause: *why}
 	}
 	for i := range kept {
 		node, _ := c.Node(kept[i].Node)
-		p.nodes = append(p.nodes, where{kept[i].Node, node.UID})
+		p.slots = append(p.slots, v1alpha1.SlotStatus{NodeName: kept[i].Node, NodeUID: node.UID})
 	}
 	result, err := c.Ledger.Reserve(ledger.Plan{Slots: kept, Mode: ledger.AllOrNothing}, now, false)
 	if err != nil {
-		return nil, &cause{reasonNotGranted, err.Error()}, false, false
+		return nil, &refused{cause: cause{reasonNotGranted, err.Error()}}
 	}
 	if len(result.Rejections) > 0 {
-		why, final, again = refusal(result.Rejections, a.rsv.Spec.Slots, kept)
-		return nil, why, final, again
+		return nil, refusal(result.Rejections, a.rsv.Spec.Slots, kept)
 	}
 	if why := elsewhere(kept, result.Existing); why != nil {
-		var made []string
-		for i := range kept {
-			if _, existed := result.Existing[i]; !existed {
-				made = append(made, kept[i].Ref.Slot)
-			}
-		}
-		if len(made) > 0 {
-			c.Ledger.ReleaseSlots(a.rsv.Namespace, a.rsv.Name, made...)
-		}
-		return nil, why, false, false
+		c.giveBack(kept, result.Existing)
+		return nil, &refused{cause: *why}
 	}
-	return p, nil, false, false
+	return p, nil
 }
 
 // refusal puts the ledger's answer in words.
-func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, kept []ledger.Slot) (why *cause, final, again bool) {
+func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, kept []ledger.Slot) *refused {
 	first := &rejections[0]
-	why = &cause{first.Reason.String(), first.Message()}
+	no := &refused{cause: cause{first.Reason.String(), first.Message()}}
 	if more := len(rejections) - 1; more > 0 {
-		why.message += fmt.Sprintf(" (and %d more slots do not fit)", more)
+		no.message += fmt.Sprintf(" (and %d more slots do not fit)", more)
 	}
 	for k := range rejections {
 		r := &rejections[k]
-		final = final || r.Reason == ledger.PodGone
+		no.final = no.final || r.Reason == ledger.PodGone
 		i := slices.IndexFunc(kept, func(h ledger.Slot) bool { return h.Ref == r.Slot })
-		again = again || (i >= 0 && slots[i].NodeName == "")
+		no.again = no.again || (i >= 0 && slots[i].NodeName == "")
 	}
-	return why, final, again && !final
+	no.again = no.again && !no.final
+	return no
 }
 
 // elsewhere tells which pod of the reservation has a slot of another one.
@@ -216,46 +212,41 @@ func elsewhere(kept []ledger.Slot, existing map[int]ledger.SlotRef) *cause {
 }
 
 // endPlacing records what came of an attempt.
-func (c *Controller) endPlacing(a attempt, p *placement, why *cause, final bool) {
+func (c *Controller) endPlacing(a attempt, p *placement, no *refused) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.CatchUp()
 	r := a.record
 	r.placing = false
-	granted := why == nil
-	if c.waiting[r.key()] != r { // deleted meanwhile
-		if granted {
-			c.releasePlaced(p)
-		}
-		return
-	}
-	switch {
-	case granted:
+	switch waits := c.toPlace(r); {
+	case waits && no == nil:
 		c.grant(r, p)
-	case final:
-		c.refuse(r, *why)
-	default:
-		r.waits(*why, c.now())
+	case waits && no.final:
+		c.refuse(r, no.cause)
+	case waits:
+		r.waits(no.cause, c.now())
+	case no == nil: // deleted meanwhile
+		c.giveBack(p.kept, nil)
 	}
 	c.queue.Add(r.key())
 }
 
-func (c *Controller) releasePlaced(p *placement) {
-	ref := p.kept[0].Ref
-	slots := make([]string, 0, len(p.kept))
-	for i := range p.kept {
-		slots = append(slots, p.kept[i].Ref.Slot)
+// giveBack releases slots that were granted, but those that were there before.
+func (c *Controller) giveBack(kept []ledger.Slot, existing map[int]ledger.SlotRef) {
+	var made []string
+	for i := range kept {
+		if _, existed := existing[i]; !existed {
+			made = append(made, kept[i].Ref.Slot)
+		}
 	}
-	c.Ledger.ReleaseSlots(ref.Namespace, ref.Name, slots...)
+	if len(made) > 0 {
+		c.Ledger.ReleaseSlots(kept[0].Ref.Namespace, kept[0].Ref.Name, made...)
+	}
 }
 
 // grant makes a pending reservation available. c.mu is held.
 func (c *Controller) grant(r *record, p *placement) {
-	r.granted(p.nodes, p.availableAt, p.deadline, c.now())
-	for i := range r.slots {
-		r.slots[i].held = true
-	}
-	c.settled(r)
+	r.granted(p.slots, p.availableAt, p.deadline, c.now())
 	c.tell(r, string(v1alpha1.ReservationAvailable), "Reserve", fmt.Sprintf("%d slots are held on %s", len(r.slots), r.status.NodeName))
 	c.loseNodesOf(r)
 	c.applyTTL(r)
@@ -264,6 +255,6 @@ func (c *Controller) grant(r *record, p *placement) {
 // refuse ends a reservation that holds nothing and never will. c.mu is held.
 func (c *Controller) refuse(r *record, why cause) {
 	r.finish(v1alpha1.ReservationFailed, why, c.now())
-	c.settled(r)
+	c.match(r)
 	c.tell(r, why.reason, "End", why.message)
 }

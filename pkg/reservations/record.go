@@ -41,6 +41,9 @@ type slotRecord struct {
 	releasing bool
 }
 
+// holds reports whether the slot is held and its end is not known.
+func (s *slotRecord) holds() bool { return s.held && s.end.how == "" }
+
 // ending is how a slot ended: the type of the ledger's event, and the pod that
 // ended it, if one did. The zero value is a slot that has not ended.
 type ending struct {
@@ -99,24 +102,16 @@ func (r *record) waits(why cause, now time.Time) {
 	r.describe(why, now)
 }
 
-// where is the node of a slot.
-type where struct {
-	name string
-	uid  types.UID
-}
-
-// granted records that the capacity is held since availableAt, on the nodes given in
-// the order of the slots, until deadline (zero: for ever). Slots are not held
-// yet.
-func (r *record) granted(nodes []where, availableAt, deadline, now time.Time) {
+// granted records that the capacity is held since availableAt, on the nodes that slots
+// tell, until deadline (zero: for ever).
+func (r *record) granted(slots []v1alpha1.SlotStatus, availableAt, deadline, now time.Time) {
 	r.status.Phase = v1alpha1.ReservationAvailable
 	r.status.AvailableAt = &metav1.Time{Time: availableAt}
 	r.setDeadline(deadline)
-	r.status.Slots = make([]v1alpha1.SlotStatus, len(r.slots))
-	for i := range r.slots {
-		r.status.Slots[i] = v1alpha1.SlotStatus{
-			Name: r.rsv.Spec.Slots[i].Name, NodeName: nodes[i].name, NodeUID: nodes[i].uid, State: v1alpha1.SlotReserved,
-		}
+	r.status.Slots = slots
+	for i := range slots {
+		slots[i].Name, slots[i].State = r.rsv.Spec.Slots[i].Name, v1alpha1.SlotReserved
+		r.slots[i].held = true
 	}
 	r.describe(cause{reason: reasonHeld}, now)
 }
@@ -161,32 +156,9 @@ func (r *record) ended(slot string, end ending) bool {
 	return true
 }
 
-// lost lists the slots taken for held that have no slot, although the end of it
-// is not known.
-func (r *record) lost(kept []ledger.SlotView) (slots []int) {
-	there := make(map[string]bool, len(kept))
-	for i := range kept {
-		there[kept[i].Ref.Slot] = true
-	}
-	for i := range r.slots {
-		if r.slots[i].held && r.slots[i].end.how == "" && !there[r.rsv.Spec.Slots[i].Name] {
-			slots = append(slots, i)
-		}
-	}
-	return slots
-}
-
-// project brings the slots up to what the ledger has for them, and ends the
-// reservation when none of them is held any more. A slot without a slot whose
-// end is not known stays as it is.
-func (r *record) project(kept []ledger.SlotView, now time.Time) {
-	if r.status.Phase != v1alpha1.ReservationAvailable {
-		return
-	}
-	views := make(map[string]*ledger.SlotView, len(kept))
-	for i := range kept {
-		views[kept[i].Ref.Slot] = &kept[i]
-	}
+// project brings the slots of an available reservation up to what the ledger has for them, by name,
+// and ends it when none of them is held any more.
+func (r *record) project(kept map[string]*ledger.SlotView, now time.Time) {
 	held := 0
 	for i := range r.slots {
 		s, status := &r.slots[i], &r.status.Slots[i]
@@ -199,9 +171,9 @@ func (r *record) project(kept []ledger.SlotView, now time.Time) {
 			continue
 		case s.releasing:
 			status.State, status.Pods, status.Devices = v1alpha1.SlotReleased, nil, nil
-		case views[status.Name] != nil:
-			showConsumers(status, views[status.Name].Consumers)
-			status.Devices = convert.DeviceIDs(views[status.Name].Given)
+		default:
+			showConsumers(status, kept[status.Name].Consumers)
+			status.Devices = convert.DeviceIDs(kept[status.Name].Given)
 		}
 		held++
 	}

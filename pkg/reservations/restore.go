@@ -10,7 +10,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // restoreAll looks at the objects of the start, once all pods and nodes are in the ledger and before anything
@@ -109,12 +108,13 @@ func (r *record) restored(kept []ledger.Slot, since, deadline, now time.Time) bo
 	for _, s := range r.status.Slots {
 		was[s.Name] = s
 	}
-	nodes := make([]where, len(r.slots))
-	for i := range nodes {
+	slots := make([]v1alpha1.SlotStatus, len(r.slots))
+	for i := range slots {
 		spec := &r.rsv.Spec.Slots[i]
-		nodes[i] = where{cmp.Or(spec.NodeName, was[spec.Name].NodeName), was[spec.Name].NodeUID}
+		slots[i].NodeName, slots[i].NodeUID = cmp.Or(spec.NodeName, was[spec.Name].NodeName), was[spec.Name].NodeUID
 	}
-	r.granted(nodes, since, deadline, now)
+	r.granted(slots, since, deadline, now)
+	clear(r.slots)
 	for k := range kept {
 		r.slots[r.byName[kept[k].Ref.Slot]].held = true
 	}
@@ -156,7 +156,7 @@ func (c *Controller) endRestored(r *record, now time.Time) {
 func (c *Controller) giveUp(r *record, why cause) {
 	r.failure = &why
 	for i := range r.slots {
-		if r.slots[i].held && r.slots[i].end.how == "" {
+		if r.slots[i].holds() {
 			r.slots[i].end = ending{how: ledger.SlotReleased}
 		}
 	}
@@ -172,10 +172,7 @@ func (c *Controller) podGone(namespace string, ref *v1alpha1.PodReference) bool 
 }
 
 // keeps reports whether a slot is held, as far as known.
-func (r *record) keeps(slot string) bool {
-	s := &r.slots[r.byName[slot]]
-	return s.held && s.end.how == ""
-}
+func (r *record) keeps(slot string) bool { return r.slots[r.byName[slot]].holds() }
 
 // used reports whether a pod uses a slot, or used one up.
 func (r *record) used() bool {
@@ -190,29 +187,16 @@ func (r *record) used() bool {
 // reclaim holds slots again, all or none, and returns why it does not. It relies on nobody else deciding
 // meanwhile. c.mu is held.
 func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
-	// Pods that were bound with a slot are linked with it first. To see which these are, each slot is recorded
-	// as one that keeps nothing.
+	// Pods that were bound with a slot are linked with it first, to see what it keeps beyond what they use.
 	for _, h := range kept {
-		h.Request, h.Devices = &resources.Request{}, nil
 		c.Ledger.ObserveSlot(h)
 	}
 	c.journal.CatchUp() // some are used up, or their pods are elsewhere
-	consumers := map[string][]ledger.Consumer{}
-	for _, view := range c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name) {
-		consumers[view.Ref.Slot] = view.Consumers
-	}
-	var left, rests []ledger.Slot
-	for _, h := range kept {
-		if r.keeps(h.Ref.Slot) {
-			left, rests = append(left, h), append(rests, c.rest(h, consumers[h.Ref.Slot]))
-		}
-	}
+	rests := c.restsOf(r)
 	c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name)
 	c.journal.CatchUp()
-	for k := range left {
-		r.slots[r.byName[left[k].Ref.Slot]].end = ending{}
-	}
 	for k := range rests {
+		r.slots[r.byName[rests[k].Ref.Slot]].end = ending{}
 		if err := c.Ledger.MayKeep(&rests[k]); err != nil {
 			return &cause{reasonNotGranted, err.Error()}
 		}
@@ -220,52 +204,33 @@ func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
 	var result ledger.Result
 	c.Ledger.Try(func(t *ledger.Trial) { result = t.Reserve(ledger.Plan{Slots: rests, Mode: ledger.AllOrNothing}) })
 	if len(result.Rejections) > 0 {
-		why, _, _ := refusal(result.Rejections, r.rsv.Spec.Slots, rests)
-		return why
+		return &refusal(result.Rejections, r.rsv.Spec.Slots, rests).cause
 	}
 	if why := elsewhere(rests, result.Existing); why != nil {
 		return why
 	}
-	for k := range left {
-		c.keepToFree(&left[k])
-		c.Ledger.ObserveSlot(left[k])
+	for k := range kept {
+		if r.keeps(kept[k].Ref.Slot) {
+			c.keepToFree(&kept[k])
+			c.Ledger.ObserveSlot(kept[k])
+		}
 	}
 	return nil
 }
 
-// usedBy returns what a pod uses, or what is kept for it in memory.
-func (c *Controller) usedBy(pod ledger.PodRef) *resources.Request {
-	if allocation, ok := c.Ledger.Allocation(pod); ok {
-		return allocation.Request
-	}
-	if slot, ok := c.Ledger.InMemory(pod); ok {
-		return slot.Request
-	}
-	return &resources.Request{}
-}
-
-// rest returns what a slot keeps beyond what its pods use. It may stay on a node that was cordoned since.
-func (c *Controller) rest(h ledger.Slot, consumers []ledger.Consumer) ledger.Slot {
-	request := *h.Request
-	request.ToleratesUnschedulable = true
-	h.Request = &request
-	if len(consumers) == 0 {
-		return h
-	}
-	h.Pod, h.Devices = ledger.PodRef{}, nil // its pods have the devices
-	request.Amounts, request.Ports = slices.Clone(request.Amounts), slices.Clone(request.Ports)
-	for _, consumer := range consumers {
-		uses := c.usedBy(consumer.Pod)
-		for k := range request.Amounts {
-			a := &request.Amounts[k]
-			a.Value = max(0, a.Value-uses.Value(a.Column))
+// restsOf returns the slots of a reservation with what they keep beyond what their pods use. They may stay on a node
+// that was cordoned since.
+func (c *Controller) restsOf(r *record) (rests []ledger.Slot) {
+	for _, view := range c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name) {
+		request := *view.Rest
+		request.ToleratesUnschedulable = true
+		view.Request = &request
+		if len(view.Consumers) > 0 {
+			view.Pod, view.Devices = ledger.PodRef{}, nil // its pods have the devices
 		}
-		request.Amounts = slices.DeleteFunc(request.Amounts, func(a resources.Amount) bool { return a.Value == 0 })
-		request.Ports = slices.DeleteFunc(request.Ports, func(p resources.HostPort) bool {
-			return slices.ContainsFunc(uses.Ports, p.CollidesWith)
-		})
+		rests = append(rests, view.Slot)
 	}
-	return h
+	return rests
 }
 
 // keepToFree forgets which devices a slot is said to keep where one of them is not free: it is given others.

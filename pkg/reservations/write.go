@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
@@ -59,14 +60,20 @@ func (c *Controller) project(r *record) {
 	if r.status.Phase != v1alpha1.ReservationAvailable {
 		return
 	}
-	kept := c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name)
+	kept := map[string]*ledger.SlotView{}
+	views := c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name)
+	for i := range views {
+		kept[views[i].Ref.Slot] = &views[i]
+	}
 	c.journal.CatchUp() // whatever is not among the slots has ended before now
-	for _, i := range r.lost(kept) {
-		r.slots[i].end = c.likelyEnd(r, i)
+	for i := range r.slots {
+		if s := &r.slots[i]; s.holds() && kept[r.status.Slots[i].Name] == nil {
+			s.end = c.likelyEnd(r, i)
+		}
 	}
 	r.project(kept, c.now())
 	if r.final() {
-		c.settled(r)
+		c.match(r)
 		available := r.condition(v1alpha1.ConditionAvailable)
 		c.tell(r, available.Reason, "End", available.Message)
 	}

@@ -71,6 +71,11 @@ func (m *Model) SlotViews() []ledger.SlotView {
 		}
 		slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int { return comparePods(a.Pod, b.Pod) })
 		if len(view.Consumers) > 0 {
+			for _, p := range h.Request.Ports {
+				if !slices.ContainsFunc(m.users(h.Ref), func(c *modelAllocation) bool { return slices.ContainsFunc(c.request.Ports, p.CollidesWith) }) {
+					view.Rest.Ports = append(view.Rest.Ports, p)
+				}
+			}
 			for _, a := range h.Request.Amounts {
 				name := m.table.Name(a.Column)
 				if left := a.Value - count(m.asked(h, name)); left > 0 {
