@@ -57,22 +57,10 @@ func humanBytes(bytes int64) string {
 // compareResources orders resource names: cpu, memory, extended resources, and then what nearly every
 // node has and few look for.
 func compareResources[K ~string](a, b K) int {
-	return cmp.Or(cmp.Compare(resourceRank(a), resourceRank(b)), cmp.Compare(a, b))
-}
-
-func resourceRank[K ~string](name K) int {
-	switch corev1.ResourceName(name) {
-	case corev1.ResourceCPU:
-		return 0
-	case corev1.ResourceMemory:
-		return 1
-	case corev1.ResourceEphemeralStorage:
-		return 3
-	case corev1.ResourcePods:
-		return 4
-	default:
-		return 2
+	ranks := map[K]int{
+		K(corev1.ResourceCPU): -2, K(corev1.ResourceMemory): -1, K(corev1.ResourceEphemeralStorage): 1, K(corev1.ResourcePods): 2,
 	}
+	return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(a, b))
 }
 
 // amountList writes several amounts on one line: "cpu 2, memory 4Gi". The pod count, which is one

@@ -60,26 +60,27 @@ func (o *deleteOptions) run(ctx context.Context, names []string) error {
 			names = append(names, list.Items[i].Name)
 		}
 	}
-	var failed []error
-	for _, name := range names {
+	return forEach(names, func(name string) error {
 		err := client.Delete(ctx, name, metav1.DeleteOptions{})
 		if o.ignoreNotFound && apierrors.IsNotFound(err) && !isMissingDefinition(err) {
-			continue
+			return nil
 		}
 		if err != nil {
-			failed = append(failed, explainAPIError(fmt.Sprintf("delete reservation %q in namespace %q", name, namespace), err))
-			continue
+			return explainAPIError(fmt.Sprintf("delete reservation %q in namespace %q", name, namespace), err)
 		}
-		deleted := &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := o.printObject(deleted, "deleted"); err != nil {
-			return err
-		}
-	}
-	return joinErrors(failed)
+		return o.printObject(&v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Name: name}}, "deleted")
+	})
 }
 
-// joinErrors is errors.Join that keeps the exit code of the first.
-func joinErrors(failed []error) error {
+// forEach does the same for every name, whatever becomes of the others. Its error has the exit code of
+// the first one.
+func forEach(names []string, do func(name string) error) error {
+	var failed []error
+	for _, name := range names {
+		if err := do(name); err != nil {
+			failed = append(failed, err)
+		}
+	}
 	if len(failed) == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -42,24 +43,19 @@ func (o *describeOptions) run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	var failed []error
 	printed := false
-	for _, name := range names {
+	return forEach(names, func(name string) error {
 		r, err := cluster.reservations.GlobalreserveV1alpha1().Reservations(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			failed = append(failed, explainAPIError(fmt.Sprintf("describe reservation %q in namespace %q", name, namespace), err))
-			continue
+			return explainAPIError(fmt.Sprintf("describe reservation %q in namespace %q", name, namespace), err)
 		}
 		events, eventsErr := eventsOf(ctx, cluster, r)
 		if printed {
 			fmt.Fprint(o.Out, "\n\n")
 		}
 		printed = true
-		if err := o.print(r, events, eventsErr); err != nil {
-			return err
-		}
-	}
-	return joinErrors(failed)
+		return o.print(r, events, eventsErr)
+	})
 }
 
 // eventsOf reads the events of a reservation, oldest first.
@@ -76,16 +72,10 @@ func eventsOf(ctx context.Context, cluster *cluster, r *v1alpha1.Reservation) ([
 
 // lastSeen is the time of an event, which the two APIs for events keep in different fields.
 func lastSeen(event *corev1.Event) time.Time {
-	switch {
-	case event.Series != nil:
+	if event.Series != nil {
 		return event.Series.LastObservedTime.Time
-	case !event.LastTimestamp.IsZero():
-		return event.LastTimestamp.Time
-	case !event.EventTime.IsZero():
-		return event.EventTime.Time
-	default:
-		return event.CreationTimestamp.Time
 	}
+	return cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
 }
 
 func (o *describeOptions) print(r *v1alpha1.Reservation, events []corev1.Event, eventsErr error) error {

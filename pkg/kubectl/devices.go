@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -95,26 +94,23 @@ func (o *devicesOptions) read(ctx context.Context, cluster *cluster, names []str
 	if err != nil {
 		return nil, explainAPIError("list claims of devices", err)
 	}
-	pods := map[types.NamespacedName]string{}
+	pods := map[string]string{} // by the namespace/name of their claim
 	for i := range claims.Items {
 		if claim := &claims.Items[i]; claim.Status.PodRef != nil {
-			pods[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = claim.Status.PodRef.Name
+			pods[claim.Namespace+"/"+claim.Name] = claim.Status.PodRef.Name
 		}
 	}
 	answer := &devicesAnswer{Devices: []deviceAnswer{}}
-	missing := map[string]bool{}
-	for _, name := range names {
-		missing[name] = true
-	}
+	missing := sets.New(names...)
 	for i := range list.Items {
 		d := &list.Items[i]
-		delete(missing, d.Name)
+		missing.Delete(d.Name)
 		if o.wants(d, names) {
 			answer.Devices = append(answer.Devices, answerOf(d, pods))
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("there is no device %s: kubectl reserve devices lists all", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+		return nil, fmt.Errorf("there is no device %s: kubectl reserve devices lists all", strings.Join(sets.List(missing), ", "))
 	}
 	slices.SortFunc(answer.Devices, func(a, b deviceAnswer) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Name, b.Name))
@@ -128,7 +124,7 @@ func (o *devicesOptions) wants(d *v1alpha1.ExtendedResource, names []string) boo
 		(o.resource == "" || o.resource == d.Spec.ResourceName) && (!o.free || free)
 }
 
-func answerOf(d *v1alpha1.ExtendedResource, pods map[types.NamespacedName]string) deviceAnswer {
+func answerOf(d *v1alpha1.ExtendedResource, pods map[string]string) deviceAnswer {
 	answer := deviceAnswer{
 		Name: d.Name, Node: d.Spec.NodeName, Resource: d.Spec.ResourceName, ID: d.Spec.DeviceID,
 		Phase: string(d.Status.Phase), Unschedulable: d.Spec.Unschedulable, Properties: d.Spec.Properties,
@@ -136,7 +132,7 @@ func answerOf(d *v1alpha1.ExtendedResource, pods map[types.NamespacedName]string
 	}
 	if ref := d.Status.ClaimRef; ref != nil {
 		answer.Claim = ref.Namespace + "/" + ref.Name
-		answer.Pod = pods[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+		answer.Pod = pods[answer.Claim]
 	}
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionOnline); c != nil {
 		answer.Reason = c.Reason
@@ -148,7 +144,7 @@ func (o *devicesOptions) table(all []deviceAnswer) *metav1.Table {
 	table := newTable("Node", "Resource", "ID", "Status", "Claim", "Pod", "+Name", "+Properties", "+Reason", "+Age")
 	for i := range all {
 		d := &all[i]
-		status := cmp.Or(d.Phase, none)
+		status := orNone(d.Phase)
 		if d.Unschedulable {
 			status += ",Unschedulable"
 		}

@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -70,14 +73,12 @@ func (o *listOptions) run(ctx context.Context) error {
 	}
 	switch {
 	case o.format == outputName:
-		for i := range list.Items {
-			if err := o.printObject(&list.Items[i], ""); err != nil {
-				return err
-			}
-		}
-		return nil
+		return meta.EachListItem(list, func(r runtime.Object) error { return o.printObject(r, "") })
 	case !o.forPeople():
-		return o.printObject(setKinds(list), "")
+		for i := range list.Items { // a typed client leaves out what they are
+			list.Items[i].SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Reservation"))
+		}
+		return o.printObject(list, "")
 	}
 	return o.printTable(ctx, cluster, namespace, list)
 }
@@ -131,14 +132,6 @@ func (o *listOptions) follow(ctx context.Context, cluster *cluster, namespace, f
 	return explainAPIError("watch reservations", err)
 }
 
-// setKinds makes the items of a list say what they are; a typed client leaves that out.
-func setKinds(list *v1alpha1.ReservationList) *v1alpha1.ReservationList {
-	for i := range list.Items {
-		list.Items[i].SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Reservation"))
-	}
-	return list
-}
-
 func (o *command) reservationTable(withNamespace bool, all ...v1alpha1.Reservation) *metav1.Table {
 	columns := []string{"Name", "Node", "Status", "Consumed", "Expires", "Age", "+Slots", "+Requests", "+Policy", "+Scheduler", "+Reason"}
 	if withNamespace {
@@ -151,7 +144,7 @@ func (o *command) reservationTable(withNamespace bool, all ...v1alpha1.Reservati
 			reason = c.Reason
 		}
 		cells := []any{
-			r.Name, orNone(r.Status.NodeName), cmp.Or(string(r.Status.Phase), none),
+			r.Name, orNone(r.Status.NodeName), orNone(string(r.Status.Phase)),
 			cmp.Or(r.Status.Consumed, "0/"+strconv.Itoa(len(r.Spec.Slots))), expires(r, now), age(r.CreationTimestamp.Time, now),
 			strconv.Itoa(len(r.Spec.Slots)), slotRequests(r), string(r.Spec.AllocatePolicy),
 			orNone(r.Spec.SchedulerName), orNone(reason),
@@ -166,16 +159,11 @@ func (o *command) reservationTable(withNamespace bool, all ...v1alpha1.Reservati
 
 // slotRequests shows what the slots keep; most reservations have equal slots.
 func slotRequests(r *v1alpha1.Reservation) string {
-	if len(r.Spec.Slots) == 0 {
-		return none
+	texts := slices.Compact(namesOf(r.Spec.Slots, func(s *v1alpha1.Slot) string { return quantityList(s.Requests) }))
+	if len(texts) > 1 {
+		return "<several>"
 	}
-	first := quantityList(r.Spec.Slots[0].Requests)
-	for i := range r.Spec.Slots {
-		if quantityList(r.Spec.Slots[i].Requests) != first {
-			return "<several>"
-		}
-	}
-	return first
+	return orNone(strings.Join(texts, ""))
 }
 
 // expires tells how long unused capacity is still kept.
@@ -192,12 +180,16 @@ func expires(r *v1alpha1.Reservation, now time.Time) string {
 	}
 }
 
-// until tells a moment as "in 9m", or "now" where it has come.
+// until tells a moment as "in 9m", or "now" where it has come; nothing where there is none.
 func until(t, now time.Time) string {
-	if !t.After(now) {
+	switch {
+	case t.IsZero():
+		return ""
+	case !t.After(now):
 		return "now"
+	default:
+		return "in " + duration.HumanDuration(t.Sub(now))
 	}
-	return "in " + duration.HumanDuration(t.Sub(now))
 }
 
 func age(since, now time.Time) string {
