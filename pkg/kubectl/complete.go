@@ -129,7 +129,6 @@ func (e *environment) completeGlobalFlags(root *cobra.Command) {
 
 func (e *environment) completeCreate(cmd *cobra.Command) {
 	completeBy(cmd, "node", e.completeNames(listNodes))
-	completeFixed(cmd, "policy", policies...)
 	for _, flag := range []string{"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler", "priority"} {
 		completeFixed(cmd, flag)
 	}

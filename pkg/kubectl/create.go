@@ -50,27 +50,26 @@ namespace always. Without any of them no pod may: the capacity is only kept free
   # See the object that would be created
   kubectl reserve create buffer --cpu 2 --memory 4Gi --replicas 5 --preemptible --dry-run=client -o yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 && o.wait.set && new(waitFlag).Set(args[1]) == nil {
+			if len(args) == 2 && o.wait > 0 && new(waitFlag).Set(args[1]) == nil {
 				return usageErrorf("the time to wait takes an equals sign: --wait=%s", args[1])
 			}
 			return takes("exactly one NAME", cobra.ExactArgs(1))(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	flags := cmd.Flags()
-	o.spec.addFlags(flags)
-	flags.Var(&o.wait, "wait", "wait until the capacity is available, for at most so long (--wait alone: "+defaultWait.String()+")")
-	flags.Lookup("wait").NoOptDefVal = defaultWait.String()
-	flags.StringVar(&o.dryRun, "dry-run", o.dryRun, "none, client (only print the object) or server (let the API server check it, too)")
+	o.spec.addFlags(cmd)
+	waits := cmd.Flags().VarPF(&o.wait, "wait", "", "wait until the capacity is available, for at most so long (--wait alone: "+defaultWait.String()+")")
+	waits.DefValue, waits.NoOptDefVal = "false", defaultWait.String()
+	addChoice(cmd, &o.dryRun, "dry-run", "", "none, client (only print the object) or server (let the API server check it, too)",
+		dryRunNone, dryRunClient, dryRunServer)
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
-	completeFixed(cmd, "dry-run", dryRunNone, dryRunClient, dryRunServer)
 	env.completeCreate(cmd)
 	return cmd
 }
 
 func (o *createOptions) run(ctx context.Context, name string) error {
-	if err := o.validate(); err != nil {
-		return err
+	if o.dryRun != dryRunNone && o.wait > 0 {
+		return usageErrorf("--wait makes no sense with --dry-run=%s: nothing is created; leave one of them out", o.dryRun)
 	}
 	namespace, err := o.namespace()
 	if err != nil {
@@ -99,28 +98,17 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return explainAPIError(fmt.Sprintf("create reservation %q", name), err)
 	}
-	if !o.wait.set {
+	if o.wait == 0 {
 		return o.print(created, done)
 	}
 	if o.format == "" {
 		fmt.Fprintf(o.Out, "reservation.%s/%s %s\n", v1alpha1.GroupName, name, done)
 	}
-	available, err := awaitAvailable(ctx, cluster, namespace, name, o.wait.timeout)
+	available, err := awaitAvailable(ctx, cluster, namespace, name, time.Duration(o.wait))
 	if err != nil {
 		return err
 	}
 	return o.print(available, "available on "+orNone(available.Status.NodeName))
-}
-
-func (o *createOptions) validate() error {
-	var err error
-	if o.dryRun, err = oneOf("--dry-run", o.dryRun, dryRunNone, dryRunClient, dryRunServer); err != nil {
-		return err
-	}
-	if o.dryRun != dryRunNone && o.wait.set {
-		return usageErrorf("--wait makes no sense with --dry-run=%s: nothing is created; leave one of them out", o.dryRun)
-	}
-	return nil
 }
 
 func (o *createOptions) print(reservation *v1alpha1.Reservation, done string) error {
@@ -133,35 +121,24 @@ func (o *createOptions) print(reservation *v1alpha1.Reservation, done string) er
 // defaultWait is what --wait without a time means.
 const defaultWait = time.Minute
 
-// waitFlag is --wait[=timeout].
-type waitFlag struct {
-	set     bool
-	timeout time.Duration
-}
+// waitFlag is --wait[=timeout]; 0 does not wait.
+type waitFlag time.Duration
 
 // String, Set and Type make it a pflag.Value.
-func (w *waitFlag) String() string {
-	if !w.set {
-		return "false"
-	}
-	return w.timeout.String()
-}
+func (w *waitFlag) String() string { return time.Duration(*w).String() }
 
 // Set takes a duration, or true and false as kubectl's own --wait does.
 func (w *waitFlag) Set(text string) error {
-	switch text {
-	case "true":
-		w.set, w.timeout = true, defaultWait
-		return nil
-	case "false":
-		w.set = false
-		return nil
-	}
 	timeout, err := time.ParseDuration(text)
-	if err != nil || timeout <= 0 {
+	switch {
+	case text == "true":
+		timeout = defaultWait
+	case text == "false":
+		timeout = 0
+	case err != nil || timeout <= 0:
 		return fmt.Errorf("it is not a duration above 0; write --wait, or --wait=2m with the equals sign")
 	}
-	w.set, w.timeout = true, timeout
+	*w = waitFlag(timeout)
 	return nil
 }
 
@@ -188,8 +165,8 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 		return phase == v1alpha1.ReservationAvailable || phase.IsFinal(), nil
 	})
 	switch {
-	case err == nil && heldItsCapacity(last):
-		return last, nil
+	case err == nil && (last.Status.Phase == v1alpha1.ReservationAvailable || last.Status.Phase == v1alpha1.ReservationSucceeded):
+		return last, nil // one for pods that wait already may be consumed before anybody looks
 	case err == nil:
 		return nil, &codedError{ExitNotAvailable, fmt.Errorf("reservation %q has ended: %s", name, situation(last))}
 	case apierrors.IsNotFound(err):
@@ -203,12 +180,6 @@ func awaitAvailable(ctx context.Context, cluster *cluster, namespace, name strin
 	default:
 		return nil, explainAPIError(fmt.Sprintf("wait for reservation %q", name), err)
 	}
-}
-
-// heldItsCapacity tells whether a reservation is available or was: one for pods that wait already may be
-// consumed before anybody looks.
-func heldItsCapacity(r *v1alpha1.Reservation) bool {
-	return r.Status.Phase == v1alpha1.ReservationAvailable || r.Status.Phase == v1alpha1.ReservationSucceeded
 }
 
 // situation says in words where a reservation stands.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -40,9 +41,13 @@ type environment struct {
 	serverURL, service string
 
 	// cluster returns clients for the kubeconfig of the flags, and forward forwards a local port to a port
-	// of a pod until the tunnel is closed. Tests put fakes in their place.
+	// of a pod until it is stopped. Tests put fakes in their place.
 	cluster func() (*cluster, error)
-	forward func(ctx context.Context, target podPort) (*tunnel, error)
+	forward func(ctx context.Context, target podPort) (address string, stop func(), err error)
+
+	// server is nil until it is asked something; closeTunnel is nil where no port is forwarded.
+	server      *client.Client
+	closeTunnel func()
 }
 
 func newEnvironment(streams genericiooptions.IOStreams) *environment {

@@ -44,13 +44,8 @@ func (o *explainOptions) run(ctx context.Context, pod string) error {
 	if err != nil {
 		return err
 	}
-	pod = strings.TrimPrefix(pod, "pod/")
-	s, err := o.connectServer(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	answer, err := get[reserver.ExplainAnswer](ctx, s, "/v1/explain", url.Values{"namespace": {namespace}, "pod": {pod}})
+	query := url.Values{"namespace": {namespace}, "pod": {strings.TrimPrefix(pod, "pod/")}}
+	answer, err := get[reserver.ExplainAnswer](ctx, o.environment, "/v1/explain", query)
 	if err != nil {
 		return err
 	}

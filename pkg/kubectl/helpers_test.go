@@ -96,9 +96,9 @@ func (r *rig) cluster() (*cluster, error) {
 	return &cluster{kube: r.kube, reservations: r.reservations}, nil
 }
 
-func (r *rig) forward(_ context.Context, target podPort) (*tunnel, error) {
+func (r *rig) forward(_ context.Context, target podPort) (string, func(), error) {
 	r.forwarded = append(r.forwarded, target)
-	return &tunnel{url: r.server.URL, stop: func() { r.closed++ }}, nil
+	return r.server.URL, func() { r.closed++ }, nil
 }
 
 // result is what a command printed and how it ended.

@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/url"
@@ -58,42 +59,29 @@ func (o *nodesOptions) run(ctx context.Context, args []string) error {
 	if o.overcommitted && len(args) > 0 {
 		return usageErrorf("--overcommitted chooses among all nodes: leave it out, or leave out %q", args[0])
 	}
-	s, err := o.connectServer(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
 	if len(args) > 0 {
-		return o.one(ctx, s, args[0])
+		return o.one(ctx, args[0])
 	}
-	answer, err := o.all(ctx, s)
-	if err != nil {
-		return err
-	}
-	which := "nodes"
-	if o.overcommitted {
-		which = "overcommitted nodes"
-	}
-	return o.show(answer, nodeNames(answer.Nodes), "There are no "+which+" in the ledger.", o.table(answer.Nodes))
-}
-
-func (o *nodesOptions) all(ctx context.Context, s *server) (*reserver.NodesAnswer, error) {
-	query := url.Values{}
+	query, which := url.Values{}, "nodes"
 	if o.overcommitted {
 		query.Set("overcommitted", "true")
+		which = "overcommitted nodes"
 	}
 	whole := &reserver.NodesAnswer{Nodes: []reserver.Node{}}
-	err := getPages(ctx, s, "/v1/nodes", query, func(page *reserver.NodesAnswer) string {
+	err := getPages(ctx, o.environment, "/v1/nodes", query, func(page *reserver.NodesAnswer) string {
 		whole.Revision = page.Revision
 		whole.Nodes = append(whole.Nodes, page.Nodes...)
 		return page.Continue
 	})
-	return whole, err
+	if err != nil {
+		return err
+	}
+	return o.show(whole, nodeNames(whole.Nodes), "There are no "+which+" in the ledger.", o.table(whole.Nodes))
 }
 
 // one shows a node, the pods on it, what reservations keep there, and its devices.
-func (o *nodesOptions) one(ctx context.Context, s *server, name string) error {
-	answer, err := get[reserver.NodeAnswer](ctx, s, "/v1/nodes/"+name, nil)
+func (o *nodesOptions) one(ctx context.Context, name string) error {
+	answer, err := get[reserver.NodeAnswer](ctx, o.environment, "/v1/nodes/"+name, nil)
 	if err != nil {
 		return err
 	}
@@ -107,11 +95,7 @@ func deviceTable(devices []reserver.NodeDevice) *metav1.Table {
 	for i := range devices {
 		d := &devices[i]
 		pods := namesOf(d.Pods, func(p *reserver.PodName) string { return p.Namespace + "/" + p.Pod })
-		free := "No"
-		if d.Free {
-			free = "Yes"
-		}
-		addRow(table, d.Name, d.Resource, d.ID, free, orNone(strings.Join(pods, ",")), orNone(d.Reservation), labels.FormatLabels(d.Properties))
+		addRow(table, d.Name, d.Resource, d.ID, map[bool]string{true: "Yes", false: "No"}[d.Free], orNone(strings.Join(pods, ",")), orNone(d.Reservation), labels.FormatLabels(d.Properties))
 	}
 	return table
 }
@@ -125,12 +109,8 @@ func (o *nodesOptions) slotTable(slots []reserver.NodeSlot) *metav1.Table {
 			continue // one in memory is shown with its pod
 		}
 		users := namesOf(slot.Consumers, func(c *reserver.Consumer) string { return c.Pod })
-		expires := "never"
-		if !slot.ExpiresAt.IsZero() {
-			expires = until(slot.ExpiresAt, o.clock.Now())
-		}
 		addRow(table, n.Namespace+"/"+n.Reservation, slot.Name, amountList(slot.Requests, o.wide()), amountList(slot.Free, o.wide()),
-			orNone(strings.Join(users, ",")), expires, n.Policy, strconv.Itoa(int(n.Priority)), strconv.FormatBool(n.Preemptible),
+			orNone(strings.Join(users, ",")), cmp.Or(until(slot.ExpiresAt, o.clock.Now()), "never"), n.Policy, strconv.Itoa(int(n.Priority)), strconv.FormatBool(n.Preemptible),
 			orNone(strings.Join(slot.HostPorts, ",")))
 	}
 	return table
@@ -164,10 +144,7 @@ func nodeStatus(n *reserver.Node) string {
 	if n.Overcommitted {
 		states = append(states, "Overcommitted")
 	}
-	if len(states) == 0 {
-		return "OK"
-	}
-	return strings.Join(states, ",")
+	return cmp.Or(strings.Join(states, ","), "OK")
 }
 
 // shownResources chooses the resources of a node to show: cpu, memory and what else it has or what is

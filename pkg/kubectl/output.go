@@ -31,27 +31,14 @@ type command struct {
 	*environment
 	format    string
 	noHeaders bool
-	allowed   []string
 }
 
-// addFlags adds -o with the formats that the command has, and has it checked before the command runs.
+// addOutput adds -o with the formats that the command has.
 func (o *command) addOutput(cmd *cobra.Command, allowed ...string) {
-	o.allowed = allowed
-	cmd.Flags().StringVarP(&o.format, "output", "o", o.format, "output format: "+strings.Join(allowed, "|"))
+	addChoice(cmd, &o.format, "output", "o", "output format: "+strings.Join(allowed, "|"), allowed...)
 	if slices.Contains(allowed, outputTable) {
 		cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print tables without their headers")
 	}
-	completeFixed(cmd, "output", allowed...)
-	cmd.PreRunE = func(*cobra.Command, []string) error { return o.validate() }
-}
-
-func (o *command) validate() error {
-	if o.format == "" {
-		return nil
-	}
-	format, err := oneOf("-o", o.format, o.allowed...)
-	o.format = format
-	return err
 }
 
 func (o *command) wide() bool { return o.format == outputWide }
@@ -154,15 +141,39 @@ func (o *command) printFields(fields [][2]string) error {
 	return w.Flush()
 }
 
-// oneOf finds what a flag names among what is known, in whatever case.
-func oneOf(flag, given string, known ...string) (string, error) {
-	for _, k := range known {
+// choice is a flag that takes what is known, in whatever case, and its default.
+type choice struct {
+	flag, byDefault string
+	value           *string
+	known           []string
+}
+
+// addChoice adds a flag with its completion. What into has is its default.
+func addChoice(cmd *cobra.Command, into *string, name, short, usage string, known ...string) {
+	flag := "--" + name
+	if short != "" {
+		flag = "-" + short
+	}
+	cmd.Flags().VarP(&choice{flag: flag, byDefault: *into, value: into, known: known}, name, short, usage)
+	completeFixed(cmd, name, known...)
+}
+
+// String, Set and Type make it a pflag.Value.
+func (c *choice) String() string { return *c.value }
+
+// Set keeps a value as it is known.
+func (c *choice) Set(given string) error {
+	for _, k := range append([]string{c.byDefault}, c.known...) {
 		if strings.EqualFold(given, k) {
-			return k, nil
+			*c.value = k
+			return nil
 		}
 	}
-	return "", usageErrorf("%s %q is not known here: give one of %s", flag, given, strings.Join(known, ", "))
+	return usageErrorf("%s %q is not known here: give one of %s", c.flag, given, strings.Join(c.known, ", "))
 }
+
+// Type is the placeholder in the help.
+func (c *choice) Type() string { return "string" }
 
 // namesOf are the names of items.
 func namesOf[T any](items []T, name func(item *T) string) []string {

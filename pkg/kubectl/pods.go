@@ -48,9 +48,8 @@ under way) or Bound.`,
 	flags.BoolVar(&o.summary, "summary", false, "only how many and how much, per scheduler and state")
 	flags.StringVar(&o.scheduler, "scheduler", "", "only those of this scheduler")
 	flags.StringVar(&o.node, "node", "", "only those on this node")
-	flags.StringVar(&o.state, "state", "", "only those that are Reserved, Binding or Bound")
+	addChoice(cmd, &o.state, "state", "", "only those that are Reserved, Binding or Bound", podStates...)
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
-	completeFixed(cmd, "state", podStates...)
 	completeBy(cmd, "node", env.completeNames(listNodes))
 	return cmd
 }
@@ -62,16 +61,11 @@ const stateReserved = "Reserved"
 var podStates = []string{stateReserved, "Binding", "Bound"}
 
 func (o *podsOptions) run(ctx context.Context) error {
-	query, state, err := o.query()
+	query, err := o.query()
 	if err != nil {
 		return err
 	}
-	s, err := o.connectServer(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	whole, err := o.read(ctx, s, query, state)
+	whole, err := o.read(ctx, query)
 	if err != nil {
 		return err
 	}
@@ -97,12 +91,12 @@ type podCapacity struct {
 }
 
 // read asks for the slots and then for the allocations, because the one turns into the other.
-func (o *podsOptions) read(ctx context.Context, s *server, query url.Values, state string) (*podsAnswer, error) {
+func (o *podsOptions) read(ctx context.Context, query url.Values) (*podsAnswer, error) {
 	var slots []reserver.NodeSlot
 	var allocations []reserver.Allocation
 	whole := &podsAnswer{}
-	if state == "" || state == stateReserved {
-		err := getPages(ctx, s, "/v1/reservations", maps.Clone(query), func(page *reserver.ReservationsAnswer) string {
+	if o.state == "" || o.state == stateReserved {
+		err := getPages(ctx, o.environment, "/v1/reservations", maps.Clone(query), func(page *reserver.ReservationsAnswer) string {
 			whole.Revision = page.Revision
 			for _, r := range page.Reservations {
 				for _, slot := range r.Slots {
@@ -117,11 +111,11 @@ func (o *podsOptions) read(ctx context.Context, s *server, query url.Values, sta
 			return nil, err
 		}
 	}
-	if state != stateReserved {
-		if state != "" {
-			query.Set("state", state)
+	if o.state != stateReserved {
+		if o.state != "" {
+			query.Set("state", o.state)
 		}
-		err := getPages(ctx, s, "/v1/allocations", query, func(page *reserver.AllocationsAnswer) string {
+		err := getPages(ctx, o.environment, "/v1/allocations", query, func(page *reserver.AllocationsAnswer) string {
 			whole.Revision = page.Revision
 			allocations = append(allocations, page.Allocations...)
 			return page.Continue
@@ -163,26 +157,21 @@ func podsOf(allocations []reserver.Allocation, slots []reserver.NodeSlot) []podC
 }
 
 // query checks the flags and makes parameters of all but the state of them.
-func (o *podsOptions) query() (query url.Values, state string, err error) {
+func (o *podsOptions) query() (url.Values, error) {
 	if o.summary && !o.forPeople() {
-		return nil, "", usageErrorf("--summary prints a table: leave out -o %s", o.format)
+		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.format)
 	}
 	namespace, err := o.scope(o.allNamespaces)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	query = url.Values{}
+	query := url.Values{}
 	for name, value := range map[string]string{"namespace": namespace, "scheduler": o.scheduler, "node": o.node} {
 		if value != "" {
 			query.Set(name, value)
 		}
 	}
-	if o.state != "" {
-		if state, err = oneOf("--state", o.state, podStates...); err != nil {
-			return nil, "", err
-		}
-	}
-	return query, state, nil
+	return query, nil
 }
 
 func (o *command) podTable(pods []podCapacity, withNamespace bool) *metav1.Table {
@@ -192,13 +181,10 @@ func (o *command) podTable(pods []podCapacity, withNamespace bool) *metav1.Table
 	}
 	table, raw := newTable(columns...), o.wide()
 	for i := range pods {
-		c, expires := &pods[i], none
-		if !c.ExpiresAt.IsZero() {
-			expires = until(c.ExpiresAt, o.clock.Now())
-		}
+		c := &pods[i]
 		cells := []any{
 			orNone(c.Scheduler), c.Pod, c.State, c.Node, requested(c.Requests, corev1.ResourceCPU, raw),
-			requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), expires,
+			requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), orNone(until(c.ExpiresAt, o.clock.Now())),
 			orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID),
 		}
 		if withNamespace {
@@ -244,8 +230,7 @@ func summaryTable(pods []podCapacity, raw bool) *metav1.Table {
 		return cmp.Or(cmp.Compare(a.scheduler, b.scheduler),
 			cmp.Compare(slices.Index(podStates, a.state), slices.Index(podStates, b.state)))
 	})
-	table := newTable("Scheduler", "State", "Pods", "CPU",
-		"Memory", "Others")
+	table := newTable("Scheduler", "State", "Pods", "CPU", "Memory", "Others")
 	for _, k := range keys {
 		s := sums[k]
 		addRow(table, orNone(k.scheduler), k.state, strconv.Itoa(s.pods), requested(s.amounts, corev1.ResourceCPU, raw),

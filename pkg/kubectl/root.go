@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -44,6 +45,7 @@ func Execute(ctx context.Context, streams genericiooptions.IOStreams, args []str
 }
 
 func execute(ctx context.Context, env *environment, args []string) int {
+	defer env.close()
 	cmd := newCommand(env)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
@@ -69,6 +71,9 @@ func newCommand(env *environment) *cobra.Command {
 	cmd.SetOut(env.Out)
 	cmd.SetErr(env.ErrOut)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if coded := new(codedError); errors.As(err, &coded) {
+			return coded // it says what to give
+		}
 		return usageErrorf("%w: see %s --help", err, cmd.CommandPath())
 	})
 	// Some thirty flags of every command would bury its own.

@@ -18,82 +18,82 @@ const (
 	pageSize = "1000"
 )
 
-// server is a connection to GlobalReserve.
-type server struct {
-	url    string
-	client *client.Client
-	tunnel *tunnel // nil with --server
-}
-
-// connectServer reaches the server at --server or through a tunnel to its Service. The caller closes it.
-func (e *environment) connectServer(ctx context.Context) (*server, error) {
+// connectServer reaches the server at --server or through a tunnel to its Service.
+func (e *environment) connectServer(ctx context.Context) error {
 	timeout, err := e.timeout()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &server{url: e.serverURL}
-	if s.url == "" {
-		if s.tunnel, err = e.findServer(ctx); err != nil {
-			return nil, err
+	address := e.serverURL
+	if address == "" {
+		if address, err = e.openTunnel(ctx); err != nil {
+			return err
 		}
-		s.url = s.tunnel.url
 	}
 	// A person tries again, or not.
-	s.client, err = client.New(client.Options{URL: s.url, Timeout: timeout, RetryFor: time.Nanosecond, MaxAnswer: maxAnswer})
+	e.server, err = client.New(client.Options{URL: address, Timeout: timeout, RetryFor: time.Nanosecond, MaxAnswer: maxAnswer})
 	if err != nil {
-		return nil, usageErrorf("--server: %w (for another Kubernetes cluster use --context or --kubeconfig)", err)
+		return usageErrorf("--server: %w (for another Kubernetes cluster use --context or --kubeconfig)", err)
 	}
-	return s, nil
+	return nil
 }
 
-// findServer opens a tunnel to a pod of --service.
-func (e *environment) findServer(ctx context.Context) (*tunnel, error) {
+// openTunnel opens a tunnel to a pod of --service.
+func (e *environment) openTunnel(ctx context.Context) (address string, err error) {
 	ref, err := parseService(e.service)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	cluster, err := e.cluster()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	target, err := choosePod(ctx, cluster.kube, ref)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return e.forward(ctx, target)
+	address, e.closeTunnel, err = e.forward(ctx, target)
+	return address, err
 }
 
-// Close ends the tunnel, if there is one.
-func (s *server) Close() {
-	s.client.Close()
-	if s.tunnel != nil {
-		s.tunnel.Close()
+// close ends the connection to the server, if there is one.
+func (e *environment) close() {
+	if e.server != nil {
+		e.server.Close()
+	}
+	if e.closeTunnel != nil {
+		e.closeTunnel()
 	}
 }
 
-// get reads one JSON answer.
-func get[A any](ctx context.Context, s *server, path string, query url.Values) (*A, error) {
-	answer, err := client.Get[A](ctx, s.client, path, query)
+// get reads one JSON answer of the server, and connects to it first where there is no connection yet.
+func get[A any](ctx context.Context, e *environment, path string, query url.Values) (*A, error) {
+	if e.server == nil {
+		if err := e.connectServer(ctx); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := client.Get[A](ctx, e.server, path, query)
 	var away *reserver.UnavailableError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return nil, errors.New("interrupted")
-	case errors.As(err, &away) && s.tunnel != nil:
+	case errors.As(err, &away) && e.serverURL == "":
 		return nil, unreachablef("the GlobalReserve server does not answer through the forwarded port: %w: "+
 			"see the log of its pod, or give its address with --server URL", away.Err)
 	case errors.As(err, &away):
 		return nil, unreachablef("the GlobalReserve server does not answer at %s: %w: check --server and --request-timeout; "+
-			"without --server, a port is forwarded to the Service %s", s.url, away.Err, defaultService)
+			"without --server, a port is forwarded to the Service %s", e.serverURL, away.Err, defaultService)
 	}
 	return answer, err
 }
 
 // getPages reads a route that answers in pages. take keeps one page and returns where the next one
 // starts, or nothing at the end.
-func getPages[A any](ctx context.Context, s *server, path string, query url.Values, take func(page *A) (next string)) error {
+func getPages[A any](ctx context.Context, e *environment, path string, query url.Values, take func(page *A) (next string)) error {
 	query.Set("limit", pageSize)
 	for {
-		page, err := get[A](ctx, s, path, query)
+		page, err := get[A](ctx, e, path, query)
 		if err != nil {
 			return err
 		}

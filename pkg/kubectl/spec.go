@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,43 +18,39 @@ import (
 
 // specFlags are the flags of create that say what is reserved, and for whom.
 type specFlags struct {
-	cpu, memory  string
-	resources    []string
-	replicas     int
-	node         string
-	nodeSelector map[string]string
-	ttl          time.Duration
-	index        string
-	selector     string
-	controller   string
-	policy       string
-	preemptible  bool
-	priority     int32
-	scheduler    string
-	labels       map[string]string
-	given        func(flag string) bool
+	object v1alpha1.Reservation // with what some flags give as it is
+	slot   v1alpha1.Slot        // what all slots have in common
+
+	cpu, memory                 string
+	resources                   []string
+	replicas                    int
+	ttl                         time.Duration
+	priority                    int32
+	index, selector, controller string
+	given                       func(flag string) bool
 }
 
-// policies are the values of --policy, the default first.
+// policies are the values of --policy.
 var policies = []string{string(v1alpha1.AllocateOnce), string(v1alpha1.AllocateAligned), string(v1alpha1.AllocateRestricted)}
 
-func (f *specFlags) addFlags(flags *pflag.FlagSet) {
+func (f *specFlags) addFlags(cmd *cobra.Command) {
+	flags, spec := cmd.Flags(), &f.object.Spec
 	f.given = flags.Changed
 	flags.StringVar(&f.cpu, "cpu", "", "CPU of each slot, such as 4 or 500m")
 	flags.StringVar(&f.memory, "memory", "", "memory of each slot, such as 8Gi")
 	flags.StringArrayVar(&f.resources, "resource", nil, "name=amount of another resource of each slot, such as nvidia.com/gpu=2; may be repeated")
 	flags.IntVar(&f.replicas, "replicas", f.replicas, "how many slots: capacity for so many pods, named NAME-0, NAME-1, ...")
-	flags.StringVar(&f.node, "node", "", "node to reserve on; without it the server chooses")
-	flags.StringToStringVar(&f.nodeSelector, "node-selector", nil, "label=value that a chosen node must have; may be repeated")
+	flags.StringVar(&f.slot.NodeName, "node", "", "node to reserve on; without it the server chooses")
+	flags.StringToStringVar(&f.slot.NodeSelector, "node-selector", nil, "label=value that a chosen node must have; may be repeated")
 	flags.DurationVar(&f.ttl, "ttl", 0, "how long unused capacity is kept, counted from when it is available; 0s: until deleted; without it, the server's default")
 	flags.StringVar(&f.index, "index", "", "pods whose annotation "+v1alpha1.ReservationIndexAnnotation+" is this may use the capacity")
 	flags.StringVar(&f.selector, "selector", "", "pods with these labels may use the capacity, such as app=web or 'tier in (a,b)'")
 	flags.StringVar(&f.controller, "controller", "", "pods of this controller may use the capacity, such as Deployment/web")
-	flags.StringVar(&f.policy, "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's")
-	flags.BoolVar(&f.preemptible, "preemptible", false, "let a pod of higher priority take the capacity where it fits nowhere else")
+	addChoice(cmd, (*string)(&spec.AllocatePolicy), "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's", policies...)
+	flags.BoolVar(&spec.Preemptible, "preemptible", false, "let a pod of higher priority take the capacity where it fits nowhere else")
 	flags.Int32Var(&f.priority, "priority", 0, "priority of the reservation, as of a pod")
-	flags.StringVar(&f.scheduler, "scheduler", "", "scheduler whose limits in the server's policy the capacity counts against")
-	flags.StringToStringVar(&f.labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
+	flags.StringVar(&spec.SchedulerName, "scheduler", "", "scheduler whose limits in the server's policy the capacity counts against")
+	flags.StringToStringVar(&f.object.Labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
 }
 
 // reservation makes the object that the flags describe. What the API server checks by itself and tells
@@ -63,26 +59,20 @@ func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, 
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return nil, usageErrorf("NAME %q cannot be the name of an object: %s", name, strings.Join(problems, "; "))
 	}
-	requests, err := f.requests()
-	if err != nil {
+	f.object.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"}
+	f.object.Namespace, f.object.Name = namespace, name
+	spec := &f.object.Spec
+	var err error
+	if f.slot.Requests, err = f.requests(); err != nil {
 		return nil, err
 	}
-	consumers, err := f.consumers()
-	if err != nil {
+	if spec.Consumers, err = f.consumers(); err != nil {
 		return nil, err
 	}
-	policy, err := oneOf("--policy", cmp.Or(f.policy, policies[0]), policies...)
-	if err != nil {
+	if spec.Slots, err = f.slots(name); err != nil {
 		return nil, err
 	}
-	slots, err := f.slots(name, requests)
-	if err != nil {
-		return nil, err
-	}
-	spec := v1alpha1.ReservationSpec{
-		SchedulerName: f.scheduler, Preemptible: f.preemptible,
-		AllocatePolicy: v1alpha1.AllocatePolicy(policy), Consumers: consumers, Slots: slots,
-	}
+	spec.AllocatePolicy = cmp.Or(spec.AllocatePolicy, v1alpha1.AllocateOnce)
 	if f.given("priority") {
 		spec.Priority = &f.priority
 	}
@@ -92,18 +82,14 @@ func (f *specFlags) reservation(namespace, name string) (*v1alpha1.Reservation, 
 		}
 		spec.TTL = &metav1.Duration{Duration: f.ttl}
 	}
-	return &v1alpha1.Reservation{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: f.labels},
-		Spec:       spec,
-	}, nil
+	return &f.object, nil
 }
 
-func (f *specFlags) slots(name string, requests corev1.ResourceList) ([]v1alpha1.Slot, error) {
+func (f *specFlags) slots(name string) ([]v1alpha1.Slot, error) {
 	switch {
 	case f.replicas < 1 || f.replicas > v1alpha1.MaxSlots:
 		return nil, usageErrorf("--replicas %d is out of range: one reservation has 1 to %d slots; make several for more", f.replicas, v1alpha1.MaxSlots)
-	case f.node != "" && len(f.nodeSelector) > 0:
+	case f.slot.NodeName != "" && len(f.slot.NodeSelector) > 0:
 		return nil, usageErrorf("--node and --node-selector exclude each other: name the node, or say which ones the server may choose from")
 	}
 	last := name + "-" + strconv.Itoa(f.replicas-1)
@@ -112,9 +98,8 @@ func (f *specFlags) slots(name string, requests corev1.ResourceList) ([]v1alpha1
 	}
 	slots := make([]v1alpha1.Slot, f.replicas)
 	for i := range slots {
-		slots[i] = v1alpha1.Slot{
-			Name: name + "-" + strconv.Itoa(i), NodeName: f.node, NodeSelector: f.nodeSelector, Requests: requests,
-		}
+		slots[i] = f.slot
+		slots[i].Name = name + "-" + strconv.Itoa(i)
 	}
 	return slots, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,32 +22,17 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// tunnel is a forwarded port. Close ends it.
-type tunnel struct {
-	// url is where the pod's port can be reached from here.
-	url string
-	// stop ends the goroutine that forwards and waits for it; nil in tests that need none.
-	stop func()
-}
-
-// Close ends the tunnel and everything that runs for it.
-func (t *tunnel) Close() {
-	if t.stop != nil {
-		t.stop()
-	}
-}
-
 // forwardPort opens a port on the loopback interface that leads to the pod, through the API server and
-// the pod's kubelet.
-func (e *environment) forwardPort(ctx context.Context, target podPort) (*tunnel, error) {
+// the pod's kubelet. address is its URL; stop ends everything that runs for it, and is called once.
+func (e *environment) forwardPort(ctx context.Context, target podPort) (address string, stop func(), err error) {
 	config, err := e.restConfig()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	config.Timeout = 0 // It would cut the connection off, not one request on it.
 	dialer, err := portForwardDialer(config, target)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	serving, cancel := context.WithCancel(ctx)
 	ready := make(chan struct{})
@@ -56,37 +40,32 @@ func (e *environment) forwardPort(ctx context.Context, target podPort) (*tunnel,
 		[]string{"0:" + strconv.Itoa(int(target.port))}, ready, io.Discard, io.Discard)
 	if err != nil {
 		cancel()
-		return nil, forwardError(target, err)
+		return "", nil, forwardError(target, err)
 	}
-	var failed error // to be read when done is closed
-	done := make(chan struct{})
-	go func() {
-		failed = forwarder.ForwardPorts()
-		close(done)
-	}()
-	stop := func() {
+	done := make(chan error, 1)
+	go func() { done <- forwarder.ForwardPorts() }()
+	stop = func() {
 		cancel()
-		<-done
+		_ = <-done // that it was stopped
 	}
 	deadline, release := context.WithTimeout(ctx, defaultTimeout)
 	defer release()
 	select {
-	case <-done:
+	case err := <-done:
 		cancel()
-		return nil, forwardError(target, failed)
+		return "", nil, forwardError(target, err)
 	case <-deadline.Done():
 		// Nothing interrupts the dialer while it dials: it is left behind, and the command ends.
 		cancel()
-		return nil, forwardError(target, deadline.Err())
+		return "", nil, forwardError(target, deadline.Err())
 	case <-ready:
 	}
 	ports, err := forwarder.GetPorts()
 	if err != nil {
 		stop()
-		return nil, forwardError(target, err)
+		return "", nil, forwardError(target, err)
 	}
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local)))
-	return &tunnel{url: target.scheme + "://" + address, stop: stop}, nil
+	return fmt.Sprintf("%s://127.0.0.1:%d", target.scheme, ports[0].Local), stop, nil
 }
 
 // portForwardDialer tunnels through a websocket, as kubectl does, and falls back to SPDY for API

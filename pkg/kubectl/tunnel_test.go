@@ -88,21 +88,22 @@ func TestTunnel(t *testing.T) {
 	handler := &forwardingAPI{t: t, backend: r.server.Listener.Addr().String()}
 	api := httptest.NewServer(handler)
 	defer api.Close()
-	opened, err := environmentOf(api.URL).forward(t.Context(), somePort)
+	env := environmentOf(api.URL)
+	address, stop, err := env.forward(t.Context(), somePort)
 	require.NoError(t, err)
-	asking, err := client.New(client.Options{URL: opened.url, RetryFor: time.Nanosecond})
+	env.closeTunnel = stop
+	env.server, err = client.New(client.Options{URL: address, RetryFor: time.Nanosecond})
 	require.NoError(t, err)
-	s := &server{url: opened.url, client: asking, tunnel: opened}
 	for range 3 {
-		answer, err := get[reserver.NodesAnswer](t.Context(), s, "/v1/nodes", nil)
+		answer, err := get[reserver.NodesAnswer](t.Context(), env, "/v1/nodes", nil)
 		require.NoError(t, err)
 		assert.EqualValues(t, 42, answer.Revision)
 	}
 	assert.EqualValues(t, 1, handler.upgraded.Load(), "one tunnel for all requests")
-	s.Close()
-	_, err = net.Dial("tcp", opened.url[len("http://"):])
+	env.close()
+	_, err = net.Dial("tcp", address[len("http://"):])
 	require.Error(t, err, "the port is closed")
-	_, err = get[reserver.NodesAnswer](t.Context(), s, "/v1/nodes", nil)
+	_, err = get[reserver.NodesAnswer](t.Context(), env, "/v1/nodes", nil)
 	assert.Equal(t, ExitUnreachable, exitCode(err))
 	assert.ErrorContains(t, err, "does not answer through the forwarded port")
 }
@@ -113,7 +114,7 @@ func TestTunnelRefused(t *testing.T) {
 		http.Error(w, `pods "b" is forbidden`, http.StatusForbidden)
 	}))
 	defer api.Close()
-	_, err := environmentOf(api.URL).forward(t.Context(), somePort)
+	_, _, err := environmentOf(api.URL).forward(t.Context(), somePort)
 	require.ErrorContains(t, err, "cannot forward a port to pod globalreserve-system/b")
 	assert.ErrorContains(t, err, `pods "b" is forbidden`)
 	assert.Equal(t, ExitUnreachable, exitCode(err))

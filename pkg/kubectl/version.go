@@ -40,7 +40,7 @@ func (o *versionOptions) run(ctx context.Context) error {
 	v := versions{Client: version.Get()}
 	var failed error
 	if !o.client {
-		v.Server, failed = o.serverVersion(ctx)
+		v.Server, failed = get[version.Info](ctx, o.environment, "/version", nil)
 	}
 	if !o.forPeople() {
 		return errors.Join(o.show(&v, nil, ""), failed)
@@ -50,13 +50,4 @@ func (o *versionOptions) run(ctx context.Context) error {
 		fmt.Fprintln(o.Out, "Server:", *v.Server)
 	}
 	return failed
-}
-
-func (o *versionOptions) serverVersion(ctx context.Context) (*version.Info, error) {
-	s, err := o.connectServer(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	return get[version.Info](ctx, s, "/version", nil)
 }
