@@ -63,12 +63,15 @@ func compareResources[K ~string](a, b K) int {
 	return cmp.Or(cmp.Compare(ranks[a], ranks[b]), cmp.Compare(a, b))
 }
 
-// amountList writes several amounts on one line: "cpu 2, memory 4Gi". The pod count, which is one
+// amountList writes all amounts but some on one line: "cpu 2, memory 4Gi". The pod count, which is one
 // wherever there is a pod, is for those who look for raw amounts.
-func amountList(amounts map[string]int64, raw bool) string {
-	shown := maps.Clone(amounts)
+func amountList(amounts map[string]int64, raw bool, without ...corev1.ResourceName) string {
 	if !raw {
-		delete(shown, string(corev1.ResourcePods))
+		without = append(without, corev1.ResourcePods)
+	}
+	shown := maps.Clone(amounts)
+	for _, name := range without {
+		delete(shown, string(name))
 	}
 	return resourceList(shown, func(name string, value int64) string { return amount(name, value, raw) })
 }

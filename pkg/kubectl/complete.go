@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Completions ask the Kubernetes API and never fail loudly: where it does not answer, there is nothing
@@ -101,36 +100,24 @@ func (e *environment) names(ctx context.Context, list lister) []string {
 	var names []string
 	// Items of typed lists have names.
 	_ = meta.EachListItem(objects, func(item runtime.Object) error {
-		object, err := meta.Accessor(item)
-		if err == nil {
-			names = append(names, object.GetName())
-		}
-		return err
+		names = append(names, item.(metav1.Object).GetName())
+		return nil
 	})
 	return names
 }
 
 func (e *environment) completeGlobalFlags(root *cobra.Command) {
 	completeBy(root, "namespace", e.completeNames(listNamespaces))
-	for flag, names := range map[string]func(config *clientcmdapi.Config) iter.Seq[string]{
-		"context": func(config *clientcmdapi.Config) iter.Seq[string] { return maps.Keys(config.Contexts) },
-		"cluster": func(config *clientcmdapi.Config) iter.Seq[string] { return maps.Keys(config.Clusters) },
-		"user":    func(config *clientcmdapi.Config) iter.Seq[string] { return maps.Keys(config.AuthInfos) },
-	} {
+	for _, flag := range []string{"context", "cluster", "user"} {
 		completeBy(root, flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 			config, err := e.config.ToRawKubeConfigLoader().RawConfig()
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return offer(slices.Collect(names(&config)), nil, typed)
+			names := map[string]iter.Seq[string]{
+				"context": maps.Keys(config.Contexts), "cluster": maps.Keys(config.Clusters), "user": maps.Keys(config.AuthInfos),
+			}
+			return offer(slices.Collect(names[flag]), nil, typed)
 		})
 	}
-}
-
-func (e *environment) completeCreate(cmd *cobra.Command) {
-	completeBy(cmd, "node", e.completeNames(listNodes))
-	for _, flag := range []string{"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler", "priority"} {
-		completeFixed(cmd, flag)
-	}
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
 }

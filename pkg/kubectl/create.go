@@ -55,7 +55,8 @@ namespace always. Without any of them no pod may: the capacity is only kept free
 			}
 			return takes("exactly one NAME", cobra.ExactArgs(1))(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.spec.addFlags(cmd)
 	waits := cmd.Flags().VarPF(&o.wait, "wait", "", "wait until the capacity is available, for at most so long (--wait alone: "+defaultWait.String()+")")
@@ -63,7 +64,10 @@ namespace always. Without any of them no pod may: the capacity is only kept free
 	addChoice(cmd, &o.dryRun, "dry-run", "", "none, client (only print the object) or server (let the API server check it, too)",
 		dryRunNone, dryRunClient, dryRunServer)
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
-	env.completeCreate(cmd)
+	completeBy(cmd, "node", env.completeNames(listNodes))
+	for _, flag := range []string{"cpu", "memory", "resource", "replicas", "ttl", "index", "selector", "scheduler", "priority"} {
+		completeFixed(cmd, flag)
+	}
 	return cmd
 }
 
@@ -113,7 +117,7 @@ func (o *createOptions) run(ctx context.Context, name string) error {
 
 func (o *createOptions) print(reservation *v1alpha1.Reservation, done string) error {
 	if o.format == outputTable || o.format == outputWide {
-		return o.printTable(o.Out, o.reservationTable(false, *reservation))
+		return o.printTable(o.Out, o.reservationTable(*reservation))
 	}
 	return o.printObject(reservation, done)
 }

@@ -19,10 +19,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-type describeOptions struct{ command }
-
 func newDescribeCommand(env *environment) *cobra.Command {
-	o := &describeOptions{command: command{environment: env}}
+	o := &command{environment: env}
 	return &cobra.Command{
 		Use:     "describe NAME...",
 		Short:   "Tell all about a reservation: its slots, its consumers, its events",
@@ -33,12 +31,12 @@ func newDescribeCommand(env *environment) *cobra.Command {
 			}
 			return nil
 		},
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.describe(cmd.Context(), args) },
 		ValidArgsFunction: env.completeArgs(anyNumber, listReservations),
 	}
 }
 
-func (o *describeOptions) run(ctx context.Context, names []string) error {
+func (o *command) describe(ctx context.Context, names []string) error {
 	cluster, namespace, err := o.connect()
 	if err != nil {
 		return err
@@ -54,7 +52,7 @@ func (o *describeOptions) run(ctx context.Context, names []string) error {
 			fmt.Fprint(o.Out, "\n\n")
 		}
 		printed = true
-		return o.print(r, events, eventsErr)
+		return o.printReservation(r, events, eventsErr)
 	})
 }
 
@@ -78,7 +76,7 @@ func lastSeen(event *corev1.Event) time.Time {
 	return cmp.Or(event.LastTimestamp.Time, event.EventTime.Time, event.CreationTimestamp.Time)
 }
 
-func (o *describeOptions) print(r *v1alpha1.Reservation, events []corev1.Event, eventsErr error) error {
+func (o *command) printReservation(r *v1alpha1.Reservation, events []corev1.Event, eventsErr error) error {
 	now := o.clock.Now()
 	err := o.printFields([][2]string{
 		{"Name", r.Name},
@@ -105,7 +103,7 @@ func (o *describeOptions) print(r *v1alpha1.Reservation, events []corev1.Event, 
 	return nil
 }
 
-func (o *describeOptions) printSlots(r *v1alpha1.Reservation) {
+func (o *command) printSlots(r *v1alpha1.Reservation) {
 	table := newTable("Name", "Node", "State", "Requests", "Pods")
 	states := make(map[string]*v1alpha1.SlotStatus, len(r.Status.Slots))
 	for i := range r.Status.Slots {
@@ -162,7 +160,7 @@ func describeDevices(d *v1alpha1.SlotDevices) string {
 	return text
 }
 
-func (o *describeOptions) printConditions(r *v1alpha1.Reservation, now time.Time) {
+func (o *command) printConditions(r *v1alpha1.Reservation, now time.Time) {
 	table := newTable("Type", "Status", "Since", "Reason", "Message")
 	for _, c := range r.Status.Conditions {
 		addRow(table, c.Type, string(c.Status), age(c.LastTransitionTime.Time, now), c.Reason, c.Message)
@@ -170,7 +168,7 @@ func (o *describeOptions) printConditions(r *v1alpha1.Reservation, now time.Time
 	printSection(o.Out, "Conditions", table)
 }
 
-func (o *describeOptions) printEvents(events []corev1.Event, err error, now time.Time) {
+func (o *command) printEvents(events []corev1.Event, err error, now time.Time) {
 	if err != nil {
 		fmt.Fprintf(o.Out, "\nEvents:  <not known: %v>\n", err)
 		return
@@ -246,11 +244,9 @@ func describeConsumers(r *v1alpha1.Reservation) string {
 		return fmt.Sprintf("pods with the labels %s", metav1.FormatLabelSelector(c.Selector))
 	case c != nil && c.Controller != nil:
 		return fmt.Sprintf("pods of %s/%s", c.Controller.Kind, c.Controller.Name)
+	case slices.ContainsFunc(r.Spec.Slots, func(s v1alpha1.Slot) bool { return s.Pod != nil }):
+		return "the pods that the slots name"
+	default:
+		return "no pods: the capacity is only kept free"
 	}
-	for i := range r.Spec.Slots {
-		if r.Spec.Slots[i].Pod != nil {
-			return "the pods that the slots name"
-		}
-	}
-	return "no pods: the capacity is only kept free"
 }

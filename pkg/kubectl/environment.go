@@ -39,6 +39,7 @@ type environment struct {
 	config *genericclioptions.ConfigFlags
 	// serverURL is --server, service is --service; the first wins.
 	serverURL, service string
+	allNamespaces      bool // of commands that have that flag
 
 	// cluster returns clients for the kubeconfig of the flags, and forward forwards a local port to a port
 	// of a pod until it is stopped. Tests put fakes in their place.
@@ -68,21 +69,16 @@ func (e *environment) addFlags(flags *pflag.FlagSet) {
 		"namespace/name of the server's Service, and :port where it has several; a port is forwarded to a ready pod of it")
 }
 
-// namespace is that of --namespace or of the kubeconfig's context.
+// namespace is that of --namespace or of the kubeconfig's context, or that of all of them.
 func (e *environment) namespace() (string, error) {
+	if e.allNamespaces {
+		return metav1.NamespaceAll, nil
+	}
 	namespace, _, err := e.config.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return "", explainConfigError(err)
 	}
 	return namespace, nil
-}
-
-// scope is the namespace that is asked for, or that of all of them.
-func (e *environment) scope(allNamespaces bool) (string, error) {
-	if allNamespaces {
-		return metav1.NamespaceAll, nil
-	}
-	return e.namespace()
 }
 
 // connect returns clients for the Kubernetes API, and the namespace.

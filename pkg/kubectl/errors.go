@@ -45,15 +45,12 @@ func unreachablef(format string, args ...any) error {
 
 // exitCode returns the code of an error; errors without one are ExitFailed.
 func exitCode(err error) int {
-	var coded *codedError
-	switch {
-	case err == nil:
+	if err == nil {
 		return ExitOK
-	case errors.As(err, &coded):
-		return coded.code
-	default:
-		return ExitFailed
 	}
+	coded := &codedError{code: ExitFailed}
+	errors.As(err, &coded)
+	return coded.code
 }
 
 // explainConfigError says what to do about a kubeconfig that cannot be used.

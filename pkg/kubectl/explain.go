@@ -14,12 +14,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-type explainOptions struct {
-	command
-}
-
 func newExplainCommand(env *environment) *cobra.Command {
-	o := &explainOptions{command: command{environment: env}}
+	o := &command{environment: env}
 	cmd := &cobra.Command{
 		Use:     "explain POD",
 		Aliases: []string{"why"},
@@ -32,14 +28,14 @@ what it found into the pod's condition: kubectl describe pod.`,
 		Example: `  kubectl reserve explain web-0
   kubectl reserve explain -n batch worker-3 -o wide`,
 		Args:              takes("exactly one POD", cobra.ExactArgs(1)),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.explain(cmd.Context(), args[0]) },
 		ValidArgsFunction: env.completeArgs(1, listPendingPods),
 	}
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON)
 	return cmd
 }
 
-func (o *explainOptions) run(ctx context.Context, pod string) error {
+func (o *command) explain(ctx context.Context, pod string) error {
 	namespace, err := o.namespace()
 	if err != nil {
 		return err
@@ -52,10 +48,10 @@ func (o *explainOptions) run(ctx context.Context, pod string) error {
 	if !o.forPeople() {
 		return o.show(answer, nil, "")
 	}
-	return o.print(answer)
+	return o.printExplanation(answer)
 }
 
-func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
+func (o *command) printExplanation(a *reserver.ExplainAnswer) error {
 	expires, capacity := "", ""
 	if !a.ExpiresAt.IsZero() {
 		expires = fmt.Sprintf("%s (%s)", a.ExpiresAt.Format(time.RFC3339), until(a.ExpiresAt, o.clock.Now()))
@@ -83,7 +79,7 @@ func (o *explainOptions) print(a *reserver.ExplainAnswer) error {
 	return nil
 }
 
-func (o *explainOptions) printRefusals(a *reserver.ExplainAnswer) {
+func (o *command) printRefusals(a *reserver.ExplainAnswer) {
 	if len(a.Refusals) == 0 {
 		return
 	}
@@ -94,7 +90,7 @@ func (o *explainOptions) printRefusals(a *reserver.ExplainAnswer) {
 	printSection(o.Out, "Refused by", table)
 }
 
-func (o *explainOptions) printClosest(c *reserver.ClosestNode) {
+func (o *command) printClosest(c *reserver.ClosestNode) {
 	if c == nil || len(c.Missing) == 0 { // what is not an amount, the message says
 		return
 	}

@@ -25,9 +25,8 @@ import (
 
 type listOptions struct {
 	command
-	allNamespaces bool
-	watch         bool
-	selector      string
+	watch    bool
+	selector string
 }
 
 func newListCommand(env *environment) *cobra.Command {
@@ -47,7 +46,7 @@ EXPIRES tells how long unused capacity is still kept; CONSUMED how many slots po
 		Args: takes("no arguments", cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
-	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list those of all namespaces")
+	cmd.Flags().BoolVarP(&env.allNamespaces, "all-namespaces", "A", false, "list those of all namespaces")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on and print every change, until interrupted")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, such as app=web")
 	o.addOutput(cmd, outputTable, outputWide, outputYAML, outputJSON, outputName)
@@ -58,7 +57,7 @@ func (o *listOptions) run(ctx context.Context) error {
 	if o.watch && !o.forPeople() {
 		return usageErrorf("--watch prints tables: leave out -o %s", o.format)
 	}
-	namespace, err := o.scope(o.allNamespaces)
+	namespace, err := o.namespace()
 	if err != nil {
 		return err
 	}
@@ -88,13 +87,13 @@ func (o *listOptions) printTable(ctx context.Context, cluster *cluster, namespac
 	printer := o.tablePrinter()
 	// One writer for all tables keeps the columns of later rows where the first ones are.
 	writer := printers.GetNewTabWriter(o.Out)
-	if err := printer.PrintObj(o.reservationTable(o.allNamespaces, list.Items...), writer); err != nil {
+	if err := printer.PrintObj(o.reservationTable(list.Items...), writer); err != nil {
 		return err
 	}
 	writer.Flush()
 	if o.watch {
 		return o.follow(ctx, cluster, namespace, list.ResourceVersion, func(r *v1alpha1.Reservation) error {
-			err := printer.PrintObj(o.reservationTable(o.allNamespaces, *r), writer)
+			err := printer.PrintObj(o.reservationTable(*r), writer)
 			writer.Flush()
 			return err
 		})
@@ -132,27 +131,21 @@ func (o *listOptions) follow(ctx context.Context, cluster *cluster, namespace, f
 	return explainAPIError("watch reservations", err)
 }
 
-func (o *command) reservationTable(withNamespace bool, all ...v1alpha1.Reservation) *metav1.Table {
-	columns := []string{"Name", "Node", "Status", "Consumed", "Expires", "Age", "+Slots", "+Requests", "+Policy", "+Scheduler", "+Reason"}
-	if withNamespace {
-		columns = append([]string{"Namespace"}, columns...)
-	}
-	table, now := newTable(columns...), o.clock.Now()
+func (o *command) reservationTable(all ...v1alpha1.Reservation) *metav1.Table {
+	table, now := newTable("Namespace", "Name", "Node", "Status", "Consumed", "Expires", "Age",
+		"+Slots", "+Requests", "+Policy", "+Scheduler", "+Reason"), o.clock.Now()
 	for i := range all {
 		r, reason := &all[i], ""
 		if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionAvailable); c != nil {
 			reason = c.Reason
 		}
-		cells := []any{
-			r.Name, orNone(r.Status.NodeName), orNone(string(r.Status.Phase)),
+		addRow(table, r.Namespace, r.Name, orNone(r.Status.NodeName), orNone(string(r.Status.Phase)),
 			cmp.Or(r.Status.Consumed, "0/"+strconv.Itoa(len(r.Spec.Slots))), expires(r, now), age(r.CreationTimestamp.Time, now),
 			strconv.Itoa(len(r.Spec.Slots)), slotRequests(r), string(r.Spec.AllocatePolicy),
-			orNone(r.Spec.SchedulerName), orNone(reason),
-		}
-		if withNamespace {
-			cells = append([]any{r.Namespace}, cells...)
-		}
-		addRow(table, cells...)
+			orNone(r.Spec.SchedulerName), orNone(reason))
+	}
+	if !o.allNamespaces {
+		dropColumn(table, 0)
 	}
 	return table
 }

@@ -180,20 +180,20 @@ func bar(a reserver.NodeAmount) string {
 		}
 		return "[" + strings.Repeat("!", barWidth) + "] " + percent
 	}
-	width := int(share(used, a.Allocatable, barWidth))
-	bound := min(int(share(a.Bound, a.Allocatable, barWidth)), width)
+	width, bound := int(share(used, a.Allocatable, barWidth)), int(share(a.Bound, a.Allocatable, barWidth))
 	// What is there is seen, however little it is, and free capacity, too.
-	if used > 0 && width == 0 {
-		width, bound = 1, int(min(a.Bound, 1))
+	if used > 0 {
+		width = max(width, 1)
 	}
-	if a.Free > 0 && width == barWidth {
-		width, bound = barWidth-1, min(bound, barWidth-1)
+	if a.Free > 0 {
+		width = min(width, barWidth-1)
 	}
-	if a.Bound > 0 && bound == 0 {
-		bound = 1
+	if a.Bound > 0 {
+		bound = max(bound, 1)
 	}
-	if a.Reserved > 0 && bound == width && width > 1 {
-		bound--
+	bound = min(bound, width)
+	if a.Reserved > 0 && width > 1 {
+		bound = min(bound, width-1)
 	}
 	return "[" + strings.Repeat("#", bound) + strings.Repeat("=", width-bound) + strings.Repeat(".", barWidth-width) + "] " +
 		strconv.FormatInt(share(used, a.Allocatable, 100), 10) + "%"

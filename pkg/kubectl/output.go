@@ -54,17 +54,22 @@ func newTable(columns ...string) *metav1.Table {
 	table := &metav1.Table{}
 	for _, name := range columns {
 		name, wide := strings.CutPrefix(name, "+")
-		definition := metav1.TableColumnDefinition{Name: name, Type: "string"}
-		if wide {
-			definition.Priority = 1
-		}
-		table.ColumnDefinitions = append(table.ColumnDefinitions, definition)
+		table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{
+			Name: name, Type: "string", Priority: map[bool]int32{true: 1}[wide],
+		})
 	}
 	return table
 }
 
 func addRow(table *metav1.Table, cells ...any) {
 	table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
+}
+
+func dropColumn(table *metav1.Table, at int) {
+	table.ColumnDefinitions = slices.Delete(table.ColumnDefinitions, at, at+1)
+	for i := range table.Rows {
+		table.Rows[i].Cells = slices.Delete(table.Rows[i].Cells, at, at+1)
+	}
 }
 
 // tablePrinter prints tables with kubectl's own printer. Used for several tables with the same

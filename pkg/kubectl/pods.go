@@ -19,8 +19,7 @@ import (
 
 type podsOptions struct {
 	command
-	allNamespaces bool
-	summary       bool
+	summary bool
 	// scheduler, node and state select allocations.
 	scheduler, node, state string
 }
@@ -44,7 +43,7 @@ under way) or Bound.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "those of all namespaces")
+	flags.BoolVarP(&env.allNamespaces, "all-namespaces", "A", false, "those of all namespaces")
 	flags.BoolVar(&o.summary, "summary", false, "only how many and how much, per scheduler and state")
 	flags.StringVar(&o.scheduler, "scheduler", "", "only those of this scheduler")
 	flags.StringVar(&o.node, "node", "", "only those on this node")
@@ -161,7 +160,7 @@ func (o *podsOptions) query() (url.Values, error) {
 	if o.summary && !o.forPeople() {
 		return nil, usageErrorf("--summary prints a table: leave out -o %s", o.format)
 	}
-	namespace, err := o.scope(o.allNamespaces)
+	namespace, err := o.namespace()
 	if err != nil {
 		return nil, err
 	}
@@ -175,37 +174,25 @@ func (o *podsOptions) query() (url.Values, error) {
 }
 
 func (o *command) podTable(pods []podCapacity, withNamespace bool) *metav1.Table {
-	columns := []string{"Scheduler", "Pod", "State", "Node", "CPU", "Memory", "Others", "Expires", "+Reservation", "+Priority", "+Host ports", "+UID"}
-	if withNamespace {
-		columns = slices.Insert(columns, 1, "Namespace")
-	}
-	table, raw := newTable(columns...), o.wide()
+	table := newTable("Scheduler", "Namespace", "Pod", "State", "Node", "CPU", "Memory", "Others", "Expires",
+		"+Reservation", "+Priority", "+Host ports", "+UID")
 	for i := range pods {
 		c := &pods[i]
-		cells := []any{
-			orNone(c.Scheduler), c.Pod, c.State, c.Node, requested(c.Requests, corev1.ResourceCPU, raw),
-			requested(c.Requests, corev1.ResourceMemory, raw), otherRequests(c.Requests, raw), orNone(until(c.ExpiresAt, o.clock.Now())),
-			orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID),
-		}
-		if withNamespace {
-			cells = slices.Insert(cells, 1, any(c.Namespace))
-		}
-		addRow(table, cells...)
+		cpu, memory, others := requestCells(c.Requests, o.wide())
+		addRow(table, orNone(c.Scheduler), c.Namespace, c.Pod, c.State, c.Node, cpu, memory, others, orNone(until(c.ExpiresAt, o.clock.Now())),
+			orNone(c.Reservation), strconv.Itoa(int(c.Priority)), orNone(strings.Join(c.HostPorts, ",")), orNone(c.UID))
+	}
+	if !withNamespace {
+		dropColumn(table, 1)
 	}
 	return table
 }
 
-func requested(amounts reserver.Amounts, name corev1.ResourceName, raw bool) string {
-	return amount(string(name), amounts[string(name)], raw)
-}
-
-// otherRequests are those that have no column of their own. The pod count is one of every pod.
-func otherRequests(amounts reserver.Amounts, raw bool) string {
-	others := maps.Clone(amounts)
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
-		delete(others, string(name))
-	}
-	return amountList(others, raw)
+// requestCells are those of the columns CPU, Memory and Others. The pod count is one of every pod.
+func requestCells(amounts reserver.Amounts, raw bool) (cpu, memory, others string) {
+	const cpuName, memoryName = string(corev1.ResourceCPU), string(corev1.ResourceMemory)
+	return amount(cpuName, amounts[cpuName], raw), amount(memoryName, amounts[memoryName], raw),
+		amountList(amounts, raw, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods)
 }
 
 // summaryTable adds pods up by scheduler and state.
@@ -232,9 +219,8 @@ func summaryTable(pods []podCapacity, raw bool) *metav1.Table {
 	})
 	table := newTable("Scheduler", "State", "Pods", "CPU", "Memory", "Others")
 	for _, k := range keys {
-		s := sums[k]
-		addRow(table, orNone(k.scheduler), k.state, strconv.Itoa(s.pods), requested(s.amounts, corev1.ResourceCPU, raw),
-			requested(s.amounts, corev1.ResourceMemory, raw), otherRequests(s.amounts, raw))
+		cpu, memory, others := requestCells(sums[k].amounts, raw)
+		addRow(table, orNone(k.scheduler), k.state, strconv.Itoa(sums[k].pods), cpu, memory, others)
 	}
 	return table
 }

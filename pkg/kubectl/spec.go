@@ -107,21 +107,11 @@ func (f *specFlags) slots(name string) ([]v1alpha1.Slot, error) {
 // requests are the amounts of --cpu, --memory and --resource.
 func (f *specFlags) requests() (corev1.ResourceList, error) {
 	requests := corev1.ResourceList{}
-	add := func(flag, name, text string) error {
-		if _, twice := requests[corev1.ResourceName(name)]; twice {
-			return usageErrorf("the amount of %s is given twice: give it once", name)
-		}
-		quantity, err := parseAmount(flag, text)
-		if err == nil {
-			requests[corev1.ResourceName(name)] = quantity
-		}
-		return err
-	}
 	for _, given := range [][2]string{{string(corev1.ResourceCPU), f.cpu}, {string(corev1.ResourceMemory), f.memory}} {
 		if given[1] == "" {
 			continue
 		}
-		if err := add("--"+given[0], given[0], given[1]); err != nil {
+		if err := addAmount(requests, "--"+given[0], given[0], given[1]); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +126,7 @@ func (f *specFlags) requests() (corev1.ResourceList, error) {
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 			return nil, usageErrorf("--resource %q names no resource: %s", pair, strings.Join(problems, "; "))
 		}
-		if err := add("--resource "+name, name, text); err != nil {
+		if err := addAmount(requests, "--resource "+name, name, text); err != nil {
 			return nil, err
 		}
 	}
@@ -146,15 +136,19 @@ func (f *specFlags) requests() (corev1.ResourceList, error) {
 	return requests, nil
 }
 
-func parseAmount(flag, text string) (resource.Quantity, error) {
+func addAmount(requests corev1.ResourceList, flag, name, text string) error {
+	_, twice := requests[corev1.ResourceName(name)]
 	quantity, err := resource.ParseQuantity(text)
 	switch {
+	case twice:
+		return usageErrorf("the amount of %s is given twice: give it once", name)
 	case err != nil:
-		return quantity, usageErrorf("%s %q is not an amount: write it like a pod's request, such as 4, 500m or 8Gi", flag, text)
+		return usageErrorf("%s %q is not an amount: write it like a pod's request, such as 4, 500m or 8Gi", flag, text)
 	case quantity.Sign() < 0:
-		return quantity, usageErrorf("%s %q is negative: give 0 or more", flag, text)
+		return usageErrorf("%s %q is negative: give 0 or more", flag, text)
 	}
-	return quantity, nil
+	requests[corev1.ResourceName(name)] = quantity
+	return nil
 }
 
 // consumers say which pods may use the capacity.

@@ -14,16 +14,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/utils/ptr"
 )
 
 // forwardPort opens a port on the loopback interface that leads to the pod, through the API server and
-// the pod's kubelet. address is its URL; stop ends everything that runs for it, and is called once.
+// the pod's kubelet. address is its URL; stop ends everything that runs for it.
 func (e *environment) forwardPort(ctx context.Context, target podPort) (address string, stop func(), err error) {
 	config, err := e.restConfig()
 	if err != nil {
@@ -43,10 +45,14 @@ func (e *environment) forwardPort(ctx context.Context, target podPort) (address 
 		return "", nil, forwardError(target, err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- forwarder.ForwardPorts() }()
+	go func() {
+		done <- forwarder.ForwardPorts()
+		close(done)
+	}()
 	stop = func() {
 		cancel()
-		_ = <-done // that it was stopped
+		for range done { // until it is closed
+		}
 	}
 	deadline, release := context.WithTimeout(ctx, defaultTimeout)
 	defer release()
@@ -106,11 +112,9 @@ type podPort struct {
 
 // serviceRef is a parsed --service.
 type serviceRef struct {
-	namespace, name string
-	port            string // a name or a number; empty: the only or the first one
+	types.NamespacedName
+	port string // a name or a number; empty: the only or the first one
 }
-
-func (r serviceRef) String() string { return r.namespace + "/" + r.name }
 
 // parseService reads namespace/name or namespace/name:port.
 func parseService(text string) (serviceRef, error) {
@@ -120,13 +124,13 @@ func parseService(text string) (serviceRef, error) {
 		return serviceRef{}, usageErrorf("--service %q is not a Service: give namespace/name, such as %s, and :port where it has several",
 			text, defaultService)
 	}
-	return serviceRef{namespace: namespace, name: name, port: port}, nil
+	return serviceRef{types.NamespacedName{Namespace: namespace, Name: name}, port}, nil
 }
 
 // choosePod finds a pod of the Service that answers: ready, not being deleted and with the port. Of
 // several it takes the first by name, so that repeated commands speak to the same one.
 func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (podPort, error) {
-	service, err := kube.CoreV1().Services(ref.namespace).Get(ctx, ref.name, metav1.GetOptions{})
+	service, err := kube.CoreV1().Services(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return podPort{}, unreachablef("there is no Service %s: install GlobalReserve with kubectl apply -k manifests/base, "+
@@ -140,7 +144,7 @@ func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (
 	if err != nil {
 		return podPort{}, err
 	}
-	pods, err := kube.CoreV1().Pods(ref.namespace).List(ctx, metav1.ListOptions{
+	pods, err := kube.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.SelectorFromSet(service.Spec.Selector).String(),
 	})
 	if err != nil {
@@ -186,10 +190,10 @@ func readyPod(pods []corev1.Pod, ref serviceRef) (*corev1.Pod, error) {
 	}
 	if len(states) == 0 {
 		return nil, unreachablef("Service %s has no pods: see kubectl -n %s get deployments,pods, or give the server's address with --server URL",
-			ref, ref.namespace)
+			ref, ref.Namespace)
 	}
 	return nil, unreachablef("Service %s has no ready pod: %s: see kubectl -n %s describe pods",
-		ref, strings.Join(states, ", "), ref.namespace)
+		ref, strings.Join(states, ", "), ref.Namespace)
 }
 
 // podState says why a pod cannot answer; empty when it can.
@@ -200,12 +204,11 @@ func podState(pod *corev1.Pod) string {
 	if pod.Status.Phase != corev1.PodRunning {
 		return strings.ToLower(string(cmp.Or(pod.Status.Phase, corev1.PodPending)))
 	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return ""
-		}
+	ready := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
+	if !slices.ContainsFunc(pod.Status.Conditions, ready) {
+		return "not ready"
 	}
-	return "not ready"
+	return ""
 }
 
 // containerPort resolves a Service's target port, which may be the name of a container's port.
@@ -226,11 +229,7 @@ func containerPort(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
 
 // schemeOf tells whether a Service's port speaks TLS: by its appProtocol or, without one, its name.
 func schemeOf(port *corev1.ServicePort) string {
-	protocol := port.Name
-	if port.AppProtocol != nil {
-		protocol = *port.AppProtocol
-	}
-	if strings.HasPrefix(strings.ToLower(protocol), "https") {
+	if strings.HasPrefix(strings.ToLower(ptr.Deref(port.AppProtocol, port.Name)), "https") {
 		return "https"
 	}
 	return "http"

@@ -7,13 +7,13 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -21,7 +21,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
-	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
@@ -88,12 +87,9 @@ func TestTunnel(t *testing.T) {
 	handler := &forwardingAPI{t: t, backend: r.server.Listener.Addr().String()}
 	api := httptest.NewServer(handler)
 	defer api.Close()
+	r.kube = kubefake.NewClientset(service(), serverPod("b"))
 	env := environmentOf(api.URL)
-	address, stop, err := env.forward(t.Context(), somePort)
-	require.NoError(t, err)
-	env.closeTunnel = stop
-	env.server, err = client.New(client.Options{URL: address, RetryFor: time.Nanosecond})
-	require.NoError(t, err)
+	env.cluster = r.cluster
 	for range 3 {
 		answer, err := get[reserver.NodesAnswer](t.Context(), env, "/v1/nodes", nil)
 		require.NoError(t, err)
@@ -101,11 +97,10 @@ func TestTunnel(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, handler.upgraded.Load(), "one tunnel for all requests")
 	env.close()
-	_, err = net.Dial("tcp", address[len("http://"):])
-	require.Error(t, err, "the port is closed")
-	_, err = get[reserver.NodesAnswer](t.Context(), env, "/v1/nodes", nil)
+	_, err := get[reserver.NodesAnswer](t.Context(), env, "/v1/nodes", nil)
 	assert.Equal(t, ExitUnreachable, exitCode(err))
 	assert.ErrorContains(t, err, "does not answer through the forwarded port")
+	assert.ErrorContains(t, err, "connection refused", "the port is closed")
 }
 
 func TestTunnelRefused(t *testing.T) {
@@ -217,7 +212,7 @@ func TestChoosePod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kube := kubefake.NewClientset(tt.objects...)
-			got, err := choosePod(t.Context(), kube, serviceRef{namespace: system, name: "globalreserve", port: tt.port})
+			got, err := choosePod(t.Context(), kube, serviceRef{types.NamespacedName{Namespace: system, Name: "globalreserve"}, tt.port})
 			if tt.says == "" {
 				require.NoError(t, err)
 				assert.Equal(t, tt.want, got)
