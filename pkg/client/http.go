@@ -72,7 +72,6 @@ func (c *Client) newRequest(ctx context.Context, r *request, body []byte) (*http
 	if r.body != nil {
 		post.Header.Set("Content-Type", "application/json")
 	}
-	post.Header.Set("User-Agent", userAgent())
 	return post, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -86,7 +85,8 @@ func (o *Options) httpClient() (*http.Client, error) {
 		TLSClientConfig: rest.TLSClientConfig{
 			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, NextProtos: []string{"http/1.1"},
 		},
-		Dial: (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		UserAgent: "globalreserve-client/" + version.Get().GitVersion,
+		Dial:      (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up connections to the server: %w", err)
@@ -97,6 +97,3 @@ func (o *Options) httpClient() (*http.Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
-
-// userAgent is found out once: it is read from what the linker left in the program.
-var userAgent = sync.OnceValue(func() string { return "globalreserve-client/" + version.Get().GitVersion })

@@ -51,35 +51,21 @@ func call[A any](ctx context.Context, c *Client, r *request, check func(*A) erro
 		if err == nil {
 			return answer, nil
 		}
-		again, unknown := judge(err)
+		var told *reserver.UnknownOutcomeError
+		var away *reserver.UnavailableError
+		unknown := errors.As(err, &told)
 		lost = lost || unknown
-		if again {
+		if unknown || errors.As(err, &away) {
 			stopped := c.sleep(ctx, max(pause.Step(), after), deadline)
 			if stopped == nil {
 				continue
 			}
 			err = fmt.Errorf("%w (%w)", err, stopped)
 		}
-		var told *reserver.UnknownOutcomeError
-		if lost && !errors.As(err, &told) {
+		if lost && !unknown {
 			err = &reserver.UnknownOutcomeError{RequestID: r.id, Err: err}
 		}
 		return nil, err
-	}
-}
-
-// judge tells of the error of a try whether to try again, and whether the request
-// may have been carried out.
-func judge(err error) (again, unknown bool) {
-	var lost *reserver.UnknownOutcomeError
-	var away *reserver.UnavailableError
-	switch {
-	case errors.As(err, &lost):
-		return true, true
-	case errors.As(err, &away):
-		return true, false
-	default:
-		return false, false
 	}
 }
 
