@@ -63,11 +63,11 @@ func (m *Mirror) replace(parts []*reserver.WatchSnapshot) error {
 	m.prune(nodes, slots, allocations)
 	for _, part := range parts {
 		for i := range part.Nodes {
-			n := &part.Nodes[i]
-			if n.Exists {
-				m.ledger.ObserveNode(m.nodeOf(n))
+			n := offered(&part.Nodes[i])
+			if part.Nodes[i].Exists {
+				m.observeNode(n)
 			}
-			m.ledger.ObserveDevices(n.Name, devicesOf(n))
+			m.observeDevices(n)
 		}
 	}
 	for _, inMemory := range []bool{false, true} { // which are part of the others
@@ -113,34 +113,30 @@ func (m *Mirror) prune(nodes map[string]bool, slots map[slotKey]bool, allocation
 	}
 }
 
-func (m *Mirror) nodeOf(n *reserver.Node) ledger.NodeObservation {
-	wire := make(reserver.Amounts, len(n.Resources))
-	for name, amount := range n.Resources {
-		wire[name] = amount.Allocatable
-	}
-	return ledger.NodeObservation{
-		Name: n.Name, UID: types.UID(n.UID), Unschedulable: n.Unschedulable,
-		Allocatable: amounts(wire, m.ledger.Table().Intern),
-	}
-}
-
 func (m *Mirror) applyNode(e *reserver.WatchNode) {
 	switch ledger.EventType(e.Type) {
 	case ledger.NodeRemoved:
 		m.ledger.RemoveNode(e.Node.Name)
-		return
 	case ledger.DevicesUpdated:
-		list := make([]devices.Device, len(e.Node.Devices))
-		for i := range list {
-			list[i] = device(&e.Node.Devices[i])
-		}
-		m.ledger.ObserveDevices(e.Node.Name, list)
-		return
+		m.observeDevices(&e.Node)
+	default:
+		m.observeNode(&e.Node)
 	}
+}
+
+func (m *Mirror) observeNode(n *reserver.WatchedNode) {
 	m.ledger.ObserveNode(ledger.NodeObservation{
-		Name: e.Node.Name, UID: types.UID(e.Node.UID), Unschedulable: e.Node.Unschedulable,
-		Allocatable: amounts(e.Node.Allocatable, m.ledger.Table().Intern),
+		Name: n.Name, UID: types.UID(n.UID), Unschedulable: n.Unschedulable,
+		Allocatable: amounts(n.Allocatable, m.ledger.Table().Intern),
 	})
+}
+
+func (m *Mirror) observeDevices(n *reserver.WatchedNode) {
+	list := make([]devices.Device, len(n.Devices))
+	for i := range list {
+		list[i] = devices.Device(n.Devices[i])
+	}
+	m.ledger.ObserveDevices(n.Name, list)
 }
 
 func (m *Mirror) applyAllocation(e *reserver.WatchAllocation) error {

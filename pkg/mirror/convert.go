@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -162,14 +161,14 @@ func given(wire []reserver.GivenDevices) []ledger.GivenDevices {
 	return list
 }
 
-func device(d *reserver.Device) devices.Device {
-	return devices.Device{Name: d.Name, Resource: d.Resource, ID: d.ID, Properties: d.Properties, Unschedulable: d.Unschedulable}
-}
-
-func devicesOf(n *reserver.Node) []devices.Device {
-	list := make([]devices.Device, len(n.Devices))
-	for i := range list {
-		list[i] = device(&n.Devices[i].Device)
+// offered is what a node of a snapshot offers, as a node event tells it.
+func offered(n *reserver.Node) *reserver.WatchedNode {
+	w := &reserver.WatchedNode{Name: n.Name, UID: n.UID, Unschedulable: n.Unschedulable, Allocatable: reserver.Amounts{}}
+	for name, amount := range n.Resources {
+		w.Allocatable[name] = amount.Allocatable
 	}
-	return list
+	for i := range n.Devices {
+		w.Devices = append(w.Devices, n.Devices[i].Device)
+	}
+	return w
 }
