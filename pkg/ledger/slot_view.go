@@ -127,8 +127,12 @@ func (l *account) slotViews() []SlotView {
 			}
 		}
 	}
-	slices.SortFunc(views, func(a, b SlotView) int { return cmp.Or(compareSlots(a.Ref, b.Ref), comparePods(a.Pod, b.Pod)) })
+	sortSlots(views)
 	return views
+}
+
+func sortSlots(views []SlotView) {
+	slices.SortFunc(views, func(a, b SlotView) int { return cmp.Or(compareSlots(a.Ref, b.Ref), comparePods(a.Pod, b.Pod)) })
 }
 
 func comparePods(a, b PodRef) int {

@@ -50,7 +50,7 @@ type AllocationView struct {
 	Given     []GivenDevices     // must not be changed; nil for a pod without allocations
 }
 
-// Snapshot is the whole account at one revision, from which a mirror starts.
+// Snapshot is the whole account at one revision, from which a mirror starts, or that of one node.
 type Snapshot struct {
 	Revision    uint64
 	Nodes       []NodeView
@@ -68,9 +68,31 @@ func (l Reader) Nodes() ([]NodeView, uint64) {
 // Node returns one node and its allocations, ordered by namespace and name; ok is
 // false where there is none.
 func (l Reader) Node(name string) (view NodeView, allocations []AllocationView, ok bool) {
-	view, allocations, ok = l.AppendNodeAllocations(nil, name)
-	sortAllocations(allocations)
-	return view, allocations, ok
+	s, ok := l.NodeSnapshot(name)
+	if !ok {
+		return NodeView{}, nil, false
+	}
+	return s.Nodes[0], s.Allocations, true
+}
+
+// NodeSnapshot returns one node and all that is on it at one revision, ordered as in a Snapshot; ok is
+// false where there is no such node.
+func (l Reader) NodeSnapshot(name string) (s Snapshot, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	i, ok := l.nodeIndex[name]
+	if !ok {
+		return Snapshot{}, false
+	}
+	s = Snapshot{Revision: l.revision, Nodes: []NodeView{l.nodeView(i)}, Allocations: l.appendAllocations(nil, i)}
+	for e := l.nodes[i].first; e != nil; e = e.next {
+		if !e.isAllocation() {
+			s.Slots = append(s.Slots, l.slotView(e))
+		}
+	}
+	sortAllocations(s.Allocations)
+	sortSlots(s.Slots)
+	return s, true
 }
 
 // AppendNodeAllocations returns one node, and appends its allocations to dst in no

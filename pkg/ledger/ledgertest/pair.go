@@ -298,6 +298,14 @@ func (p *Pair) node(name string) {
 		}
 	}
 	p.differ("allocations of node "+name, allocations, want)
+	var slots []ledger.SlotView
+	for _, h := range p.Model.SlotViews() {
+		if h.Node == name {
+			slots = append(slots, h)
+		}
+	}
+	found, _ := p.Ledger.NodeSnapshot(name)
+	p.differ("slots of node "+name, found.Slots, slots)
 	before := []ledger.AllocationView{{Node: "before"}}
 	view, unsorted, _ := p.Ledger.AppendNodeAllocations(before, name)
 	p.differ("node with its allocations", view, p.Model.nodeView(name))

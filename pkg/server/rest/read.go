@@ -48,23 +48,19 @@ func (a *API) nodes(q *query) (any, error) {
 // node serves GET /v1/nodes/{name}.
 func (a *API) node(q *query) (any, error) {
 	name := q.path.ByName("name")
-	revision := a.ledger.Revision() // what follows is at least as new
-	slots, _ := a.ledger.Slots()    // before the allocations: a slot turns into one
-	view, allocations, ok := a.ledger.Node(name)
+	found, ok := a.ledger.NodeSnapshot(name)
 	if !ok {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"node \"%s\" is not in the ledger: GET /v1/nodes lists those that are", httpjson.Clip(name))
 	}
 	answer := reserver.NodeAnswer{
-		Revision: revision, Node: newNode(&view), Allocations: []reserver.Allocation{}, Slots: []reserver.NodeSlot{},
+		Revision: found.Revision, Node: newNode(&found.Nodes[0]), Allocations: []reserver.Allocation{}, Slots: []reserver.NodeSlot{},
 	}
-	for i := range allocations {
-		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
+	for i := range found.Allocations {
+		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &found.Allocations[i]))
 	}
-	for i := range slots {
-		if slots[i].Node == name {
-			answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), &slots[i]))
-		}
+	for i := range found.Slots {
+		answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), &found.Slots[i]))
 	}
 	return &answer, nil
 }

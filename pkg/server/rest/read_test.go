@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/julienschmidt/httprouter"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -56,6 +58,36 @@ func TestNodes(t *testing.T) {
 	assert.Equal(t, int64(-1000), one.Node.Resources["cpu"].Free)
 	require.Len(t, one.Allocations, 1)
 	assert.Equal(t, "a", one.Allocations[0].Pod)
+}
+
+// A pod has its slot or its allocation on a node, whenever one looks.
+func TestNodeAtOneRevision(t *testing.T) {
+	f := newFixture(t, Limits{})
+	q := &query{path: httprouter.Params{{Key: "name", Value: "node-1"}}}
+	var going sync.WaitGroup
+	going.Go(func() {
+		for i := range 2000 {
+			p := f.see(aPod(fmt.Sprint("p", i), "1", "1Gi")).Placement("node-1")
+			f.ledger.Reserve(ledger.NewPlan([]ledger.Placement{p}, ledger.AllOrNothing, time.Now().Add(time.Hour)), time.Now())
+			_, rejection := f.ledger.StartBind(&p, time.Now())
+			assert.Nil(t, rejection)
+			f.ledger.BindFailed(p.Pod, "node-1")
+		}
+	})
+	ended := make(chan struct{})
+	go func() { going.Wait(); close(ended) }()
+	for over := false; !over; {
+		answer, err := f.api.node(q)
+		require.NoError(t, err)
+		got := answer.(*reserver.NodeAnswer)
+		require.LessOrEqual(t, len(got.Slots)+len(got.Allocations), 1)
+		require.Len(t, got.Allocations, got.Node.AllocationCount)
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+	}
 }
 
 func TestAllocations(t *testing.T) {
