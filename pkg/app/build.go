@@ -123,9 +123,10 @@ func (a *App) buildObjects(clients Clients) {
 func (a *App) buildWaiting(clients Clients) {
 	patcher := controller.APIPatcher{Pods: clients.Core.CoreV1()}
 	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: a.ledger.Reader, Patcher: patcher, Pods: pendingPods{a.cache, a}, Log: a.log,
+		Ledger: a.ledger.Reader, Patcher: patcher, Pods: a.cache.Pods, Log: a.log,
 		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Ready: a.waitComplete,
-		Steer: func(pod *cluster.Pod) bool { return a.steering.Wake(pod) },
+		Steer:          func(pod *cluster.Pod) bool { return a.steering.Wake(pod) },
+		WokenElsewhere: func(scheduler string) bool { return a.host.Wakes(scheduler) },
 	})
 	a.steering = steering.New(steering.Options{
 		Ledger: a.ledger.Reader, Question: a.question, Log: a.log, Nominator: patcher, OnGivenUp: a.wakeups.Wake,

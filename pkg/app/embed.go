@@ -3,13 +3,11 @@ package app
 import (
 	"context"
 	"errors"
-	"iter"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -56,23 +54,6 @@ func (a *App) Arbiter() *arbiter.Arbiter { return a.arbiter }
 
 // Question is how pods ask the ledger for capacity.
 func (a *App) Question() *question.Maker { return a.question }
-
-// pendingPods is the cache to those who wake pods.
-type pendingPods struct {
-	*cluster.Cache
-	app *App
-}
-
-// PendingPods implements controller.Pods.
-func (p pendingPods) PendingPods() iter.Seq[*cluster.Pod] {
-	return func(yield func(*cluster.Pod) bool) {
-		for pod := range p.Cache.PendingPods() {
-			if !p.app.host.Wakes(pod.Scheduler) && !yield(pod) {
-				return
-			}
-		}
-	}
-}
 
 // Reserver returns the server as a scheduler in the same process uses it, without
 // HTTP. Before the server is ready, and after Stop, its calls fail with a

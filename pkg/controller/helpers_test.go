@@ -3,8 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"iter"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,34 +59,6 @@ func (f *fakePatcher) names() []string {
 	return append([]string{}, f.woken...)
 }
 
-// fakePods are the pods the cluster has.
-type fakePods struct {
-	mu   sync.Mutex
-	pods []*cluster.Pod
-}
-
-func (f *fakePods) set(pods ...*cluster.Pod) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pods = pods
-}
-
-func (f *fakePods) Pod(namespace, name string) (*cluster.Pod, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	i := slices.IndexFunc(f.pods, func(p *cluster.Pod) bool { return p.Ref.Namespace == namespace && p.Ref.Name == name })
-	if i < 0 {
-		return nil, false
-	}
-	return f.pods[i], true
-}
-
-func (f *fakePods) PendingPods() iter.Seq[*cluster.Pod] {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Values(slices.Clone(f.pods))
-}
-
 func silentLog() logrus.FieldLogger {
 	log, _ := logrustest.NewNullLogger()
 	return log
@@ -109,9 +79,11 @@ type world struct {
 	question *question.Maker
 	wakeups  *Wakeups
 	patcher  *fakePatcher
-	pods     *fakePods
-	ready    chan struct{} // closed: the server is ready
-	count    atomic.Int64
+	pods     *cluster.Pods
+	// elsewhere reports whether another one wakes the pods of a scheduler at the start.
+	elsewhere func(scheduler string) bool
+	ready     chan struct{} // closed: the server is ready
+	count     atomic.Int64
 }
 
 // advance lets time pass in the bubble and waits until everybody has acted.
@@ -128,15 +100,17 @@ func newWorld(t *testing.T, nodes ...string) *world {
 
 // makeWorld starts nothing.
 func makeWorld(t *testing.T, nodes ...string) *world {
-	w := &world{t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), patcher: &fakePatcher{}, pods: &fakePods{}, ready: make(chan struct{})}
+	w := &world{t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), patcher: &fakePatcher{}, pods: cluster.NewPods(), ready: make(chan struct{})}
 	for _, n := range nodes {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
 		}})
 	}
 	w.question = newQuestion(w.ledger)
+	w.elsewhere = func(string) bool { return false }
 	w.wakeups = NewWakeups(WakeupOptions{
-		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), Steer: func(*cluster.Pod) bool { return false }, OnWakeup: func() { w.count.Add(1) },
+		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), WokenElsewhere: func(scheduler string) bool { return w.elsewhere(scheduler) },
+		Steer: func(*cluster.Pod) bool { return false }, OnWakeup: func() { w.count.Add(1) },
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-w.ready:
@@ -147,6 +121,13 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 		},
 	})
 	return w
+}
+
+// put has the cluster have these pods.
+func (w *world) put(pods ...*cluster.Pod) {
+	for _, pod := range pods {
+		w.pods.Put(pod)
+	}
 }
 
 func (w *world) pod(name, cpu string, priority int32) *cluster.Pod {

@@ -2,13 +2,13 @@ package controller
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"sync"
 	"time"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/third_party/forked/golang/btree"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 )
@@ -46,9 +46,8 @@ type refusal struct {
 	due       time.Time // when the news may be looked at
 	notBefore time.Time // when it may be looked at again after a failure
 	failures  int
-	taken     bool // somebody looks at it, or wakes it
-	queue     *queue
-	index     int // in queue
+	taken     bool   // somebody looks at it, or wakes it
+	queue     *queue // what it waits in, if anything
 }
 
 // isOffered reports whether the scheduler asked about the node.
@@ -93,8 +92,8 @@ type refusals struct {
 	mu     sync.Mutex
 	byUID  map[types.UID]*refusal
 	list   []*refusal // the same, in no order
-	ready  queue      // those with news, by priority
-	later  queue      // those whose news may not be looked at yet, by due
+	ready  *queue     // those with news, by priority
+	later  *queue     // those whose news may not be looked at yet, by due
 	pauses map[types.UID]pause
 }
 
@@ -102,17 +101,19 @@ func newRefusals() *refusals {
 	return &refusals{
 		changed: make(chan struct{}, 1),
 		byUID:   map[types.UID]*refusal{}, pauses: map[types.UID]pause{},
-		ready: queue{before: byPriority}, later: queue{before: byDue},
+		ready: btree.New(queueDegree, byPriority), later: btree.New(queueDegree, byDue),
 	}
 }
 
 // byPriority puts the highest priority first, and among equals the pod that was
 // refused longest ago.
-func byPriority(a, b *refusal) int {
-	return cmp.Or(cmp.Compare(b.pod.Priority, a.pod.Priority), a.at.Compare(b.at), cmp.Compare(a.pod.Ref.UID, b.pod.Ref.UID))
+func byPriority(a, b *refusal) bool {
+	return cmp.Or(cmp.Compare(b.pod.Priority, a.pod.Priority), a.at.Compare(b.at), cmp.Compare(a.pod.Ref.UID, b.pod.Ref.UID)) < 0
 }
 
-func byDue(a, b *refusal) int { return a.due.Compare(b.due) }
+func byDue(a, b *refusal) bool {
+	return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.pod.Ref.UID, b.pod.Ref.UID)) < 0
+}
 
 // add remembers a refusal instead of the pod's last one.
 func (r *refusals) add(n *refusal) {
@@ -195,6 +196,7 @@ func (r *refusals) tell(n *refusal, what news, due time.Time) {
 }
 
 func (r *refusals) note(n *refusal, what news, due time.Time) {
+	n.leave() // before its order changes
 	if what.any() && (!n.news.any() || due.Before(n.due)) {
 		n.due = due
 	}
@@ -207,11 +209,10 @@ func (r *refusals) enqueue(n *refusal) {
 	if n.taken || !n.news.any() || r.byUID[n.pod.Ref.UID] != n {
 		return
 	}
-	n.leave()
 	if n.due.Before(n.notBefore) {
 		n.due = n.notBefore
 	}
-	r.later.add(n)
+	n.enter(r.later)
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -224,21 +225,21 @@ func (r *refusals) enqueue(n *refusal) {
 func (r *refusals) take(now time.Time) (n *refusal, what news, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.later.items) > 0 && !r.later.items[0].due.After(now) {
-		n := r.later.items[0]
+	for n, ok := r.later.Min(); ok; n, ok = r.later.Min() {
+		if n.due.After(now) {
+			next = n.due
+			break
+		}
 		n.leave()
-		r.ready.add(n)
+		n.enter(r.ready)
 	}
-	if len(r.ready.items) > 0 {
-		n = r.ready.items[0]
-		n.leave()
-		what, n.news, n.taken = n.news, news{}, true
-		return n, what, time.Time{}
+	n, ok := r.ready.Min()
+	if !ok {
+		return nil, news{}, next
 	}
-	if len(r.later.items) > 0 {
-		next = r.later.items[0].due
-	}
-	return nil, news{}, next
+	n.leave()
+	what, n.news, n.taken = n.news, news{}, true
+	return n, what, time.Time{}
 }
 
 // wait gives back a refusal whose news are to be looked at again later, if there are any.
@@ -283,49 +284,21 @@ func (r *refusals) pausedUntil(uid types.UID) time.Time {
 	return r.pauses[uid].until
 }
 
-// queue is a heap of refusals; each is in one queue at most.
-type queue struct {
-	items  []*refusal
-	before func(a, b *refusal) int
-}
+// queue is refusals in order; each is in one queue at most.
+type queue = btree.BTree[*refusal]
 
-func (q *queue) add(n *refusal) {
-	n.queue = q
-	heap.Push(q, n)
+// queueDegree is how many refusals a node of a queue's tree has, more or less.
+const queueDegree = 16
+
+func (r *refusal) enter(q *queue) {
+	r.queue = q
+	q.ReplaceOrInsert(r)
 }
 
 // leave takes a refusal out of the queue it is in, if any.
 func (r *refusal) leave() {
 	if r.queue != nil {
-		heap.Remove(r.queue, r.index)
+		r.queue.Delete(r)
 		r.queue = nil
 	}
-}
-
-// Len implements heap.Interface.
-func (q *queue) Len() int { return len(q.items) }
-
-// Less implements heap.Interface.
-func (q *queue) Less(i, j int) bool { return q.before(q.items[i], q.items[j]) < 0 }
-
-// Swap implements heap.Interface.
-func (q *queue) Swap(i, j int) {
-	q.items[i], q.items[j] = q.items[j], q.items[i]
-	q.items[i].index, q.items[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (q *queue) Push(x any) {
-	n := x.(*refusal)
-	n.index = len(q.items)
-	q.items = append(q.items, n)
-}
-
-// Pop implements heap.Interface.
-func (q *queue) Pop() any {
-	last := len(q.items) - 1
-	n := q.items[last]
-	q.items[last] = nil
-	q.items = q.items[:last]
-	return n
 }

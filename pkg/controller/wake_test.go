@@ -29,13 +29,17 @@ func TestWakeupsAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.reserve(w.pod("holder", "2", 0), "a", time.Minute)
-		bound := w.pod("bound", "1", 0)
-		bound.Node = "a"
+		bound, theirs := w.pod("bound", "1", 0), w.pod("theirs", "1", 0)
+		bound.Node, theirs.Scheduler = "a", "another"
 		deleted := w.pod("deleted", "1", 0)
 		deleted.Deleting = true
 		known := w.pod("refused-again", "1", 0)
 		w.refuse(known)
-		w.pods.set(w.pod("fits", "1", 0), w.pod("fits-later", "4", 0), w.pod("too-large", "5", 0), bound, deleted, known)
+		w.put(w.pod("fits", "1", 0), w.pod("fits-later", "4", 0), w.pod("too-large", "5", 0), w.pod("bound", "1", 0), theirs, deleted, known)
+		w.elsewhere = func(scheduler string) bool {
+			w.put(bound) // while the pods are looked at
+			return scheduler == theirs.Scheduler
+		}
 		advance(time.Minute - time.Second)
 		assert.Empty(t, w.patcher.names(), "not ready")
 		close(w.ready)
@@ -54,7 +58,7 @@ func TestWakeupsAfterRestartAreRateLimited(t *testing.T) {
 		for i := range wakeupBurst + 2*wakeupsPerSecond {
 			pods = append(pods, w.pod(fmt.Sprint("p", i), "1m", 0))
 		}
-		w.pods.set(pods...)
+		w.put(pods...)
 		close(w.ready)
 		advance(time.Second)
 		assert.Len(t, w.patcher.names(), wakeupBurst+wakeupsPerSecond)
@@ -137,7 +141,7 @@ func TestConflictIsNotTheEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, "a")
 				holder, waiting := w.pod("holder", "4", 0), w.pod("waiting", "4", 0)
-				w.pods.set(tc.known(w, waiting)...)
+				w.put(tc.known(w, waiting)...)
 				w.reserve(holder, "a", time.Hour)
 				w.refuse(waiting)
 				tries := 0

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,20 +55,15 @@ type PodPatcher interface {
 	Annotate(ctx context.Context, pod ledger.PodRef, key, value string) error
 }
 
-// Pods is the cluster's pods as the ledger has them.
-type Pods interface {
-	// Pod returns the pod of a name, and false where there is none.
-	Pod(namespace, name string) (*cluster.Pod, bool)
-	// PendingPods yields the pods that have no node and have not finished.
-	PendingPods() iter.Seq[*cluster.Pod]
-}
-
 // WakeupOptions configures Wakeups. All fields are needed.
 type WakeupOptions struct {
 	Ledger  ledger.Reader
 	Patcher PodPatcher
-	Pods    Pods
-	Log     logrus.FieldLogger
+	// Pods are the cluster's pods as the ledger has them.
+	Pods *cluster.Pods
+	// WokenElsewhere reports whether the pods of a scheduler are not to be woken at the start.
+	WokenElsewhere func(scheduler string) bool
+	Log            logrus.FieldLogger
 	// Ready returns nil once the ledger has all pods and reservations.
 	Ready func(context.Context) error
 	// Question is how pods ask for capacity.
@@ -224,7 +218,7 @@ func (w *Wakeups) Run(ctx context.Context) error {
 // node for freed since.
 func (w *Wakeups) seed() {
 	for pod := range w.Pods.PendingPods() {
-		if pod.Deleting || pod.Ref.UID == "" {
+		if pod.Deleting || pod.Ref.UID == "" || w.WokenElsewhere(pod.Scheduler) {
 			continue
 		}
 		r := &refusal{pod: pod, at: time.Now()}

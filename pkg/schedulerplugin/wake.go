@@ -2,7 +2,6 @@ package schedulerplugin
 
 import (
 	"context"
-	"iter"
 	"sync"
 	"time"
 
@@ -63,7 +62,9 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	w := &waker{backend: p.backend, pods: informer.Informer(), awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, informer.Lister(), log}, Pods: noPods{}, Log: p.log,
+		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, informer.Lister(), log}, Log: p.log,
+		// No pod waits since before the scheduler started: it looks at all of them then.
+		Pods: cluster.NewPods(), WokenElsewhere: func(string) bool { return true },
 		Question: p.backend.Question(), InProcess: true, OnWakeup: func() {},
 		Ready: func(context.Context) error { return nil }, Steer: func(*cluster.Pod) bool { return false },
 	})
@@ -191,13 +192,3 @@ func (a activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) e
 	a.handle.Activate(a.log, map[string]*v1.Pod{ref.String(): pod})
 	return nil
 }
-
-// noPods says that no pod waits since before the scheduler started: it looks at all
-// of them then.
-type noPods struct{}
-
-// Pod implements controller.Pods.
-func (noPods) Pod(string, string) (*cluster.Pod, bool) { return nil, false }
-
-// PendingPods implements controller.Pods.
-func (noPods) PendingPods() iter.Seq[*cluster.Pod] { return func(func(*cluster.Pod) bool) {} }
