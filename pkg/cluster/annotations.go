@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -45,6 +46,10 @@ type Annotations struct {
 	MatchedUID types.UID
 }
 
+var godelAnnotations = []string{
+	v1alpha1.GodelReservationAnnotation, v1alpha1.GodelReservationIndexAnnotation, v1alpha1.GodelReservationTTLAnnotation,
+}
+
 // ReadAnnotations reads the annotations of an object of the namespace; nil means that
 // it has none of them.
 func ReadAnnotations(namespace string, annotations map[string]string) *Annotations {
@@ -52,22 +57,16 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 		return nil
 	}
 	m := Annotations{
-		Index: first(annotations, v1alpha1.ReservationIndexAnnotation, v1alpha1.GodelReservationIndexAnnotation),
-		TTL:   first(annotations, v1alpha1.ReservationTTLAnnotation, v1alpha1.GodelReservationTTLAnnotation),
+		Index: cmp.Or(annotations[v1alpha1.ReservationIndexAnnotation], annotations[v1alpha1.GodelReservationIndexAnnotation]),
+		TTL:   cmp.Or(annotations[v1alpha1.ReservationTTLAnnotation], annotations[v1alpha1.GodelReservationTTLAnnotation]),
+		Godel: slices.ContainsFunc(godelAnnotations, func(key string) bool { _, ok := annotations[key]; return ok }),
 	}
-	switch first(annotations, v1alpha1.ReservationAnnotation, v1alpha1.GodelReservationAnnotation) {
+	switch cmp.Or(annotations[v1alpha1.ReservationAnnotation], annotations[v1alpha1.GodelReservationAnnotation]) {
 	case "":
 	case "true":
 		m.Keep = KeepYes
 	default:
 		m.Keep = KeepNo
-	}
-	for _, key := range []string{
-		v1alpha1.GodelReservationAnnotation, v1alpha1.GodelReservationIndexAnnotation, v1alpha1.GodelReservationTTLAnnotation,
-	} {
-		if _, ok := annotations[key]; ok {
-			m.Godel = true
-		}
 	}
 	if ref, ok := ParseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
 		m.Matched, m.MatchedUID = ref, types.UID(annotations[v1alpha1.MatchedReservationUIDAnnotation])
@@ -86,16 +85,6 @@ func ParseMatched(value string) (ref ledger.SlotRef, ok bool) {
 		return ledger.SlotRef{}, false
 	}
 	return ledger.SlotRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, true
-}
-
-// first returns the value of the first key that is present and not empty.
-func first(annotations map[string]string, keys ...string) string {
-	for _, key := range keys {
-		if value := annotations[key]; value != "" {
-			return value
-		}
-	}
-	return ""
 }
 
 // controllerOf returns what controls a pod. The ReplicaSets of a Deployment are

@@ -32,7 +32,7 @@ type Cache struct {
 	// ledger, so that whoever holds it sees both with it or both without.
 	apply sync.Mutex
 	*Pods
-	nodes *nodeStore
+	nodes shard[string, nodeRecord]
 
 	podsSynced  atomic.Bool
 	nodesSynced atomic.Bool
@@ -45,7 +45,7 @@ type Cache struct {
 func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 	c := &Cache{
 		ledger: l, table: l.Table(), options: o, log: o.Logger,
-		Pods: NewPods(), nodes: &nodeStore{nodes: map[string]*nodeRecord{}}, synced: make(chan struct{}),
+		Pods: NewPods(), nodes: shard[string, nodeRecord]{kept: map[string]*nodeRecord{}}, synced: make(chan struct{}),
 	}
 	c.podSrc, c.nodeSrc = c.podSource(client), c.nodeSource(client)
 	return c

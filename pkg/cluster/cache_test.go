@@ -56,7 +56,7 @@ func TestFirstStateReachesTheLedger(t *testing.T) {
 			run(t, f, func(t *testing.T) {
 				assert.True(t, f.Synced())
 				assert.Len(t, f.allPods(), 6)
-				assert.Len(t, f.nodes.all(), 2)
+				assert.Len(t, f.nodes.appendAll(nil), 2)
 				assert.Len(t, slices.Collect(f.PendingPods()), 2)
 				view, allocations, ok := f.ledger.Node("n1")
 				require.True(t, ok)
@@ -297,7 +297,7 @@ func TestAGapInTheWatch(t *testing.T) {
 			"bound default/unasked", "bypassed default/unasked",
 		}, told[2:])
 		assert.Len(t, f.allPods(), 4)
-		assert.Len(t, f.nodes.all(), 2)
+		assert.Len(t, f.nodes.appendAll(nil), 2)
 
 		_, _, ok := f.ledger.Node("gone")
 		assert.False(t, ok)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,38 +81,37 @@ func needsLive(kind Kind, pod *Pod) bool {
 }
 
 // diagnoseNode says how the ledger's node differs from the cluster's; "" is not
-// at all. view is nil where the ledger has none, node where the cluster has none.
-func diagnoseNode(t *resources.Table, view *ledger.NodeView, node *nodeRecord) Kind {
-	exists := view != nil && view.Exists
+// at all. Either is nil where there is none.
+func diagnoseNode(known, node *ledger.NodeObservation) Kind {
 	switch {
-	case node == nil && exists:
+	case node == nil && known != nil:
 		return StaleNode
 	case node == nil:
 		return ""
-	case !exists:
+	case known == nil:
 		return MissingNode
-	case !sameAllocatable(t, view.Amounts, node.Allocatable):
+	case !slices.Equal(known.Allocatable, node.Allocatable):
 		return WrongNodeAmount
-	case view.UID != node.UID || view.Unschedulable != node.Unschedulable:
+	case known.UID != node.UID || known.Unschedulable != node.Unschedulable:
 		return WrongNodeState
 	default:
 		return ""
 	}
 }
 
-func sameAllocatable(t *resources.Table, views []ledger.AmountView, amounts []resources.Amount) bool {
-	offered := 0
-	for _, v := range views {
-		if v.Allocatable == 0 {
-			continue
-		}
-		offered++
-		col, ok := t.Lookup(v.Resource)
-		if !ok || !slices.Contains(amounts, resources.Amount{Column: col, Value: v.Allocatable}) {
-			return false
+// observed is what the ledger was told of a node that it shows; nil where that does not exist.
+func observed(t *resources.Table, view *ledger.NodeView) *ledger.NodeObservation {
+	if !view.Exists {
+		return nil
+	}
+	o := &ledger.NodeObservation{Name: view.Name, UID: view.UID, Unschedulable: view.Unschedulable}
+	for _, a := range view.Amounts {
+		if col, ok := t.Lookup(a.Resource); ok && a.Allocatable != 0 {
+			o.Allocatable = append(o.Allocatable, resources.Amount{Column: col, Value: a.Allocatable})
 		}
 	}
-	return offered == len(amounts)
+	slices.SortFunc(o.Allocatable, func(a, b resources.Amount) int { return cmp.Compare(a.Column, b.Column) })
+	return o
 }
 
 func describeAllocation(t *resources.Table, allocation *ledger.AllocationView) string {
@@ -134,32 +134,15 @@ func describePod(t *resources.Table, pod *Pod) string {
 	}
 }
 
-func describeView(t *resources.Table, view *ledger.NodeView) string {
-	if view == nil || !view.Exists {
-		return "no such node"
-	}
-	var amounts []resources.Amount
-	for _, a := range view.Amounts {
-		if col, ok := t.Lookup(a.Resource); ok && a.Allocatable != 0 {
-			amounts = append(amounts, resources.Amount{Column: col, Value: a.Allocatable})
-		}
-	}
-	return describeOffer(t, string(view.UID), view.Unschedulable, amounts)
-}
-
-func describeNode(t *resources.Table, node *nodeRecord) string {
+func describeNode(t *resources.Table, node *ledger.NodeObservation) string {
 	if node == nil {
 		return "no such node"
 	}
-	return describeOffer(t, string(node.UID), node.Unschedulable, node.Allocatable)
-}
-
-func describeOffer(t *resources.Table, uid string, cordoned bool, amounts []resources.Amount) string {
 	state := "schedulable"
-	if cordoned {
+	if node.Unschedulable {
 		state = "cordoned"
 	}
-	return fmt.Sprintf("a %s node with UID %s (%s)", state, uid, describeAmounts(t, amounts))
+	return fmt.Sprintf("a %s node with UID %s (%s)", state, node.UID, describeAmounts(t, node.Allocatable))
 }
 
 // describeAmounts lists amounts as name=value, cpu in milli-CPU.

@@ -31,7 +31,7 @@ type cacheLook struct {
 // findInCache adds what differs between the ledger and the cache. With collect
 // it returns the pods whose allocations are Binding or Bound.
 func (c *Comparer) findInCache(found map[suspicion]source, collect bool) map[ledger.PodRef]struct{} {
-	nodes := c.cache.nodes.all()
+	nodes := c.cache.nodes.appendAll(nil)
 	l := cacheLook{
 		Comparer: c, found: found,
 		onNode:  make(map[string][]*Pod, len(nodes)),
@@ -76,9 +76,9 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	l.visited[name] = struct{}{}
-	view, allocations, ok := l.ledger.AppendNodeAllocations(l.onOne[:0], name)
+	view, allocations, _ := l.ledger.AppendNodeAllocations(l.onOne[:0], name)
 	l.onOne = allocations
-	if kind := diagnoseNode(l.ledger.Table(), orNil(view, ok), l.cache.nodes.get(name)); kind != "" {
+	if kind := diagnoseNode(observed(l.ledger.Table(), &view), l.cache.nodes.get(name).observation()); kind != "" {
 		l.found[suspicion{kind: kind, node: name}] = inCache
 	}
 	if view.Exists {
@@ -95,7 +95,7 @@ func (l *cacheLook) visit(name string) {
 		return
 	}
 	for _, r := range l.onNode[name] {
-		l.compare(l.allocationOf(r.Ref), r, r.Ref)
+		l.compare(l.cache.allocationOf(r.Ref), r, r.Ref)
 	}
 }
 
@@ -129,14 +129,6 @@ func (c *Cache) podOf(ref ledger.PodRef) *Pod {
 	return r
 }
 
-// orNil turns a value and whether there is one into a pointer.
-func orNil[T any](value T, ok bool) *T {
-	if !ok {
-		return nil
-	}
-	return &value
-}
-
 // findLive adds what differs between the ledger and consistent lists from the
 // API server, fetched and forgotten page by page. allocated are the pods that must
 // be in the list.
@@ -148,7 +140,7 @@ func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source, all
 	err := pods.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		r := Compact(c.ledger.Table(), obj.(*v1.Pod))
 		uids[r.Ref.UID] = struct{}{}
-		addListed(found, suspicion{kind: diagnosePod(c.allocationOf(r.Ref), r), pod: r.Ref, live: true})
+		addListed(found, suspicion{kind: diagnosePod(c.cache.allocationOf(r.Ref), r), pod: r.Ref, live: true})
 		return nil
 	})
 	if err != nil {
@@ -170,14 +162,13 @@ func (c *Comparer) findLiveNodes(ctx context.Context, found map[suspicion]source
 	err := nodes.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
 		r := newNodeRecord(c.ledger.Table(), obj.(*v1.Node))
 		listed[r.Name] = struct{}{}
-		view, _, ok := c.ledger.Node(r.Name)
-		addListed(found, suspicion{kind: diagnoseNode(c.ledger.Table(), orNil(view, ok), r), node: r.Name, live: true})
+		addListed(found, suspicion{kind: diagnoseNode(c.known(r.Name), r.observation()), node: r.Name, live: true})
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, n := range c.cache.nodes.all() {
+	for _, n := range c.cache.nodes.appendAll(nil) {
 		if _, ok := listed[n.Name]; !ok {
 			addListed(found, suspicion{kind: StaleNode, node: n.Name, live: true})
 		}

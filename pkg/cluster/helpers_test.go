@@ -258,8 +258,7 @@ func (f *fixture) connect(noStreams bool) {
 
 // allocation returns the ledger's allocation of a pod made by aPod.
 func (c *Cache) claim(name string) *ledger.AllocationView {
-	allocation, ok := c.ledger.Allocation(ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")})
-	return orNil(allocation, ok)
+	return c.allocationOf(ledger.PodRef{Namespace: "default", Name: name, UID: types.UID(name + "-uid")})
 }
 
 // shareOf says where a pod has its allocation, or a slot in memory: "" where it has none.

@@ -16,7 +16,7 @@ func (c *Cache) replaceNodes(records []*nodeRecord, _ uint64) {
 	for _, r := range records {
 		present[r.Name] = struct{}{}
 	}
-	for _, held := range c.nodes.all() {
+	for _, held := range c.nodes.appendAll(nil) {
 		if _, ok := present[held.Name]; !ok {
 			c.removeNode(held)
 		}
@@ -45,7 +45,7 @@ func (c *Cache) applyNode(r *nodeRecord) {
 		// The use of the pods on it stays.
 		c.ledger.RemoveNode(held.Name)
 	}
-	c.nodes.set(r)
+	c.nodes.set(r.Name, r)
 	c.ledger.ObserveNode(r.NodeObservation)
 	if held == nil || !sameAnnotations(held, r) {
 		c.options.OnNodesChanged()

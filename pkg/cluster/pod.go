@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"strconv"
-
 	v1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
@@ -59,17 +57,14 @@ func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
 		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
 		Deleting:  pod.DeletionTimestamp != nil,
 
+		ResourceVersion: ParseVersion(pod.ResourceVersion),
+
 		Preempted:   preempted(pod),
 		Controller:  controllerOf(pod),
 		Annotations: ReadAnnotations(pod.Namespace, pod.Annotations),
 		Devices:     ReadDeviceAnnotations(pod.Annotations),
 	}
 	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
-	// Resource versions of built-in resources are decimal numbers that grow;
-	// one that is not tells no order, which 0 stands for.
-	if version, err := strconv.ParseUint(pod.ResourceVersion, 10, 64); err == nil {
-		info.ResourceVersion = version
-	}
 	if info.Node != "" {
 		request := resources.ForBoundPod(t, pod)
 		info.Request = &request

@@ -27,6 +27,14 @@ type nodeRecord struct {
 	version uint64 // resourceVersion
 }
 
+// observation is what the ledger is told of the node; nil where there is no record.
+func (r *nodeRecord) observation() *ledger.NodeObservation {
+	if r == nil {
+		return nil
+	}
+	return &r.NodeObservation
+}
+
 // Records are runtime.Objects, so that pages of them can stand for pages of API
 // objects where lists are put together. As nobody changes them, a copy is the
 // record itself.
@@ -79,13 +87,13 @@ func newNodeRecord(t *resources.Table, node *v1.Node) *nodeRecord {
 			Allocatable: resources.Allocatable(t, node), Unschedulable: node.Spec.Unschedulable,
 		},
 		labels: node.Labels, taints: node.Spec.Taints,
-		version: parseVersion(node.ResourceVersion),
+		version: ParseVersion(node.ResourceVersion),
 	}
 }
 
-// parseVersion returns a resource version as the number it is for built-in
-// resources; 0, which tells no order, where it is none.
-func parseVersion(s string) uint64 {
+// ParseVersion returns a resource version as the decimal number that grows which it is for
+// built-in resources; 0, which tells no order, where it is none.
+func ParseVersion(s string) uint64 {
 	version, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
 		return 0

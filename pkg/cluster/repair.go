@@ -123,7 +123,7 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 	} else if record != nil && s.pod.UID != "" && record.Ref.UID != s.pod.UID {
 		record = nil
 	}
-	allocation := c.allocationOf(s.pod)
+	allocation := c.cache.allocationOf(s.pod)
 	kind := diagnosePod(allocation, record)
 	if kind == "" || (!s.live && needsLive(kind, record)) || inFlight(kind, allocation, record) {
 		return nil, nil, true
@@ -149,13 +149,21 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 		o.ResourceVersion = 0
 		change.observed = c.ledger.ObservePod(o)
 	}
-	d.Repaired = diagnosePod(c.allocationOf(s.pod), record) == ""
+	d.Repaired = diagnosePod(c.cache.allocationOf(s.pod), record) == ""
 	return d, change, true
 }
 
-func (c *Comparer) allocationOf(pod ledger.PodRef) *ledger.AllocationView {
-	allocation, ok := c.ledger.Allocation(pod)
-	return orNil(allocation, ok)
+func (c *Cache) allocationOf(pod ledger.PodRef) *ledger.AllocationView {
+	if allocation, ok := c.ledger.Allocation(pod); ok {
+		return &allocation
+	}
+	return nil
+}
+
+// known is what the ledger has of a node, nil where it has none.
+func (c *Comparer) known(node string) *ledger.NodeObservation {
+	view, _, _ := c.ledger.Node(node)
+	return observed(c.ledger.Table(), &view)
 }
 
 // inFlight reports whether an allocation is ahead of its pod because a bind has not
@@ -204,22 +212,20 @@ func (c *Comparer) judgeNode(ctx context.Context, s suspicion) (*Difference, err
 // settleNode compares the ledger's node with the cluster's and repairs. The
 // cache's lock is held.
 func (c *Comparer) settleNode(s suspicion, record *nodeRecord) *Difference {
-	table := c.ledger.Table()
-	view, _, ok := c.ledger.Node(s.node)
-	kind := diagnoseNode(table, orNil(view, ok), record)
+	table, known := c.ledger.Table(), c.known(s.node)
+	kind := diagnoseNode(known, record.observation())
 	if kind == "" {
 		return nil
 	}
 	d := &Difference{
 		Kind: kind, Node: s.node, Live: s.live,
-		Ledger: describeView(table, orNil(view, ok)), Cluster: describeNode(table, record),
+		Ledger: describeNode(table, known), Cluster: describeNode(table, record.observation()),
 	}
 	if record != nil {
 		c.cache.applyNode(record)
 	} else {
 		c.cache.applyRemoveNode(s.node)
 	}
-	view, _, ok = c.ledger.Node(s.node)
-	d.Repaired = diagnoseNode(table, orNil(view, ok), record) == ""
+	d.Repaired = diagnoseNode(c.known(s.node), record.observation()) == ""
 	return d
 }

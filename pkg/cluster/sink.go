@@ -64,13 +64,13 @@ func (s sink[T, R]) Replace(items []any, resourceVersion string) error {
 			return err
 		}
 	}
-	s.replace(records, parseVersion(resourceVersion))
+	s.replace(records, ParseVersion(resourceVersion))
 	return nil
 }
 
 // Bookmark implements cache.ReflectorBookmarkStore.
 func (s sink[T, R]) Bookmark(resourceVersion string) error {
-	s.seen(parseVersion(resourceVersion))
+	s.seen(ParseVersion(resourceVersion))
 	return nil
 }
 

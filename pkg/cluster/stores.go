@@ -23,7 +23,7 @@ const podShards = 64
 // serialized by Cache.apply.
 type Pods struct {
 	seed   maphash.Seed
-	shards [podShards]podShard
+	shards [podShards]shard[podKey, Pod]
 
 	mu      sync.RWMutex    // guards what follows
 	pending map[podKey]*Pod // those without a node that have not finished
@@ -34,49 +34,33 @@ type Pods struct {
 	more   chan struct{} // closed when seen grows; nil while nobody waits
 }
 
-type podShard struct {
-	mu   sync.RWMutex
-	pods map[podKey]*Pod
-}
-
 // NewPods returns an empty store.
 func NewPods() *Pods {
 	s := &Pods{seed: maphash.MakeSeed(), pending: map[podKey]*Pod{}, claimed: map[podKey]*Pod{}}
 	for i := range s.shards {
-		s.shards[i].pods = map[podKey]*Pod{}
+		s.shards[i].kept = map[podKey]*Pod{}
 	}
 	return s
 }
 
-func (s *Pods) shard(k podKey) *podShard {
+func (s *Pods) shard(k podKey) *shard[podKey, Pod] {
 	return &s.shards[maphash.Comparable(s.seed, k)%podShards]
 }
 
 // find returns the pod of a name, nil where there is none.
-func (s *Pods) find(k podKey) *Pod {
-	shard := s.shard(k)
-	shard.mu.RLock()
-	defer shard.mu.RUnlock()
-	return shard.pods[k]
-}
+func (s *Pods) find(k podKey) *Pod { return s.shard(k).get(k) }
 
 // Put takes in a state of a pod, in the place of the one that had its name.
 func (s *Pods) Put(r *Pod) {
 	k := keyOf(r)
-	shard := s.shard(k)
-	shard.mu.Lock()
-	shard.pods[k] = r
-	shard.mu.Unlock()
+	s.shard(k).set(k, r)
 	s.list(k, r)
 }
 
 // drop takes held, which is what find returned before, out.
 func (s *Pods) drop(held *Pod) {
 	k := keyOf(held)
-	shard := s.shard(k)
-	shard.mu.Lock()
-	delete(shard.pods, k)
-	shard.mu.Unlock()
+	s.shard(k).remove(k)
 	s.list(k, nil)
 }
 
@@ -142,10 +126,7 @@ func (s *Pods) naming(claim podKey) []*Pod {
 func (s *Pods) allPods() []*Pod {
 	var records []*Pod
 	for i := range s.shards {
-		shard := &s.shards[i]
-		shard.mu.RLock()
-		records = slices.AppendSeq(records, maps.Values(shard.pods))
-		shard.mu.RUnlock()
+		records = s.shards[i].appendAll(records)
 	}
 	return records
 }
@@ -187,32 +168,33 @@ func (s *Pods) Seen(version uint64) {
 	}
 }
 
-// nodeStore keeps all nodes. Writers are serialized by Cache.apply.
-type nodeStore struct {
-	mu    sync.RWMutex
-	nodes map[string]*nodeRecord
+// shard is what is kept of objects of one kind, or part of it. Writers are serialized by Cache.apply.
+type shard[K comparable, R any] struct {
+	mu   sync.RWMutex // guards what follows
+	kept map[K]*R
 }
 
-func (s *nodeStore) get(name string) *nodeRecord {
+// get returns what is kept under a key, nil where there is nothing.
+func (s *shard[K, R]) get(key K) *R {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.nodes[name]
+	return s.kept[key]
 }
 
-func (s *nodeStore) set(r *nodeRecord) {
+func (s *shard[K, R]) set(key K, r *R) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nodes[r.Name] = r
+	s.kept[key] = r
 }
 
-func (s *nodeStore) remove(name string) {
+func (s *shard[K, R]) remove(key K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.nodes, name)
+	delete(s.kept, key)
 }
 
-func (s *nodeStore) all() []*nodeRecord {
+func (s *shard[K, R]) appendAll(dst []*R) []*R {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.Collect(maps.Values(s.nodes))
+	return slices.AppendSeq(dst, maps.Values(s.kept))
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -213,12 +212,8 @@ func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
 			return nil, badRequest("Pod.metadata.%s is longer than %d bytes: send the pod as the API server has it", m.field, maxName)
 		}
 	}
-	version, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
-	if err != nil {
-		version = 0
-	}
 	return &arbiter.PodQuery{
 		Ref:     ledger.PodRef{Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID)},
-		Version: version, Nominated: pod.Status.NominatedNodeName,
+		Version: cluster.ParseVersion(m.ResourceVersion), Nominated: pod.Status.NominatedNodeName,
 	}, nil
 }
