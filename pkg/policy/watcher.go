@@ -41,10 +41,6 @@ func NewWatcher(store *Store, path string, onReload func(*Policy), onError func(
 	return &Watcher{store: store, path: path, onReload: onReload, onError: onError, poll: pollInterval}
 }
 
-// Load reads the file into the store. A server that starts calls it first, and does
-// without starting where it fails.
-func (w *Watcher) Load() error { return w.reload() }
-
 // Run follows the file's changes until ctx ends, those since Load included.
 func (w *Watcher) Run(ctx context.Context) error {
 	dir := filepath.Dir(w.path)
@@ -119,14 +115,14 @@ func (w *Watcher) concerns(e fsnotify.Event) bool {
 
 // check reloads and reports a failure.
 func (w *Watcher) check() {
-	if err := w.reload(); err != nil {
+	if err := w.Load(); err != nil {
 		w.onError(fmt.Errorf("the policy before stays in force: %w", err))
 	}
 }
 
-// reload puts the file in force if it differs from what was seen last. The same bad file is an
-// error only once.
-func (w *Watcher) reload() error {
+// Load puts the file in force if it differs from what was seen last. The same bad file is an
+// error only once. A server that starts calls it first, and does without starting where it fails.
+func (w *Watcher) Load() error {
 	data, err := readFile(w.path)
 	state := string(data)
 	if err != nil {

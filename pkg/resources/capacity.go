@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -30,21 +29,15 @@ func ForCapacity(t *Table, capacity *Capacity) (Request, error) {
 		if err != nil {
 			return Request{}, err
 		}
-		if value == 0 {
-			continue
-		}
-		if col, ok := t.Lookup(name); ok {
-			req.Amounts = append(req.Amounts, Amount{Column: col, Value: value})
-		} else {
-			req.Unlisted = append(req.Unlisted, NamedAmount{Name: name, Value: value})
+		if value != 0 {
+			req.add(t, name, value)
 		}
 	}
 	for _, p := range capacity.Ports {
 		req.Ports = append(req.Ports, p.withDefaults())
 	}
 	req.ToleratesUnschedulable = tolerateUnschedulable(capacity.Tolerations)
-	sortAmounts(req.Amounts)
-	slices.SortFunc(req.Unlisted, func(a, b NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
+	req.sort()
 	return req, nil
 }
 

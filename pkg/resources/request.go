@@ -67,14 +67,24 @@ func (r *Request) Relisted(t *Table) *Request {
 	fresh := *r
 	fresh.Amounts, fresh.Unlisted = slices.Clone(r.Amounts), nil
 	for _, u := range r.Unlisted {
-		if column, ok := t.Lookup(u.Name); ok {
-			fresh.Amounts = append(fresh.Amounts, Amount{Column: column, Value: u.Value})
-		} else {
-			fresh.Unlisted = append(fresh.Unlisted, u)
-		}
+		fresh.add(t, u.Name, u.Value)
 	}
-	sortAmounts(fresh.Amounts)
+	fresh.sort()
 	return &fresh
+}
+
+// add adds an amount of a resource that the request has none of yet. It is to be sorted then.
+func (r *Request) add(t *Table, name v1.ResourceName, value int64) {
+	if col, ok := t.Lookup(name); ok {
+		r.Amounts = append(r.Amounts, Amount{Column: col, Value: value})
+	} else {
+		r.Unlisted = append(r.Unlisted, NamedAmount{Name: name, Value: value})
+	}
+}
+
+func (r *Request) sort() {
+	sortAmounts(r.Amounts)
+	slices.SortFunc(r.Unlisted, func(a, b NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // ForIncomingPod returns the request of a pod that has no node yet, from its
@@ -85,27 +95,26 @@ func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
 		return Request{}, err
 	}
 	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	req := Request{Ports: hostPorts(pod), ToleratesUnschedulable: toleratesUnschedulable(pod)}
-	amounts := make([]Amount, 0, len(list)+1)
-	amounts = append(amounts, Amount{Column: Pods, Value: 1})
+	req := newRequest(pod, len(list))
 	for name, q := range list {
 		value, exact := toInt64(name, q)
 		if !exact {
 			return Request{}, fmt.Errorf("the pod's request of %s for %s is too large; the most is 2^63-1 milli-CPU, bytes or units", q.String(), name)
 		}
-		if value == 0 || name == v1.ResourcePods {
-			continue
-		}
-		if col, ok := t.Lookup(name); ok {
-			amounts = append(amounts, Amount{Column: col, Value: value})
-		} else if t.counts(name) {
-			req.Unlisted = append(req.Unlisted, NamedAmount{Name: name, Value: value})
+		if value != 0 && name != v1.ResourcePods && t.counts(name) {
+			req.add(t, name, value)
 		}
 	}
-	sortAmounts(amounts)
-	slices.SortFunc(req.Unlisted, func(a, b NamedAmount) int { return cmp.Compare(a.Name, b.Name) })
-	req.Amounts = amounts
+	req.sort()
 	return req, nil
+}
+
+// newRequest begins the request of a pod, which counts as one pod, with so many more amounts.
+func newRequest(pod *v1.Pod, more int) Request {
+	return Request{
+		Amounts: append(make([]Amount, 0, more+1), Amount{Column: Pods, Value: 1}),
+		Ports:   hostPorts(pod), ToleratesUnschedulable: tolerateUnschedulable(pod.Spec.Tolerations),
+	}
 }
 
 // ForBoundPod returns what a pod on a node counts for. Where an in-place resize
@@ -117,19 +126,18 @@ func ForBoundPod(t *Table, pod *v1.Pod) Request {
 		UseStatusResources: true,
 		InPlacePodLevelResourcesVerticalScalingEnabled: true,
 	})
-	amounts := make([]Amount, 0, len(list)+1)
-	amounts = append(amounts, Amount{Column: Pods, Value: 1})
+	req := newRequest(pod, len(list))
 	for name, q := range list {
 		value, _ := toInt64(name, q)
 		if value <= 0 || name == v1.ResourcePods {
 			continue
 		}
 		if col, ok := internCounted(t.InternUse, t, name); ok {
-			amounts = append(amounts, Amount{Column: col, Value: value})
+			req.Amounts = append(req.Amounts, Amount{Column: col, Value: value})
 		}
 	}
-	sortAmounts(amounts)
-	return Request{Amounts: amounts, Ports: hostPorts(pod), ToleratesUnschedulable: toleratesUnschedulable(pod)}
+	req.sort()
+	return req
 }
 
 // Allocatable returns what a node offers: its status.allocatable, one Amount
@@ -150,9 +158,6 @@ func Allocatable(t *Table, node *v1.Node) []Amount {
 }
 
 func internCounted(intern func(v1.ResourceName) (Column, bool), t *Table, name v1.ResourceName) (Column, bool) {
-	if col, ok := t.Lookup(name); ok {
-		return col, true
-	}
 	if !t.counts(name) {
 		return 0, false
 	}
@@ -195,16 +200,12 @@ func checkQuantities(pod *v1.Pod) error {
 		}
 		return nil
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		if err := check(fmt.Sprintf("spec.containers[%d].resources.requests", i), c.Resources.Requests); err != nil {
-			return err
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if err := check(fmt.Sprintf("spec.initContainers[%d].resources.requests", i), c.Resources.Requests); err != nil {
-			return err
+	for k, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			where := fmt.Sprintf("spec.%s[%d].resources.requests", [...]string{"containers", "initContainers"}[k], i)
+			if err := check(where, list[i].Resources.Requests); err != nil {
+				return err
+			}
 		}
 	}
 	if pod.Spec.Resources != nil {
@@ -218,8 +219,6 @@ func checkQuantities(pod *v1.Pod) error {
 // unschedulableTaint is the taint kube-scheduler's NodeUnschedulable plugin
 // sees on a node whose spec.unschedulable is set.
 var unschedulableTaint = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
-
-func toleratesUnschedulable(pod *v1.Pod) bool { return tolerateUnschedulable(pod.Spec.Tolerations) }
 
 func tolerateUnschedulable(tolerations []v1.Toleration) bool {
 	if len(tolerations) == 0 {

@@ -62,7 +62,10 @@ func NewTable(ignored ...v1.ResourceName) *Table {
 }
 
 // counts reports whether a resource of this name is counted at all.
-func (t *Table) counts(name v1.ResourceName) bool { return !t.ignored[name] && isCounted(name) }
+func (t *Table) counts(name v1.ResourceName) bool {
+	_, listed := t.Lookup(name)
+	return listed || (!t.ignored[name] && isCounted(name))
+}
 
 // Lookup returns the column of name, and false for a name never interned.
 func (t *Table) Lookup(name v1.ResourceName) (Column, bool) {
