@@ -3,9 +3,7 @@ package rest
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
-	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -108,43 +106,20 @@ func (a *API) newGangRequest(v verb, r *reserver.Request) *gangRequest {
 		if pod == nil {
 			pod = new(v1.Pod) // which is refused for its missing name
 		}
-		req.Pods.add(i, newSlimPod(pod))
+		req.Pods.add(i, incoming(pod))
 	}
 	return req
 }
 
-// newSlimPod copies what accounting needs of a pod. Nothing of it is shared that
-// is changed later: the pod may be an informer's.
-func newSlimPod(pod *v1.Pod) *slimPod {
-	slim := &slimPod{Spec: slimPodSpec{
-		NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork, Priority: pod.Spec.Priority,
-		Containers: newSlimContainers(pod.Spec.Containers), InitContainers: newSlimContainers(pod.Spec.InitContainers),
-		Overhead: resourceList(maps.Clone(pod.Spec.Overhead)), Tolerations: pod.Spec.Tolerations,
-	}}
-	slim.Metadata.Name, slim.Metadata.Namespace, slim.Metadata.UID = pod.Name, pod.Namespace, pod.UID
-	slim.Metadata.Annotations.Claims = pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]
-	if pod.Spec.Resources != nil {
-		whole := newSlimResources(pod.Spec.Resources)
-		slim.Spec.Resources = &whole
+// incoming copies what counts of a pod. Nothing of it is shared that is changed later: the pod may
+// be an informer's.
+func incoming(pod *v1.Pod) *v1.Pod {
+	in := &v1.Pod{Spec: *pod.Spec.DeepCopy()}
+	in.Namespace, in.Name, in.UID = pod.Namespace, pod.Name, pod.UID
+	in.Annotations = map[string]string{
+		v1alpha1.ExtendedResourceClaimsAnnotation: pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation],
 	}
-	return slim
-}
-
-func newSlimContainers(list []v1.Container) few[slimContainer] {
-	slim := make(few[slimContainer], len(list))
-	for i := range list {
-		c := &list[i]
-		slim[i] = slimContainer{
-			Resources: newSlimResources(&c.Resources), Ports: slices.Clone(c.Ports), RestartPolicy: c.RestartPolicy,
-		}
-	}
-	return slim
-}
-
-func newSlimResources(r *v1.ResourceRequirements) slimResources {
-	return slimResources{
-		Requests: resourceList(maps.Clone(r.Requests)), Limits: resourceList(maps.Clone(r.Limits)),
-	}
+	return in
 }
 
 // calls keeps count of what goes on for this process, so that a stop can wait

@@ -1,14 +1,18 @@
 package rest
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
@@ -107,15 +111,16 @@ func (l *podList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		if err := json.UnmarshalDecode(dec, &pod, json.RejectUnknownMembers(false)); err != nil {
 			return err
 		}
-		l.add(i, &pod)
+		l.fill(&pod)
+		l.add(i, &l.scratch)
 		i++
 		return nil
 	})
 	return err
 }
 
-// add keeps a pod, unless one before it was refused.
-func (l *podList) add(i int, pod *slimPod) {
+// add keeps a pod, unless one before it was refused. The pod is given the API server's defaults.
+func (l *podList) add(i int, pod *v1.Pod) {
 	if l.err != nil {
 		return
 	}
@@ -127,36 +132,29 @@ func (l *podList) add(i int, pod *slimPod) {
 	l.entries = append(l.entries, entry)
 }
 
-func (l *podList) convert(pod *slimPod) (podEntry, error) {
-	namespace := pod.Metadata.Namespace
-	if namespace == "" {
-		namespace = v1.NamespaceDefault // as kubectl reads a manifest without one
-	}
+func (l *podList) convert(pod *v1.Pod) (podEntry, error) {
+	namespace := cmp.Or(pod.Namespace, v1.NamespaceDefault) // as kubectl reads a manifest without one
 	entry := podEntry{
-		GangPod:  arbiter.GangPod{Ref: ledger.PodRef{Namespace: namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}},
+		GangPod: arbiter.GangPod{
+			Ref: ledger.PodRef{Namespace: namespace, Name: pod.Name, UID: pod.UID}, Priority: ptr.Deref(pod.Spec.Priority, 0),
+		},
 		nodeName: pod.Spec.NodeName,
 	}
 	if err := checkRef(entry.Ref); err != nil {
 		return entry, err
 	}
-	if pod.Spec.Priority != nil {
-		entry.Priority = *pod.Spec.Priority
-	}
 	if l.identityOnly {
 		return entry, nil
 	}
-	if allocations := pod.Metadata.Annotations.Claims; allocations != "" {
-		entry.Devices = cluster.ReadDeviceAnnotations(map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: allocations})
-	}
+	entry.Devices = cluster.ReadDeviceAnnotations(pod.Annotations)
 	if len(pod.Spec.Containers) == 0 {
 		return entry, nil
 	}
 	if err := checkPorts(&pod.Spec); err != nil {
 		return entry, err
 	}
-	l.fill(&pod.Spec)
-	resources.SetDefaults(&l.scratch)
-	request, err := resources.ForIncomingPod(l.table, &l.scratch)
+	resources.SetDefaults(pod)
+	request, err := resources.ForIncomingPod(l.table, pod)
 	if err != nil {
 		return entry, err
 	}
@@ -164,13 +162,18 @@ func (l *podList) convert(pod *slimPod) (podEntry, error) {
 	return entry, nil
 }
 
-// fill makes scratch a pod of that spec.
-func (l *podList) fill(spec *slimPodSpec) {
+// fill makes scratch the whole pod.
+func (l *podList) fill(pod *slimPod) {
+	spec := &pod.Spec
+	l.scratch.ObjectMeta = metav1.ObjectMeta{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}
+	if claims := pod.Metadata.Annotations.Claims; claims != "" {
+		l.scratch.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+	}
 	containers := fillContainers(l.scratch.Spec.Containers, spec.Containers)
 	initContainers := fillContainers(l.scratch.Spec.InitContainers, spec.InitContainers)
 	l.scratch.Spec = v1.PodSpec{
-		HostNetwork: spec.HostNetwork,
-		Containers:  containers, InitContainers: initContainers,
+		NodeName: spec.NodeName, HostNetwork: spec.HostNetwork, Priority: spec.Priority,
+		Containers: containers, InitContainers: initContainers,
 		Overhead: v1.ResourceList(spec.Overhead), Tolerations: spec.Tolerations,
 	}
 	if spec.Resources != nil {
@@ -218,8 +221,8 @@ func badName(name string) string {
 	return ""
 }
 
-func checkPorts(spec *slimPodSpec) error {
-	for where, list := range map[string]few[slimContainer]{"containers": spec.Containers, "initContainers": spec.InitContainers} {
+func checkPorts(spec *v1.PodSpec) error {
+	for where, list := range map[string][]v1.Container{"containers": spec.Containers, "initContainers": spec.InitContainers} {
 		for i := range list {
 			for k, p := range list[i].Ports {
 				if !isPort(p.HostPort) || !isPort(p.ContainerPort) {
@@ -237,10 +240,5 @@ func isPort(n int32) bool { return n >= 0 && n <= 65535 }
 
 // isPrintable reports whether s has no control characters.
 func isPrintable(s string) bool {
-	for _, r := range s {
-		if r < ' ' || r == 0x7f {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
