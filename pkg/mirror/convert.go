@@ -15,11 +15,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// columns finds or makes the column of a resource.
-type columns func(v1.ResourceName) (resources.Column, bool)
-
-// amounts turns what the wire has into what the ledger counts, ordered by column.
-func amounts(wire reserver.Amounts, column columns) []resources.Amount {
+// amounts turns what the wire has into what the ledger counts, ordered by column. column finds or
+// makes that of a resource.
+func amounts(wire reserver.Amounts, column func(v1.ResourceName) (resources.Column, bool)) []resources.Amount {
 	list := make([]resources.Amount, 0, len(wire))
 	for name, value := range wire {
 		if value == 0 {
@@ -147,16 +145,13 @@ func refOf(s *reserver.NodeSlot) ledger.SlotRef {
 
 // given turns the devices of a claim or a slot into the ledger's.
 func given(wire []reserver.GivenDevices) []ledger.GivenDevices {
-	if len(wire) == 0 {
-		return nil
-	}
-	list := make([]ledger.GivenDevices, len(wire))
+	var list []ledger.GivenDevices
 	for i := range wire {
 		w := &wire[i]
-		list[i] = ledger.GivenDevices{
+		list = append(list, ledger.GivenDevices{
 			Claim:    ledger.DeviceClaimRef{Namespace: w.Namespace, Name: w.Claim, UID: types.UID(w.UID)},
 			Resource: w.Resource, IDs: w.IDs,
-		}
+		})
 	}
 	return list
 }
