@@ -39,10 +39,8 @@ func Each(dec *jsontext.Decoder, kind jsontext.Kind, most int, element func() er
 func Slice[T any](dec *jsontext.Decoder, most int) ([]T, error) {
 	list := []T{}
 	present, err := Each(dec, '[', most, func() error {
-		var value T
-		err := json.UnmarshalDecode(dec, &value)
-		list = append(list, value)
-		return err
+		list = append(list, *new(T))
+		return json.UnmarshalDecode(dec, &list[len(list)-1])
 	})
 	if !present {
 		return nil, err

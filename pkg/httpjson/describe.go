@@ -50,8 +50,7 @@ func mismatch(err *json.SemanticError) string {
 		return "the number is out of range, want " + wanted(err.GoType)
 	case err.Err != nil && !errors.Is(err.Err, strconv.ErrSyntax):
 		return "the value is not usable: " + Clip(err.Err.Error())
-	}
-	if err.JSONKind == 0 {
+	case err.JSONKind == 0:
 		return "want " + wanted(err.GoType)
 	}
 	return fmt.Sprintf("got %s, want %s", kindName(err.JSONKind), wanted(err.GoType))

@@ -3,7 +3,7 @@
 // requests and stop panics.
 //
 // It knows HTTP and JSON and nothing of nodes, pods or reservations, and imports no other package
-// of this module. A handler built on it stays thin:
+// of this module but pkg/resources, which reads quantities. A handler built on it stays thin:
 //
 //	var args extenderv1.ExtenderArgs
 //	if err := httpjson.Decode(w, r, maxBody, &args); err != nil {
