@@ -9,7 +9,7 @@ writes it. What lives where:
 
   - controller.go  the Controller: start, stop, where the definitions are missing
   - observe.go     what the watches tell
-  - inventory.go   the devices, by name, by node and by what they stand for; pure
+  - inventory.go   the devices, by name and by node; pure
   - resolve.go     Controller.Devices: what the claims that a pod names ask for
   - reader.go      the Reader: the same for a process that has its ledger from a server elsewhere
   - uses.go        who has what by the ledger, and what its events concern

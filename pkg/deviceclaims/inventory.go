@@ -15,11 +15,10 @@ func identityOf(d *v1alpha1.ExtendedResource) identity {
 	return identity{d.Spec.NodeName, d.Spec.ResourceName, d.Spec.DeviceID}
 }
 
-// inventory is the objects of devices, by name and by what they stand for.
+// inventory is the objects of devices, by name and by node.
 type inventory struct {
-	byName     map[string]*v1alpha1.ExtendedResource
-	byNode     map[string]*nodeDevices
-	byIdentity map[identity][]string // the names of its objects, sorted; the first one stands for it
+	byName map[string]*v1alpha1.ExtendedResource
+	byNode map[string]*nodeDevices
 }
 
 // nodeDevices is the devices of one node.
@@ -30,9 +29,7 @@ type nodeDevices struct {
 }
 
 func newInventory() inventory {
-	return inventory{
-		byName: map[string]*v1alpha1.ExtendedResource{}, byNode: map[string]*nodeDevices{}, byIdentity: map[identity][]string{},
-	}
+	return inventory{byName: map[string]*v1alpha1.ExtendedResource{}, byNode: map[string]*nodeDevices{}}
 }
 
 // set takes in a state of an object.
@@ -47,12 +44,6 @@ func (v *inventory) set(d *v1alpha1.ExtendedResource) {
 		v.byNode[d.Spec.NodeName] = n
 	}
 	n.names[d.Name] = struct{}{}
-	key := identityOf(d)
-	if names := v.byIdentity[key]; !slices.Contains(names, d.Name) {
-		names = append(slices.Clone(names), d.Name)
-		slices.Sort(names)
-		v.byIdentity[key] = names
-	}
 }
 
 // remove drops an object and returns it, nil where there is none of the name.
@@ -64,11 +55,6 @@ func (v *inventory) remove(name string) *v1alpha1.ExtendedResource {
 	delete(v.byName, name)
 	if n := v.byNode[d.Spec.NodeName]; n != nil {
 		delete(n.names, name)
-	}
-	key := identityOf(d)
-	left := slices.DeleteFunc(slices.Clone(v.byIdentity[key]), func(other string) bool { return other == name })
-	if v.byIdentity[key] = left; len(left) == 0 {
-		delete(v.byIdentity, key)
 	}
 	return d
 }
@@ -84,7 +70,7 @@ func (v *inventory) observed(node string) []devices.Device {
 		return nil
 	}
 	all := make([]devices.Device, 0, len(n.names))
-	for _, name := range slices.Sorted(maps.Keys(n.names)) {
+	for _, name := range v.namesOn(node) {
 		d := v.byName[name]
 		all = append(all, devices.Device{
 			Name: d.Name, Resource: d.Spec.ResourceName, ID: d.Spec.DeviceID,
@@ -95,11 +81,20 @@ func (v *inventory) observed(node string) []devices.Device {
 	return all
 }
 
-// namesOn returns the names of the devices of a node, in no order.
+// namesOn returns the names of the devices of a node, in order.
 func (v *inventory) namesOn(node string) []string {
 	n := v.byNode[node]
 	if n == nil {
 		return nil
 	}
-	return slices.Collect(maps.Keys(n.names))
+	return slices.Sorted(maps.Keys(n.names))
+}
+
+// objectsOf returns the names of the objects that are a device: by its ID alone where the resource is not known. The
+// first one stands for it.
+func (v *inventory) objectsOf(key identity) []string {
+	return slices.DeleteFunc(v.namesOn(key.node), func(name string) bool {
+		of := identityOf(v.byName[name])
+		return of.id != key.id || (key.resource != "" && of.resource != key.resource)
+	})
 }

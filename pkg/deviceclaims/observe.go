@@ -75,7 +75,7 @@ func (c *Controller) tellLedger(node string) {
 
 // bringDevice has the objects of a device, and the claim that has it, brought up to date. c.mu is held.
 func (c *Controller) bringDevice(key identity) {
-	for _, name := range c.devices.byIdentity[key] {
+	for _, name := range c.devices.objectsOf(key) {
 		c.queue.Add(object{name: name})
 	}
 	_, allocations, _ := c.Ledger.AppendNodeAllocations(nil, key.node)

@@ -67,7 +67,7 @@ func (c *Controller) note(e *ledger.Event) {
 		g := &e.Given[k]
 		c.bringClaimOf(g)
 		for _, id := range g.IDs {
-			for _, name := range c.objectsOf(identity{e.Node, g.Resource, id}) {
+			for _, name := range c.devices.objectsOf(identity{e.Node, g.Resource, id}) {
 				c.queue.Add(object{name: name})
 			}
 		}
@@ -93,16 +93,6 @@ func (c *Controller) bringClaimOf(g *ledger.GivenDevices) {
 	if g.Claim.Name != "" {
 		c.queue.Add(object{namespace: g.Claim.Namespace, name: g.Claim.Name})
 	}
-}
-
-// objectsOf returns the names of the objects that are a device. c.mu is held.
-func (c *Controller) objectsOf(key identity) []string {
-	if key.resource != "" {
-		return c.devices.byIdentity[key]
-	}
-	return slices.DeleteFunc(c.devices.namesOn(key.node), func(name string) bool {
-		return c.devices.byName[name].Spec.DeviceID != key.id
-	})
 }
 
 // bringAll is for when more has happened than the ledger remembers, and for the start. c.mu is held.

@@ -81,7 +81,7 @@ func (c *Controller) deviceToWrite(name string) *v1alpha1.ExtendedResource {
 	}
 	key := identityOf(d)
 	facts := deviceFacts{nodeExists: c.NodeExists(d.Spec.NodeName), use: c.boundTo(key)}
-	if first := c.devices.byIdentity[key][0]; first != name {
+	if first := c.devices.objectsOf(key)[0]; first != name {
 		facts.same = first
 	}
 	status := projectDevice(d, &facts, time.Now())
@@ -136,7 +136,7 @@ func (c *Controller) claimToWrite(key types.NamespacedName) (
 	if u != nil && u.bound() {
 		facts.use = u
 		for _, id := range u.given.IDs {
-			names := c.objectsOf(identity{u.Node, u.given.Resource, id})
+			names := c.devices.objectsOf(identity{u.Node, u.given.Resource, id})
 			if len(names) == 0 {
 				facts.gone = append(facts.gone, id)
 				continue
