@@ -129,6 +129,9 @@ func TestResolving(t *testing.T) {
 	elsewhere.Namespace = "other"
 	w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80), claimFor(t, "two", `count: 2`), bad, none, elsewhere,
 		claimFor(t, "wrong", `resourceName: intel.com/nic`))
+	for range 2 {
+		w.awaitEvent("Warning InvalidSpec") // of bad and none, as they are met
+	}
 	assert.Nil(t, w.controller.Devices(w.pod("p", "", "", "")))
 	got := w.controller.Devices(w.pod("p", "c,two", "", ""))
 	require.Empty(t, got.Err)

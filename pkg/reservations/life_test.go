@@ -124,9 +124,7 @@ func TestLife(t *testing.T) {
 		},
 		"its pod is gone": {
 			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
-				w.create(rsv)
+				w.create(forPod(once("r", "n1"), "uid-of-p"))
 				w.deletePod("p")
 			},
 			want: "Failed AllSlotsReleased n1 0/1 a@n1=Released",
@@ -134,35 +132,27 @@ func TestLife(t *testing.T) {
 		"its pod was gone before": {
 			steps: func(w *world) {
 				w.deletePod("p")
-				rsv := once("r", "n1")
-				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
-				w.create(rsv)
+				w.create(forPod(once("r", "n1"), "uid-of-p"))
 			},
 			want: "Failed PodGone  0/1",
 		},
 		"its pod takes it": {
 			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
-				w.create(rsv)
+				w.create(forPod(once("r", "n1"), ""))
 				w.bind("p", "n1", 1000)
 			},
 			want: "Succeeded Succeeded n1 1/1 a@n1=Consumed:p",
 		},
 		"its pod runs elsewhere": {
 			steps: func(w *world) {
-				rsv := once("r", "n1")
-				rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
-				w.create(rsv)
+				w.create(forPod(once("r", "n1"), ""))
 				w.bind("p", "n2", 1000)
 			},
 			want: "Failed AllSlotsReleased n1 0/1 a@n1=Released",
 		},
 		"its pod has capacity in another reservation": {
 			steps: func(w *world) {
-				first := once("first", "n1")
-				first.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
-				w.create(first)
+				w.create(forPod(once("first", "n1"), ""))
 				second := newReservation("r", time.Minute, slot("x", "n2", 1000), slot("y", "n1", 3000))
 				second.Spec.Slots[1].Pod = &v1alpha1.PodReference{Name: "p"}
 				w.create(second)

@@ -32,8 +32,7 @@ func TestRestart(t *testing.T) {
 		return newReservation("r", ttl, slot("a", "n1", 1000), slot("b", "", 2000))
 	}
 	made := func() *v1alpha1.Reservation {
-		rsv := madeBy(gang(time.Minute), convert.MadeByReserve)
-		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: "uid-of-p"}
+		rsv := forPod(madeBy(gang(time.Minute), convert.MadeByReserve), "uid-of-p")
 		rsv.Spec.Slots[1] = slot("b", "n2", 2000)
 		return rsv
 	}

@@ -281,6 +281,12 @@ func newReservation(name string, ttl time.Duration, slots ...v1alpha1.Slot) *v1a
 	}
 }
 
+// forPod has the first slot kept for pod p alone.
+func forPod(rsv *v1alpha1.Reservation, uid types.UID) *v1alpha1.Reservation {
+	rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p", UID: uid}
+	return rsv
+}
+
 func madeBy(rsv *v1alpha1.Reservation, who string) *v1alpha1.Reservation {
 	rsv.Labels = map[string]string{convert.MadeByLabel: who}
 	return rsv

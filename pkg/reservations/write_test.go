@@ -159,8 +159,7 @@ func TestReleaseSlotsOfANewObject(t *testing.T) {
 func TestLostTrack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.addNode("n1")
-		rsv := newReservation("r", time.Minute, slot("a", "n1", 500), slot("b", "n1", 500), slot("c", "n1", 500))
-		rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "p"}
+		rsv := forPod(newReservation("r", time.Minute, slot("a", "n1", 500), slot("b", "n1", 500), slot("c", "n1", 500)), "")
 		w.create(rsv)
 		w.create(newReservation("old", 10*time.Second, slot("a", "n1", 500)))
 		func() {
