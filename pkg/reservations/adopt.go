@@ -79,8 +79,9 @@ func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 // object has to be placed like any other. c.mu is held.
 func (c *Controller) link(r *record) {
 	placed := len(c.Ledger.ReservationSlots(r.rsv.Namespace, r.rsv.Name)) > 0
-	c.journal.CatchUp()                                // the end of what is not held is known now, if it was held
-	slots := make([]v1alpha1.SlotStatus, len(r.slots)) // the UIDs of the nodes are filled in below
+	c.journal.CatchUp() // the end of what is not held is known now, if it was held
+	// The UIDs of the nodes are filled in below.
+	slots := make([]v1alpha1.SlotStatus, len(r.slots))
 	for i := range slots {
 		spec := &r.rsv.Spec.Slots[i]
 		slots[i].NodeName = spec.NodeName
