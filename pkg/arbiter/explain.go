@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -29,30 +30,16 @@ type Explanation struct {
 	// What follows is told of pending pods.
 	Nodes, Fitting  int
 	FittingExamples []string
-	Refusals        []NodeRefusals
+	Refusals        []reserver.RefusalGroup
 	Closest         *ClosestNode
-}
-
-// NodeRefusals are nodes that refuse a pod for the same reason.
-type NodeRefusals struct {
-	Reason   ledger.Reason
-	Resource string
-	Nodes    int
-	Examples []string
 }
 
 // ClosestNode is the node where a pod lacks least.
 type ClosestNode struct {
 	Node    string
-	Missing []MissingAmount
+	Missing []reserver.MissingAmount
 	Holders []ledger.Holder
 	Message string
-}
-
-// MissingAmount is how much of a resource a node lacks for a pod.
-type MissingAmount struct {
-	Resource                 string
-	Requested, Free, Missing int64
 }
 
 // Explain says where a pod is, or why it is nowhere. It returns nil for a pod that
@@ -177,7 +164,7 @@ func (a *Arbiter) keptFor(pod *ledger.Placement) []ledger.Slot {
 // groupVerdicts counts the nodes by what they say to the pod; kept are slots that the
 // pod fits.
 func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []ledger.Slot) {
-	groups := map[ledger.Verdict]*NodeRefusals{}
+	groups := map[ledger.Verdict]*reserver.RefusalGroup{}
 	a.o.Ledger.FitAll(pod, func(node string, v ledger.Verdict) bool {
 		e.Nodes++
 		if v.Reason == ledger.Fits || slices.ContainsFunc(kept, func(h ledger.Slot) bool { return h.Node == node }) {
@@ -187,7 +174,7 @@ func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []le
 		}
 		g := groups[v]
 		if g == nil {
-			g = &NodeRefusals{Reason: v.Reason}
+			g = &reserver.RefusalGroup{Reason: v.Reason.String()}
 			groups[v] = g
 		}
 		g.Nodes++
@@ -200,8 +187,8 @@ func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []le
 		}
 		e.Refusals = append(e.Refusals, *g)
 	}
-	slices.SortFunc(e.Refusals, func(a, b NodeRefusals) int {
-		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason.String(), b.Reason.String()), cmp.Compare(a.Resource, b.Resource))
+	slices.SortFunc(e.Refusals, func(a, b reserver.RefusalGroup) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Resource, b.Resource))
 	})
 }
 
@@ -229,7 +216,7 @@ func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
 	if pod.Node == "" {
 		return nil
 	}
-	c := &ClosestNode{Node: pod.Node}
+	c := &ClosestNode{Node: pod.Node, Missing: []reserver.MissingAmount{}}
 	columns := make([]resources.Column, len(pod.Request.Amounts))
 	for i := range columns {
 		columns[i] = pod.Request.Amounts[i].Column
@@ -237,13 +224,13 @@ func (a *Arbiter) closestNode(pod ledger.Placement) *ClosestNode {
 	for i, u := range a.o.Ledger.AppendUsage(nil, []string{pod.Node}, columns) {
 		asked := pod.Request.Amounts[i].Value
 		if missing := resources.Sub(asked, u.Free()); missing > 0 {
-			c.Missing = append(c.Missing, MissingAmount{
+			c.Missing = append(c.Missing, reserver.MissingAmount{
 				Resource: string(a.o.Ledger.Table().Name(columns[i])), Requested: asked, Free: u.Free(), Missing: missing,
 			})
 		}
 	}
 	for _, u := range pod.Request.Unlisted {
-		c.Missing = append(c.Missing, MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
+		c.Missing = append(c.Missing, reserver.MissingAmount{Resource: string(u.Name), Requested: u.Value, Missing: u.Value})
 	}
 	// The holders and the words come from the ledger, asked for that node alone.
 	var result ledger.Result

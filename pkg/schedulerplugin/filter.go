@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -36,7 +37,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	info, err := p.read(pod)
 	if err != nil {
 		p.log.WithError(err).WithField("pod", klog.KObj(pod).String()).Warn("A pod is refused on every node: its request cannot be counted")
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, uncountable)
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, question.Uncountable)
 	}
 	c.pod = info
 	if why, wait := p.notReady(); wait || (why != nil && info.Devices != nil) {
@@ -189,7 +190,7 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	info, err := p.read(pod)
 	if err != nil {
-		return nil, fwk.NewStatus(fwk.Unschedulable, uncountable)
+		return nil, fwk.NewStatus(fwk.Unschedulable, question.Uncountable)
 	}
 	if info.Devices != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "GlobalReserve: the pod claims devices")

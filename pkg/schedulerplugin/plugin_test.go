@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -78,7 +79,7 @@ func TestUncountablePod(t *testing.T) {
 	f := newFixture(t, Fail)
 	_, status := f.PreFilter(t.Context(), newState(), newPod("p", "-1"), nil)
 	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
-	assert.Equal(t, uncountable, status.Message())
+	assert.Equal(t, question.Uncountable, status.Message())
 }
 
 // A pod that has capacity on a node already is looked at there alone.

@@ -1,7 +1,8 @@
 // Package question turns a pod into the question the ledger is asked: what the pod
 // requests, which slots of reservations it may use, and which devices its claims
 // ask for. Every integration path asks through it, near the ledger (pkg/arbiter)
-// and far from it (the scheduler plugin on a mirror), so that all ask the same.
+// and far from it (the scheduler plugin on a mirror), so that all ask the same. What
+// schedulers are told of nodes that refuse a pod is here too, so that all hear the same.
 //
 // What may be touched: whatever a decision must know of a pod is added here, once.
 // The package asks nothing and decides nothing.

@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -55,13 +56,17 @@ func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request, a *args) (*a
 	return query, nodes, err
 }
 
+// gateRefusal is what filter says of every node to a pod that may not be given any
+// capacity, as bind says, with the reason.
+const gateRefusal = "GlobalReserve: the pod may not be given capacity"
+
 // refusedText is what filter says of every node to a pod that is refused everywhere.
 func refusedText(err error) string {
 	switch {
 	case err == nil:
 		return ""
 	case errors.As(err, new(*arbiter.UncountableError)):
-		return uncountableRefusal
+		return question.Uncountable
 	default:
 		return gateRefusal
 	}
@@ -85,7 +90,7 @@ func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes bool)
 	for _, v := range advice.Verdicts {
 		if v.Reason == ledger.Fits {
 			fit++
-		} else if refusals[v.Reason].wakes {
+		} else if question.Refusals[v.Reason].Wakes {
 			wakes = true
 		}
 	}
@@ -154,8 +159,8 @@ func (f *filterResult) appendRefused(b []byte, unresolvable bool) []byte {
 		}
 	}
 	for i, v := range f.verdicts {
-		if r := &refusals[v.Reason]; v.Reason != ledger.Fits && r.unresolvable == unresolvable {
-			b = append(append(append(f.appendName(appendComma(b), i), `:"`...), r.text...), '"')
+		if r := &question.Refusals[v.Reason]; v.Reason != ledger.Fits && r.Unresolvable == unresolvable {
+			b = append(append(append(f.appendName(appendComma(b), i), `:"`...), r.Text...), '"')
 		}
 	}
 	return b

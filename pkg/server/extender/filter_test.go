@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -35,9 +36,9 @@ func fillWorld(t *testing.T) *world {
 var allNodes = []string{"empty", "full", "port", "cordoned", "unknown", "other"}
 
 func TestFilter(t *testing.T) {
-	full, port := refusals[ledger.InsufficientResource].text, refusals[ledger.HostPortConflict].text
-	unknown, cordoned := refusals[ledger.NodeUnknown].text, refusals[ledger.NodeUnschedulable].text
-	elsewhere, gone := refusals[ledger.AllocatedElsewhere].text, refusals[ledger.PodGone].text
+	full, port := question.Refusals[ledger.InsufficientResource].Text, question.Refusals[ledger.HostPortConflict].Text
+	unknown, cordoned := question.Refusals[ledger.NodeUnknown].Text, question.Refusals[ledger.NodeUnschedulable].Text
+	elsewhere, gone := question.Refusals[ledger.AllocatedElsewhere].Text, question.Refusals[ledger.PodGone].Text
 	withPort := func(_ *world, p *v1.Pod) {
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	}
@@ -169,12 +170,12 @@ func TestReasonsAreComplete(t *testing.T) {
 		if reason > ledger.PodGone && reason < ledger.InsufficientDevices {
 			continue // of other integration paths
 		}
-		text := refusals[reason].text
+		text := question.Refusals[reason].Text
 		assert.NotEmpty(t, text, reason)
 		assert.False(t, seen[text], "%s has the text of another", reason)
 		seen[text] = true
 	}
-	assert.Len(t, refusals, int(ledger.DeviceClaimUnusable)+1)
+	assert.Len(t, question.Refusals, int(ledger.DeviceClaimUnusable)+1)
 }
 
 // TestCopyOfAPod: where the API server has the pod, the copy in a request says no
@@ -266,7 +267,7 @@ func TestFilterUncountablePod(t *testing.T) {
 					assert.Empty(t, got.FailedNodes)
 					assert.Len(t, got.FailedAndUnresolvableNodes, len(allNodes))
 					for _, text := range got.FailedAndUnresolvableNodes {
-						assert.Equal(t, uncountableRefusal, text, "kube-scheduler takes another text for news")
+						assert.Equal(t, question.Uncountable, text, "kube-scheduler takes another text for news")
 					}
 				}
 				require.Len(t, w.logs.AllEntries(), 1, "one line for a pod, however often it is asked about")

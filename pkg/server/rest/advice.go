@@ -74,20 +74,10 @@ func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
 		Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: string(e.Pod.UID), Scheduler: e.Scheduler, State: e.State,
 		Node: e.Node, ExpiresAt: utc(e.ExpiresAt), Requests: requestAmounts(a.ledger.Table(), e.Request),
 		Revision: e.Revision, Reservation: slotName(e.Slot), Message: e.Message,
-		NodeCount: e.Nodes, FitCount: e.Fitting, FitExamples: e.FittingExamples,
-	}
-	for _, r := range e.Refusals {
-		answer.Refusals = append(answer.Refusals, reserver.RefusalGroup{
-			Reason: r.Reason.String(), Resource: r.Resource, Nodes: r.Nodes, Examples: r.Examples,
-		})
+		NodeCount: e.Nodes, FitCount: e.Fitting, FitExamples: e.FittingExamples, Refusals: e.Refusals,
 	}
 	if c := e.Closest; c != nil {
-		answer.Closest = &reserver.ClosestNode{
-			Node: c.Node, Missing: make([]reserver.MissingAmount, len(c.Missing)), Holders: newHolders(c.Holders), Message: c.Message,
-		}
-		for i, m := range c.Missing {
-			answer.Closest.Missing[i] = reserver.MissingAmount(m)
-		}
+		answer.Closest = &reserver.ClosestNode{Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders), Message: c.Message}
 	}
 	return answer
 }

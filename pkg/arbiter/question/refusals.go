@@ -1,0 +1,36 @@
+package question
+
+import "github.com/globalreserve/globalreserve/pkg/ledger"
+
+// Refusal is what a pod's scheduler is told of a node that refuses the pod.
+type Refusal struct {
+	// Text goes into the pod's condition. It is constant: kube-scheduler takes a
+	// text that changes for news of the pod and tries it again at once.
+	Text string
+	// Unresolvable says that evicting pods from the node would not help, so that
+	// kube-scheduler does not look for victims there.
+	Unresolvable bool
+	// Wakes says that the ledger may take back the refusal without an event that
+	// schedulers watch, or before or after they have seen it.
+	Wakes bool
+}
+
+// Refusals has an entry for every reason a node can have. Only a lack of
+// something that pods use up can be mended by evicting pods. The in-tree
+// plugins make the same difference (NodeResourcesFit and NodePorts against
+// NodeUnschedulable).
+var Refusals = [ledger.DeviceClaimUnusable + 1]Refusal{
+	ledger.InsufficientResource: {Text: "GlobalReserve: not enough capacity left on the node", Wakes: true},
+	ledger.HostPortConflict:     {Text: "GlobalReserve: a host port is taken on the node", Wakes: true},
+	ledger.NodeUnknown:          {Text: "GlobalReserve: the node is not in the ledger", Unresolvable: true, Wakes: true},
+	ledger.NodeUnschedulable:    {Text: "GlobalReserve: the node is cordoned", Unresolvable: true, Wakes: true},
+	ledger.AllocatedElsewhere:   {Text: "GlobalReserve: the pod holds a reservation on another node", Unresolvable: true, Wakes: true},
+	ledger.PodGone:              {Text: "GlobalReserve: the pod was deleted or has finished", Unresolvable: true},
+	ledger.InsufficientDevices:  {Text: "GlobalReserve: the free devices of the node do not meet the pod's claims", Wakes: true},
+	ledger.DeviceClaimInUse:     {Text: "GlobalReserve: another pod has a device claim of the pod", Unresolvable: true, Wakes: true},
+	ledger.DeviceClaimUnusable:  {Text: "GlobalReserve: a device claim of the pod cannot be used", Unresolvable: true, Wakes: true},
+}
+
+// Uncountable is what is said of every node to a pod whose request cannot be counted. It is
+// constant like the others: the log says what is wrong.
+const Uncountable = "GlobalReserve: the pod's request cannot be counted"
