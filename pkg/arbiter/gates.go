@@ -32,7 +32,7 @@ type GatedLedger struct {
 // decided now, or "": the account may be incomplete, or another server may be deciding.
 // more are gates besides those that there always are.
 func NewGatedLedger(l *ledger.Ledger, undecided func() string, more ...Gate) *GatedLedger {
-	return &GatedLedger{Observer: l.Observer, decides: l, undecided: undecided, gates: slices.Concat(gates, more)}
+	return &GatedLedger{Observer: l.Observer(), decides: l, undecided: undecided, gates: slices.Concat(gates, more)}
 }
 
 // Ready returns why nothing can be decided now, nil where decisions can be made.

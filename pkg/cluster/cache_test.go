@@ -104,7 +104,7 @@ func TestAPodWhoseRequestCannotBeCountedIsRefusedAndNotLost(t *testing.T) {
 		pod, ok := f.Pod("default", "odd")
 		require.True(t, ok)
 		assert.ErrorContains(t, f.PodError("default", "odd"), "memory")
-		result := decides(f).Reserve(ledger.NewPlan([]ledger.Placement{pod.Placement("n1")}, ledger.AllOrNothing, time.Time{}), time.Now())
+		result := f.decides.Reserve(ledger.NewPlan([]ledger.Placement{pod.Placement("n1")}, ledger.AllOrNothing, time.Time{}), time.Now())
 		require.Len(t, result.Rejections, 1)
 		assert.Equal(t, string(Uncountable), result.Rejections[0].Resource)
 
@@ -256,7 +256,7 @@ func TestEvents(t *testing.T) {
 
 func reserve(pod, node string) func(*fixture) {
 	return func(f *fixture) {
-		decides(f).Reserve(ledger.NewPlan([]ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}, ledger.AllOrNothing, time.Time{}), time.Now())
+		f.decides.Reserve(ledger.NewPlan([]ledger.Placement{placement(f.Cache, aPod(pod, 10), node)}, ledger.AllOrNothing, time.Time{}), time.Now())
 	}
 }
 
@@ -264,7 +264,7 @@ func reserve(pod, node string) func(*fixture) {
 func keepSlot(pod, node string) func(*fixture) {
 	return func(f *fixture) {
 		p := placement(f.Cache, aPod(pod, 10), node)
-		decides(f).Reserve(ledger.Plan{Slots: []ledger.Slot{{
+		f.decides.Reserve(ledger.Plan{Slots: []ledger.Slot{{
 			Ref:  ledger.SlotRef{Namespace: p.Pod.Namespace, Name: "gang", Slot: "0"},
 			Node: node, Request: p.Request, Policy: ledger.Once, Pod: p.Pod,
 		}}}, time.Now())
@@ -393,7 +393,7 @@ func TestClientset(t *testing.T) {
 		}
 		return true, list, nil
 	})
-	c := New(client, ledger.New(ledger.Options{}).Observer, (&told{}).options())
+	c := New(client, ledger.New(ledger.Options{}).Observer(), (&told{}).options())
 	stop := background.Run(t, c.Run)
 	require.NoError(t, c.WaitForSync(t.Context()))
 	stop()

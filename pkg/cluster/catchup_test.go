@@ -52,12 +52,12 @@ func TestCatchUpAfterARepair(t *testing.T) {
 	since := catchUps(w.Cache)
 	w.nextLook(t, false)
 	assert.Zero(t, since.Load())
-	before := w.l().Revision()
-	w.l().ObserveNode(ledger.NodeObservation{Name: "n1"}) // it offers nothing
+	before := w.decides.Revision()
+	w.decides.ObserveNode(ledger.NodeObservation{Name: "n1"}) // it offers nothing
 	w.nextLook(t, false)
 	w.nextLook(t, false)
 	assert.Equal(t, before+1, since.Load())
-	assert.Greater(t, w.l().Revision(), before+1)
+	assert.Greater(t, w.decides.Revision(), before+1)
 }
 
 func TestCatchUpWhenAWatchBegins(t *testing.T) {
@@ -78,13 +78,13 @@ func TestReservationsEndWithTheirNode(t *testing.T) {
 	w := newWorld(t)
 	waiting := aPod("w", 12)
 	plan := ledger.NewPlan([]ledger.Placement{placement(w.Cache, waiting, "n2")}, ledger.AllOrNothing, time.Now().Add(time.Hour))
-	require.Equal(t, 1, w.l().Reserve(plan, time.Now()).Granted)
+	require.Equal(t, 1, w.decides.Reserve(plan, time.Now()).Granted)
 	w.bindInFlight(t, aPod("binding", 13), "n2")
 	require.NoError(t, w.nodeSink().Delete(aNode("n2", 30, "4")))
 	assert.Nil(t, w.claim("w"))
 	assert.NotNil(t, w.claim("binding"), "the API server may have written it")
 	elsewhere := placement(w.Cache, waiting, "n1")
-	verdicts := w.l().AppendFit(nil, &elsewhere, []string{"n1"})
+	verdicts := w.decides.AppendFit(nil, &elsewhere, []string{"n1"})
 	assert.Equal(t, ledger.Fits, verdicts[0].Reason)
 	mustHoldInvariants(t, w.Cache.ledger)
 }

@@ -38,7 +38,7 @@ func TestALookThatCannotListStillSettlesWhatTheCacheShows(t *testing.T) {
 	w.live.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("etcd is down")
 	})
-	w.l().RemoveNode("n2")
+	w.decides.RemoveNode("n2")
 	assert.ErrorContains(t, w.look(t.Context(), true), "etcd is down")
 	assert.ErrorContains(t, w.look(t.Context(), true), "etcd is down")
 	assert.Equal(t, map[Kind]int{MissingNode: 1}, w.found())
@@ -47,7 +47,7 @@ func TestALookThatCannotListStillSettlesWhatTheCacheShows(t *testing.T) {
 func TestSuspicionsWaitWhereTheAPIServerIsAskedTooMuchOrDoesNotAnswer(t *testing.T) {
 	w := newWorld(t)
 	for i := range maxLookups + 50 {
-		w.l().ObservePod(Compact(w.table, aPod(fmt.Sprintf("ghost%d", i), 25, on("n2"))).Observation())
+		w.decides.ObservePod(Compact(w.table, aPod(fmt.Sprintf("ghost%d", i), 25, on("n2"))).Observation())
 	}
 	failing := true
 	w.live.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -72,7 +72,7 @@ func TestSuspicionsWaitWhereTheAPIServerIsAskedTooMuchOrDoesNotAnswer(t *testing
 func TestOnlyTheFirstDifferencesAreLoggedOneByOne(t *testing.T) {
 	w := newWorld(t)
 	for i := range 200 {
-		w.l().ObserveNode(newNodeRecord(w.table, aNode(fmt.Sprintf("ghost%d", i), 1, "1")).NodeObservation)
+		w.decides.ObserveNode(newNodeRecord(w.table, aNode(fmt.Sprintf("ghost%d", i), 1, "1")).NodeObservation)
 	}
 	w.nextLook(t, false)
 	w.log.Reset()

@@ -26,10 +26,11 @@ import (
 type world struct {
 	*Cache
 	*Comparer
-	live *fake.Clientset
-	at   time.Time // what the comparer's clock shows
-	log  *logrustest.Hook
-	told *told
+	live    *fake.Clientset
+	at      time.Time // what the comparer's clock shows
+	log     *logrustest.Hook
+	told    *told
+	decides *ledger.Ledger // the ledger, as the arbiter has it
 	// drift is what the comparer reported last.
 	drift map[Kind]int
 	// settling is what happens between the first and the second look.
@@ -47,7 +48,8 @@ func newWorld(t *testing.T) *world {
 	log, hook := logrustest.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	w.log = hook
-	w.Cache = New(w.live, ledger.New(ledger.Options{}).Observer, w.told.options())
+	w.decides = ledger.New(ledger.Options{})
+	w.Cache = New(w.live, w.decides.Observer(), w.told.options())
 	w.Comparer = NewComparer(w.Cache, w.live, ComparerOptions{
 		Logger: log, OnDrift: func(kind Kind, n int) { w.drift[kind] = n },
 	})
@@ -65,8 +67,6 @@ func anys(o []runtime.Object) []any {
 	}
 	return items
 }
-
-func (w *world) l() *ledger.Ledger { return &ledger.Ledger{Observer: w.Cache.ledger} }
 
 func (w *world) podEvent(pod *v1.Pod)   { _ = w.podSink().Update(pod) }
 func (w *world) podDeleted(pod *v1.Pod) { _ = w.podSink().Delete(pod) }
@@ -105,20 +105,20 @@ func (w *world) deleteLive(t *testing.T, name string) {
 func (w *world) bindInFlight(t *testing.T, pod *v1.Pod, node string) {
 	t.Helper()
 	p := placement(w.Cache, pod, node)
-	_, rejection := w.l().StartBind(&p, time.Unix(1000, 0))
+	_, rejection := w.decides.StartBind(&p, time.Unix(1000, 0))
 	require.Nil(t, rejection)
 }
 
 func (w *world) confirmed(t *testing.T, pod *v1.Pod, node string) {
 	t.Helper()
 	w.bindInFlight(t, pod, node)
-	require.True(t, w.l().Confirm(Compact(w.table, pod).Ref, node))
+	require.True(t, w.decides.Confirm(Compact(w.table, pod).Ref, node))
 }
 
 // reserveByName reserves capacity for a pod that does not exist yet.
 func (w *world) reserveByName(name, node string) {
 	p := placement(w.Cache, aPod(name, 0, withUID("")), node)
-	w.l().Reserve(ledger.NewPlan([]ledger.Placement{p}, ledger.AllOrNothing, time.Time{}), time.Unix(1000, 0))
+	w.decides.Reserve(ledger.NewPlan([]ledger.Placement{p}, ledger.AllOrNothing, time.Time{}), time.Unix(1000, 0))
 }
 
 func aRef(name string) ledger.PodRef {
@@ -155,21 +155,21 @@ func TestComparer(t *testing.T) {
 			allocations: map[string]string{"a": "Bound n1", "b": "Bound n1", "w": "none"},
 		},
 		"an allocation was lost": {
-			spoil:       func(_ *testing.T, w *world) { w.l().RemovePod(aRef("a"), 0) },
+			spoil:       func(_ *testing.T, w *world) { w.decides.RemovePod(aRef("a"), 0) },
 			found:       map[Kind]int{MissingAllocation: 1},
 			allocations: map[string]string{"a": "Bound n1"},
 		},
 		"the pod is on another node than its allocation": {
 			spoil: func(_ *testing.T, w *world) {
 				moved := Compact(w.table, aPod("a", 0, on("n2"))).Observation()
-				w.l().ObservePod(moved)
+				w.decides.ObservePod(moved)
 			},
 			found:       map[Kind]int{WrongNode: 1},
 			allocations: map[string]string{"a": "Bound n1"},
 		},
 		"the allocation is of another amount": {
 			spoil: func(_ *testing.T, w *world) {
-				w.l().ObservePod(Compact(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
+				w.decides.ObservePod(Compact(w.table, aPod("a", 0, on("n1"), asking("3"))).Observation())
 			},
 			found:       map[Kind]int{WrongAmount: 1},
 			allocations: map[string]string{"a": "Bound n1"},
@@ -186,7 +186,7 @@ func TestComparer(t *testing.T) {
 			spoil: func(_ *testing.T, w *world) {
 				done := aPod("a", 30, on("n1"), inPhase(v1.PodFailed))
 				w.podEvent(done)
-				w.l().ObservePod(Compact(w.table, aPod("a", 31, on("n1"))).Observation())
+				w.decides.ObservePod(Compact(w.table, aPod("a", 31, on("n1"))).Observation())
 			},
 			found:       map[Kind]int{StaleAllocation: 1},
 			allocations: map[string]string{"a": "none"},
@@ -244,7 +244,7 @@ func TestComparer(t *testing.T) {
 		"a reservation, whatever its pod": {
 			spoil: func(t *testing.T, w *world) {
 				w.reserveByName("to-come", "n1")
-				reserve("w", "n2")(&fixture{Cache: w.Cache})
+				reserve("w", "n2")(&fixture{Cache: w.Cache, decides: w.decides})
 				w.deleteLive(t, "w")
 			},
 			live:        true,
@@ -302,7 +302,7 @@ func TestComparer(t *testing.T) {
 
 func TestComparerOfNodes(t *testing.T) {
 	observe := func(n *v1.Node) func(*testing.T, *world) {
-		return func(_ *testing.T, w *world) { w.l().ObserveNode(newNodeRecord(w.table, n).NodeObservation) }
+		return func(_ *testing.T, w *world) { w.decides.ObserveNode(newNodeRecord(w.table, n).NodeObservation) }
 	}
 	tests := map[string]struct {
 		spoil func(t *testing.T, w *world)
@@ -311,7 +311,7 @@ func TestComparerOfNodes(t *testing.T) {
 		exist []string // nodes in the end
 	}{
 		"lost": {
-			spoil: func(_ *testing.T, w *world) { w.l().RemoveNode("n1") },
+			spoil: func(_ *testing.T, w *world) { w.decides.RemoveNode("n1") },
 			found: map[Kind]int{MissingNode: 1}, exist: []string{"n1", "n2"},
 		},
 		"invented":        {spoil: observe(aNode("n9", 1, "1")), found: map[Kind]int{StaleNode: 1}, exist: []string{"n1", "n2"}},
@@ -343,7 +343,7 @@ func TestComparerOfNodes(t *testing.T) {
 			w.nextLook(t, tt.live)
 			assert.Empty(t, w.found())
 			var exist []string
-			views, _ := w.l().Nodes()
+			views, _ := w.decides.Nodes()
 			for _, v := range views {
 				if v.Exists {
 					exist = append(exist, v.Name)
@@ -391,7 +391,7 @@ func TestADifferenceThatCannotBeRepairedIsReportedEveryTime(t *testing.T) {
 	require.Error(t, w.look(t.Context(), false))
 	assert.Equal(t, map[Kind]int{StaleAllocation: 1}, w.found(), "nothing is known to have changed")
 
-	w.l().RemovePod(ledger.PodRef{Namespace: "default", Name: "w", UID: "w-uid"}, 0)
+	w.decides.RemovePod(ledger.PodRef{Namespace: "default", Name: "w", UID: "w-uid"}, 0)
 	w.nextLook(t, false)
 	assert.Empty(t, w.found(), "it is not there any more")
 }

@@ -126,7 +126,7 @@ func (e *told) options() Options {
 
 // newCache returns a cache that nobody is told by.
 func newCache() *Cache {
-	return New(fake.NewClientset(), ledger.New(ledger.Options{FirstRevision: 7}).Observer, (&told{}).options())
+	return New(fake.NewClientset(), ledger.New(ledger.Options{FirstRevision: 7}).Observer(), (&told{}).options())
 }
 
 // take returns what was told since the last call.
@@ -235,6 +235,7 @@ func (s *apiServer) gap(version int, objects ...runtime.Object) {
 // fixture is a cache fed by two apiServers.
 type fixture struct {
 	*Cache
+	decides               *ledger.Ledger // as the arbiter has it
 	podServer, nodeServer *apiServer
 	told                  *told
 }
@@ -244,7 +245,8 @@ func newFixture(pods, nodes []runtime.Object) *fixture {
 		podServer: newAPIServer(&v1.Pod{}, pods...), nodeServer: newAPIServer(&v1.Node{}, nodes...),
 		told: &told{},
 	}
-	f.Cache = New(fake.NewClientset(), ledger.New(ledger.Options{}).Observer, f.told.options())
+	f.decides = ledger.New(ledger.Options{})
+	f.Cache = New(fake.NewClientset(), f.decides.Observer(), f.told.options())
 	f.connect(false)
 	return f
 }
@@ -282,6 +284,3 @@ func mustHoldInvariants(t *testing.T, l ledger.Observer) {
 	t.Helper()
 	require.NoError(t, ledgertest.CheckInvariants(l.Reader))
 }
-
-// decides is the ledger of a fixture as the arbiter has it.
-func decides(f *fixture) *ledger.Ledger { return &ledger.Ledger{Observer: f.ledger} }

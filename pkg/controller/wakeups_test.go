@@ -214,7 +214,7 @@ func TestExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		expired := func() uint64 { return w.ledger.Stats().InMemoryExpired }
-		defer background.Run(t, func(ctx context.Context) error { return Expire(ctx, w.ledger.Observer, silentLog()) })()
+		defer background.Run(t, func(ctx context.Context) error { return Expire(ctx, w.ledger.Observer(), silentLog()) })()
 
 		w.reserve(w.pod("one", "1", 0), "a", 10*time.Second)
 		w.reserve(w.pod("two", "1", 0), "a", 5*time.Second) // sooner than the one waited for

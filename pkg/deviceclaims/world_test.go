@@ -68,7 +68,7 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	serve(w.client, &w.served)
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.controller = New(Options{
-		Ledger: w.ledger.Observer, Client: w.client, Recorder: w.recorder, Log: log,
+		Ledger: w.ledger.Observer(), Client: w.client, Recorder: w.recorder, Log: log,
 		NodeExists: func(name string) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -37,9 +37,15 @@ type Reader struct{ *account }
 // says of nodes, pods and objects, and that time has passed.
 type Observer struct{ Reader }
 
+// observer is an Observer that a Ledger embeds without others being able to make a Ledger of theirs.
+type observer = Observer
+
 // Ledger is an Observer that also decides. Make one with New; hand out its Reader
 // and its Observer.
-type Ledger struct{ Observer }
+type Ledger struct{ observer }
+
+// Observer returns the part of the ledger that decides nothing.
+func (l *Ledger) Observer() Observer { return l.observer }
 
 // account is the state of a ledger.
 type account struct {

@@ -13,7 +13,7 @@ import (
 type Replica struct{ Observer }
 
 // NewReplica returns an empty replica.
-func NewReplica(o Options) *Replica { return &Replica{New(o).Observer} }
+func NewReplica(o Options) *Replica { return &Replica{New(o).observer} }
 
 // CopyAllocation makes a replica's allocation what another ledger says it is. The slot it uses
 // must have been copied before. What was kept for the pod in memory has turned into it.

@@ -135,7 +135,7 @@ func (w *world) gate(asked *ledger.Placement) *arbiter.Error {
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.ctx())
 	w.cancel = cancel
-	w.running.Go(func() { _ = controller.Expire(ctx, w.ledger.Observer, w.c.Log) })
+	w.running.Go(func() { _ = controller.Expire(ctx, w.ledger.Observer(), w.c.Log) })
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
 	synctest.Wait()
