@@ -184,5 +184,5 @@ func (k *Keeper) forget(t *task) {
 
 // warn writes an Event on a deleted pod.
 func (k *Keeper) warn(pod *cluster.Pod, reason, note string) {
-	k.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "KeepRoom", note)
+	k.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "KeepCapacity", note)
 }

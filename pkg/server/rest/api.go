@@ -71,7 +71,7 @@ func (a *API) routes() []route {
 		{http.MethodGet, "/v1/revision", "revision", a.read(a.revision)},
 		{http.MethodGet, "/v1/nodes", "nodes", a.read(a.nodes, "overcommitted", "limit", "continue")},
 		{http.MethodGet, "/v1/nodes/:name", "node", a.read(a.node)},
-		{http.MethodGet, "/v1/allocations", "claims", a.read(a.allocations, "namespace", "pod", "node", "scheduler", "state", "limit", "continue")},
+		{http.MethodGet, "/v1/allocations", "allocations", a.read(a.allocations, "namespace", "pod", "node", "scheduler", "state", "limit", "continue")},
 		{http.MethodGet, "/v1/reservations", "reservations", a.read(a.reservations, "namespace", "name", "node", "scheduler", "pod", "limit", "continue")},
 		{http.MethodGet, "/v1/explain", "explain", a.read(a.explain, "namespace", "pod")},
 		{http.MethodGet, "/v1/watch", "watch", a.watch},

@@ -88,7 +88,7 @@ func FuzzQuery(f *testing.F) {
 	server := newFixture(f, Limits{})
 	server.bind(aPod("old", "1", "1Gi"), "node-1")
 	f.Fuzz(func(t *testing.T, path, raw string) {
-		if path != "claims" && path != "nodes" && path != "explain" && path != "reservations" {
+		if path != "allocations" && path != "nodes" && path != "explain" && path != "reservations" {
 			return
 		}
 		target := (&url.URL{Path: "/v1/" + path}).String()

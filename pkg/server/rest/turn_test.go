@@ -39,7 +39,7 @@ func TestNoTurnIsHeldWhileAnAnswerIsSent(t *testing.T) {
 		"nodes":        get("/v1/nodes"),
 		"node":         get("/v1/nodes/node-1"),
 		"no such node": get("/v1/nodes/node-9"),
-		"claims":       get("/v1/allocations"),
+		"allocations":  get("/v1/allocations"),
 		"reservations": get("/v1/reservations"),
 		"explain":      get("/v1/explain?pod=p"),
 		"watch":        get("/v1/watch"),
