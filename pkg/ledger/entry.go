@@ -97,7 +97,7 @@ func (e *entry) rest() *resources.Request {
 	if e.slot == nil || !e.used() {
 		return e.request
 	}
-	rest := &resources.Request{}
+	rest := &resources.Request{Unlisted: e.request.Unlisted} // which no pod has
 	for _, a := range e.request.Amounts {
 		if left := resources.Sub(a.Value, e.asked(a.Column)); left > 0 {
 			rest.Amounts = append(rest.Amounts, resources.Amount{Column: a.Column, Value: left})

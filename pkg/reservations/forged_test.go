@@ -1,14 +1,17 @@
 package reservations
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
@@ -22,7 +25,7 @@ func available(rsv *v1alpha1.Reservation, node string) *v1alpha1.Reservation {
 	}
 	for _, s := range rsv.Spec.Slots {
 		rsv.Status.Slots = append(rsv.Status.Slots, v1alpha1.SlotStatus{
-			Name: s.Name, NodeName: node, NodeUID: "uid-of-n1", State: v1alpha1.SlotReserved,
+			Name: s.Name, NodeName: node, NodeUID: types.UID("uid-of-" + cmp.Or(s.NodeName, node)), State: v1alpha1.SlotReserved,
 		})
 	}
 	return rsv
@@ -68,6 +71,15 @@ func TestForged(t *testing.T) {
 			},
 			want: "Pending InsufficientResource  0/1",
 		},
+		"status of a resource that no node has, and a pod uses the slot": {
+			forged: func() *v1alpha1.Reservation {
+				rsv := newReservation("r", time.Hour, slot("a", "n2", 1500))
+				rsv.Spec.Slots[0].Requests["example.com/gpu"] = rsv.Spec.Slots[0].Requests["cpu"]
+				rsv.Spec.AllocatePolicy = v1alpha1.AllocateAligned
+				return available(rsv, "n2")
+			},
+			want: "Pending InsufficientResource  0/1",
+		},
 		"label": {
 			forged: func() *v1alpha1.Reservation {
 				return madeBy(newReservation("r", time.Hour, slot("a", "n1", 2000)), convert.MadeByReserve)
@@ -94,6 +106,7 @@ func TestForged(t *testing.T) {
 					w.addNode("n1")
 					w.addNode("n2")
 					w.bind("p", "n2", 1000)
+					w.pods[podRef("p").String()].Annotations = &cluster.Annotations{Matched: slotRef("r", "a")}
 					w.create(newReservation("granted", time.Hour, slot("a", "n1", 3000)))
 					require.Equal(t, []string{"a@n1"}, w.held("granted"))
 					forged := func() {

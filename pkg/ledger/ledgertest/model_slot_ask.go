@@ -67,7 +67,7 @@ func (m *Model) SlotViews() []ledger.SlotView {
 		view := ledger.SlotView{Slot: h.shown(), Rest: h.Request, Given: h.given, Overdue: h.overdue}
 		for _, c := range m.users(h.Ref) {
 			view.Consumers = append(view.Consumers, ledger.Consumer{Pod: c.pod, State: c.state})
-			view.Rest = &resources.Request{}
+			view.Rest = &resources.Request{Unlisted: h.Request.Unlisted}
 		}
 		slices.SortFunc(view.Consumers, func(a, b ledger.Consumer) int { return comparePods(a.Pod, b.Pod) })
 		if len(view.Consumers) > 0 {
