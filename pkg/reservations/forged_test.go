@@ -147,6 +147,24 @@ func TestOlderComesFirst(t *testing.T) {
 	})
 }
 
+// TestForgedSize has an object say that it has more capacity than what is kept under its name, of a pod that was deleted
+// while the server started.
+func TestForgedSize(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.bind("p", "n1", 3000)
+		w.kill()
+		w.create(available(newReservation("r", time.Hour, slot("a", "n1", 2000)), "n1"))
+		w.newServer()
+		w.tellLedger()
+		w.ledger.ObserveSlot(ledger.Slot{Ref: slotRef("r", "a"), Node: "n1", Request: request(1000), Policy: ledger.Once})
+		w.start()
+		w.settle()
+		assert.Equal(t, "Pending InsufficientResource  0/1", w.shown("r"))
+		assert.Zero(t, w.ledger.Stats().OvercommittedNodes)
+	})
+}
+
 // TestForgedEnd has an object say that it lasts longer than the policy allows.
 func TestForgedEnd(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

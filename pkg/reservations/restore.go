@@ -187,8 +187,13 @@ func (r *record) used() bool {
 // reclaim holds slots again, all or none, and returns why it does not. It relies on nobody else deciding
 // meanwhile. c.mu is held.
 func (c *Controller) reclaim(r *record, kept []ledger.Slot) *cause {
+	// What the name has already, of a pod that was deleted just now, does not tell what the object asks for.
+	if c.Ledger.ReleaseSlots(r.rsv.Namespace, r.rsv.Name) > 0 {
+		c.journal.CatchUp()
+	}
 	// Pods that were bound with a slot are linked with it first, to see what it keeps beyond what they use.
 	for _, h := range kept {
+		r.slots[r.byName[h.Ref.Slot]].end = ending{}
 		c.Ledger.ObserveSlot(h)
 	}
 	c.journal.CatchUp() // some are used up, or their pods are elsewhere
