@@ -138,8 +138,8 @@ type Origin struct {
 	Godel bool
 }
 
-// Matching returns the annotations that tell which hold the pod is bound with; an
-// empty hold means none. They are written with the binding. A pod that was
+// Matching returns the annotations that tell which slot the pod is bound with; an
+// empty slot means none. They are written with the binding. A pod that was
 // created with such an annotation, as a copy of another one, and uses no slot
 // loses its value: after a restart it would be taken for true. origin tells of
 // the reservation of a name.

@@ -46,7 +46,7 @@ func matched(with string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Annotations = map[string]string{"globalreserve.io/matched-reservation": with} }
 }
 
-// used is how much CPU of n1 is taken, and slots how many holds there are.
+// used is how much CPU of n1 is taken, and slots how many slots there are.
 func (c *Cache) used() (cpu int64, slots int) {
 	view, _, _ := c.ledger.Node("n1")
 	for _, a := range view.Amounts {

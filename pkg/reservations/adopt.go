@@ -74,7 +74,7 @@ func (c *Controller) ttl(rsv *v1alpha1.Reservation) (time.Duration, error) {
 	return c.TTL(rsv.Spec.SchedulerName, asked)
 }
 
-// link takes in an object that the server made just now, for holds that it had
+// link takes in an object that the server made just now, for slots that it had
 // placed before. Some may have ended already. If none was ever there, the
 // object has to be placed like any other. c.mu is held.
 func (c *Controller) link(r *record) {

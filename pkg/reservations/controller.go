@@ -70,7 +70,7 @@ type Controller struct {
 	mu       sync.Mutex // guards what follows
 	records  map[types.NamespacedName]*record
 	journal  *follow.Journal
-	orphans  *lru.Cache // how holds ended whose objects are not known, by SlotRef
+	orphans  *lru.Cache // how slots ended whose objects are not known, by SlotRef
 	starting bool       // the objects of the start are not restored yet
 
 	listed *follow.Gate // open when the objects of the start are known
@@ -264,7 +264,7 @@ func (c *Controller) forget(key types.NamespacedName, uid types.UID) {
 	c.Matcher.Remove(key.Namespace, key.Name)
 }
 
-// release gives back what a reservation holds and returns how many holds that
+// release gives back what a reservation holds and returns how many slots that
 // were. c.mu is held.
 func (c *Controller) release(r *record) int {
 	var slots []string

@@ -17,7 +17,7 @@ what is held; status is a projection of the ledger and decides nothing. What liv
   - release.go     giving back single slots
   - events.go      Events on the objects
 
-The packages below it: convert (objects to holds and back), deletedpods (the capacity of deleted pods) and store
+The packages below it: convert (objects to slots and back), deletedpods (the capacity of deleted pods) and store
 (writes whose outcome must be known). Which pods may use which slot is pkg/arbiter's to say.
 
 # The life of a Reservation
@@ -71,6 +71,6 @@ Whoever relies on a slot's absence reads the ledger's events first (journal.Catc
 how the slot ended.
 
 What may be touched: what a pod or a slot may do is decided in pkg/ledger; which objects lead to
-which holds, and what their status says, is decided here.
+which slots, and what their status says, is decided here.
 */
 package reservations

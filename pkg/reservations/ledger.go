@@ -23,7 +23,7 @@ func (c *Controller) note(e *ledger.Event) {
 		c.orphans.Remove(e.Slot)
 	case ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
 		c.noteEnding(e.Slot, ending{e.Type, e.Pod})
-		c.retry() // a used up hold frees what its pod does not need
+		c.retry() // a used up slot frees what its pod does not need
 	case ledger.AllocationBound, ledger.AllocationRemoved, ledger.AllocationResized, ledger.AllocationMoved, ledger.AllocationLinked:
 		if r := c.records[reservationOf(e.Slot)]; r != nil {
 			c.bringSoon(r)
@@ -87,7 +87,7 @@ func (c *Controller) fail(r *record, why cause) {
 	}
 }
 
-// lostTrack is for when more has happened than the ledger remembers: how holds
+// lostTrack is for when more has happened than the ledger remembers: how slots
 // ended is concluded from how things are. c.mu is held.
 func (c *Controller) lostTrack() {
 	c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
@@ -100,7 +100,7 @@ func (c *Controller) lostTrack() {
 	c.retry()
 }
 
-// likelyEnd concludes how the slot of a slot ended.
+// likelyEnd concludes how a slot ended.
 func (c *Controller) likelyEnd(r *record, i int) ending {
 	if at := r.deadline(); !at.IsZero() && !at.After(c.now()) {
 		return ending{how: ledger.SlotExpired}

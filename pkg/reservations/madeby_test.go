@@ -12,7 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
-// TestMadeByServer checks the objects that the server makes for holds it placed
+// TestMadeByServer checks the objects that the server makes for slots it placed
 // before, in every order in which news of both can come.
 func TestMadeByServer(t *testing.T) {
 	place := func(w *world, ttl time.Duration) *v1alpha1.Reservation {

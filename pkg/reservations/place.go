@@ -129,7 +129,7 @@ type refused struct {
 // toPlace reports whether an object is there and pending. c.mu is held.
 func (c *Controller) toPlace(r *record) bool { return c.records[r.key()] == r && r.pending() }
 
-// startPlacing prepares the record for holds that end before it knows of them.
+// startPlacing prepares the record for slots that end before it knows of them.
 // It reports false where there is nothing to place any more.
 func (c *Controller) startPlacing(a attempt) bool {
 	c.mu.Lock()

@@ -251,10 +251,10 @@ func (l *lives) check(after string) {
 	for i := range list.Items {
 		total += l.checkObject(&list.Items[i], after)
 	}
-	require.Equal(l.t, total, l.ledger.Stats().Slots, "after %s: holds of no object", after)
+	require.Equal(l.t, total, l.ledger.Stats().Slots, "after %s: slots of no object", after)
 }
 
-// checkObject returns how many holds the object has.
+// checkObject returns how many slots the object has.
 func (l *lives) checkObject(rsv *v1alpha1.Reservation, after string) int {
 	t, s := l.t, &rsv.Status
 	about := fmt.Sprintf("after %s: %s", after, l.shown(rsv.Name))

@@ -145,7 +145,7 @@ func (r *record) extended(ttl time.Duration) (deadline time.Time, later bool) {
 	return deadline, deadline.After(current)
 }
 
-// ended notes how the slot of a slot ended, for project to act on. It reports
+// ended notes how a slot ended, for project to act on. It reports
 // false where the slot was none of this reservation's.
 func (r *record) ended(slot string, end ending) bool {
 	i, ok := r.byName[slot]
@@ -195,7 +195,7 @@ func showConsumers(status *v1alpha1.SlotStatus, consumers []ledger.Consumer) {
 	}
 }
 
-// closeSlot shows a slot whose hold has ended. Pods that shared it keep what
+// closeSlot shows a slot that has ended. Pods that shared it keep what
 // they use.
 func closeSlot(status *v1alpha1.SlotStatus, end ending) {
 	status.Devices = nil

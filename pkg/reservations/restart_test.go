@@ -250,7 +250,7 @@ func TestRestart(t *testing.T) {
 					tc.held = []string{}
 				}
 				assert.Equal(t, tc.held, w.held("r"))
-				assert.Equal(t, len(tc.held), w.ledger.Stats().Slots, "holds of nothing else")
+				assert.Equal(t, len(tc.held), w.ledger.Stats().Slots, "slots of nothing else")
 			})
 		})
 	}

@@ -80,7 +80,7 @@ func (m *Model) candidates(p *ledger.Placement) []*modelSlot {
 	return found
 }
 
-// choose decides whether a pod without an allocation fits a node and which hold it
+// choose decides whether a pod without an allocation fits a node and which slot it
 // uses there: the first that will do, or none.
 func (m *Model) choose(p *ledger.Placement, node string) (*modelSlot, ledger.Verdict) {
 	for _, h := range m.candidates(p) {

@@ -389,7 +389,7 @@ func told(s ledger.Snapshot) ledger.Snapshot {
 }
 
 // events compares the events since the last time and feeds them to the mirror.
-// Allocations that expire at the same moment may do so in any order, and so may holds.
+// Allocations that expire at the same moment may do so in any order, and so may slots.
 func (p *Pair) events() {
 	got, ok := p.Ledger.EventsSince(nil, p.mirror.revision, 1<<30)
 	p.differ("journal reaches back", ok, true)

@@ -1,4 +1,4 @@
-// Package convert translates between Reservation objects and the ledger's holds,
+// Package convert translates between Reservation objects and the ledger's slots,
 // and says what an object tells of what was granted to it. It is pure:
 // the controller, the REST API and the keeper of deleted pods' capacity share it.
 package convert
@@ -170,7 +170,7 @@ func Slot(t *resources.Table, h *ledger.Slot) v1alpha1.Slot {
 }
 
 // Object writes the slots of one reservation as the object the server creates
-// for them. ttl counts from its creation; the server's holds must get the
+// for them. ttl counts from its creation; the server's slots must get the
 // object's Deadline. madeBy is a value of MadeByLabel.
 func Object(t *resources.Table, slots []ledger.Slot, ttl time.Duration, madeBy string) *v1alpha1.Reservation {
 	first, priority := &slots[0], slots[0].Priority
