@@ -126,6 +126,11 @@ func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
 func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 	const notTried = "its scheduler has not tried %s since, " +
 		"or something else keeps it off (node selector, affinity, taints, volumes, a scheduling gate)"
+	if err := a.o.Ledger.pass(&pod); err != nil {
+		e.Nodes, e.Message = a.o.Ledger.Stats().Nodes, err.Error()
+		e.Refusals = []reserver.RefusalGroup{{Reason: ReasonRefused, Nodes: e.Nodes}}
+		return
+	}
 	kept := a.keptFor(&pod)
 	a.groupVerdicts(e, &pod, kept)
 	switch {

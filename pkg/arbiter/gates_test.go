@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 	}
 	reserved := func(d *Decision, err error) error {
 		if err == nil && d.Error != "" {
+			for _, refusal := range d.Refusals {
+				assert.Equal(t, "Refused", refusal.Reason)
+			}
 			return errors.New(d.Error)
 		}
 		return err
@@ -59,6 +63,12 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		},
 		"what-if": func(t *testing.T, w *world, p *v1.Pod) error {
 			return reserved(w.WhatIf(t.Context(), gang(p, nil), nil))
+		},
+		"explain": func(_ *testing.T, w *world, p *v1.Pod) error {
+			if e := w.Explain(ref(p)); e.Fitting != 2 {
+				return fmt.Errorf("%s (%v)", e.Message, e.Refusals)
+			}
+			return nil
 		},
 		"admission of a binding": func(t *testing.T, w *world, p *v1.Pod) error {
 			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})

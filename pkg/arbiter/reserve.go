@@ -73,6 +73,8 @@ const (
 	ReasonPodUnknown = "PodUnknown"
 	// ReasonPodInvalid: what the pod requests cannot be counted.
 	ReasonPodInvalid = "PodInvalid"
+	// ReasonRefused: the pod may not be given capacity, whether or not there is some.
+	ReasonRefused = "Refused"
 	// ReasonWriteFailed: the Reservation object could not be changed.
 	ReasonWriteFailed = "WriteFailed"
 )
@@ -238,7 +240,7 @@ func refusePod(i int, p *ledger.Placement, err error) Refusal {
 	case errors.As(err, &e) && e.Outcome == Failed:
 		r.Message, r.transient = fmt.Sprintf("pod %s could not be read: try again: %s", p.Pod, e.Cause), true
 	default: // a gate's refusal
-		r.Reason = string(Refused)
+		r.Reason = ReasonRefused
 	}
 	return r
 }

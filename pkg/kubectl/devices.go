@@ -80,7 +80,7 @@ func (o *devicesOptions) run(ctx context.Context, names []string) error {
 		return err
 	}
 	names = namesOf(answer.Devices, func(d *deviceAnswer) string { return "extendedresource." + v1alpha1.GroupName + "/" + d.Name })
-	return o.show(answer, names, "There are no such devices.", o.table(answer.Devices))
+	return o.show(answer, names, "There are no devices to show.", o.table(answer.Devices))
 }
 
 // read returns the devices that are asked for, by node, resource and ID. A name that is not there is an error.

@@ -36,7 +36,8 @@ type Rejection struct {
 	Node           string
 	// Reason is the ledger's kind of refusal, such as InsufficientResource, or
 	// PodUnknown where the API server has no such pod or could not be asked,
-	// PodInvalid where what the pod requests cannot be counted, and WriteFailed where
+	// PodInvalid where what the pod requests cannot be counted, Refused where the pod may have no
+	// capacity whether or not there is some, and WriteFailed where
 	// the Reservation object could not be changed.
 	Reason string
 	// Resource is what there is too little of; "hostPort/TCP/80" for a port.
