@@ -1,13 +1,10 @@
-// Package rest is the HTTP interface for gang (batch, gang) schedulers and
+// Package rest is the HTTP interface for gang and batch schedulers and
 // for people: POST /reserve and /unreserve, the JSON read side under /v1/, the
 // stream of changes GET /v1/watch, and /openapi.yaml, which describes them all.
 //
-// It is a thin adapter around pkg/ledger: a handler decodes a bounded request,
-// checks every field, asks the ledger once and writes the answer. What may be
-// reserved is decided in the ledger alone; nothing here adds up resources, with
-// one exception: what-if requests without nodes and explain look for a suitable
-// node on a copy of the ledger's free amounts (candidates.go), and then let the
-// ledger decide on what they found.
+// It is a thin adapter around pkg/arbiter: a handler decodes a bounded request,
+// checks every field, asks the arbiter once and writes the answer. Reads ask the ledger
+// itself. Nothing here adds up resources, or chooses nodes.
 //
 // # The wire format
 //
@@ -38,7 +35,7 @@
 //
 // # Durable reservations
 //
-// A durable /reserve writes one Reservation object before it answers:
+// A durable /reserve writes its Reservation object, or several, before it answers:
 //
 //	capacity in the ledger --> create --> known to be there -----------> 200, granted
 //	       |                 |    \-> known not to be there --------> capacity given back; 200, Error
@@ -47,9 +44,8 @@
 //	       |                                                         background: delete, give back
 //	       \-> 200, Error and Rejections
 //
-// The object's name makes all of that repeatable (durable_write.go). Holds have no
-// deadline until their object says when it was created. Requests that need what
-// another one is writing wait for it (writes.go). pkg/reservations follows the
+// The object's name makes all of that repeatable (pkg/arbiter, durable_write.go and writes.go). Slots have no
+// deadline until their object says when it was created. pkg/reservations follows the
 // objects: it ends slots whose objects go, and deletes objects that are used up.
 //
 // # What may be touched
