@@ -24,6 +24,7 @@ const (
 // kinds are those that manifests/crd defines, by their plural names.
 var kinds = map[string]string{
 	"reservations": "Reservation", "extendedresources": "ExtendedResource", "extendedresourceclaims": "ExtendedResourceClaim",
+	"ledgerterms": "LedgerTerm",
 }
 
 // Prepare creates the definitions of all kinds and waits until the API server serves them.

@@ -14,6 +14,10 @@ type ExtendedResourceClaimListerExpansion interface{}
 // ExtendedResourceClaimNamespaceLister.
 type ExtendedResourceClaimNamespaceListerExpansion interface{}
 
+// LedgerTermListerExpansion allows custom methods to be added to
+// LedgerTermLister.
+type LedgerTermListerExpansion interface{}
+
 // ReservationListerExpansion allows custom methods to be added to
 // ReservationLister.
 type ReservationListerExpansion interface{}

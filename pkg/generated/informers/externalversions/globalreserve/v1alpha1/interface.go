@@ -12,6 +12,8 @@ type Interface interface {
 	ExtendedResources() TypedExtendedResourceInformer
 	// ExtendedResourceClaims returns a ExtendedResourceClaimInformer.
 	ExtendedResourceClaims() TypedExtendedResourceClaimInformer
+	// LedgerTerms returns a LedgerTermInformer.
+	LedgerTerms() TypedLedgerTermInformer
 	// Reservations returns a ReservationInformer.
 	Reservations() TypedReservationInformer
 }
@@ -35,6 +37,11 @@ func (v *version) ExtendedResources() TypedExtendedResourceInformer {
 // ExtendedResourceClaims returns a TypedExtendedResourceClaimInformer.
 func (v *version) ExtendedResourceClaims() TypedExtendedResourceClaimInformer {
 	return &extendedResourceClaimInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// LedgerTerms returns a TypedLedgerTermInformer.
+func (v *version) LedgerTerms() TypedLedgerTermInformer {
+	return &ledgerTermInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
 // Reservations returns a TypedReservationInformer.

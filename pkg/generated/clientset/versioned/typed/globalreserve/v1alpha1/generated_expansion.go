@@ -6,4 +6,6 @@ type ExtendedResourceExpansion interface{}
 
 type ExtendedResourceClaimExpansion interface{}
 
+type LedgerTermExpansion interface{}
+
 type ReservationExpansion interface{}

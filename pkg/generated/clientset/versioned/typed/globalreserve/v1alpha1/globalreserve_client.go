@@ -14,6 +14,7 @@ type GlobalreserveV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	ExtendedResourcesGetter
 	ExtendedResourceClaimsGetter
+	LedgerTermsGetter
 	ReservationsGetter
 }
 
@@ -28,6 +29,10 @@ func (c *GlobalreserveV1alpha1Client) ExtendedResources() ExtendedResourceInterf
 
 func (c *GlobalreserveV1alpha1Client) ExtendedResourceClaims(namespace string) ExtendedResourceClaimInterface {
 	return newExtendedResourceClaims(c, namespace)
+}
+
+func (c *GlobalreserveV1alpha1Client) LedgerTerms() LedgerTermInterface {
+	return newLedgerTerms(c)
 }
 
 func (c *GlobalreserveV1alpha1Client) Reservations(namespace string) ReservationInterface {

@@ -20,6 +20,10 @@ func (c *FakeGlobalreserveV1alpha1) ExtendedResourceClaims(namespace string) v1a
 	return newFakeExtendedResourceClaims(c, namespace)
 }
 
+func (c *FakeGlobalreserveV1alpha1) LedgerTerms() v1alpha1.LedgerTermInterface {
+	return newFakeLedgerTerms(c)
+}
+
 func (c *FakeGlobalreserveV1alpha1) Reservations(namespace string) v1alpha1.ReservationInterface {
 	return newFakeReservations(c, namespace)
 }

@@ -1,0 +1,27 @@
+// Package election sees to it that one server of a cluster decides at any time.
+//
+// All servers take part: standalone ones, those embedded in a scheduler, and
+// schedulers with the ledger in their own process. Three things keep two of them
+// apart:
+//
+//	the Lease   One server holds it (client-go's leaderelection). Its holder decides
+//	            only as long as its own clock, which no step of the wall clock
+//	            moves, says that nobody else can have it yet (lease.go).
+//	the term    Each leadership raises a number in the LedgerTerm object (term.go).
+//	            Every Binding and object that a server writes carries its term.
+//	the fence   A ValidatingAdmissionPolicy has the API server refuse what carries
+//	            an earlier term (fence.go): what a leader sent and was then paused,
+//	            or what the network kept back, comes too late.
+//
+// # A leadership
+//
+//	follow -> hold the Lease -> raise the term -> see the fence refuse the old term
+//	       -> take over -> decide -> lose the Lease -> follow
+//
+// Taking over is the server's part: it brings its account up to what the API server
+// knows now that nobody else can write. Where the fence is not installed a leader
+// waits instead, for as long as a write of the one before may take.
+//
+// What may be touched: nothing here knows of pods or capacity. What is written in a
+// term asks Elector.Term; what decides asks Elector.Leads.
+package election

@@ -1,0 +1,77 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// FenceName is the name of the ValidatingAdmissionPolicy and of its binding.
+const FenceName = "globalreserve-fence"
+
+const (
+	// fenceTimeout is how long an installed fence may take to refuse the old term: API
+	// servers watch its parameter, and are behind by milliseconds.
+	fenceTimeout = 2 * time.Second
+	fencePoll    = 20 * time.Millisecond
+	// fenceSpread is how much longer another API server than the one that was asked may
+	// take.
+	fenceSpread = 250 * time.Millisecond
+	// probePod is a pod that there is not: a Binding for it can only be refused.
+	probePod = "globalreserve-fence-probe"
+)
+
+// Fence says whether the API server refuses what an earlier leader sends.
+type Fence struct {
+	Up bool
+	// Why is why it is not up, and what to do.
+	Why string
+}
+
+// prove returns once the API server refuses what was decided before a term, or once it is
+// known that it will not.
+func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
+	if term == 0 {
+		return Fence{Why: "the cluster has no definition of LedgerTerm: install manifests/crd"}, nil
+	}
+	_, err := e.o.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, FenceName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Fence{Why: "the ValidatingAdmissionPolicyBinding " + FenceName + " is not installed: apply manifests/base/fence.yaml"}, nil
+	}
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, fencePoll, fenceTimeout, true, func(ctx context.Context) (bool, error) {
+		last = e.probe(ctx, term-1)
+		return apierrors.IsInvalid(last) && strings.Contains(last.Error(), FenceName), nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return Fence{}, ctx.Err()
+	case err != nil:
+		return Fence{Why: fmt.Sprintf("the ValidatingAdmissionPolicy %s does not refuse a Binding of an earlier term: "+
+			"apply manifests/base/fence.yaml, and let the server create pods/binding: %v", FenceName, last)}, nil
+	}
+	return Fence{Up: true}, sleep(ctx, fenceSpread)
+}
+
+// probe sends a Binding of a term that changes nothing whatever becomes of it.
+func (e *Elector) probe(ctx context.Context, term Term) error {
+	return e.o.Client.CoreV1().Pods(e.o.Namespace).Bind(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.o.Namespace, Name: probePod, Annotations: term.Annotate(nil)},
+		Target:     v1.ObjectReference{Kind: "Node", Name: probePod},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,17 @@
+package election
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// uptime is the time since the machine was started, the time it was suspended
+// included: Go's own monotonic clock stands still then.
+func uptime() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return sinceStart()
+	}
+	return time.Duration(now.Nano())
+}

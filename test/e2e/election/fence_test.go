@@ -1,0 +1,114 @@
+package election
+
+import (
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+var shared = controlplane.Shared{Prepare: crd.Prepare}
+
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
+
+// elector starts to take part in the election. took receives each term it decides in.
+func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *election.Elector, took chan election.Term, stop func()) {
+	t.Helper()
+	config, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	took = make(chan election.Term, 8)
+	e, err = election.New(election.Options{
+		Client: client, Terms: testbed.Objects(t, cp).GlobalreserveV1alpha1().LedgerTerms(),
+		Namespace: metav1.NamespaceDefault, Identity: name, URL: "https://" + name,
+		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
+		Write: time.Second, Log: log, Lost: func() {},
+		TakeOver: func(_ context.Context, term election.Term) error {
+			took <- term
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	return e, took, background.Run(t, e.Run)
+}
+
+// The API server refuses what was decided in a term that is over, and nothing else.
+func TestFence(t *testing.T) {
+	cp := shared.StartT(t)
+	require.NoError(t, crd.InstallFence(t.Context(), cp))
+	first, took, stop := elector(t, cp, "first")
+	old := <-took
+	eventually(t, func(t *assert.CollectT) { assert.Empty(t, first.Leads()) })
+	fence, ok := first.Fence()
+	require.True(t, ok)
+	require.True(t, fence.Up, fence.Why)
+	second, tookSecond, _ := elector(t, cp, "second")
+	eventually(t, func(t *assert.CollectT) { assert.Equal(t, "server first decides, and not this one", second.Leads()) })
+
+	stopped := time.Now()
+	stop()
+	require.NotEmpty(t, first.Leads())
+	newer := <-tookSecond
+	assert.Equal(t, old+1, newer)
+	eventually(t, func(t *assert.CollectT) { assert.Empty(t, second.Leads()) })
+	t.Logf("the next one decides %s after a stop", time.Since(stopped).Round(time.Millisecond))
+
+	err := bind(t, cp, "late", old.Annotate(nil))
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+	assert.ErrorContains(t, err, "which is over")
+	require.NoError(t, bind(t, cp, "timely", newer.Annotate(nil)))
+	require.NoError(t, bind(t, cp, "another-s", nil))
+	require.Error(t, bind(t, cp, "nonsense", map[string]string{v1alpha1.TermAnnotation: "x"}))
+}
+
+// Without the fence who takes over waits until what was sent before is carried out, or never will be.
+func TestWithoutAFence(t *testing.T) {
+	cp := shared.StartT(t)
+	begun := time.Now()
+	e, took, _ := elector(t, cp, "only")
+	<-took
+	assert.Greater(t, time.Since(begun), time.Second)
+	eventually(t, func(t *assert.CollectT) { assert.Empty(t, e.Leads()) })
+	fence, _ := e.Fence()
+	assert.False(t, fence.Up)
+	assert.Contains(t, fence.Why, "manifests/base/fence.yaml")
+}
+
+func bind(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) error {
+	t.Helper()
+	client := cp.Client()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       corev1.PodSpec{SchedulerName: "none", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	_, err := client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: name, Annotations: annotations},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "somewhere"},
+	}, metav1.CreateOptions{})
+}
+
+func eventually(t *testing.T, condition func(t *assert.CollectT)) {
+	t.Helper()
+	require.EventuallyWithT(t, condition, 30*time.Second, 20*time.Millisecond)
+}
