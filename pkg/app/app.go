@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -50,13 +51,16 @@ type App struct {
 	devices      *deviceclaims.Controller
 	steering     *steering.Steering
 	keeper       *deletedpods.Keeper
+	elector      *election.Elector
 
 	api     *rest.API
 	health  *health
 	server  *httpServer
 	secure  *secureServer // nil without TLS
 	streams chan struct{} // closed when watchers have to go
-	running *parts
+	// base runs from the start, account from when this server decides, serving from the
+	// start; they are stopped in reverse.
+	base, account, serving *parts
 	// stopping is Stop's context, within which what is under way is finished.
 	stopping atomic.Pointer[context.Context]
 }
@@ -67,8 +71,8 @@ func (a *App) Start(ctx context.Context) error {
 	if err := a.open(); err != nil {
 		return err
 	}
-	a.health.hold(a.options.BindTimeout)
-	a.running.start(ctx, a.parts()...)
+	a.base.start(ctx, a.baseParts()...)
+	a.serving.start(ctx, a.servingParts()...)
 	fields := logrus.Fields{"version": version.Get().String(), "address": a.Addr()}
 	if a.secure != nil {
 		fields["secureAddress"] = a.SecureAddr()
@@ -77,28 +81,42 @@ func (a *App) Start(ctx context.Context) error {
 	return nil
 }
 
-// parts are all that runs, in the order it is started; it is stopped in reverse.
-func (a *App) parts() []part {
-	list := []part{
-		{"events", a.recordEvents},
+// takeOver makes the account, which nobody else can change any more.
+func (a *App) takeOver(ctx context.Context) error {
+	a.account.start(ctx, a.accountParts()...)
+	return a.waitComplete(ctx)
+}
+
+// baseParts run whoever decides, in the order they are started; they are stopped in reverse.
+func (a *App) baseParts() []part {
+	list := []part{{"events", a.recordEvents}, {"definitions of kinds", a.definitions.Run}}
+	if a.watcher != nil {
+		list = append(list, part{"policy file", a.watcher.Run})
+	}
+	return append(list, part{"election", a.elector.Run})
+}
+
+// accountParts keep the account and act on it.
+func (a *App) accountParts() []part {
+	return []part{
 		{"expiry", func(ctx context.Context) error { return controller.Expire(ctx, a.ledger.Observer, a.log) }},
 		{"wake-ups", a.wakeups.Run},
 		{"steering", a.steering.Run},
 		{"deleted pods", a.keeper.Run},
-		{"definitions of kinds", a.definitions.Run},
 		{"reservations", a.reservations.Run},
 		{"devices", a.devices.Run},
 		{"pods and nodes", a.followCluster},
 		{"comparer", a.comparer.Run},
+		{"arbiter", a.arbitrate},
 	}
-	if a.watcher != nil {
-		list = append(list, part{"policy file", a.watcher.Run})
+}
+
+// servingParts take requests.
+func (a *App) servingParts() []part {
+	list := []part{
+		{"calls of this process", a.serveCalls},
+		{"HTTP", func(ctx context.Context) error { return a.server.run(ctx, a.draining) }},
 	}
-	list = append(list,
-		part{"arbiter", a.arbitrate},
-		part{"calls of this process", a.serveCalls},
-		part{"HTTP", func(ctx context.Context) error { return a.server.run(ctx, a.draining) }},
-	)
 	if a.secure != nil {
 		list = append(list,
 			part{"files of TLS", a.secure.followFiles},
@@ -176,7 +194,11 @@ func (a *App) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-a.running.failed:
+	case err := <-a.base.failed:
+		return err
+	case err := <-a.account.failed:
+		return err
+	case err := <-a.serving.failed:
 		return err
 	}
 }
@@ -187,7 +209,7 @@ func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)
 	a.stopping.Store(&ctx)
-	err := a.running.stop()
+	err := errors.Join(a.serving.stop(), a.account.stop(), a.base.stop())
 	a.server.close()
 	if a.secure != nil {
 		a.secure.close()

@@ -47,14 +47,17 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	a := &App{
-		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}), running: newParts(),
+		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}), base: newParts(), account: newParts(), serving: newParts(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
-		objects:     store.New(clients.Reservations),
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
 	}
 	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")
-	a.health = &health{synced: a.synced, mayDecide: a.mayDecide, observe: a.metrics.ObserveRequest}
+	if a.elector, err = a.newElector(clients); err != nil {
+		return nil, err
+	}
+	a.objects = store.New(clients.Reservations, a.elector.Term)
+	a.health = &health{synced: a.synced, leads: a.elector.Leads, observe: a.metrics.ObserveRequest}
 	// Revisions grow from the clock, so that one from before a restart is
 	// never taken for one the ledger has reached since.
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
@@ -99,7 +102,6 @@ func (a *App) buildObjects(clients Clients) {
 		Ledger: a.ledger, Client: clients.Reservations, Node: a.cache.Node, Pod: a.cache.Pod, Matcher: a.question.Matcher,
 		Kind:        a.definitions.Kind("reservations"),
 		StateSynced: a.cache.WaitForSync,
-		MayDecide:   a.health.waitOpen,
 		TTL:         a.policies.ReservationTTL,
 		FinishedTTL: a.options.FinishedReservationTTL,
 		Recorder:    a.recorder, Log: a.log,
@@ -143,8 +145,8 @@ func (a *App) buildHandler(client kubernetes.Interface) http.Handler {
 	a.arbiter = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
-		BindTimeout: a.options.BindTimeout,
-		Store:       a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
+		BindTimeout: a.options.BindTimeout, Term: a.elector.Term,
+		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 	})
 	router := httpjson.NewRouter()
 	notices := notices.New(a.ledger.Reader, a.question, a.recorder)
@@ -205,9 +207,9 @@ func (a *App) matched(namespace string) {
 	a.host.Matched(namespace)
 }
 
-// waitComplete returns when the account is complete and binds sent before are settled, or ctx ends.
+// waitComplete returns when the account is complete, or ctx ends.
 func (a *App) waitComplete(ctx context.Context) error {
-	for _, wait := range []func(context.Context) error{a.devices.WaitForSync, a.reservations.WaitForSync, a.health.waitOpen} {
+	for _, wait := range []func(context.Context) error{a.devices.WaitForSync, a.reservations.WaitForSync} {
 		if err := wait(ctx); err != nil {
 			return err
 		}

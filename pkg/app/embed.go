@@ -25,8 +25,6 @@ type Host struct {
 	// Matched is told when it becomes known, after the capacity was reserved, that pods of a
 	// namespace may use it.
 	Matched func(namespace string)
-	// MayDecide reports that no other process can be deciding.
-	MayDecide func() bool
 }
 
 // alone is the host of a server that is a program of its own.
@@ -34,13 +32,10 @@ var alone = Host{
 	Wakes:        func(string) bool { return false },
 	ClaimChanged: func(string, string) {},
 	Matched:      func(string) {},
-	MayDecide:    func() bool { return true },
 }
 
 // Embed has the server work for a scheduler in its process. It must be called before Start.
 func (a *App) Embed(h Host) { a.host = h }
-
-func (a *App) mayDecide() bool { return a.host.MayDecide() }
 
 // Deciding reports whether the account can be decided on: it is complete, and the
 // server is not stopping.

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -17,41 +15,10 @@ import (
 // health answers the probes, and keeps decisions from being made on an account
 // that is not complete yet.
 type health struct {
-	synced    func() bool
-	mayDecide func() bool // that no other process can be deciding
-	observe   func(verb string, code int, took time.Duration)
-	stopping  atomic.Bool
-	// opens is when bindings that a server before this one had sent have been
-	// written or given up, in Unix nanoseconds: until then the account may lack
-	// a pod that is about to be bound. 0 before Start.
-	opens atomic.Int64
-}
-
-// bindMargin is what a binding may come later than its own time limit: the time
-// from the API server's write to its arrival here.
-const bindMargin = time.Second
-
-// hold keeps decisions back for as long as one request of a bind may take.
-func (h *health) hold(bindTimeout time.Duration) {
-	h.opens.Store(time.Now().Add(arbiter.RequestTimeout(bindTimeout) + bindMargin).UnixNano())
-}
-
-// open reports whether bindings sent before this server started are settled.
-func (h *health) open() bool {
-	opens := h.opens.Load()
-	return opens != 0 && time.Now().UnixNano() >= opens
-}
-
-// waitOpen returns when open does, or ctx ends.
-func (h *health) waitOpen(ctx context.Context) error {
-	timer := time.NewTimer(time.Until(time.Unix(0, h.opens.Load())))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	synced   func() bool
+	leads    func() string // why this server is not the one that decides, or ""
+	observe  func(verb string, code int, took time.Duration)
+	stopping atomic.Bool
 }
 
 // ready returns "" once requests should be sent here, else why not.
@@ -65,16 +32,13 @@ func (h *health) ready() string {
 // undecided returns "" once the account can be decided on, else why not. A
 // stopping server goes on: those who ask have been routed to it already.
 func (h *health) undecided() string {
-	switch {
-	case !h.mayDecide():
-		return "another server may be deciding by now, because this one could not renew its lease; ask again in a moment"
-	case !h.synced():
-		return "the server has not read all nodes and pods yet; ask again in a moment"
-	case !h.open():
-		return "binds of a server before this one may still be under way; ask again in a moment"
-	default:
-		return ""
+	if why := h.leads(); why != "" {
+		return why
 	}
+	if !h.synced() {
+		return "the server has not read all nodes and pods yet; ask again in a moment"
+	}
+	return ""
 }
 
 func (h *health) register(router *httprouter.Router) {

@@ -29,11 +29,10 @@ func TestGateWhileTheServerBecomesReady(t *testing.T) {
 	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
 		t.Run(path, func(t *testing.T) {
 			looks := 0
-			h := &health{observe: func(string, int, time.Duration) {}, mayDecide: alone.MayDecide, synced: func() bool {
+			h := &health{observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, synced: func() bool {
 				looks++
 				return looks > 1 // from the second look on
 			}}
-			h.opens.Store(1)
 			decided := false
 			gate := h.gate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { decided = true }))
 			recorder := httptest.NewRecorder()
@@ -65,8 +64,12 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 // its account is.
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
-	h := &health{observe: func(string, int, time.Duration) {}, synced: func() bool { return true }, mayDecide: func() bool { return held }}
-	h.opens.Store(1)
+	h := &health{observe: func(string, int, time.Duration) {}, synced: func() bool { return true }, leads: func() string {
+		if held {
+			return ""
+		}
+		return "could not renew its lease"
+	}}
 	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	ask := func() *httptest.ResponseRecorder {
 		recorder := httptest.NewRecorder()

@@ -27,6 +27,8 @@ type Options struct {
 	AllowInsecureHTTP bool
 	// Secure is for serving over TLS, which the admission webhook needs.
 	Secure SecureOptions
+	// Election is about which server decides.
+	Election ElectionOptions
 	// LogLevel is debug, info, warn or error; LogFormat is text or json.
 	LogLevel, LogFormat string
 	// ReservationTTL is how long a reservation lasts that names no time itself,
@@ -55,6 +57,7 @@ func DefaultOptions() Options {
 		BindAddress:            "127.0.0.1",
 		Port:                   DefaultPort,
 		Secure:                 SecureOptions{BindAddress: "0.0.0.0", Port: DefaultSecurePort},
+		Election:               defaultElection(),
 		LogLevel:               "info",
 		LogFormat:              "text",
 		ReservationTTL:         60 * time.Second,
@@ -73,6 +76,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.Port, "port", o.Port, "port to serve on; 0 chooses a free one")
 	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
 	o.Secure.addFlags(fs)
+	o.Election.addFlags(fs)
 	fs.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error; debug logs every filter decision")
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
 	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
@@ -114,6 +118,9 @@ func (o *Options) Validate() error {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s must be above 0; give a duration such as 60s", d.flag, d.value))
 		}
+	}
+	if err := o.Election.validate(o.BindTimeout); err != nil {
+		errs = append(errs, err)
 	}
 	for _, name := range o.IgnoredResources {
 		if !strings.Contains(name, "/") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // part is something that runs while the server does.
@@ -18,8 +19,11 @@ type part struct {
 // parts runs parts in the order they are started, and stops them in reverse. One goroutine starts and
 // stops them.
 type parts struct {
-	failed  chan error // why a part could not go on
+	failed chan error // why a part could not go on
+
+	mu      sync.Mutex // guards what follows
 	running []runningPart
+	stopped bool
 }
 
 type runningPart struct {
@@ -30,9 +34,14 @@ type runningPart struct {
 
 func newParts() *parts { return &parts{failed: make(chan error, 1)} }
 
-// start has parts run in the background. What they do must outlive ctx, because a
+// start has parts run in the background, unless they have been stopped. What they do must outlive ctx, because a
 // stop still needs it; its values are kept.
 func (p *parts) start(ctx context.Context, list ...part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
 	for _, one := range list {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		r := runningPart{cancel: cancel, ended: make(chan struct{}), err: new(error)}
@@ -59,8 +68,12 @@ func (p *parts) start(ctx context.Context, list ...part) {
 // stop ends the parts one by one, the last started first, and returns what they had
 // to say.
 func (p *parts) stop() error {
+	p.mu.Lock()
+	running := p.running
+	p.running, p.stopped = nil, true
+	p.mu.Unlock()
 	var errs []error
-	for _, r := range slices.Backward(p.running) {
+	for _, r := range slices.Backward(running) {
 		r.cancel()
 		<-r.ended
 		errs = append(errs, *r.err)

@@ -112,7 +112,7 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted
 	}
 	k.placement.Preempt = uid != "" && a.preemptors.isAllowed(uid)
 	if trial {
-		said.Annotations = k.pod.Matching(ledger.SlotRef{}, origin)
+		said.Annotations = a.o.Term().Annotate(k.pod.Matching(ledger.SlotRef{}, origin))
 		return said, a.tryOut(&k.placement)
 	}
 	grant, own, err := a.allow(ctx, k)
@@ -120,7 +120,7 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted
 		said.Own = own
 		return said, err
 	}
-	said.Annotations = k.pod.Given(k.pod.Matching(grant.Slot, origin), grant.Devices)
+	said.Annotations = a.o.Term().Annotate(k.pod.Given(k.pod.Matching(grant.Slot, origin), grant.Devices))
 	return said, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -36,6 +37,8 @@ type Options struct {
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
 	Log          logrus.FieldLogger
+	// Term is the term in which this server decides; whatever it sends carries it.
+	Term func() election.Term
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie
 	// below the callers' own timeout, and one request to the API server may take a third
 	// of it.

@@ -3,6 +3,7 @@ package arbiter
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -208,7 +209,7 @@ func (a *Arbiter) post(f *flight) error {
 	ctx, cancel := context.WithTimeout(a.ctx, RequestTimeout(a.o.BindTimeout))
 	defer cancel()
 	f.posted = true
-	return a.o.API.Bind(ctx, newBinding(f.pod, f.node, f.annotations))
+	return a.o.API.Bind(ctx, newBinding(f.pod, f.node, a.o.Term().Annotate(maps.Clone(f.annotations))))
 }
 
 func (a *Arbiter) get(f *flight) (*v1.Pod, error) {

@@ -63,32 +63,45 @@ type Options struct {
 	// Write is how long one write of a leader may take until it is carried out or never
 	// will be, where the API server does not refuse it for its term.
 	Write time.Duration
-	// TakeOver brings the account up to date: it is called with each new term, when
-	// nobody else can write any more, and decisions wait for it. Its ctx ends with the
-	// leadership. Lost is called when a leadership has ended.
-	TakeOver func(ctx context.Context, term Term) error
-	Lost     func()
-	Log      logrus.FieldLogger
+	// TakeOver makes the account: it is called once, when nobody else can write any
+	// more, and decisions wait for it. Its ctx ends with the leadership.
+	TakeOver func(ctx context.Context) error
+	// Alone has this server decide without the Lease: whoever starts another one beside
+	// it has to make sure that this one is gone.
+	Alone bool
+	Log   logrus.FieldLogger
 }
 
-// leadership is one term in which this server decides.
+// leadership is the term in which this server decides, or did.
 type leadership struct {
 	term  Term
 	fence Fence
+	state atomic.Int32
 }
+
+// The states of a leadership.
+const (
+	takingOver = iota
+	deciding
+	ended
+)
+
+// ErrLost is why a server that decided has to end: it could not renew its Lease. What it
+// remembers may be wrong by now; a server leads once.
+var ErrLost = errors.New("the lease of the ledger is lost: another server may be deciding now")
 
 // Elector takes part in the election of the server that decides. Make one with New.
 type Elector struct {
 	o     Options
 	lease *lease
-	// leads is nil unless this server holds the Lease and has taken over.
-	leads atomic.Pointer[leadership]
+	// led is nil until this server begins to take over.
+	led atomic.Pointer[leadership]
 }
 
 // New returns an Elector that does not run. It takes part only in Run.
 func New(o Options) (*Elector, error) {
-	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.TakeOver == nil || o.Lost == nil || o.Log == nil {
-		return nil, errors.New("election: all Options are required")
+	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.TakeOver == nil || o.Log == nil {
+		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, TakeOver and Log are required")
 	}
 	if err := o.Times.Validate(o.Write); err != nil {
 		return nil, err
@@ -105,13 +118,15 @@ func New(o Options) (*Elector, error) {
 
 // Leads returns "" while this server decides, else why it does not.
 func (e *Elector) Leads() string {
-	switch leader := e.lease.holder(); {
-	case e.lease.held() && e.leads.Load() != nil:
+	led := e.led.Load()
+	held, leader := e.o.Alone || e.lease.held(), e.lease.holder()
+	switch {
+	case led != nil && led.state.Load() == deciding && held:
 		return ""
-	case leader == e.o.Identity && e.lease.held():
-		return "this server has just become the one that decides, and is taking over; ask again in a moment"
-	case leader == e.o.Identity:
+	case led != nil && (led.state.Load() == ended || !held):
 		return "another server may be deciding by now, because this one could not renew its lease; ask again in a moment"
+	case held:
+		return "this server has just become the one that decides, and is taking over; ask again in a moment"
 	case leader == "":
 		return "no server decides now; ask again in a moment"
 	default:
@@ -119,19 +134,20 @@ func (e *Elector) Leads() string {
 	}
 }
 
-// Term returns the term in which this server decides; 0 where it does not, or the
-// cluster knows no terms.
+// Term returns the term in which this server decides, or decided; 0 before it has taken over,
+// and where the cluster knows no terms. It stays after the leadership has ended, for what
+// is sent then: the API server must know that it is late.
 func (e *Elector) Term() Term {
-	if l := e.leads.Load(); l != nil {
+	if l := e.led.Load(); l != nil {
 		return l.term
 	}
 	return 0
 }
 
 // Fence says whether the API server refuses what earlier leaders send; ok is false
-// where this server does not decide.
+// before this server has taken over.
 func (e *Elector) Fence() (f Fence, ok bool) {
-	if l := e.leads.Load(); l != nil {
+	if l := e.led.Load(); l != nil {
 		return l.fence, true
 	}
 	return Fence{}, false
@@ -139,29 +155,35 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 
 // Run takes part in the election until ctx ends. If this server leads then, it gives
 // the Lease up, so that another one need not wait for its end: nothing that it decided
-// may be under way any more.
+// may be under way any more. It returns ErrLost when a leadership has ended before.
 func (e *Elector) Run(ctx context.Context) error {
+	if e.o.Alone {
+		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity away twice")
+		return e.lead(ctx)
+	}
 	for ctx.Err() == nil {
 		if err := e.once(ctx); err != nil {
 			return err
 		}
+		_ = sleep(ctx, e.o.Times.Retry) // ended by ctx, as the loop is
 	}
 	return nil
 }
 
-// once waits for the Lease, and leads until it is lost or ctx ends.
+// once waits for the Lease, and leads until it is lost or ctx ends. Where it cannot take
+// over it gives the Lease up, for others to try.
 func (e *Elector) once(ctx context.Context) error {
-	ctx, resign := context.WithCancel(ctx)
+	running, resign := context.WithCancel(ctx)
 	defer resign()
-	led := make(chan struct{})
+	led := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lease, Name: LeaseName, ReleaseOnCancel: true,
 		LeaseDuration: e.o.Times.Lease, RenewDeadline: e.o.Times.Renew, RetryPeriod: e.o.Times.Retry,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				defer close(led)
-				if err := e.lead(ctx); err != nil && ctx.Err() == nil {
-					e.o.Log.WithError(err).Error("could not take over: the lease is given up, so that another server can try")
+			OnStartedLeading: func(leading context.Context) {
+				err := e.lead(leading)
+				led <- err
+				if err != nil {
 					resign()
 				}
 			},
@@ -172,14 +194,23 @@ func (e *Elector) once(ctx context.Context) error {
 		return fmt.Errorf("taking part in the election of the server that decides: %w", err)
 	}
 	e.lease.acquired = false
-	elector.Run(ctx)
-	if e.lease.acquired {
-		<-led
+	elector.Run(running)
+	if !e.lease.acquired {
+		return nil // ctx has ended
+	}
+	switch err := <-led; {
+	case err == nil && ctx.Err() == nil:
+		return ErrLost
+	case err != nil && e.led.Load() != nil && ctx.Err() == nil:
+		return err // what was begun cannot be begun again
+	case err != nil:
+		e.o.Log.WithError(err).Error("could not take over; another server can try now")
 	}
 	return nil
 }
 
-// lead makes this server the one that decides until ctx ends.
+// lead makes this server the one that decides until ctx ends. An error means that it
+// does not decide.
 func (e *Elector) lead(ctx context.Context) error {
 	term, err := e.raise(ctx)
 	if err != nil {
@@ -196,14 +227,14 @@ func (e *Elector) lead(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.o.TakeOver(ctx, term); err != nil {
-		return fmt.Errorf("bringing the account up to date: %w", err)
+	led := &leadership{term: term, fence: fence}
+	e.led.Store(led)
+	defer led.state.Store(ended)
+	if err := e.o.TakeOver(ctx); err != nil {
+		return fmt.Errorf("making the account: %w", err)
 	}
-	e.leads.Store(&leadership{term: term, fence: fence})
+	led.state.Store(deciding)
 	log.Info("this server decides")
 	<-ctx.Done()
-	e.leads.Store(nil)
-	e.o.Lost()
-	log.Info("this server does not decide any more")
 	return nil
 }

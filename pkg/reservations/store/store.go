@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
 
@@ -19,19 +21,23 @@ import (
 const timeout = 7 * time.Second
 
 // Store is the API server's Reservations. Safe for concurrent use.
-type Store struct{ rest rest.Interface }
+type Store struct {
+	rest rest.Interface
+	term func() election.Term
+}
 
-// New returns a Store.
-func New(client versioned.Interface) *Store {
+// New returns a Store. What it creates carries the term.
+func New(client versioned.Interface, term func() election.Term) *Store {
 	// The typed client would repeat a request whose answer asks to be tried later,
 	// and tell the outcome of the last one only.
-	return &Store{rest: client.GlobalreserveV1alpha1().RESTClient()}
+	return &Store{rest: client.GlobalreserveV1alpha1().RESTClient(), term: term}
 }
 
 // Create writes an object and returns it as it was stored.
 func (s *Store) Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error) {
-	stored := &v1alpha1.Reservation{}
-	err := once(ctx, s.rest.Post()).Namespace(rsv.Namespace).Body(rsv).Do(ctx).Into(stored)
+	stored, object := &v1alpha1.Reservation{}, *rsv
+	object.Annotations = s.term().Annotate(maps.Clone(rsv.Annotations))
+	err := once(ctx, s.rest.Post()).Namespace(rsv.Namespace).Body(&object).Do(ctx).Into(stored)
 	return stored, err
 }
 

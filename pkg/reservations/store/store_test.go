@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
 
@@ -25,7 +26,7 @@ func newStore(t *testing.T, handler http.HandlerFunc) *Store {
 	t.Cleanup(server.Close)
 	client, err := versioned.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	return New(client)
+	return New(client, func() election.Term { return 7 })
 }
 
 // answer replies with an object or a Status.

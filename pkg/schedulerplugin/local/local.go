@@ -41,15 +41,9 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 		if err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
-		lock, err := newLock(clients.Core, &args.Server, o.Log)
-		if err != nil {
-			return nil, err
-		}
-		server.Embed(app.Host{
-			Wakes: s.HasProfile, ClaimChanged: s.ClaimChanged, Matched: s.Matched, MayDecide: lock.held,
-		})
+		server.Embed(app.Host{Wakes: s.HasProfile, ClaimChanged: s.ClaimChanged, Matched: s.Matched})
 		b := &backend{Options: o, app: server, ttl: args.ReservationTTL.Duration, stopped: make(chan struct{})}
-		go b.run(ctx, lock)
+		go b.run(ctx)
 		return b, nil
 	}
 }
@@ -63,16 +57,9 @@ type backend struct {
 	err     error // of stopping; to be read after stopped
 }
 
-// run serves while this process is the one to decide, until ctx ends.
-func (b *backend) run(ctx context.Context, lock *lock) {
+// run serves until ctx ends.
+func (b *backend) run(ctx context.Context) {
 	defer close(b.stopped)
-	lock.run(ctx, b.serve, func() {
-		b.Exit(errors.New("the lease of the ledger is lost: another scheduler may be deciding now"))
-	})
-}
-
-// serve runs the server until ctx ends.
-func (b *backend) serve(ctx context.Context) {
 	b.err = b.app.Serve(ctx)
 	if ctx.Err() == nil {
 		b.Exit(fmt.Errorf("the server in the scheduler cannot serve: %w", b.err))
@@ -142,6 +129,7 @@ func serverOptions(args *schedulerplugin.Args) app.Options {
 	o.ReservationTTL = cmp.Or(s.ReservationTTL.Duration, o.ReservationTTL)
 	o.BindTimeout = cmp.Or(s.BindTimeout.Duration, o.BindTimeout)
 	o.PolicyFile = s.PolicyFile
+	o.Election.Namespace = cmp.Or(s.LeaseNamespace, o.Election.Namespace)
 	for _, name := range args.IgnoredResources {
 		o.IgnoredResources = append(o.IgnoredResources, string(name))
 	}

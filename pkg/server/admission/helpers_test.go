@@ -34,6 +34,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -89,6 +90,7 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	o.Ledger = arbiter.NewGatedLedger(w.ledger, func() string { return w.undecided })
 	objects := storetest.New(w.ledger)
 	o.Store, o.Serving, o.ReleaseSlots = objects.Store(t), func() bool { return true }, objects.ReleaseSlots
+	o.Term = func() election.Term { return 0 }
 	w.arbiter = arbiter.New(o)
 	w.router = httprouter.New()
 	admission.New(admission.Options{Arbiter: w.arbiter, Metrics: w.metrics, Log: log}).Register(w.router)

@@ -41,9 +41,9 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 		Client: client, Terms: testbed.Objects(t, cp).GlobalreserveV1alpha1().LedgerTerms(),
 		Namespace: metav1.NamespaceDefault, Identity: name, URL: "https://" + name,
 		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
-		Write: time.Second, Log: log, Lost: func() {},
-		TakeOver: func(_ context.Context, term election.Term) error {
-			took <- term
+		Write: time.Second, Log: log,
+		TakeOver: func(context.Context) error {
+			took <- e.Term()
 			return nil
 		},
 	})

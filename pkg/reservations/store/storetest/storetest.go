@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
@@ -65,7 +66,7 @@ func (s *Server) Store(t testing.TB) *store.Store {
 	t.Helper()
 	client, err := versioned.NewForConfigAndClient(&rest.Config{Host: "http://api-server", QPS: -1}, &http.Client{Transport: s})
 	require.NoError(t, err)
-	return store.New(client)
+	return store.New(client, func() election.Term { return 0 })
 }
 
 // NextCreates are the fates of the creates to come.

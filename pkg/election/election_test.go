@@ -1,0 +1,252 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	objects "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+)
+
+// world is an API server with a Lease and a LedgerTerm; fenced says that it has the fence, too.
+type world struct {
+	t      *testing.T
+	core   *fake.Clientset
+	own    *objects.Clientset
+	fenced bool
+	took   int // times a server took over
+}
+
+func newWorld(t *testing.T, fenced bool) *world {
+	w := &world{t: t, core: fake.NewClientset(), own: objects.NewSimpleClientset(), fenced: fenced}
+	if fenced {
+		w.install()
+	}
+	w.core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		binding := a.(clienttesting.CreateAction).GetObject().(*v1.Binding)
+		if said, _ := strconv.Atoi(binding.Annotations[v1alpha1.TermAnnotation]); w.fenced && int64(said) < w.term() {
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, binding.Name,
+				field.ErrorList{field.Forbidden(nil, "ValidatingAdmissionPolicy '"+FenceName+"' denied request")})
+		}
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, binding.Name)
+	})
+	return w
+}
+
+// install installs the policy, which need not do anything.
+func (w *world) install() {
+	_, err := w.core.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(context.Background(),
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: FenceName}}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+}
+
+// term is that of the LedgerTerm, 0 without one.
+func (w *world) term() int64 {
+	term, err := w.own.GlobalreserveV1alpha1().LedgerTerms().Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	if err != nil {
+		return 0
+	}
+	return term.Spec.Term
+}
+
+func (w *world) lease() *coordinationv1.LeaseSpec {
+	lease, err := w.core.CoordinationV1().Leases("kube-system").Get(context.Background(), LeaseName, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return &lease.Spec
+}
+
+func (w *world) elector(name string, change func(*Options)) *Elector {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	o := Options{
+		Client: w.core, Terms: w.own.GlobalreserveV1alpha1().LedgerTerms(), Namespace: "kube-system", Identity: name,
+		Times: DefaultTimes(), Write: 4 * time.Second, Log: log,
+		TakeOver: func(context.Context) error { w.took++; return nil },
+	}
+	if change != nil {
+		change(&o)
+	}
+	e, err := New(o)
+	require.NoError(w.t, err)
+	begun := time.Now() // in the bubble of a test
+	e.lease.now = func() time.Duration { return time.Since(begun) + time.Hour }
+	return e
+}
+
+// run runs an elector; stop ends it and returns its error.
+func (w *world) run(e *Elector) (stop func() error) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func TestOneLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		first, second := w.elector("first", nil), w.elector("second", nil)
+		assert.Equal(t, "no server decides now; ask again in a moment", first.Leads())
+		stopFirst := w.run(first)
+		time.Sleep(time.Second)
+		require.Empty(t, first.Leads())
+		stopSecond := w.run(second)
+		time.Sleep(time.Minute)
+		assert.Empty(t, first.Leads(), "the lease is renewed")
+		assert.Equal(t, "server first decides, and not this one", second.Leads())
+		before := first.Term()
+		assert.Equal(t, before, Term(w.term()))
+
+		require.NoError(t, stopFirst())
+		assert.NotEmpty(t, first.Leads())
+		assert.Equal(t, before, first.Term(), "what it still sends must be known to be late")
+		assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""), "the next one need not wait")
+		time.Sleep(4 * time.Second)
+		require.Empty(t, second.Leads())
+		assert.Equal(t, before+1, second.Term())
+		require.NoError(t, stopSecond())
+	})
+}
+
+// A lease that cannot be renewed is lost before another server can have it.
+func TestLostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		var away atomic.Bool
+		w.core.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, errors.New("the API server is away")
+		})
+		e := w.elector("only", nil)
+		stop := w.run(e)
+		time.Sleep(time.Minute)
+		require.Empty(t, e.Leads())
+		away.Store(true)
+		renewed := w.lease().RenewTime.Time
+		for e.Leads() == "" {
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.Less(t, time.Since(renewed), DefaultTimes().Lease, "another server has it from then on")
+		assert.Contains(t, e.Leads(), "could not renew its lease")
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, stop(), ErrLost)
+	})
+}
+
+// A process that was suspended learns from its clock that the lease may be another's.
+func TestSuspendedProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		e := w.elector("only", nil)
+		stop := w.run(e)
+		time.Sleep(time.Second)
+		require.Empty(t, e.Leads())
+		now := e.lease.now
+		e.lease.now = func() time.Duration { return now() + time.Hour }
+		assert.Contains(t, e.Leads(), "could not renew its lease")
+		_ = stop()
+	})
+}
+
+func TestWithoutAFence(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"the policy is not installed": func(*world) {},
+		"the policy does nothing":     func(w *world) { w.install() },
+		"the kind is not installed": func(w *world) {
+			w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, false)
+				change(w)
+				e := w.elector("only", nil)
+				stop := w.run(e)
+				time.Sleep(3900 * time.Millisecond)
+				assert.Contains(t, e.Leads(), "taking over", "what was sent before may still be carried out")
+				time.Sleep(fenceTimeout + time.Second)
+				require.Empty(t, e.Leads())
+				fence, ok := e.Fence()
+				assert.True(t, ok)
+				assert.False(t, fence.Up)
+				assert.Contains(t, fence.Why, "manifests/")
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+// Whoever cannot take over lets others try, and tries again itself where nothing was begun.
+func TestTakeOverFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		fails := errors.New("cannot list pods")
+		e := w.elector("only", func(o *Options) { o.TakeOver = func(context.Context) error { return fails } })
+		require.ErrorIs(t, e.Run(t.Context()), fails)
+		assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
+
+		refused := true
+		w.own.PrependReactor("update", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return refused, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, v1alpha1.LedgerTermName, nil)
+		})
+		e = w.elector("another", nil)
+		stop := w.run(e)
+		time.Sleep(time.Minute)
+		assert.NotEmpty(t, e.Leads())
+		refused = false
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, e.Leads())
+		require.NoError(t, stop())
+	})
+}
+
+// Without an election the server decides at once, in a term of its own.
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		e := w.elector("only", func(o *Options) { o.Alone = true })
+		stop := w.run(e)
+		time.Sleep(time.Second)
+		assert.Empty(t, e.Leads())
+		assert.NotZero(t, e.Term())
+		require.NoError(t, stop())
+	})
+}
+
+func TestTimes(t *testing.T) {
+	require.NoError(t, DefaultTimes().Validate(3*time.Second))
+	require.NoError(t, Times{4 * time.Second, 3 * time.Second, time.Second}.Validate(3*time.Second))
+	for name, times := range map[string]Times{
+		"no whole seconds":         {1500 * time.Millisecond, time.Second, 100 * time.Millisecond},
+		"renewed for too long":     {4 * time.Second, 4 * time.Second, time.Second},
+		"never renewed":            {4 * time.Second, 0, time.Second},
+		"tried too rarely":         {4 * time.Second, 3 * time.Second, 3 * time.Second},
+		"shorter than one request": {3 * time.Second, 2 * time.Second, time.Second},
+	} {
+		require.Error(t, times.Validate(2500*time.Millisecond), name)
+	}
+}
