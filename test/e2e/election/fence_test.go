@@ -17,10 +17,10 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
-	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 var shared = controlplane.Shared{Prepare: crd.Prepare}
@@ -34,11 +34,13 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
+	objects, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	took = make(chan election.Term, 8)
 	e, err = election.New(election.Options{
-		Client: client, Terms: testbed.Objects(t, cp).GlobalreserveV1alpha1().LedgerTerms(),
+		Client: client, Terms: objects.GlobalreserveV1alpha1().LedgerTerms(),
 		Namespace: metav1.NamespaceDefault, Identity: name, URL: "https://" + name,
 		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
 		Write: time.Second, Log: log,
