@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -26,7 +28,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
 
@@ -115,8 +119,11 @@ func TestEverythingIsInTheNamespace(t *testing.T) {
 	assert.Equal(t, systemNamespace, one[*corev1.Namespace](t, objects).Name)
 	for _, object := range objects {
 		switch object.(type) {
-		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
+		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding,
+			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
 			assert.Empty(t, object.GetNamespace(), object.GetName())
+		case *rbacv1.Role, *rbacv1.RoleBinding: // of the Lease
+			assert.Equal(t, app.DefaultOptions().Election.Namespace, object.GetNamespace(), object.GetName())
 		default:
 			assert.Equal(t, systemNamespace, object.GetNamespace(), object.GetName())
 		}
@@ -146,12 +153,15 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "patch", "delete"},
 		"globalreserve.io/reservations/status": {"update"},
 
+		"globalreserve.io/ledgerterms": {"create", "get", "update"},
+
 		"globalreserve.io/extendedresources":             {"get", "list", "watch"},
 		"globalreserve.io/extendedresources/status":      {"update"},
 		"globalreserve.io/extendedresourceclaims":        {"get", "list", "watch", "patch"},
 		"globalreserve.io/extendedresourceclaims/status": {"update"},
 		"events":               {"create", "patch"},
 		"events.k8s.io/events": {"create", "patch"},
+		"admissionregistration.k8s.io/validatingadmissionpolicybindings": {"get"},
 	}, granted)
 
 	binding := one[*rbacv1.ClusterRoleBinding](t, objects)
@@ -162,15 +172,42 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 	}}, binding.Subjects)
 }
 
+func TestRightsToTheLease(t *testing.T) {
+	objects := load(t, "base")
+	role, binding := one[*rbacv1.Role](t, objects), one[*rbacv1.RoleBinding](t, objects)
+	assert.Equal(t, []rbacv1.PolicyRule{
+		{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+		{
+			APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"},
+			ResourceNames: []string{election.LeaseName}, Verbs: []string{"get", "update"},
+		},
+	}, role.Rules)
+	assert.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}, binding.RoleRef)
+	assert.Equal(t, one[*rbacv1.ClusterRoleBinding](t, objects).Subjects, binding.Subjects)
+}
+
+// The server looks for the fence by its name, and the fence for the term by its object's.
+func TestFence(t *testing.T) {
+	objects := load(t, "base")
+	fence := one[*admissionv1.ValidatingAdmissionPolicy](t, objects)
+	binding := one[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects)
+	assert.Equal(t, election.FenceName, fence.Name)
+	assert.Equal(t, election.FenceName, binding.Name)
+	assert.Equal(t, election.FenceName, binding.Spec.PolicyName)
+	assert.Equal(t, v1alpha1.LedgerTermName, binding.Spec.ParamRef.Name)
+	assert.Equal(t, v1alpha1.SchemeGroupVersion.String(), fence.Spec.ParamKind.APIVersion)
+	assert.Equal(t, admissionv1.Fail, *fence.Spec.FailurePolicy)
+}
+
 func TestDeployment(t *testing.T) {
 	objects := load(t, "base")
 	deployment := one[*appsv1.Deployment](t, objects)
 	pod := deployment.Spec.Template.Spec
 
 	require.NotNil(t, deployment.Spec.Replicas)
-	assert.EqualValues(t, 1, *deployment.Spec.Replicas, "two servers that decide overcommit")
+	assert.EqualValues(t, 1, *deployment.Spec.Replicas, "a second one would only stand by")
 	assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type,
-		"a rolling update runs two servers for a moment")
+		"the new one is ready when the old one is gone")
 	assert.Equal(t, one[*corev1.ServiceAccount](t, objects).Name, pod.ServiceAccountName)
 	require.NotNil(t, pod.AutomountServiceAccountToken)
 	assert.True(t, *pod.AutomountServiceAccountToken)

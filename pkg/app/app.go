@@ -179,9 +179,10 @@ func (a *App) open() error {
 // Addr returns the address served on, with the port that was chosen.
 func (a *App) Addr() string { return a.server.listener.Addr().String() }
 
-// WaitReady returns when all nodes, pods, reservations and devices have been read, or ctx ends.
+// WaitReady returns when this server decides, for which it has to be elected and to have read all nodes, pods,
+// reservations and devices; or when ctx ends.
 func (a *App) WaitReady(ctx context.Context) error {
-	if err := a.waitComplete(ctx); err != nil {
+	if err := a.elector.Wait(ctx); err != nil {
 		return err
 	}
 	a.log.WithFields(logrus.Fields{"revision": a.ledger.Revision(), "nodes": a.ledger.Stats().Nodes}).Info("ready: all nodes, pods, reservations and devices are in the ledger")

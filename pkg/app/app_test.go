@@ -16,14 +16,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	runtimeutil "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/globalreserve/globalreserve/pkg/election"
 	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 )
 
@@ -59,15 +66,32 @@ func testClients(core kubernetes.Interface) Clients {
 	}
 }
 
+// fence has a fake API server refuse what an earlier server has sent, so that a start need not wait for it.
+func fence(t *testing.T, client *fake.Clientset) {
+	t.Helper()
+	installed := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: election.FenceName}}
+	_, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), installed, metav1.CreateOptions{})
+	require.NoError(t, err)
+	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		_, ok := a.(clienttesting.CreateAction).GetObject().(*v1.Binding)
+		return ok, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, "probe", field.ErrorList{field.Forbidden(nil, election.FenceName)})
+	})
+}
+
 func testOptions() Options {
 	o := DefaultOptions()
 	o.Port = 0
-	o.BindTimeout = 3 * time.Millisecond // how long a start waits for binds before it
 	return o
 }
 
-// startApp runs a server on a fake API until the test ends.
+// startApp runs a server on a fake API with a fence until the test ends.
 func startApp(t *testing.T, o Options, client *fake.Clientset) (*App, *logBuffer) {
+	t.Helper()
+	fence(t, client)
+	return startUnfenced(t, o, client)
+}
+
+func startUnfenced(t *testing.T, o Options, client *fake.Clientset) (*App, *logBuffer) {
 	t.Helper()
 	log := &logBuffer{}
 	a, err := New(o, testClients(client), log)
@@ -139,15 +163,13 @@ func TestServerServes(t *testing.T) {
 // after the next one has read all pods: until it cannot be any more, nobody may
 // be granted that capacity.
 func TestServerWaitsForBindsBeforeIt(t *testing.T) {
-	o := testOptions()
-	o.BindTimeout = time.Hour
-	a, _ := startApp(t, o, fake.NewClientset(testNode("a")))
-	require.Eventually(t, func() bool { return a.cache.Synced() && a.reservations.Synced() }, 10*time.Second, 5*time.Millisecond)
+	a, log := startUnfenced(t, testOptions(), fake.NewClientset(testNode("a")))
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "waits before it decides") }, 10*time.Second, 5*time.Millisecond)
 	code, body := get(t, a, "/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Contains(t, body, "may still be under way")
+	assert.Contains(t, body, "is taking over")
 	_, body = post(t, a, "/bind", "{}")
-	assert.Contains(t, body, "may still be under way")
+	assert.Contains(t, body, "is taking over")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, a.WaitReady(ctx), context.DeadlineExceeded)

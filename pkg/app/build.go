@@ -47,7 +47,8 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	a := &App{
-		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}), base: newParts(), account: newParts(), serving: newParts(),
+		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}),
+		base: newParts(), account: newParts(), serving: newParts(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
@@ -102,6 +103,7 @@ func (a *App) buildObjects(clients Clients) {
 		Ledger: a.ledger, Client: clients.Reservations, Node: a.cache.Node, Pod: a.cache.Pod, Matcher: a.question.Matcher,
 		Kind:        a.definitions.Kind("reservations"),
 		StateSynced: a.cache.WaitForSync,
+		MayDecide:   a.elector.Wait,
 		TTL:         a.policies.ReservationTTL,
 		FinishedTTL: a.options.FinishedReservationTTL,
 		Recorder:    a.recorder, Log: a.log,

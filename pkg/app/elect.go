@@ -11,6 +11,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 )
 
 // ElectionOptions configures the election of the server that decides, among all servers of
@@ -47,10 +48,6 @@ func (o *ElectionOptions) validate(bindTimeout time.Duration) error {
 	return nil
 }
 
-// bindMargin is what a binding may come later than its own time limit: the time
-// from the API server's write to its arrival here.
-const bindMargin = time.Second
-
 func (a *App) newElector(clients Clients) (*election.Elector, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -60,7 +57,7 @@ func (a *App) newElector(clients Clients) (*election.Elector, error) {
 	return election.New(election.Options{
 		Client: clients.Core, Terms: clients.Reservations.GlobalreserveV1alpha1().LedgerTerms(),
 		Namespace: o.Namespace, Identity: host + "_" + string(uuid.NewUUID()), Times: o.Times, Alone: !o.LeaderElect,
-		Write:    arbiter.RequestTimeout(a.options.BindTimeout) + bindMargin,
+		Bind: arbiter.RequestTimeout(a.options.BindTimeout), Object: store.Timeout,
 		TakeOver: a.takeOver, Log: a.log,
 	})
 }

@@ -34,7 +34,7 @@ func TestServerInTheSameProcess(t *testing.T) {
 	}
 	requireAway()
 	info := &cluster.Pod{Ref: ledger.PodRef{Namespace: "default", Name: "p", UID: "u"}}
-	require.ErrorContains(t, a.Arbiter().BindKnown(t.Context(), info, "a"), "not read all nodes and pods yet")
+	require.ErrorContains(t, a.Arbiter().BindKnown(t.Context(), info, "a"), "no server decides now")
 
 	require.NoError(t, a.Start(t.Context()))
 	require.NoError(t, a.WaitReady(t.Context()))

@@ -196,8 +196,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 func TestWebhookIsGated(t *testing.T) {
 	ca := newAuthority(t)
 	o := secureOptions(ca)
-	o.BindTimeout = time.Hour // binds before this server may be under way for as long
-	a, _ := startApp(t, o, fake.NewClientset())
+	a, _ := startUnfenced(t, o, fake.NewClientset()) // it waits for what one before it may have sent
 	code, body := ask(t, ca.client(""), a, http.MethodPost, "/admission")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, `"Error"`)

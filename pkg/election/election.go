@@ -51,6 +51,10 @@ func (t Times) Validate(write time.Duration) error {
 	return nil
 }
 
+// writeMargin is what a write may be seen later than the time limit of its request: the time from the API server's
+// write to its arrival here.
+const writeMargin = time.Second
+
 // Options are what an Elector works with. All are required.
 type Options struct {
 	Client kubernetes.Interface
@@ -60,9 +64,9 @@ type Options struct {
 	// Identity tells this process from all others. URL is where they reach it.
 	Identity, URL string
 	Times         Times
-	// Write is how long one write of a leader may take until it is carried out or never
-	// will be, where the API server does not refuse it for its term.
-	Write time.Duration
+	// Bind is the time limit of a request that binds a pod, Object of one that creates a Reservation: where the
+	// API server does not refuse what comes late, the next leader waits for as long.
+	Bind, Object time.Duration
 	// TakeOver makes the account: it is called once, when nobody else can write any
 	// more, and decisions wait for it. Its ctx ends with the leadership.
 	TakeOver func(ctx context.Context) error
@@ -74,7 +78,7 @@ type Options struct {
 
 // leadership is the term in which this server decides, or did.
 type leadership struct {
-	term  Term
+	term  atomic.Int64
 	fence Fence
 	state atomic.Int32
 }
@@ -96,6 +100,8 @@ type Elector struct {
 	lease *lease
 	// led is nil until this server begins to take over.
 	led atomic.Pointer[leadership]
+	// decides is closed when this server decides for the first time.
+	decides chan struct{}
 }
 
 // New returns an Elector that does not run. It takes part only in Run.
@@ -103,10 +109,10 @@ func New(o Options) (*Elector, error) {
 	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.TakeOver == nil || o.Log == nil {
 		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, TakeOver and Log are required")
 	}
-	if err := o.Times.Validate(o.Write); err != nil {
+	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
 	}
-	e := &Elector{o: o, lease: &lease{
+	e := &Elector{o: o, decides: make(chan struct{}), lease: &lease{
 		now: uptime, sure: o.Times.Lease - o.Times.Retry,
 		Interface: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
@@ -134,12 +140,22 @@ func (e *Elector) Leads() string {
 	}
 }
 
+// Wait returns when this server decides for the first time, or ctx ends.
+func (e *Elector) Wait(ctx context.Context) error {
+	select {
+	case <-e.decides:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Term returns the term in which this server decides, or decided; 0 before it has taken over,
 // and where the cluster knows no terms. It stays after the leadership has ended, for what
 // is sent then: the API server must know that it is late.
 func (e *Elector) Term() Term {
 	if l := e.led.Load(); l != nil {
-		return l.term
+		return Term(l.term.Load())
 	}
 	return 0
 }
@@ -222,19 +238,30 @@ func (e *Elector) lead(ctx context.Context) error {
 	}
 	log := e.o.Log.WithField("term", term)
 	if !fence.Up {
-		log.WithField("wait", e.o.Write).Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " + fence.Why)
-		if err := sleep(ctx, e.o.Write); err != nil {
+		wait := e.o.Bind
+		if term != 0 { // else Reservations are not defined either
+			wait = max(wait, e.o.Object)
+		}
+		wait += writeMargin
+		log.WithField("wait", wait).Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " + fence.Why)
+		if err := sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
-	led := &leadership{term: term, fence: fence}
+	led := &leadership{fence: fence}
+	led.term.Store(int64(term))
 	e.led.Store(led)
 	defer led.state.Store(ended)
 	if err := e.o.TakeOver(ctx); err != nil {
 		return fmt.Errorf("making the account: %w", err)
 	}
 	led.state.Store(deciding)
+	close(e.decides)
 	log.Info("this server decides")
-	<-ctx.Done()
+	for sleep(ctx, e.o.Times.Lease) == nil {
+		if err := e.keep(ctx, led); err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 	log.SetOutput(io.Discard)
 	o := Options{
 		Client: w.core, Terms: w.own.GlobalreserveV1alpha1().LedgerTerms(), Namespace: "kube-system", Identity: name,
-		Times: DefaultTimes(), Write: 4 * time.Second, Log: log,
+		Times: DefaultTimes(), Bind: 3 * time.Second, Object: 3 * time.Second, Log: log,
 		TakeOver: func(context.Context) error { w.took++; return nil },
 	}
 	if change != nil {
@@ -220,6 +220,52 @@ func TestTakeOverFails(t *testing.T) {
 		refused = false
 		time.Sleep(10 * time.Second)
 		assert.Empty(t, e.Leads())
+		require.NoError(t, stop())
+	})
+}
+
+// The term's object comes back when somebody deletes it, and who finds a later one decides no more.
+func TestTermIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		terms := w.own.GlobalreserveV1alpha1().LedgerTerms()
+		e := w.elector("only", nil)
+		stop := w.run(e)
+		time.Sleep(time.Second)
+		own := w.term()
+		require.NotZero(t, own)
+		require.NoError(t, terms.Delete(t.Context(), v1alpha1.LedgerTermName, metav1.DeleteOptions{}))
+		time.Sleep(DefaultTimes().Lease)
+		assert.Equal(t, own, w.term())
+		assert.Empty(t, e.Leads())
+
+		later, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+		require.NoError(t, err)
+		later.Spec.Term++
+		_, err = terms.Update(t.Context(), later, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		time.Sleep(DefaultTimes().Lease)
+		assert.NotEmpty(t, e.Leads())
+		require.ErrorIs(t, stop(), ErrLost)
+	})
+}
+
+// A server whose cluster gets the definition of the term later has a term from then on.
+func TestTermComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, installed := newWorld(t, true), false
+		w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !installed, nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
+		})
+		e := w.elector("only", nil)
+		stop := w.run(e)
+		time.Sleep(10 * time.Second)
+		require.Empty(t, e.Leads())
+		assert.Zero(t, e.Term())
+		installed = true
+		time.Sleep(DefaultTimes().Lease)
+		assert.NotZero(t, e.Term())
+		assert.Equal(t, Term(w.term()), e.Term())
 		require.NoError(t, stop())
 	})
 }

@@ -31,20 +31,16 @@ func (t Term) Annotate(annotations map[string]string) map[string]string {
 
 // raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm.
 func (e *Elector) raise(ctx context.Context) (Term, error) {
-	next := v1alpha1.LedgerTerm{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
-		// Not 1: a term must grow even where somebody deletes the object.
-		Spec: v1alpha1.LedgerTermSpec{Term: time.Now().Unix(), Leader: e.o.Identity, URL: e.o.URL, Since: metav1.Now()},
-	}
+	next := e.newTerm(time.Now().Unix()) // not 1: a term must grow even where somebody deletes the object
 	last, err := e.o.Terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
 	var written *v1alpha1.LedgerTerm
 	switch {
 	case apierrors.IsNotFound(err):
-		written, err = e.o.Terms.Create(ctx, &next, metav1.CreateOptions{})
+		written, err = e.o.Terms.Create(ctx, next, metav1.CreateOptions{})
 	case err == nil:
 		next.ObjectMeta = last.ObjectMeta
 		next.Spec.Term = last.Spec.Term + 1
-		written, err = e.o.Terms.Update(ctx, &next, metav1.UpdateOptions{}) // only if nobody has raised it meanwhile
+		written, err = e.o.Terms.Update(ctx, next, metav1.UpdateOptions{}) // only if nobody has raised it meanwhile
 	}
 	switch {
 	case err == nil:
@@ -53,6 +49,40 @@ func (e *Elector) raise(ctx context.Context) (Term, error) {
 		return 0, nil
 	default:
 		return 0, fmt.Errorf("raising the term in LedgerTerm %s: %w", v1alpha1.LedgerTermName, err)
+	}
+}
+
+// keep looks after the term of a leadership: without its object, which goes with the definition of its kind, the API
+// server refuses what carries a term. ErrLost says that there is a later term.
+func (e *Elector) keep(ctx context.Context, led *leadership) error {
+	own := led.term.Load()
+	if own == 0 { // the definition may have come meanwhile
+		term, err := e.raise(ctx)
+		if err != nil {
+			e.o.Log.WithError(err).Warn("what this server writes carries no term yet")
+			return nil
+		}
+		led.term.Store(int64(term))
+		return nil
+	}
+	found, err := e.o.Terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && !notInstalled(err) {
+		found = e.newTerm(own)
+		_, err = e.o.Terms.Create(ctx, found, metav1.CreateOptions{})
+	}
+	switch {
+	case err != nil:
+		e.o.Log.WithError(err).WithField("term", own).Warn("could not look after the term")
+	case found.Spec.Term > own:
+		return ErrLost
+	}
+	return nil
+}
+
+func (e *Elector) newTerm(term int64) *v1alpha1.LedgerTerm {
+	return &v1alpha1.LedgerTerm{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
+		Spec:       v1alpha1.LedgerTermSpec{Term: term, Leader: e.o.Identity, URL: e.o.URL, Since: metav1.Now()},
 	}
 }
 

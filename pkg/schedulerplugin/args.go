@@ -78,6 +78,11 @@ type ServerArgs struct {
 	// LeaseNamespace is where the Lease "globalreserve" is, which the process with the
 	// ledger holds. Default kube-system.
 	LeaseNamespace string `json:"leaseNamespace,omitempty"`
+	// LeaseDuration, LeaseRenewDeadline and LeaseRetryPeriod are the flags --leader-elect-lease-duration,
+	// -renew-deadline and -retry-period.
+	LeaseDuration      metav1.Duration `json:"leaseDuration,omitzero"`
+	LeaseRenewDeadline metav1.Duration `json:"leaseRenewDeadline,omitzero"`
+	LeaseRetryPeriod   metav1.Duration `json:"leaseRetryPeriod,omitzero"`
 
 	TLSCertFile          string   `json:"tlsCertFile,omitempty"`
 	TLSPrivateKeyFile    string   `json:"tlsPrivateKeyFile,omitempty"`

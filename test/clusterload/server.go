@@ -45,10 +45,17 @@ type ServerOptions struct {
 	ReadyTimeout time.Duration
 }
 
-// QuickStart are arguments of a server for tests that prove nothing by the time a bind may take. A server
-// that starts waits until the binds of one before it are over, for as long as one request of a bind may
-// last, which is a third of this.
-var QuickStart = []string{"--bind-timeout=2s"}
+// QuickStart are arguments of a server for tests that prove nothing by the time a start may take. A server
+// that starts waits until the Lease of a killed one is over, and where the fence is not installed until its
+// binds are, for as long as one request of a bind may last, which is a third of its time.
+var QuickStart = append([]string{"--bind-timeout=2s"}, QuickLease...)
+
+// QuickLease are the times of a Lease for clusters that would rather not be without a leader for long, SlowLease those
+// that a server has unless told otherwise: it survives an API server that is away for some seconds.
+var (
+	QuickLease = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}
+	SlowLease  = []string{"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s"}
+)
 
 // Server is a running GlobalReserve server. It ends with its control plane.
 type Server struct {

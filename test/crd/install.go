@@ -27,7 +27,7 @@ var kinds = map[string]string{
 	"ledgerterms": "LedgerTerm",
 }
 
-// Prepare creates the definitions of all kinds and waits until the API server serves them.
+// Prepare creates the definitions of all kinds and waits until the API server serves them, and installs the fence.
 func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	for plural := range kinds {
 		content, err := controlplane.ReadFile("manifests", "crd", "globalreserve.io_"+plural+".yaml")
@@ -55,5 +55,9 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 			return fmt.Errorf("wait until %s is served: %w", kind, err)
 		}
 	}
-	return nil
+	fence, err := controlplane.ReadFile("manifests", "base", "fence.yaml")
+	if err != nil {
+		return err
+	}
+	return cp.Apply(ctx, fence, "")
 }

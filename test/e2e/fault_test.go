@@ -85,7 +85,7 @@ func (c *cluster) awaitBoundCount(n int) {
 // the API server answers late or with errors of its own.
 func TestControlPlaneFaults(t *testing.T) {
 	c := newOwnCluster(t, faultNodes)
-	c.startServer(clusterload.ServerOptions{Args: []string{"--bind-timeout=8s"}}) // as in production
+	c.startServer(clusterload.ServerOptions{Args: append([]string{"--bind-timeout=8s"}, clusterload.SlowLease...)}) // as in production
 	apiServer, err := c.Process(controlplane.APIServer)
 	require.NoError(t, err)
 	etcd, err := c.Process(controlplane.Etcd)

@@ -17,8 +17,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
 
-// timeout bounds one request.
-const timeout = 7 * time.Second
+// Timeout bounds one request.
+const Timeout = 7 * time.Second
 
 // Store is the API server's Reservations. Safe for concurrent use.
 type Store struct {
@@ -70,7 +70,7 @@ func (s *Store) List(ctx context.Context, label string) ([]v1alpha1.Reservation,
 
 // once makes a request one that is sent once, and that here and there is given up in time.
 func once(ctx context.Context, r *rest.Request) *rest.Request {
-	limit := timeout
+	limit := Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, max(time.Until(deadline), time.Millisecond))
 	}

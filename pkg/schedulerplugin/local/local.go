@@ -129,7 +129,11 @@ func serverOptions(args *schedulerplugin.Args) app.Options {
 	o.ReservationTTL = cmp.Or(s.ReservationTTL.Duration, o.ReservationTTL)
 	o.BindTimeout = cmp.Or(s.BindTimeout.Duration, o.BindTimeout)
 	o.PolicyFile = s.PolicyFile
-	o.Election.Namespace = cmp.Or(s.LeaseNamespace, o.Election.Namespace)
+	lease := &o.Election
+	lease.Namespace = cmp.Or(s.LeaseNamespace, lease.Namespace)
+	lease.Times.Lease = cmp.Or(s.LeaseDuration.Duration, lease.Times.Lease)
+	lease.Times.Renew = cmp.Or(s.LeaseRenewDeadline.Duration, lease.Times.Renew)
+	lease.Times.Retry = cmp.Or(s.LeaseRetryPeriod.Duration, lease.Times.Retry)
 	for _, name := range args.IgnoredResources {
 		o.IgnoredResources = append(o.IgnoredResources, string(name))
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
@@ -23,6 +24,8 @@ func TestServerOptions(t *testing.T) {
 			BindTimeout: metav1.Duration{Duration: 2 * time.Second}, PolicyFile: "policy", LogLevel: "debug", LogFormat: "json",
 			TLSCertFile: "cert", TLSPrivateKeyFile: "key", SecureBindAddress: "127.0.0.1", SecurePort: ptr.To(1),
 			ClientCAFile: "ca", AdmissionClientNames: []string{"api"},
+			LeaseNamespace: "here", LeaseDuration: metav1.Duration{Duration: 4 * time.Second},
+			LeaseRenewDeadline: metav1.Duration{Duration: 3 * time.Second}, LeaseRetryPeriod: metav1.Duration{Duration: time.Second},
 		},
 	})
 	want := app.DefaultOptions()
@@ -31,6 +34,7 @@ func TestServerOptions(t *testing.T) {
 	want.Secure = app.SecureOptions{
 		CertFile: "cert", KeyFile: "key", BindAddress: "127.0.0.1", Port: 1, ClientCAFile: "ca", AdmissionClients: []string{"api"},
 	}
+	want.Election.Namespace, want.Election.Times = "here", election.Times{Lease: 4 * time.Second, Renew: 3 * time.Second, Retry: time.Second}
 	want.IgnoredResources = []string{"example.com/gpu"}
 	assert.Equal(t, want, got)
 }

@@ -43,7 +43,7 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 		Client: client, Terms: objects.GlobalreserveV1alpha1().LedgerTerms(),
 		Namespace: metav1.NamespaceDefault, Identity: name, URL: "https://" + name,
 		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
-		Write: time.Second, Log: log,
+		Bind:  time.Second, Object: 2 * time.Second, Log: log,
 		TakeOver: func(context.Context) error {
 			took <- e.Term()
 			return nil
@@ -56,7 +56,6 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 // The API server refuses what was decided in a term that is over, and nothing else.
 func TestFence(t *testing.T) {
 	cp := shared.StartT(t)
-	require.NoError(t, crd.InstallFence(t.Context(), cp))
 	first, took, stop := elector(t, cp, "first")
 	old := <-took
 	eventually(t, func(t *assert.CollectT) { assert.Empty(t, first.Leads()) })
@@ -84,15 +83,23 @@ func TestFence(t *testing.T) {
 
 // Without the fence who takes over waits until what was sent before is carried out, or never will be.
 func TestWithoutAFence(t *testing.T) {
-	cp := shared.StartT(t)
+	cp := controlplane.StartT(t, controlplane.Options{})
+	require.NoError(t, crd.Prepare(t.Context(), cp))
+	removeFence(t, cp)
 	begun := time.Now()
 	e, took, _ := elector(t, cp, "only")
 	<-took
-	assert.Greater(t, time.Since(begun), time.Second)
+	assert.Greater(t, time.Since(begun), 2*time.Second)
 	eventually(t, func(t *assert.CollectT) { assert.Empty(t, e.Leads()) })
 	fence, _ := e.Fence()
 	assert.False(t, fence.Up)
 	assert.Contains(t, fence.Why, "manifests/base/fence.yaml")
+}
+
+func removeFence(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	bindings := cp.Client().AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	require.NoError(t, bindings.Delete(t.Context(), election.FenceName, metav1.DeleteOptions{}))
 }
 
 func bind(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) error {

@@ -78,7 +78,9 @@ func newCluster(t *testing.T, s setup) *cluster {
 		corev1.ResourcePods: resource.MustParse("250"),
 	}})
 	o := s.scheduler
-	o.Name, o.ServerArgs = scheduler, map[string]any{"bindTimeout": "2s"} // as short as clusterload.QuickStart
+	o.Name, o.ServerArgs = scheduler, map[string]any{ // as short as clusterload.QuickStart
+		"bindTimeout": "2s", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
+	}
 	if s.remote {
 		c.StartServer(clusterload.ServerOptions{})
 		o.RemoteURL = c.Server.URL
