@@ -94,6 +94,9 @@ const (
 // remembers may be wrong by now; a server leads once.
 var ErrLost = errors.New("the lease of the ledger is lost: another server may be deciding now")
 
+// poll is how often those who do not lead look whether the Lease was given up.
+const poll = 500 * time.Millisecond
+
 // Elector takes part in the election of the server that decides. Make one with New.
 type Elector struct {
 	o     Options
@@ -113,7 +116,8 @@ func New(o Options) (*Elector, error) {
 		return nil, err
 	}
 	e := &Elector{o: o, decides: make(chan struct{}), lease: &lease{
-		now: uptime, sure: o.Times.Lease - o.Times.Retry,
+		others: func() {},
+		now:    uptime, sure: o.Times.Lease - o.Times.Retry,
 		Interface: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
@@ -189,8 +193,12 @@ func (e *Elector) Run(ctx context.Context) error {
 // once waits for the Lease, and leads until it is lost or ctx ends. Where it cannot take
 // over it gives the Lease up, for others to try.
 func (e *Elector) once(ctx context.Context) error {
+	if e.lease.awaitFree(ctx, e.o.Times.Lease, min(e.o.Times.Retry, poll)) != nil {
+		return nil // ctx has ended
+	}
 	running, resign := context.WithCancel(ctx)
 	defer resign()
+	e.lease.acquired, e.lease.others = false, resign
 	led := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lease, Name: LeaseName, ReleaseOnCancel: true,
@@ -209,10 +217,9 @@ func (e *Elector) once(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("taking part in the election of the server that decides: %w", err)
 	}
-	e.lease.acquired = false
 	elector.Run(running)
 	if !e.lease.acquired {
-		return nil // ctx has ended
+		return nil // ctx has ended, or another server was faster
 	}
 	switch err := <-led; {
 	case err == nil && ctx.Err() == nil:

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -124,7 +125,7 @@ func TestOneLeads(t *testing.T) {
 		assert.NotEmpty(t, first.Leads())
 		assert.Equal(t, before, first.Term(), "what it still sends must be known to be late")
 		assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""), "the next one need not wait")
-		time.Sleep(4 * time.Second)
+		time.Sleep(time.Second)
 		require.Empty(t, second.Leads())
 		assert.Equal(t, before+1, second.Term())
 		require.NoError(t, stopSecond())
@@ -268,6 +269,47 @@ func TestTermComesLater(t *testing.T) {
 		assert.Equal(t, Term(w.term()), e.Term())
 		require.NoError(t, stop())
 	})
+}
+
+// The lease of a server that is gone is taken when it is over by the longer of both servers' times, and by one.
+func TestLeaseOfAServerThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		holder, times := "gone", int32(20)
+		_, err := w.core.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: LeaseName},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &times, RenewTime: &metav1.MicroTime{Time: time.Now()}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		first, second := w.elector("first", nil), w.elector("second", nil)
+		stopFirst, stopSecond := w.run(first), w.run(second)
+		time.Sleep(19 * time.Second)
+		assert.Equal(t, "server gone decides, and not this one", first.Leads())
+		time.Sleep(3 * time.Second)
+		assert.NotEqual(t, first.Leads() == "", second.Leads() == "", "one of them decides")
+		assert.Equal(t, 1, w.took)
+		require.NoError(t, stopFirst())
+		require.NoError(t, stopSecond())
+	})
+}
+
+// A server that was suspended does not give up the lease of the one that has it now.
+func TestLeaseOfOthersIsNotGivenUp(t *testing.T) {
+	w := newWorld(t, true)
+	first, second := w.elector("first", nil).lease, w.elector("second", nil).lease
+	require.NoError(t, first.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "first"}))
+	_, _, err := second.Get(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "second"}))
+	lost := false
+	first.others = func() { lost = true }
+	_, _, err = first.Get(t.Context())
+	require.NoError(t, err)
+	assert.True(t, lost)
+	require.ErrorIs(t, first.Update(t.Context(), resourcelock.LeaderElectionRecord{}), errOthers)
+	assert.Equal(t, "second", *w.lease().HolderIdentity)
+	require.NoError(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
+	assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
 }
 
 // Without an election the server decides at once, in a term of its own.

@@ -2,9 +2,11 @@ package election
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -19,8 +21,41 @@ type lease struct {
 	renewed atomic.Int64
 	// known is who holds it, as far as is known.
 	known atomic.Pointer[string]
-	// acquired is set when an election was won. It is used by one goroutine.
+	// acquired is set when an election was won. It is used by one goroutine, as what follows is.
 	acquired bool
+	// seen is the Lease as another server wrote it last, since when it is like that, and whether that is over.
+	seen  resourcelock.LeaderElectionRecord
+	since time.Duration
+	over  bool
+	// others is called when the Lease turns out to be another server's.
+	others func()
+}
+
+// awaitFree returns when nobody has the Lease: it does not exist, was given up, or was not renewed for as long as it
+// lasts. It asks more often than client-go does, which pauses for up to 2.2 times the period.
+func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration) error {
+	l.over, l.others = false, func() {}
+	for {
+		asked := l.now()
+		record, _, err := l.Get(ctx)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && record.HolderIdentity == "":
+			return nil
+		case err == nil && !same(record, &l.seen):
+			l.seen, l.since = *record, l.now()
+		case err == nil && asked-l.since >= max(lasts, time.Duration(record.LeaseDurationSeconds)*time.Second):
+			l.over = true
+			return nil
+		}
+		if err := sleep(ctx, poll); err != nil {
+			return err
+		}
+	}
+}
+
+// same reports whether a Lease was not written in between.
+func same(a, b *resourcelock.LeaderElectionRecord) bool {
+	return a.HolderIdentity == b.HolderIdentity && a.RenewTime.Equal(&b.RenewTime) && a.LeaderTransitions == b.LeaderTransitions
 }
 
 // holder returns the identity of who holds the Lease, "" where that is nobody or is not
@@ -39,13 +74,25 @@ func (l *lease) RecordEvent(event string) {
 	l.Interface.RecordEvent(event)
 }
 
-// Get implements resourcelock.Interface.
+// errOthers is why a Lease is not given up: it is that of another server. client-go does not look, which matters
+// to a process that was suspended.
+var errOthers = errors.New("the lease is held by another server")
+
+// Get implements resourcelock.Interface. A Lease that is over is shown as one that was given up: client-go would wait
+// for its end once more.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil {
-		l.known.Store(&record.HolderIdentity)
+	if err != nil {
+		return nil, nil, err
 	}
-	return record, raw, err
+	if l.over && same(record, &l.seen) {
+		record.HolderIdentity = ""
+	}
+	l.known.Store(&record.HolderIdentity)
+	if record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
+		l.others()
+	}
+	return record, raw, nil
 }
 
 // held reports whether nobody else can have the Lease yet. A process that was
@@ -73,6 +120,9 @@ func (l *lease) write(
 	sent, own := l.now(), record.HolderIdentity == l.Identity()
 	if !own {
 		l.renewed.Store(0)
+		if l.holder() != l.Identity() {
+			return errOthers
+		}
 	}
 	err := do(ctx, record)
 	if err == nil {

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"io"
 	"os"
 	"testing"
 	"time"
@@ -34,10 +33,11 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
+	config.ContentType = "application/json" // our kinds have no protobuf form
 	objects, err := versioned.NewForConfig(config)
 	require.NoError(t, err)
 	log := logrus.New()
-	log.SetOutput(io.Discard)
+	log.SetOutput(t.Output())
 	took = make(chan election.Term, 8)
 	e, err = election.New(election.Options{
 		Client: client, Terms: objects.GlobalreserveV1alpha1().LedgerTerms(),
