@@ -196,7 +196,8 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, election.FenceName, binding.Spec.PolicyName)
 	assert.Equal(t, v1alpha1.LedgerTermName, binding.Spec.ParamRef.Name)
 	assert.Equal(t, v1alpha1.SchemeGroupVersion.String(), fence.Spec.ParamKind.APIVersion)
-	assert.Equal(t, admissionv1.Fail, *fence.Spec.FailurePolicy)
+	assert.Equal(t, admissionv1.Ignore, *fence.Spec.FailurePolicy, "bindings of others do not depend on it")
+	assert.Equal(t, admissionv1.AllowAction, *binding.Spec.ParamRef.ParameterNotFoundAction)
 }
 
 func TestDeployment(t *testing.T) {

@@ -49,10 +49,10 @@ func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
 		last = e.probe(ctx, term-1)
 		return apierrors.IsInvalid(last) && strings.Contains(last.Error(), FenceName), nil
 	})
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return Fence{}, ctx.Err()
-	case err != nil:
+	}
+	if refused := err == nil; !refused {
 		return Fence{Why: fmt.Sprintf("the ValidatingAdmissionPolicy %s does not refuse a Binding of an earlier term: "+
 			"apply manifests/base/fence.yaml, and let the server create pods/binding: %v", FenceName, last)}, nil
 	}

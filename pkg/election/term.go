@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -89,8 +90,8 @@ func (e *Elector) newTerm(term int64) *v1alpha1.LedgerTerm {
 // notInstalled reports whether an answer says that the cluster has no definition of a
 // kind: such a 404 names no object.
 func notInstalled(err error) bool {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // as the client returns it
-	if !ok || !apierrors.IsNotFound(err) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
 		return false
 	}
 	details := status.Status().Details

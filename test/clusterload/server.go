@@ -41,6 +41,8 @@ type ServerOptions struct {
 	Port int
 	// Args are added to the command line.
 	Args []string
+	// StandBy has StartServer return as soon as the server serves: it may have to wait for another one that decides.
+	StandBy bool
 	// ReadyTimeout is how long StartServer waits for the server. Default: one minute.
 	ReadyTimeout time.Duration
 }
@@ -90,10 +92,14 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 	}
 	port := strconv.Itoa(options.Port)
 	url := "http://127.0.0.1:" + port
+	ready := "/readyz"
+	if options.StandBy {
+		ready = "/livez"
+	}
 	process, err := cp.StartProcess(ctx, controlplane.ProcessOptions{
 		Name: options.Name, Path: options.Binary,
 		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port}, options.Args...),
-		Ready: controlplane.HTTPReady(url+"/readyz", nil), ReadyTimeout: options.ReadyTimeout,
+		Ready: controlplane.HTTPReady(url+ready, nil), ReadyTimeout: options.ReadyTimeout,
 	})
 	if err != nil {
 		return nil, err

@@ -44,13 +44,15 @@ type Fault struct {
 	// with Before, the work is done even after the client has given up, as by a packet that was long
 	// under way.
 	DropAnswer bool
+	// Answered gets the HTTP status of the API server's answer. Its receiver must not keep it waiting.
+	Answered chan<- int
 	// HideEvents keeps from the client every event of this watch that has the text in it, such as an
 	// object's name. It is looked up at every event, for SetFault to end it.
 	HideEvents string
 }
 
 // FaultFunc decides what happens to a request. It is called from many goroutines, before the
-// request goes on, and must not read the body.
+// request goes on, which it may hold back by not returning. It must not read the body.
 type FaultFunc func(*http.Request) Fault
 
 // FaultProxy stands between clients and the API server and loses, delays or refuses on demand. A
@@ -203,6 +205,9 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 		FlushInterval: -1, // watches
 		ErrorLog:      discardLog,
 		ModifyResponse: func(response *http.Response) error {
+			if fault.Answered != nil {
+				fault.Answered <- response.StatusCode
+			}
 			if !pause(r.Context(), fault.After) || fault.DropAnswer {
 				return errDropped
 			}

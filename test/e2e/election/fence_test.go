@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -12,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/election"
@@ -94,6 +97,27 @@ func TestWithoutAFence(t *testing.T) {
 	fence, _ := e.Fence()
 	assert.False(t, fence.Up)
 	assert.Contains(t, fence.Why, "manifests/base/fence.yaml")
+}
+
+// What carries no term is not refused, whether there is a term, a LedgerTerm, or a definition of it.
+func TestFenceIsInNobodysWay(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	require.NoError(t, crd.Prepare(t.Context(), cp))
+	require.NoError(t, bind(t, cp, "without-a-term", nil))
+	_, took, stop := elector(t, cp, "only")
+	<-took
+	require.NoError(t, bind(t, cp, "with-a-term", nil))
+	stop()
+	config, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	client, err := metadata.NewForConfig(config)
+	require.NoError(t, err)
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	require.NoError(t, client.Resource(definitions).Delete(t.Context(), "ledgerterms.globalreserve.io", metav1.DeleteOptions{}))
+	for i := range 30 { // the API server forgets little by little
+		require.NoError(t, bind(t, cp, fmt.Sprint("without-a-definition-", i), nil))
+		<-time.After(100 * time.Millisecond)
+	}
 }
 
 func removeFence(t *testing.T, cp *controlplane.ControlPlane) {

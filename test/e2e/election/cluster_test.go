@@ -1,0 +1,93 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+const (
+	nobody = testbed.Nobody
+	// leaseDuration is that of clusterload.QuickLease.
+	leaseDuration = 4 * time.Second
+)
+
+// cluster is a control plane with nodes of 4 CPUs and several servers.
+type cluster struct {
+	testbed.Cluster
+	nodes   []string
+	servers fleet
+}
+
+func newCluster(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster {
+	t.Helper()
+	c := &cluster{Cluster: testbed.NewCluster(t, cp)}
+	c.nodes = c.AddNodes(nodes, controlplane.NodeTemplate{})
+	return c
+}
+
+// start starts one more server, which has to wait where another one decides.
+func (c *cluster) start(name string, proxy *controlplane.FaultProxy) *testbed.Server {
+	c.T.Helper()
+	server := testbed.StartServer(c.T, c.ControlPlane, clusterload.ServerOptions{Name: name, Proxy: proxy, StandBy: true})
+	c.servers = append(c.servers, server)
+	return server
+}
+
+// awaitLeader waits until a server decides.
+func (c *cluster) awaitLeader(server *testbed.Server) {
+	c.T.Helper()
+	require.Eventually(c.T, func() bool { return decides(c.T.Context(), server) }, testbed.Soon, testbed.Poll)
+}
+
+func decides(ctx context.Context, server *testbed.Server) bool {
+	return controlplane.HTTPReady(server.URL+"/readyz", nil)(ctx) == nil
+}
+
+// fleet are the servers of a cluster, of which one decides.
+type fleet []*testbed.Server
+
+// errNobody says that no server has decided.
+var errNobody = errors.New("no server decides")
+
+// ask asks the servers, each in turn, until one decides.
+func (f fleet) ask(ask func(*testbed.Server) error) error {
+	for _, i := range rand.Perm(len(f)) {
+		if err := ask(f[i]); err == nil {
+			return nil
+		}
+	}
+	return errNobody
+}
+
+// bind asks for a bind, and returns why it is refused.
+func (f fleet) bind(ctx context.Context, pod *corev1.Pod, node string) (refusal string, err error) {
+	err = f.ask(func(s *testbed.Server) error {
+		refusal, err = bindAt(ctx, s, pod, node)
+		return err
+	})
+	return refusal, err
+}
+
+// bindAt asks one server for a bind. An error means that it does not decide.
+func bindAt(ctx context.Context, server *testbed.Server, pod *corev1.Pod, node string) (refusal string, err error) {
+	var answer struct{ Error, Outcome string }
+	err = server.Post(ctx, testbed.BindPath, &extenderv1.ExtenderBindingArgs{
+		PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: node,
+	}, &answer)
+	if err == nil && answer.Outcome == "not_ready" {
+		err = fmt.Errorf("%w: %s", errNobody, answer.Error)
+	}
+	return answer.Error, err
+}

@@ -1,0 +1,152 @@
+package election
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// lateCluster is a cluster of one node with two servers. The first one decides, reaches the API server through a
+// proxy, and has sent a write that the proxy holds back.
+type lateCluster struct {
+	*cluster
+	first, second *testbed.Server
+	// release lets the write go on, and answers gets what the API server answers to it.
+	release func()
+	answers chan int
+	// late is the pod that the write is for, and other one that does not fit beside it.
+	late, other *corev1.Pod
+}
+
+// holdBack starts both servers, and has the first one send a write for a pod. Of the writes that match, lost ones are
+// lost first, and then repeated by the server.
+func holdBack(t *testing.T, cp *controlplane.ControlPlane, matches func(*http.Request) bool, lost int64, send func(c *lateCluster)) *lateCluster {
+	t.Helper()
+	c := &lateCluster{cluster: newCluster(t, cp, 1), answers: make(chan int, 10)}
+	proxy, err := c.StartFaultProxy()
+	require.NoError(t, err)
+	c.first = c.start("first", proxy)
+	c.awaitLeader(c.first)
+	c.second = c.start("second", nil)
+	pods := c.Create(testbed.NewPod("late", nobody, "3"), testbed.NewPod("other", nobody, "3"))
+	c.late, c.other = pods[0], pods[1]
+
+	held, released := make(chan struct{}, 10), make(chan struct{})
+	c.release = func() { close(released) }
+	var seen atomic.Int64
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		switch {
+		case !matches(r):
+			return controlplane.Fault{}
+		case seen.Add(1) <= lost:
+			return controlplane.Fault{DropRequest: true}
+		}
+		held <- struct{}{}
+		<-released
+		return controlplane.Fault{DropAnswer: true, Answered: c.answers} // it is carried out even if the server is gone
+	})
+	go send(c)
+	select {
+	case <-held:
+	case <-time.After(testbed.Soon):
+		require.Fail(t, "the server never wrote")
+	}
+	return c
+}
+
+// sendBind and sendReserve ask the first server for what it writes; nobody waits for the answer.
+func sendBind(c *lateCluster) { _, _ = bindAt(context.Background(), c.first, c.late, c.nodes[0]) }
+
+func sendReserve(c *lateCluster) {
+	request := &reserver.Request{SchedulerName: nobody, Pods: []*corev1.Pod{c.late}, Nodes: c.nodes, TTLSeconds: 600}
+	_ = c.first.Post(context.Background(), testbed.ReservePath, request, &reserver.Answer{})
+}
+
+func isCreate(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/reservations")
+}
+
+// A leader has sent a write that the network holds back, and is suspended for longer than its lease lasts. The next
+// one gives the capacity to another pod. When both go on, the API server refuses the write, and the leader of before
+// decides nothing any more.
+func TestLateWrite(t *testing.T) {
+	for name, tc := range map[string]struct {
+		matches func(*http.Request) bool
+		lost    int64
+		send    func(*lateCluster)
+	}{
+		"a binding":                   {controlplane.IsBinding, 0, sendBind},
+		"the repeat of a lost one":    {controlplane.IsBinding, 1, sendBind},
+		"a reservation":               {isCreate, 0, sendReserve},
+		"the repeat of a reservation": {isCreate, 1, sendReserve},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := holdBack(t, shared.StartT(t), tc.matches, tc.lost, tc.send)
+			require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+			stopped := time.Now()
+			c.awaitLeader(c.second)
+			t.Logf("the next one decides %s later", time.Since(stopped).Round(time.Millisecond))
+			refusal, err := bindAt(t.Context(), c.second, c.other, c.nodes[0])
+			require.NoError(t, err)
+			require.Empty(t, refusal, "nothing is known of what was not written")
+
+			// What the first one is asked by now it answers as soon as it goes on.
+			asked := make(chan error, 1)
+			go func() {
+				_, err := bindAt(t.Context(), c.first, c.late, c.nodes[0])
+				asked <- err
+			}()
+			c.release()
+			assert.Equal(t, http.StatusUnprocessableEntity, <-c.answers, "the API server knows that it is late")
+			require.NoError(t, c.first.Signal(syscall.SIGCONT))
+			require.Error(t, <-asked, "it decides no more")
+			c.Eventually(func(t *assert.CollectT) { assert.False(t, c.first.Running(), "it ends itself") })
+			assert.Empty(t, c.Pod("late").Spec.NodeName)
+			assert.Empty(t, c.ListReservations())
+			c.RequireNeverOvercommitted()
+			assert.True(t, decides(t.Context(), c.second), "its lease is its own")
+		})
+	}
+}
+
+// Without the fence the API server carries out what is late, and the next leader waits for that before it decides.
+func TestLateWriteWithoutAFence(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	require.NoError(t, crd.Prepare(t.Context(), cp))
+	removeFence(t, cp)
+	c := holdBack(t, cp, controlplane.IsBinding, 0, sendBind)
+	require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+	require.Eventually(t, func() bool {
+		return strings.Contains(testbed.Tail(c.second.LogFile(), 100), "so this one waits before it decides")
+	}, testbed.Soon, testbed.Poll)
+	refusals := make(chan string, 1)
+	go func() { // takes the capacity as soon as it is given away
+		for ; t.Context().Err() == nil; <-time.After(testbed.Poll) {
+			if refusal, err := bindAt(t.Context(), c.second, c.other, c.nodes[0]); err == nil {
+				refusals <- refusal
+				return
+			}
+		}
+	}()
+	<-time.After(time.Second) // the network takes its time, less than a request may
+	c.release()
+	assert.Equal(t, http.StatusCreated, <-c.answers)
+	assert.Contains(t, <-refusals, "cpu")
+	assert.Equal(t, c.nodes[0], c.Pod("late").Spec.NodeName)
+	require.NoError(t, c.first.Signal(syscall.SIGCONT))
+	c.Eventually(func(t *assert.CollectT) { assert.False(t, c.first.Running(), "it ends itself") })
+	c.RequireNeverOvercommitted()
+}

@@ -1,0 +1,56 @@
+package election
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// Two servers without any flags, and behind each a kube-scheduler: together the schedulers ask for more than there is,
+// and no node is ever overcommitted. What the server that stands by is asked is refused until it has its turn.
+func TestTwoServersRace(t *testing.T) {
+	const nodes, pods, fitting = 50, 260, 200
+	c := newCluster(t, shared.StartT(t), nodes)
+	first, err := clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{Name: "first"})
+	require.NoError(t, err)
+	second, err := clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{Name: "second", StandBy: true})
+	require.NoError(t, err)
+	for name, server := range map[string]string{"default-scheduler": first.URL, "second-scheduler": second.URL} {
+		c.Ledger.URL = server
+		c.StartKubeScheduler(name, name+".yaml")
+	}
+	c.Create(append(
+		testbed.NewPods(pods/2, "one", "default-scheduler", "1"),
+		testbed.NewPods(pods/2, "two", "second-scheduler", "1")...)...)
+	c.settled(pods / 2)
+	assert.Contains(t, c.AwaitRefused("two-0"), "decides, and not this one", "the refusal names the server that decides")
+
+	code, err := first.Stop()
+	require.NoError(t, err)
+	assert.Zero(t, code)
+	c.settled(fitting)
+	assert.Empty(t, c.Watcher.Snapshot().FittingPods)
+	c.RequireNeverOvercommitted()
+	require.Zero(t, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
+}
+
+// settled waits until so many pods are bound, and none after these.
+func (c *cluster) settled(bound int) {
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(c.T.Context(), 2*testbed.Soon)
+	defer cancel()
+	for c.Watcher.Snapshot().Bound < bound && ctx.Err() == nil {
+		select {
+		case <-c.Watcher.Changed():
+		case <-ctx.Done():
+		}
+	}
+	assert.Never(c.T, func() bool { return c.Watcher.Snapshot().Bound != bound }, testbed.Never, testbed.Poll)
+	require.NoError(c.T, c.Watcher.CatchUp(ctx))
+	require.Equal(c.T, bound, c.Watcher.Snapshot().Bound)
+}
