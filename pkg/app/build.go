@@ -58,13 +58,17 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	a.objects = store.New(clients.Reservations, a.elector.Term)
-	a.health = &health{synced: a.synced, leads: a.elector.Leads, observe: a.metrics.ObserveRequest}
+	a.health = &health{synced: a.synced, leads: a.elector.Leads, fence: a.elector.Fence, observe: a.metrics.ObserveRequest}
 	// Revisions grow from the clock, so that one from before a restart is
 	// never taken for one the ledger has reached since.
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
 	}), a.health.undecided)
 	a.metrics.RegisterLedger(a.ledger.Stats)
+	a.metrics.RegisterElection(
+		func() bool { return a.elector.Leads() == "" },
+		func() bool { fence, known := a.elector.Fence(); return known && fence.Up },
+		func() float64 { return float64(a.elector.Term()) })
 	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
 	a.buildCluster(clients.Core)
 	a.buildObjects(clients)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -17,6 +18,7 @@ import (
 type health struct {
 	synced   func() bool
 	leads    func() string // why this server is not the one that decides, or ""
+	fence    func() (fence election.Fence, known bool)
 	observe  func(verb string, code int, took time.Duration)
 	stopping atomic.Bool
 }
@@ -41,14 +43,30 @@ func (h *health) undecided() string {
 	return ""
 }
 
+// aboutFence says whether this server found that the API server refuses what one before it sends.
+func (h *health) aboutFence() string {
+	fence, known := h.fence()
+	switch {
+	case !known:
+		return "fence: looked at when this server takes over"
+	case fence.Up:
+		return "fence: up"
+	default:
+		return "fence: not up: " + fence.Why
+	}
+}
+
 func (h *health) register(router *httprouter.Router) {
 	alive := func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
-	ready := func(w http.ResponseWriter, _ *http.Request) {
+	ready := func(w http.ResponseWriter, r *http.Request) {
+		status, text := http.StatusOK, "ok"
 		if why := h.ready(); why != "" {
-			writeText(w, http.StatusServiceUnavailable, why)
-			return
+			status, text = http.StatusServiceUnavailable, why
 		}
-		writeText(w, http.StatusOK, "ok")
+		if r.URL.Query().Has("verbose") {
+			text += "\n" + h.aboutFence()
+		}
+		writeText(w, status, text)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // some load balancers probe with HEAD
 		router.HandlerFunc(method, "/livez", alive)

@@ -103,6 +103,29 @@ func New() *Metrics {
 	return m
 }
 
+// RegisterElection adds what is known of the election: whether this server decides, whether the API server refuses what
+// one before it sends, and its term, 0 before it decides. They are called on every scrape. It must be called once.
+func (m *Metrics) RegisterElection(leads, fenced func() bool, term func() float64) {
+	number := func(is func() bool) func() float64 {
+		return func() float64 {
+			if is() {
+				return 1
+			}
+			return 0
+		}
+	}
+	for name, gauge := range map[string]struct {
+		help string
+		read func() float64
+	}{
+		"leader":   {"Whether this server is the one that decides: 1 or 0.", number(leads)},
+		"fence_up": {"Whether the API server was seen to refuse what an earlier server sends, when this one took over: 1 or 0.", number(fenced)},
+		"term":     {"The term in which this server decides, or decided last.", term},
+	} {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: gauge.help}, gauge.read))
+	}
+}
+
 // Handler serves the metrics in the Prometheus exposition formats.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{

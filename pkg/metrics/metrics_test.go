@@ -70,6 +70,10 @@ func TestScrape(t *testing.T) {
 func TestLinter(t *testing.T) {
 	m := New()
 	m.ObserveRequest("filter", 200, time.Second)
+	m.RegisterElection(func() bool { return true }, func() bool { return false }, func() float64 { return 7 })
+	for _, line := range []string{"globalreserve_leader 1\n", "globalreserve_fence_up 0\n", "globalreserve_term 7\n"} {
+		assert.Contains(t, scrape(t, m), line)
+	}
 	problems, err := testutil.GatherAndLint(m.Gatherer())
 	require.NoError(t, err)
 	assert.Empty(t, problems)
