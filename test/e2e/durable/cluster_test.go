@@ -35,7 +35,7 @@ func newCluster(t testing.TB, nodes int, proxied bool) *cluster {
 	return clusterOn(t, shared.StartT(t), nodes, proxied)
 }
 
-func clusterOn(t testing.TB, cp *controlplane.ControlPlane, nodes int, proxied bool) *cluster {
+func clusterOn(t testing.TB, cp *controlplane.ControlPlane, nodes int, proxied bool, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{Cluster: testbed.NewCluster(t, cp)}
 	c.nodes = c.AddNodes(nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
@@ -43,9 +43,9 @@ func clusterOn(t testing.TB, cp *controlplane.ControlPlane, nodes int, proxied b
 		corev1.ResourcePods: resource.MustParse("250"),
 	}})
 	if proxied {
-		c.StartProxied(clusterload.ServerOptions{})
+		c.StartProxied(clusterload.ServerOptions{Args: args})
 	} else {
-		c.StartServer(clusterload.ServerOptions{})
+		c.StartServer(clusterload.ServerOptions{Args: args})
 	}
 	return c
 }

@@ -101,7 +101,8 @@ func (c *cluster) requireAnswer(prefix string, fault controlplane.FaultFunc, gra
 func TestAPIServerAway(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	require.NoError(t, crd.Prepare(t.Context(), cp))
-	c := clusterOn(t, cp, 2, false)
+	// Its lease outlasts that.
+	c := clusterOn(t, cp, 2, false, "--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=40s")
 	pods, others := c.create("worker", "3", 2), c.create("other", "500m", 2)
 	require.NoError(t, c.Kill(controlplane.APIServer))
 	gang := gangOn(c.nodes, pods...)

@@ -136,7 +136,8 @@ func (u *users) take(list *[]string) (one string) {
 	defer u.mu.Unlock()
 	if n := len(*list); n > 0 {
 		i := rand.IntN(n)
-		one, *list = (*list)[i], slices.Delete(*list, i, i+1)
+		one = (*list)[i]
+		*list = slices.Delete(*list, i, i+1)
 	}
 	return one
 }
