@@ -7,9 +7,12 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/election"
 )
 
 func TestOptionsValidate(t *testing.T) {
+	quickLease := election.Times{Lease: 4 * time.Second, Renew: 3 * time.Second, Retry: time.Second}
 	cases := map[string]struct {
 		change func(*Options)
 		want   string // part of the error; empty for none
@@ -27,7 +30,14 @@ func TestOptionsValidate(t *testing.T) {
 		"unknown level":         {change: func(o *Options) { o.LogLevel = "verbose" }, want: "give debug, info, warn or error"},
 		"ignored resources":     {change: func(o *Options) { o.IgnoredResources = []string{"example.com/gpu"} }},
 		"cpu ignored":           {change: func(o *Options) { o.IgnoredResources = []string{"cpu"} }, want: `--ignored-resources "cpu"`},
-		"unknown format":        {change: func(o *Options) { o.LogFormat = "xml" }, want: "give text or json"},
+		"quick lease":           {change: func(o *Options) { o.Election.Times = quickLease }},
+		"bind outlasts lease": {
+			change: func(o *Options) { o.Election.Times, o.BindTimeout = quickLease, 10*time.Second },
+			want:   "--bind-timeout and --leader-elect-lease-duration",
+		},
+		"renewed for too long": {change: func(o *Options) { o.Election.Times.Renew = 15 * time.Second }, want: "-renew-deadline"},
+		"no lease's namespace": {change: func(o *Options) { o.Election.Namespace = "" }, want: "--leader-elect-resource-namespace is empty"},
+		"unknown format":       {change: func(o *Options) { o.LogFormat = "xml" }, want: "give text or json"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -54,9 +64,10 @@ func TestOptionsFlags(t *testing.T) {
 	o := DefaultOptions()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	o.AddFlags(fs)
-	require.NoError(t, fs.Parse([]string{"--port=1", "--bind-address=::1", "--log-level=debug", "--log-format=json", "--reservation-ttl=5s", "--kubeconfig=k", "--policy-file=p"}))
+	require.NoError(t, fs.Parse([]string{"--port=1", "--bind-address=::1", "--log-level=debug", "--log-format=json", "--leader-elect=false", "--leader-elect-lease-duration=4s", "--reservation-ttl=5s", "--kubeconfig=k", "--policy-file=p"}))
 	want := DefaultOptions()
 	want.Port, want.BindAddress, want.LogLevel, want.LogFormat = 1, "::1", "debug", "json"
+	want.Election.LeaderElect, want.Election.Times.Lease = false, 4*time.Second
 	want.ReservationTTL, want.Kubeconfig, want.PolicyFile = 5*time.Second, "k", "p"
 	assert.Equal(t, want, o)
 	assert.Equal(t, 23456, DefaultOptions().Port)
