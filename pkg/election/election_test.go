@@ -210,15 +210,15 @@ func TestTakeOverFails(t *testing.T) {
 		require.ErrorIs(t, e.Run(t.Context()), fails)
 		assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
 
-		refused := true
+		var allowed atomic.Bool
 		w.own.PrependReactor("update", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return refused, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, v1alpha1.LedgerTermName, nil)
+			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, v1alpha1.LedgerTermName, nil)
 		})
 		e = w.elector("another", nil)
 		stop := w.run(e)
 		<-time.After(time.Minute)
 		assert.NotEmpty(t, e.Leads())
-		refused = false
+		allowed.Store(true)
 		<-time.After(10 * time.Second)
 		assert.Empty(t, e.Leads())
 		require.NoError(t, stop())
@@ -254,16 +254,17 @@ func TestTermIsKept(t *testing.T) {
 // A server whose cluster gets the definition of the term later has a term from then on.
 func TestTermComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, installed := newWorld(t, true), false
+		w := newWorld(t, true)
+		var installed atomic.Bool
 		w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return !installed, nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
+			return !installed.Load(), nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
 		})
 		e := w.elector("only", nil)
 		stop := w.run(e)
 		<-time.After(10 * time.Second)
 		require.Empty(t, e.Leads())
 		assert.Zero(t, e.Term())
-		installed = true
+		installed.Store(true)
 		<-time.After(DefaultTimes().Lease)
 		assert.NotZero(t, e.Term())
 		assert.Equal(t, Term(w.term()), e.Term())
