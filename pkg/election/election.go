@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
 )
 
@@ -61,9 +62,9 @@ type Options struct {
 	Terms  typed.LedgerTermInterface
 	// Namespace is that of the Lease.
 	Namespace string
-	// Identity tells this process from all others. URL is where they reach it.
-	Identity, URL string
-	Times         Times
+	// Identity tells this process from all others.
+	Identity string
+	Times    Times
 	// Bind is the time limit of a request that binds a pod, Object of one that creates a Reservation: where the
 	// API server does not refuse what comes late, the next leader waits for as long.
 	Bind, Object time.Duration
@@ -105,6 +106,9 @@ type Elector struct {
 	led atomic.Pointer[leadership]
 	// decides is closed when this server decides for the first time.
 	decides chan struct{}
+	// url and publicKey are those of Advertise.
+	url       string
+	publicKey v1alpha1.PublicKey
 }
 
 // New returns an Elector that does not run. It takes part only in Run.
@@ -125,6 +129,13 @@ func New(o Options) (*Elector, error) {
 	}}
 	return e, nil
 }
+
+// Advertise says where other servers reach this one, and with which key it answers them. It must be called
+// before Run, if at all.
+func (e *Elector) Advertise(url string, key v1alpha1.PublicKey) { e.url, e.publicKey = url, key }
+
+// Identity is the name under which this server takes part.
+func (e *Elector) Identity() string { return e.o.Identity }
 
 // Leads returns "" while this server decides, else why it does not.
 func (e *Elector) Leads() string {

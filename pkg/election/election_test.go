@@ -201,6 +201,46 @@ func TestWithoutAFence(t *testing.T) {
 	}
 }
 
+// A server that tells of itself while another one takes over does not keep it from that, and is not forgotten.
+// Whoever raises the term meanwhile does.
+func TestRaiseWhileTheObjectChanges(t *testing.T) {
+	w := newWorld(t, true)
+	e := w.elector("only", nil)
+	e.Advertise("https://only", "key")
+	before, err := e.raise(t.Context())
+	require.NoError(t, err)
+	terms := w.own.GlobalreserveV1alpha1().LedgerTerms()
+	gvr := v1alpha1.SchemeGroupVersion.WithResource("ledgerterms")
+	meanwhile := func(change func(*v1alpha1.LedgerTerm)) {
+		done := false
+		w.own.PrependReactor("update", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if done {
+				return false, nil, nil
+			}
+			done = true
+			object, err := w.own.Tracker().Get(gvr, "", v1alpha1.LedgerTermName)
+			require.NoError(t, err)
+			term := object.(*v1alpha1.LedgerTerm).DeepCopy()
+			change(term)
+			require.NoError(t, w.own.Tracker().Update(gvr, term, ""))
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "ledgerterms"}, v1alpha1.LedgerTermName, nil)
+		})
+	}
+	meanwhile(func(term *v1alpha1.LedgerTerm) { term.Status.Servers = []v1alpha1.LedgerServer{{Name: "another"}} })
+	raised, err := e.raise(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, before+1, raised)
+	term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []v1alpha1.LedgerServer{{Name: "another"}}, term.Status.Servers)
+	assert.Equal(t, "https://only", term.Spec.URL)
+	assert.Equal(t, v1alpha1.PublicKey("key"), term.Spec.PublicKey)
+
+	meanwhile(func(term *v1alpha1.LedgerTerm) { term.Spec.Term, term.Spec.Leader = term.Spec.Term+1, "another" })
+	_, err = e.raise(t.Context())
+	require.ErrorContains(t, err, "another has raised it")
+}
+
 // Whoever cannot take over lets others try, and tries again itself where nothing was begun.
 func TestTakeOverFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
@@ -30,19 +31,24 @@ func (t Term) Annotate(annotations map[string]string) map[string]string {
 	return annotations
 }
 
-// raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm.
+// raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm. It gives up where
+// somebody else raises it meanwhile; that another server tells of itself in the status is no reason to.
 func (e *Elector) raise(ctx context.Context) (Term, error) {
-	next := e.newTerm(time.Now().Unix()) // not 1: a term must grow even where somebody deletes the object
-	last, err := e.o.Terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
-	var written *v1alpha1.LedgerTerm
-	switch {
-	case apierrors.IsNotFound(err):
-		written, err = e.o.Terms.Create(ctx, next, metav1.CreateOptions{})
-	case err == nil:
-		next.ObjectMeta = last.ObjectMeta
-		next.Spec.Term = last.Spec.Term + 1
-		written, err = e.o.Terms.Update(ctx, next, metav1.UpdateOptions{}) // only if nobody has raised it meanwhile
-	}
+	var first, written *v1alpha1.LedgerTerm
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		last, err := e.o.Terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			last = nil
+		case err != nil:
+			return err
+		case first != nil && first.Spec.Term != last.Spec.Term:
+			return fmt.Errorf("server %s has raised it to %d meanwhile", last.Spec.Leader, last.Spec.Term)
+		}
+		first = last
+		written, err = e.write(ctx, last)
+		return err
+	})
 	switch {
 	case err == nil:
 		return Term(written.Spec.Term), nil
@@ -51,6 +57,18 @@ func (e *Elector) raise(ctx context.Context) (Term, error) {
 	default:
 		return 0, fmt.Errorf("raising the term in LedgerTerm %s: %w", v1alpha1.LedgerTermName, err)
 	}
+}
+
+// write writes the term after the last one, unless the object has changed since; last is nil where there is
+// none.
+func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm) (*v1alpha1.LedgerTerm, error) {
+	if last == nil {
+		first := e.newTerm(time.Now().Unix()) // not 1: a term must grow even where somebody deletes the object
+		return e.o.Terms.Create(ctx, first, metav1.CreateOptions{})
+	}
+	next := last.DeepCopy()
+	next.Spec = e.newTerm(last.Spec.Term + 1).Spec
+	return e.o.Terms.Update(ctx, next, metav1.UpdateOptions{})
 }
 
 // keep looks after the term of a leadership: without its object, which goes with the definition of its kind, the API
@@ -83,7 +101,7 @@ func (e *Elector) keep(ctx context.Context, led *leadership) error {
 func (e *Elector) newTerm(term int64) *v1alpha1.LedgerTerm {
 	return &v1alpha1.LedgerTerm{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
-		Spec:       v1alpha1.LedgerTermSpec{Term: term, Leader: e.o.Identity, URL: e.o.URL, Since: metav1.Now()},
+		Spec:       v1alpha1.LedgerTermSpec{Term: term, Leader: e.o.Identity, URL: e.url, PublicKey: e.publicKey, Since: metav1.Now()},
 	}
 }
 

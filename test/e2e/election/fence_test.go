@@ -44,7 +44,7 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 	took = make(chan election.Term, 8)
 	e, err = election.New(election.Options{
 		Client: client, Terms: objects.GlobalreserveV1alpha1().LedgerTerms(),
-		Namespace: metav1.NamespaceDefault, Identity: name, URL: "https://" + name,
+		Namespace: metav1.NamespaceDefault, Identity: name,
 		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
 		Bind:  time.Second, Object: 2 * time.Second, Log: log,
 		TakeOver: func(context.Context) error {

@@ -15,8 +15,8 @@ const TermAnnotation = "globalreserve.io/term"
 //
 // +genclient
 // +genclient:nonNamespaced
-// +genclient:noStatus
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster
 // +kubebuilder:printcolumn:name="Term",type=integer,JSONPath=`.spec.term`,description="The term that the cluster is in"
 // +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.spec.leader`,description="The server that decides in it"
@@ -28,6 +28,10 @@ type LedgerTerm struct {
 
 	// Spec is the term that the cluster is in.
 	Spec LedgerTermSpec `json:"spec"`
+
+	// Status lists the servers, whichever of them decides.
+	// +optional
+	Status LedgerTermStatus `json:"status,omitempty"`
 }
 
 // LedgerTermList is a list of LedgerTerms.
@@ -52,12 +56,50 @@ type LedgerTermSpec struct {
 	// +optional
 	Leader string `json:"leader,omitempty"`
 
-	// URL is where the other servers reach the leader.
+	// URL is where the other servers reach the leader. A leader without one can not be reached.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	URL string `json:"url,omitempty"`
 
+	// PublicKey tells the leader from anyone else who answers at its URL.
+	// +optional
+	PublicKey PublicKey `json:"publicKey,omitempty"`
+
 	// Since is when the term began.
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
+}
+
+// PublicKey is the SHA-256 of a server's public key (its X.509 SubjectPublicKeyInfo), in hex. The server
+// has the key in its memory only: it has another one after a restart.
+//
+// +kubebuilder:validation:Pattern=`^([0-9a-f]{64})?$`
+type PublicKey string
+
+// MaxServers is how many servers a LedgerTerm may list.
+const MaxServers = 64
+
+// LedgerTermStatus tells of all servers.
+type LedgerTermStatus struct {
+	// Servers may pass requests on to the leader, which believes what they say of who sent them. Each
+	// server keeps its own entry; the leader removes those that are not renewed.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Servers []LedgerServer `json:"servers,omitempty"`
+}
+
+// LedgerServer is one server.
+type LedgerServer struct {
+	// Name is its identity, as in spec.leader.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Name string `json:"name"`
+
+	// PublicKey tells requests of the server from those of anyone else.
+	PublicKey PublicKey `json:"publicKey"`
+
+	// Renewed changes while the server runs.
+	Renewed metav1.MicroTime `json:"renewed"`
 }

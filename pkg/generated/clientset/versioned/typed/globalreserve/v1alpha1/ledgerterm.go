@@ -23,6 +23,8 @@ type LedgerTermsGetter interface {
 type LedgerTermInterface interface {
 	Create(ctx context.Context, ledgerTerm *globalreservev1alpha1.LedgerTerm, opts v1.CreateOptions) (*globalreservev1alpha1.LedgerTerm, error)
 	Update(ctx context.Context, ledgerTerm *globalreservev1alpha1.LedgerTerm, opts v1.UpdateOptions) (*globalreservev1alpha1.LedgerTerm, error)
+	// Add a +genclient:noStatus comment above the type to avoid generating UpdateStatus().
+	UpdateStatus(ctx context.Context, ledgerTerm *globalreservev1alpha1.LedgerTerm, opts v1.UpdateOptions) (*globalreservev1alpha1.LedgerTerm, error)
 	Delete(ctx context.Context, name string, opts v1.DeleteOptions) error
 	DeleteCollection(ctx context.Context, opts v1.DeleteOptions, listOpts v1.ListOptions) error
 	Get(ctx context.Context, name string, opts v1.GetOptions) (*globalreservev1alpha1.LedgerTerm, error)
