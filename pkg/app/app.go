@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/election/forward"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -52,11 +53,13 @@ type App struct {
 	steering     *steering.Steering
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
+	forwarder    *forward.Forwarder
 
 	api     *rest.API
 	health  *health
 	server  *httpServer
 	secure  *secureServer // nil without TLS
+	peers   *httpServer   // nil where other servers cannot reach this one
 	streams chan struct{} // closed when watchers have to go
 	// base runs from the start, account from when this server decides, serving from the
 	// start; they are stopped in reverse.
@@ -93,7 +96,7 @@ func (a *App) baseParts() []part {
 	if a.watcher != nil {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
-	return append(list, part{"election", a.elector.Run})
+	return append(list, part{"other servers", a.forwarder.Run}, part{"election", a.elector.Run})
 }
 
 // accountParts keep the account and act on it.
@@ -117,6 +120,9 @@ func (a *App) servingParts() []part {
 		{"calls of this process", a.serveCalls},
 		{"HTTP", func(ctx context.Context) error { return a.server.run(ctx, a.draining) }},
 	}
+	if a.peers != nil {
+		list = append(list, part{"HTTPS for other servers", func(ctx context.Context) error { return a.peers.run(ctx, a.draining) }})
+	}
 	if a.secure != nil {
 		list = append(list,
 			part{"files of TLS", a.secure.followFiles},
@@ -139,7 +145,7 @@ func (a *App) followCluster(ctx context.Context) error {
 // left, and ends the binds under way in the end.
 func (a *App) arbitrate(ctx context.Context) error {
 	a.arbiter.Start()
-	if a.secure != nil {
+	if a.secure != nil || a.peers != nil {
 		_ = a.arbiter.Run(ctx) // it has no errors
 	}
 	<-ctx.Done()
@@ -158,8 +164,8 @@ func (a *App) open() error {
 	if err := a.server.listen(a.options.BindAddress, a.options.Port, "--port"); err != nil {
 		return err
 	}
-	var err error
-	if a.secure != nil {
+	err := a.openPeers()
+	if err == nil && a.secure != nil {
 		err = a.secure.open()
 	}
 	if err == nil && a.watcher != nil {
@@ -168,12 +174,19 @@ func (a *App) open() error {
 		}
 	}
 	if err != nil {
-		a.server.close()
-		if a.secure != nil {
-			a.secure.close()
-		}
+		a.closePorts()
 	}
 	return err
+}
+
+func (a *App) closePorts() {
+	a.server.close()
+	if a.secure != nil {
+		a.secure.close()
+	}
+	if a.peers != nil {
+		a.peers.close()
+	}
 }
 
 // Addr returns the address served on, with the port that was chosen.
@@ -211,10 +224,7 @@ func (a *App) Stop(ctx context.Context) error {
 	close(a.streams)
 	a.stopping.Store(&ctx)
 	err := errors.Join(a.serving.stop(), a.account.stop(), a.base.stop())
-	a.server.close()
-	if a.secure != nil {
-		a.secure.close()
-	}
+	a.closePorts()
 	return err
 }
 

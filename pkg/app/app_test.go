@@ -80,7 +80,7 @@ func fence(t *testing.T, client *fake.Clientset) {
 
 func testOptions() Options {
 	o := DefaultOptions()
-	o.Port = 0
+	o.Port, o.Peers.Address = 0, "127.0.0.1:0"
 	return o
 }
 

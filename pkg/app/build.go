@@ -32,7 +32,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reservations/deletedpods"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
-	"github.com/globalreserve/globalreserve/pkg/server/admission"
 	"github.com/globalreserve/globalreserve/pkg/server/extender"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 )
@@ -58,7 +57,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	a.objects = store.New(clients.Reservations, a.elector.Term)
-	a.health = &health{synced: a.synced, leads: a.elector.Leads, fence: a.elector.Fence, observe: a.metrics.ObserveRequest}
+	a.health = &health{
+		synced: a.synced, leads: a.elector.Leads, fence: a.elector.Fence, unreachable: a.unreachable,
+		observe: a.metrics.ObserveRequest,
+	}
 	// Revisions grow from the clock, so that one from before a restart is
 	// never taken for one the ledger has reached since.
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
@@ -76,12 +78,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if o.PolicyFile != "" {
 		a.watcher = policy.NewWatcher(a.policies, o.PolicyFile, a.policyLoaded, a.policyFailed)
 	}
-	handler := a.buildHandler(clients.Core)
-	a.server = newHTTPServer(handler, log)
-	if o.Secure.Enabled() {
-		webhook := admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: log})
-		a.secure = newSecureServer(o.Secure, webhook, a.health, handler, log)
+	if err := a.buildPeers(clients); err != nil {
+		return nil, err
 	}
+	a.serve(a.buildRoutes(clients.Core))
 	return a, nil
 }
 
@@ -147,7 +147,7 @@ func (a *App) buildWaiting(clients Clients) {
 	})
 }
 
-func (a *App) buildHandler(client kubernetes.Interface) http.Handler {
+func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 	a.arbiter = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
@@ -167,12 +167,15 @@ func (a *App) buildHandler(client kubernetes.Interface) http.Handler {
 	a.api.Register(router)
 	a.health.register(router)
 	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
-	return a.health.gate(router)
+	return router
 }
 
 // What follows tells one part of another.
 
 func (a *App) synced() bool { return a.cache.Synced() && a.reservations.Synced() && a.devices.Synced() }
+
+// unreachable says why another server cannot be asked instead of this one.
+func (a *App) unreachable() string { return a.forwarder.Why() }
 
 func (a *App) caughtUp(since uint64) { a.wakeups.CatchUp(since) }
 

@@ -39,7 +39,7 @@ func (a *App) Embed(h Host) { a.host = h }
 
 // Deciding reports whether the account can be decided on: it is complete, and the
 // server is not stopping.
-func (a *App) Deciding() bool { return a.health.ready() == "" }
+func (a *App) Deciding() bool { return !a.health.stopping.Load() && a.health.undecided() == "" }
 
 // Ledger returns the account.
 func (a *App) Ledger() ledger.Reader { return a.ledger.Reader }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/version"
@@ -16,25 +17,35 @@ import (
 // health answers the probes, and keeps decisions from being made on an account
 // that is not complete yet.
 type health struct {
-	synced   func() bool
-	leads    func() string // why this server is not the one that decides, or ""
-	fence    func() (fence election.Fence, known bool)
-	observe  func(verb string, code int, took time.Duration)
-	stopping atomic.Bool
+	synced func() bool
+	leads  func() string // why this server is not the one that decides, or ""
+	fence  func() (fence election.Fence, known bool)
+	// unreachable says why the one that does cannot be asked from here, or "".
+	unreachable func() string
+	observe     func(verb string, code int, took time.Duration)
+	stopping    atomic.Bool
 }
 
-// ready returns "" once requests should be sent here, else why not.
+// ready returns "" once requests should be sent here, else why not. Those that this server does not decide it
+// passes on.
 func (h *health) ready() string {
-	if h.stopping.Load() {
+	switch {
+	case h.stopping.Load():
 		return "the server is stopping; ask again in a moment"
+	case h.leads() != "" && h.unreachable() == "":
+		return ""
+	default:
+		return h.undecided()
 	}
-	return h.undecided()
 }
 
 // undecided returns "" once the account can be decided on, else why not. A
 // stopping server goes on: those who ask have been routed to it already.
 func (h *health) undecided() string {
 	if why := h.leads(); why != "" {
+		if unreachable := h.unreachable(); unreachable != "" {
+			why += " (" + unreachable + ")"
+		}
 		return why
 	}
 	if !h.synced() {
@@ -101,14 +112,25 @@ func (h *health) gate(next http.Handler) http.Handler {
 		}
 		if errorInBody[r.URL.Path] {
 			h.observe(strings.TrimPrefix(r.URL.Path, "/"), http.StatusOK, 0)
-			w.Header().Set("Retry-After", retryAfter)
-			httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "Outcome": "not_ready"})
-			return
+		} else {
+			h.observe("not-ready", http.StatusServiceUnavailable, 0)
 		}
-		h.observe("not-ready", http.StatusServiceUnavailable, 0)
-		w.Header().Set("Retry-After", retryAfter)
-		httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
+		refuse(w, r, why, arbiter.NotReady)
 	})
+}
+
+// unknown answers a request of which nobody knows what was done.
+func (h *health) unknown(w http.ResponseWriter, r *http.Request, why string) {
+	refuse(w, r, why, arbiter.Unknown)
+}
+
+func refuse(w http.ResponseWriter, r *http.Request, why string, outcome arbiter.Outcome) {
+	w.Header().Set("Retry-After", retryAfter)
+	if errorInBody[r.URL.Path] {
+		httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "Outcome": outcome})
+		return
+	}
+	httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
 }
 
 // exempt reports whether a path is served without the account, or asks the arbiter,

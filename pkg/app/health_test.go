@@ -29,7 +29,7 @@ func TestGateWhileTheServerBecomesReady(t *testing.T) {
 	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
 		t.Run(path, func(t *testing.T) {
 			looks := 0
-			h := &health{observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, synced: func() bool {
+			h := &health{observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, unreachable: func() string { return "" }, synced: func() bool {
 				looks++
 				return looks > 1 // from the second look on
 			}}
@@ -64,7 +64,7 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 // its account is.
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
-	h := &health{observe: func(string, int, time.Duration) {}, synced: func() bool { return true }, leads: func() string {
+	h := &health{observe: func(string, int, time.Duration) {}, unreachable: func() string { return "" }, synced: func() bool { return true }, leads: func() string {
 		if held {
 			return ""
 		}

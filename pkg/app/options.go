@@ -29,6 +29,8 @@ type Options struct {
 	Secure SecureOptions
 	// Election is about which server decides.
 	Election ElectionOptions
+	// Peers is about how the others reach it.
+	Peers PeerOptions
 	// LogLevel is debug, info, warn or error; LogFormat is text or json.
 	LogLevel, LogFormat string
 	// ReservationTTL is how long a reservation lasts that names no time itself,
@@ -58,6 +60,7 @@ func DefaultOptions() Options {
 		Port:                   DefaultPort,
 		Secure:                 SecureOptions{BindAddress: "0.0.0.0", Port: DefaultSecurePort},
 		Election:               defaultElection(),
+		Peers:                  PeerOptions{Address: ":0"},
 		LogLevel:               "info",
 		LogFormat:              "text",
 		ReservationTTL:         60 * time.Second,
@@ -77,6 +80,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
 	o.Secure.addFlags(fs)
 	o.Election.addFlags(fs)
+	o.Peers.addFlags(fs)
 	fs.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error; debug logs every filter decision")
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "text or json")
 	fs.DurationVar(&o.ReservationTTL, "reservation-ttl", o.ReservationTTL, "how long a reservation lasts that names no time itself")
@@ -104,6 +108,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--port %d is out of range; give 1 to 65535, or 0 for any free port", o.Port))
 	}
 	errs = append(errs, o.Secure.validate()...)
+	errs = append(errs, o.Peers.validate()...)
 	for _, d := range []struct {
 		flag  string
 		value time.Duration

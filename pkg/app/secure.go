@@ -81,13 +81,9 @@ type secureServer struct {
 	files []func(ctx context.Context)
 }
 
-// newSecureServer makes a server of the webhook that passes everything else on to
-// plain. It starts nothing.
-func newSecureServer(o SecureOptions, webhook *admission.Admission, h *health, plain http.Handler, log logrus.FieldLogger) *secureServer {
-	hooks := httpjson.NewRouter()
-	webhook.Register(hooks)
-	hooks.NotFound = plain
-	return &secureServer{options: o, httpServer: newHTTPServer(o.authenticate(h.gate(hooks)), log)}
+// newSecureServer makes a server of what is for those who may ask. It starts nothing.
+func newSecureServer(o SecureOptions, next http.Handler, log logrus.FieldLogger) *secureServer {
+	return &secureServer{options: o, httpServer: newHTTPServer(o.authenticate(next), log)}
 }
 
 // authenticate lets requests through that have the client certificate they need.

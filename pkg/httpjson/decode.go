@@ -49,6 +49,16 @@ func Decode(w http.ResponseWriter, r *http.Request, limit int64, into any, optio
 	return Unmarshal(buf.Bytes(), into, options...)
 }
 
+// ReadBody reads the whole body of r, at most limit bytes, for who does not decode it. Its errors are those of
+// Decode.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := readBody(w, r, limit, &buf); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
 // Unmarshal decodes one JSON value under the rules of Decode, for JSON that does not come as a
 // request body. It keeps no reference to data.
 func Unmarshal(data []byte, into any, options ...json.Options) error {

@@ -73,6 +73,8 @@ type ServerArgs struct {
 	ReservationTTL    metav1.Duration `json:"reservationTTL,omitzero"`
 	BindTimeout       metav1.Duration `json:"bindTimeout,omitzero"`
 	PolicyFile        string          `json:"policyFile,omitempty"`
+	PeerAddress       string          `json:"peerAddress,omitempty"`
+	PeerAdvertiseURL  string          `json:"peerAdvertiseURL,omitempty"`
 	LogLevel          string          `json:"logLevel,omitempty"`
 	LogFormat         string          `json:"logFormat,omitempty"`
 	// LeaseNamespace is where the Lease "globalreserve" is, which the process with the

@@ -134,6 +134,7 @@ func serverOptions(args *schedulerplugin.Args) app.Options {
 	lease.Times.Lease = cmp.Or(s.LeaseDuration.Duration, lease.Times.Lease)
 	lease.Times.Renew = cmp.Or(s.LeaseRenewDeadline.Duration, lease.Times.Renew)
 	lease.Times.Retry = cmp.Or(s.LeaseRetryPeriod.Duration, lease.Times.Retry)
+	o.Peers.Address, o.Peers.URL = cmp.Or(s.PeerAddress, o.Peers.Address), s.PeerAdvertiseURL
 	for _, name := range args.IgnoredResources {
 		o.IgnoredResources = append(o.IgnoredResources, string(name))
 	}

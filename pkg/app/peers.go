@@ -1,0 +1,138 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/globalreserve/globalreserve/pkg/election/forward"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
+)
+
+// PeerOptions configures how other servers reach this one while it decides.
+type PeerOptions struct {
+	// Address to listen on for other servers. Port 0 chooses a free one. Empty: they cannot reach this one.
+	Address string
+	// URL is where they do. Empty: it is found out.
+	URL string
+}
+
+func (o *PeerOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Address, "peer-address", o.Address, "address to listen on, over TLS, for the other servers, which pass requests on to the one that decides; port 0 chooses a free one, which they learn: name one where a firewall or a NetworkPolicy stands between; empty for none")
+	fs.StringVar(&o.URL, "peer-advertise-url", o.URL, "where the other servers reach --peer-address, such as https://10.0.0.7:23458; without it by the address listened on, by $POD_IP or by the name of this host")
+}
+
+func (o *PeerOptions) validate() []error {
+	var errs []error
+	if o.Address != "" {
+		host, port, err := net.SplitHostPort(o.Address)
+		if number, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || number > 65535 || (host != "" && net.ParseIP(host) == nil) {
+			errs = append(errs, fmt.Errorf("--peer-address %q is not an IP address and a port; give one, such as 0.0.0.0:23458, or :0 for any free port", o.Address))
+		}
+	}
+	if o.URL != "" {
+		u, err := url.Parse(o.URL)
+		if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+			errs = append(errs, fmt.Errorf("--peer-advertise-url %q is not of the form https://host:port", o.URL))
+		}
+		if o.Address == "" {
+			errs = append(errs, errors.New("--peer-advertise-url needs a --peer-address"))
+		}
+	}
+	return errs
+}
+
+// advertised is where others reach a listener.
+func (o *PeerOptions) advertised(listening net.Addr) (string, error) {
+	if o.URL != "" {
+		return strings.TrimSuffix(o.URL, "/"), nil
+	}
+	address, ok := listening.(*net.TCPAddr)
+	if !ok {
+		return "", fmt.Errorf("listening on %s, which is no TCP", listening)
+	}
+	host := address.IP.String()
+	if address.IP.IsUnspecified() {
+		if host = os.Getenv("POD_IP"); host == "" {
+			var err error
+			if host, err = os.Hostname(); err != nil {
+				return "", fmt.Errorf("finding the name of this host, give --peer-advertise-url: %w", err)
+			}
+		}
+	}
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(address.Port)), nil
+}
+
+// buildPeers sets up what passes requests on to the server that decides, or takes them from others.
+func (a *App) buildPeers(clients Clients) (err error) {
+	a.forwarder, err = forward.New(forward.Options{
+		Name: a.elector.Identity(), Leads: a.elector.Leads, Undecided: a.health.undecided,
+		Kind: a.definitions.Kind("ledgerterms"), Client: clients.Reservations,
+		Observe: a.metrics.ObserveRequest, Refuse: a.health.unknown, Log: a.log,
+	})
+	return err
+}
+
+// serve sets up the listeners: the plain one and that of TLS, whose requests are passed on where this server does
+// not decide, and the one that takes what others passed on.
+func (a *App) serve(routes http.Handler) {
+	routes = a.health.gate(routes)
+	plain := a.forwarder.Handler(decides, routes)
+	a.server = newHTTPServer(plain, a.log)
+	hooks := httpjson.NewRouter()
+	admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: a.log}).Register(hooks)
+	hooks.NotFound = routes
+	if a.options.Secure.Enabled() {
+		all := func(path string) bool { return path == admission.Path || decides(path) }
+		a.secure = newSecureServer(a.options.Secure, a.forwarder.Handler(all, a.health.gate(hooks)), a.log)
+	}
+	if a.options.Peers.Address != "" {
+		a.peers = newHTTPServer(a.forwarder.Accept(hooks), a.log)
+		a.peers.server.TLSConfig = a.forwarder.Key().ServerTLS()
+		a.peers.server.WriteTimeout = writeTimeout + time.Second // the server that passed the request on gives up first
+	}
+}
+
+// decides reports whether a path is for the server that decides. What a client over plain HTTP may not ask here,
+// such as the webhook, it may not ask there.
+func decides(path string) bool {
+	switch path {
+	case "/filter", "/prioritize", "/preempt", "/bind", "/reserve", "/unreserve":
+		return true
+	default:
+		return strings.HasPrefix(path, "/v1/")
+	}
+}
+
+// openPeers opens the port for other servers, and says where it is.
+func (a *App) openPeers() error {
+	if a.peers == nil {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a.options.Peers.Address)
+	if err != nil {
+		return fmt.Errorf("--peer-address: %w", err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("--peer-address: %w", err)
+	}
+	if err := a.peers.listen(host, number, "--peer-address"); err != nil {
+		return err
+	}
+	url, err := a.options.Peers.advertised(a.peers.listener.Addr())
+	if err != nil {
+		return err
+	}
+	a.elector.Advertise(url, a.forwarder.Key().Public)
+	return nil
+}

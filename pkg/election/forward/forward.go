@@ -1,0 +1,257 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+)
+
+// ServerHeader names, in an answer, the server that decided.
+const ServerHeader = "X-GlobalReserve-Server"
+
+// notDoneHeader is on answers of the peer listener to requests that it has not looked at.
+const notDoneHeader = "X-GlobalReserve-Not-Done"
+
+const (
+	// maxHold is how long a request waits for a leader, and maxWaiting how many do. Clients give an answer
+	// some seconds at least.
+	maxHold    = 3 * time.Second
+	maxWaiting = 1000
+	maxBody    = 32 << 20 // of the integration path that takes the longest
+	bodyBudget = 128 << 20
+)
+
+// Options are what a Forwarder works with. All are required.
+type Options struct {
+	// Name is this server's in the election.
+	Name string
+	// Leads returns "" while this server holds the Lease and has taken over, Undecided while it decides; else
+	// why it does not.
+	Leads, Undecided func() string
+	// Kind is that of the LedgerTerm.
+	Kind   *follow.Kind
+	Client versioned.Interface
+	// Observe is told of each request that this server does not answer alone.
+	Observe func(verb string, code int, took time.Duration)
+	// Refuse answers a request of which it is not known what was done.
+	Refuse func(w http.ResponseWriter, r *http.Request, why string)
+	Log    logrus.FieldLogger
+}
+
+// Forwarder passes requests on to the server that decides. Make one with New.
+type Forwarder struct {
+	o       Options
+	key     *Key
+	servers *servers
+	bodies  *httpjson.Turns
+	waiting *semaphore.Weighted
+	hold    time.Duration
+}
+
+// New returns a Forwarder that knows no other servers until it runs.
+func New(o Options) (*Forwarder, error) {
+	key, err := NewKey(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &Forwarder{
+		o: o, key: key, servers: newServers(&o, key), hold: maxHold,
+		bodies: httpjson.NewTurns(bodyBudget, maxHold), waiting: semaphore.NewWeighted(maxWaiting),
+	}, nil
+}
+
+// Run follows who leads until ctx ends, and tells the other servers of this one.
+func (f *Forwarder) Run(ctx context.Context) error { return f.servers.run(ctx) }
+
+// Key is what the peer listener shows.
+func (f *Forwarder) Key() *Key { return f.key }
+
+// Why says why requests cannot be passed on, as far as is known; "" where they can.
+func (f *Forwarder) Why() string {
+	to, _ := f.servers.known()
+	if to == nil {
+		return "it is not known where another server can be reached"
+	}
+	if failure, _ := to.why(); failure != nil {
+		return fmt.Sprintf("server %s cannot be asked: %v", to.name, failure)
+	}
+	if name, ok := f.servers.nameOf(f.key.Public); !ok || name != f.o.Name {
+		return "the other servers do not know this one yet"
+	}
+	return ""
+}
+
+// Accept is the handler of the peer listener.
+func (f *Forwarder) Accept(next http.Handler) http.Handler {
+	next = identity.Forwarded(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !f.fromServer(r) {
+			w.Header().Set(notDoneHeader, "true")
+			httpjson.WriteError(w, httpjson.Errorf(http.StatusForbidden, "this port is for servers of GlobalReserve that the LedgerTerm lists"))
+			return
+		}
+		if why := f.o.Undecided(); why != "" {
+			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody)) // or the other side may not read the answer
+			w.Header().Set(notDoneHeader, "true")
+			w.Header().Set("Retry-After", "1")
+			httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
+			return
+		}
+		w.Header().Set(ServerHeader, f.o.Name)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fromServer reports whether a request comes from a server that counts now. A connection may be older.
+func (f *Forwarder) fromServer(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return false
+	}
+	_, ok := f.servers.nameOf(publicKey(r.TLS.PeerCertificates[0]))
+	return ok
+}
+
+// Handler passes the requests on that passes names by their path while this server does not decide. The others,
+// and those that no server decides in time, are local's.
+func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) http.Handler {
+	remote := httpjson.Handle("forward", f.o.Observe, func(w http.ResponseWriter, r *http.Request) error {
+		return f.forward(w, r, local)
+	})
+	return identity.Outside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !passes(r.URL.Path):
+			local.ServeHTTP(w, r)
+		case f.o.Undecided() == "":
+			w.Header().Set(ServerHeader, f.o.Name)
+			local.ServeHTTP(w, r)
+		default:
+			remote.ServeHTTP(w, r)
+		}
+	}))
+}
+
+// errNobody is why a request was not passed on, and nothing was done: it is for this server to answer.
+var errNobody = errors.New("no other server decides")
+
+func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.Handler) error {
+	release, err := f.bodies.TakeBody(r, maxBody)
+	if err != nil {
+		return err
+	}
+	defer release()
+	body, err := httpjson.ReadBody(w, r, maxBody)
+	if err != nil {
+		return err
+	}
+	writer := &streamWriter{ResponseWriter: w}
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			identity.Tell(p.In.Context(), p.Out)
+			p.Out.URL.RawQuery = p.In.URL.RawQuery // a malformed one is the other's to refuse
+			// The body is here already. And a transport would send a request with a key of idempotence again.
+			for _, name := range []string{"Expect", "Idempotency-Key", "X-Idempotency-Key"} {
+				p.Out.Header.Del(name)
+			}
+		},
+		Transport: roundTripper(func(out *http.Request) (*http.Response, error) { return f.send(out, body, f.holdOf(r)) }),
+		ModifyResponse: func(response *http.Response) error {
+			writer.streams = response.Header.Get("Content-Type") == "text/event-stream"
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if errors.Is(err, errNobody) {
+				local.ServeHTTP(w, withBody(r, body))
+				return
+			}
+			f.o.Log.WithError(err).WithField("path", httpjson.Clip(r.URL.Path)).Warn("no answer came to a request that was passed on")
+			f.o.Refuse(w, r, "the outcome is unknown, because the server that decides did not answer: ask again")
+		},
+	}
+	r.Body = http.NoBody
+	proxy.ServeHTTP(writer, r)
+	return nil
+}
+
+// holdOf is how long a request may wait for a leader: an API server says how long it waits for a webhook.
+func (f *Forwarder) holdOf(r *http.Request) time.Duration {
+	if limit, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil {
+		return min(f.hold, limit/2)
+	}
+	return f.hold
+}
+
+// send returns the answer of whoever decides. It waits for one, but sends nothing twice of which it does not
+// know what was done.
+func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*http.Response, error) {
+	end := time.NewTimer(hold)
+	defer end.Stop()
+	for waits := false; ; {
+		if f.o.Undecided() == "" {
+			return nil, errNobody
+		}
+		to, changed := f.servers.known()
+		response, err := f.try(to, out, body)
+		if err == nil || !errors.Is(err, errNobody) {
+			return response, err
+		}
+		if !waits {
+			if !f.waiting.TryAcquire(1) {
+				return nil, errNobody
+			}
+			defer f.waiting.Release(1)
+			waits = true
+		}
+		select {
+		case <-changed:
+		case <-time.After(askAfter):
+		case <-end.C:
+			return nil, errNobody
+		case <-out.Context().Done():
+			return nil, out.Context().Err()
+		}
+	}
+}
+
+// try asks a leader. errNobody says that it has not been asked.
+func (f *Forwarder) try(to *leader, out *http.Request, body []byte) (*http.Response, error) {
+	if to == nil || to.name == f.o.Name {
+		return nil, errNobody
+	}
+	if _, rest := to.why(); rest {
+		f.servers.doubt()
+		return nil, errNobody
+	}
+	response, err := to.send(out, body)
+	var unsent *dialError
+	switch {
+	case errors.As(err, &unsent):
+		to.tried(unsent)
+	case err != nil:
+		return nil, fmt.Errorf("asking server %s: %w", to.name, err)
+	case response.Header.Get(notDoneHeader) == "":
+		to.tried(nil)
+		return response, nil
+	default:
+		_ = response.Body.Close()
+		to.tried(fmt.Errorf("it answers %s", response.Status))
+	}
+	f.servers.doubt()
+	return nil, errNobody
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }

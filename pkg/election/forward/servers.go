@@ -1,0 +1,212 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
+)
+
+const (
+	// renewEvery is how often a server renews its entry, and forgetAfter how long the leader waits for that.
+	renewEvery  = 5 * time.Minute
+	forgetAfter = 3 * renewEvery
+	// askAfter is how often the API server is asked at most who leads, where the one that is known does not.
+	askAfter = 100 * time.Millisecond
+)
+
+// servers follows the LedgerTerm: who leads, and which servers there are.
+type servers struct {
+	name   string
+	key    *Key
+	terms  typed.LedgerTermInterface
+	watch  *follow.Watch
+	leads  func() string
+	log    logrus.FieldLogger
+	doubts chan struct{}
+	news   chan struct{} // that the own entry is missing
+	// renewed is what each server's entry last said, and since when by this server's clock. keepEntry's alone.
+	renewed map[string]renewal
+
+	mu      sync.Mutex // guards what follows
+	leader  *leader    // nil while none is known
+	keys    map[v1alpha1.PublicKey]string
+	changed chan struct{} // closed when leader changes
+}
+
+type renewal struct {
+	said  metav1.MicroTime
+	since time.Time
+}
+
+func newServers(o *Options, key *Key) *servers {
+	s := &servers{
+		name: o.Name, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(), leads: o.Leads, log: o.Log,
+		doubts: make(chan struct{}, 1), news: make(chan struct{}, 1), changed: make(chan struct{}), renewed: map[string]renewal{},
+	}
+	s.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "ledgerterms", s.terms, &v1alpha1.LedgerTerm{},
+		func(term *v1alpha1.LedgerTerm, _ bool) { s.observe(term) }, s.gone))
+	return s
+}
+
+// run follows the object until ctx ends, and keeps this server's entry in it.
+func (s *servers) run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { s.askWhereInDoubt(ctx) })
+	running.Go(func() { s.keepEntry(ctx) })
+	err := s.watch.Run(ctx, func(context.Context) {}, func(context.Context) {})
+	s.forget()
+	return err
+}
+
+// known returns who leads, nil where that is not known, and a channel that is closed when that changes.
+func (s *servers) known() (*leader, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leader, s.changed
+}
+
+// nameOf returns the server that has a key, and whether there is one.
+func (s *servers) nameOf(key v1alpha1.PublicKey) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, ok := s.keys[key]
+	return name, ok
+}
+
+// observe takes in a state of the object that the watch tells of.
+func (s *servers) observe(term *v1alpha1.LedgerTerm) {
+	if term.Name != v1alpha1.LedgerTermName {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys = make(map[v1alpha1.PublicKey]string, len(term.Status.Servers))
+	for _, one := range term.Status.Servers {
+		s.keys[one.PublicKey] = one.Name
+	}
+	if s.keys[s.key.Public] != s.name {
+		poke(s.news)
+	}
+	s.follow(&term.Spec)
+}
+
+// follow is called under the lock. The watch may be behind of what was read, which is then of a later term.
+func (s *servers) follow(spec *v1alpha1.LedgerTermSpec) {
+	if s.leader == nil || spec.Term > s.leader.term {
+		s.replace(newLeader(s.key, spec))
+	}
+}
+
+func (s *servers) gone(term *v1alpha1.LedgerTerm) {
+	if term.Name == v1alpha1.LedgerTermName {
+		s.forget()
+	}
+}
+
+func (s *servers) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys = nil
+	s.replace(nil)
+}
+
+// replace is called under the lock. What is under way to the leader before ends: it may be paused.
+func (s *servers) replace(next *leader) {
+	if s.leader != nil {
+		s.leader.leave()
+	}
+	s.leader = next
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// doubt has the API server asked who leads.
+func (s *servers) doubt() { poke(s.doubts) }
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (s *servers) askWhereInDoubt(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.doubts:
+		}
+		if term, err := s.terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{}); err == nil {
+			s.mu.Lock()
+			s.follow(&term.Spec)
+			s.mu.Unlock()
+		}
+		if !follow.Pause(ctx, askAfter) {
+			return
+		}
+	}
+}
+
+// keepEntry writes this server's entry, and renews it. Who leads also removes those that were not renewed.
+func (s *servers) keepEntry(ctx context.Context) {
+	wait := renewEvery
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.news:
+		case <-time.After(wait):
+		}
+		wait = renewEvery
+		if err := s.writeEntry(ctx); err != nil && ctx.Err() == nil {
+			wait = askAfter * 10
+			if !apierrors.IsNotFound(err) { // no server has led yet
+				s.log.WithError(err).Warn("could not tell the other servers of this one, so it can pass nothing on to them; will try again. If this stays: the server needs the rights in manifests/base/rbac.yaml")
+			}
+		}
+	}
+}
+
+func (s *servers) writeEntry(ctx context.Context) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		term, err := s.terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		term.Status.Servers = slices.DeleteFunc(term.Status.Servers, func(one v1alpha1.LedgerServer) bool {
+			return one.Name == s.name || (s.leads() == "" && s.isStale(&one))
+		})
+		if len(term.Status.Servers) >= v1alpha1.MaxServers {
+			return fmt.Errorf("LedgerTerm %s lists %d servers already, as many as it may", term.Name, v1alpha1.MaxServers)
+		}
+		term.Status.Servers = append(term.Status.Servers, v1alpha1.LedgerServer{
+			Name: s.name, PublicKey: s.key.Public, Renewed: metav1.NowMicro(),
+		})
+		_, err = s.terms.UpdateStatus(ctx, term, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// isStale reports whether an entry has said the same for too long, by this server's clock: those of others may
+// differ.
+func (s *servers) isStale(one *v1alpha1.LedgerServer) bool {
+	last, known := s.renewed[one.Name]
+	if !known || !last.said.Equal(&one.Renewed) {
+		s.renewed[one.Name] = renewal{one.Renewed, time.Now()}
+		return false
+	}
+	return time.Since(last.since) > forgetAfter
+}
