@@ -1,0 +1,258 @@
+package forward
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+)
+
+// An answer comes as the leader gave it: status, header, body and length.
+func TestPassedOn(t *testing.T) {
+	leader, follower := pair(t)
+	leader.answer(func(w http.ResponseWriter, r *http.Request) {
+		content, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		w.Header().Set("X-Answer", r.URL.RequestURI()+" "+r.Header.Get("Content-Type"))
+		w.Header().Set("Content-Length", "7")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = w.Write(append([]byte("got "), content...))
+	})
+	got := follower.post("/v1/x?a;b=%2F", "abc", "Content-Type", "application/json", "Expect", "100-continue")
+	assert.Equal(t, http.StatusConflict, got.status)
+	assert.Equal(t, "got abc", got.body)
+	assert.Equal(t, int64(7), got.length)
+	assert.Equal(t, "/v1/x?a;b=%2F application/json", got.header.Get("X-Answer"))
+	assert.Equal(t, "leader", got.header.Get(ServerHeader))
+	assert.Equal(t, int32(1), leader.asked.Load())
+	assert.Zero(t, follower.asked.Load())
+
+	assert.Equal(t, "leader", leader.post("/x", "abc").header.Get(ServerHeader), "who decides says so, too")
+	follower.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "own") })
+	assert.Equal(t, "own", follower.post("/own", "").body, "some paths are each server's own")
+
+	large := bytes.Repeat([]byte("x"), 1<<20)
+	leader.answer(func(w http.ResponseWriter, r *http.Request) {
+		content, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		_, _ = w.Write(content)
+	})
+	assert.Equal(t, string(large), follower.post("/x", string(large)).body)
+}
+
+// A body that is too long is refused, and not sent.
+func TestBodyLimit(t *testing.T) {
+	leader, follower := pair(t)
+	request, err := http.NewRequest(http.MethodPost, follower.front.URL+"/x", io.LimitReader(zeros{}, maxBody+1))
+	require.NoError(t, err)
+	request.ContentLength = maxBody + 1
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err == nil { // else the connection was closed before all was sent
+		assert.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
+		require.NoError(t, response.Body.Close())
+	}
+	assert.Zero(t, leader.asked.Load())
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// Each event of a stream comes when it is sent, and the stream ends with its reader or with the leadership.
+func TestStream(t *testing.T) {
+	leader, follower := pair(t)
+	next, gone := make(chan string), make(chan struct{}, 1)
+	leader.answer(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			select {
+			case event := <-next:
+				_, _ = io.WriteString(w, event+"\n")
+				assert.NoError(t, http.NewResponseController(w).Flush())
+			case <-r.Context().Done():
+				gone <- struct{}{}
+				return
+			}
+		}
+	})
+	follower.front.Config.WriteTimeout = 500 * time.Millisecond // not for streams
+	open := func() *http.Response {
+		opened := make(chan *http.Response)
+		go func() {
+			response, err := http.Get(follower.front.URL + "/v1/watch")
+			assert.NoError(t, err)
+			opened <- response
+		}()
+		next <- "first"
+		return <-opened
+	}
+	response := open()
+	lines := bufio.NewScanner(response.Body)
+	require.True(t, lines.Scan())
+	assert.Equal(t, "first", lines.Text())
+	<-time.After(time.Second)
+	next <- "second"
+	require.True(t, lines.Scan(), "%v", lines.Err())
+	assert.Equal(t, "second", lines.Text())
+	require.NoError(t, response.Body.Close())
+	<-gone
+
+	response = open()
+	other := leader.w.server("other")
+	other.lead()
+	_, err := io.ReadAll(response.Body)
+	require.Error(t, err, "a paused leader would never end it")
+	_ = response.Body.Close()
+	<-gone
+}
+
+// What could not be sent waits for the next leader.
+func TestWaitsForALeader(t *testing.T) {
+	unreachable := map[string]func(leader, follower *server){
+		"nobody listens": func(leader, _ *server) {
+			leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = "https://" + freeAddress(leader.w.t) })
+		},
+		"it has no address":  func(leader, _ *server) { leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = "" }) },
+		"it does not decide": func(leader, _ *server) { leader.decides.Store(false) },
+		"another has its address": func(leader, follower *server) {
+			leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = follower.peer.URL })
+		},
+	}
+	for name, prepare := range unreachable {
+		t.Run(name, func(t *testing.T) {
+			leader, follower := pair(t)
+			next := leader.w.server("next")
+			require.Eventually(t, func() bool { return next.Why() == "" }, 20*time.Second, 5*time.Millisecond)
+			prepare(leader, follower)
+			replies := make(chan reply)
+			go func() { replies <- follower.post("/x", "body") }()
+			require.Eventually(t, func() bool { return !follower.waiting.TryAcquire(maxWaiting) || release(follower) }, 5*time.Second, time.Millisecond)
+			next.answer(func(w http.ResponseWriter, r *http.Request) {
+				content, _ := io.ReadAll(r.Body)
+				_, _ = w.Write(content)
+			})
+			next.lead()
+			got := <-replies
+			assert.Equal(t, http.StatusOK, got.status)
+			assert.Equal(t, "body", got.body)
+			assert.Equal(t, "next", got.header.Get(ServerHeader))
+			assert.Zero(t, leader.asked.Load())
+		})
+	}
+}
+
+// release gives back what a look at the waiting took, and says that none waited.
+func release(s *server) bool {
+	s.waiting.Release(maxWaiting)
+	return false
+}
+
+// Whoever begins to decide itself answers what waits.
+func TestDecidesMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	s := w.server("only")
+	replies := make(chan reply)
+	go func() { replies <- s.post("/x", "body") }()
+	s.answer(func(w http.ResponseWriter, r *http.Request) {
+		content, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(content)
+	})
+	require.Eventually(t, func() bool { return !s.waiting.TryAcquire(maxWaiting) || release(s) }, 5*time.Second, time.Millisecond)
+	s.lead()
+	assert.Equal(t, "body", (<-replies).body)
+}
+
+// A request waits no longer than it may, and no more requests than may do.
+func TestWaitIsBounded(t *testing.T) {
+	w := newWorld(t)
+	s := w.server("only")
+	s.hold = 300 * time.Millisecond
+	begun := time.Now()
+	got := s.post("/x", "")
+	assert.GreaterOrEqual(t, time.Since(begun), s.hold)
+	assert.Equal(t, "only does not decide\n", got.body, "the server's own answer")
+	assert.Equal(t, "it is not known where another server can be reached", s.Why())
+
+	s.hold = time.Hour
+	assert.Equal(t, http.StatusServiceUnavailable, s.post("/x?timeout=200ms", "").status)
+	require.True(t, s.waiting.TryAcquire(maxWaiting))
+	assert.Equal(t, http.StatusServiceUnavailable, s.post("/x", "").status)
+	s.waiting.Release(maxWaiting)
+}
+
+// A request of which nobody knows what was done is not sent again, even where another leader is known by then.
+func TestLostAnswer(t *testing.T) {
+	for name, header := range map[string]string{"plain": "X-Plain", "said to be idempotent": "Idempotency-Key"} {
+		t.Run(name, func(t *testing.T) {
+			leader, follower := pair(t)
+			assert.Equal(t, http.StatusOK, follower.post("/x", "").status) // over a connection that is used again
+			next := leader.w.server("next")
+			leader.answer(func(http.ResponseWriter, *http.Request) {
+				next.lead()
+				panic(http.ErrAbortHandler)
+			})
+			got := follower.post("/x", "body", header, "1")
+			assert.Equal(t, http.StatusServiceUnavailable, got.status)
+			assert.Contains(t, got.body, "outcome is unknown")
+			assert.Equal(t, int32(1), follower.refused.Load())
+			assert.Equal(t, int32(2), leader.asked.Load())
+			assert.Zero(t, next.asked.Load())
+		})
+	}
+}
+
+// What is under way to a leader that is paused ends as soon as another one leads.
+func TestPausedLeader(t *testing.T) {
+	leader, follower := pair(t)
+	arrived := make(chan struct{})
+	leader.answer(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
+	replies := make(chan reply)
+	go func() { replies <- follower.post("/x", "") }()
+	<-arrived
+	next := leader.w.server("next")
+	next.lead()
+	assert.Contains(t, (<-replies).body, "outcome is unknown")
+	assert.Equal(t, "next", follower.post("/x", "").body)
+}
+
+// The leader knows who asked by what the follower says, and nobody else's word counts.
+func TestCaller(t *testing.T) {
+	leader, follower := pair(t)
+	var mu sync.Mutex
+	var callers []string
+	tell := func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		caller := identity.Of(r.Context())
+		callers = append(callers, caller.GetName()+" "+strings.Join(caller.GetGroups(), ","))
+		for name := range r.Header {
+			assert.NotContains(t, strings.ToLower(name), "x-remote-")
+		}
+	}
+	leader.answer(tell)
+	follower.answer(tell)
+	forged := []string{"X-Remote-User", "admin", "x-remote-group", "system:masters", "X-Remote-Extra-A", "b", "X-Remote-Uid", "1"}
+	for _, ask := range []func(){
+		func() { follower.post("/x", "", forged...) },
+		func() { leader.post("/x", "", forged...) },
+		func() { follower.post("/own", "", forged...) },
+		func() { follower.post("/x", "", append(forged, "Connection", "X-Remote-User")...) },
+	} {
+		ask()
+	}
+	const nobody = "system:anonymous system:unauthenticated"
+	assert.Equal(t, []string{nobody, nobody, nobody, nobody}, callers)
+}

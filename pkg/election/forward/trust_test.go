@@ -1,0 +1,156 @@
+package forward
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+)
+
+// asPeer speaks to a server's peer listener with a key, and says that the caller is somebody.
+func asPeer(t *testing.T, key *Key, to *server) reply {
+	config := &tls.Config{InsecureSkipVerify: true}
+	if key != nil {
+		config.Certificates = []tls.Certificate{key.certificate}
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	request, err := http.NewRequest(http.MethodPost, to.peer.URL+"/x", http.NoBody)
+	require.NoError(t, err)
+	request.Header.Set("X-Remote-User", "somebody")
+	response, err := client.Do(request)
+	if err != nil {
+		return reply{}
+	}
+	require.NoError(t, response.Body.Close())
+	return reply{status: response.StatusCode, header: response.Header}
+}
+
+// Only a server that is listed now is believed.
+func TestWhoIsAPeer(t *testing.T) {
+	leader, follower := pair(t)
+	said := ""
+	leader.answer(func(_ http.ResponseWriter, r *http.Request) { said = identity.Of(r.Context()).GetName() })
+	assert.Equal(t, http.StatusOK, asPeer(t, follower.Key(), leader).status)
+	assert.Equal(t, "somebody", said)
+	asked := leader.asked.Load()
+
+	namesake, err := NewKey("follower") // with all that a certificate says, but for the key
+	require.NoError(t, err)
+	stolen := *follower.Key()
+	stolen.certificate.PrivateKey = namesake.certificate.PrivateKey.(*ecdsa.PrivateKey)
+	signed := signedBy(t, follower.Key(), namesake)
+	for name, key := range map[string]*Key{"none": nil, "a namesake": namesake, "a certificate without its key": &stolen, "one signed by a peer": signed} {
+		got := asPeer(t, key, leader)
+		assert.NotEqual(t, http.StatusOK, got.status, name)
+	}
+	assert.Equal(t, http.StatusForbidden, asPeer(t, namesake, leader).status)
+
+	terms := leader.w.objects.GlobalreserveV1alpha1().LedgerTerms()
+	term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	require.NoError(t, err)
+	mine := term.DeepCopy()
+	mine.Status.Servers = []v1alpha1.LedgerServer{{Name: "follower", PublicKey: namesake.Public}}
+	_, err = terms.UpdateStatus(t.Context(), mine, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, ok := leader.servers.nameOf(namesake.Public)
+		return ok || leader.servers.keys[follower.Key().Public] == "follower"
+	}, 10*time.Second, time.Millisecond)
+	leader.knows(follower) // it sees that it is not listed, and writes its entry again
+	assert.Equal(t, asked, leader.asked.Load())
+}
+
+// signedBy is a certificate for the key of another that a peer vouches for.
+func signedBy(t *testing.T, peer, other *Key) *Key {
+	template := *other.certificate.Leaf
+	der, err := x509.CreateCertificate(rand.Reader, &template, peer.certificate.Leaf, other.certificate.Leaf.PublicKey, peer.certificate.PrivateKey)
+	require.NoError(t, err)
+	return &Key{certificate: tls.Certificate{Certificate: [][]byte{der, peer.certificate.Certificate[0]}, PrivateKey: other.certificate.PrivateKey}}
+}
+
+// A leader of an earlier term is nobody to send to, whatever of it is shown again.
+func TestEarlierLeader(t *testing.T) {
+	leader, follower := pair(t)
+	assert.Equal(t, "leader", follower.post("/x", "").body)
+	next := leader.w.server("next")
+	next.lead()
+	leader.knows(next)
+	// It still decides, as far as it knows, and answers at the address of the new one.
+	leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = leader.peer.URL })
+	follower.hold = 500 * time.Millisecond
+	got := follower.post("/x", "")
+	assert.Equal(t, http.StatusServiceUnavailable, got.status)
+	assert.Contains(t, follower.Why(), "it does not have the key of the server that decides")
+	assert.Equal(t, int32(1), leader.asked.Load())
+
+	follower.servers.observe(&v1alpha1.LedgerTerm{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
+		Spec:       v1alpha1.LedgerTermSpec{Term: 1, Leader: "leader", URL: leader.peer.URL, PublicKey: leader.Key().Public},
+	})
+	to, _ := follower.servers.known()
+	assert.Equal(t, int64(3), to.term, "what a watch tells late changes nothing")
+}
+
+// What was passed on once is not passed on again.
+func TestNoLoop(t *testing.T) {
+	leader, follower := pair(t)
+	leader.decides.Store(false)
+	follower.hold = 300 * time.Millisecond
+	got := asPeer(t, follower.Key(), leader)
+	assert.Equal(t, http.StatusServiceUnavailable, got.status)
+	assert.NotEmpty(t, got.header.Get("Retry-After"))
+	assert.Equal(t, http.StatusServiceUnavailable, follower.post("/x", "").status)
+	assert.Zero(t, leader.asked.Load()+follower.asked.Load())
+}
+
+// The leader forgets servers whose entries nobody renews, by its own clock. The others leave that to it.
+func TestEntriesExpire(t *testing.T) {
+	w := newWorld(t)
+	w.raise(func(*v1alpha1.LedgerTermSpec) {})
+	terms := w.objects.GlobalreserveV1alpha1().LedgerTerms()
+	names := func() (names []string) {
+		term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+		require.NoError(t, err)
+		for _, one := range term.Status.Servers {
+			names = append(names, one.Name)
+		}
+		return names
+	}
+	write := func(s *servers) { require.NoError(t, s.writeEntry(context.Background())) }
+	leads := ""
+	key, err := NewKey("x")
+	require.NoError(t, err)
+	old := newServers(&Options{Name: "old", Client: w.objects, Leads: func() string { return "" }}, key)
+	leader := newServers(&Options{Name: "leader", Client: w.objects, Leads: func() string { return leads }}, key)
+	write(old)
+	write(leader)
+	write(leader)
+	assert.Equal(t, []string{"old", "leader"}, names())
+	past := func() {
+		seen := leader.renewed["old"]
+		seen.since = time.Now().Add(-forgetAfter - time.Second)
+		leader.renewed["old"] = seen
+	}
+	past()
+	write(old) // it runs
+	write(leader)
+	assert.Equal(t, []string{"old", "leader"}, names())
+	past()
+	leads = "another does"
+	write(leader)
+	assert.Equal(t, []string{"old", "leader"}, names())
+	leads = ""
+	write(leader)
+	assert.Equal(t, []string{"leader"}, names())
+}
