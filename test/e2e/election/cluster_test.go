@@ -52,7 +52,8 @@ func (c *cluster) awaitLeader(server *testbed.Server) {
 }
 
 func decides(ctx context.Context, server *testbed.Server) bool {
-	return controlplane.HTTPReady(server.URL+"/readyz", nil)(ctx) == nil
+	leads, err := server.Metric(ctx, "globalreserve_leader")
+	return err == nil && leads == 1 && controlplane.HTTPReady(server.URL+"/readyz", nil)(ctx) == nil
 }
 
 // fleet are the servers of a cluster, of which one decides.
