@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ import (
 const (
 	systemNamespace = "globalreserve-system"
 	serverPort      = 23456
+	peerPort        = 23458
 )
 
 // load reads every object of a folder, strictly: an unknown kind or field fails the test.
@@ -153,7 +155,8 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "patch", "delete"},
 		"globalreserve.io/reservations/status": {"update"},
 
-		"globalreserve.io/ledgerterms": {"create", "get", "update"},
+		"globalreserve.io/ledgerterms":        {"list", "watch", "create", "get", "update"},
+		"globalreserve.io/ledgerterms/status": {"update"},
 
 		"globalreserve.io/extendedresources":             {"get", "list", "watch"},
 		"globalreserve.io/extendedresources/status":      {"update"},
@@ -255,7 +258,9 @@ func TestServiceReachesThePod(t *testing.T) {
 	assert.Equal(t, template.Labels, service.Spec.Selector)
 	require.Len(t, service.Spec.Ports, 1)
 	assert.EqualValues(t, serverPort, service.Spec.Ports[0].Port)
-	require.Len(t, template.Spec.Containers[0].Ports, 1)
+	require.Len(t, template.Spec.Containers[0].Ports, 2)
+	assert.EqualValues(t, peerPort, template.Spec.Containers[0].Ports[1].ContainerPort)
+	assert.Contains(t, template.Spec.Containers[0].Args, fmt.Sprintf("--peer-address=:%d", peerPort))
 	assert.Equal(t, template.Spec.Containers[0].Ports[0].Name, service.Spec.Ports[0].TargetPort.StrVal)
 	assert.EqualValues(t, serverPort, template.Spec.Containers[0].Ports[0].ContainerPort)
 	assert.Equal(t, template.Labels, one[*policyv1.PodDisruptionBudget](t, objects).Spec.Selector.MatchLabels)
@@ -268,11 +273,18 @@ func TestNetworkPolicyClosesThePort(t *testing.T) {
 
 	assert.Equal(t, template.Labels, network.Spec.PodSelector.MatchLabels)
 	assert.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, network.Spec.PolicyTypes)
-	for _, rule := range network.Spec.Ingress {
+	require.Len(t, network.Spec.Ingress, 2)
+	for i, port := range []int{serverPort, peerPort} {
+		rule := network.Spec.Ingress[i]
 		assert.NotEmpty(t, rule.From, "a rule without From lets everybody in")
 		require.Len(t, rule.Ports, 1)
-		assert.Equal(t, serverPort, rule.Ports[0].Port.IntValue())
+		assert.Equal(t, port, rule.Ports[0].Port.IntValue())
 		for _, peer := range rule.From {
+			if port == peerPort && peer.PodSelector != nil {
+				assert.Nil(t, peer.NamespaceSelector)
+				assert.Equal(t, template.Labels, peer.PodSelector.MatchLabels)
+				continue
+			}
 			require.NotNil(t, peer.NamespaceSelector)
 			assert.Equal(t, map[string]string{corev1.LabelMetadataName: metav1.NamespaceSystem},
 				peer.NamespaceSelector.MatchLabels)
