@@ -7,10 +7,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
@@ -56,7 +56,7 @@ type Forwarder struct {
 	key     *Key
 	servers *servers
 	bodies  *httpjson.Turns
-	waiting *semaphore.Weighted
+	waiting atomic.Int64 // requests
 	hold    time.Duration
 }
 
@@ -68,7 +68,7 @@ func New(o Options) (*Forwarder, error) {
 	}
 	return &Forwarder{
 		o: o, key: key, servers: newServers(&o, key), hold: maxHold,
-		bodies: httpjson.NewTurns(bodyBudget, maxHold), waiting: semaphore.NewWeighted(maxWaiting),
+		bodies: httpjson.NewTurns(bodyBudget, maxHold),
 	}, nil
 }
 
@@ -207,11 +207,11 @@ func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*h
 			return response, err
 		}
 		if !waits {
-			if !f.waiting.TryAcquire(1) {
+			waits = true
+			defer f.waiting.Add(-1)
+			if f.waiting.Add(1) > maxWaiting {
 				return nil, errNobody
 			}
-			defer f.waiting.Release(1)
-			waits = true
 		}
 		select {
 		case <-changed:
