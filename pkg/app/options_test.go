@@ -38,6 +38,13 @@ func TestOptionsValidate(t *testing.T) {
 		"renewed for too long": {change: func(o *Options) { o.Election.Times.Renew = 15 * time.Second }, want: "-renew-deadline"},
 		"no lease's namespace": {change: func(o *Options) { o.Election.Namespace = "" }, want: "--leader-elect-resource-namespace is empty"},
 		"unknown format":       {change: func(o *Options) { o.LogFormat = "xml" }, want: "give text or json"},
+		"no peers":             {change: func(o *Options) { o.Peers.Address = "" }},
+		"peers":                {change: func(o *Options) { o.Peers = PeerOptions{"0.0.0.0:23458", "https://a.example:1/"} }},
+		"peer address":         {change: func(o *Options) { o.Peers.Address = "somewhere" }, want: `--peer-address "somewhere"`},
+		"peer address a name":  {change: func(o *Options) { o.Peers.Address = "localhost:1" }, want: "is not an IP address and a port"},
+		"peer port":            {change: func(o *Options) { o.Peers.Address = ":65536" }, want: "--peer-address"},
+		"peer URL":             {change: func(o *Options) { o.Peers.URL = "http://a:1" }, want: "is not of the form https://host:port"},
+		"peer URL for nothing": {change: func(o *Options) { o.Peers = PeerOptions{"", "https://a:1"} }, want: "needs a --peer-address"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

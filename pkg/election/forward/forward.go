@@ -84,7 +84,7 @@ func (f *Forwarder) Why() string {
 	if to == nil {
 		return "it is not known where another server can be reached"
 	}
-	if failure, _ := to.why(); failure != nil {
+	if _, failure := to.why(); failure != nil {
 		return fmt.Sprintf("server %s cannot be asked: %v", to.name, failure)
 	}
 	if name, ok := f.servers.nameOf(f.key.Public); !ok || name != f.o.Name {
@@ -197,7 +197,13 @@ func (f *Forwarder) holdOf(r *http.Request) time.Duration {
 func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*http.Response, error) {
 	end := time.NewTimer(hold)
 	defer end.Stop()
-	for waits := false; ; {
+	waits := false
+	defer func() {
+		if waits {
+			f.waiting.Add(-1)
+		}
+	}()
+	for {
 		if f.o.Undecided() == "" {
 			return nil, errNobody
 		}
@@ -208,7 +214,6 @@ func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*h
 		}
 		if !waits {
 			waits = true
-			defer f.waiting.Add(-1)
 			if f.waiting.Add(1) > maxWaiting {
 				return nil, errNobody
 			}
@@ -229,7 +234,7 @@ func (f *Forwarder) try(to *leader, out *http.Request, body []byte) (*http.Respo
 	if to == nil || to.name == f.o.Name {
 		return nil, errNobody
 	}
-	if _, rest := to.why(); rest {
+	if rest, _ := to.why(); rest {
 		f.servers.doubt()
 		return nil, errNobody
 	}

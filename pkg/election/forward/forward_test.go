@@ -89,7 +89,7 @@ func TestStream(t *testing.T) {
 	open := func() *http.Response {
 		opened := make(chan *http.Response)
 		go func() {
-			response, err := http.Get(follower.front.URL + "/v1/watch")
+			response, err := http.Get(follower.front.URL + "/v1/watch") //nolint:bodyclose // who takes it closes it
 			assert.NoError(t, err)
 			opened <- response
 		}()

@@ -124,9 +124,9 @@ func (l *leader) tried(failure error) {
 	l.failure, l.failed = failure, time.Now()
 }
 
-// why says why the leader cannot be asked, and whether it need not be tried now.
-func (l *leader) why() (failure error, rest bool) {
+// why says whether the leader need not be tried now, and why it cannot be asked.
+func (l *leader) why() (rest bool, failure error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failure, l.url == nil || (l.failure != nil && time.Since(l.failed) < askAfter)
+	return l.url == nil || (l.failure != nil && time.Since(l.failed) < askAfter), l.failure
 }

@@ -1,0 +1,84 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// serve has a handler see a request, and returns what it sees.
+func serve(wrap func(http.Handler) http.Handler, r *http.Request) (caller user.Info, seen *http.Request) {
+	wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { caller, seen = Of(r.Context()), r })).
+		ServeHTTP(httptest.NewRecorder(), r)
+	return caller, seen
+}
+
+func request(headers ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header[headers[i]] = append(r.Header[headers[i]], headers[i+1]) // as it is written
+	}
+	return r
+}
+
+var forged = []string{
+	"X-Remote-User", "admin", "X-Remote-Group", "system:masters", "X-Remote-Uid", "1", "X-Remote-Extra-Scopes", "all", "x-remote-user", "admin",
+	"X-Remote-", "x", "X-REMOTE-GROUP", "system:masters",
+}
+
+func none(t *testing.T, h http.Header) {
+	t.Helper()
+	for name := range h {
+		assert.False(t, strings.HasPrefix(strings.ToLower(name), "x-remote-"), name)
+	}
+}
+
+// Who shows a certificate is who it names; nobody is who he says he is.
+func TestOutside(t *testing.T) {
+	caller, seen := serve(Outside, request(forged...))
+	assert.Equal(t, anonymous, caller)
+	none(t, seen.Header)
+
+	r := request(forged...)
+	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "scheduler", Organization: []string{"a", "b"}}}
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+	caller, _ = serve(Outside, r)
+	assert.Equal(t, anonymous, caller, "the certificate was not verified")
+	r.TLS.VerifiedChains = [][]*x509.Certificate{{leaf}}
+	caller, seen = serve(Outside, r)
+	assert.Equal(t, &user.DefaultInfo{Name: "scheduler", Groups: []string{"a", "b"}}, caller)
+	none(t, seen.Header)
+}
+
+// A caller arrives at the other server as it was.
+func TestTellAndForwarded(t *testing.T) {
+	for name, caller := range map[string]*user.DefaultInfo{
+		"all":       {Name: "somebody", UID: "u", Groups: []string{"a", "b"}, Extra: map[string][]string{"example.com/%scopes": {"x", "y"}}},
+		"name only": {Name: "ümlaut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := request(forged...)
+			Tell(with(request(), caller).Context(), out)
+			got, seen := serve(Forwarded, out)
+			none(t, seen.Header)
+			assert.Equal(t, caller.Name, got.GetName())
+			assert.Equal(t, caller.UID, got.GetUID())
+			assert.ElementsMatch(t, caller.Groups, got.GetGroups())
+			for key, values := range caller.Extra {
+				assert.Equal(t, values, got.GetExtra()[key])
+			}
+		})
+	}
+	out := request(forged...)
+	Tell(request().Context(), out)
+	none(t, out.Header)
+	got, _ := serve(Forwarded, out)
+	assert.Equal(t, anonymous, got)
+}
