@@ -56,19 +56,40 @@ func TestWhoIsAPeer(t *testing.T) {
 	}
 	assert.Equal(t, http.StatusForbidden, asPeer(t, namesake, leader).status)
 
-	terms := leader.w.objects.GlobalreserveV1alpha1().LedgerTerms()
-	term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-	require.NoError(t, err)
-	mine := term.DeepCopy()
-	mine.Status.Servers = []v1alpha1.LedgerServer{{Name: "follower", PublicKey: namesake.Public}}
-	_, err = terms.UpdateStatus(t.Context(), mine, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, ok := leader.servers.nameOf(namesake.Public)
-		return ok || leader.servers.keys[follower.Key().Public] == "follower"
-	}, 10*time.Second, time.Millisecond)
-	leader.knows(follower) // it sees that it is not listed, and writes its entry again
 	assert.Equal(t, asked, leader.asked.Load())
+}
+
+// A key counts as long as it is listed, over connections that are older, too.
+func TestListedOnly(t *testing.T) {
+	leader, follower := pair(t)
+	key, err := NewKey("by-hand")
+	require.NoError(t, err)
+	terms := leader.w.objects.GlobalreserveV1alpha1().LedgerTerms()
+	list := func(servers ...v1alpha1.LedgerServer) {
+		term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+		require.NoError(t, err)
+		term.Status.Servers = servers
+		_, err = terms.UpdateStatus(t.Context(), term, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{key.certificate}}, MaxConnsPerHost: 1}
+	defer transport.CloseIdleConnections()
+	status := func() int {
+		request, err := http.NewRequest(http.MethodPost, leader.peer.URL+"/x", http.NoBody)
+		require.NoError(t, err)
+		return do(t, &http.Client{Transport: transport}, request).status
+	}
+	assert.Equal(t, http.StatusForbidden, status())
+	// Again and again: a fake API server knows no conflicts, and the servers write their entries as well.
+	assert.Eventually(t, func() bool {
+		list(v1alpha1.LedgerServer{Name: "by-hand", PublicKey: key.Public})
+		return status() == http.StatusOK
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool {
+		list()
+		return status() == http.StatusForbidden
+	}, 10*time.Second, 10*time.Millisecond)
+	leader.knows(follower) // it sees that it is not listed, and writes its entry again
 }
 
 // signedBy is a certificate for the key of another that a peer vouches for.
@@ -88,6 +109,7 @@ func TestEarlierLeader(t *testing.T) {
 	leader.knows(next)
 	// It still decides, as far as it knows, and answers at the address of the new one.
 	leader.w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.URL = leader.peer.URL })
+	follower.upToDate()
 	follower.hold = 500 * time.Millisecond
 	got := follower.post("/x", "")
 	assert.Equal(t, http.StatusServiceUnavailable, got.status)

@@ -25,6 +25,8 @@ import (
 type world struct {
 	t       testing.TB
 	objects *objects.Clientset
+	// writeTimeout is how long the servers may take for an answer that is not a stream; 0 means for ever.
+	writeTimeout time.Duration
 }
 
 func newWorld(t testing.TB) *world {
@@ -79,7 +81,9 @@ func (w *world) server(name string) *server {
 		s.asked.Add(1)
 		(*s.serve.Load())(rw, r)
 	})
-	s.front = httptest.NewServer(s.Handler(func(path string) bool { return path != "/own" }, routes))
+	s.front = httptest.NewUnstartedServer(s.Handler(func(path string) bool { return path != "/own" }, routes))
+	s.front.Config.WriteTimeout = w.writeTimeout
+	s.front.Start()
 	s.peer = httptest.NewUnstartedServer(s.Accept(routes))
 	s.peer.TLS = s.Key().ServerTLS()
 	s.peer.StartTLS()
@@ -129,9 +133,21 @@ func (w *world) raise(change func(*v1alpha1.LedgerTermSpec)) {
 	require.NoError(w.t, err)
 }
 
+// upToDate waits until a server knows the newest term.
+func (s *server) upToDate() {
+	s.w.t.Helper()
+	term, err := s.w.objects.GlobalreserveV1alpha1().LedgerTerms().Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	require.NoError(s.w.t, err)
+	require.Eventually(s.w.t, func() bool {
+		to, _ := s.servers.known()
+		return to != nil && to.term == term.Spec.Term
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
 // pair is a server that decides and one that passes on to it.
-func pair(t testing.TB) (leader, follower *server) {
-	w := newWorld(t)
+func pair(t testing.TB) (leader, follower *server) { return newWorld(t).pair() }
+
+func (w *world) pair() (leader, follower *server) {
 	leader, follower = w.server("leader"), w.server("follower")
 	leader.lead()
 	leader.knows(follower)
