@@ -2,17 +2,23 @@ package election
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/election/forward"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // The server that decides is cut off from the API server, and from nobody else: those who ask it still reach it. It
-// stops deciding before another one starts.
+// stops deciding before another one starts. Both are asked all the time, and say who decided.
 func TestCutOffFromTheAPIServer(t *testing.T) {
 	c := newCluster(t, shared.StartT(t), 1)
 	proxy, err := c.StartFaultProxy()
@@ -21,56 +27,78 @@ func TestCutOffFromTheAPIServer(t *testing.T) {
 	c.awaitLeader(first)
 	second := c.start("second", nil)
 	c.CreatePod("pod", nobody, "1")
-	before, after := c.follow(first), c.follow(second)
-	<-before.first
+	asking := &decisions{}
+	stop := asking.follow(c, first, second)
+	require.Eventually(t, func() bool { return len(asking.all()) == 1 }, testbed.Soon, testbed.Poll)
 	cut := time.Now()
 	require.NoError(t, proxy.Stop())
-	<-after.first
+	require.Eventually(t, func() bool { return len(asking.all()) == 2 }, testbed.Soon, testbed.Poll)
 	c.Eventually(func(t *assert.CollectT) { assert.False(t, first.Running(), "it ends itself") })
-	last, next := before.stop(), after.started
+	stop()
+	all := asking.all()
+	require.Len(t, all, 2)
+	last, next := all[0].last, all[1].first
 	assert.True(t, last.Before(next), "the last decision of one at %s, the first of the other at %s", last, next)
 	assert.Greater(t, last.Sub(cut), time.Second, "it need not stop at once")
 	t.Logf("cut off: decides for %s more, and the next one %s later", last.Sub(cut).Round(time.Millisecond), next.Sub(last).Round(time.Millisecond))
-	after.stop()
 	c.RequireNeverOvercommitted()
 }
 
-// decisions are when a server decides that is asked all the time.
+// decisions are when servers decided that are asked all the time.
 type decisions struct {
-	// first is closed when it has decided once, which it was asked for at started.
-	first   chan struct{}
-	started time.Time
-	// stop ends the asking and returns when it had last decided.
-	stop func() time.Time
+	mu sync.Mutex
+	by map[string]*span
 }
 
-// follow asks a server where a pod could go until it is stopped.
-func (c *cluster) follow(server *testbed.Server) *decisions {
-	c.T.Helper()
-	pod := c.Pod("pod")
-	d := &decisions{first: make(chan struct{})}
-	ctx, cancel := context.WithCancel(c.T.Context())
-	c.T.Cleanup(cancel)
-	last := make(chan time.Time, 1)
-	go func() {
-		var decided time.Time
-		for ; ctx.Err() == nil; <-time.After(testbed.Poll / 4) {
-			asked := time.Now()
-			_, err := server.Filter(ctx, pod, c.nodes...)
-			if err != nil {
-				continue
-			}
-			if decided.IsZero() {
-				d.started = asked
-				close(d.first)
-			}
-			decided = time.Now()
-		}
-		last <- decided
-	}()
-	d.stop = func() time.Time {
-		cancel()
-		return <-last
+// span is when the first decision of a server was asked for, and when its last one was answered.
+type span struct{ first, last time.Time }
+
+// all returns the spans in the order of their beginnings.
+func (d *decisions) all() []span {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []span
+	for _, s := range d.by {
+		all = append(all, *s)
 	}
-	return d
+	slices.SortFunc(all, func(a, b span) int { return a.first.Compare(b.first) })
+	return all
+}
+
+// follow asks each of the servers where a pod could go until it is stopped.
+func (d *decisions) follow(c *cluster, servers ...*testbed.Server) (stop func()) {
+	c.T.Helper()
+	d.by = map[string]*span{}
+	question := extenderv1.ExtenderArgs{Pod: c.Pod("pod"), NodeNames: &c.nodes}
+	ctx, cancel := context.WithCancel(c.T.Context())
+	var asking sync.WaitGroup
+	for _, server := range servers {
+		asking.Go(func() {
+			for ; ctx.Err() == nil; <-time.After(testbed.Poll / 4) {
+				asked := time.Now()
+				reply, err := server.Send(ctx, http.MethodPost, testbed.FilterPath, question)
+				var answer extenderv1.ExtenderFilterResult
+				if err == nil && json.Unmarshal(reply.Body, &answer) == nil && answer.Error == "" {
+					d.note(reply.Header.Get(forward.ServerHeader), asked)
+				}
+			}
+		})
+	}
+	stop = func() { cancel(); asking.Wait() }
+	c.T.Cleanup(stop)
+	return stop
+}
+
+func (d *decisions) note(server string, asked time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.by[server]
+	if s == nil && time.Since(asked) > time.Second/4 {
+		return // it waited for a server that decides: the next one tells better when that began
+	}
+	if s == nil {
+		s = &span{first: asked}
+		d.by[server] = s
+	}
+	s.last = time.Now()
 }
