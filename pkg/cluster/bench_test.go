@@ -96,8 +96,8 @@ func filled() *Cache {
 	for i := range manyPods {
 		c.observePod(Compact(c.table, typicalPod(i)))
 	}
-	c.podsSynced.Store(true)
-	c.nodesSynced.Store(true)
+	c.podWatch.synced.Store(true)
+	c.nodeWatch.synced.Store(true)
 	return c
 }
 

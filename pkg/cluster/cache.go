@@ -5,13 +5,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -25,8 +23,7 @@ type Cache struct {
 	options Options
 	log     logrus.FieldLogger
 
-	podSrc  cache.ListerWatcher
-	nodeSrc cache.ListerWatcher
+	podWatch, nodeWatch watched
 
 	// apply is held while one object's change goes to the stores and to the
 	// ledger, so that whoever holds it sees both with it or both without.
@@ -34,10 +31,8 @@ type Cache struct {
 	*Pods
 	nodes shard[string, nodeRecord]
 
-	podsSynced  atomic.Bool
-	nodesSynced atomic.Bool
-	synced      chan struct{} // closed once both are
-	syncedOnce  sync.Once
+	synced     chan struct{} // closed once both kinds are
+	syncedOnce sync.Once
 }
 
 // New makes a Cache that will keep l in step with the cluster behind client. It
@@ -47,7 +42,8 @@ func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 		ledger: l, table: l.Table(), options: o, log: o.Logger,
 		Pods: NewPods(), nodes: shard[string, nodeRecord]{kept: map[string]*nodeRecord{}}, synced: make(chan struct{}),
 	}
-	c.podSrc, c.nodeSrc = c.podSource(client), c.nodeSource(client)
+	c.podWatch.follow("pods", c.podSource(client), &c.reached)
+	c.nodeWatch.follow("nodes", c.nodeSource(client), &reached{})
 	return c
 }
 
@@ -55,9 +51,11 @@ func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 // WaitForSync.
 func (c *Cache) Run(ctx context.Context) error {
 	// Nodes are few and come first in the log; the order matters to nobody else.
-	nodes := newReflector("nodes", c.nodeSrc, &v1.Node{}, c.nodeSink())
-	pods := newReflector("pods", c.podSrc, &v1.Pod{}, c.podSink())
+	nodes := newReflector(&c.nodeWatch, &v1.Node{}, c.nodeSink())
+	pods := newReflector(&c.podWatch, &v1.Pod{}, c.podSink())
 	var running sync.WaitGroup
+	running.Go(func() { c.nodeWatch.pulse.Run(ctx) })
+	running.Go(func() { c.podWatch.pulse.Run(ctx) })
 	running.Go(func() { nodes.RunWithContext(ctx) })
 	running.Go(func() { pods.RunWithContext(ctx) })
 	running.Wait()
@@ -66,7 +64,7 @@ func (c *Cache) Run(ctx context.Context) error {
 
 // Synced reports whether all pods and nodes that existed at the start have
 // reached the ledger.
-func (c *Cache) Synced() bool { return c.podsSynced.Load() && c.nodesSynced.Load() }
+func (c *Cache) Synced() bool { return c.podWatch.synced.Load() && c.nodeWatch.synced.Load() }
 
 // WaitForSync returns nil once Synced is true, or the error of ctx if that ends
 // first.
@@ -81,8 +79,9 @@ func (c *Cache) WaitForSync(ctx context.Context) error {
 
 // replaced records that a full state of one kind is in: the first one, or one after a gap, whose changes are those
 // after a revision.
-func (c *Cache) replaced(kind *atomic.Bool, since uint64) {
-	if kind.Swap(true) {
+func (c *Cache) replaced(kind *watched, since uint64) {
+	kind.pulse.Heard()
+	if kind.synced.Swap(true) {
 		c.options.OnCatchUp(since)
 	}
 	if c.Synced() {

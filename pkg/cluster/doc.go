@@ -31,6 +31,12 @@
 // WatchListClient feature, does not stream, pods are listed in pages that are
 // made compact page by page.
 //
+// # How far, and how fresh
+//
+// A watch may be behind, or dead without anybody being told. Cache.CatchUp waits until the ledger has
+// what the API server has now: whoever begins to decide calls it. Cache.Stale says that nothing was
+// heard for too long (follow.Pulse), after a watch begun anew has not brought anything either.
+//
 // # Locks
 //
 // Cache.apply makes a change of the stores and the ledger one step; only the

@@ -254,8 +254,8 @@ func newFixture(pods, nodes []runtime.Object) *fixture {
 // connect puts the servers behind the cache, as ones that stream lists or do not.
 func (f *fixture) connect(noStreams bool) {
 	f.podServer.noStreams, f.nodeServer.noStreams = noStreams, noStreams
-	f.podSrc = f.source(f.podServer, f.podServer.Watch, f.podServer.List)
-	f.nodeSrc = f.source(f.nodeServer, f.nodeServer.Watch, f.nodeServer.List)
+	f.podWatch.ListerWatcher = f.source(f.podServer, &f.podWatch.pulse, f.podServer.Watch, f.podServer.List)
+	f.nodeWatch.ListerWatcher = f.source(f.nodeServer, &f.nodeWatch.pulse, f.nodeServer.Watch, f.nodeServer.List)
 }
 
 // allocation returns the ledger's allocation of a pod made by aPod.

@@ -6,11 +6,19 @@ import v1 "k8s.io/api/core/v1"
 func (c *Cache) nodeSink() sink[v1.Node, nodeRecord] {
 	return sink[v1.Node, nodeRecord]{
 		compact: func(node *v1.Node) *nodeRecord { return newNodeRecord(c.table, node) },
-		observe: c.observeNode, remove: c.removeNode, replace: c.replaceNodes, seen: func(uint64) {},
+		observe: func(r *nodeRecord) {
+			c.observeNode(r)
+			c.nodeWatch.record(r.version)
+		},
+		remove: func(last *nodeRecord) {
+			c.removeNode(last)
+			c.nodeWatch.record(last.version)
+		},
+		replace: c.replaceNodes, seen: c.nodeWatch.record,
 	}
 }
 
-func (c *Cache) replaceNodes(records []*nodeRecord, _ uint64) {
+func (c *Cache) replaceNodes(records []*nodeRecord, version uint64) {
 	since := c.ledger.Revision()
 	present := make(map[string]struct{}, len(records))
 	for _, r := range records {
@@ -24,7 +32,8 @@ func (c *Cache) replaceNodes(records []*nodeRecord, _ uint64) {
 	for _, r := range records {
 		c.observeNode(r)
 	}
-	c.replaced(&c.nodesSynced, since)
+	c.nodeWatch.record(version)
+	c.replaced(&c.nodeWatch, since)
 }
 
 func (c *Cache) observeNode(r *nodeRecord) {

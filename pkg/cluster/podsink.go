@@ -32,7 +32,7 @@ func (c *Cache) replacePods(records []*Pod, version uint64) {
 		c.observePod(r)
 	}
 	c.Seen(version)
-	c.replaced(&c.podsSynced, since)
+	c.replaced(&c.podWatch, since)
 }
 
 // removeAbsentPods removes what is held and not among records, the state of the
@@ -199,7 +199,7 @@ func (c *Cache) tell(change podChange) {
 func (c *Cache) tellBound(pod *Pod, observed ledger.Observed) {
 	c.options.OnPodBound(pod)
 	unasked := (observed == ledger.ObservedNew || observed == ledger.ObservedMoved) && !pod.Mirror
-	if unasked && c.podsSynced.Load() {
+	if unasked && c.podWatch.synced.Load() {
 		c.options.OnPodBypassed(pod)
 	}
 }

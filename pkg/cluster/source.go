@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
 )
 
 // The reflectors' back-off. client-go's own (0.8 s to 30 s, doubled by jitter)
@@ -34,7 +36,7 @@ const pageSize = 1000
 // protobuf for pods and nodes unless its rest.Config names a content type.
 func (c *Cache) podSource(client kubernetes.Interface) cache.ListerWatcher {
 	pods := client.CoreV1().Pods(metav1.NamespaceAll)
-	return c.source(client, pods.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return c.source(client, &c.podWatch.pulse, pods.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		page, err := pods.List(ctx, o)
 		if err != nil {
 			return nil, err
@@ -46,7 +48,7 @@ func (c *Cache) podSource(client kubernetes.Interface) cache.ListerWatcher {
 // nodeSource lists and watches all nodes.
 func (c *Cache) nodeSource(client kubernetes.Interface) cache.ListerWatcher {
 	nodes := client.CoreV1().Nodes()
-	return c.source(client, nodes.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return c.source(client, &c.nodeWatch.pulse, nodes.Watch, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		page, err := nodes.List(ctx, o)
 		if err != nil {
 			return nil, err
@@ -64,14 +66,14 @@ func compactPage[T any](meta metav1.ListMeta, items []T, compact func(*T) runtim
 }
 
 func (c *Cache) source(
-	client any, watching cache.WatchFuncWithContext, list cache.ListWithContextFunc,
+	client any, pulse *follow.Pulse, watching cache.WatchFuncWithContext, list cache.ListWithContextFunc,
 ) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return list(ctx, consistent(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := watching(ctx, o)
+			w, err := pulse.Watch(ctx, o, watching)
 			if err == nil {
 				// What a watch brings first may have happened while there was none.
 				c.options.OnCatchUp(c.ledger.Revision())
@@ -98,9 +100,9 @@ func consistent(o metav1.ListOptions) metav1.ListOptions {
 }
 
 // newReflector makes a reflector.
-func newReflector(name string, source cache.ListerWatcher, expected runtime.Object, store cache.ReflectorStore) *cache.Reflector {
-	r := cache.NewReflectorWithOptions(source, expected, store, cache.ReflectorOptions{
-		Name: name,
+func newReflector(w *watched, expected runtime.Object, store cache.ReflectorStore) *cache.Reflector {
+	r := cache.NewReflectorWithOptions(w.ListerWatcher, expected, store, cache.ReflectorOptions{
+		Name: w.plural,
 		Backoff: &wait.Backoff{
 			Duration: backoffFirst, Cap: backoffMost, Factor: backoffFactor, Jitter: backoffJitter,
 			Steps: int(math.Ceil(float64(backoffMost) / float64(backoffFirst))),

@@ -29,9 +29,7 @@ type Pods struct {
 	pending map[podKey]*Pod // those without a node that have not finished
 	claimed map[podKey]*Pod // those that name claims of devices
 
-	seenMu sync.Mutex    // guards what follows
-	seen   uint64        // all changes up to this resource version have reached the ledger
-	more   chan struct{} // closed when seen grows; nil while nobody waits
+	reached
 }
 
 // NewPods returns an empty store.
@@ -135,38 +133,10 @@ func (s *Pods) allPods() []*Pod {
 // of pods up to a resource version, or the error of ctx if that ends first. Whoever
 // has a pod that is newer than what the watch has brought may know that others are
 // gone which the ledger still counts.
-func (s *Pods) WaitForPods(ctx context.Context, version uint64) error {
-	for {
-		s.seenMu.Lock()
-		if version <= s.seen {
-			s.seenMu.Unlock()
-			return nil
-		}
-		if s.more == nil {
-			s.more = make(chan struct{})
-		}
-		more := s.more
-		s.seenMu.Unlock()
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
+func (s *Pods) WaitForPods(ctx context.Context, version uint64) error { return s.wait(ctx, version) }
 
 // Seen records that all changes of pods up to a resource version are in.
-func (s *Pods) Seen(version uint64) {
-	s.seenMu.Lock()
-	defer s.seenMu.Unlock()
-	if version <= s.seen {
-		return
-	}
-	if s.seen = version; s.more != nil {
-		close(s.more)
-		s.more = nil
-	}
-}
+func (s *Pods) Seen(version uint64) { s.record(version) }
 
 // shard is what is kept of objects of one kind, or part of it. Writers are serialized by Cache.apply.
 type shard[K comparable, R any] struct {

@@ -4,6 +4,7 @@ other objects, follow them. It knows nothing of what the objects mean. Its parts
 
   - Definitions, Kind  which kinds the API server knows: they are installed and removed at any time
   - Source, Watch      list and watch all objects of some kinds, for as long as these are installed
+  - Pulse              how long ago a watch last said anything, and what to do where that is too long
   - Queue              workers, with pauses that grow after failures
   - Journal            the ledger's events, each once and in order
   - Events             Events on objects, so many per second and no more

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+)
+
+// reached is how far the watch of one kind has come. The zero value is usable.
+type reached struct {
+	mu   sync.Mutex    // guards what follows
+	seen uint64        // all changes up to this resource version have reached the ledger
+	more chan struct{} // closed when seen grows; nil while nobody waits
+}
+
+// wait returns nil once all changes up to a resource version are in, or the error of ctx.
+func (r *reached) wait(ctx context.Context, version uint64) error {
+	for {
+		r.mu.Lock()
+		if version <= r.seen {
+			r.mu.Unlock()
+			return nil
+		}
+		if r.more == nil {
+			r.more = make(chan struct{})
+		}
+		more := r.more
+		r.mu.Unlock()
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *reached) has(version uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return version <= r.seen
+}
+
+// record records that all changes up to a resource version are in.
+func (r *reached) record(version uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if version <= r.seen {
+		return
+	}
+	if r.seen = version; r.more != nil {
+		close(r.more)
+		r.more = nil
+	}
+}
+
+// watched is one of the two kinds that a Cache follows.
+type watched struct {
+	plural string
+	cache.ListerWatcher
+	pulse  follow.Pulse
+	synced atomic.Bool
+	*reached
+}
+
+func (w *watched) follow(plural string, source cache.ListerWatcher, r *reached) {
+	w.plural, w.ListerWatcher, w.reached = plural, source, r
+}
+
+// hurriedFor is how long to wait for the bookmark of a hurried watch until another one is begun.
+const hurriedFor = 4 * time.Second
+
+// CatchUp returns once the ledger has all changes of pods and nodes that the API server had carried out
+// when it was called, or the error of ctx. That takes about a second where nothing happens: the watches
+// are begun anew, as only those tell soon how far they are.
+func (c *Cache) CatchUp(ctx context.Context) error {
+	running, ctx := errgroup.WithContext(ctx)
+	for _, w := range []*watched{&c.podWatch, &c.nodeWatch} {
+		running.Go(func() error { return w.catchUp(ctx) })
+	}
+	return running.Wait()
+}
+
+func (w *watched) catchUp(ctx context.Context) error {
+	now, err := cache.ToListerWithContext(w.ListerWatcher).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("asking how far the cluster's %s are: %w", w.plural, err)
+	}
+	list, err := meta.ListAccessor(now)
+	if err != nil {
+		return err
+	}
+	version := parseVersion(list.GetResourceVersion())
+	for !w.has(version) {
+		w.pulse.Hurry(ctx)
+		waiting, cancel := context.WithTimeout(ctx, hurriedFor)
+		_ = w.wait(waiting, version) // has tells how it ended
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("waiting for the changes of %s up to version %d: %w", w.plural, version, err)
+		}
+	}
+	return nil
+}
+
+// Stale returns "" while the watches of pods and nodes are alive, else what was heard of too long ago to
+// decide on.
+func (c *Cache) Stale() string {
+	for _, w := range []*watched{&c.podWatch, &c.nodeWatch} {
+		if age := w.pulse.Age(); age > follow.StaleAfter {
+			return fmt.Sprintf("nothing was heard of %s for %s", w.plural, age.Round(time.Second))
+		}
+	}
+	return ""
+}
+
+// Ages returns how long ago anything was heard of each kind.
+func (c *Cache) Ages() map[string]time.Duration {
+	return map[string]time.Duration{c.podWatch.plural: c.podWatch.pulse.Age(), c.nodeWatch.plural: c.nodeWatch.pulse.Age()}
+}

@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/test/background"
+)
+
+// reach has what a list shows be of a version, without telling the watch.
+func (s *apiServer) reach(version int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+}
+
+func bookmarkOf(kind runtime.Object, version string) runtime.Object {
+	kind = kind.DeepCopyObject()
+	kind.(metav1.Object).SetResourceVersion(version)
+	return kind
+}
+
+func TestCatchUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(objects(aPod("a", 1)), objects(aNode("n1", 1, "4")))
+		defer background.Run(t, f.Run)()
+		pass(5 * time.Second)
+		require.NoError(t, f.CatchUp(t.Context()), "nothing has happened since the list")
+		assert.Len(t, f.podServer.watches, 1, "so that no watch had to end")
+
+		f.podServer.reach(30)
+		f.nodeServer.reach(40)
+		done := make(chan error, 1)
+		go func() { done <- f.CatchUp(t.Context()) }()
+		pass(time.Second)
+		require.Len(t, f.podServer.watches, 2)
+		require.Len(t, f.nodeServer.watches, 2)
+		f.podServer.send(watch.Modified, aPod("a", 29, on("n1")))
+		f.podServer.send(watch.Bookmark, bookmarkOf(&v1.Pod{}, "30"))
+		f.nodeServer.send(watch.Bookmark, bookmarkOf(&v1.Node{}, "39"))
+		synctest.Wait()
+		require.Empty(t, done, "nodes lack a change")
+		f.nodeServer.send(watch.Modified, aNode("n2", 40, "4"))
+		require.NoError(t, <-done)
+		assert.Equal(t, "Bound n1", f.shareOf("a"))
+	})
+}
+
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(objects(aPod("a", 1)), objects(aNode("n1", 1, "4")))
+		defer background.Run(t, f.Run)()
+		pass(follow.StaleAfter)
+		assert.Empty(t, f.Stale())
+		assert.Greater(t, len(f.podServer.watches), 1, "it was tried to hear something")
+		pass(time.Second)
+		assert.Contains(t, f.Stale(), "nothing was heard of pods for 1m31s")
+		assert.Equal(t, 91*time.Second, f.Ages()["nodes"])
+		f.podServer.send(watch.Bookmark, bookmarkOf(&v1.Pod{}, "30"))
+		synctest.Wait()
+		assert.Contains(t, f.Stale(), "nothing was heard of nodes for 1m31s")
+		f.nodeServer.send(watch.Modified, aNode("n1", 2, "4"))
+		synctest.Wait()
+		assert.Empty(t, f.Stale())
+	})
+}

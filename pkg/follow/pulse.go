@@ -1,0 +1,146 @@
+package follow
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// quiet is how long a watch may say nothing before it is ended for another one. An API server that has
+	// nothing to tell sends a bookmark each minute (defaultBookmarkFrequency of its watch cache).
+	quiet = 70 * time.Second
+	// StaleAfter is how long a watch may say nothing until what is known by it is too old to decide on.
+	StaleAfter = 90 * time.Second
+	// hurriedTimeout is the shortest watch that an API server sends a bookmark in: it does so two seconds
+	// before the end.
+	hurriedTimeout = 3 // seconds
+	// shortWatch is how long a watch has to last to be followed by another watch: client-go takes one that ended
+	// sooner, and said nothing, for a failure, and lists everything anew.
+	shortWatch = time.Second
+)
+
+// Pulse knows when the watch of some kind last said anything. The zero value is usable.
+type Pulse struct {
+	mu      sync.Mutex // guards what follows
+	heard   time.Time  // zero: never
+	current *heardWatch
+	hurried bool // the next watch is to bring a bookmark soon
+}
+
+// Heard records that something came from the API server just now.
+func (p *Pulse) Heard() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard = time.Now()
+}
+
+// Age returns how long ago anything was heard; 0 where nothing ever was.
+func (p *Pulse) Age() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.heard.IsZero() {
+		return 0
+	}
+	return time.Since(p.heard)
+}
+
+// Watch begins a watch by begin, and listens to it.
+func (p *Pulse) Watch(
+	ctx context.Context, o metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error),
+) (watch.Interface, error) {
+	p.mu.Lock()
+	if p.hurried && o.SendInitialEvents == nil {
+		seconds := int64(hurriedTimeout)
+		o.TimeoutSeconds = &seconds
+	}
+	p.hurried = false
+	p.mu.Unlock()
+	inner, err := begin(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	w := &heardWatch{Interface: inner, pulse: p, begun: time.Now(), out: make(chan watch.Event), stopped: make(chan struct{})}
+	p.mu.Lock()
+	p.current = w
+	p.mu.Unlock()
+	go w.pass()
+	return w, nil
+}
+
+// Hurry ends the watch for one that brings a bookmark within about a second.
+func (p *Pulse) Hurry(ctx context.Context) {
+	p.mu.Lock()
+	w := p.current
+	p.hurried = true
+	p.mu.Unlock()
+	if w == nil {
+		return // the next one is on its way
+	}
+	select {
+	case <-time.After(shortWatch - time.Since(w.begun)):
+		w.Stop()
+	case <-ctx.Done():
+	}
+}
+
+// Run ends watches that have gone silent, until ctx ends: a connection may be dead without anybody
+// being told.
+func (p *Pulse) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := quiet - p.Age()
+		if wait <= 0 {
+			p.Hurry(ctx)
+			wait = hurriedTimeout * time.Second
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// heardWatch hands on the events of a watch, and has its pulse know. Its goroutine ends when it is stopped,
+// as its reader has to, or when the watch does.
+type heardWatch struct {
+	watch.Interface
+	pulse   *Pulse
+	begun   time.Time
+	out     chan watch.Event
+	once    sync.Once
+	stopped chan struct{}
+}
+
+// ResultChan implements watch.Interface.
+func (w *heardWatch) ResultChan() <-chan watch.Event { return w.out }
+
+// Stop implements watch.Interface.
+func (w *heardWatch) Stop() {
+	w.once.Do(func() { close(w.stopped) })
+	w.Interface.Stop()
+}
+
+func (w *heardWatch) pass() {
+	defer close(w.out)
+	for {
+		select {
+		case event, ok := <-w.Interface.ResultChan():
+			if !ok {
+				return
+			}
+			if event.Type != watch.Error {
+				w.pulse.Heard()
+			}
+			select {
+			case w.out <- event:
+			case <-w.stopped:
+				return
+			}
+		case <-w.stopped:
+			return
+		}
+	}
+}
