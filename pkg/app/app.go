@@ -54,6 +54,9 @@ type App struct {
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
 	forwarder    *forward.Forwarder
+	// follow is open when pods and nodes are to be followed: another server leads, or this one takes over.
+	// current is open when the ledger has everything that was written before this one took over.
+	follow, current *follow.Gate
 
 	api     *rest.API
 	health  *health
@@ -86,7 +89,18 @@ func (a *App) Start(ctx context.Context) error {
 
 // takeOver makes the account, which nobody else can change any more.
 func (a *App) takeOver(ctx context.Context) error {
+	warm := a.follow.IsOpen()
+	a.follow.Open()
 	a.account.start(ctx, a.accountParts()...)
+	// A pod that an object names, and that is not there later, is gone.
+	err := errors.Join(a.devices.WaitAdopted(ctx), a.reservations.WaitListed(ctx), a.cache.WaitForSync(ctx))
+	if err == nil && warm {
+		err = a.cache.CatchUp(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	a.current.Open()
 	return a.waitComplete(ctx)
 }
 
@@ -96,7 +110,7 @@ func (a *App) baseParts() []part {
 	if a.watcher != nil {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
-	return append(list, part{"other servers", a.forwarder.Run}, part{"election", a.elector.Run})
+	return append(list, part{"pods and nodes", a.followCluster}, part{"other servers", a.forwarder.Run}, part{"election", a.elector.Run})
 }
 
 // accountParts keep the account and act on it.
@@ -108,7 +122,6 @@ func (a *App) accountParts() []part {
 		{"deleted pods", a.keeper.Run},
 		{"reservations", a.reservations.Run},
 		{"devices", a.devices.Run},
-		{"pods and nodes", a.followCluster},
 		{"comparer", a.comparer.Run},
 		{"arbiter", a.arbitrate},
 	}
@@ -131,11 +144,10 @@ func (a *App) servingParts() []part {
 	return list
 }
 
-// followCluster watches pods and nodes, as soon as the devices are in the ledger and
-// the reservations are listed: pods then find what they use, and what a reservation
-// names and is not listed is gone.
+// followCluster watches pods and nodes. A server that leads from its start lists them when nobody else
+// writes any more, and so need not find out how far its watches are.
 func (a *App) followCluster(ctx context.Context) error {
-	if errors.Join(a.devices.WaitAdopted(ctx), a.reservations.WaitListed(ctx)) == nil {
+	if a.follow.Wait(ctx) == nil {
 		return a.cache.Run(ctx)
 	}
 	return nil // stopping

@@ -48,6 +48,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a := &App{
 		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}),
 		base: newParts(), account: newParts(), serving: newParts(),
+		follow: follow.NewGate(), current: follow.NewGate(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
@@ -106,7 +107,7 @@ func (a *App) buildObjects(clients Clients) {
 	a.reservations = reservations.New(reservations.Options{
 		Ledger: a.ledger, Client: clients.Reservations, Node: a.cache.Node, Pod: a.cache.Pod, Matcher: a.question.Matcher,
 		Kind:        a.definitions.Kind("reservations"),
-		StateSynced: a.cache.WaitForSync,
+		StateSynced: a.current.Wait,
 		MayDecide:   a.elector.Wait,
 		TTL:         a.policies.ReservationTTL,
 		FinishedTTL: a.options.FinishedReservationTTL,
@@ -119,7 +120,7 @@ func (a *App) buildObjects(clients Clients) {
 			return ok
 		},
 		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),
-		StateSynced:    a.cache.WaitForSync,
+		StateSynced:    a.current.Wait,
 		OnClaimChanged: a.deviceClaimChanged,
 		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1()}.AnnotateAll,
 		Recorder:       a.recorder, Log: a.log,
@@ -172,7 +173,9 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 
 // What follows tells one part of another.
 
-func (a *App) synced() bool { return a.cache.Synced() && a.reservations.Synced() && a.devices.Synced() }
+func (a *App) synced() bool {
+	return a.current.IsOpen() && a.reservations.Synced() && a.devices.Synced()
+}
 
 // unreachable says why another server cannot be asked instead of this one.
 func (a *App) unreachable() string { return a.forwarder.Why() }
@@ -183,7 +186,11 @@ func (a *App) nodesChanged() { a.reservations.NodesChanged() }
 
 func (a *App) devicesOf(pod *cluster.Pod) *ledger.DeviceRequest { return a.devices.Devices(pod) }
 
-func (a *App) annotationsChanged(pod *cluster.Pod) { a.devices.AnnotationsChanged(pod) }
+func (a *App) annotationsChanged(pod *cluster.Pod) {
+	if a.synced() {
+		a.devices.AnnotationsChanged(pod)
+	}
+}
 
 func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bool) {
 	return a.keeper.Keep(last)
@@ -196,6 +203,9 @@ func (a *App) settled(pod types.UID) {
 }
 
 func (a *App) bypassed(pod *cluster.Pod) {
+	if !a.synced() {
+		return // another server was asked
+	}
 	a.metrics.ObserveBypassedBind(pod.Scheduler)
 	a.log.WithFields(logrus.Fields{
 		"pod": pod.Ref.String(), "uid": pod.Ref.UID, "node": pod.Node, "scheduler": pod.Scheduler,

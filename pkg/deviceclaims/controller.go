@@ -104,8 +104,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.watch.Run(ctx, c.present, c.absent)
 }
 
-// WaitAdopted returns nil when the ledger has the devices, and the claims can be resolved. Only then may
-// pods reach the ledger.
+// WaitAdopted returns nil when the ledger has the devices, and the claims can be resolved.
 func (c *Controller) WaitAdopted(ctx context.Context) error { return c.adopted.Wait(ctx) }
 
 // WaitForSync returns nil once Synced is true, or the error of ctx.
@@ -118,10 +117,8 @@ func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 func (c *Controller) present(ctx context.Context) {
 	c.adopt()
 	claims := c.claims.keys("")
-	if c.Synced() {
-		for _, key := range claims {
-			c.OnClaimChanged(key.Namespace, key.Name) // pods were observed without
-		}
+	for _, key := range claims {
+		c.OnClaimChanged(key.Namespace, key.Name) // pods may have been observed without
 	}
 	c.start(ctx)
 	c.Log.WithField("claims", len(claims)).Info("devices and their claims are watched")

@@ -36,7 +36,7 @@ the pod that has it is gone: until then its devices stay counted.
 
 # Starting
 
-Devices and claims are in the ledger before pods are (WaitAdopted): a pod that says which devices it was
+Pods are observed anew once devices and claims are in the ledger: a pod that says which devices it was
 bound with then finds them, and its claims. Where the API server knows neither kind the server runs
 without, refuses pods that name claims, and goes on asking.
 

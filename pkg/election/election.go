@@ -68,6 +68,8 @@ type Options struct {
 	// Bind is the time limit of a request that binds a pod, Object of one that creates a Reservation: where the
 	// API server does not refuse what comes late, the next leader waits for as long.
 	Bind, Object time.Duration
+	// Follow is called when another server is seen to lead, and again: this one can prepare itself to take over.
+	Follow func()
 	// TakeOver makes the account: it is called once, when nobody else can write any
 	// more, and decisions wait for it. Its ctx ends with the leadership.
 	TakeOver func(ctx context.Context) error
@@ -113,8 +115,8 @@ type Elector struct {
 
 // New returns an Elector that does not run. It takes part only in Run.
 func New(o Options) (*Elector, error) {
-	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.TakeOver == nil || o.Log == nil {
-		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, TakeOver and Log are required")
+	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.TakeOver == nil || o.Log == nil {
+		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, TakeOver and Log are required")
 	}
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
@@ -204,7 +206,7 @@ func (e *Elector) Run(ctx context.Context) error {
 // once waits for the Lease, and leads until it is lost or ctx ends. Where it cannot take
 // over it gives the Lease up, for others to try.
 func (e *Elector) once(ctx context.Context) error {
-	if e.lease.awaitFree(ctx, e.o.Times.Lease, min(e.o.Times.Retry, poll)) != nil {
+	if e.lease.awaitFree(ctx, e.o.Times.Lease, min(e.o.Times.Retry, poll), e.o.Follow) != nil {
 		return nil // ctx has ended
 	}
 	running, resign := context.WithCancel(ctx)

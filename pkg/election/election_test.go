@@ -37,6 +37,8 @@ type world struct {
 	own    *objects.Clientset
 	fenced bool
 	took   int // times a server took over
+	// followed is how often a server saw that another one leads.
+	followed int
 }
 
 func newWorld(t *testing.T, fenced bool) *world {
@@ -83,6 +85,7 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 	o := Options{
 		Client: w.core, Terms: w.own.GlobalreserveV1alpha1().LedgerTerms(), Namespace: "kube-system", Identity: name,
 		Times: DefaultTimes(), Bind: 3 * time.Second, Object: 3 * time.Second, Log: log,
+		Follow:   func() { w.followed++ },
 		TakeOver: func(context.Context) error { w.took++; return nil },
 	}
 	if change != nil {

@@ -33,7 +33,9 @@ type lease struct {
 
 // awaitFree returns when nobody has the Lease: it does not exist, was given up, or was not renewed for as long as it
 // lasts. It asks more often than client-go does, which pauses for up to 2.2 times the period.
-func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration) error {
+//
+// others is called each time that another server is seen to have it.
+func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others func()) error {
 	l.over, l.others = false, func() {}
 	for {
 		asked := l.now()
@@ -43,9 +45,12 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration) error 
 			return nil
 		case err == nil && !same(record, &l.seen):
 			l.seen, l.since = *record, l.now()
+			others()
 		case err == nil && asked-l.since >= max(lasts, time.Duration(record.LeaseDurationSeconds)*time.Second):
 			l.over = true
 			return nil
+		case err == nil:
+			others()
 		}
 		if err := sleep(ctx, poll); err != nil {
 			return err
