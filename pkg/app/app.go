@@ -101,7 +101,13 @@ func (a *App) takeOver(ctx context.Context) error {
 		return err
 	}
 	a.current.Open()
-	return a.waitComplete(ctx)
+	if err := a.waitComplete(ctx); err != nil {
+		return err
+	}
+	if kept := a.keeper.TakeOver(ctx); kept > 0 {
+		a.log.WithField("pods", kept).Info("the capacity of pods is kept that were deleted while no server decided")
+	}
+	return nil
 }
 
 // baseParts run whoever decides, in the order they are started; they are stopped in reverse.

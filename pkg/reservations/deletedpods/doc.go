@@ -7,6 +7,7 @@
 //
 //   - decide.go       which pods' capacity is kept, for whom and for how long; pure
 //   - keeper.go       the Keeper: called when a pod goes, it makes the slot
+//   - missed.go       what ends while another server decides, or none
 //   - create.go       the workers that write the Reservation objects
 //   - deployments.go  the annotations of Deployments, watched and read live
 //
@@ -45,9 +46,10 @@
 //   - In a rolling update each old pod's capacity is held for a new one. The new pods
 //     use the slots up as they come; what surged stays until its ttl is over.
 //
-// # What a restart loses
+// # From one server to the next
 //
 // The slot is in memory from the delete event until the object exists, which is a
-// few milliseconds while the API server answers. A server that stops in between,
-// or is down while the pod is deleted, does not hold the capacity.
+// few milliseconds while the API server answers. A server that stands by remembers
+// the ends of pods that it sees (missed.go): when it takes over it keeps what nobody
+// kept. The end of a pod that no server saw leaves nothing to be kept.
 package deletedpods

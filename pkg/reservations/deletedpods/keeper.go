@@ -56,8 +56,10 @@ type Keeper struct {
 	queue  *follow.Queue[types.NamespacedName]
 	events *follow.Events
 
-	mu    sync.Mutex // guards tasks
-	tasks map[types.NamespacedName]*task
+	mu     sync.Mutex // guards what follows
+	tasks  map[types.NamespacedName]*task
+	missed []missedPod // in the order they ended
+	leads  bool        // TakeOver was called
 }
 
 // Events beyond these are left out.
@@ -98,28 +100,42 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // Keep is cluster.Options.Keep.
 func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bool) {
-	w, keep := wishOf(last, k.deploymentOf(last))
-	if !keep || !k.Enabled() {
+	if k.miss(last) || !k.Enabled() {
 		return ledger.Slot{}, nil, false
 	}
-	t := &task{pod: last, wish: w}
-	var complaints []string
+	t, complaints, keep := k.newTask(last, k.deploymentOf(last), time.Now())
+	if !keep {
+		return ledger.Slot{}, nil, false
+	}
+	return t.slot, func() { k.begin(t, complaints) }, true
+}
+
+// newTask says what is to be kept of a pod that ended at a time. complaints are about its ttls.
+func (k *Keeper) newTask(last *cluster.Pod, deployment *cluster.Annotations, ended time.Time) (t *task, complaints []string, keep bool) {
+	w, keep := wishOf(last, deployment)
+	if !keep {
+		return nil, nil, false
+	}
+	t = &task{pod: last, wish: w}
 	t.ttl, complaints = k.chooseTTL(last.Scheduler, w.ttls)
 	name := last.Ref.Name
 	if k.isTaken(last.Ref.Namespace, name) {
 		name = suffixed(last)
 	}
-	t.slot = k.newSlot(last, name, t.ttl)
+	t.slot = k.newSlot(last, name, convert.DeadlineAfter(ended, t.ttl))
 	if err := k.Ledger.MayKeep(&t.slot); err != nil {
 		k.warn(last, reasonNotKept, err.Error())
-		return ledger.Slot{}, nil, false
+		return nil, nil, false
 	}
-	return t.slot, func() {
-		k.remember(t)
-		for _, complaint := range complaints {
-			k.warn(last, reasonInvalidTTL, complaint)
-		}
-	}, true
+	return t, complaints, true
+}
+
+// begin has the object written of a slot that is in the ledger.
+func (k *Keeper) begin(t *task, complaints []string) {
+	k.remember(t)
+	for _, complaint := range complaints {
+		k.warn(t.pod, reasonInvalidTTL, complaint)
+	}
 }
 
 // deploymentOf returns what is known of the Deployment of a pod.
@@ -135,12 +151,12 @@ func (k *Keeper) isTaken(namespace, name string) bool {
 	return k.Taken(namespace, name) || len(k.Ledger.ReservationSlots(namespace, name)) > 0
 }
 
-func (k *Keeper) newSlot(pod *cluster.Pod, name string, ttl time.Duration) ledger.Slot {
+func (k *Keeper) newSlot(pod *cluster.Pod, name string, deadline time.Time) ledger.Slot {
 	slot := ledger.Slot{
 		Ref:     ledger.SlotRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
 		Node:    pod.Node,
 		Request: pod.Request, Policy: ledger.Once, Scheduler: pod.Scheduler, Priority: pod.Priority,
-		Deadline: convert.DeadlineAfter(time.Now(), ttl),
+		Deadline: deadline,
 	}
 	if consumersOf(pod) == nil {
 		slot.Pod = ledger.PodRef{Namespace: pod.Ref.Namespace, Name: pod.Ref.Name}

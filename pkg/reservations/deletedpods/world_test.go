@@ -81,6 +81,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 			return asked, nil
 		},
 	})
+	require.Zero(t, w.TakeOver(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) })

@@ -1,0 +1,100 @@
+package deletedpods
+
+import (
+	"context"
+	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+)
+
+const (
+	// missedFor is how long an end of a pod is remembered that this server did not decide on. It is more than a
+	// Lease lasts by default, and a write that was under way: before that the server that led has written what was
+	// to be kept, which may have been used up since.
+	missedFor = 30 * time.Second
+	// maxMissed bounds how many are remembered.
+	maxMissed = 20_000
+)
+
+// missedPod is a pod that ended while another server, or none, decided.
+type missedPod struct {
+	last *cluster.Pod
+	at   time.Time
+}
+
+// miss remembers the end of a pod until TakeOver. It reports false after that.
+func (k *Keeper) miss(last *cluster.Pod) bool {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.leads {
+		return false
+	}
+	if _, keep := wishOf(last, nil); !keep && last.Controller.Kind != kindDeployment {
+		return true
+	}
+	for len(k.missed) > 0 && (now.Sub(k.missed[0].at) > missedFor || len(k.missed) >= maxMissed) {
+		k.missed = k.missed[1:]
+	}
+	k.missed = append(k.missed, missedPod{last, now})
+	return true
+}
+
+// TakeOver keeps what nobody kept of pods that ended while no server decided, as far as it is free: the server before
+// this one may have given it to others, or kept it. It is called once, when reservations are known and before
+// anything else is decided. It returns how many were kept.
+func (k *Keeper) TakeOver(ctx context.Context) (kept int) {
+	k.mu.Lock()
+	missed := k.missed
+	k.missed, k.leads = nil, true
+	k.mu.Unlock()
+	if !k.Enabled() {
+		return 0
+	}
+	deployments := map[string]*cluster.Annotations{}
+	for _, m := range missed {
+		if time.Since(m.at) <= missedFor && k.keepMissed(ctx, m, deployments) {
+			kept++
+		}
+	}
+	return kept
+}
+
+// keepMissed keeps the capacity of one pod, if it is wanted, free, and not kept yet. deployments has the annotations
+// of those that were read before.
+func (k *Keeper) keepMissed(ctx context.Context, m missedPod, deployments map[string]*cluster.Annotations) bool {
+	t, complaints, keep := k.newTask(m.last, k.liveMarks(ctx, m.last, deployments), m.at)
+	taken := k.Taken(m.last.Ref.Namespace, m.last.Ref.Name) || k.Taken(m.last.Ref.Namespace, suffixed(m.last))
+	if !keep || taken || !t.slot.Deadline.After(time.Now()) {
+		return false
+	}
+	var fits bool
+	k.Ledger.Try(func(trial *ledger.Trial) {
+		fits = trial.Reserve(ledger.Plan{Slots: []ledger.Slot{t.slot}, Mode: ledger.AllOrNothing}).Granted == 1
+	})
+	if !fits {
+		k.warn(m.last, reasonNotKept, "the capacity of this pod was taken while no server watched over it")
+		return false
+	}
+	k.Ledger.ObserveSlot(t.slot)
+	k.begin(t, complaints)
+	return true
+}
+
+// liveMarks reads the annotations of the Deployment of a pod, each one once: the watch may not have brought it yet.
+func (k *Keeper) liveMarks(ctx context.Context, pod *cluster.Pod, read map[string]*cluster.Annotations) *cluster.Annotations {
+	if pod.Controller.Kind != kindDeployment {
+		return nil
+	}
+	key := pod.Ref.Namespace + "/" + pod.Controller.Name
+	marks, ok := read[key]
+	if !ok {
+		var err error
+		if marks, err = k.Deployments.live(ctx, pod.Ref.Namespace, pod.Controller.Name); err != nil {
+			k.Log.WithError(err).Warn("the capacity of the deleted pods of a Deployment is not kept, as it is not known whether it asks for that")
+		}
+		read[key] = marks
+	}
+	return marks
+}
