@@ -116,7 +116,8 @@ func (a *App) baseParts() []part {
 	if a.watcher != nil {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
-	return append(list, part{"pods and nodes", a.followCluster}, part{"other servers", a.forwarder.Run}, part{"election", a.elector.Run})
+	return append(list, part{"pods and nodes", a.followCluster}, part{"ages of watches", a.watchAges},
+		part{"other servers", a.forwarder.Run}, part{"election", a.elector.Run})
 }
 
 // accountParts keep the account and act on it.

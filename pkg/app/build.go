@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"time"
@@ -72,6 +73,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		func() bool { return a.elector.Leads() == "" },
 		func() bool { fence, known := a.elector.Fence(); return known && fence.Up },
 		func() float64 { return float64(a.elector.Term()) })
+	a.metrics.RegisterWatches(a.ages)
 	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
 	a.buildCluster(clients.Core)
 	a.buildObjects(clients)
@@ -172,6 +174,29 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 }
 
 // What follows tells one part of another.
+
+// watchAges looks once a second whether anything was heard too long ago, so that no decision has to.
+func (a *App) watchAges(ctx context.Context) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			what := follow.Stale(a.ages())
+			a.health.stale.Store(&what)
+		}
+	}
+}
+
+// ages returns how long ago anything was heard of each kind that decisions rest on.
+func (a *App) ages() map[string]time.Duration {
+	ages := a.cache.Ages()
+	maps.Copy(ages, a.reservations.Ages())
+	maps.Copy(ages, a.devices.Ages())
+	return ages
+}
 
 func (a *App) synced() bool {
 	return a.current.IsOpen() && a.reservations.Synced() && a.devices.Synced()

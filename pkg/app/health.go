@@ -18,7 +18,8 @@ import (
 // that is not complete yet.
 type health struct {
 	synced func() bool
-	leads  func() string // why this server is not the one that decides, or ""
+	leads  func() string          // why this server is not the one that decides, or ""
+	stale  atomic.Pointer[string] // what was heard of too long ago to decide on; nil or empty: nothing
 	fence  func() (fence election.Fence, known bool)
 	// unreachable says why the one that does cannot be asked from here, or "".
 	unreachable func() string
@@ -50,6 +51,9 @@ func (h *health) undecided() string {
 	}
 	if !h.synced() {
 		return "the server has not read all nodes and pods yet; ask again in a moment"
+	}
+	if what := h.stale.Load(); what != nil && *what != "" {
+		return "the server may not know of the latest changes: " + *what + "; ask again in a moment"
 	}
 	return ""
 }

@@ -77,6 +77,10 @@ func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 		return recorder
 	}
 	assert.Equal(t, http.StatusTeapot, ask().Code)
+	what := "nothing was heard of pods for 2m0s"
+	h.stale.Store(&what)
+	assert.Contains(t, ask().Body.String(), what)
+	h.stale.Store(nil)
 	held = false
 	assert.Contains(t, ask().Body.String(), "could not renew its lease")
 

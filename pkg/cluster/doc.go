@@ -34,8 +34,8 @@
 // # How far, and how fresh
 //
 // A watch may be behind, or dead without anybody being told. Cache.CatchUp waits until the ledger has
-// what the API server has now: whoever begins to decide calls it. Cache.Stale says that nothing was
-// heard for too long (follow.Pulse), after a watch begun anew has not brought anything either.
+// what the API server has now: whoever begins to decide calls it. Cache.Ages says how
+// long ago anything was heard: a watch that is silent for too long is begun anew (follow.Pulse).
 //
 // # Locks
 //

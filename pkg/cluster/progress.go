@@ -98,7 +98,7 @@ func (w *watched) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	version := parseVersion(list.GetResourceVersion())
+	version := ParseVersion(list.GetResourceVersion())
 	for !w.has(version) {
 		w.pulse.Hurry(ctx)
 		waiting, cancel := context.WithTimeout(ctx, hurriedFor)
@@ -109,17 +109,6 @@ func (w *watched) catchUp(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// Stale returns "" while the watches of pods and nodes are alive, else what was heard of too long ago to
-// decide on.
-func (c *Cache) Stale() string {
-	for _, w := range []*watched{&c.podWatch, &c.nodeWatch} {
-		if age := w.pulse.Age(); age > follow.StaleAfter {
-			return fmt.Sprintf("nothing was heard of %s for %s", w.plural, age.Round(time.Second))
-		}
-	}
-	return ""
 }
 
 // Ages returns how long ago anything was heard of each kind.

@@ -3,6 +3,7 @@ package deviceclaims
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,6 +110,9 @@ func (c *Controller) WaitAdopted(ctx context.Context) error { return c.adopted.W
 
 // WaitForSync returns nil once Synced is true, or the error of ctx.
 func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wait(ctx) }
+
+// Ages returns how long ago anything was heard of each kind, while it is watched.
+func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
 
 // Synced reports whether decisions can rely on the devices in the ledger.
 func (c *Controller) Synced() bool { return c.ready.IsOpen() }

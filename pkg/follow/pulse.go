@@ -2,6 +2,9 @@ package follow
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +25,17 @@ const (
 	// sooner, and said nothing, for a failure, and lists everything anew.
 	shortWatch = time.Second
 )
+
+// Stale returns "" where all kinds were heard of lately, else which was heard of too long ago to decide on. ages are
+// by the plural names of kinds.
+func Stale(ages map[string]time.Duration) string {
+	for _, plural := range slices.Sorted(maps.Keys(ages)) {
+		if age := ages[plural]; age > StaleAfter {
+			return fmt.Sprintf("nothing was heard of %s for %s", plural, age.Round(time.Second))
+		}
+	}
+	return ""
+}
 
 // Pulse knows when the watch of some kind last said anything. The zero value is usable.
 type Pulse struct {

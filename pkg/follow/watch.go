@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,7 @@ type Source struct {
 	gone    func(obj any)
 	failed  func(plural string, err error) // where it is followed says what it does
 	store   atomic.Pointer[cache.Store]    // of what is known now
+	pulse   Pulse
 }
 
 // NewSource returns the objects of a client. set is told of every state of an object, and whether it is of
@@ -81,11 +83,13 @@ func listWatch[L runtime.Object](s *Source, client Client[L]) *cache.ListWatch {
 			list, err := client.List(ctx, o)
 			if err != nil {
 				s.report(ctx, err)
+			} else {
+				s.pulse.Heard()
 			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := client.Watch(ctx, o)
+			w, err := s.pulse.Watch(ctx, o, client.Watch)
 			if err != nil {
 				s.report(ctx, err)
 			}
@@ -151,6 +155,18 @@ func (w *Watch) failed(plural string, err error) {
 // Listed reports whether the kind is installed and every object there is has been told of.
 func (w *Watch) Listed() bool { return w.listed.Load() }
 
+// Ages returns how long ago anything was heard of each kind, while they are listed.
+func (w *Watch) Ages() map[string]time.Duration {
+	if !w.Listed() {
+		return nil
+	}
+	ages := make(map[string]time.Duration, len(w.sources))
+	for _, s := range w.sources {
+		ages[s.plural] = s.pulse.Age()
+	}
+	return ages
+}
+
 // Get returns the newest state known of an object of the first source, nil where there is none.
 func (w *Watch) Get(key string) any {
 	store := w.sources[0].store.Load()
@@ -213,6 +229,7 @@ func (w *Watch) follow(ctx context.Context, present func(context.Context)) {
 		store, informer := cache.NewInformerWithOptions(s.options)
 		s.store.Store(&store)
 		running.Go(func() { informer.RunWithContext(ctx) })
+		running.Go(func() { s.pulse.Run(ctx) })
 		select {
 		case <-informer.HasSyncedChecker().Done():
 		case <-ctx.Done():

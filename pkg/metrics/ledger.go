@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,6 +13,28 @@ import (
 // several goroutines, and has to be quick. A later call replaces the source.
 func (m *Metrics) RegisterLedger(stats func() ledger.Stats) {
 	m.ledger.Store(&stats)
+}
+
+// RegisterWatches has the scrape tell, by ages, how long ago anything was heard of each kind of object.
+func (m *Metrics) RegisterWatches(ages func() map[string]time.Duration) {
+	m.registry.MustRegister(watchCollector(ages))
+}
+
+var watchAgeDesc = prometheus.NewDesc(namespace+"_watch_age_seconds",
+	"Time since anything was heard of a kind of object from the API server, which says something each minute. From 90 on the server decides nothing.",
+	[]string{"kind"}, nil)
+
+// watchCollector reads the ages of watches at the moment of the scrape.
+type watchCollector func() map[string]time.Duration
+
+// Describe implements prometheus.Collector.
+func (c watchCollector) Describe(ch chan<- *prometheus.Desc) { ch <- watchAgeDesc }
+
+// Collect implements prometheus.Collector.
+func (c watchCollector) Collect(ch chan<- prometheus.Metric) {
+	for kind, age := range c() {
+		ch <- prometheus.MustNewConstMetric(watchAgeDesc, prometheus.GaugeValue, age.Seconds(), kind)
+	}
 }
 
 var (

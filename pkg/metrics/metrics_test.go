@@ -39,6 +39,7 @@ func TestScrape(t *testing.T) {
 	m.SetDrift("missing_pod", 4)
 	m.PolicyLoaded(time.Unix(100, 5e8))
 	m.PolicyReloadFailed()
+	m.RegisterWatches(func() map[string]time.Duration { return map[string]time.Duration{"pods": 1500 * time.Millisecond} })
 
 	got := scrape(t, m)
 	for _, line := range []string{
@@ -60,6 +61,7 @@ func TestScrape(t *testing.T) {
 		`globalreserve_ledger_drift{kind="missing_pod"} 4`,
 		`globalreserve_policy_last_reload_success_timestamp_seconds 100.5`,
 		`globalreserve_policy_reload_failures_total 1`,
+		`globalreserve_watch_age_seconds{kind="pods"} 1.5`,
 	} {
 		assert.Contains(t, got, line+"\n")
 	}

@@ -113,6 +113,9 @@ func (c *Controller) WaitListed(ctx context.Context) error { return c.listed.Wai
 // WaitForSync returns nil once Synced is true, or the error of ctx.
 func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wait(ctx) }
 
+// Ages returns how long ago anything was heard of each kind, while it is watched.
+func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
+
 // Synced reports whether decisions can rely on the reservations in the ledger.
 func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 
