@@ -50,14 +50,9 @@ func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 // Run lists and watches until ctx ends; nothing reaches the ledger after that. See
 // WaitForSync.
 func (c *Cache) Run(ctx context.Context) error {
-	// Nodes are few and come first in the log; the order matters to nobody else.
-	nodes := newReflector(&c.nodeWatch, &v1.Node{}, c.nodeSink())
-	pods := newReflector(&c.podWatch, &v1.Pod{}, c.podSink())
 	var running sync.WaitGroup
-	running.Go(func() { c.nodeWatch.pulse.Run(ctx) })
-	running.Go(func() { c.podWatch.pulse.Run(ctx) })
-	running.Go(func() { nodes.RunWithContext(ctx) })
-	running.Go(func() { pods.RunWithContext(ctx) })
+	running.Go(func() { c.nodeWatch.run(ctx, &v1.Node{}, c.nodeSink()) })
+	running.Go(func() { c.podWatch.run(ctx, &v1.Pod{}, c.podSink()) })
 	running.Wait()
 	return nil
 }
@@ -79,8 +74,9 @@ func (c *Cache) WaitForSync(ctx context.Context) error {
 
 // replaced records that a full state of one kind is in: the first one, or one after a gap, whose changes are those
 // after a revision.
-func (c *Cache) replaced(kind *watched, since uint64) {
+func (c *Cache) replaced(kind *watched, objects int, since uint64) {
 	kind.pulse.Heard()
+	kind.objects.Store(int64(objects))
 	if kind.synced.Swap(true) {
 		c.options.OnCatchUp(since)
 	}

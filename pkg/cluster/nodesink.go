@@ -33,7 +33,7 @@ func (c *Cache) replaceNodes(records []*nodeRecord, version uint64) {
 		c.observeNode(r)
 	}
 	c.nodeWatch.record(version)
-	c.replaced(&c.nodeWatch, since)
+	c.replaced(&c.nodeWatch, len(records), since)
 }
 
 func (c *Cache) observeNode(r *nodeRecord) {

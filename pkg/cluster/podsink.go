@@ -32,7 +32,7 @@ func (c *Cache) replacePods(records []*Pod, version uint64) {
 		c.observePod(r)
 	}
 	c.Seen(version)
-	c.replaced(&c.podWatch, since)
+	c.replaced(&c.podWatch, len(records), since)
 }
 
 // removeAbsentPods removes what is held and not among records, the state of the

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/follow"
@@ -69,18 +70,39 @@ type watched struct {
 	pulse  follow.Pulse
 	synced atomic.Bool
 	*reached
+	// objects is how many were in the last full state.
+	objects atomic.Int64
+	// relist has everything listed anew; nil before the first list.
+	relist atomic.Pointer[context.CancelFunc]
 }
 
 func (w *watched) follow(plural string, source cache.ListerWatcher, r *reached) {
 	w.plural, w.ListerWatcher, w.reached = plural, source, r
 }
 
-// hurriedFor is how long to wait for the bookmark of a hurried watch until another one is begun.
-const hurriedFor = 4 * time.Second
+// run lists and watches until ctx ends, and lists anew whenever that is asked for.
+func (w *watched) run(ctx context.Context, expected runtime.Object, store cache.ReflectorStore) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { w.pulse.Run(ctx) })
+	for ctx.Err() == nil {
+		listing, end := context.WithCancel(ctx)
+		w.relist.Store(&end)
+		newReflector(w, expected, store).RunWithContext(listing)
+		end()
+	}
+}
+
+const (
+	// quickToList is how many objects are listed sooner than a watch tells how far it is.
+	quickToList = 10_000
+	// hurriedFor is how long to wait for the bookmark of a hurried watch until another one is begun.
+	hurriedFor = 4 * time.Second
+)
 
 // CatchUp returns once the ledger has all changes of pods and nodes that the API server had carried out
-// when it was called, or the error of ctx. That takes about a second where nothing happens: the watches
-// are begun anew, as only those tell soon how far they are.
+// when it was called, or the error of ctx. Few objects are listed anew. Where they are many the watch is begun
+// anew, as only those tell soon how far they are: within one or two seconds.
 func (c *Cache) CatchUp(ctx context.Context) error {
 	running, ctx := errgroup.WithContext(ctx)
 	for _, w := range []*watched{&c.podWatch, &c.nodeWatch} {
@@ -100,7 +122,11 @@ func (w *watched) catchUp(ctx context.Context) error {
 	}
 	version := ParseVersion(list.GetResourceVersion())
 	for !w.has(version) {
-		w.pulse.Hurry(ctx)
+		if relist := w.relist.Load(); relist != nil && w.objects.Load() <= quickToList {
+			(*relist)()
+		} else {
+			w.pulse.Hurry(ctx)
+		}
 		waiting, cancel := context.WithTimeout(ctx, hurriedFor)
 		_ = w.wait(waiting, version) // has tells how it ended
 		cancel()

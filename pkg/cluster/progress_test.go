@@ -16,11 +16,14 @@ import (
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
-// reach has what a list shows be of a version, without telling the watch.
-func (s *apiServer) reach(version int) {
+// reach has what a list shows be of a version, and other objects, if there are any, without telling the watch.
+func (s *apiServer) reach(version int, objects ...runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = version
+	if len(objects) > 0 {
+		s.objects = objects
+	}
 }
 
 func bookmarkOf(kind runtime.Object, version string) runtime.Object {
@@ -39,6 +42,8 @@ func TestCatchUp(t *testing.T) {
 
 		f.podServer.reach(30)
 		f.nodeServer.reach(40)
+		f.podWatch.objects.Store(quickToList + 1)
+		f.nodeWatch.objects.Store(quickToList + 1)
 		done := make(chan error, 1)
 		go func() { done <- f.CatchUp(t.Context()) }()
 		pass(time.Second)
@@ -52,6 +57,27 @@ func TestCatchUp(t *testing.T) {
 		f.nodeServer.send(watch.Modified, aNode("n2", 40, "4"))
 		require.NoError(t, <-done)
 		assert.Equal(t, "Bound n1", f.shareOf("a"))
+	})
+}
+
+// Few objects are listed anew, at once.
+func TestCatchUpWithFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(objects(aPod("a", 1)), objects(aNode("n1", 1, "4")))
+		defer background.Run(t, f.Run)()
+		pass(5 * time.Second)
+		f.podServer.reach(30, aPod("a", 29, on("n1")))
+		f.nodeServer.reach(40, aNode("n1", 1, "4"), aNode("n2", 40, "4"))
+		begun := time.Now()
+		require.NoError(t, f.CatchUp(t.Context()))
+		assert.Zero(t, time.Since(begun))
+		assert.Equal(t, "Bound n1", f.shareOf("a"))
+		_, ok := f.Node("n2")
+		assert.True(t, ok)
+		pass(time.Second)
+		f.podServer.send(watch.Modified, aPod("a", 31, on("n1"), inPhase(v1.PodSucceeded)))
+		synctest.Wait()
+		assert.Empty(t, f.shareOf("a"), "the watch goes on")
 	})
 }
 

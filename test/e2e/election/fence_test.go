@@ -46,7 +46,7 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 		Client: client, Terms: objects.GlobalreserveV1alpha1().LedgerTerms(),
 		Namespace: metav1.NamespaceDefault, Identity: name,
 		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
-		Bind:  time.Second, Object: 2 * time.Second, Log: log,
+		Bind:  time.Second, Object: 2 * time.Second, Log: log, Follow: func() {},
 		TakeOver: func(context.Context) error {
 			took <- e.Term()
 			return nil
