@@ -119,3 +119,16 @@ func TestAdmissionReadmeNamesTheFolders(t *testing.T) {
 		assert.Contains(t, string(content), "`"+filepath.Base(filepath.Dir(folder))+"/`")
 	}
 }
+
+// The overlay of one replica differs from the base in that alone.
+func TestSingle(t *testing.T) {
+	single, base := build(t, "single"), build(t, "base")
+	deployment := only[appsv1.Deployment](t, single, "Deployment")
+	assert.EqualValues(t, 1, *deployment.Spec.Replicas)
+	assert.Equal(t, appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}, deployment.Spec.Strategy)
+	two := only[appsv1.Deployment](t, base, "Deployment")
+	assert.Equal(t, two.Spec.Template, deployment.Spec.Template)
+	delete(single, "Deployment")
+	delete(base, "Deployment")
+	assert.Equal(t, base, single)
+}

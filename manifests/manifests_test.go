@@ -209,9 +209,12 @@ func TestDeployment(t *testing.T) {
 	pod := deployment.Spec.Template.Spec
 
 	require.NotNil(t, deployment.Spec.Replicas)
-	assert.EqualValues(t, 1, *deployment.Spec.Replicas, "a second one would only stand by")
-	assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type,
-		"the new one is ready when the old one is gone")
+	assert.EqualValues(t, 2, *deployment.Spec.Replicas)
+	assert.Equal(t, appsv1.RollingUpdateDeploymentStrategyType, deployment.Spec.Strategy.Type)
+	assert.Zero(t, deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(), "one that can decide is always there")
+	labels := deployment.Spec.Template.Labels
+	assert.Equal(t, labels, pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector.MatchLabels)
+	assert.Equal(t, labels, pod.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
 	assert.Equal(t, one[*corev1.ServiceAccount](t, objects).Name, pod.ServiceAccountName)
 	require.NotNil(t, pod.AutomountServiceAccountToken)
 	assert.True(t, *pod.AutomountServiceAccountToken)
