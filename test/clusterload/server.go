@@ -98,7 +98,7 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 	}
 	process, err := cp.StartProcess(ctx, controlplane.ProcessOptions{
 		Name: options.Name, Path: options.Binary,
-		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port}, options.Args...),
+		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port, "--peer-address=127.0.0.1:0"}, options.Args...),
 		Ready: controlplane.HTTPReady(url+ready, nil), ReadyTimeout: options.ReadyTimeout,
 	})
 	if err != nil {

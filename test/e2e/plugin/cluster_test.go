@@ -79,7 +79,7 @@ func newCluster(t *testing.T, s setup) *cluster {
 	}})
 	o := s.scheduler
 	o.Name, o.ServerArgs = scheduler, map[string]any{ // as short as clusterload.QuickStart
-		"bindTimeout": "2s", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
+		"bindTimeout": "2s", "peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
 	}
 	if s.remote {
 		c.StartServer(clusterload.ServerOptions{})

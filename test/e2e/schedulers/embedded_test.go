@@ -31,7 +31,7 @@ func startEmbedded(t *testing.T) (*testbed.Cluster, *controlplane.Process) {
 	require.NoError(t, err)
 	c.Ledger.URL = "http://127.0.0.1:" + strconv.Itoa(port)
 	process, err := c.StartProcess(t.Context(), controlplane.ProcessOptions{
-		Name: embedded, Path: testbed.Program(t, "embedded"), Args: []string{"--kubeconfig=" + kubeconfig, "--port=" + strconv.Itoa(port)},
+		Name: embedded, Path: testbed.Program(t, "embedded"), Args: []string{"--kubeconfig=" + kubeconfig, "--port=" + strconv.Itoa(port), "--peer-address=127.0.0.1:0"},
 		Ready: controlplane.HTTPReady(c.Ledger.URL+"/readyz", nil), ReadyTimeout: time.Minute,
 	})
 	require.NoError(t, err)
