@@ -90,6 +90,7 @@ func (a *App) Start(ctx context.Context) error {
 // takeOver makes the account, which nobody else can change any more.
 func (a *App) takeOver(ctx context.Context) error {
 	warm := a.follow.IsOpen()
+	a.ledger.Advance(firstRevision())
 	a.follow.Open()
 	a.account.start(ctx, a.accountParts()...)
 	// A pod that an object names, and that is not there later, is gone.

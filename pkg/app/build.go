@@ -63,10 +63,8 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		synced: a.synced, leads: a.elector.Leads, fence: a.elector.Fence, unreachable: a.unreachable,
 		observe: a.metrics.ObserveRequest,
 	}
-	// Revisions grow from the clock, so that one from before a restart is
-	// never taken for one the ledger has reached since.
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
-		FirstRevision: uint64(time.Now().UnixMicro()), IgnoredResources: o.ignoredResources(),
+		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
 	}), a.health.undecided)
 	a.metrics.RegisterLedger(a.ledger.Stats)
 	a.metrics.RegisterElection(
@@ -189,6 +187,10 @@ func (a *App) watchAges(ctx context.Context) error {
 		}
 	}
 }
+
+// firstRevision is where the revisions of a server that decides begin. They grow from the clock, so that one from
+// before a restart, or of the server before, is never taken for one the ledger has reached since.
+func firstRevision() uint64 { return uint64(time.Now().UnixMicro()) }
 
 // ages returns how long ago anything was heard of each kind that decisions rest on.
 func (a *App) ages() map[string]time.Duration {

@@ -203,6 +203,16 @@ func (l Reader) EventsSince(dst []Event, revision uint64, limit int) (events []E
 	return dst, true
 }
 
+// Advance raises the revision to at least first, without a change. A ledger that followed another one, whose
+// revisions others know, does so before it takes its place. Readers of the journal have to start anew.
+func (l Observer) Advance(first uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first > l.revision {
+		l.revision, l.journal.first = first, first
+	}
+}
+
 // Subscribe returns a channel that gets a value after changes: one value may
 // stand for many. cancel must be called once when it is no longer read.
 func (l Reader) Subscribe() (wake <-chan struct{}, cancel func()) {
