@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,9 @@ const (
 	maxWaiting = 1000
 	maxBody    = 32 << 20 // of the integration path that takes the longest
 	bodyBudget = 128 << 20
+	// probeEvery is how often a follower asks whether the leader decides, and probeTimeout how long it waits.
+	probeEvery   = 2 * time.Second
+	probeTimeout = 2 * time.Second
 )
 
 // Options are what a Forwarder works with. All are required.
@@ -73,7 +77,44 @@ func New(o Options) (*Forwarder, error) {
 }
 
 // Run follows who leads until ctx ends, and tells the other servers of this one.
-func (f *Forwarder) Run(ctx context.Context) error { return f.servers.run(ctx) }
+func (f *Forwarder) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { f.probe(ctx) })
+	return f.servers.run(ctx)
+}
+
+// probe keeps finding out whether the leader can be asked, so that it is known before somebody asks: the one that
+// the LedgerTerm names may be gone.
+func (f *Forwarder) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		to, changed := f.servers.known()
+		if f.o.Undecided() != "" {
+			f.ask(ctx, to)
+		}
+		select {
+		case <-changed:
+		case <-time.After(probeEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ask asks a leader whether it decides. How that ends is taken down.
+func (f *Forwarder) ask(ctx context.Context, to *leader) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	question, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody)
+	if err != nil {
+		return
+	}
+	response, err := f.try(to, question, nil)
+	if err == nil {
+		_ = response.Body.Close()
+	} else if to != nil && !errors.Is(err, errNobody) {
+		to.tried(err)
+	}
+}
 
 // Key is what the peer listener shows.
 func (f *Forwarder) Key() *Key { return f.key }
@@ -83,6 +124,9 @@ func (f *Forwarder) Why() string {
 	to, _ := f.servers.known()
 	if to == nil {
 		return "it is not known where another server can be reached"
+	}
+	if to.name == f.o.Name {
+		return "this server is to decide itself"
 	}
 	if _, failure := to.why(); failure != nil {
 		return fmt.Sprintf("server %s cannot be asked: %v", to.name, failure)

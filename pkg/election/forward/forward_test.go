@@ -252,3 +252,26 @@ func TestCaller(t *testing.T) {
 	const nobody = "system:anonymous system:unauthenticated"
 	assert.Equal(t, []string{nobody, nobody, nobody, nobody}, callers)
 }
+
+// A follower can say that requests are passed on only once the leader has answered it: the one that is named may be
+// gone. And nobody passes on to itself.
+func TestWhetherTheLeaderCanBeAsked(t *testing.T) {
+	w := newWorld(t)
+	gone := freeAddress(t)
+	w.raise(func(spec *v1alpha1.LedgerTermSpec) {
+		spec.Leader, spec.URL, spec.PublicKey = "gone", "https://"+gone, "ff"
+	})
+	s := w.server("only")
+	s.upToDate()
+	assert.Contains(t, s.Why(), "server gone cannot be asked")
+
+	next := w.server("next")
+	next.lead()
+	s.knows(next)
+	require.Eventually(t, func() bool { return s.Why() == "" }, 10*time.Second, 5*time.Millisecond, "nobody has asked it anything")
+	assert.Zero(t, next.asked.Load())
+	next.upToDate()
+	next.decides.Store(false)
+	assert.Equal(t, "this server is to decide itself", next.Why())
+	require.Eventually(t, func() bool { return strings.Contains(s.Why(), "it answers 503") }, 10*time.Second, 5*time.Millisecond)
+}

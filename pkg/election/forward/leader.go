@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -41,6 +42,9 @@ type leader struct {
 	failed  time.Time
 }
 
+// errUntried is why it is not known that a leader can be asked.
+var errUntried = errors.New("it was not asked yet")
+
 // dialError says that no connection was made: nothing was sent.
 type dialError struct{ err error }
 
@@ -48,7 +52,7 @@ func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
 func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec) *leader {
-	l := &leader{term: spec.Term, name: spec.Leader}
+	l := &leader{term: spec.Term, name: spec.Leader, failure: errUntried}
 	l.gone, l.stop = context.WithCancel(context.Background())
 	address, err := url.Parse(spec.URL)
 	switch {
