@@ -38,7 +38,7 @@ type world struct {
 	fenced bool
 	took   int // times a server took over
 	// followed is how often a server saw that another one leads.
-	followed int
+	followed atomic.Int32
 }
 
 func newWorld(t *testing.T, fenced bool) *world {
@@ -85,7 +85,7 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 	o := Options{
 		Client: w.core, Terms: w.own.GlobalreserveV1alpha1().LedgerTerms(), Namespace: "kube-system", Identity: name,
 		Times: DefaultTimes(), Bind: 3 * time.Second, Object: 3 * time.Second, Log: log,
-		Follow:   func() { w.followed++ },
+		Follow:   func() { w.followed.Add(1) },
 		TakeOver: func(context.Context) error { w.took++; return nil },
 	}
 	if change != nil {
@@ -117,8 +117,10 @@ func TestOneLeads(t *testing.T) {
 		stopFirst := w.run(first)
 		<-time.After(time.Second)
 		require.Empty(t, first.Leads())
+		assert.Zero(t, w.followed.Load(), "the first server need not prepare itself to take over")
 		stopSecond := w.run(second)
 		<-time.After(time.Minute)
+		assert.Positive(t, w.followed.Load())
 		assert.Empty(t, first.Leads(), "the lease is renewed")
 		assert.Equal(t, "server first decides, and not this one", second.Leads())
 		before := first.Term()
