@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,6 +47,20 @@ func newWorld(t *testing.T, fenced bool) *world {
 	if fenced {
 		w.install()
 	}
+	// Of two updates of one version an API server refuses the later; a fake one does not.
+	var mu sync.Mutex
+	var version int
+	w.core.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		lease := a.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+		mu.Lock()
+		defer mu.Unlock()
+		if known, _ := strconv.Atoi(lease.ResourceVersion); known != version {
+			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it was changed"))
+		}
+		version++
+		lease.ResourceVersion = strconv.Itoa(version)
+		return false, nil, nil
+	})
 	w.core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		binding := a.(clienttesting.CreateAction).GetObject().(*v1.Binding)
 		if said, _ := strconv.Atoi(binding.Annotations[v1alpha1.TermAnnotation]); w.fenced && int64(said) < w.term() {
