@@ -1,4 +1,4 @@
-// Command passthrough is a scheduler extender that decides nothing: filter lets every node pass, bind
+// Package main is passthrough, a scheduler extender that decides nothing: filter lets every node pass, bind
 // POSTs the binding. It is what GlobalReserve's speed is compared with, and written the way most
 // extenders are: encoding/json, the API's own types, net/http and client-go with their defaults. Only
 // the client's rate limit is off, which would otherwise be all there is to measure.
