@@ -13,15 +13,18 @@ import (
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
 )
 
 // nodes is the size of the cluster that is measured on.
 const nodes = 5000
 
-// startCluster starts a control plane with all nodes.
+// startCluster starts a control plane with all nodes, and with the definitions and the fence that every cluster has
+// where manifests/base is applied.
 func startCluster(b *testing.B) *controlplane.ControlPlane {
 	b.Helper()
 	c := controlplane.StartT(b, controlplane.Options{})
+	require.NoError(b, crd.Prepare(b.Context(), c))
 	say("creating %d nodes", nodes)
 	_, err := c.CreateNodes(b.Context(), nodes, controlplane.NodeTemplate{
 		Allocatable: corev1.ResourceList{
@@ -37,7 +40,13 @@ func startCluster(b *testing.B) *controlplane.ControlPlane {
 // and the defaults of its flags.
 func startServer(b *testing.B, c *controlplane.ControlPlane) *clusterload.Server {
 	b.Helper()
-	server, err := clusterload.StartServer(b.Context(), c, clusterload.ServerOptions{ReadyTimeout: runTimeout})
+	return startNamed(b, c, clusterload.ServerName)
+}
+
+// startNamed starts one of several servers.
+func startNamed(b *testing.B, c *controlplane.ControlPlane, name string, args ...string) *clusterload.Server {
+	b.Helper()
+	server, err := clusterload.StartServer(b.Context(), c, clusterload.ServerOptions{Name: name, Args: args, ReadyTimeout: runTimeout})
 	require.NoError(b, err)
 	return server
 }

@@ -9,6 +9,7 @@ What lives where:
   - rate_test.go    pods per second of a kube-scheduler: alone, with an extender that does nothing,
     with GlobalReserve
   - http_test.go    processor time of a filter call, wall time of a large /reserve
+  - failover_test.go  how soon a follower decides
   - memory_test.go  memory, and time to be ready, with 5,000 nodes and 150,000 pods
   - cluster_test.go, pods_test.go, process_test.go  what they share
   - passthrough/    the extender that does nothing
