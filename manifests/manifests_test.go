@@ -39,6 +39,7 @@ const (
 	systemNamespace = "globalreserve-system"
 	serverPort      = 23456
 	peerPort        = 23458
+	healthPort      = 23459
 )
 
 // load reads every object of a folder, strictly: an unknown kind or field fails the test.
@@ -261,9 +262,15 @@ func TestServiceReachesThePod(t *testing.T) {
 	assert.Equal(t, template.Labels, service.Spec.Selector)
 	require.Len(t, service.Spec.Ports, 1)
 	assert.EqualValues(t, serverPort, service.Spec.Ports[0].Port)
-	require.Len(t, template.Spec.Containers[0].Ports, 2)
+	require.Len(t, template.Spec.Containers[0].Ports, 3)
 	assert.EqualValues(t, peerPort, template.Spec.Containers[0].Ports[1].ContainerPort)
 	assert.Contains(t, template.Spec.Containers[0].Args, fmt.Sprintf("--peer-address=:%d", peerPort))
+	health := template.Spec.Containers[0].Ports[2]
+	assert.EqualValues(t, healthPort, health.ContainerPort)
+	assert.Contains(t, template.Spec.Containers[0].Args, fmt.Sprintf("--health-address=:%d", healthPort))
+	for _, probe := range []*corev1.Probe{template.Spec.Containers[0].LivenessProbe, template.Spec.Containers[0].ReadinessProbe} {
+		assert.Equal(t, health.Name, probe.HTTPGet.Port.StrVal, "where decisions cannot be in their way")
+	}
 	assert.Equal(t, template.Spec.Containers[0].Ports[0].Name, service.Spec.Ports[0].TargetPort.StrVal)
 	assert.EqualValues(t, serverPort, template.Spec.Containers[0].Ports[0].ContainerPort)
 	assert.Equal(t, template.Labels, one[*policyv1.PodDisruptionBudget](t, objects).Spec.Selector.MatchLabels)
@@ -306,8 +313,9 @@ func TestStaticPodListensOnLoopback(t *testing.T) {
 	assert.NotContains(t, args, "--allow-insecure-http")
 	for _, probe := range []*corev1.Probe{pod.Containers[0].LivenessProbe, pod.Containers[0].ReadinessProbe} {
 		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host)
-		assert.Equal(t, serverPort, probe.HTTPGet.Port.IntValue())
+		assert.Equal(t, healthPort, probe.HTTPGet.Port.IntValue())
 	}
+	assert.Contains(t, args, fmt.Sprintf("--health-address=127.0.0.1:%d", healthPort))
 }
 
 // checkSecurity checks that a pod has no more rights on its node than it needs.

@@ -60,7 +60,8 @@ type App struct {
 
 	api     *rest.API
 	health  *health
-	server  *httpServer
+	probes  *httpServer   // nil where probes and metrics have no port of their own
+	server  *httpServer   // nil without plain HTTP
 	secure  *secureServer // nil without TLS
 	peers   *httpServer   // nil where other servers cannot reach this one
 	streams chan struct{} // closed when watchers have to go
@@ -79,11 +80,9 @@ func (a *App) Start(ctx context.Context) error {
 	}
 	a.base.start(ctx, a.baseParts()...)
 	a.serving.start(ctx, a.servingParts()...)
-	fields := logrus.Fields{"version": version.Get().String(), "address": a.Addr()}
-	if a.secure != nil {
-		fields["secureAddress"] = a.SecureAddr()
-	}
-	a.log.WithFields(fields).Info("serving")
+	a.log.WithFields(logrus.Fields{
+		"version": version.Get().String(), "address": a.Addr(), "secureAddress": a.SecureAddr(), "healthAddress": a.HealthAddr(),
+	}).Info("serving")
 	return nil
 }
 
@@ -137,12 +136,14 @@ func (a *App) accountParts() []part {
 
 // servingParts take requests.
 func (a *App) servingParts() []part {
-	list := []part{
-		{"calls of this process", a.serveCalls},
-		{"HTTP", func(ctx context.Context) error { return a.server.run(ctx, a.draining) }},
-	}
-	if a.peers != nil {
-		list = append(list, part{"HTTPS for other servers", func(ctx context.Context) error { return a.peers.run(ctx, a.draining) }})
+	list := []part{{"calls of this process", a.serveCalls}}
+	for _, l := range []struct {
+		name   string
+		server *httpServer
+	}{{"HTTP of probes and metrics", a.probes}, {"HTTP", a.server}, {"HTTPS for other servers", a.peers}} {
+		if l.server != nil {
+			list = append(list, part{l.name, func(ctx context.Context) error { return l.server.run(ctx, a.draining) }})
+		}
 	}
 	if a.secure != nil {
 		list = append(list,
@@ -181,10 +182,16 @@ func (a *App) serveCalls(ctx context.Context) error {
 
 // open opens the ports and reads the files. An error leaves nothing behind.
 func (a *App) open() error {
-	if err := a.server.listen(a.options.BindAddress, a.options.Port, "--port"); err != nil {
-		return err
+	var err error
+	if a.server != nil {
+		err = a.server.listen(a.options.BindAddress, a.options.Port, "--port")
 	}
-	err := a.openPeers()
+	if err == nil && a.probes != nil {
+		err = a.probes.listenAt(a.options.HealthAddress, "--health-address")
+	}
+	if err == nil {
+		err = a.openPeers()
+	}
 	if err == nil && a.secure != nil {
 		err = a.secure.open()
 	}
@@ -200,17 +207,19 @@ func (a *App) open() error {
 }
 
 func (a *App) closePorts() {
-	a.server.close()
+	for _, s := range []*httpServer{a.probes, a.server, a.peers} {
+		s.close()
+	}
 	if a.secure != nil {
 		a.secure.close()
 	}
-	if a.peers != nil {
-		a.peers.close()
-	}
 }
 
-// Addr returns the address served on, with the port that was chosen.
-func (a *App) Addr() string { return a.server.listener.Addr().String() }
+// Addr returns the address plain HTTP is served on, with the port that was chosen; "" where it is not.
+func (a *App) Addr() string { return a.server.addr() }
+
+// HealthAddr returns the address that probes and metrics have of their own, "" where they have none.
+func (a *App) HealthAddr() string { return a.probes.addr() }
 
 // WaitReady returns when this server decides, for which it has to be elected and to have read all nodes, pods,
 // reservations and devices; or when ctx ends.

@@ -124,6 +124,30 @@ func read(t *testing.T, response *http.Response) (int, string) {
 	return response.StatusCode, string(body)
 }
 
+// Probes and metrics have a port where nothing is decided, and plain HTTP need not be served.
+func TestProbesHaveAPortOfTheirOwn(t *testing.T) {
+	o := secureOptions(newAuthority(t))
+	o.BindAddress, o.HealthAddress = "", "127.0.0.1:0"
+	a, _ := startApp(t, o, fake.NewClientset(testNode("a")))
+	require.NoError(t, a.WaitReady(t.Context()))
+	assert.Empty(t, a.Addr())
+	for path, want := range map[string]int{
+		"/livez": http.StatusOK, "/healthz": http.StatusOK, "/version": http.StatusOK, "/metrics": http.StatusOK,
+		"/v1/nodes": http.StatusNotFound, "/bind": http.StatusNotFound, "/admission": http.StatusNotFound, "/openapi.yaml": http.StatusNotFound,
+	} {
+		response, err := http.Get("http://" + a.HealthAddr() + path)
+		require.NoError(t, err)
+		code, _ := read(t, response)
+		require.NoError(t, response.Body.Close())
+		assert.Equal(t, want, code, path)
+	}
+	require.Eventually(t, func() bool {
+		response, err := http.Get("http://" + a.HealthAddr() + "/readyz")
+		require.NoError(t, err)
+		return response.Body.Close() == nil && response.StatusCode == http.StatusOK
+	}, 10*time.Second, 20*time.Millisecond)
+}
+
 func TestServerServes(t *testing.T) {
 	ignored := goleak.IgnoreCurrent()
 	t.Cleanup(func() {

@@ -166,8 +166,7 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 	}).Register(router)
 	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Done: a.streams})
 	a.api.Register(router)
-	a.health.register(router)
-	router.Handler(http.MethodGet, "/metrics", a.metrics.Handler())
+	a.health.register(router, a.metrics)
 	return router
 }
 

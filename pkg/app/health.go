@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
@@ -71,7 +72,14 @@ func (h *health) aboutFence() string {
 	}
 }
 
-func (h *health) register(router *httprouter.Router) {
+// handler serves probes and metrics alone, on a port where nobody who asks for decisions can be in their way.
+func (h *health) handler(m *metrics.Metrics) http.Handler {
+	router := httpjson.NewRouter()
+	h.register(router, m)
+	return router
+}
+
+func (h *health) register(router *httprouter.Router, m *metrics.Metrics) {
 	alive := func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		status, text := http.StatusOK, "ok"
@@ -91,6 +99,7 @@ func (h *health) register(router *httprouter.Router) {
 	router.HandlerFunc(http.MethodGet, "/version", func(w http.ResponseWriter, _ *http.Request) {
 		httpjson.Write(w, http.StatusOK, version.Get())
 	})
+	router.Handler(http.MethodGet, "/metrics", m.Handler())
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {

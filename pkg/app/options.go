@@ -19,12 +19,14 @@ type Options struct {
 	// Kubeconfig is the path of a kubeconfig file; empty means the service
 	// account of the pod the server runs in.
 	Kubeconfig string
-	// BindAddress is the IP address to serve on.
+	// BindAddress is the IP address to serve plain HTTP on. Empty: it is not served.
 	BindAddress string
 	// Port to serve on; 0 chooses a free one (see App.Addr).
 	Port int
 	// AllowInsecureHTTP permits a BindAddress that is not loopback.
 	AllowInsecureHTTP bool
+	// HealthAddress is an address and port for probes and metrics alone. Empty: they are on the other ports only.
+	HealthAddress string
 	// Secure is for serving over TLS, which the admission webhook needs.
 	Secure SecureOptions
 	// Election is about which server decides.
@@ -75,8 +77,9 @@ func DefaultOptions() Options {
 // AddFlags binds the options to command-line flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig file; without it the service account of the pod is used")
-	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address to serve on")
-	fs.IntVar(&o.Port, "port", o.Port, "port to serve on; 0 chooses a free one")
+	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address to serve plain HTTP on, where everybody who reaches it may do everything; empty for none")
+	fs.IntVar(&o.Port, "port", o.Port, "port to serve plain HTTP on; 0 chooses a free one")
+	fs.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address to serve probes and metrics on, over plain HTTP, apart from what decides, such as :23459; empty: on the other ports only")
 	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
 	o.Secure.addFlags(fs)
 	o.Election.addFlags(fs)
@@ -99,6 +102,10 @@ func (o *Options) Validate() error {
 	var errs []error
 	ip := net.ParseIP(o.BindAddress)
 	switch {
+	case o.BindAddress == "":
+		if !o.Secure.Enabled() {
+			errs = append(errs, errors.New("--bind-address is empty and there is no --tls-cert-file: nobody could ask the server; give one of them"))
+		}
 	case ip == nil:
 		errs = append(errs, fmt.Errorf("--bind-address %q is not an IP address; give one, such as 127.0.0.1", o.BindAddress))
 	case !ip.IsLoopback() && !o.AllowInsecureHTTP:
@@ -109,6 +116,9 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, o.Secure.validate()...)
 	errs = append(errs, o.Peers.validate()...)
+	if err := validateAddress("--health-address", o.HealthAddress); err != nil {
+		errs = append(errs, err)
+	}
 	for _, d := range []struct {
 		flag  string
 		value time.Duration

@@ -33,11 +33,8 @@ func (o *PeerOptions) addFlags(fs *pflag.FlagSet) {
 
 func (o *PeerOptions) validate() []error {
 	var errs []error
-	if o.Address != "" {
-		host, port, err := net.SplitHostPort(o.Address)
-		if number, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || number > 65535 || (host != "" && net.ParseIP(host) == nil) {
-			errs = append(errs, fmt.Errorf("--peer-address %q is not an IP address and a port; give one, such as 0.0.0.0:23458, or :0 for any free port", o.Address))
-		}
+	if err := validateAddress("--peer-address", o.Address); err != nil {
+		errs = append(errs, err)
 	}
 	if o.URL != "" {
 		u, err := url.Parse(o.URL)
@@ -49,6 +46,18 @@ func (o *PeerOptions) validate() []error {
 		}
 	}
 	return errs
+}
+
+// validateAddress checks an address and port to listen on, which may be left out.
+func validateAddress(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || (host != "" && net.ParseIP(host) == nil) {
+		return fmt.Errorf("%s %q is not an IP address and a port; give one, such as 0.0.0.0:23458, or :0 for any free port", flag, address)
+	}
+	return nil
 }
 
 // advertised is where others reach a listener.
@@ -86,8 +95,12 @@ func (a *App) buildPeers(clients Clients) (err error) {
 // not decide, and the one that takes what others passed on.
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.gate(routes)
-	plain := a.forwarder.Handler(decides, routes)
-	a.server = newHTTPServer(plain, a.log)
+	if a.options.HealthAddress != "" {
+		a.probes = newHTTPServer(a.health.handler(a.metrics), a.log)
+	}
+	if a.options.BindAddress != "" {
+		a.server = newHTTPServer(a.forwarder.Handler(decides, routes), a.log)
+	}
 	hooks := httpjson.NewRouter()
 	admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: a.log}).Register(hooks)
 	hooks.NotFound = routes
@@ -118,15 +131,7 @@ func (a *App) openPeers() error {
 	if a.peers == nil {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(a.options.Peers.Address)
-	if err != nil {
-		return fmt.Errorf("--peer-address: %w", err)
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return fmt.Errorf("--peer-address: %w", err)
-	}
-	if err := a.peers.listen(host, number, "--peer-address"); err != nil {
+	if err := a.peers.listenAt(a.options.Peers.Address, "--peer-address"); err != nil {
 		return err
 	}
 	url, err := a.options.Peers.advertised(a.peers.listener.Addr())

@@ -94,9 +94,30 @@ func (s *httpServer) run(ctx context.Context, draining func() context.Context) e
 	return err
 }
 
+// listenAt is listen with an address and a port in one.
+func (s *httpServer) listenAt(address, flag string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	return s.listen(host, number, flag)
+}
+
+// addr returns the address served on, "" where there is none.
+func (s *httpServer) addr() string {
+	if s == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
+
 // close closes the port where it has not been served on.
 func (s *httpServer) close() {
-	if s.listener != nil {
+	if s != nil && s.listener != nil {
 		_ = s.listener.Close() // an error means that it is closed already
 	}
 }

@@ -70,6 +70,7 @@ type ServerArgs struct {
 	BindAddress       string          `json:"bindAddress,omitempty"`
 	Port              *int            `json:"port,omitempty"`
 	AllowInsecureHTTP bool            `json:"allowInsecureHTTP,omitempty"`
+	HealthAddress     string          `json:"healthAddress,omitempty"`
 	ReservationTTL    metav1.Duration `json:"reservationTTL,omitzero"`
 	BindTimeout       metav1.Duration `json:"bindTimeout,omitzero"`
 	PolicyFile        string          `json:"policyFile,omitempty"`

@@ -125,7 +125,7 @@ func serverOptions(args *schedulerplugin.Args) app.Options {
 	s := &args.Server
 	o := app.DefaultOptions()
 	o.BindAddress = cmp.Or(s.BindAddress, o.BindAddress)
-	o.AllowInsecureHTTP = s.AllowInsecureHTTP
+	o.AllowInsecureHTTP, o.HealthAddress = s.AllowInsecureHTTP, s.HealthAddress
 	o.ReservationTTL = cmp.Or(s.ReservationTTL.Duration, o.ReservationTTL)
 	o.BindTimeout = cmp.Or(s.BindTimeout.Duration, o.BindTimeout)
 	o.PolicyFile = s.PolicyFile

@@ -23,13 +23,14 @@ func TestServerOptions(t *testing.T) {
 			BindAddress: "::1", Port: ptr.To(0), AllowInsecureHTTP: true, ReservationTTL: metav1.Duration{Duration: time.Second},
 			BindTimeout: metav1.Duration{Duration: 2 * time.Second}, PolicyFile: "policy", LogLevel: "debug", LogFormat: "json",
 			TLSCertFile: "cert", TLSPrivateKeyFile: "key", SecureBindAddress: "127.0.0.1", SecurePort: ptr.To(1),
-			ClientCAFile: "ca", AdmissionClientNames: []string{"api"},
+			ClientCAFile: "ca", AdmissionClientNames: []string{"api"}, HealthAddress: ":1",
 			LeaseNamespace: "here", LeaseDuration: metav1.Duration{Duration: 4 * time.Second},
 			LeaseRenewDeadline: metav1.Duration{Duration: 3 * time.Second}, LeaseRetryPeriod: metav1.Duration{Duration: time.Second},
 		},
 	})
 	want := app.DefaultOptions()
 	want.BindAddress, want.Port, want.AllowInsecureHTTP, want.ReservationTTL = "::1", 0, true, time.Second
+	want.HealthAddress = ":1"
 	want.BindTimeout, want.PolicyFile, want.LogLevel, want.LogFormat = 2*time.Second, "policy", "debug", "json"
 	want.Secure = app.SecureOptions{
 		CertFile: "cert", KeyFile: "key", BindAddress: "127.0.0.1", Port: 1, ClientCAFile: "ca", AdmissionClients: []string{"api"},
