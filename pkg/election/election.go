@@ -82,7 +82,7 @@ type Options struct {
 // leadership is the term in which this server decides, or did.
 type leadership struct {
 	term  atomic.Int64
-	fence Fence
+	fence atomic.Pointer[Fence]
 	state atomic.Int32
 }
 
@@ -121,15 +121,15 @@ func New(o Options) (*Elector, error) {
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
 	}
-	e := &Elector{o: o, decides: make(chan struct{}), lease: &lease{
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
+	}
+	return &Elector{o: o, decides: make(chan struct{}), lease: &lease{
 		others: func() {},
 		now:    uptime, sure: o.Times.Lease - o.Times.Retry,
-		Interface: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
-		},
-	}}
-	return e, nil
+		lock: lock, Interface: lock,
+	}}, nil
 }
 
 // Advertise says where other servers reach this one, and with which key it answers them. It must be called
@@ -177,11 +177,11 @@ func (e *Elector) Term() Term {
 	return 0
 }
 
-// Fence says whether the API server refuses what earlier leaders send; ok is false
+// Fence says whether the API server refuses what earlier leaders send, as was found last; ok is false
 // before this server has taken over.
 func (e *Elector) Fence() (f Fence, ok bool) {
 	if l := e.led.Load(); l != nil {
-		return l.fence, true
+		return *l.fence.Load(), true
 	}
 	return Fence{}, false
 }
@@ -258,17 +258,14 @@ func (e *Elector) lead(ctx context.Context) error {
 	}
 	log := e.o.Log.WithField("term", term)
 	if !fence.Up {
-		wait := e.o.Bind
-		if term != 0 { // else Reservations are not defined either
-			wait = max(wait, e.o.Object)
-		}
-		wait += writeMargin
+		wait := max(e.o.Bind, e.o.Object) + writeMargin
 		log.WithField("wait", wait).Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " + fence.Why)
 		if err := sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
-	led := &leadership{fence: fence}
+	led := &leadership{}
+	led.fence.Store(&fence)
 	led.term.Store(int64(term))
 	e.led.Store(led)
 	defer led.state.Store(ended)
@@ -282,6 +279,7 @@ func (e *Elector) lead(ctx context.Context) error {
 		if err := e.keep(ctx, led); err != nil {
 			return err
 		}
+		e.look(ctx, led)
 	}
 	return nil
 }

@@ -36,14 +36,15 @@ type world struct {
 	t      *testing.T
 	core   *fake.Clientset
 	own    *objects.Clientset
-	fenced bool
+	fenced atomic.Bool
 	took   int // times a server took over
 	// followed is how often a server saw that another one leads.
 	followed atomic.Int32
 }
 
 func newWorld(t *testing.T, fenced bool) *world {
-	w := &world{t: t, core: fake.NewClientset(), own: objects.NewSimpleClientset(), fenced: fenced}
+	w := &world{t: t, core: fake.NewClientset(), own: objects.NewSimpleClientset()}
+	w.fenced.Store(fenced)
 	if fenced {
 		w.install()
 	}
@@ -63,7 +64,7 @@ func newWorld(t *testing.T, fenced bool) *world {
 	})
 	w.core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		binding := a.(clienttesting.CreateAction).GetObject().(*v1.Binding)
-		if said, _ := strconv.Atoi(binding.Annotations[v1alpha1.TermAnnotation]); w.fenced && int64(said) < w.term() {
+		if said, _ := strconv.Atoi(binding.Annotations[v1alpha1.TermAnnotation]); w.fenced.Load() && int64(said) < w.term() {
 			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, binding.Name,
 				field.ErrorList{field.Forbidden(nil, "ValidatingAdmissionPolicy '"+FenceName+"' denied request")})
 		}
@@ -300,6 +301,15 @@ func TestTermIsKept(t *testing.T) {
 		assert.Equal(t, own, w.term())
 		assert.Empty(t, e.Leads())
 
+		earlier, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+		require.NoError(t, err)
+		earlier.Spec.Term, earlier.Spec.Leader = own-1, "before" // of a backup
+		_, err = terms.Update(t.Context(), earlier, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		<-time.After(DefaultTimes().Lease)
+		assert.Equal(t, own, w.term())
+		assert.Empty(t, e.Leads())
+
 		later, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
 		require.NoError(t, err)
 		later.Spec.Term++
@@ -308,6 +318,98 @@ func TestTermIsKept(t *testing.T) {
 		<-time.After(DefaultTimes().Lease)
 		assert.NotEmpty(t, e.Leads())
 		require.ErrorIs(t, stop(), ErrLost)
+	})
+}
+
+// definitions has the kind of the LedgerTerm come and go; it is installed at first.
+func (w *world) definitions() (installed *atomic.Bool) {
+	installed = &atomic.Bool{}
+	installed.Store(true)
+	w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !installed.Load(), nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
+	})
+	return installed
+}
+
+// A term is higher than every one before also where the object and its definition were gone in between, and the clock
+// is behind.
+func TestTermOutlivesItsDefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		installed := w.definitions()
+		terms := w.own.GlobalreserveV1alpha1().LedgerTerms()
+		_, err := terms.Create(t.Context(), &v1alpha1.LedgerTerm{
+			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
+			Spec:       v1alpha1.LedgerTermSpec{Term: time.Now().Add(time.Hour).Unix()},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		first, second, third := w.elector("first", nil), w.elector("second", nil), w.elector("third", nil)
+		stop := w.run(first)
+		<-time.After(time.Minute)
+		require.Empty(t, first.Leads())
+
+		require.NoError(t, terms.Delete(t.Context(), v1alpha1.LedgerTermName, metav1.DeleteOptions{}))
+		installed.Store(false)
+		require.NoError(t, stop())
+		stop = w.run(second)
+		<-time.After(time.Minute)
+		require.Empty(t, second.Leads())
+		assert.Zero(t, second.Term())
+		installed.Store(true)
+		<-time.After(DefaultTimes().Lease)
+		assert.Greater(t, second.Term(), first.Term(), "the definition comes back while a server decides")
+		<-time.After(time.Minute)
+
+		require.NoError(t, terms.Delete(t.Context(), v1alpha1.LedgerTermName, metav1.DeleteOptions{}))
+		require.NoError(t, stop())
+		stop = w.run(third)
+		<-time.After(time.Minute)
+		require.Empty(t, third.Leads())
+		assert.Greater(t, third.Term(), second.Term(), "it comes back with the next one")
+		require.NoError(t, stop())
+	})
+}
+
+// While the definition of the term is gone the server that decides says that late writes are not refused.
+func TestFenceIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		installed := w.definitions()
+		e := w.elector("only", nil)
+		stop := w.run(e)
+		<-time.After(time.Minute)
+		up := func() bool {
+			<-time.After(DefaultTimes().Lease)
+			fence, _ := e.Fence()
+			assert.Equal(t, fence.Up, fence.Why == "")
+			return fence.Up
+		}
+		require.True(t, up())
+		installed.Store(false)
+		assert.False(t, up())
+		assert.Empty(t, e.Leads(), "the one that decides goes on")
+		installed.Store(true)
+		assert.True(t, up())
+		w.fenced.Store(false)
+		assert.False(t, up(), "the policy is gone")
+		w.fenced.Store(true)
+		assert.True(t, up())
+		require.NoError(t, stop())
+	})
+}
+
+// Without the term's definition there may be that of Reservations, which are waited for as long as they may take.
+func TestWaitsForObjectsWithoutATerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, false)
+		w.definitions().Store(false)
+		e := w.elector("only", func(o *Options) { o.Object = 30 * time.Second })
+		stop := w.run(e)
+		<-time.After(30 * time.Second)
+		assert.Contains(t, e.Leads(), "taking over")
+		<-time.After(2 * time.Second)
+		assert.Empty(t, e.Leads())
+		require.NoError(t, stop())
 	})
 }
 

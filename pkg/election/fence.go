@@ -38,25 +38,61 @@ type Fence struct {
 // known that it will not.
 func (e *Elector) prove(ctx context.Context, term Term) (Fence, error) {
 	if term == 0 {
-		return Fence{Why: "the cluster has no definition of LedgerTerm: install manifests/crd"}, nil
+		return noTerm, nil
 	}
 	_, err := e.o.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, FenceName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return Fence{Why: "the ValidatingAdmissionPolicyBinding " + FenceName + " is not installed: apply manifests/base/fence.yaml"}, nil
 	}
 	var last error
-	err = wait.PollUntilContextTimeout(ctx, fencePoll, fenceTimeout, true, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextTimeout(ctx, fencePoll, fenceTimeout, true, func(ctx context.Context) (bool, error) {
 		last = e.probe(ctx, term-1)
-		return apierrors.IsInvalid(last) && strings.Contains(last.Error(), FenceName), nil
-	})
+		return refused(last), nil
+	}) // the last answer tells how it ended
 	if ctx.Err() != nil {
 		return Fence{}, ctx.Err()
 	}
-	if refused := err == nil; !refused {
-		return Fence{Why: fmt.Sprintf("the ValidatingAdmissionPolicy %s does not refuse a Binding of an earlier term: "+
-			"apply manifests/base/fence.yaml, and let the server create pods/binding: %v", FenceName, last)}, nil
+	if !refused(last) {
+		return noRefusal(last), nil
 	}
 	return Fence{Up: true}, sleep(ctx, fenceSpread)
+}
+
+// noTerm is the fence of a cluster that knows no terms.
+var noTerm = Fence{Why: "the cluster has no definition of LedgerTerm: install manifests/crd"}
+
+// noRefusal is the fence of a cluster that answers a late Binding otherwise.
+func noRefusal(answer error) Fence {
+	return Fence{Why: fmt.Sprintf("the ValidatingAdmissionPolicy %s does not refuse a Binding of an earlier term: "+
+		"apply manifests/crd and manifests/base/fence.yaml, and let the server create pods/binding: %v", FenceName, answer)}
+}
+
+// refused reports whether an answer to a Binding is the fence's.
+func refused(answer error) bool {
+	return apierrors.IsInvalid(answer) && strings.Contains(answer.Error(), FenceName)
+}
+
+// look finds out once more whether the fence is up: its parts may go, and come back, while a server decides. How long
+// the next one waits is for that one to find out.
+func (e *Elector) look(ctx context.Context, led *leadership) {
+	last, now := *led.fence.Load(), noTerm
+	if term := Term(led.term.Load()); term != 0 {
+		switch answer := e.probe(ctx, term-1); {
+		case refused(answer):
+			now = Fence{Up: true}
+		case apierrors.IsNotFound(answer), apierrors.IsForbidden(answer): // of the pod, or of the server's rights
+			now = noRefusal(answer)
+		default:
+			return // an answer tells
+		}
+	}
+	led.fence.Store(&now)
+	switch {
+	case last.Up && !now.Up:
+		e.o.Log.Warn("the API server does not refuse late writes any more: " + now.Why)
+	case !last.Up && now.Up:
+		e.o.Log.Info("the API server refuses late writes from now on")
+	}
 }
 
 // probe sends a Binding of a term that changes nothing whatever becomes of it.

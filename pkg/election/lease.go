@@ -8,12 +8,20 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
+
+// termLabel is on the Lease, with the latest term: the LedgerTerm goes with the definition of its kind.
+const termLabel = v1alpha1.TermAnnotation
 
 // lease is the Lease, and knows for how long it is surely held.
 type lease struct {
 	resourcelock.Interface
-	now func() time.Duration // of a clock that only runs forward; see uptime
+	lock *resourcelock.LeaseLock // the same
+	// term is written on the Lease with each renewal; 0: the one that it has stays.
+	term atomic.Int64
+	now  func() time.Duration // of a clock that only runs forward; see uptime
 	// sure is for how long after a renewal was sent nobody else can have the Lease.
 	sure time.Duration
 	// renewed is when the last renewal was sent that was carried out; 0 while the
@@ -128,6 +136,9 @@ func (l *lease) write(
 		if l.holder() != l.Identity() {
 			return errOthers
 		}
+	}
+	if term := Term(l.term.Load()); term != 0 {
+		l.lock.Labels = map[string]string{termLabel: term.String()}
 	}
 	err := do(ctx, record)
 	if err == nil {

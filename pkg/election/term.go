@@ -27,15 +27,22 @@ func (t Term) Annotate(annotations map[string]string) map[string]string {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[v1alpha1.TermAnnotation] = strconv.FormatInt(int64(t), 10)
+	annotations[v1alpha1.TermAnnotation] = t.String()
 	return annotations
 }
+
+// String is how a term is written.
+func (t Term) String() string { return strconv.FormatInt(int64(t), 10) }
 
 // raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm. It gives up where
 // somebody else raises it meanwhile; that another server tells of itself in the status is no reason to.
 func (e *Elector) raise(ctx context.Context) (Term, error) {
+	known, err := e.remembered(ctx)
+	if err != nil {
+		return 0, err
+	}
 	var first, written *v1alpha1.LedgerTerm
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		last, err := e.o.Terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -46,11 +53,12 @@ func (e *Elector) raise(ctx context.Context) (Term, error) {
 			return fmt.Errorf("server %s has raised it to %d meanwhile", last.Spec.Leader, last.Spec.Term)
 		}
 		first = last
-		written, err = e.write(ctx, last)
+		written, err = e.write(ctx, last, known)
 		return err
 	})
 	switch {
 	case err == nil:
+		e.lease.term.Store(written.Spec.Term)
 		return Term(written.Spec.Term), nil
 	case notInstalled(err):
 		return 0, nil
@@ -59,21 +67,41 @@ func (e *Elector) raise(ctx context.Context) (Term, error) {
 	}
 }
 
-// write writes the term after the last one, unless the object has changed since; last is nil where there is
-// none.
-func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm) (*v1alpha1.LedgerTerm, error) {
+// remembered is the term that the Lease tells of, 0 where it tells of none.
+func (e *Elector) remembered(ctx context.Context) (Term, error) {
+	lease, err := e.o.Client.CoordinationV1().Leases(e.o.Namespace).Get(ctx, LeaseName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return 0, nil // whoever takes no part in the election may be the first
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the last term in the lease %s/%s: %w", e.o.Namespace, LeaseName, err)
+	}
+	term, err := strconv.ParseInt(lease.Labels[termLabel], 10, 64)
+	if err != nil {
+		return 0, nil //nolint:nilerr // no server wrote that
+	}
+	return Term(term), nil
+}
+
+// write writes a term after the last one and the one that is known, unless the object has changed since; last is nil
+// where there is none.
+func (e *Elector) write(ctx context.Context, last *v1alpha1.LedgerTerm, known Term) (*v1alpha1.LedgerTerm, error) {
 	if last == nil {
-		first := e.newTerm(time.Now().Unix()) // not 1: a term must grow even where somebody deletes the object
+		// Not 1: a term must grow even where somebody deletes the object, and the Lease.
+		first := e.newTerm(max(time.Now().Unix(), int64(known)+1))
 		return e.o.Terms.Create(ctx, first, metav1.CreateOptions{})
 	}
 	next := last.DeepCopy()
-	next.Spec = e.newTerm(last.Spec.Term + 1).Spec
+	next.Spec = e.newTerm(max(last.Spec.Term, int64(known)) + 1).Spec
 	return e.o.Terms.Update(ctx, next, metav1.UpdateOptions{})
 }
 
-// keep looks after the term of a leadership: without its object, which goes with the definition of its kind, the API
-// server refuses what carries a term. ErrLost says that there is a later term.
+// keep looks after the term of a leadership, whose object goes with the definition of its kind and may come back from a
+// backup: the fence needs it. ErrLost says that there is a later term.
 func (e *Elector) keep(ctx context.Context, led *leadership) error {
+	if !e.o.Alone && !e.lease.held() {
+		return nil // it may be for another server to do
+	}
 	own := led.term.Load()
 	if own == 0 { // the definition may have come meanwhile
 		term, err := e.raise(ctx)
@@ -85,15 +113,18 @@ func (e *Elector) keep(ctx context.Context, led *leadership) error {
 		return nil
 	}
 	found, err := e.o.Terms.Get(ctx, v1alpha1.LedgerTermName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) && !notInstalled(err) {
-		found = e.newTerm(own)
-		_, err = e.o.Terms.Create(ctx, found, metav1.CreateOptions{})
-	}
 	switch {
-	case err != nil:
-		e.o.Log.WithError(err).WithField("term", own).Warn("could not look after the term")
-	case found.Spec.Term > own:
+	case apierrors.IsNotFound(err) && !notInstalled(err):
+		_, err = e.o.Terms.Create(ctx, e.newTerm(own), metav1.CreateOptions{})
+	case err == nil && found.Spec.Term < own:
+		found = found.DeepCopy()
+		found.Spec = e.newTerm(own).Spec
+		_, err = e.o.Terms.Update(ctx, found, metav1.UpdateOptions{})
+	case err == nil && found.Spec.Term > own:
 		return ErrLost
+	}
+	if err != nil {
+		e.o.Log.WithError(err).WithField("term", own).Warn("could not look after the term")
 	}
 	return nil
 }
