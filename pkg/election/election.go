@@ -108,6 +108,8 @@ type Elector struct {
 	led atomic.Pointer[leadership]
 	// decides is closed when this server decides for the first time.
 	decides chan struct{}
+	// followed is who led when that was told last. It is used by one goroutine.
+	followed string
 	// url and publicKey are those of Advertise.
 	url       string
 	publicKey v1alpha1.PublicKey
@@ -206,7 +208,7 @@ func (e *Elector) Run(ctx context.Context) error {
 // once waits for the Lease, and leads until it is lost or ctx ends. Where it cannot take
 // over it gives the Lease up, for others to try.
 func (e *Elector) once(ctx context.Context) error {
-	if e.lease.awaitFree(ctx, e.o.Times.Lease, min(e.o.Times.Retry, poll), e.o.Follow) != nil {
+	if e.lease.awaitFree(ctx, e.o.Times.Lease, min(e.o.Times.Retry, poll), e.follow) != nil {
 		return nil // ctx has ended
 	}
 	running, resign := context.WithCancel(ctx)
@@ -243,6 +245,15 @@ func (e *Elector) once(ctx context.Context) error {
 		e.o.Log.WithError(err).Error("could not take over; another server can try now")
 	}
 	return nil
+}
+
+// follow is called while another server leads.
+func (e *Elector) follow() {
+	if leader := e.lease.holder(); leader != e.followed {
+		e.followed = leader
+		e.o.Log.WithField("leader", leader).Info("another server decides, and this one stands by")
+	}
+	e.o.Follow()
 }
 
 // lead makes this server the one that decides until ctx ends. An error means that it
