@@ -33,9 +33,11 @@ func TestSecondScheduler(t *testing.T) {
 		mode       schedulerplugin.Mode
 		deployment string
 		account    string
+		replicas   int
+		strategy   appsv1.DeploymentStrategyType
 	}{
-		"second-remote": {schedulerplugin.Remote, "globalreserve-scheduler", "globalreserve-scheduler"},
-		"second-local":  {schedulerplugin.Local, "globalreserve", "globalreserve"},
+		"second-remote": {schedulerplugin.Remote, "globalreserve-scheduler", "globalreserve-scheduler", 1, appsv1.RecreateDeploymentStrategyType},
+		"second-local":  {schedulerplugin.Local, "globalreserve", "globalreserve", 2, appsv1.RollingUpdateDeploymentStrategyType},
 	}
 	for folder, tc := range cases {
 		t.Run(folder, func(t *testing.T) {
@@ -43,8 +45,8 @@ func TestSecondScheduler(t *testing.T) {
 			deployment := all(t, objects, "Deployment", func(d *appsv1.Deployment) string { return d.Name })[tc.deployment]
 			require.NotNil(t, deployment)
 			pod := deployment.Spec.Template.Spec
-			assert.EqualValues(t, 1, *deployment.Spec.Replicas)
-			assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type)
+			assert.EqualValues(t, tc.replicas, *deployment.Spec.Replicas)
+			assert.Equal(t, tc.strategy, deployment.Spec.Strategy.Type)
 			assert.Equal(t, tc.account, pod.ServiceAccountName)
 			assert.Equal(t, corev1.DefaultSchedulerName, pod.SchedulerName, "it could not place itself")
 			assert.Equal(t, "globalreserve-scheduler:v0.1.0", pod.Containers[0].Image)
@@ -100,6 +102,10 @@ func checkPluginConfig(t *testing.T, content []byte, name string, mode scheduler
 	args, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: profile.PluginConfig[0].Args.Raw})
 	require.NoError(t, err)
 	assert.Equal(t, mode, args.Mode)
+	assert.False(t, *config.LeaderElection.LeaderElect, "the plugin elects in mode local, and in mode remote there is one replica")
+	if mode == schedulerplugin.Local {
+		assert.Equal(t, ":23458", args.Server.PeerAddress, "as the NetworkPolicy has it")
+	}
 }
 
 func TestRightsOfTheDefaultScheduler(t *testing.T) {

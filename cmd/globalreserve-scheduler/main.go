@@ -36,6 +36,7 @@ func main() {
 	}, log)
 	command := app.NewSchedulerCommand(app.WithPlugin(schedulerplugin.Name, plugins.New))
 	command.Use = "globalreserve-scheduler"
+	command.PreRunE = checkFile
 	code := cli.Run(command)
 	if err := plugins.Wait(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -13,7 +13,9 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -85,6 +87,30 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		f.Unreserve(t.Context(), state, pod, "a")
 		assert.Equal(t, []string{"reserve p on a", "unreserve p on a"}, f.backend.calls, "a later step has failed")
 	})
+}
+
+// Pods that another scheduler has bound while this one stood by, or that were deleted, are not kept in mind.
+func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
+	f := newFixture(t, Fail)
+	f.backend.unready = &UnavailableError{Kind: Starting}
+	pods := map[string]*v1.Pod{}
+	for _, name := range []string{"bound", "deleted", "missed", "waits"} {
+		pods[name] = newPod(name, "1")
+		f.known(pods[name])
+		require.False(t, f.PreEnqueue(t.Context(), pods[name]).IsSuccess())
+	}
+	bound := pods["bound"].DeepCopy()
+	bound.Spec.NodeName = "a"
+	f.waker.updated(pods["bound"], bound)
+	f.waker.deleted(pods["deleted"])
+	f.waker.deleted(cache.DeletedFinalStateUnknown{Obj: pods["missed"]})
+	changed := pods["waits"].DeepCopy()
+	changed.Labels = nil
+	f.waker.updated(pods["waits"], changed)
+	f.backend.unready = nil
+	require.Len(t, f.waker.awaiting, 1)
+	f.waker.ready()
+	assert.Equal(t, "ns/waits", f.woken())
 }
 
 // turning is a backend that is ready at times.

@@ -14,8 +14,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, pods are kept
-// out of its queue. Each would be tried in vain, and its status be written.
+// PreEnqueue implements fwk.PreEnqueuePlugin: while the scheduler starts, or in mode local another process has the
+// ledger, pods are kept out of its queue. Each would be tried in vain, and its status be written.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	why, _ := p.notReady()
 	if why == nil || why.Kind != Starting {

@@ -73,7 +73,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 
 func (w *waker) start() {
 	w.done.Go(func() { _ = w.wakeups.Run(w.ctx) })
-	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated}); err != nil {
+	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated, DeleteFunc: w.deleted}); err != nil {
 		w.wakeups.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
 	}
 }
@@ -86,11 +86,14 @@ func (w *waker) stop() {
 	w.done.Wait()
 }
 
-// updated wakes a pod that waits and names other claims of devices now: to the scheduler
-// a changed annotation is no event.
+// updated forgets a pod that is bound, and wakes one that waits and names other claims of devices now: to the
+// scheduler a changed annotation is no event.
 func (w *waker) updated(before, after any) {
 	was, ok := before.(*v1.Pod)
 	now, same := after.(*v1.Pod)
+	if ok && same && was.Spec.NodeName == "" && now.Spec.NodeName != "" {
+		w.forget(now.UID)
+	}
 	if !ok || !same || now.Spec.NodeName != "" ||
 		was.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] == now.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] {
 		return
@@ -100,6 +103,24 @@ func (w *waker) updated(before, after any) {
 		defer w.mu.Unlock()
 		w.wakeAfter(info, afterUpdate, 0)
 	}
+}
+
+// deleted forgets a pod.
+func (w *waker) deleted(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if pod, ok := obj.(*v1.Pod); ok {
+		w.forget(pod.UID)
+	}
+}
+
+// forget has a pod not wait for the account any more. While another scheduler has that, all pods come here, and go
+// without this one's doing.
+func (w *waker) forget(pod types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.awaiting, pod)
 }
 
 // afterUpdate is how long the scheduler's queue has to hear of a change of a pod itself.

@@ -34,6 +34,7 @@ func TestConfigurations(t *testing.T) {
 			args, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: config.Profiles[0].PluginConfig[0].Args.Raw})
 			require.NoError(t, err)
 			assert.Equal(t, mode, args.Mode)
+			assert.Equal(t, mode == schedulerplugin.Remote, *config.LeaderElection.LeaderElect, "in mode local the plugin elects")
 		})
 	}
 }

@@ -82,7 +82,10 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of %s: %w", o.Name, err)
 	}
-	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{Name: o.Name, Config: config, Path: o.Path, Kubeconfig: o.Kubeconfig})
+	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{
+		Name: o.Name, Config: config, Path: o.Path, Kubeconfig: o.Kubeconfig,
+		LeaderElection: o.RemoteURL == "", // as it is shipped: none but that of the ledger
+	})
 	if err != nil {
 		return nil, err
 	}

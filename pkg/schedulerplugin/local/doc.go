@@ -4,17 +4,16 @@
 //
 // # Who decides
 //
-// There must be one ledger in a cluster. A scheduler is often run in several
-// replicas, of which kube-scheduler's leader election lets one schedule; but the
-// others' plugins are made as well. So the server starts once this process holds the
-// Lease "globalreserve", decides only while it is sure to hold it, and a process that
-// loses the Lease ends itself at once, with all it has under way: another one may be
-// deciding. The holder is named after the host, which is the pod's name in a pod, so
-// that a scheduler that was restarted in its pod has the Lease at once, and after the
-// port, which keeps two on one host apart.
+// There must be one ledger in a cluster, and the scheduler that schedules must be the
+// one that has it. So there is one election, that of pkg/election, and none of
+// kube-scheduler's: its leaderElection.leaderElect is false, which
+// cmd/globalreserve-scheduler insists on. All replicas follow pods and nodes, and keep
+// pods out of their queues (PreEnqueue) until they hold the Lease "globalreserve", have
+// taken over and decide. Until then they pass on what they are asked over HTTP. A
+// standalone server takes part in the same election: while it leads, no scheduler in
+// this mode schedules.
 //
-// The two leases are not tied to each other: a replica that schedules while another one
-// has the ledger schedules nothing. So there should be one process in this mode.
+// A process that loses the Lease decides nothing from that moment on, and ends itself.
 //
 // Until the account is complete pods are refused, and woken when it is.
 //

@@ -43,6 +43,11 @@ type cluster struct {
 	nodes     []string
 }
 
+// serverArgs are as short as clusterload.QuickStart.
+var serverArgs = map[string]any{
+	"bindTimeout": "2s", "peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
+}
+
 // setup says what a cluster is like.
 type setup struct {
 	remote    bool
@@ -73,14 +78,9 @@ func newCluster(t *testing.T, s setup) *cluster {
 		s.plane = &shared
 	}
 	c := &cluster{Cluster: testbed.NewCluster(t, s.plane.StartT(t))}
-	c.nodes = c.AddNodes(s.nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse(s.cpu), corev1.ResourceMemory: resource.MustParse("64Gi"),
-		corev1.ResourcePods: resource.MustParse("250"),
-	}})
+	c.nodes = c.AddNodes(s.nodes, nodeOf(s.cpu))
 	o := s.scheduler
-	o.Name, o.ServerArgs = scheduler, map[string]any{ // as short as clusterload.QuickStart
-		"bindTimeout": "2s", "peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
-	}
+	o.Name, o.ServerArgs = scheduler, serverArgs
 	if s.remote {
 		c.StartServer(clusterload.ServerOptions{})
 		o.RemoteURL = c.Server.URL
@@ -101,6 +101,13 @@ func newCluster(t *testing.T, s setup) *cluster {
 		c.Ledger.URL = c.scheduler.URL
 	}
 	return c
+}
+
+func nodeOf(cpu string) controlplane.NodeTemplate {
+	return controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("64Gi"),
+		corev1.ResourcePods: resource.MustParse("250"),
+	}}
 }
 
 // create creates a pod for the scheduler under test.

@@ -1,0 +1,111 @@
+package plugin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// afterKill and afterStop are how soon another scheduler has to schedule when the one that did is gone.
+const (
+	afterKill = 4*time.Second + 2*time.Second // serverArgs' leaseDuration, and some
+	afterStop = 2 * time.Second
+)
+
+// replica starts one more scheduler for the pods of the first one, with the configuration that is shipped.
+func (c *cluster) replica(name string) *clusterload.PluginScheduler {
+	c.T.Helper()
+	s, err := clusterload.StartPluginScheduler(c.T.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{
+		Name: name, SchedulerName: scheduler, ServerArgs: serverArgs,
+	})
+	require.NoError(c.T, err)
+	return s
+}
+
+// leads reports whether a process has the ledger, by its URL.
+func (c *cluster) leads(url string) bool {
+	leads, err := testbed.Caller{URL: url}.Metric(c.T.Context(), "globalreserve_leader")
+	return err == nil && leads == 1
+}
+
+// wave creates pods of 1 CPU each.
+func (c *cluster) wave(name string, pods int) {
+	c.T.Helper()
+	for i := range pods {
+		c.create(fmt.Sprint(name, "-", i), "1")
+	}
+}
+
+// firstOf waits until one pod of a wave is bound, and requires that it took no longer than a limit since a moment.
+func (c *cluster) firstOf(wave string, since time.Time, limit time.Duration) {
+	c.T.Helper()
+	_, at := c.AwaitBound(wave + "-0")
+	c.T.Logf("pods are scheduled again after %s", at.Sub(since).Round(time.Millisecond))
+	assert.Less(c.T, at.Sub(since), limit)
+}
+
+// One of two schedulers with the ledger in their process schedules, which is the one that has the ledger. When it is
+// killed or stopped the other one goes on.
+func TestTwoSchedulersOneElection(t *testing.T) {
+	c := newCluster(t, setup{nodes: 4, cpu: "4"})
+	other := c.replica("other-replica")
+	require.True(t, c.leads(c.scheduler.URL))
+	require.False(t, c.leads(other.URL))
+	c.wave("before", 4)
+	c.firstOf("before", time.Now(), testbed.Soon)
+
+	killed := time.Now()
+	require.NoError(t, c.scheduler.Kill())
+	c.wave("killed", 4)
+	c.firstOf("killed", killed, afterKill)
+	c.Ledger.URL = other.URL
+
+	require.NoError(t, c.scheduler.Start(t.Context()))
+	require.NoError(t, c.scheduler.AwaitReady(t.Context()), "who stands by passes on what it is asked")
+	require.True(t, c.leads(other.URL))
+	stopped, ended := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := other.Stop()
+		ended <- err
+	}()
+	c.wave("stopped", 12) // more than there is capacity for
+	c.firstOf("stopped", stopped, afterStop)
+	require.NoError(t, <-ended)
+	c.Ledger.URL = c.scheduler.URL
+	c.Eventually(func(t *assert.CollectT) { assert.Len(t, testbed.Bound(c.Pods()), 16) })
+	c.RequireNeverOvercommitted()
+}
+
+// While a server of its own has the ledger, a scheduler in mode local schedules nothing: what it would decide on is not
+// the account. When that server is gone, it is the one.
+func TestAServerBesideASchedulerWithALedger(t *testing.T) {
+	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t))}
+	c.nodes = c.AddNodes(2, nodeOf("4"))
+	c.StartServer(clusterload.ServerOptions{})
+	c.scheduler = c.replica(scheduler)
+	require.True(t, c.leads(c.Server.URL))
+	c.create("waits-0", "1")
+	kept := c.reserve("kept", "4", c.nodes[0], time.Hour)
+	c.Ledger.URL = c.scheduler.URL
+	for range 20 { // any of them may be asked, and the one with the ledger answers
+		require.Len(t, c.claims(), 1)
+		require.Empty(t, c.Pod("waits-0").Spec.NodeName)
+	}
+	require.Empty(t, c.Pod("waits-0").Status.Conditions, "it is not even looked at")
+	require.False(t, c.leads(c.scheduler.URL))
+	c.unreserve(kept)
+
+	killed := time.Now()
+	require.NoError(t, c.Server.Kill())
+	c.firstOf("waits", killed, afterKill)
+	require.NoError(t, c.Server.Start(t.Context()), "it stands by, and is ready")
+	require.True(t, c.leads(c.scheduler.URL))
+	require.False(t, c.leads(c.Server.URL))
+	c.RequireNeverOvercommitted()
+}
