@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
@@ -23,7 +25,9 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "globalreserve:", err)
-		os.Exit(1)
+		exit := &debugger.ExitError{Code: 1}
+		errors.As(err, &exit)
+		os.Exit(exit.Code)
 	}
 }
 
@@ -34,7 +38,8 @@ func newCommand() *cobra.Command {
 		Short: "One ledger of node capacity behind all schedulers of a cluster",
 		Long: "globalreserve answers, for every scheduler of a Kubernetes cluster, whether there is still capacity\n" +
 			"for a pod on a node. It serves the scheduler-extender protocol (filter, prioritize, preempt, bind)\n" +
-			"and a REST API for group schedulers (/reserve, /unreserve, /v1).",
+			"and a REST API for group schedulers (/reserve, /unreserve, /v1).\n\n" +
+			"On SIGUSR2 it writes its ledger to the log, and how that differs from the cluster: see globalreserve debug.",
 		Args:          cobra.NoArgs,
 		Version:       version.Get().String(),
 		SilenceUsage:  true,
@@ -47,6 +52,6 @@ func newCommand() *cobra.Command {
 		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
 	})
 	options.AddFlags(cmd.Flags())
-	cmd.AddCommand(policy.NewCommand())
+	cmd.AddCommand(policy.NewCommand(), debugger.NewCommand())
 	return cmd
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
@@ -54,6 +55,7 @@ type App struct {
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
 	forwarder    *forward.Forwarder
+	debugger     *debugger.Server
 	// follow is open when pods and nodes are to be followed: another server leads, or this one takes over.
 	// current is open when the ledger has everything that was written before this one took over.
 	follow, current *follow.Gate
@@ -116,7 +118,7 @@ func (a *App) baseParts() []part {
 	if a.watcher != nil {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
-	return append(list, part{"pods and nodes", a.followCluster}, part{"ages of watches", a.watchAges},
+	return append(list, part{"signals for debugging", a.debug}, part{"pods and nodes", a.followCluster}, part{"ages of watches", a.watchAges},
 		part{"other servers", a.forwarder.Run}, part{"election", a.elector.Run})
 }
 

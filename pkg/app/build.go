@@ -24,6 +24,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -83,6 +84,10 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		return nil, err
 	}
 	a.serve(a.buildRoutes(clients.Core))
+	a.debugger = &debugger.Server{
+		API: debugger.API{Core: clients.Core, Objects: clients.Reservations}, Ledger: a.ledger.Reader,
+		About: a.about, Dump: a.api.Dump, Log: a.log,
+	}
 	return a, nil
 }
 
@@ -164,7 +169,7 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 			a.devices.Refused(pod)
 		},
 	}).Register(router)
-	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Done: a.streams})
+	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Done: a.streams, About: a.about})
 	a.api.Register(router)
 	a.health.register(router, a.metrics)
 	return router

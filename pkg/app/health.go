@@ -146,11 +146,11 @@ func refuse(w http.ResponseWriter, r *http.Request, why string, outcome arbiter.
 	httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
 }
 
-// exempt reports whether a path is served without the account, or asks the arbiter,
-// which says itself that it does not decide yet.
+// exempt reports whether a path is served without the account, tells itself how complete that is, or asks the
+// arbiter, which says itself that it does not decide yet.
 func exempt(path string) bool {
 	switch path {
-	case "/livez", "/readyz", "/healthz", "/metrics", "/version", "/openapi.yaml", "/reserve", "/unreserve":
+	case "/livez", "/readyz", "/healthz", "/metrics", "/version", "/openapi.yaml", "/reserve", "/unreserve", "/debug/ledger":
 		return true
 	default:
 		return false

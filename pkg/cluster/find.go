@@ -3,12 +3,6 @@ package cluster
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/pager"
-
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -130,55 +124,22 @@ func (c *Cache) podOf(ref ledger.PodRef) *Pod {
 }
 
 // findLive adds what differs between the ledger and consistent lists from the
-// API server, fetched and forgotten page by page. allocated are the pods that must
-// be in the list.
+// API server. allocated are the pods that must be in the list.
 func (c *Comparer) findLive(ctx context.Context, found map[suspicion]source, allocated map[ledger.PodRef]struct{}) error {
-	pods := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
-	})
-	uids := make(map[types.UID]struct{}, len(allocated))
-	err := pods.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		r := Compact(c.ledger.Table(), obj.(*v1.Pod))
-		uids[r.Ref.UID] = struct{}{}
-		addListed(found, suspicion{kind: diagnosePod(c.cache.allocationOf(r.Ref), r), pod: r.Ref, live: true})
-		return nil
-	})
-	if err != nil {
-		return err
+	look := liveLook{
+		Reader: c.ledger.Reader, client: c.client, allocated: allocated, listed: func(*Pod) {},
+		differs: func(d Difference) { addListed(found, d) },
 	}
-	for ref := range allocated {
-		if _, listed := uids[ref.UID]; !listed {
-			addListed(found, suspicion{kind: StaleAllocation, pod: ref, live: true})
-		}
-	}
-	return c.findLiveNodes(ctx, found)
+	return look.run(ctx)
 }
 
-func (c *Comparer) findLiveNodes(ctx context.Context, found map[suspicion]source) error {
-	nodes := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.client.CoreV1().Nodes().List(ctx, o)
-	})
-	listed := map[string]struct{}{}
-	err := nodes.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		r := newNodeRecord(c.ledger.Table(), obj.(*v1.Node))
-		listed[r.Name] = struct{}{}
-		addListed(found, suspicion{kind: diagnoseNode(c.known(r.Name), r.observation()), node: r.Name, live: true})
-		return nil
-	})
-	if err != nil {
-		return err
+// addListed adds a suspicion that a live list raised, unless the cache raises it too.
+func addListed(found map[suspicion]source, d Difference) {
+	s := suspicion{kind: d.Kind, pod: d.Pod, live: true}
+	if d.Pod == (ledger.PodRef{}) {
+		s.node = d.Node
 	}
-	for _, n := range c.cache.nodes.appendAll(nil) {
-		if _, ok := listed[n.Name]; !ok {
-			addListed(found, suspicion{kind: StaleNode, node: n.Name, live: true})
-		}
-	}
-	return nil
-}
-
-// addListed adds a suspicion that a live list raised, unless it is none, or the cache raises it too.
-func addListed(found map[suspicion]source, s suspicion) {
-	if _, ok := found[s]; !ok && s.kind != "" {
+	if _, ok := found[s]; !ok {
 		found[s] = inList
 	}
 }

@@ -154,16 +154,12 @@ func (c *Comparer) settlePod(s suspicion, live answer) (d *Difference, change *p
 }
 
 func (c *Cache) allocationOf(pod ledger.PodRef) *ledger.AllocationView {
-	if allocation, ok := c.ledger.Allocation(pod); ok {
-		return &allocation
-	}
-	return nil
+	return allocationOf(c.ledger.Reader, pod)
 }
 
 // known is what the ledger has of a node, nil where it has none.
 func (c *Comparer) known(node string) *ledger.NodeObservation {
-	view, _, _ := c.ledger.Node(node)
-	return observed(c.ledger.Table(), &view)
+	return knownNode(c.ledger.Reader, node)
 }
 
 // inFlight reports whether an allocation is ahead of its pod because a bind has not

@@ -63,6 +63,13 @@ func New(o Options) *Mirror {
 	}
 }
 
+// Read returns a replica of one moment, which a whole snapshot shows. What of the snapshot is not understood
+// is the error.
+func Read(snapshot *reserver.WatchSnapshot, o Options) (ledger.Reader, error) {
+	m := New(o)
+	return m.Ledger(), m.replace([]*reserver.WatchSnapshot{snapshot})
+}
+
 // Ledger returns the replica. It is for questions and dry runs only.
 func (m *Mirror) Ledger() ledger.Reader { return m.ledger.Reader }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // Options are what an API works with. All fields are required but Limits.
@@ -20,7 +21,9 @@ type Options struct {
 	Ledger  ledger.Reader
 	Metrics *metrics.Metrics
 	// Done ends all streams when it is closed, as the server stops.
-	Done   <-chan struct{}
+	Done <-chan struct{}
+	// About says whose account it is, and what it is complete in.
+	About  func() reserver.DumpAnswer
 	Limits Limits
 }
 
@@ -30,6 +33,7 @@ type API struct {
 	ledger  ledger.Reader
 	metrics *metrics.Metrics
 	done    <-chan struct{}
+	about   func() reserver.DumpAnswer
 	limits  Limits
 
 	instance string          // tells this run of the server from others
@@ -44,7 +48,7 @@ type API struct {
 func New(o Options) *API {
 	limits := o.Limits.withDefaults()
 	return &API{
-		arbiter: o.Arbiter, ledger: o.Ledger, metrics: o.Metrics, done: o.Done, limits: limits,
+		arbiter: o.Arbiter, ledger: o.Ledger, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
@@ -75,6 +79,7 @@ func (a *API) routes() []route {
 		{http.MethodGet, "/v1/reservations", "reservations", a.read(a.reservations, "namespace", "name", "node", "scheduler", "pod", "limit", "continue")},
 		{http.MethodGet, "/v1/explain", "explain", a.read(a.explain, "namespace", "pod")},
 		{http.MethodGet, "/v1/watch", "watch", a.watch},
+		{http.MethodGet, "/debug/ledger", "dump", a.read(a.dump)},
 		{http.MethodGet, "/openapi.yaml", "openapi", serveOpenAPI},
 	}
 }

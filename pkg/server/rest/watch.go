@@ -127,19 +127,7 @@ func (a *API) sendSnapshot(s sink, snapshot *ledger.Snapshot) (revision uint64) 
 	nodes, allocations, slots := snapshot.Nodes, snapshot.Allocations, snapshot.Slots
 	for first, more := true, true; more; first = false {
 		n, c, h := min(len(nodes), snapshotBatch), min(len(allocations), snapshotBatch), min(len(slots), snapshotBatch)
-		part := reserver.WatchSnapshot{
-			Instance: a.instance, Revision: snapshot.Revision,
-			Nodes: make([]reserver.Node, 0, n), Allocations: make([]reserver.Allocation, 0, c), Slots: make([]reserver.NodeSlot, 0, h),
-		}
-		for i := range nodes[:n] {
-			part.Nodes = append(part.Nodes, newNode(&nodes[i]))
-		}
-		for i := range allocations[:c] {
-			part.Allocations = append(part.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
-		}
-		for i := range slots[:h] {
-			part.Slots = append(part.Slots, newNodeSlot(a.ledger.Table(), &slots[i]))
-		}
+		part := a.newSnapshot(snapshot.Revision, nodes[:n], allocations[:c], slots[:h])
 		nodes, allocations, slots = nodes[n:], allocations[c:], slots[h:]
 		more = len(nodes)+len(allocations)+len(slots) > 0
 		part.More = more

@@ -1,0 +1,221 @@
+package debugger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
+	"github.com/globalreserve/globalreserve/pkg/mirror"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/version"
+)
+
+const (
+	// maxAnswer bounds an account on the wire, in bytes: 150,000 pods are some 60 MB.
+	maxAnswer = 1 << 30
+	timeout   = time.Minute
+)
+
+// ExitError is an error that the program ends with a code of its own for. Without Err there is nothing to say.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+func (e *ExitError) Error() string { return fmt.Sprint(e.Err) }
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// The exit codes.
+const (
+	exitDiffers = 1
+	exitFailed  = 2
+)
+
+// errDiffers says that there are differences, which have been printed.
+var errDiffers = errors.New("the ledger differs from the cluster")
+
+// command is what the flags say.
+type command struct {
+	server     client.Options
+	kubeconfig string
+	output     string
+}
+
+// NewCommand returns the command `debug` with its subcommands `dump` and `diff`.
+func NewCommand() *cobra.Command {
+	c := &command{server: client.Options{
+		URL: "http://127.0.0.1:23456", Timeout: timeout, RetryFor: time.Nanosecond, MaxAnswer: maxAnswer,
+	}}
+	cmd := &cobra.Command{
+		Use:   "debug",
+		Short: "Show the ledger of a running server, and compare it with the cluster",
+		Long: "Show the ledger of a running server, and compare it with the cluster. A server writes the same to its log\n" +
+			"when it gets the signal SIGUSR2. The server that is asked answers itself, also where another one decides.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&c.server.URL, "server", c.server.URL, "URL of the server")
+	flags.StringVar(&c.server.CAFile, "server-ca-file", "", "file with the authorities that the server's certificate must come from; without it those of the system")
+	flags.StringVar(&c.server.CertFile, "server-cert-file", "", "file with the certificate to show to the server")
+	flags.StringVar(&c.server.KeyFile, "server-key-file", "", "file with the key of that certificate")
+	flags.StringVarP(&c.output, "output", "o", "text", "output format: text or json")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &ExitError{exitFailed, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+	})
+	diff := &cobra.Command{
+		Use:   "diff",
+		Short: "Compare the ledger with what the API server lists now",
+		Long: "Compare the ledger with what the API server lists now: nodes, pods, and where the server decides also reservations,\n" +
+			"devices and their claims. What differs is looked at again after " + pause.String() + ", as writes are always under way.\n\n" +
+			"Exit codes: 0 no differences; 1 there are some; 2 something failed.",
+		Args: noArgs, RunE: c.run(c.diff),
+	}
+	diff.Flags().StringVar(&c.kubeconfig, "kubeconfig", "",
+		"path of a kubeconfig file; without it $KUBECONFIG, ~/.kube/config, or the service account of the pod")
+	cmd.AddCommand(diff, &cobra.Command{
+		Use: "dump", Short: "Print the whole ledger", Long: "Print the whole ledger.\n\nExit codes: 0 done; 2 something failed.",
+		Args: noArgs, RunE: c.run(c.dump),
+	})
+	return cmd
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &ExitError{exitFailed, fmt.Errorf("%s takes no arguments and got %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())}
+	}
+	return nil
+}
+
+// run runs a subcommand and gives its error a code.
+func (c *command) run(do func(ctx context.Context, server *client.Client, out io.Writer) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if c.output != "text" && c.output != "json" {
+			return &ExitError{exitFailed, fmt.Errorf("--output %q is unknown; give text or json", c.output)}
+		}
+		server, err := client.New(c.server)
+		if err != nil {
+			return &ExitError{exitFailed, fmt.Errorf("--server: %w", err)}
+		}
+		defer server.Close()
+		switch err := do(cmd.Context(), server, cmd.OutOrStdout()); {
+		case errors.Is(err, errDiffers):
+			return &ExitError{exitDiffers, err}
+		case err != nil:
+			return &ExitError{exitFailed, err}
+		default:
+			return nil
+		}
+	}
+}
+
+// ask asks the server for its account.
+func ask(ctx context.Context, server *client.Client) (*reserver.DumpAnswer, error) {
+	answer, err := client.Get[reserver.DumpAnswer](ctx, server, "/debug/ledger", nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking the server for its ledger (check --server): %w", err)
+	}
+	return answer, nil
+}
+
+func (c *command) dump(ctx context.Context, server *client.Client, out io.Writer) error {
+	answer, err := ask(ctx, server)
+	if err != nil {
+		return err
+	}
+	if c.output == "json" {
+		return writeJSON(out, answer)
+	}
+	for line := range lines(answer) {
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *command) diff(ctx context.Context, server *client.Client, out io.Writer) error {
+	api, err := c.connect()
+	if err != nil {
+		return err
+	}
+	report, err := Compare(ctx, api, func(ctx context.Context) (*Account, error) { return fetch(ctx, server) })
+	if err != nil {
+		return err
+	}
+	if c.output == "json" {
+		err = writeJSON(out, report)
+	} else {
+		err = report.write(out)
+	}
+	if err == nil && len(report.Differences) > 0 {
+		return errDiffers
+	}
+	return err
+}
+
+func (r *Report) write(out io.Writer) error {
+	for i := range r.Differences {
+		if _, err := fmt.Fprintln(out, &r.Differences[i]); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(out, "server %s: %d differences in %v\n", r.Server, len(r.Differences), r.Compared)
+	return err
+}
+
+// fetch makes a ledger of a server's account.
+func fetch(ctx context.Context, server *client.Client) (*Account, error) {
+	answer, err := ask(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	o := mirror.Options{Log: logrus.StandardLogger()}
+	for _, name := range answer.IgnoredResources {
+		o.IgnoredResources = append(o.IgnoredResources, v1.ResourceName(name))
+	}
+	replica, err := mirror.Read(&answer.Account, o)
+	if err != nil {
+		return nil, fmt.Errorf("reading the server's ledger (is it of another version?): %w", err)
+	}
+	return &Account{DumpAnswer: *answer, Ledger: replica}, nil
+}
+
+// connect returns the clients of the Kubernetes API.
+func (c *command) connect() (API, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return API{}, fmt.Errorf("finding the Kubernetes API, give --kubeconfig: %w", err)
+	}
+	config.UserAgent = "globalreserve-debug/" + version.Get().GitVersion
+	config.QPS = -1 // a few lists, in pages
+	config.Timeout = timeout
+	core, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return API{}, fmt.Errorf("making the API server's client: %w", err)
+	}
+	objects, err := versioned.NewForConfig(config)
+	if err != nil {
+		return API{}, fmt.Errorf("making the client for reservations: %w", err)
+	}
+	return API{Core: core, Objects: objects}, nil
+}
+
+func writeJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
