@@ -62,7 +62,7 @@ func NewCommand() *cobra.Command {
 		Short: "Show the ledger of a running server, and compare it with the cluster",
 		Long: "Show the ledger of a running server, and compare it with the cluster. A server writes the same to its log\n" +
 			"when it gets the signal SIGUSR2. The server that is asked answers itself, also where another one decides.",
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
@@ -93,7 +93,7 @@ func NewCommand() *cobra.Command {
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return &ExitError{exitFailed, fmt.Errorf("%s takes no arguments and got %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())}
+		return &ExitError{exitFailed, fmt.Errorf("%w: see %s --help", cobra.NoArgs(cmd, args), cmd.CommandPath())}
 	}
 	return nil
 }
