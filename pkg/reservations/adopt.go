@@ -19,7 +19,7 @@ func (c *Controller) meet(rsv *v1alpha1.Reservation) {
 	case r.final():
 		c.explainEnd(r)
 	case c.starting:
-	case rsv.Status.Phase == "" && convert.MadeByServer(rsv):
+	case convert.MadeByServer(rsv):
 		c.link(r)
 	default:
 		c.begin(r)

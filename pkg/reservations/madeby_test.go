@@ -46,6 +46,15 @@ func TestMadeByServer(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved", held: 1,
 		},
+		"used before the watch tells, and a server that decided before says that it waits": {
+			steps: func(w *world) {
+				rsv := place(w, time.Minute)
+				rsv.Status.Phase = v1alpha1.ReservationPending
+				w.bind("p", "n1", 1000)
+				w.create(rsv)
+			},
+			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved", held: 1,
+		},
 		"used up before the watch tells": {
 			steps: func(w *world) {
 				rsv := place(w, time.Minute)
@@ -130,4 +139,18 @@ func TestMadeByServer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFormerLeader checks that a server that does not decide any more leaves the objects of the one that does as they are.
+func TestFormerLeader(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.addNode("n1")
+		w.create(madeBy(newReservation("ending", time.Minute, slot("a", "n1", 1000)), convert.MadeByReserve))
+		w.former.Store(true)
+		require.Error(t, w.c.ReleaseSlots(w.ctx(), testNamespace, "ending", []string{"a"}))
+		w.create(madeBy(newReservation("new", time.Hour, slot("a", "n1", 1000)), convert.MadeByReserve))
+		w.pass(2 * time.Minute)
+		assert.Equal(t, "   ", w.shown("new"))
+		assert.NotEqual(t, "deleted", w.shown("ending"))
+	})
 }

@@ -174,6 +174,15 @@ func TestRestart(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
 		},
+		"made by the server, and one that did not decide any more said that it waits": {
+			between: func(w *world) {
+				rsv := made()
+				rsv.Status.Phase = v1alpha1.ReservationPending
+				w.create(rsv)
+				bound(w, "p", "n1", 1000, ledger.SlotRef{})
+			},
+			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
+		},
 		"made by the server, and over before it came back": {
 			between: func(w *world) {
 				w.create(made())

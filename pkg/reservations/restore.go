@@ -14,7 +14,8 @@ import (
 
 // restoreAll looks at the objects of the start, once all pods and nodes are in the ledger and before anything
 // else is decided. Those that say that capacity was granted to them are first, the oldest before the younger: when
-// an object was made is the one thing that nobody can write into it. All others begin to wait.
+// an object was made is the one thing that nobody can write into it. So are those that the server made, whatever
+// their status says: one that did not decide any more may have written it. All others begin to wait.
 func (c *Controller) restoreAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,7 +27,7 @@ func (c *Controller) restoreAll() {
 	for _, r := range all {
 		switch {
 		case r.final():
-		case convert.Granted(r.rsv):
+		case convert.Granted(r.rsv), convert.MadeByServer(r.rsv):
 			c.restore(r)
 		default:
 			c.begin(r)

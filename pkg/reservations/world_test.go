@@ -65,6 +65,7 @@ type world struct {
 	cordoned atomic.Bool
 	ahead    atomic.Int64 // how far the controller's clock is ahead
 	closed   atomic.Bool  // nothing may be given capacity
+	former   atomic.Bool  // another server decides now
 
 	definitions *follow.Definitions
 	cancel      context.CancelFunc
@@ -106,7 +107,7 @@ func (w *world) newServer() {
 	w.matcher = &matcher.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "" }, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
+		Ledger: arbiter.NewGatedLedger(w.ledger, w.undecided, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
@@ -122,6 +123,13 @@ func (w *world) newServer() {
 		FinishedTTL: finishedTTL, Recorder: w.events, Log: log,
 	})
 	w.c.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
+}
+
+func (w *world) undecided() string {
+	if w.former.Load() {
+		return "another server decides"
+	}
+	return ""
 }
 
 // gate is on the way of everything that is asked of the ledger.

@@ -31,11 +31,23 @@ func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error 
 	if err := c.ready.Wait(ctx); err != nil {
 		return err
 	}
+	if err := c.MayDecide(ctx); err != nil {
+		return err
+	}
 	if err := c.writeStatus(ctx, key); err != nil {
 		return err
 	}
 	if uid, due := c.due(key); due {
 		return c.delete(ctx, key, uid)
+	}
+	return nil
+}
+
+// mayWrite returns why nothing may be written now. A server that decided before knows nothing of what the next one
+// has granted, and would say of its objects that they wait.
+func (c *Controller) mayWrite() error {
+	if err := c.Ledger.Ready(); err != nil {
+		return err
 	}
 	return nil
 }
@@ -92,6 +104,9 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 		if rsv == nil {
 			return nil
 		}
+		if err := c.mayWrite(); err != nil {
+			return err
+		}
 		written, err := client.UpdateStatus(ctx, rsv, metav1.UpdateOptions{})
 		if apierrors.IsConflict(err) {
 			written, err = client.Get(ctx, key.Name, metav1.GetOptions{})
@@ -144,6 +159,9 @@ func (c *Controller) take(rsv *v1alpha1.Reservation) {
 
 // delete removes an object that has served its time.
 func (c *Controller) delete(ctx context.Context, key types.NamespacedName, uid types.UID) error {
+	if err := c.mayWrite(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	err := c.Client.GlobalreserveV1alpha1().Reservations(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
