@@ -39,6 +39,20 @@ func (c *ControlPlane) etcdDelete(ctx context.Context, key string) error {
 	return c.etcdCall(ctx, "deleterange", map[string]any{"key": []byte(key)}, &struct{}{})
 }
 
+// CompactEtcd has etcd forget all but the newest state of each object. Who watches from an older version, and is not served
+// from what the API server remembers itself, has to list anew.
+func (c *ControlPlane) CompactEtcd(ctx context.Context) error {
+	var now struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := c.etcdCall(ctx, "range", map[string]any{"key": []byte(registry), "limit": 1, "keys_only": true}, &now); err != nil {
+		return err
+	}
+	return c.etcdCall(ctx, "compaction", map[string]any{"revision": now.Header.Revision, "physical": true}, &struct{}{})
+}
+
 // etcdCall makes one call of etcd's JSON gateway, which wants bytes as encoding/json writes them.
 func (c *ControlPlane) etcdCall(ctx context.Context, call string, question, answer any) error {
 	body, err := json.Marshal(question)

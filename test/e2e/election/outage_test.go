@@ -1,0 +1,193 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/debugger"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// etcd and the API server are killed, and start again; the servers cannot watch for a while, and miss what etcd forgets
+// meanwhile. Pods are bound, reserved for and deleted all the time. Afterwards the ledger equals what there is,
+// on the server that decides and on the one that stands by.
+func TestTheLedgerIsRightAfterOutages(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	require.NoError(t, crd.Prepare(t.Context(), cp))
+	c := newCluster(t, cp, 12)
+	proxy, err := cp.StartFaultProxy()
+	require.NoError(t, err)
+	for _, name := range []string{"first", "second"} {
+		c.servers = append(c.servers, testbed.StartServer(t, cp, clusterload.ServerOptions{
+			Name: name, Proxy: proxy, StandBy: true, Args: clusterload.SlowLease,
+		}))
+	}
+	c.leader()
+	users := &users{cluster: c}
+	users.load.Next = users.next
+	stop := users.load.Run(t, 3)
+
+	for _, part := range []string{controlplane.Etcd, controlplane.APIServer} {
+		users.load.AssertDone(t, 5, "bind", "reserve", "delete")
+		c.restart(part)
+		c.requireNoDifference(part + " was killed")
+	}
+
+	before := c.strangers()
+	proxy.SetFault(func(r *http.Request) controlplane.Fault { return controlplane.Fault{DropRequest: follows(r)} })
+	c.restart(controlplane.APIServer) // which ends the watches that there are
+	old := c.version()
+	c.changeUnseen(before)
+	require.NoError(t, cp.CompactEtcd(t.Context()))
+	c.restart(controlplane.APIServer) // or it would remember some time
+	c.requireForgotten(old)
+	proxy.SetFault(nil)
+	c.requireNoDifference("changes were missed, and forgotten")
+
+	stop()
+	c.requireNoDifference("the load has ended")
+	c.RequireNeverOvercommitted()
+}
+
+// collections are the paths by which servers follow objects.
+var collections = regexp.MustCompile(`/(pods|nodes|reservations|extendedresources|extendedresourceclaims)$`)
+
+// follows reports whether a request lists or watches what a ledger is made from.
+func follows(r *http.Request) bool {
+	return r.Method == http.MethodGet && collections.MatchString(r.URL.Path)
+}
+
+// restart kills a part of the control plane and starts it again.
+func (c *cluster) restart(part string) {
+	c.T.Helper()
+	require.NoError(c.T, c.Kill(part))
+	require.NoError(c.T, c.StartPart(c.T.Context(), part))
+}
+
+// strangers makes what will change behind the servers' backs: a node, pods and a reservation on it.
+func (c *cluster) strangers() []string {
+	c.T.Helper()
+	nodes := c.AddNodes(2, controlplane.NodeTemplate{Prefix: "strange"})
+	for i, node := range nodes {
+		for k := range 3 {
+			pod := c.CreatePod(fmt.Sprintf("stranger-%d-%d", i, k), nobody, "100m")
+			require.NoError(c.T, c.BindDirectly(pod.Name, node))
+		}
+		c.CreateReservation(fmt.Sprint("strange-", i), `{"slots":[{"name":"a","nodeName":"`+node+`","requests":{"cpu":"1"}}]}`)
+		c.AwaitReservation(fmt.Sprint("strange-", i), "Available")
+	}
+	return nodes
+}
+
+// changeUnseen changes objects of each kind: some are gone, others new, or not what they were.
+func (c *cluster) changeUnseen(nodes []string) {
+	c.T.Helper()
+	ctx := c.T.Context()
+	c.Delete("stranger-0-0", "stranger-1-0", "stranger-1-1", "stranger-1-2")
+	c.DeleteNode(nodes[1])
+	c.ChangeNode(nodes[0], func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	node, err := c.Client().CoreV1().Nodes().Get(ctx, nodes[0], metav1.GetOptions{})
+	require.NoError(c.T, err)
+	node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("3")
+	_, err = c.Client().CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	require.NoError(c.T, err)
+	again := c.CreatePod("stranger-0-0", nobody, "200m") // of another pod's name
+	require.NoError(c.T, c.BindDirectly(again.Name, nodes[0]))
+	require.NoError(c.T, c.Reservations().Delete(ctx, "strange-0", metav1.DeleteOptions{}))
+	require.NoError(c.T, c.Reservations().Delete(ctx, "strange-1", metav1.DeleteOptions{}))
+}
+
+// version is how far the pods are.
+func (c *cluster) version() string {
+	c.T.Helper()
+	list, err := c.Client().CoreV1().Pods("").List(c.T.Context(), metav1.ListOptions{Limit: 1})
+	require.NoError(c.T, err)
+	return list.ResourceVersion
+}
+
+// requireForgotten fails if pods can still be watched from a version on.
+func (c *cluster) requireForgotten(version string) {
+	c.T.Helper()
+	watch, err := c.Client().CoreV1().Pods("").Watch(c.T.Context(), metav1.ListOptions{ResourceVersion: version})
+	if err == nil {
+		defer watch.Stop()
+		err = apierrors.FromObject((<-watch.ResultChan()).Object)
+	}
+	require.True(c.T, apierrors.IsResourceExpired(err) || apierrors.IsGone(err), "%v", err)
+}
+
+// requireNoDifference waits until the command finds that both servers have the ledger right.
+func (c *cluster) requireNoDifference(when string) {
+	c.T.Helper()
+	began := time.Now()
+	c.revive()
+	c.leader()
+	whole := 0
+	for _, server := range c.servers {
+		var last debugger.Report
+		require.Eventually(c.T, func() bool {
+			last = c.diff(server)
+			return last.Server != "" && len(last.Differences) == 0
+		}, testbed.Soon, testbed.Poll, "%s: %s: %+v", when, server.Name(), &last)
+		assert.Subset(c.T, last.Compared, []string{"pods", "nodes"})
+		if slices.Contains(last.Compared, "reservations") {
+			whole++
+		}
+	}
+	assert.Equal(c.T, 1, whole, "servers that decide, and so have all of it")
+	c.T.Logf("%s: no differences after %s", when, time.Since(began).Round(time.Millisecond))
+}
+
+// diff is what the command says of a server; nothing where it cannot be told yet.
+func (c *cluster) diff(server *testbed.Server) (report debugger.Report) {
+	c.T.Helper()
+	kubeconfig, err := clusterload.ServerKubeconfig(c.T.Context(), c.ControlPlane)
+	require.NoError(c.T, err)
+	ctx, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)
+	defer cancel()
+	program := os.Getenv("GLOBALRESERVE_BINARY")
+	if program == "" {
+		program = testbed.File(c.T, "bin", "globalreserve")
+	}
+	command := exec.CommandContext(ctx, program, "debug", "diff", "-o", "json", "--server="+server.URL, "--kubeconfig="+kubeconfig)
+	output, err := command.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 2 {
+		c.T.Logf("%s: %s", server.Name(), exit.Stderr)
+		return report
+	}
+	require.NoError(c.T, json.Unmarshal(output, &report), "%s", output)
+	assert.Equal(c.T, len(report.Differences) > 0, err != nil, "the exit code says whether there are differences")
+	return report
+}
+
+// revive starts servers again that have ended, as a kubelet does: the one that decides ends where it cannot renew its
+// Lease.
+func (c *cluster) revive() {
+	c.T.Helper()
+	for _, server := range c.servers {
+		if !server.Running() {
+			c.T.Logf("%s has ended", server.Name())
+			require.NoError(c.T, server.Start(c.T.Context()))
+		}
+	}
+}
