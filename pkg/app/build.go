@@ -208,6 +208,12 @@ func (a *App) synced() bool {
 	return a.current.IsOpen() && a.reservations.Synced() && a.devices.Synced()
 }
 
+// staleKinds says what was heard of too long ago to decide on, or "".
+func (a *App) staleKinds() string { return a.health.staleKinds() }
+
+// standBy reports whether another server may take over.
+func (a *App) standBy() bool { return a.forwarder.StandBy() }
+
 // unreachable says why another server cannot be asked instead of this one.
 func (a *App) unreachable() string { return a.forwarder.Why() }
 

@@ -53,8 +53,16 @@ func (h *health) undecided() string {
 	if !h.synced() {
 		return "the server has not read all nodes and pods yet; ask again in a moment"
 	}
-	if what := h.stale.Load(); what != nil && *what != "" {
-		return "the server may not know of the latest changes: " + *what + "; ask again in a moment"
+	if what := h.staleKinds(); what != "" {
+		return "the server may not know of the latest changes: " + what + "; ask again in a moment"
+	}
+	return ""
+}
+
+// staleKinds says what was heard of too long ago to decide on, or "".
+func (h *health) staleKinds() string {
+	if what := h.stale.Load(); what != nil {
+		return *what
 	}
 	return ""
 }

@@ -70,6 +70,10 @@ type Options struct {
 	Bind, Object time.Duration
 	// Follow is called when another server is seen to lead, and again: this one can prepare itself to take over.
 	Follow func()
+	// Stale says what this server has not heard of for too long to decide, or "". It does not take the Lease then.
+	Stale func() string
+	// StandBy reports whether another server is there that may take over.
+	StandBy func() bool
 	// TakeOver makes the account: it is called once, when nobody else can write any
 	// more, and decisions wait for it. Its ctx ends with the leadership.
 	TakeOver func(ctx context.Context) error
@@ -97,6 +101,10 @@ const (
 // remembers may be wrong by now; a server leads once.
 var ErrLost = errors.New("the lease of the ledger is lost: another server may be deciding now")
 
+// ErrStale is why a server that decided has to end: it knows too little to decide, and gave the Lease up for another
+// server to.
+var ErrStale = errors.New("this server may not know of the latest changes, and has given the lease of the ledger up")
+
 // poll is how often those who do not lead look whether the Lease was given up.
 const poll = 500 * time.Millisecond
 
@@ -117,8 +125,8 @@ type Elector struct {
 
 // New returns an Elector that does not run. It takes part only in Run.
 func New(o Options) (*Elector, error) {
-	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.TakeOver == nil || o.Log == nil {
-		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, TakeOver and Log are required")
+	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.Stale == nil || o.StandBy == nil || o.TakeOver == nil || o.Log == nil {
+		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, Stale, StandBy, TakeOver and Log are required")
 	}
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
@@ -128,7 +136,7 @@ func New(o Options) (*Elector, error) {
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
 	return &Elector{o: o, decides: make(chan struct{}), lease: &lease{
-		others: func() {},
+		others: func() {}, stale: o.Stale,
 		now:    uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
 	}}, nil
@@ -149,7 +157,7 @@ func (e *Elector) Leads() string {
 	case led != nil && led.state.Load() == deciding && held:
 		return ""
 	case led != nil && (led.state.Load() == ended || !held):
-		return "another server may be deciding by now, because this one could not renew its lease; ask again in a moment"
+		return "another server may be deciding by now, because this one could not renew its lease, or gave it up; ask again in a moment"
 	case held:
 		return "this server has just become the one that decides, and is taking over; ask again in a moment"
 	case leader == "":
@@ -190,7 +198,7 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 
 // Run takes part in the election until ctx ends. If this server leads then, it gives
 // the Lease up, so that another one need not wait for its end: nothing that it decided
-// may be under way any more. It returns ErrLost when a leadership has ended before.
+// may be under way any more. It returns ErrLost or ErrStale when a leadership has ended before.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
 		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity away twice")
@@ -286,11 +294,33 @@ func (e *Elector) lead(ctx context.Context) error {
 	led.state.Store(deciding)
 	close(e.decides)
 	log.Info("this server decides")
-	for sleep(ctx, e.o.Times.Lease) == nil {
-		if err := e.keep(ctx, led); err != nil {
-			return err
+	return e.stay(ctx, led)
+}
+
+// stay returns when a leadership has to end, or nil when ctx does.
+func (e *Elector) stay(ctx context.Context, led *leadership) error {
+	hears, keep := time.NewTicker(e.o.Times.Retry), time.NewTicker(e.o.Times.Lease)
+	defer hears.Stop()
+	defer keep.Stop()
+	fresh := e.lease.now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-keep.C:
+			if err := e.keep(ctx, led); err != nil {
+				return err
+			}
+			e.look(ctx, led)
+		case <-hears.C:
+			now, what := e.lease.now(), e.o.Stale()
+			if what == "" {
+				fresh = now
+			}
+			// What it decided before has come to its end by then: a bind takes less than the Lease lasts.
+			if now-fresh >= e.o.Times.Lease && !e.o.Alone && e.o.StandBy() {
+				return fmt.Errorf("%w: %s", ErrStale, what)
+			}
 		}
-		e.look(ctx, led)
 	}
-	return nil
 }

@@ -102,6 +102,8 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 		Client: w.core, Terms: w.own.GlobalreserveV1alpha1().LedgerTerms(), Namespace: "kube-system", Identity: name,
 		Times: DefaultTimes(), Bind: 3 * time.Second, Object: 3 * time.Second, Log: log,
 		Follow:   func() { w.followed.Add(1) },
+		Stale:    func() string { return "" },
+		StandBy:  func() bool { return true },
 		TakeOver: func(context.Context) error { w.took++; return nil },
 	}
 	if change != nil {

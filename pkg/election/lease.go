@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type lease struct {
 	over  bool
 	// others is called when the Lease turns out to be another server's.
 	others func()
+	// stale says why this server must not take the Lease, or "".
+	stale func() string
 }
 
 // awaitFree returns when nobody has the Lease: it does not exist, was given up, or was not renewed for as long as it
@@ -135,6 +138,11 @@ func (l *lease) write(
 		l.renewed.Store(0)
 		if l.holder() != l.Identity() {
 			return errOthers
+		}
+	}
+	if own && l.renewed.Load() == 0 {
+		if what := l.stale(); what != "" {
+			return fmt.Errorf("the lease is free, but this server may not know of the latest changes, so it does not take it: %s", what)
 		}
 	}
 	if term := Term(l.term.Load()); term != 0 {

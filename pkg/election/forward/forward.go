@@ -119,6 +119,9 @@ func (f *Forwarder) ask(ctx context.Context, to *leader) {
 // Key is what the peer listener shows.
 func (f *Forwarder) Key() *Key { return f.key }
 
+// StandBy reports whether another server has told of itself lately.
+func (f *Forwarder) StandBy() bool { return f.servers.standBy() }
+
 // Why says why requests cannot be passed on, as far as is known; "" where they can.
 func (f *Forwarder) Why() string {
 	to, _ := f.servers.known()

@@ -42,8 +42,11 @@ type servers struct {
 	leader  *leader    // nil while none is known
 	keys    map[v1alpha1.PublicKey]string
 	changed chan struct{} // closed when leader changes
+	// alive is what the entries of other servers said when they were last seen.
+	alive map[string]renewal
 }
 
+// renewal is what an entry says, and since when by this server's clock; zero where it did so from the start.
 type renewal struct {
 	said  metav1.MicroTime
 	since time.Time
@@ -99,7 +102,40 @@ func (s *servers) observe(term *v1alpha1.LedgerTerm) {
 	if s.keys[s.key.Public] != s.name {
 		poke(s.news)
 	}
+	s.noteAlive(term.Status.Servers)
 	s.follow(&term.Spec)
+}
+
+// noteAlive is called under the lock. An entry that was there before this server looked is no sign of life: it may be
+// of a server that is gone.
+func (s *servers) noteAlive(list []v1alpha1.LedgerServer) {
+	alive, looked := make(map[string]renewal, len(list)), s.alive != nil
+	for _, one := range list {
+		last, known := s.alive[one.Name]
+		switch {
+		case one.Name == s.name:
+			continue
+		case known && last.said.Equal(&one.Renewed):
+		case known || looked:
+			last = renewal{one.Renewed, time.Now()}
+		default:
+			last = renewal{said: one.Renewed}
+		}
+		alive[one.Name] = last
+	}
+	s.alive = alive
+}
+
+// standBy reports whether another server has renewed its entry lately.
+func (s *servers) standBy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.alive {
+		if !one.since.IsZero() && time.Since(one.since) < forgetAfter {
+			return true
+		}
+	}
+	return false
 }
 
 // follow is called under the lock. The watch may be behind of what was read, which is then of a later term.
@@ -118,7 +154,7 @@ func (s *servers) gone(term *v1alpha1.LedgerTerm) {
 func (s *servers) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keys = nil
+	s.keys, s.alive = nil, nil
 	s.replace(nil)
 }
 

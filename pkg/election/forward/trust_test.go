@@ -176,3 +176,42 @@ func TestEntriesExpire(t *testing.T) {
 	write(leader)
 	assert.Equal(t, []string{"leader"}, names())
 }
+
+// An entry that was there before is no sign of a server that lives; one that comes, or is renewed, is.
+func TestStandBy(t *testing.T) {
+	key, err := NewKey("x")
+	require.NoError(t, err)
+	s := newServers(&Options{Name: "own", Client: newWorld(t).objects, Leads: func() string { return "" }}, key)
+	told := map[string]time.Time{}
+	observe := func(name string, renewed time.Time) {
+		told[name] = renewed
+		term := &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}}
+		for name, at := range told {
+			term.Status.Servers = append(term.Status.Servers, v1alpha1.LedgerServer{Name: name, Renewed: metav1.NewMicroTime(at)})
+		}
+		s.observe(term)
+	}
+	past := func(name string) {
+		seen := s.alive[name]
+		seen.since = time.Now().Add(-forgetAfter)
+		s.alive[name] = seen
+	}
+	begun := time.Now()
+	observe("gone", begun)
+	assert.False(t, s.standBy())
+	observe("own", begun)
+	observe("own", begun.Add(time.Second))
+	assert.False(t, s.standBy(), "it is this server")
+	observe("another", begun.Add(-time.Hour))
+	assert.True(t, s.standBy(), "it has come")
+	observe("own", begun.Add(2*time.Second))
+	assert.True(t, s.standBy())
+	past("another")
+	assert.False(t, s.standBy(), "it has not told of itself for long")
+	observe("gone", begun.Add(time.Hour))
+	assert.True(t, s.standBy(), "it was not gone")
+	delete(told, "gone")
+	past("another")
+	observe("own", begun.Add(3*time.Second))
+	assert.False(t, s.standBy())
+}
