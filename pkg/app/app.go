@@ -125,7 +125,9 @@ func (a *App) baseParts() []part {
 // accountParts keep the account and act on it.
 func (a *App) accountParts() []part {
 	return []part{
-		{"expiry", func(ctx context.Context) error { return controller.Expire(ctx, a.ledger.Observer, a.log) }},
+		{"expiry", func(ctx context.Context) error {
+			return controller.Expire(ctx, a.ledger.Observer, a.ledger.Clock, a.log)
+		}},
 		{"wake-ups", a.wakeups.Run},
 		{"steering", a.steering.Run},
 		{"deleted pods", a.keeper.Run},

@@ -66,7 +66,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
-	}), a.health.undecided)
+	}), o.Clock, a.health.undecided)
 	a.metrics.RegisterLedger(a.ledger.Stats)
 	a.metrics.RegisterElection(
 		func() bool { return a.elector.Leads() == "" },
@@ -169,7 +169,7 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 			a.devices.Refused(pod)
 		},
 	}).Register(router)
-	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Metrics: a.metrics, Done: a.streams, About: a.about})
+	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams, About: a.about})
 	a.api.Register(router)
 	a.health.register(router, a.metrics)
 	return router

@@ -109,7 +109,7 @@ func New(o Options) *Arbiter {
 
 func newPods(o *Options) *pods {
 	return &pods{
-		cached: o.Pods, api: o.API, ledger: o.Ledger.Observer, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
+		cached: o.Pods, api: o.API, ledger: o.Ledger.Observer, clock: o.Ledger.Clock, timeout: RequestTimeout(o.BindTimeout), known: lru.New(knownPods),
 		observe: func(info *cluster.Pod) { o.Ledger.ObservePod(o.Question.Observation(info)) },
 	}
 }

@@ -54,7 +54,7 @@ func (a *Arbiter) conclude(t *allotment, written []*part) *Decision {
 			}
 		}
 	case t.gang.DryRun:
-		d.ExpiresAt = convert.DeadlineAfter(time.Now(), t.gang.ttl).UTC()
+		d.ExpiresAt = convert.DeadlineAfter(a.o.Ledger.Clock.Wall(), t.gang.ttl).UTC()
 	default:
 		d.Revision = a.o.Ledger.Revision() // that of the slots with their deadlines
 		d.Held, d.ExpiresAt = held(t.placements, t.refusals), a.deadline(t, written)
@@ -77,7 +77,7 @@ func (a *Arbiter) deadline(t *allotment, written []*part) (first time.Time) {
 	}
 	for _, key := range t.others() {
 		for _, view := range a.o.Ledger.ReservationSlots(key.Namespace, key.Name) {
-			sooner(view.Deadline)
+			sooner(a.o.Ledger.Clock.WallAt(view.Deadline))
 		}
 	}
 	return first

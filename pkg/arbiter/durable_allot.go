@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -40,7 +39,7 @@ func (a *Arbiter) allot(t *allotment) error {
 		for k, i := range wanted {
 			plan.Slots[k] = t.slot(i)
 		}
-		result, err := a.o.Ledger.Reserve(plan, time.Now(), t.gang.DryRun || t.granted() == 0)
+		result, err := a.o.Ledger.Reserve(plan, t.gang.DryRun || t.granted() == 0)
 		if err != nil {
 			return err
 		}

@@ -175,7 +175,7 @@ func (w *durableWrite) write(parts []*part) (*Decision, error) {
 		if p.inDoubt() {
 			w.a.goOn(func() { w.a.guard(p) })
 		}
-		w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
+		w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, w.ends(p))
 	}
 	return w.a.conclude(w.allotment, parts), nil
 }
@@ -281,8 +281,8 @@ func (w *durableWrite) judge(parts []*part) (*Decision, error) {
 // capacity, or none any more, or other devices.
 func (w *durableWrite) lostSlots(p *part) []string {
 	stands := map[string]bool{}
-	deadline := convert.Deadline(p.stored)
-	if live(p.stored) && (deadline.IsZero() || time.Now().Before(deadline)) {
+	deadline, clock := convert.Deadline(p.stored), w.a.o.Ledger.Clock
+	if live(p.stored) && (deadline.IsZero() || clock.Wall().Before(deadline)) {
 		kept, err := convert.GrantedSlots(w.a.o.Ledger.Table(), p.stored)
 		given := w.a.given(p)
 		for i := range kept {
@@ -369,7 +369,16 @@ func (w *durableWrite) keepFound(p *part) {
 	if lost := w.lostSlots(p); len(lost) > 0 {
 		w.a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, lost...)
 	}
-	w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, convert.Deadline(p.stored))
+	w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, w.ends(p))
+}
+
+// ends returns the deadline of the slots of a part, whose object is there.
+func (w *durableWrite) ends(p *part) time.Time {
+	clock, said := w.a.o.Ledger.Clock, convert.Deadline(p.stored)
+	if p.created {
+		return clock.Ends(said, w.gang.ttl)
+	}
+	return clock.At(said)
 }
 
 // guard waits until no create of a part can still be carried out, and deletes what a

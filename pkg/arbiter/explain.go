@@ -22,7 +22,7 @@ type Explanation struct {
 	State   string
 	Node    string
 	Request *resources.Request
-	// Slot is what the pod uses, or may use; ExpiresAt is when that ends.
+	// Slot is what the pod uses, or may use; ExpiresAt is when that ends, by the wall clock.
 	Slot      ledger.SlotRef
 	ExpiresAt time.Time
 	Revision  uint64
@@ -93,7 +93,7 @@ func boundTo(node string) string { return fmt.Sprintf("the pod is bound to node 
 func (a *Arbiter) explainSlot(pod ledger.PodRef, view *ledger.SlotView) *Explanation {
 	e := &Explanation{
 		Pod: pod, Scheduler: view.Scheduler, State: ledger.NoAllocation.OrReserved(), Node: view.Node,
-		ExpiresAt: view.Deadline, Request: view.Request, Slot: view.Ref, Revision: a.o.Ledger.Revision(),
+		ExpiresAt: a.o.Ledger.Clock.WallAt(view.Deadline), Request: view.Request, Slot: view.Ref, Revision: a.o.Ledger.Revision(),
 		Message: fmt.Sprintf("reservation %s keeps capacity for the pod on node %q; it is not bound yet", view.Ref, view.Node),
 	}
 	if view.InMemory() {

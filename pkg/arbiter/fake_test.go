@@ -31,6 +31,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 var (
@@ -294,7 +295,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Steering = w.store, w.question, w.api, w.steering
 	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
-	o.Ledger = NewGatedLedger(w.ledger, func() string { return w.undecided }, w.gates...)
+	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided }, w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
 	o.BindTimeout = bindTimeout

@@ -3,9 +3,9 @@ package arbiter
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // gates say whether something may be given capacity at all, before the ledger is asked
@@ -22,6 +22,8 @@ type Gate func(asked *ledger.Placement) *Error
 // others are given its Reader or its Observer.
 type GatedLedger struct {
 	ledger.Observer
+	// Clock is that of its deadlines.
+	Clock *steady.Clock
 
 	decides   *ledger.Ledger
 	undecided func() string
@@ -31,8 +33,8 @@ type GatedLedger struct {
 // NewGatedLedger puts the gates before a ledger. undecided returns why nothing can be
 // decided now, or "": the account may be incomplete, or another server may be deciding.
 // more are gates besides those that there always are.
-func NewGatedLedger(l *ledger.Ledger, undecided func() string, more ...Gate) *GatedLedger {
-	return &GatedLedger{Observer: l.Observer(), decides: l, undecided: undecided, gates: slices.Concat(gates, more)}
+func NewGatedLedger(l *ledger.Ledger, clock *steady.Clock, undecided func() string, more ...Gate) *GatedLedger {
+	return &GatedLedger{Observer: l.Observer(), Clock: clock, decides: l, undecided: undecided, gates: slices.Concat(gates, more)}
 }
 
 // Ready returns why nothing can be decided now, nil where decisions can be made.
@@ -82,7 +84,7 @@ func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 	if err := l.Pass(p); err != nil {
 		return ledger.Grant{}, err
 	}
-	grant, rejection := l.decides.StartBind(p, time.Now())
+	grant, rejection := l.decides.StartBind(p, l.Clock.Now())
 	if rejection != nil {
 		return ledger.Grant{}, &Error{Outcome: Refused, Pod: p.Pod, Node: p.Node, Rejection: rejection}
 	}
@@ -91,14 +93,14 @@ func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 
 // Reserve carries out a plan, or only tries it, if the gates let all its slots pass. The
 // error is the *Error of the first that they do not.
-func (l *GatedLedger) Reserve(plan ledger.Plan, now time.Time, dry bool) (result ledger.Result, err error) {
+func (l *GatedLedger) Reserve(plan ledger.Plan, dry bool) (result ledger.Result, err error) {
 	for i := range plan.Slots {
 		if err := l.Pass(askedFor(&plan.Slots[i])); err != nil {
 			return ledger.Result{Revision: l.Revision()}, err
 		}
 	}
 	if !dry {
-		return l.decides.Reserve(plan, now), nil
+		return l.decides.Reserve(plan, l.Clock.Now()), nil
 	}
 	l.Try(func(t *ledger.Trial) { result = t.Reserve(plan) })
 	return result, nil

@@ -90,7 +90,7 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		},
 		"slot of an object": func(_ *testing.T, w *world, p *v1.Pod) error {
 			slot := ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}, Node: "a", Request: w.info(p).Request}
-			_, err := w.o.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, time.Now(), false)
+			_, err := w.o.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{slot}}, false)
 			return err
 		},
 		"slot kept on": func(_ *testing.T, w *world, p *v1.Pod) error {

@@ -15,9 +15,8 @@ import (
 // none before, so that GiveBack may end it. revision is the ledger's of that moment.
 // The error is an *Error.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
-	now := time.Now()
 	_, had := a.o.Ledger.HomeOf(p.Pod)
-	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, now.Add(ttl)), now, false)
+	result, err := a.o.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{*p}, ledger.AllOrNothing, a.o.Ledger.Clock.Now().Add(ttl)), false)
 	if err != nil {
 		return false, result.Revision, err
 	}

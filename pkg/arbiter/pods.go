@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 const (
@@ -39,8 +40,9 @@ type pods struct {
 	// brought it: its capacity must not be granted until then.
 	observe func(pod *cluster.Pod)
 	timeout time.Duration // of one live read
+	clock   *steady.Clock
 
-	pausedUntil atomic.Int64 // Unix time in nanoseconds
+	pausedUntil atomic.Int64 // in nanoseconds of the clock
 
 	mu    sync.Mutex // guards the read and write of an entry of known
 	known *lru.Cache // by UID: sighting
@@ -131,13 +133,13 @@ func (p *pods) exists(ctx context.Context, ref ledger.PodRef) (bool, error) {
 // await waits for the watch to reach a version, not long, and reports whether it
 // is worth looking again.
 func (p *pods) await(ctx context.Context, version uint64) bool {
-	if version == 0 || time.Now().UnixNano() < p.pausedUntil.Load() {
+	if version == 0 || p.clock.Now().UnixNano() < p.pausedUntil.Load() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxLag)
 	defer cancel()
 	if p.cached.WaitForPods(ctx, version) != nil {
-		p.pausedUntil.Store(time.Now().Add(lagPause).UnixNano())
+		p.pausedUntil.Store(p.clock.Now().Add(lagPause).UnixNano())
 		return false
 	}
 	return true

@@ -109,7 +109,7 @@ type Decision struct {
 	Granted int
 	// Held is what was granted and is kept now.
 	Held []ledger.Placement
-	// ExpiresAt is when the first of it ends; zero where nothing was granted, or all
+	// ExpiresAt is when the first of it ends, by the wall clock; zero where nothing was granted, or all
 	// pods are bound.
 	ExpiresAt time.Time
 	// Durable says that Reservation objects keep it. Reservation names the object
@@ -164,11 +164,12 @@ func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
 }
 
 func (a *Arbiter) reserveInMemory(g *Gang, placements []ledger.Placement, screened []Refusal) (*Decision, error) {
-	deadline := time.Now().Add(g.ttl)
+	clock := a.o.Ledger.Clock
+	deadline := clock.Now().Add(g.ttl)
 	plan := ledger.NewPlan(keep(placements, screened), g.Mode, deadline)
 	nothing := len(screened) > 0 && g.Mode == ledger.AllOrNothing
 	// If nothing, it is only tried, to learn what else is wrong.
-	result, err := a.o.Ledger.Reserve(plan, time.Now(), nothing || g.DryRun)
+	result, err := a.o.Ledger.Reserve(plan, nothing || g.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (a *Arbiter) reserveInMemory(g *Gang, placements []ledger.Placement, screen
 	}
 	d := newDecision(placements, merge(placements, screened, result.Rejections), result.Revision)
 	if d.Granted = result.Granted; d.Granted > 0 {
-		d.ExpiresAt = deadline.UTC().Truncate(time.Second)
+		d.ExpiresAt = clock.WallAt(deadline).UTC().Truncate(time.Second)
 		if !g.DryRun {
 			d.Held = held(placements, d.Refusals)
 		}

@@ -64,7 +64,7 @@ func newSystem(t *testing.T, changes ...func(*system)) *system {
 	}
 	decider := s.New(t, nil)
 	s.api = rest.New(rest.Options{
-		Arbiter: decider, Ledger: s.ledger.Reader, Metrics: s.Metrics, Limits: rest.Limits{MinRevisionWait: 20 * time.Millisecond},
+		Arbiter: decider, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics, Limits: rest.Limits{MinRevisionWait: 20 * time.Millisecond},
 	})
 	s.api.Register(s.handler)
 	s.addNode("node-1")

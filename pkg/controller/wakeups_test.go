@@ -15,6 +15,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -214,7 +215,9 @@ func TestExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		expired := func() uint64 { return w.ledger.Stats().InMemoryExpired }
-		defer background.Run(t, func(ctx context.Context) error { return Expire(ctx, w.ledger.Observer(), silentLog()) })()
+		defer background.Run(t, func(ctx context.Context) error {
+			return Expire(ctx, w.ledger.Observer(), steady.New(time.Now), silentLog())
+		})()
 
 		w.reserve(w.pod("one", "1", 0), "a", 10*time.Second)
 		w.reserve(w.pod("two", "1", 0), "a", 5*time.Second) // sooner than the one waited for

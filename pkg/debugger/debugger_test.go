@@ -27,6 +27,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
 	"github.com/globalreserve/globalreserve/test/background"
@@ -140,7 +141,7 @@ func (w *world) near(context.Context) (*Account, error) {
 }
 
 func (w *world) dump() reserver.DumpAnswer {
-	return rest.New(rest.Options{Ledger: w.ledger.Reader, About: func() reserver.DumpAnswer { return w.about }}).Dump()
+	return rest.New(rest.Options{Ledger: w.ledger.Reader, Clock: steady.New(time.Now), About: func() reserver.DumpAnswer { return w.about }}).Dump()
 }
 
 // far is the account as it is on the wire.

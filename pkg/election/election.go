@@ -137,7 +137,7 @@ func New(o Options) (*Elector, error) {
 	}
 	return &Elector{o: o, decides: make(chan struct{}), lease: &lease{
 		others: func() {}, stale: o.Stale,
-		now:    uptime, sure: o.Times.Lease - o.Times.Retry,
+		now: uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
 	}}, nil
 }

@@ -9,7 +9,7 @@ import (
 // never is the deadline of what does not expire.
 const never = math.MaxInt64
 
-// nanos returns a moment in Unix nanoseconds: of one too far away for that, the
+// nanos returns a moment in Unix nanoseconds, by the clock of whoever says what time it is: of one too far away for that, the
 // farthest there is.
 func nanos(t time.Time) int64 {
 	switch s := t.Unix(); {

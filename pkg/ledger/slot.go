@@ -67,7 +67,7 @@ type Slot struct {
 	// its pods are given these first. Of the resources it names a Restricted slot's
 	// pods are given no others.
 	Devices *DeviceRequest
-	// Deadline is when the slot expires; zero means never. A slot does not
+	// Deadline is when the slot expires, by the clock of now; zero means never. A slot does not
 	// expire while a pod is being bound that uses it.
 	Deadline time.Time
 }

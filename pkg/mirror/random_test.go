@@ -35,7 +35,7 @@ func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
 	done := make(chan struct{})
 	w := arbitertest.NewWorld(l)
 	asked := w.New(t, nil)
-	api := rest.New(rest.Options{Arbiter: asked, Ledger: l.Reader, Metrics: w.Metrics, Done: done})
+	api := rest.New(rest.Options{Arbiter: asked, Ledger: l.Reader, Clock: w.Clock, Metrics: w.Metrics, Done: done})
 	watcher, err := api.Watch(t.Context(), reserver.WatchOptions{})
 	require.NoError(t, err)
 	m = New(Options{Log: log})

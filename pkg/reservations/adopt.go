@@ -36,7 +36,7 @@ func (c *Controller) begin(r *record) {
 	case v1alpha1.ReservationPending:
 		r.status = *r.rsv.Status.DeepCopy()
 	case v1alpha1.ReservationAvailable:
-		r.waits(cause{reasonNotGranted, "the status said Available, but no capacity was granted"}, c.now())
+		r.waits(cause{reasonNotGranted, "the status said Available, but no capacity was granted"}, c.wall())
 	}
 	if _, _, why := c.wanted(r.rsv); why != nil {
 		c.refuse(r, *why)
@@ -95,12 +95,13 @@ func (c *Controller) link(r *record) {
 		c.begin(r)
 		return
 	}
-	deadline := convert.Deadline(r.rsv)
+	made, expiresAt := r.rsv.CreationTimestamp.Time, convert.Deadline(r.rsv)
 	if ttl, err := c.ttl(r.rsv); err == nil && r.rsv.Spec.TTL == nil {
-		deadline = convert.DeadlineAfter(r.rsv.CreationTimestamp.Time, ttl)
+		expiresAt = convert.DeadlineAfter(made, ttl)
 	}
-	r.granted(slots, r.rsv.CreationTimestamp.Time, deadline, c.now())
-	c.Ledger.SetSlotDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
+	r.granted(slots, made, c.wall())
+	r.expire(expiresAt, c.Ledger.Clock.Ends(expiresAt, expiresAt.Sub(made)))
+	c.Ledger.SetSlotDeadline(r.rsv.Namespace, r.rsv.Name, r.deadline)
 	c.loseNodesOf(r)
 }
 
@@ -111,7 +112,7 @@ func (c *Controller) applyTTL(r *record) {
 	if ttl == nil || r.status.Phase != v1alpha1.ReservationAvailable {
 		return
 	}
-	deadline, later := r.extended(ttl.Duration)
+	expiresAt, deadline, later := r.extended(ttl.Duration)
 	if !later {
 		return
 	}
@@ -123,7 +124,7 @@ func (c *Controller) applyTTL(r *record) {
 		return
 	}
 	c.Ledger.SetSlotDeadline(r.rsv.Namespace, r.rsv.Name, deadline)
-	r.setDeadline(deadline)
+	r.expire(expiresAt, deadline)
 	c.tell(r, "Extended", "Extend", "the ttl is "+ttl.Duration.String()+" now")
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // BenchmarkChoose chooses the nodes of one gang on 5,000 nodes.
@@ -18,7 +19,7 @@ func BenchmarkChoose(b *testing.B) {
 		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {
 			l := ledger.New(ledger.Options{})
 			w := &world{t: b, ledger: l, nodes: map[string]Node{}, read: true}
-			c := New(Options{Ledger: arbiter.NewGatedLedger(l, func() string { return "" }), Client: newClient(), Node: w.Node})
+			c := New(Options{Ledger: arbiter.NewGatedLedger(l, steady.New(time.Now), func() string { return "" }), Client: newClient(), Node: w.Node})
 			for i := range 5000 {
 				n := Node{Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{"zone": "a"}}
 				w.nodes[n.Name] = n

@@ -2,6 +2,7 @@ package reservations
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // TestChoose has the server choose among nodes of 4 CPUs: full has 1 free, half
@@ -85,7 +87,7 @@ func TestChoose(t *testing.T) {
 			rsv := newReservation("r", 0, tc.slots...)
 			kept, err := convert.Slots(l.Table(), rsv)
 			require.NoError(t, err)
-			c := New(Options{Ledger: arbiter.NewGatedLedger(l, func() string { return "" }), Client: newClient(), Node: w.Node})
+			c := New(Options{Ledger: arbiter.NewGatedLedger(l, steady.New(time.Now), func() string { return "" }), Client: newClient(), Node: w.Node})
 			why := c.choose(l.Survey(), kept, rsv.Spec.Slots)
 			if tc.why != "" {
 				require.NotNil(t, why)

@@ -61,7 +61,7 @@ const (
 // New; it can run once.
 type Controller struct {
 	Options
-	now    func() time.Time
+	now    func() time.Time // of the steady clock
 	watch  *follow.Watch
 	queue  *follow.Queue[types.NamespacedName]
 	events *follow.Events
@@ -80,7 +80,7 @@ type Controller struct {
 // New makes a Controller and starts nothing.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, now: time.Now,
+		Options: o, now: o.Ledger.Clock.Now,
 		queue: follow.NewQueue[types.NamespacedName](follow.QueueOptions{
 			Name: "writing a reservation", Workers: workers, RetryFirst: retryFirst, RetryMost: retryMost, Log: o.Log,
 		}),
@@ -95,6 +95,9 @@ func New(o Options) *Controller {
 		o.Client.GlobalreserveV1alpha1().Reservations(metav1.NamespaceAll), &v1alpha1.Reservation{}, c.set, c.deleted))
 	return c
 }
+
+// wall is what time it is for what is written in objects.
+func (c *Controller) wall() time.Time { return c.Ledger.Clock.Wall() }
 
 // Run keeps objects and ledger in step until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
@@ -234,7 +237,7 @@ func (c *Controller) follow(r *record, rsv *v1alpha1.Reservation) {
 // explainEnd completes the status of a reservation that somebody else ended.
 func (c *Controller) explainEnd(r *record) {
 	if r.condition(v1alpha1.ConditionFinished).Status != metav1.ConditionTrue {
-		r.describe(cause{string(r.status.Phase), "the status was written by hand"}, c.now())
+		r.describe(cause{string(r.status.Phase), "the status was written by hand"}, c.wall())
 	}
 }
 

@@ -102,7 +102,7 @@ func (c *Controller) lostTrack() {
 
 // likelyEnd concludes how a slot ended.
 func (c *Controller) likelyEnd(r *record, i int) ending {
-	if at := r.deadline(); !at.IsZero() && !at.After(c.now()) {
+	if !r.deadline.IsZero() && !r.deadline.After(c.now()) {
 		return ending{how: ledger.SlotExpired}
 	}
 	if spec := &r.rsv.Spec.Slots[i]; spec.Pod != nil {

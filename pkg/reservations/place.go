@@ -89,10 +89,10 @@ func (c *Controller) attempts() []attempt {
 
 // placement is what an attempt asks the ledger for.
 type placement struct {
-	kept        []ledger.Slot
-	slots       []v1alpha1.SlotStatus // with their nodes
-	availableAt time.Time
-	deadline    time.Time
+	kept  []ledger.Slot
+	slots []v1alpha1.SlotStatus // with their nodes
+	// availableAt and expiresAt are for the object, deadline is expiresAt for the ledger.
+	availableAt, expiresAt, deadline time.Time
 }
 
 // choiceRounds is how often nodes are chosen anew because capacity went meanwhile.
@@ -149,16 +149,17 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, no *refu
 	if why != nil {
 		return nil, &refused{cause: *why, final: true}
 	}
-	now := c.now()
+	now := c.wall()
 	p = &placement{kept: kept, availableAt: convert.DeadlineAfter(now, 0)}
 	if convert.MadeByServer(a.rsv) {
 		p.availableAt = a.rsv.CreationTimestamp.Time
 	}
 	if ttl > 0 {
-		p.deadline = convert.DeadlineAfter(p.availableAt, ttl)
-		if !p.deadline.After(now) {
+		p.expiresAt = convert.DeadlineAfter(p.availableAt, ttl)
+		if !p.expiresAt.After(now) {
 			return nil, &refused{cause: cause{string(v1alpha1.ReservationExpired), "the ttl was over before there was capacity"}, final: true}
 		}
+		p.deadline = c.Ledger.Clock.At(p.expiresAt)
 	}
 	for i := range kept {
 		kept[i].Priority, kept[i].Deadline = a.priority, p.deadline
@@ -170,7 +171,7 @@ func (c *Controller) ask(a attempt, free *ledger.Survey) (p *placement, no *refu
 		node, _ := c.Node(kept[i].Node)
 		p.slots = append(p.slots, v1alpha1.SlotStatus{NodeName: kept[i].Node, NodeUID: node.UID})
 	}
-	result, err := c.Ledger.Reserve(ledger.Plan{Slots: kept, Mode: ledger.AllOrNothing}, now, false)
+	result, err := c.Ledger.Reserve(ledger.Plan{Slots: kept, Mode: ledger.AllOrNothing}, false)
 	if err != nil {
 		return nil, &refused{cause: cause{reasonNotGranted, err.Error()}}
 	}
@@ -224,7 +225,7 @@ func (c *Controller) endPlacing(a attempt, p *placement, no *refused) {
 	case waits && no.final:
 		c.refuse(r, no.cause)
 	case waits:
-		r.waits(no.cause, c.now())
+		r.waits(no.cause, c.wall())
 	case no == nil: // deleted meanwhile
 		c.giveBack(p.kept, nil)
 	}
@@ -246,7 +247,8 @@ func (c *Controller) giveBack(kept []ledger.Slot, existing map[int]ledger.SlotRe
 
 // grant makes a pending reservation available. c.mu is held.
 func (c *Controller) grant(r *record, p *placement) {
-	r.granted(p.slots, p.availableAt, p.deadline, c.now())
+	r.granted(p.slots, p.availableAt, c.wall())
+	r.expire(p.expiresAt, p.deadline)
 	c.tell(r, string(v1alpha1.ReservationAvailable), "Reserve", fmt.Sprintf("%d slots are held on %s", len(r.slots), r.status.NodeName))
 	c.loseNodesOf(r)
 	c.applyTTL(r)
@@ -254,7 +256,7 @@ func (c *Controller) grant(r *record, p *placement) {
 
 // refuse ends a reservation that holds nothing and never will. c.mu is held.
 func (c *Controller) refuse(r *record, why cause) {
-	r.finish(v1alpha1.ReservationFailed, why, c.now())
+	r.finish(v1alpha1.ReservationFailed, why, c.wall())
 	c.match(r)
 	c.tell(r, why.reason, "End", why.message)
 }

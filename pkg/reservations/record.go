@@ -21,6 +21,9 @@ type record struct {
 	status v1alpha1.ReservationStatus
 	slots  []slotRecord // in the order of the spec
 	byName map[string]int
+	// deadline is when the reservation expires, by the steady clock; zero means never. The status says
+	// when the wall clock showed that when it was written.
+	deadline time.Time
 	// failure is why the reservation is being given up; its slots are released,
 	// and when the last one is gone it fails for this.
 	failure *cause
@@ -94,7 +97,7 @@ const tellAgain = 10 * time.Second
 func (r *record) waits(why cause, now time.Time) {
 	told := r.condition(v1alpha1.ConditionAvailable)
 	known := told.Reason == why.reason && told.ObservedGeneration == r.rsv.Generation
-	if known && now.Sub(r.told) < tellAgain {
+	if known && now.Sub(r.told).Abs() < tellAgain {
 		return
 	}
 	r.told = now
@@ -103,11 +106,10 @@ func (r *record) waits(why cause, now time.Time) {
 }
 
 // granted records that the capacity is held since availableAt, on the nodes that slots
-// tell, until deadline (zero: for ever).
-func (r *record) granted(slots []v1alpha1.SlotStatus, availableAt, deadline, now time.Time) {
+// tell.
+func (r *record) granted(slots []v1alpha1.SlotStatus, availableAt, now time.Time) {
 	r.status.Phase = v1alpha1.ReservationAvailable
 	r.status.AvailableAt = &metav1.Time{Time: availableAt}
-	r.setDeadline(deadline)
 	r.status.Slots = slots
 	for i := range slots {
 		slots[i].Name, slots[i].State = r.rsv.Spec.Slots[i].Name, v1alpha1.SlotReserved
@@ -116,33 +118,28 @@ func (r *record) granted(slots []v1alpha1.SlotStatus, availableAt, deadline, now
 	r.describe(cause{reason: reasonHeld}, now)
 }
 
-func (r *record) setDeadline(at time.Time) {
-	r.status.ExpiresAt = nil
-	if !at.IsZero() {
-		r.status.ExpiresAt = &metav1.Time{Time: at}
+// expire records when the reservation expires, by the wall clock for the object, and by the steady one; zero
+// means never.
+func (r *record) expire(expiresAt, deadline time.Time) {
+	r.status.ExpiresAt, r.deadline = nil, deadline
+	if !expiresAt.IsZero() {
+		r.status.ExpiresAt = &metav1.Time{Time: expiresAt}
 	}
 }
 
-// deadline returns when the reservation expires; zero means never.
-func (r *record) deadline() time.Time {
-	if r.status.ExpiresAt == nil {
-		return time.Time{}
-	}
-	return r.status.ExpiresAt.Time
-}
-
-// extended returns the deadline that a ttl gives an available reservation, and
-// whether that is later than the one it has.
-func (r *record) extended(ttl time.Duration) (deadline time.Time, later bool) {
-	current := r.deadline()
-	if r.status.AvailableAt == nil || current.IsZero() {
-		return current, false
+// extended returns when a ttl lets an available reservation expire, by both clocks, and whether that is later than
+// it does. The deadline moves as far as expiresAt does, whatever the wall clock shows.
+func (r *record) extended(ttl time.Duration) (expiresAt, deadline time.Time, later bool) {
+	current := r.status.ExpiresAt
+	if r.status.AvailableAt == nil || current == nil {
+		return time.Time{}, r.deadline, false
 	}
 	if ttl == 0 {
-		return time.Time{}, true
+		return time.Time{}, time.Time{}, true
 	}
-	deadline = convert.DeadlineAfter(r.status.AvailableAt.Time, ttl)
-	return deadline, deadline.After(current)
+	expiresAt = convert.DeadlineAfter(r.status.AvailableAt.Time, ttl)
+	by := expiresAt.Sub(current.Time)
+	return expiresAt, r.deadline.Add(by), by > 0
 }
 
 // ended notes how a slot ended, for project to act on. It reports

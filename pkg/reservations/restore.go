@@ -40,8 +40,8 @@ func (c *Controller) restoreAll() {
 // restore gives an object back what it says that it had, as far as that is free now. What it says of slots
 // that are used up or given back is believed: that gives nothing. c.mu is held.
 func (c *Controller) restore(r *record) {
-	now := c.now()
-	since, deadline, err := c.term(r.rsv, now)
+	now := c.wall()
+	since, expiresAt, err := c.term(r.rsv, now)
 	if err != nil {
 		c.refuse(r, cause{reasonTTLTooLong, err.Error()})
 		return
@@ -51,16 +51,17 @@ func (c *Controller) restore(r *record) {
 		c.refuse(r, cause{reasonInvalidSpec, err.Error()})
 		return
 	}
-	if !r.restored(kept, since, deadline, now) {
+	if !r.restored(kept, since, now) {
 		clear(r.slots)
 		c.begin(r) // its status does not say where it was
 		return
 	}
-	c.endRestored(r, now)
+	r.expire(expiresAt, c.Ledger.Clock.At(expiresAt))
+	c.endRestored(r)
 	priority := c.priority(r.rsv)
 	kept = slices.DeleteFunc(kept, func(h ledger.Slot) bool { return !r.keeps(h.Ref.Slot) })
 	for k := range kept {
-		kept[k].Priority, kept[k].Deadline = priority, deadline
+		kept[k].Priority, kept[k].Deadline = priority, r.deadline
 	}
 	why := c.reclaim(r, kept)
 	switch {
@@ -103,7 +104,7 @@ func (c *Controller) term(rsv *v1alpha1.Reservation, now time.Time) (since, dead
 
 // restored puts the status in order: the slots of slots are those that are to be held. It reports false where
 // there is no telling what became of another slot.
-func (r *record) restored(kept []ledger.Slot, since, deadline, now time.Time) bool {
+func (r *record) restored(kept []ledger.Slot, since, now time.Time) bool {
 	r.status = *r.rsv.Status.DeepCopy()
 	was := map[string]v1alpha1.SlotStatus{}
 	for _, s := range r.status.Slots {
@@ -114,7 +115,7 @@ func (r *record) restored(kept []ledger.Slot, since, deadline, now time.Time) bo
 		spec := &r.rsv.Spec.Slots[i]
 		slots[i].NodeName, slots[i].NodeUID = cmp.Or(spec.NodeName, was[spec.Name].NodeName), was[spec.Name].NodeUID
 	}
-	r.granted(slots, since, deadline, now)
+	r.granted(slots, since, now)
 	clear(r.slots)
 	for k := range kept {
 		r.slots[r.byName[kept[k].Ref.Slot]].held = true
@@ -133,14 +134,13 @@ func (r *record) restored(kept []ledger.Slot, since, deadline, now time.Time) bo
 
 // endRestored ends the slots that slot nothing any more: the deadline has passed, their pods were deleted or have
 // finished, or a node is not the one it was. c.mu is held.
-func (c *Controller) endRestored(r *record, now time.Time) {
-	deadline := r.deadline()
+func (c *Controller) endRestored(r *record) {
 	for i := range r.slots {
 		slot, status := &r.slots[i], &r.status.Slots[i]
 		node, ok := c.Node(status.NodeName)
 		switch {
 		case !slot.held:
-		case !deadline.IsZero() && !deadline.After(now):
+		case !r.deadline.IsZero() && !r.deadline.After(c.now()):
 			slot.end = ending{how: ledger.SlotExpired}
 		case status.NodeUID != "" && (!ok || node.UID != status.NodeUID):
 			c.giveUp(r, cause{reasonNodeGone, "node " + status.NodeName + " was deleted, or another one has its name"})

@@ -33,6 +33,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 const (
@@ -107,7 +108,7 @@ func (w *world) newServer() {
 	w.matcher = &matcher.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, w.undecided, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
+		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), w.undecided, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
@@ -143,7 +144,7 @@ func (w *world) gate(asked *ledger.Placement) *arbiter.Error {
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.ctx())
 	w.cancel = cancel
-	w.running.Go(func() { _ = controller.Expire(ctx, w.ledger.Observer(), w.c.Log) })
+	w.running.Go(func() { _ = controller.Expire(ctx, w.ledger.Observer(), w.c.Ledger.Clock, w.c.Log) })
 	w.running.Go(func() { _ = w.definitions.Run(ctx) })
 	w.running.Go(func() { _ = w.c.Run(ctx) })
 	synctest.Wait()

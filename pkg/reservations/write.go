@@ -60,7 +60,7 @@ func (c *Controller) due(key types.NamespacedName) (types.UID, bool) {
 	if r == nil || !r.final() {
 		return "", false
 	}
-	if left := r.finishedAt().Add(c.FinishedTTL).Sub(c.now()); left > 0 && !convert.MadeByServer(r.rsv) {
+	if left := r.finishedAt().Add(c.FinishedTTL).Sub(c.wall()); left > 0 && !convert.MadeByServer(r.rsv) {
 		c.queue.AddAfter(key, left)
 		return "", false
 	}
@@ -83,7 +83,7 @@ func (c *Controller) project(r *record) {
 			s.end = c.likelyEnd(r, i)
 		}
 	}
-	r.project(kept, c.now())
+	r.project(kept, c.wall())
 	if r.final() {
 		c.match(r)
 		available := r.condition(v1alpha1.ConditionAvailable)

@@ -24,11 +24,13 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // World is what surrounds an Arbiter. What is not set before New starts out empty.
 type World struct {
 	Ledger   *ledger.Ledger
+	Clock    *steady.Clock
 	Pods     *cluster.Pods // what the watch has brought
 	Matcher  *matcher.Matcher
 	Question *question.Maker
@@ -68,7 +70,7 @@ const TTL = time.Minute
 func NewWorld(l *ledger.Ledger) *World {
 	log, hook := logtest.NewNullLogger()
 	w := &World{
-		Ledger: l, Pods: cluster.NewPods(), Matcher: &matcher.Matcher{}, Metrics: metrics.New(),
+		Ledger: l, Clock: steady.New(time.Now), Pods: cluster.NewPods(), Matcher: &matcher.Matcher{}, Metrics: metrics.New(),
 		API: &API{pods: map[types.NamespacedName]*v1.Pod{}}, Store: storetest.New(l), Log: log, Logs: hook,
 	}
 	w.Question = &question.Maker{
@@ -82,7 +84,7 @@ func NewWorld(l *ledger.Ledger) *World {
 func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbiter {
 	t.Helper()
 	o := arbiter.Options{
-		Ledger: arbiter.NewGatedLedger(w.Ledger, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
+		Ledger: arbiter.NewGatedLedger(w.Ledger, w.Clock, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
 		Policy: policy.NewStore(policy.Default(), TTL),
 		Steering: steering.New(steering.Options{
 			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},

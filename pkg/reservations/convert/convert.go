@@ -74,7 +74,7 @@ func DeadlineAfter(from time.Time, ttl time.Duration) time.Time {
 // Slots returns what has to be asked of the ledger for the slots of an object,
 // in their order. A slot whose node the server is to choose has no Node yet.
 // Where the object names no priority it is 0: who knows the slots' pods fills in
-// theirs. An error tells what of the spec can never be met.
+// theirs. The deadline is as the object says it, by the wall clock. An error tells what of the spec can never be met.
 func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error) {
 	var priority int32
 	if rsv.Spec.Priority != nil {

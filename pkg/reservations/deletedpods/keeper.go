@@ -103,7 +103,7 @@ func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bo
 	if k.miss(last) || !k.Enabled() {
 		return ledger.Slot{}, nil, false
 	}
-	t, complaints, keep := k.newTask(last, k.deploymentOf(last), time.Now())
+	t, complaints, keep := k.newTask(last, k.deploymentOf(last), k.Ledger.Clock.Now())
 	if !keep {
 		return ledger.Slot{}, nil, false
 	}
@@ -196,7 +196,7 @@ func (k *Keeper) newObject(t *task) *v1alpha1.Reservation {
 		rsv.Annotations[v1alpha1.GodelReservationAnnotation] = "true"
 	}
 	// For the order among reservations until the API server gives its own.
-	rsv.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
+	rsv.CreationTimestamp = metav1.NewTime(k.Ledger.Clock.Wall().Truncate(time.Second))
 	return rsv
 }
 

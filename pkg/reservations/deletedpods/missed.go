@@ -25,7 +25,7 @@ type missedPod struct {
 
 // miss remembers the end of a pod until TakeOver. It reports false after that.
 func (k *Keeper) miss(last *cluster.Pod) bool {
-	now := time.Now()
+	now := k.Ledger.Clock.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.leads {
@@ -54,7 +54,7 @@ func (k *Keeper) TakeOver(ctx context.Context) (kept int) {
 	}
 	deployments := map[string]*cluster.Annotations{}
 	for _, m := range missed {
-		if time.Since(m.at) <= missedFor && k.keepMissed(ctx, m, deployments) {
+		if k.Ledger.Clock.Now().Sub(m.at) <= missedFor && k.keepMissed(ctx, m, deployments) {
 			kept++
 		}
 	}
@@ -66,7 +66,7 @@ func (k *Keeper) TakeOver(ctx context.Context) (kept int) {
 func (k *Keeper) keepMissed(ctx context.Context, m missedPod, deployments map[string]*cluster.Annotations) bool {
 	t, complaints, keep := k.newTask(m.last, k.liveMarks(ctx, m.last, deployments), m.at)
 	taken := k.Taken(m.last.Ref.Namespace, m.last.Ref.Name) || k.Taken(m.last.Ref.Namespace, suffixed(m.last))
-	if !keep || taken || !t.slot.Deadline.After(time.Now()) {
+	if !keep || taken || !t.slot.Deadline.After(k.Ledger.Clock.Now()) {
 		return false
 	}
 	var fits bool

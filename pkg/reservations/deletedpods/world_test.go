@@ -24,6 +24,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,7 +70,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 	}})
 	w.api = storetest.New(w.ledger)
 	w.Keeper = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "not ready" }, arbitertest.Refuse("forbidden")),
+		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "not ready" }, arbitertest.Refuse("forbidden")),
 		Store:  w.api.Store(t), Matcher: w.matcher, Matched: func(string) { w.told = append(w.told, w.candidates()...) },
 		Deployments: NewDeployments(w.metadata, log), Recorder: w.recorder, Log: log,
 		Enabled: func() bool { return w.enabled },

@@ -41,6 +41,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,7 +88,7 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	o.Steering = steering.New(steering.Options{
 		Ledger: w.ledger.Reader, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*cluster.Pod) {},
 	})
-	o.Ledger = arbiter.NewGatedLedger(w.ledger, func() string { return w.undecided })
+	o.Ledger = arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided })
 	objects := storetest.New(w.ledger)
 	o.Store, o.Serving, o.ReleaseSlots = objects.Store(t), func() bool { return true }, objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }

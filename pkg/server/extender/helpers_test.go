@@ -35,6 +35,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // world is an Extender with everything around it. Nothing of it runs by itself but
@@ -85,7 +86,7 @@ func newWorld(t testing.TB) *world {
 	})
 	objects := storetest.New(w.ledger)
 	decider := arbiter.New(arbiter.Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, func() string { return "" }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
+		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
 		Metrics: w.metrics, Log: silent, BindTimeout: 8 * time.Second,
 		Store: objects.Store(t), Serving: func() bool { return true }, ReleaseSlots: objects.ReleaseSlots, Term: func() election.Term { return 0 },
 	})

@@ -2,7 +2,7 @@ package rest
 
 import (
 	"crypto/rand"
-	_ "embed" // for openapi.yaml
+	_ "embed"
 	"net/http"
 	"sync/atomic"
 
@@ -13,12 +13,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // Options are what an API works with. All fields are required but Limits.
 type Options struct {
 	Arbiter *arbiter.Arbiter
 	Ledger  ledger.Reader
+	Clock   *steady.Clock // of the ledger's deadlines
 	Metrics *metrics.Metrics
 	// Done ends all streams when it is closed, as the server stops.
 	Done <-chan struct{}
@@ -31,6 +33,7 @@ type Options struct {
 type API struct {
 	arbiter *arbiter.Arbiter
 	ledger  ledger.Reader
+	clock   *steady.Clock
 	metrics *metrics.Metrics
 	done    <-chan struct{}
 	about   func() reserver.DumpAnswer
@@ -48,7 +51,7 @@ type API struct {
 func New(o Options) *API {
 	limits := o.Limits.withDefaults()
 	return &API{
-		arbiter: o.Arbiter, ledger: o.Ledger, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
+		arbiter: o.Arbiter, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 

@@ -8,6 +8,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 func newRejections(refusals []arbiter.Refusal) []reserver.Rejection {
@@ -76,15 +77,15 @@ func slotName(ref ledger.SlotRef) string {
 	return ref.String()
 }
 
-func newSlot(t *resources.Table, view *ledger.SlotView) reserver.Slot {
+func newSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) reserver.Slot {
 	s := reserver.Slot{
 		Name: view.Ref.Slot, Node: view.Node, Requests: requestAmounts(t, view.Request), Free: requestAmounts(t, view.Rest),
-		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(view.Deadline), Overdue: view.Overdue,
+		HostPorts: hostPortNames(view.Request), ExpiresAt: utc(c.WallAt(view.Deadline)), Overdue: view.Overdue,
 		Pod: view.Pod.Name, UID: string(view.Pod.UID), Devices: newGiven(view.Given),
 		Within: slotName(view.Within),
 	}
-	for _, c := range view.Consumers {
-		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: c.Pod.Name, UID: string(c.Pod.UID), State: c.State.OrReserved()})
+	for _, one := range view.Consumers {
+		s.Consumers = append(s.Consumers, reserver.Consumer{Pod: one.Pod.Name, UID: string(one.Pod.UID), State: one.State.OrReserved()})
 	}
 	return s
 }
@@ -94,25 +95,25 @@ func namespaceOf(view *ledger.SlotView) string {
 	return cmp.Or(view.Ref.Namespace, view.Pod.Namespace)
 }
 
-func newNodeSlot(t *resources.Table, view *ledger.SlotView) reserver.NodeSlot {
+func newNodeSlot(t *resources.Table, c *steady.Clock, view *ledger.SlotView) reserver.NodeSlot {
 	return reserver.NodeSlot{
 		Namespace: namespaceOf(view), Reservation: view.Ref.Name, Scheduler: view.Scheduler, Priority: view.Priority,
-		Preemptible: view.Preemptible, Policy: string(view.Policy), Slot: newSlot(t, view),
+		Preemptible: view.Preemptible, Policy: string(view.Policy), Slot: newSlot(t, c, view),
 	}
 }
 
 // newReservation is a reservation of which view is the first slot.
-func newReservation(view *ledger.SlotView) reserver.Reservation {
+func newReservation(c *steady.Clock, view *ledger.SlotView) reserver.Reservation {
 	return reserver.Reservation{
 		Namespace: namespaceOf(view), Name: view.Ref.Name, Durable: !view.InMemory(), Scheduler: view.Scheduler,
-		Priority: view.Priority, Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(view.Deadline), Slots: []reserver.Slot{},
+		Priority: view.Priority, Preemptible: view.Preemptible, Policy: string(view.Policy), ExpiresAt: utc(c.WallAt(view.Deadline)), Slots: []reserver.Slot{},
 	}
 }
 
 // addSlot adds a slot to a reservation.
-func addSlot(r *reserver.Reservation, t *resources.Table, view *ledger.SlotView) {
-	r.Slots = append(r.Slots, newSlot(t, view))
-	if at := utc(view.Deadline); !at.IsZero() && (r.ExpiresAt.IsZero() || at.Before(r.ExpiresAt)) {
+func addSlot(r *reserver.Reservation, t *resources.Table, c *steady.Clock, view *ledger.SlotView) {
+	r.Slots = append(r.Slots, newSlot(t, c, view))
+	if at := utc(c.WallAt(view.Deadline)); !at.IsZero() && (r.ExpiresAt.IsZero() || at.Before(r.ExpiresAt)) {
 		r.ExpiresAt = at
 	}
 }

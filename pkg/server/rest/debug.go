@@ -34,7 +34,7 @@ func (a *API) newSnapshot(
 		s.Allocations = append(s.Allocations, newAllocation(a.ledger.Table(), &allocations[i]))
 	}
 	for i := range slots {
-		s.Slots = append(s.Slots, newNodeSlot(a.ledger.Table(), &slots[i]))
+		s.Slots = append(s.Slots, newNodeSlot(a.ledger.Table(), a.clock, &slots[i]))
 	}
 	return s
 }

@@ -60,7 +60,7 @@ func (a *API) node(q *query) (any, error) {
 		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &found.Allocations[i]))
 	}
 	for i := range found.Slots {
-		answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), &found.Slots[i]))
+		answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), a.clock, &found.Slots[i]))
 	}
 	return &answer, nil
 }
@@ -129,10 +129,10 @@ func (a *API) reservations(q *query) (any, error) {
 				answer.Continue = continueAfter(&(*list)[last])
 				break
 			}
-			*list = append(*list, newReservation(view))
+			*list = append(*list, newReservation(a.clock, view))
 			last++
 		}
-		addSlot(&(*list)[last], a.ledger.Table(), view)
+		addSlot(&(*list)[last], a.ledger.Table(), a.clock, view)
 	}
 	return &answer, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // replays keeps the answers to requests with a RequestID, so that a scheduler
@@ -56,13 +57,13 @@ func newReplays(age time.Duration, most int) *replays {
 // outcome that is transient is decided anew for every repeat. A repeat that comes
 // while the first is being decided waits for it.
 func (r *replays) do(
-	ctx context.Context, g *gang, now func() time.Time, decide func() (outcome, error),
+	ctx context.Context, g *gang, clock *steady.Clock, decide func() (outcome, error),
 ) (out outcome, repeated bool, err error) {
 	key := replayKey{g.verb, g.Scheduler, g.RequestID}
 	for {
-		entry, first := r.enter(key, g.Fingerprint, now())
+		entry, first := r.enter(key, g.Fingerprint, clock.Now())
 		if first {
-			out, err := r.lead(entry, now, decide)
+			out, err := r.lead(entry, clock, decide)
 			return out, false, err
 		}
 		if entry.asked != g.Fingerprint {
@@ -95,13 +96,13 @@ func (r *replays) enter(key replayKey, asked string, now time.Time) (entry *repl
 }
 
 // lead decides for everybody who waits for the entry.
-func (r *replays) lead(entry *replay, now func() time.Time, decide func() (outcome, error)) (out outcome, err error) {
+func (r *replays) lead(entry *replay, clock *steady.Clock, decide func() (outcome, error)) (out outcome, err error) {
 	final := false
 	defer func() { // also after a panic, or the repeats would wait for ever
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if final {
-			r.keep(entry, out, now())
+			r.keep(entry, out, clock)
 		} else {
 			delete(r.byKey, entry.key)
 		}
@@ -112,10 +113,11 @@ func (r *replays) lead(entry *replay, now func() time.Time, decide func() (outco
 	return out, err
 }
 
-func (r *replays) keep(entry *replay, out outcome, now time.Time) {
+func (r *replays) keep(entry *replay, out outcome, clock *steady.Clock) {
+	now := clock.Now()
 	entry.kept, entry.out = true, out
 	entry.until = now.Add(r.age)
-	if end := out.answer.ExpiresAt; end.After(entry.until) {
+	if end := clock.At(out.answer.ExpiresAt); end.After(entry.until) {
 		entry.until = end
 	}
 	entry.weight = 1 + len(out.held) + len(out.answer.FailedPods)

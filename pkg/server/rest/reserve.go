@@ -92,7 +92,7 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 		out, err := fresh()
 		return &out.answer, err
 	}
-	out, repeated, err := a.replays.do(ctx, g, time.Now, fresh)
+	out, repeated, err := a.replays.do(ctx, g, a.clock, fresh)
 	if err == nil && repeated {
 		out.answer = a.repeat(g, &out)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 const (
@@ -194,7 +195,7 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 	table := a.ledger.Table()
 	switch e.Type {
 	case ledger.SlotPlaced, ledger.SlotIdentified, ledger.SlotConsumed, ledger.SlotReleased, ledger.SlotExpired, ledger.SlotPreempted:
-		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, e)
+		event.Type, event.Slot = reserver.SlotEvent, newWatchSlot(table, a.clock, e)
 	case ledger.NodeUpdated, ledger.NodeRemoved, ledger.DevicesUpdated:
 		event.Type = reserver.NodeEvent
 		event.Node = &reserver.WatchNode{
@@ -222,7 +223,7 @@ func (a *API) newEvent(e *ledger.Event) *reserver.Event {
 
 // newWatchSlot tells a change of a slot. Its consumers are not told: their
 // allocations name it.
-func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
+func newWatchSlot(table *resources.Table, c *steady.Clock, e *ledger.Event) *reserver.WatchSlot {
 	view := ledger.SlotView{
 		Slot: ledger.Slot{
 			Ref: e.Slot, Node: e.Node, Request: e.Request, Policy: e.Policy, Scheduler: e.Scheduler,
@@ -237,6 +238,6 @@ func newWatchSlot(table *resources.Table, e *ledger.Event) *reserver.WatchSlot {
 	default:
 		view.Pod = e.Pod
 	}
-	event.Slot = newNodeSlot(table, &view)
+	event.Slot = newNodeSlot(table, c, &view)
 	return event
 }

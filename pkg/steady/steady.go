@@ -1,0 +1,77 @@
+// Package steady is the clock that deadlines run on. A step of the wall clock does not move it.
+//
+// There are two kinds of moments, both of type time.Time. What the ledger and those who decide
+// compare is of the steady clock. What is written in objects and answers is of the wall clock. A
+// moment is turned into the other kind where it crosses that border: when an object is read or
+// written, or a request is answered.
+//
+// What may be touched: nobody else reads the wall clock to decide anything.
+package steady
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// tolerance is how far two clocks may differ and still count as one. Objects have whole seconds.
+const tolerance = 2 * time.Second
+
+// Clock is both clocks. It is safe for concurrent use.
+type Clock struct {
+	wall func() time.Time
+	// origin is what the wall clock showed when the Clock was made, and begun that moment.
+	origin, begun time.Time
+	// ahead is by how much the wall clock has been stepped since, in whole seconds. So moments are the same
+	// on both clocks, to the nanosecond, while there is no step.
+	ahead atomic.Int64
+}
+
+// Process is the Clock of this process.
+var Process = New(time.Now)
+
+// New makes a Clock that shows what a wall clock shows now.
+func New(wall func() time.Time) *Clock {
+	return &Clock{wall: wall, origin: wall().Round(0), begun: time.Now()}
+}
+
+// Now is the steady clock's.
+func (c *Clock) Now() time.Time { return c.origin.Add(time.Since(c.begun)) }
+
+// Wall is the wall clock's now.
+func (c *Clock) Wall() time.Time { return c.wall().Round(0) }
+
+// At returns when the wall clock, as it runs now, shows a moment. Zero stays zero.
+func (c *Clock) At(wall time.Time) time.Time {
+	if wall.IsZero() {
+		return wall
+	}
+	return wall.Add(-c.stepped())
+}
+
+// WallAt returns what the wall clock, as it runs now, shows at a moment. Zero stays zero.
+func (c *Clock) WallAt(at time.Time) time.Time {
+	if at.IsZero() {
+		return at
+	}
+	return at.Add(c.stepped())
+}
+
+// Ends returns when what the API server wrote just now ends. It says that it does so at a moment of the wall clock,
+// ttl after it was written. Where its clock is another one than this one's, ttl counts. Zero stays zero.
+func (c *Clock) Ends(wall time.Time, ttl time.Duration) time.Time {
+	said, counted := c.At(wall), c.Now().Add(ttl)
+	if said.IsZero() || said.Sub(counted).Abs() <= tolerance {
+		return said
+	}
+	return counted
+}
+
+// stepped returns by how much the wall clock is ahead.
+func (c *Clock) stepped() time.Duration {
+	known := time.Duration(c.ahead.Load())
+	if ahead := c.Wall().Sub(c.Now()); (ahead - known).Abs() >= time.Second {
+		known = ahead.Round(time.Second)
+		c.ahead.Store(int64(known))
+	}
+	return known
+}
