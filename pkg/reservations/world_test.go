@@ -65,6 +65,7 @@ type world struct {
 	// cordoned is whether nodes are, when the server is told of them.
 	cordoned atomic.Bool
 	ahead    atomic.Int64 // how far the controller's clock is ahead
+	stepped  atomic.Int64 // how far the wall clock is
 	closed   atomic.Bool  // nothing may be given capacity
 	former   atomic.Bool  // another server decides now
 
@@ -108,7 +109,7 @@ func (w *world) newServer() {
 	w.matcher = &matcher.Matcher{}
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.c = New(Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), w.undecided, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
+		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(w.wall), w.undecided, w.gate), Client: w.client, Node: w.Node, Pod: w.Pod, Matcher: w.matcher,
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
@@ -132,6 +133,9 @@ func (w *world) undecided() string {
 	}
 	return ""
 }
+
+// wall is what the wall clock shows.
+func (w *world) wall() time.Time { return time.Now().Add(time.Duration(w.stepped.Load())) }
 
 // gate is on the way of everything that is asked of the ledger.
 func (w *world) gate(asked *ledger.Placement) *arbiter.Error {
