@@ -64,7 +64,7 @@ func TestStaleLeaderWithoutAnother(t *testing.T) {
 		stop := w.run(e)
 		<-time.After(time.Second)
 		only.stale.Store(true)
-		<-time.After(time.Hour)
+		<-time.After(5 * time.Minute)
 		assert.Empty(t, e.Leads())
 		assert.Equal(t, 1, w.took)
 		require.NoError(t, stop())
