@@ -121,9 +121,10 @@ func (w *watched) catchUp(ctx context.Context) error {
 		return err
 	}
 	version := ParseVersion(list.GetResourceVersion())
-	for !w.has(version) {
-		if relist := w.relist.Load(); relist != nil && w.objects.Load() <= quickToList {
+	for relisted := false; !w.has(version); {
+		if relist := w.relist.Load(); relist != nil && !relisted && w.objects.Load() <= quickToList {
 			(*relist)()
+			relisted = true // a list that takes longer than this waits is not begun again
 		} else {
 			w.pulse.Hurry(ctx)
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +79,7 @@ func (p *Pulse) Watch(
 		return nil, err
 	}
 	w := &heardWatch{Interface: inner, pulse: p, begun: time.Now(), out: make(chan watch.Event), stopped: make(chan struct{})}
+	w.listing.Store(o.SendInitialEvents != nil && *o.SendInitialEvents)
 	p.mu.Lock()
 	p.current = w
 	p.mu.Unlock()
@@ -85,15 +87,24 @@ func (p *Pulse) Watch(
 	return w, nil
 }
 
-// Hurry ends the watch for one that brings a bookmark within about a second.
+// Hurry ends the watch for one that brings a bookmark within about a second. One that is still sending the full state
+// goes on: it tells as much when it has sent it, and would have to begin again.
 func (p *Pulse) Hurry(ctx context.Context) {
-	p.mu.Lock()
-	w := p.current
-	p.hurried = true
-	p.mu.Unlock()
-	if w == nil {
-		return // the next one is on its way
+	if w := p.hurry(); w != nil && !w.listing.Load() {
+		w.end(ctx)
 	}
+}
+
+// hurry has the next watch bring a bookmark soon. It returns the present one, nil where there is none.
+func (p *Pulse) hurry() *heardWatch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hurried = true
+	return p.current
+}
+
+// end stops a watch as soon as that is not taken for a failure.
+func (w *heardWatch) end(ctx context.Context) {
 	select {
 	case <-time.After(shortWatch - time.Since(w.begun)):
 		w.Stop()
@@ -107,7 +118,9 @@ func (p *Pulse) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := quiet - p.Age()
 		if wait <= 0 {
-			p.Hurry(ctx)
+			if w := p.hurry(); w != nil {
+				w.end(ctx)
+			}
 			wait = hurriedTimeout * time.Second
 		}
 		select {
@@ -123,6 +136,7 @@ type heardWatch struct {
 	watch.Interface
 	pulse   *Pulse
 	begun   time.Time
+	listing atomic.Bool // it is sending the full state
 	out     chan watch.Event
 	once    sync.Once
 	stopped chan struct{}
@@ -147,6 +161,9 @@ func (w *heardWatch) pass() {
 			}
 			if event.Type != watch.Error {
 				w.pulse.Heard()
+			}
+			if event.Type == watch.Bookmark {
+				w.listing.Store(false) // the first one says that the full state is sent
 			}
 			select {
 			case w.out <- event:

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/test/background"
 )
@@ -133,5 +134,38 @@ func TestSilentWatchIsReplaced(t *testing.T) {
 		assert.Equal(t, quiet, p.Age())
 		p.begin(t, metav1.ListOptions{}).Stop()
 		assert.Equal(t, []int64{0, 3}, p.timeouts())
+	})
+}
+
+// Whoever is in a hurry would have the full state sent again and again, where that takes long; but a connection may be
+// dead.
+func TestHurryDoesNotEndAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pulsed{}
+		w := p.begin(t, metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+		ended := func() bool {
+			synctest.Wait()
+			select {
+			case <-w.(*heardWatch).stopped:
+				return true
+			default:
+				return false
+			}
+		}
+		<-time.After(4 * time.Second)
+		p.Hurry(t.Context())
+		require.False(t, ended())
+		p.server.Action(watch.Bookmark, &v1.Pod{})
+		<-w.ResultChan()
+		p.Hurry(t.Context())
+		require.True(t, ended(), "the state is sent")
+
+		w = p.begin(t, metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+		defer background.Run(t, func(ctx context.Context) error {
+			p.Run(ctx)
+			return nil
+		})()
+		<-time.After(quiet + time.Second)
+		require.True(t, ended(), "nothing comes")
 	})
 }
