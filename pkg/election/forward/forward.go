@@ -146,6 +146,7 @@ func (f *Forwarder) Accept(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f.fromServer(r) {
 			w.Header().Set(notDoneHeader, "true")
+			w.Header().Set("Connection", "close") // strangers could take all connections there may be
 			httpjson.WriteError(w, httpjson.Errorf(http.StatusForbidden, "this port is for servers of GlobalReserve that the LedgerTerm lists"))
 			return
 		}

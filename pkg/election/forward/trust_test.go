@@ -24,7 +24,8 @@ func asPeer(t *testing.T, key *Key, to *server) reply {
 	if key != nil {
 		config.Certificates = []tls.Certificate{key.certificate}
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	defer client.CloseIdleConnections()
 	request, err := http.NewRequest(http.MethodPost, to.peer.URL+"/x", http.NoBody)
 	require.NoError(t, err)
 	request.Header.Set("X-Remote-User", "somebody")
@@ -33,7 +34,7 @@ func asPeer(t *testing.T, key *Key, to *server) reply {
 		return reply{}
 	}
 	require.NoError(t, response.Body.Close())
-	return reply{status: response.StatusCode, header: response.Header}
+	return reply{status: response.StatusCode, header: response.Header, closes: response.Close}
 }
 
 // Only a server that is listed now is believed.
@@ -41,7 +42,9 @@ func TestWhoIsAPeer(t *testing.T) {
 	leader, follower := pair(t)
 	said := ""
 	leader.answer(func(_ http.ResponseWriter, r *http.Request) { said = identity.Of(r.Context()).GetName() })
-	assert.Equal(t, http.StatusOK, asPeer(t, follower.Key(), leader).status)
+	accepted := asPeer(t, follower.Key(), leader)
+	assert.Equal(t, http.StatusOK, accepted.status)
+	assert.False(t, accepted.closes)
 	assert.Equal(t, "somebody", said)
 	asked := leader.asked.Load()
 
@@ -54,7 +57,9 @@ func TestWhoIsAPeer(t *testing.T) {
 		got := asPeer(t, key, leader)
 		assert.NotEqual(t, http.StatusOK, got.status, name)
 	}
-	assert.Equal(t, http.StatusForbidden, asPeer(t, namesake, leader).status)
+	refused := asPeer(t, namesake, leader)
+	assert.Equal(t, http.StatusForbidden, refused.status)
+	assert.True(t, refused.closes, "a stranger keeps a connection")
 
 	assert.Equal(t, asked, leader.asked.Load())
 }

@@ -172,6 +172,7 @@ type reply struct {
 	header http.Header
 	body   string
 	length int64
+	closes bool
 }
 
 func (s *server) post(path, body string, header ...string) reply {
@@ -192,7 +193,7 @@ func do(t testing.TB, client *http.Client, request *http.Request) reply {
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
 	assert.NoError(t, err)
-	return reply{response.StatusCode, response.Header, string(content), response.ContentLength}
+	return reply{status: response.StatusCode, header: response.Header, body: string(content), length: response.ContentLength}
 }
 
 // freeAddress is one where nobody listens.
