@@ -10,9 +10,11 @@ import (
 
 const (
 	// missedFor is how long an end of a pod is remembered that this server did not decide on. It is more than a
-	// Lease lasts by default, and a write that was under way: before that the server that led has written what was
-	// to be kept, which may have been used up since.
+	// Lease lasts by default, and a write that was under way.
 	missedFor = 30 * time.Second
+	// overlap is for how long before it was last heard of a server may have missed the end of a pod, or not have
+	// written what was to be kept.
+	overlap = 2 * time.Second
 	// maxMissed bounds how many are remembered.
 	maxMissed = 20_000
 )
@@ -42,9 +44,10 @@ func (k *Keeper) miss(last *cluster.Pod) bool {
 }
 
 // TakeOver keeps what nobody kept of pods that ended while no server decided, as far as it is free: the server before
-// this one may have given it to others, or kept it. It is called once, when reservations are known and before
-// anything else is decided. It returns how many were kept.
-func (k *Keeper) TakeOver(ctx context.Context) (kept int) {
+// this one may have given it to others, or kept it. since is from when on nobody decided: what ended sooner was kept
+// then, and may have been used up or given back, of which nothing tells. It is called once, when reservations are
+// known and before anything else is decided. It returns how many were kept.
+func (k *Keeper) TakeOver(ctx context.Context, since time.Time) (kept int) {
 	k.mu.Lock()
 	missed := k.missed
 	k.missed, k.leads = nil, true
@@ -53,8 +56,13 @@ func (k *Keeper) TakeOver(ctx context.Context) (kept int) {
 		return 0
 	}
 	deployments := map[string]*cluster.Annotations{}
+	if oldest := k.Ledger.Clock.Now().Add(-missedFor); since.Before(oldest) {
+		since = oldest
+	} else {
+		since = since.Add(-overlap)
+	}
 	for _, m := range missed {
-		if k.Ledger.Clock.Now().Sub(m.at) <= missedFor && k.keepMissed(ctx, m, deployments) {
+		if !m.at.Before(since) && k.keepMissed(ctx, m, deployments) {
 			kept++
 		}
 	}

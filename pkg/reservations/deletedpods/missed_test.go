@@ -22,17 +22,20 @@ func TestTakeOver(t *testing.T) {
 	tests := map[string]struct {
 		pod       *cluster.Pod
 		after     time.Duration // from its end to the takeover
+		led       time.Duration // for how long of that another server decided
 		meanwhile func(w *world)
 		want      []string // the slots that are kept
 	}{
-		"it asks":                        {pod: pod("a", nil), want: []string{"ns/a/deleted-pod"}},
-		"its Deployment asks":            {pod: pod("a", ofDeployment), want: []string{"ns/a/deleted-pod"}},
-		"it asks for nothing":            {pod: pod("a", func(p *cluster.Pod) { p.Annotations = nil })},
-		"it was long ago":                {pod: pod("a", nil), after: missedFor + time.Second},
-		"its time is over":               {pod: pod("a", func(p *cluster.Pod) { p.Annotations.TTL = "5s" }), after: 5 * time.Second},
-		"the server before this kept it": {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a"] = true }},
-		"kept under another name":        {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a-uid-of-a"] = true }},
-		"no Reservations can be made":    {pod: pod("a", nil), meanwhile: func(w *world) { w.enabled = false }},
+		"it asks":             {pod: pod("a", nil), want: []string{"ns/a/deleted-pod"}},
+		"its Deployment asks": {pod: pod("a", ofDeployment), want: []string{"ns/a/deleted-pod"}},
+		"it asks for nothing": {pod: pod("a", func(p *cluster.Pod) { p.Annotations = nil })},
+		"it was long ago":     {pod: pod("a", nil), after: missedFor + time.Second},
+		"the server before this decided for long":       {pod: pod("a", nil), after: 10 * time.Second, led: overlap + time.Second},
+		"the server before this decided for an instant": {pod: pod("a", nil), after: 10 * time.Second, led: overlap, want: []string{"ns/a/deleted-pod"}},
+		"its time is over":                              {pod: pod("a", func(p *cluster.Pod) { p.Annotations.TTL = "5s" }), after: 5 * time.Second},
+		"the server before this kept it":                {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a"] = true }},
+		"kept under another name":                       {pod: pod("a", nil), meanwhile: func(w *world) { w.taken["a-uid-of-a"] = true }},
+		"no Reservations can be made":                   {pod: pod("a", nil), meanwhile: func(w *world) { w.enabled = false }},
 		"others have the capacity": {pod: pod("a", nil), meanwhile: func(w *world) {
 			other := pod("b", nil)
 			w.ledger.ObservePod(ledger.PodObservation{Pod: other.Ref, Node: "n", Request: other.Request})
@@ -48,11 +51,12 @@ func TestTakeOver(t *testing.T) {
 				w.standBy()
 				w.remove(test.pod)
 				assert.Empty(t, w.slots(), "another server decides")
+				since := time.Now().Add(test.led)
 				<-time.After(test.after)
 				if test.meanwhile != nil {
 					test.meanwhile(w)
 				}
-				assert.Equal(t, len(test.want), w.TakeOver(t.Context()))
+				assert.Equal(t, len(test.want), w.TakeOver(t.Context(), since))
 				synctest.Wait()
 				assert.ElementsMatch(t, test.want, w.slots())
 				assert.Len(t, w.names(), len(test.want), "objects")
@@ -70,12 +74,12 @@ func TestTakeOverInTime(t *testing.T) {
 		ended := time.Now()
 		w.remove(pod("a", nil))
 		<-time.After(20 * time.Second)
-		require.Equal(t, 1, w.TakeOver(t.Context()))
+		require.Equal(t, 1, w.TakeOver(t.Context(), ended))
 		slot := w.ledger.ReservationSlots("ns", "a")[0]
 		assert.Equal(t, ended.Add(time.Minute).Truncate(time.Second), slot.Deadline.Truncate(time.Second))
 		w.remove(pod("b", nil))
 		assert.Len(t, w.slots(), 2, "from now on what ends is kept at once")
-		assert.Zero(t, w.TakeOver(t.Context()))
+		assert.Zero(t, w.TakeOver(t.Context(), ended))
 	})
 }
 

@@ -82,7 +82,7 @@ func newWorld(t *testing.T, deployments ...runtime.Object) *world {
 			return asked, nil
 		},
 	})
-	require.Zero(t, w.TakeOver(t.Context()))
+	require.Zero(t, w.TakeOver(t.Context(), time.Time{}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) })
