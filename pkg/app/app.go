@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/tools/events"
@@ -88,8 +89,9 @@ func (a *App) Start(ctx context.Context) error {
 	return nil
 }
 
-// takeOver makes the account, which nobody else can change any more.
-func (a *App) takeOver(ctx context.Context) error {
+// takeOver makes the account, which nobody else can change any more. Another server was last known to decide led ago.
+func (a *App) takeOver(ctx context.Context, led time.Duration) error {
+	undecided := a.ledger.Clock.Now().Add(-led)
 	warm := a.follow.IsOpen()
 	a.ledger.Advance(firstRevision())
 	a.follow.Open()
@@ -106,7 +108,7 @@ func (a *App) takeOver(ctx context.Context) error {
 	if err := a.waitComplete(ctx); err != nil {
 		return err
 	}
-	if kept := a.keeper.TakeOver(ctx); kept > 0 {
+	if kept := a.keeper.TakeOver(ctx, undecided); kept > 0 {
 		a.log.WithField("pods", kept).Info("the capacity of pods is kept that were deleted while no server decided")
 	}
 	return nil

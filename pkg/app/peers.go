@@ -84,7 +84,7 @@ func (o *PeerOptions) advertised(listening net.Addr) (string, error) {
 // buildPeers sets up what passes requests on to the server that decides, or takes them from others.
 func (a *App) buildPeers(clients Clients) (err error) {
 	a.forwarder, err = forward.New(forward.Options{
-		Name: a.elector.Identity(), Leads: a.elector.Leads, Undecided: a.health.undecided,
+		Name: a.elector.Identity(), Leads: a.elector.Leads, Moved: a.elector.Moved, Undecided: a.health.undecided,
 		Kind: a.definitions.Kind("ledgerterms"), Client: clients.Reservations,
 		Observe: a.metrics.ObserveRequest, Refuse: a.health.unknown, Log: a.log,
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -75,8 +76,9 @@ type Options struct {
 	// StandBy reports whether another server is there that may take over.
 	StandBy func() bool
 	// TakeOver makes the account: it is called once, when nobody else can write any
-	// more, and decisions wait for it. Its ctx ends with the leadership.
-	TakeOver func(ctx context.Context) error
+	// more, and decisions wait for it. Another server was last known to lead that long ago; ever where none
+	// was. Its ctx ends with the leadership.
+	TakeOver func(ctx context.Context, led time.Duration) error
 	// Alone has this server decide without the Lease: whoever starts another one beside
 	// it has to make sure that this one is gone.
 	Alone bool
@@ -105,6 +107,9 @@ var ErrLost = errors.New("the lease of the ledger is lost: another server may be
 // server to.
 var ErrStale = errors.New("this server may not know of the latest changes, and has given the lease of the ledger up")
 
+// ever is longer ago than anything.
+const ever = time.Duration(math.MaxInt64)
+
 // poll is how often those who do not lead look whether the Lease was given up.
 const poll = 500 * time.Millisecond
 
@@ -116,6 +121,7 @@ type Elector struct {
 	led atomic.Pointer[leadership]
 	// decides is closed when this server decides for the first time.
 	decides chan struct{}
+	moved   chan struct{} // see Moved
 	// followed is who led when that was told last. It is used by one goroutine.
 	followed string
 	// url and publicKey are those of Advertise.
@@ -135,7 +141,7 @@ func New(o Options) (*Elector, error) {
 		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
-	return &Elector{o: o, decides: make(chan struct{}), lease: &lease{
+	return &Elector{o: o, decides: make(chan struct{}), moved: make(chan struct{}, 1), lease: &lease{
 		others: func() {}, stale: o.Stale,
 		now: uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
@@ -201,7 +207,10 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 // may be under way any more. It returns ErrLost or ErrStale when a leadership has ended before.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
-		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity away twice")
+		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity away twice; it waits while another one holds the lease")
+		if e.lease.awaitFree(ctx, e.o.Times.Lease, poll, e.follow) != nil {
+			return nil // ctx has ended
+		}
 		return e.lead(ctx)
 	}
 	for ctx.Err() == nil {
@@ -255,6 +264,15 @@ func (e *Elector) once(ctx context.Context) error {
 	return nil
 }
 
+// Moved says that the LedgerTerm may have another term than this server's, or be gone. Who leads looks after it, and
+// finds out otherwise only when it looks the next time.
+func (e *Elector) Moved() {
+	select {
+	case e.moved <- struct{}{}:
+	default:
+	}
+}
+
 // follow is called while another server leads.
 func (e *Elector) follow() {
 	if leader := e.lease.holder(); leader != e.followed {
@@ -288,7 +306,7 @@ func (e *Elector) lead(ctx context.Context) error {
 	led.term.Store(int64(term))
 	e.led.Store(led)
 	defer led.state.Store(ended)
-	if err := e.o.TakeOver(ctx); err != nil {
+	if err := e.o.TakeOver(ctx, e.lease.ledAgo()); err != nil {
 		return fmt.Errorf("making the account: %w", err)
 	}
 	led.state.Store(deciding)
@@ -307,6 +325,10 @@ func (e *Elector) stay(ctx context.Context, led *leadership) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-e.moved:
+			if err := e.keep(ctx, led); err != nil {
+				return err
+			}
 		case <-keep.C:
 			if err := e.keep(ctx, led); err != nil {
 				return err

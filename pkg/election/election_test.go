@@ -37,7 +37,8 @@ type world struct {
 	core   *fake.Clientset
 	own    *objects.Clientset
 	fenced atomic.Bool
-	took   int // times a server took over
+	took   int           // times a server took over
+	led    time.Duration // how long ago another one had led then
 	// followed is how often a server saw that another one leads.
 	followed atomic.Int32
 }
@@ -104,7 +105,7 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 		Follow:   func() { w.followed.Add(1) },
 		Stale:    func() string { return "" },
 		StandBy:  func() bool { return true },
-		TakeOver: func(context.Context) error { w.took++; return nil },
+		TakeOver: func(_ context.Context, led time.Duration) error { w.took++; w.led = led; return nil },
 	}
 	if change != nil {
 		change(&o)
@@ -135,6 +136,7 @@ func TestOneLeads(t *testing.T) {
 		stopFirst := w.run(first)
 		<-time.After(time.Second)
 		require.Empty(t, first.Leads())
+		assert.Equal(t, ever, w.led)
 		assert.Zero(t, w.followed.Load(), "the first server need not prepare itself to take over")
 		stopSecond := w.run(second)
 		<-time.After(time.Minute + poll/2) // not in the moment in which the second one looks
@@ -150,6 +152,7 @@ func TestOneLeads(t *testing.T) {
 		assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""), "the next one need not wait")
 		<-time.After(time.Second)
 		require.Empty(t, second.Leads())
+		assert.Less(t, w.led, time.Second)
 		assert.Equal(t, before+1, second.Term())
 		require.NoError(t, stopSecond())
 	})
@@ -269,7 +272,7 @@ func TestTakeOverFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, true)
 		fails := errors.New("cannot list pods")
-		e := w.elector("only", func(o *Options) { o.TakeOver = func(context.Context) error { return fails } })
+		e := w.elector("only", func(o *Options) { o.TakeOver = func(context.Context, time.Duration) error { return fails } })
 		require.ErrorIs(t, e.Run(t.Context()), fails)
 		assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
 
@@ -299,7 +302,8 @@ func TestTermIsKept(t *testing.T) {
 		own := w.term()
 		require.NotZero(t, own)
 		require.NoError(t, terms.Delete(t.Context(), v1alpha1.LedgerTermName, metav1.DeleteOptions{}))
-		<-time.After(DefaultTimes().Lease)
+		e.Moved()
+		synctest.Wait()
 		assert.Equal(t, own, w.term())
 		assert.Empty(t, e.Leads())
 
@@ -453,6 +457,7 @@ func TestLeaseOfAServerThatIsGone(t *testing.T) {
 		<-time.After(3 * time.Second)
 		assert.NotEqual(t, first.Leads() == "", second.Leads() == "", "one of them decides")
 		assert.Equal(t, 1, w.took)
+		assert.InDelta(t, 20, w.led.Seconds(), 2)
 		require.NoError(t, stopFirst())
 		require.NoError(t, stopSecond())
 	})
@@ -487,6 +492,25 @@ func TestAlone(t *testing.T) {
 		assert.Empty(t, e.Leads())
 		assert.NotZero(t, e.Term())
 		require.NoError(t, stop())
+	})
+}
+
+// Two that decide beside each other, of which one does not look, end each other again and again.
+func TestAloneWaitsForTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		first := w.elector("first", nil)
+		stopFirst := w.run(first)
+		<-time.After(time.Second)
+		alone := w.elector("alone", func(o *Options) { o.Alone = true })
+		stopAlone := w.run(alone)
+		<-time.After(time.Minute)
+		assert.Empty(t, first.Leads())
+		assert.NotEmpty(t, alone.Leads())
+		require.NoError(t, stopFirst())
+		<-time.After(time.Second)
+		assert.Empty(t, alone.Leads())
+		require.NoError(t, stopAlone())
 	})
 }
 

@@ -36,6 +36,8 @@ type lease struct {
 	seen  resourcelock.LeaderElectionRecord
 	since time.Duration
 	over  bool
+	// led is when another server was last seen to have it; 0: never.
+	led time.Duration
 	// others is called when the Lease turns out to be another server's.
 	others func()
 	// stale says why this server must not take the Lease, or "".
@@ -53,9 +55,12 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others
 		record, _, err := l.Get(ctx)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && record.HolderIdentity == "":
+			if l.led != 0 {
+				l.led = asked // it was given up since it was last looked at
+			}
 			return nil
 		case err == nil && !same(record, &l.seen):
-			l.seen, l.since = *record, l.now()
+			l.seen, l.since, l.led = *record, l.now(), asked
 			others()
 		case err == nil && asked-l.since >= max(lasts, time.Duration(record.LeaseDurationSeconds)*time.Second):
 			l.over = true
@@ -67,6 +72,14 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others
 			return err
 		}
 	}
+}
+
+// ledAgo returns how long ago another server was last seen to have the Lease.
+func (l *lease) ledAgo() time.Duration {
+	if l.led == 0 {
+		return ever
+	}
+	return l.now() - l.led
 }
 
 // same reports whether a Lease was not written in between.

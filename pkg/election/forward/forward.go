@@ -44,6 +44,8 @@ type Options struct {
 	// Leads returns "" while this server holds the Lease and has taken over, Undecided while it decides; else
 	// why it does not.
 	Leads, Undecided func() string
+	// Moved is called when the LedgerTerm has another term than was known, or is gone. It must not block.
+	Moved func()
 	// Kind is that of the LedgerTerm.
 	Kind   *follow.Kind
 	Client versioned.Interface

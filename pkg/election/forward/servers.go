@@ -32,6 +32,7 @@ type servers struct {
 	terms  typed.LedgerTermInterface
 	watch  *follow.Watch
 	leads  func() string
+	moved  func()
 	log    logrus.FieldLogger
 	doubts chan struct{}
 	news   chan struct{} // that the own entry is missing
@@ -54,7 +55,7 @@ type renewal struct {
 
 func newServers(o *Options, key *Key) *servers {
 	s := &servers{
-		name: o.Name, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(), leads: o.Leads, log: o.Log,
+		name: o.Name, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(), leads: o.Leads, moved: o.Moved, log: o.Log,
 		doubts: make(chan struct{}, 1), news: make(chan struct{}, 1), changed: make(chan struct{}), renewed: map[string]renewal{},
 	}
 	s.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "ledgerterms", s.terms, &v1alpha1.LedgerTerm{},
@@ -140,14 +141,19 @@ func (s *servers) standBy() bool {
 
 // follow is called under the lock. The watch may be behind of what was read, which is then of a later term.
 func (s *servers) follow(spec *v1alpha1.LedgerTermSpec) {
+	if s.leader != nil && spec.Term == s.leader.term {
+		return
+	}
 	if s.leader == nil || spec.Term > s.leader.term {
 		s.replace(newLeader(s.key, spec))
 	}
+	s.moved()
 }
 
 func (s *servers) gone(term *v1alpha1.LedgerTerm) {
 	if term.Name == v1alpha1.LedgerTermName {
 		s.forget()
+		s.moved()
 	}
 }
 

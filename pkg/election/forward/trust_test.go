@@ -158,7 +158,7 @@ func TestEntriesExpire(t *testing.T) {
 	leads := ""
 	key, err := NewKey("x")
 	require.NoError(t, err)
-	old := newServers(&Options{Name: "old", Client: w.objects, Leads: func() string { return "" }}, key)
+	old := newServers(&Options{Name: "old", Client: w.objects, Leads: func() string { return "" }, Moved: func() {}}, key)
 	leader := newServers(&Options{Name: "leader", Client: w.objects, Leads: func() string { return leads }}, key)
 	write(old)
 	write(leader)
@@ -186,7 +186,7 @@ func TestEntriesExpire(t *testing.T) {
 func TestStandBy(t *testing.T) {
 	key, err := NewKey("x")
 	require.NoError(t, err)
-	s := newServers(&Options{Name: "own", Client: newWorld(t).objects, Leads: func() string { return "" }}, key)
+	s := newServers(&Options{Name: "own", Client: newWorld(t).objects, Leads: func() string { return "" }, Moved: func() {}}, key)
 	told := map[string]time.Time{}
 	observe := func(name string, renewed time.Time) {
 		told[name] = renewed
@@ -219,4 +219,26 @@ func TestStandBy(t *testing.T) {
 	past("another")
 	observe("own", begun.Add(3*time.Second))
 	assert.False(t, s.standBy())
+}
+
+// Who leads is told at once when somebody else has a say in the term.
+func TestMoved(t *testing.T) {
+	key, err := NewKey("own")
+	require.NoError(t, err)
+	moved := 0
+	s := newServers(&Options{Name: "own", Client: newWorld(t).objects, Moved: func() { moved++ }}, key)
+	term := &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}, Spec: v1alpha1.LedgerTermSpec{Term: 7}}
+	observe := func(number int64) {
+		term.Spec.Term = number
+		s.observe(term)
+	}
+	for _, tc := range []struct {
+		number int64
+		want   int
+	}{{7, 1}, {7, 1}, {8, 2}, {6, 3}, {8, 3}} {
+		observe(tc.number)
+		assert.Equal(t, tc.want, moved, tc.number)
+	}
+	s.gone(term)
+	assert.Equal(t, 4, moved)
 }

@@ -48,6 +48,7 @@ type server struct {
 	front   *httptest.Server
 	peer    *httptest.Server
 	refused atomic.Int32
+	moved   atomic.Int32
 }
 
 // server starts one that does not decide.
@@ -66,7 +67,7 @@ func (w *world) server(name string) *server {
 	var err error
 	s.Forwarder, err = New(Options{
 		Name: name, Leads: undecided, Undecided: undecided, Kind: definitions.Kind("ledgerterms"), Client: w.objects,
-		Observe: func(string, int, time.Duration) {}, Log: log,
+		Observe: func(string, int, time.Duration) {}, Log: log, Moved: func() { s.moved.Add(1) },
 		Refuse: func(rw http.ResponseWriter, _ *http.Request, why string) {
 			s.refused.Add(1)
 			http.Error(rw, why, http.StatusServiceUnavailable)
