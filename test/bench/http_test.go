@@ -40,10 +40,13 @@ func BenchmarkFilterOverHTTP(b *testing.B) {
 	another := func(i int) *corev1.Pod { return pods[i] }
 	b.Run("known pod", func(b *testing.B) { measureFilter(b, server, same) })
 	b.Run("new pod", func(b *testing.B) { measureFilter(b, server, another) })
-	alone := startNamed(b, c, "alone", "--leader-elect=false", "--leader-elect-resource-namespace=default")
+	_, err = server.Stop()
+	require.NoError(b, err)
+	alone := startNamed(b, c, "alone", "--leader-elect=false")
 	b.Run("known pod, without an election", func(b *testing.B) { measureFilter(b, alone, same) })
 	_, err = alone.Stop()
 	require.NoError(b, err)
+	require.NoError(b, server.Start(b.Context()))
 	follower := startNamed(b, c, "follower")
 	b.Run("by a follower", func(b *testing.B) { measureFilter(b, follower, same) })
 }
