@@ -114,6 +114,7 @@ func (a *App) buildObjects(clients Clients) {
 		Kind:        a.definitions.Kind("reservations"),
 		StateSynced: a.current.Wait,
 		MayDecide:   a.elector.Wait,
+		Term:        a.elector.Term,
 		TTL:         a.policies.ReservationTTL,
 		FinishedTTL: a.options.FinishedReservationTTL,
 		Recorder:    a.recorder, Log: a.log,
@@ -127,7 +128,8 @@ func (a *App) buildObjects(clients Clients) {
 		Kind:           a.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		StateSynced:    a.current.Wait,
 		OnClaimChanged: a.deviceClaimChanged,
-		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1()}.AnnotateAll,
+		Term:           a.elector.Term,
+		Annotate:       controller.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}.AnnotateAll,
 		Recorder:       a.recorder, Log: a.log,
 	})
 }
@@ -135,7 +137,7 @@ func (a *App) buildObjects(clients Clients) {
 // buildWaiting sets up how pods that wait come to capacity: woken, steered to what is reserved
 // for them, or given that of deleted pods.
 func (a *App) buildWaiting(clients Clients) {
-	patcher := controller.APIPatcher{Pods: clients.Core.CoreV1()}
+	patcher := controller.APIPatcher{Pods: clients.Core.CoreV1(), Term: a.elector.Term}
 	a.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: a.ledger.Reader, Patcher: patcher, Pods: a.cache.Pods, Log: a.log,
 		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Ready: a.waitComplete,

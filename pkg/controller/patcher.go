@@ -9,11 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // APIPatcher is the PodPatcher that writes to the API server.
-type APIPatcher struct{ Pods corev1client.PodsGetter }
+type APIPatcher struct {
+	Pods corev1client.PodsGetter
+	// Term is what everything is written in.
+	Term func() election.Term
+}
 
 // Nominate sets status.nominatedNodeName of a pod, which makes kube-scheduler try
 // that node first. A pod that another one has taken the name of is refused.
@@ -51,7 +56,7 @@ func (p APIPatcher) AnnotateAll(ctx context.Context, pod ledger.PodRef, annotati
 func (p APIPatcher) patch(ctx context.Context, doing string, pod ledger.PodRef, kind types.PatchType, body any, subresources ...string) error {
 	patch, err := json.Marshal(body)
 	if err == nil {
-		_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch, metav1.PatchOptions{}, subresources...)
+		_, err = p.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, kind, patch, metav1.PatchOptions{FieldManager: p.Term().Manager()}, subresources...)
 	}
 	if err != nil {
 		return fmt.Errorf("%s pod %s: %w", doing, pod, err)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -156,22 +157,25 @@ func TestPatches(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			var path, kind, body string
+			var path, kind, body, manager string
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				content, _ := io.ReadAll(r.Body)
 				path, kind, body = r.URL.Path, r.Header.Get("Content-Type"), string(content)
+				manager = r.URL.Query().Get("fieldManager")
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = w.Write([]byte(`{"kind":"Pod","apiVersion":"v1"}`))
 			}))
 			defer server.Close()
 			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
 			require.NoError(t, err)
-			require.NoError(t, tt.write(APIPatcher{Pods: client.CoreV1()}))
+			patcher := APIPatcher{Pods: client.CoreV1(), Term: func() election.Term { return 3 }}
+			require.NoError(t, tt.write(patcher))
+			assert.Equal(t, "globalreserve-term-3", manager)
 			assert.Equal(t, tt.path, path)
 			assert.Equal(t, tt.kind, kind)
 			assert.JSONEq(t, tt.body, body)
 			server.Close()
-			assert.ErrorContains(t, APIPatcher{Pods: client.CoreV1()}.Annotate(context.Background(), pod, "k", "v"), "ns/p")
+			assert.ErrorContains(t, patcher.Annotate(context.Background(), pod, "k", "v"), "ns/p")
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -30,6 +31,8 @@ type Options struct {
 	// OnClaimChanged is told of claims that came, went or were made anew: pods that wait for one have
 	// news, and those that are bound with one have to be observed again. It is called without a lock.
 	OnClaimChanged func(namespace, name string)
+	// Term is what everything is written in.
+	Term func() election.Term
 	// Annotate writes annotations of a pod.
 	Annotate func(ctx context.Context, pod ledger.PodRef, annotations map[string]string) error
 	// Recorder gets the Events.

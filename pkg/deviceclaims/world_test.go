@@ -23,6 +23,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	typed "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/typed/globalreserve/v1alpha1"
@@ -76,6 +77,7 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 		},
 		Kind:        w.definitions.Kind("extendedresources", "extendedresourceclaims"),
 		StateSynced: func(context.Context) error { return nil },
+		Term:        func() election.Term { return 3 },
 		Annotate: func(_ context.Context, _ ledger.PodRef, annotations map[string]string) error {
 			w.annotated <- annotations
 			return nil

@@ -34,6 +34,18 @@ func (t Term) Annotate(annotations map[string]string) map[string]string {
 // String is how a term is written.
 func (t Term) String() string { return strconv.FormatInt(int64(t), 10) }
 
+// managerPrefix is what the fence knows the writes of servers by; the term follows.
+const managerPrefix = "globalreserve-term-"
+
+// Manager returns the field manager of what is written in the term, by which the API server knows that a write is late:
+// unlike an annotation it belongs to the request, and so is there for every kind, for a patch and for a status.
+func (t Term) Manager() string {
+	if t == 0 {
+		return "globalreserve"
+	}
+	return managerPrefix + strconv.FormatInt(int64(t), 10)
+}
+
 // raise begins a term. It returns 0 where the cluster has no definition of LedgerTerm. It gives up where
 // somebody else raises it meanwhile; that another server tells of itself in the status is no reason to.
 func (e *Elector) raise(ctx context.Context) (Term, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 )
@@ -37,6 +38,8 @@ type Options struct {
 	// MayDecide returns when new capacity may be given, or ctx ends. What was given
 	// before is held without waiting for that.
 	MayDecide func(ctx context.Context) error
+	// Term is what a status is written in.
+	Term func() election.Term
 	// TTL returns how long a reservation lasts that asks for so long, 0 asking
 	// for the default; an error says that it asks for too much.
 	TTL func(scheduler string, asked time.Duration) (time.Duration, error)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -258,9 +259,20 @@ func TestConditionsAndFinished(t *testing.T) {
 		assert.Equal(t, "the ttl is over; pods used 0 of 1 slots", c[v1alpha1.ConditionFinished].Message)
 
 		w.pass(finishedTTL - 5*time.Second)
-		assert.NotNil(t, w.get("r"))
+		ended := w.get("r")
+		require.NotNil(t, ended)
 		w.pass(5 * time.Second)
 		assert.Nil(t, w.get("r"), "ended objects go")
+		deleted := 0
+		for _, action := range w.client.Actions() {
+			if d, ok := action.(clienttesting.DeleteAction); ok {
+				deleted++
+				required := d.GetDeleteOptions().Preconditions
+				assert.Equal(t, ended.UID, *required.UID)
+				assert.Equal(t, ended.ResourceVersion, *required.ResourceVersion, "an object that was changed since stays")
+			}
+		}
+		assert.Equal(t, 1, deleted)
 	})
 }
 

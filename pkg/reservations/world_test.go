@@ -28,6 +28,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -113,6 +114,7 @@ func (w *world) newServer() {
 		Kind:        w.definitions.Kind("reservations"),
 		StateSynced: func(context.Context) error { w.tellLedger(); return nil },
 		MayDecide:   func(ctx context.Context) error { return ctx.Err() },
+		Term:        func() election.Term { return 3 },
 		TTL: func(_ string, asked time.Duration) (time.Duration, error) {
 			if asked > maxTTL {
 				return 0, fmt.Errorf("%s is more than %s", asked, maxTTL)

@@ -37,8 +37,8 @@ func (c *Controller) bring(ctx context.Context, key types.NamespacedName) error 
 	if err := c.writeStatus(ctx, key); err != nil {
 		return err
 	}
-	if uid, due := c.due(key); due {
-		return c.delete(ctx, key, uid)
+	if rsv := c.due(key); rsv != nil {
+		return c.delete(ctx, rsv)
 	}
 	return nil
 }
@@ -52,19 +52,19 @@ func (c *Controller) mayWrite() error {
 	return nil
 }
 
-// due returns the UID of an object that has served its time.
-func (c *Controller) due(key types.NamespacedName) (types.UID, bool) {
+// due returns an object that has served its time, nil where it has not.
+func (c *Controller) due(key types.NamespacedName) *v1alpha1.Reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.records[key]
 	if r == nil || !r.final() {
-		return "", false
+		return nil
 	}
 	if left := r.finishedAt().Add(c.FinishedTTL).Sub(c.wall()); left > 0 && !convert.MadeByServer(r.rsv) {
 		c.queue.AddAfter(key, left)
-		return "", false
+		return nil
 	}
-	return r.rsv.UID, true
+	return r.rsv
 }
 
 // project brings a record up to the ledger. c.mu is held.
@@ -107,7 +107,7 @@ func (c *Controller) writeStatus(ctx context.Context, key types.NamespacedName) 
 		if err := c.mayWrite(); err != nil {
 			return err
 		}
-		written, err := client.UpdateStatus(ctx, rsv, metav1.UpdateOptions{})
+		written, err := client.UpdateStatus(ctx, rsv, metav1.UpdateOptions{FieldManager: c.Term().Manager()})
 		if apierrors.IsConflict(err) {
 			written, err = client.Get(ctx, key.Name, metav1.GetOptions{})
 		} else if err == nil {
@@ -157,19 +157,20 @@ func (c *Controller) take(rsv *v1alpha1.Reservation) {
 	}
 }
 
-// delete removes an object that has served its time.
-func (c *Controller) delete(ctx context.Context, key types.NamespacedName, uid types.UID) error {
+// delete removes an object that has served its time, if it is still what that was concluded from: a delete carries no
+// term, and may arrive when another server has found that the object is to stay.
+func (c *Controller) delete(ctx context.Context, rsv *v1alpha1.Reservation) error {
 	if err := c.mayWrite(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err := c.Client.GlobalreserveV1alpha1().Reservations(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid},
+	err := c.Client.GlobalreserveV1alpha1().Reservations(rsv.Namespace).Delete(ctx, rsv.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &rsv.UID, ResourceVersion: &rsv.ResourceVersion},
 	})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // another object has the name
-		c.gone(key, uid)
+	case apierrors.IsNotFound(err):
+		c.gone(keyOf(rsv), rsv.UID)
 		return nil
 	case err != nil:
 		return fmt.Errorf("deleting it after its end: %w", err)

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -181,6 +182,12 @@ func IsBinding(r *http.Request) bool {
 }
 
 func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
+	// All of it is here before it is held back: its client may be suspended then.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		closeConnection()
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	fault := (*p.fault.Load())(r)
 	if fault != (Fault{}) {
 		p.faulted.Add(1)

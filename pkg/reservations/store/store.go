@@ -26,7 +26,7 @@ type Store struct {
 	term func() election.Term
 }
 
-// New returns a Store. What it creates carries the term.
+// New returns a Store. What it creates or changes carries the term.
 func New(client versioned.Interface, term func() election.Term) *Store {
 	// The typed client would repeat a request whose answer asks to be tried later,
 	// and tell the outcome of the last one only.
@@ -37,7 +37,7 @@ func New(client versioned.Interface, term func() election.Term) *Store {
 func (s *Store) Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error) {
 	stored, object := &v1alpha1.Reservation{}, *rsv
 	object.Annotations = s.term().Annotate(maps.Clone(rsv.Annotations))
-	err := once(ctx, s.rest.Post()).Namespace(rsv.Namespace).Body(&object).Do(ctx).Into(stored)
+	err := s.write(ctx, s.rest.Post()).Namespace(rsv.Namespace).Body(&object).Do(ctx).Into(stored)
 	return stored, err
 }
 
@@ -57,7 +57,7 @@ func (s *Store) Delete(ctx context.Context, namespace, name string, uid types.UI
 // Patch changes an object by a JSON merge patch and returns it as it is stored then.
 func (s *Store) Patch(ctx context.Context, namespace, name string, patch []byte) (*v1alpha1.Reservation, error) {
 	stored := &v1alpha1.Reservation{}
-	err := once(ctx, s.rest.Patch(types.MergePatchType)).Namespace(namespace).Name(name).Body(patch).Do(ctx).Into(stored)
+	err := s.write(ctx, s.rest.Patch(types.MergePatchType)).Namespace(namespace).Name(name).Body(patch).Do(ctx).Into(stored)
 	return stored, err
 }
 
@@ -66,6 +66,11 @@ func (s *Store) List(ctx context.Context, label string) ([]v1alpha1.Reservation,
 	list := &v1alpha1.ReservationList{}
 	err := once(ctx, s.rest.Get()).Param("labelSelector", label).Do(ctx).Into(list)
 	return list.Items, err
+}
+
+// write makes a request one that carries the term, and that is sent once.
+func (s *Store) write(ctx context.Context, r *rest.Request) *rest.Request {
+	return once(ctx, r).Param("fieldManager", s.term().Manager())
 }
 
 // once makes a request one that is sent once, and that here and there is given up in time.

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 var shared = controlplane.Shared{Prepare: crd.Prepare}
@@ -83,6 +85,78 @@ func TestFence(t *testing.T) {
 	require.NoError(t, bind(t, cp, "timely", newer.Annotate(nil)))
 	require.NoError(t, bind(t, cp, "another-s", nil))
 	require.Error(t, bind(t, cp, "nonsense", map[string]string{v1alpha1.TermAnnotation: "x"}))
+
+	for name, write := range writes(t, cp) {
+		err := write(old.Manager())
+		require.True(t, apierrors.IsInvalid(err), "%s: %v", name, err)
+		require.ErrorContains(t, err, "which is over", name)
+		require.Error(t, write("globalreserve-term-x"), name)
+		require.NoError(t, write(newer.Manager()), name)
+		require.NoError(t, write("kubectl"), name)
+		require.NoError(t, write(""), name)
+	}
+}
+
+// writes are all that servers write besides bindings, each by a field manager.
+func writes(t *testing.T, cp *controlplane.ControlPlane) map[string]func(manager string) error {
+	t.Helper()
+	config, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	config.ContentType = "application/json"
+	objects, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
+	api, pods := objects.GlobalreserveV1alpha1(), cp.Client().CoreV1().Pods(metav1.NamespaceDefault)
+	create := func(manager string) error {
+		_, err := api.Reservations(metav1.NamespaceDefault).Create(t.Context(), &v1alpha1.Reservation{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "r-", Annotations: election.Term(1).Annotate(nil)}, // of a copy
+			Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "s", NodeName: "somewhere", Requests: testbed.Requests("1")}}},
+		}, metav1.CreateOptions{FieldManager: manager})
+		return err
+	}
+	require.NoError(t, create(""))
+	list, err := api.Reservations(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	rsv := list.Items[0].Name
+	_, err = api.ExtendedResourceClaims(metav1.NamespaceDefault).Create(t.Context(), testbed.NewDeviceClaim("claim", "k80", 1), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, cp.Apply(t.Context(), []byte(`
+apiVersion: globalreserve.io/v1alpha1
+kind: ExtendedResource
+metadata: {name: device}
+spec: {nodeName: somewhere, resourceName: example.com/gpu, deviceID: a}
+`), ""))
+	_, err = pods.Create(t.Context(), podNamed("pending"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	annotate, nominate := []byte(`{"metadata":{"annotations":{"k":"v"}}}`), []byte(`{"status":{"nominatedNodeName":"n"}}`)
+	phase := func(phase string) []byte { return []byte(`{"status":{"phase":"` + phase + `"}}`) }
+	patch := func(do func(patch []byte, o metav1.PatchOptions, subresources ...string) error, body []byte, subresources ...string) func(string) error {
+		return func(manager string) error {
+			return do(body, metav1.PatchOptions{FieldManager: manager}, subresources...)
+		}
+	}
+	ofReservation := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
+		_, err := api.Reservations(metav1.NamespaceDefault).Patch(t.Context(), rsv, types.MergePatchType, body, o, subresources...)
+		return err
+	}
+	ofClaim := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
+		_, err := api.ExtendedResourceClaims(metav1.NamespaceDefault).Patch(t.Context(), "claim", types.MergePatchType, body, o, subresources...)
+		return err
+	}
+	ofDevice := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
+		_, err := api.ExtendedResources().Patch(t.Context(), "device", types.MergePatchType, body, o, subresources...)
+		return err
+	}
+	ofPod := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
+		_, err := pods.Patch(t.Context(), "pending", types.MergePatchType, body, o, subresources...)
+		return err
+	}
+	return map[string]func(string) error{
+		"create a reservation": create, "patch a reservation": patch(ofReservation, annotate),
+		"status of a reservation": patch(ofReservation, phase("Pending"), "status"),
+		"patch a claim":           patch(ofClaim, annotate), "status of a claim": patch(ofClaim, phase("Pending"), "status"),
+		"status of a device": patch(ofDevice, phase("Available"), "status"),
+		"annotate a pod":     patch(ofPod, annotate), "nominate a node": patch(ofPod, nominate, "status"),
+	}
 }
 
 // Without the fence who takes over waits until what was sent before is carried out, or never will be.
@@ -130,16 +204,20 @@ func removeFence(t *testing.T, cp *controlplane.ControlPlane) {
 func bind(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) error {
 	t.Helper()
 	client := cp.Client()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec:       corev1.PodSpec{SchedulerName: "none", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-	}
+	pod := podNamed(name)
 	_, err := client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: name, Annotations: annotations},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: "somewhere"},
 	}, metav1.CreateOptions{})
+}
+
+func podNamed(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       corev1.PodSpec{SchedulerName: "none", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
 }
 
 func eventually(t *testing.T, condition func(t *assert.CollectT)) {

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
@@ -121,6 +123,86 @@ func TestLateWrite(t *testing.T) {
 			assert.True(t, decides(t.Context(), c.second), "its lease is its own")
 		})
 	}
+}
+
+// The same with what is written into objects that are there: a status, and an annotation of a pod.
+func TestLateChange(t *testing.T) {
+	writes := func(method, under string) func(*http.Request) bool {
+		return func(r *http.Request) bool { return r.Method == method && strings.Contains(r.URL.Path, under) }
+	}
+	for name, tc := range map[string]struct {
+		matches func(*http.Request) bool
+		send    func(*lateCluster)
+		answer  int
+	}{
+		// The next one has written it by then, so the API server need not even ask whose it is.
+		"a status": {writes(http.MethodPut, "/reservations/"), func(c *lateCluster) {
+			assert.NoError(c.T, c.TryReservation("late", `{ttl: 10m, slots: [{name: s, requests: {cpu: 1}}]}`))
+		}, http.StatusConflict},
+		"an annotation": {writes(http.MethodPatch, "/pods/late"), wakeLate, http.StatusUnprocessableEntity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := holdBack(t, shared.StartT(t), tc.matches, 0, tc.send)
+			require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+			c.awaitLeader(c.second)
+			if len(c.ListReservations()) > 0 {
+				c.AwaitReservation("late", v1alpha1.ReservationAvailable)
+			}
+			c.release()
+			assert.Equal(t, tc.answer, <-c.answers)
+			require.NoError(t, c.first.Signal(syscall.SIGCONT))
+			c.Eventually(func(t *assert.CollectT) { assert.False(t, c.first.Running(), "it ends itself") })
+			c.RequireNeverOvercommitted()
+		})
+	}
+}
+
+// wakeLate has the first server wake a pod that it refused, by an annotation.
+func wakeLate(c *lateCluster) {
+	refusal, err := bindAt(c.T.Context(), c.first, c.other, c.nodes[0])
+	assert.NoError(c.T, err)
+	assert.Empty(c.T, refusal)
+	reasons, err := c.first.Filter(c.T.Context(), c.late, c.nodes...)
+	assert.NoError(c.T, err)
+	assert.NotEmpty(c.T, reasons)
+	assert.NoError(c.T, c.Client().CoreV1().Pods(c.Namespace).Delete(c.T.Context(), c.other.Name, metav1.DeleteOptions{}))
+}
+
+// A binding is carried out, its answer does not come, and the leader is suspended. The next one tells the client that
+// asks it again of a success: the pod is bound once, and where it was.
+func TestAnswerThatNeverComes(t *testing.T) {
+	c := &lateCluster{cluster: newCluster(t, shared.StartT(t), 2), answers: make(chan int, 10)}
+	proxy, err := c.StartFaultProxy()
+	require.NoError(t, err)
+	c.first = c.start("first", proxy)
+	c.awaitLeader(c.first)
+	c.second = c.start("second", nil)
+	c.late = c.CreatePod("late", nobody, "3")
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if controlplane.IsBinding(r) {
+			return controlplane.Fault{After: testbed.Soon, Answered: c.answers}
+		}
+		return controlplane.Fault{}
+	})
+	go sendBind(c)
+	require.Equal(t, http.StatusCreated, <-c.answers)
+	require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+	before := c.Pod("late")
+	require.Equal(t, c.nodes[0], before.Spec.NodeName)
+	c.awaitLeader(c.second)
+	refusal, err := bindAt(t.Context(), c.second, c.late, c.nodes[0])
+	require.NoError(t, err)
+	assert.Empty(t, refusal, "it is bound where it was to be")
+	refusal, err = bindAt(t.Context(), c.second, c.late, c.nodes[1])
+	require.NoError(t, err)
+	assert.Contains(t, refusal, c.nodes[0], "and nowhere else")
+	refusal, err = bindAt(t.Context(), c.second, c.CreatePod("other", nobody, "3"), c.nodes[0])
+	require.NoError(t, err)
+	assert.Contains(t, refusal, "cpu", "its capacity is counted once")
+	assert.Equal(t, before.ResourceVersion, c.Pod("late").ResourceVersion, "nobody has written to it again")
+	require.NoError(t, c.first.Signal(syscall.SIGCONT))
+	c.Eventually(func(t *assert.CollectT) { assert.False(t, c.first.Running(), "it ends itself") })
+	c.RequireNeverOvercommitted()
 }
 
 // Without the fence the API server carries out what is late, and the next leader waits for that before it decides.
