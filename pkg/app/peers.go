@@ -88,7 +88,11 @@ func (a *App) buildPeers(clients Clients) (err error) {
 		Kind: a.definitions.Kind("ledgerterms"), Client: clients.Reservations,
 		Observe: a.metrics.ObserveRequest, Refuse: a.health.unknown, Log: a.log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.metrics.RegisterForwarding(a.forwarder.Held, a.forwarder.Unknown)
+	return nil
 }
 
 // serve sets up the listeners: the plain one and that of TLS, whose requests are passed on where this server does

@@ -126,6 +126,18 @@ func (m *Metrics) RegisterElection(leads, fenced func() bool, term func() float6
 	}
 }
 
+// RegisterForwarding adds what became of requests that this server passed on, or was to pass on: how many have waited for
+// a server that decides, and how many got no answer. They are called on every scrape. It must be called once.
+func (m *Metrics) RegisterForwarding(held, unknown func() float64) {
+	m.registry.MustRegister(
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: namespace, Name: "forward_held_total", Help: "Requests that waited because no server decided, or could be asked.",
+		}, held),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: namespace, Name: "forward_unknown_total", Help: "Requests passed on to the server that decides of which it is not known what was done, because no answer came.",
+		}, unknown))
+}
+
 // Handler serves the metrics in the Prometheus exposition formats.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{

@@ -73,6 +73,9 @@ func TestLinter(t *testing.T) {
 	m := New()
 	m.ObserveRequest("filter", 200, time.Second)
 	m.RegisterElection(func() bool { return true }, func() bool { return false }, func() float64 { return 7 })
+	m.RegisterForwarding(func() float64 { return 3 }, func() float64 { return 2 })
+	assert.Contains(t, scrape(t, m), "globalreserve_forward_held_total 3\n")
+	assert.Contains(t, scrape(t, m), "globalreserve_forward_unknown_total 2\n")
 	for _, line := range []string{"globalreserve_leader 1\n", "globalreserve_fence_up 0\n", "globalreserve_term 7\n"} {
 		assert.Contains(t, scrape(t, m), line)
 	}

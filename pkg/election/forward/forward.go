@@ -64,6 +64,8 @@ type Forwarder struct {
 	bodies  *httpjson.Turns
 	waiting atomic.Int64 // requests
 	hold    time.Duration
+	// held and unknown count the requests that have waited for a leader, and those that no answer came to.
+	held, unknown atomic.Int64
 }
 
 // New returns a Forwarder that knows no other servers until it runs.
@@ -117,6 +119,12 @@ func (f *Forwarder) ask(ctx context.Context, to *leader) {
 		to.tried(err)
 	}
 }
+
+// Held is how many requests have waited for a server that decides.
+func (f *Forwarder) Held() float64 { return float64(f.held.Load()) }
+
+// Unknown is how many requests were passed on of which nobody here knows what was done: no answer came.
+func (f *Forwarder) Unknown() float64 { return float64(f.unknown.Load()) }
 
 // Key is what the peer listener shows.
 func (f *Forwarder) Key() *Key { return f.key }
@@ -195,6 +203,9 @@ func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) h
 // errNobody is why a request was not passed on, and nothing was done: it is for this server to answer.
 var errNobody = errors.New("no other server decides")
 
+// errLeft is why a request was not passed on whose client did not wait for a leader.
+var errLeft = errors.New("the client is gone")
+
 func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.Handler) error {
 	release, err := f.bodies.TakeBody(r, maxBody)
 	if err != nil {
@@ -225,7 +236,10 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 				local.ServeHTTP(w, withBody(r, body))
 				return
 			}
-			f.o.Log.WithError(err).WithField("path", httpjson.Clip(r.URL.Path)).Warn("no answer came to a request that was passed on")
+			if !errors.Is(err, errLeft) { // else nobody reads the answer
+				f.unknown.Add(1)
+				f.o.Log.WithError(err).WithField("path", httpjson.Clip(r.URL.Path)).Warn("no answer came to a request that was passed on")
+			}
 			f.o.Refuse(w, r, "the outcome is unknown, because the server that decides did not answer: ask again")
 		},
 	}
@@ -264,6 +278,7 @@ func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*h
 		}
 		if !waits {
 			waits = true
+			f.held.Add(1)
 			if f.waiting.Add(1) > maxWaiting {
 				return nil, errNobody
 			}
@@ -274,7 +289,7 @@ func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*h
 		case <-end.C:
 			return nil, errNobody
 		case <-out.Context().Done():
-			return nil, out.Context().Err()
+			return nil, errLeft
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"bufio"
 	"bytes"
 	"io"
@@ -148,6 +149,8 @@ func TestWaitsForALeader(t *testing.T) {
 			assert.Equal(t, "body", got.body)
 			assert.Equal(t, "next", got.header.Get(ServerHeader))
 			assert.Zero(t, leader.asked.Load())
+			assert.InDelta(t, 1, follower.Held(), 0)
+			assert.Zero(t, follower.Unknown())
 		})
 	}
 }
@@ -203,8 +206,33 @@ func TestLostAnswer(t *testing.T) {
 			assert.Equal(t, int32(1), follower.refused.Load())
 			assert.Equal(t, int32(2), leader.asked.Load())
 			assert.Zero(t, next.asked.Load())
+			assert.InDelta(t, 1, follower.Unknown(), 0)
+			assert.Zero(t, follower.Held())
 		})
 	}
+}
+
+// A client that does not wait for a leader has lost nothing.
+func TestClientThatLeaves(t *testing.T) {
+	leader, follower := pair(t)
+	leader.decides.Store(false)
+	ctx, leave := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, follower.front.URL+"/x", http.NoBody)
+	require.NoError(t, err)
+	left := make(chan error)
+	go func() {
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			err = response.Body.Close()
+		}
+		left <- err
+	}()
+	require.Eventually(t, func() bool { return follower.waiting.Load() == 1 }, 5*time.Second, time.Millisecond)
+	leave()
+	require.Error(t, <-left)
+	require.Eventually(t, func() bool { return follower.waiting.Load() == 0 }, 5*time.Second, time.Millisecond)
+	assert.InDelta(t, 1, follower.Held(), 0)
+	assert.Zero(t, follower.Unknown())
 }
 
 // What is under way to a leader that is paused ends as soon as another one leads.
