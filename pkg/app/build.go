@@ -231,7 +231,7 @@ func (a *App) annotationsChanged(pod *cluster.Pod) {
 	}
 }
 
-func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bool) {
+func (a *App) keep(last *cluster.Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) {
 	return a.keeper.Keep(last)
 }
 

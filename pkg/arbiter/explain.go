@@ -145,6 +145,10 @@ func (a *Arbiter) explainPending(e *Explanation, pod ledger.Placement) {
 		e.Message = fmt.Sprintf("there is capacity for the pod on %d of %d nodes: "+notTried, e.Fitting, e.Nodes, "them")
 		return
 	}
+	if over := a.o.Ledger.OverLimit(&pod); over != nil {
+		e.Message = over.Message()
+		return
+	}
 	e.Message = fmt.Sprintf("there is no capacity for the pod on any of %d nodes", e.Nodes)
 	if e.Closest = a.closestNode(pod); e.Closest != nil {
 		e.Message += "; on the closest, " + e.Closest.Message
@@ -187,7 +191,7 @@ func (a *Arbiter) groupVerdicts(e *Explanation, pod *ledger.Placement, kept []le
 		return true
 	})
 	for v, g := range groups {
-		if v.Reason == ledger.InsufficientResource {
+		if v.Reason == ledger.InsufficientResource || v.Reason.OfLimit() {
 			g.Resource = a.shortResource(v, pod.Request)
 		}
 		e.Refusals = append(e.Refusals, *g)

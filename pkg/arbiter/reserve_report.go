@@ -21,9 +21,7 @@ func (a *Arbiter) report(verb string, g *Gang, d *Decision) {
 		label = "dry-run-" + result
 	} else if verb == "reserve" {
 		for i := range d.Refusals {
-			if name, ok := d.Refusals[i].Rejection.Shortage(); ok {
-				a.o.Metrics.ObserveConflict(g.Scheduler, name)
-			}
+			a.o.Metrics.ObserveRejection(g.Scheduler, &d.Refusals[i].Rejection)
 		}
 	}
 	a.o.Metrics.ObserveDecision(verb, g.Scheduler, label)

@@ -115,7 +115,7 @@ func (e *told) options() Options {
 		OnPodBound:          func(p *Pod) { e.add("bound", p.Ref) },
 		OnPodGone:           func(p ledger.PodRef) { e.add("gone", p) },
 		OnPodBypassed:       func(p *Pod) { e.add("bypassed", p.Ref) },
-		Keep:                func(*Pod) (slot ledger.Slot, kept func(), keep bool) { return slot, nil, false },
+		Keep:                func(*Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) { return slot, nil, false },
 		Devices:             func(*Pod) *ledger.DeviceRequest { return nil },
 		OnDeviceAnnotations: func(*Pod) {},
 		OnNodesChanged:      func() {},

@@ -18,7 +18,7 @@ type keeper struct {
 	kept []string
 }
 
-func (k *keeper) Keep(last *Pod) (slot ledger.Slot, kept func(), keep bool) {
+func (k *keeper) Keep(last *Pod) (slot ledger.Slot, told func(*ledger.Rejection), keep bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if last.Node == "" {
@@ -31,9 +31,13 @@ func (k *keeper) Keep(last *Pod) (slot ledger.Slot, kept func(), keep bool) {
 		Ref:  ledger.SlotRef{Namespace: last.Ref.Namespace, Name: last.Ref.Name, Slot: "capacity"},
 		Node: last.Node, Request: last.Request, Policy: ledger.Once,
 	}
-	return slot, func() {
+	return slot, func(refused *ledger.Rejection) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
+		if refused != nil {
+			k.kept = append(k.kept, last.Ref.Name+" not: "+refused.Reason.String())
+			return
+		}
 		k.kept = append(k.kept, last.Ref.Name+" as "+slot.Ref.String())
 	}, true
 }

@@ -21,10 +21,10 @@ type Options struct {
 	// are.
 	OnPodBypassed func(pod *Pod)
 	// Keep returns the slot that takes the place of a pod that had a node: it was deleted, or has finished while
-	// being deleted. last is the pod's last state. keep is false where its capacity becomes free. kept is called
-	// once the slot is there, and not at all where the pod had no capacity to keep. Both are called while the change
-	// is being recorded, so they must not use the Cache.
-	Keep func(last *Pod) (slot ledger.Slot, kept func(), keep bool)
+	// being deleted. last is the pod's last state. keep is false where its capacity becomes free. told is called
+	// once the slot is there, or refused, and not at all where the pod had no capacity to keep. Both are called while
+	// the change is being recorded, so they must not use the Cache.
+	Keep func(last *Pod) (slot ledger.Slot, told func(refused *ledger.Rejection), keep bool)
 	// Devices says what the claims of devices that a pod names ask for. It is called while a change is being
 	// recorded, so it must not use the Cache.
 	Devices func(pod *Pod) *ledger.DeviceRequest

@@ -116,9 +116,9 @@ func (c *Cache) applyRemovePod(pod ledger.PodRef, last *Pod, version uint64) pod
 // step. c.apply is held.
 func (c *Cache) end(last *Pod, version uint64) {
 	if last.Node != "" {
-		if slot, kept, keep := c.options.Keep(last); keep {
-			if c.ledger.RemovePodHolding(last.Ref, version, slot) {
-				kept()
+		if slot, told, keep := c.options.Keep(last); keep {
+			if made, refused := c.ledger.RemovePodHolding(last.Ref, version, slot); made || refused != nil {
+				told(refused)
 			}
 			return
 		}

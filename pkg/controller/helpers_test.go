@@ -169,7 +169,7 @@ func (w *world) observeBound(p *cluster.Pod, node string) {
 
 // refuse does what filter does for a pod that fits none of the nodes offered.
 func (w *world) refuse(p *cluster.Pod, offered ...string) {
-	w.wakeups.Refused(p, w.ledger.Revision(), offered)
+	w.wakeups.Refused(p, w.ledger.Revision(), offered, false)
 }
 
 func (w *world) unreserve(p *cluster.Pod, node string) {

@@ -40,6 +40,10 @@ type refusal struct {
 	// known or many.
 	offered []unique.Handle[string]
 
+	// overLimit: it was over a limit when it was last looked at, so that it is news if it is
+	// not any more. It is of the loop alone.
+	overLimit bool
+
 	// What follows is guarded by the refusals it is in.
 	slot      int       // its index in refusals.list
 	news      news      // to be looked at

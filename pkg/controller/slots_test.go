@@ -91,7 +91,7 @@ func TestSlotPlacedBehindARefusal(t *testing.T) {
 		decidedAt := w.ledger.Revision()
 		w.slot("a", 1000)
 		synctest.Wait()
-		w.wakeups.Refused(w.pod("waiting", "1", 0), decidedAt, nil)
+		w.wakeups.Refused(w.pod("waiting", "1", 0), decidedAt, nil, false)
 		synctest.Wait()
 		assert.Equal(t, []string{"waiting"}, w.patcher.names())
 	})

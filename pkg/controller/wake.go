@@ -46,6 +46,9 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 			break
 		}
 	}
+	if w.withinLimit(r) {
+		claimFreed, silent = true, true
+	}
 	if what.many = claimFreed || len(nodes) > maxLooked; !what.many && len(nodes) > 0 {
 		placement := w.Question.Of(r.pod, "")
 		what.nodes = w.fitting(&placement, nodes)
@@ -58,6 +61,17 @@ func (w *Wakeups) look(r *refusal, f *freed) {
 		due = due.Add(announcedDelay)
 	}
 	w.refused.tell(r, what, due)
+}
+
+// withinLimit reports whether a pod that was over a limit is not any more: any node may do then.
+func (w *Wakeups) withinLimit(r *refusal) bool {
+	if !r.overLimit && !w.Ledger.Limited() {
+		return false
+	}
+	placement := r.pod.Placement("")
+	was := r.overLimit
+	r.overLimit = w.Ledger.OverLimit(&placement) != nil
+	return was && !r.overLimit
 }
 
 // lookAtSlots notes that a refused pod may use a slot, however long it has been there.

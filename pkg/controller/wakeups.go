@@ -107,6 +107,7 @@ type Wakeups struct {
 	resumed   bool            // CatchUp was called
 	resumedAt uint64          // with this revision, or a newer one
 	matched   map[string]bool // namespaces that Matched was called for
+	relimited bool            // LimitsChanged was called
 	kick      chan struct{}
 
 	// looking is held during a look at all refusals, so that of those it finds news
@@ -145,12 +146,12 @@ func NewWakeups(o WakeupOptions) *Wakeups {
 
 // Refused records that filter refused the pod capacity on at least one of the nodes
 // offered. revision is the ledger's from before that was decided, so that capacity
-// freed in between is not missed.
-func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string) {
+// freed in between is not missed. overLimit says that it was refused whatever is free.
+func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string, overLimit bool) {
 	if pod.Ref.UID == "" {
 		return
 	}
-	r := &refusal{pod: pod, revision: revision, at: time.Now()}
+	r := &refusal{pod: pod, revision: revision, at: time.Now(), overLimit: overLimit}
 	if len(offered) <= maxOffered {
 		r.offered = make([]unique.Handle[string], len(offered))
 		for i, node := range offered {
@@ -181,6 +182,14 @@ func (w *Wakeups) Wake(pod *cluster.Pod) {
 func (w *Wakeups) Matched(namespace string) {
 	w.mu.Lock()
 	w.matched[namespace] = true
+	w.mu.Unlock()
+	w.kickLoop()
+}
+
+// LimitsChanged says that namespaces, or callers, may use more than before, or less.
+func (w *Wakeups) LimitsChanged() {
+	w.mu.Lock()
+	w.relimited = true
 	w.mu.Unlock()
 	w.kickLoop()
 }
@@ -254,12 +263,12 @@ func (w *Wakeups) run(ctx context.Context, wake <-chan struct{}) {
 		case <-again.C:
 		}
 		// Those late now were added when history had at most what is read next.
-		late, matched := w.takeLate()
+		late, all := w.takeLate()
 		seen = w.readNew(seen)
 		for _, r := range late {
 			w.look(r, &w.history)
 		}
-		if w.fresh.empty() && !matched {
+		if w.fresh.empty() && !all {
 			continue
 		}
 		if wait := time.Until(w.nextLook); wait > 0 {
@@ -274,16 +283,16 @@ func (w *Wakeups) takeMatched() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	matched := w.matched
-	w.matched = map[string]bool{}
+	w.matched, w.relimited = map[string]bool{}, false
 	return matched
 }
 
-// takeLate also reports whether there are matched namespaces to take.
-func (w *Wakeups) takeLate() (late []*refusal, matched bool) {
+// takeLate also reports whether all refusals are to be looked at, whatever was freed.
+func (w *Wakeups) takeLate() (late []*refusal, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	late, w.late = w.late, nil
-	return late, len(w.matched) > 0
+	return late, len(w.matched) > 0 || w.relimited
 }
 
 // readNew reads the ledger's changes since a revision and returns the newest.

@@ -35,7 +35,7 @@ func TestLookingAtRefusalsCostsLittle(t *testing.T) {
 	request := &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}, {Column: resources.Pods, Value: 1}}}
 	for i := range maxRefusals {
 		uid := strconv.Itoa(i)
-		w.Refused(&cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: uid, UID: types.UID(uid)}, Request: request}, 1, []string{"a"})
+		w.Refused(&cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: uid, UID: types.UID(uid)}, Request: request}, 1, []string{"a"}, false)
 	}
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {

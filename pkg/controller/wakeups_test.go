@@ -128,7 +128,7 @@ func TestWakeupsRefusedWithOldView(t *testing.T) {
 		w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
 		synctest.Wait()
 
-		w.wakeups.Refused(w.pod("waiting", "4", 0), decidedAt, nil)
+		w.wakeups.Refused(w.pod("waiting", "4", 0), decidedAt, nil, false)
 		synctest.Wait()
 		assert.Equal(t, []string{"waiting"}, w.patcher.names())
 	})

@@ -64,7 +64,7 @@ func (e *entry) grant() Grant {
 // redeem turns the slot that is kept for a pod in memory into the pod's allocation.
 func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 	l.detach(e)
-	if v := l.fit(e.node, p, e.within, e); v.Reason != Fits {
+	if v := l.fitInPlace(e, p); v.Reason != Fits {
 		rejection := l.reject(p, v, e)
 		l.attach(e)
 		return Grant{}, rejection
@@ -84,7 +84,7 @@ func (l *account) admitBind(p *Placement) (int32, *entry, *Rejection) {
 	if rejection == nil || !p.Preempt || len(l.slots) == 0 {
 		return i, h, rejection
 	}
-	if v := (Verdict{Reason: rejection.Reason}); !v.shortOfCapacity() {
+	if v := (Verdict{Reason: rejection.Reason}); !v.shortOfCapacity() && !v.overLimit() {
 		return i, h, rejection
 	}
 	if !l.preempt(l.nodeIndex[p.Node], p) {

@@ -34,6 +34,16 @@
 //     slot that was granted before what its object says, whether these are there and free
 //     or not.
 //
+// # Budgets
+//
+// Whatever uses capacity counts, by the same sum taken over all nodes, in the budget of its
+// namespace, and of the caller that asked for it, where these are limited (SetLimits). A
+// decision that would add to a budget beyond its limit, of a resource that the request names,
+// is refused; what turns from a slot into its pod's allocation adds nothing. Slots have limits of their own
+// besides: what they keep beyond what their pods ask for, and how many there are. The account of a
+// budget is kept with that of the nodes, under the same lock, so that two decisions never
+// share one gap. What is not limited has no budget.
+//
 // # Decisions and observations
 //
 // A decision (Reserve, StartBind) is granted only if for every resource the request

@@ -16,6 +16,7 @@ type entry struct {
 	pod       PodRef // of a slot, if it has a name, the only one that may use it
 	request   *resources.Request
 	scheduler string
+	caller    string
 	priority  int32
 	node      int32
 	due       int32 // its place among the deadlines, -1 outside
@@ -26,8 +27,9 @@ type entry struct {
 	// counts is what it adds to its node's use: a slot counts for what it keeps beyond
 	// what its users ask for, so that both add up to the larger of the two.
 	counts   *resources.Request
-	within   *entry // the slot of a reservation that it uses
-	slot     *slot  // of reservations
+	budgets  [numBudgets]*budget // those it counts in; nil for each that is not limited
+	within   *entry              // the slot of a reservation that it uses
+	slot     *slot               // of reservations
 	devices  *allotment
 	deadline int64  // of a slot, in Unix nanoseconds
 	version  uint64 // newest resourceVersion observed of the pod, 0 if none
@@ -116,11 +118,13 @@ var nothing = &resources.Request{}
 
 // setRest counts a slot anew, whose users have changed.
 func (l *account) setRest(e *entry) {
+	e.tally(-1)
 	was := e.counts
 	e.counts = nothing
 	l.unuse(e.node, was)
 	e.counts = e.rest()
 	l.use(e.node, e.counts, 1)
+	e.tally(1)
 }
 
 // join makes an entry on the slot's node one of its users.
@@ -149,6 +153,7 @@ func (l *account) attach(e *entry) {
 	}
 	e.counts = e.rest()
 	l.use(e.node, e.counts, 1)
+	l.charge(e)
 	if e.within != nil {
 		l.join(e, e.within)
 	}
@@ -172,6 +177,7 @@ func (l *account) detach(e *entry) {
 		}
 	}
 	l.unuse(e.node, e.counts)
+	l.discharge(e)
 	if in := e.within; in != nil {
 		in.slot.users = slices.DeleteFunc(in.slot.users, func(u *entry) bool { return u == e })
 		l.setRest(in)
@@ -197,7 +203,9 @@ func (l *account) newEntry() *entry {
 // newAllocation makes an allocation that is about to be bound.
 func (l *account) newAllocation(p *Placement) *entry {
 	e := l.newEntry()
-	*e = entry{pod: p.Pod, request: p.Request, scheduler: p.Scheduler, priority: p.Priority, deadline: never, due: -1}
+	*e = entry{
+		pod: p.Pod, request: p.Request, scheduler: p.Scheduler, caller: p.Caller, priority: p.Priority, deadline: never, due: -1,
+	}
 	l.setState(e, Binding)
 	if e.pod.UID != "" {
 		l.byUID[e.pod.UID] = e
@@ -212,7 +220,7 @@ func (l *account) newAllocation(p *Placement) *entry {
 func (l *account) addSlot(spec *Slot, i int32, within *entry, a *allotment) *entry {
 	e := l.newEntry()
 	*e = entry{
-		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, priority: spec.Priority,
+		pod: spec.Pod, request: spec.Request, scheduler: spec.Scheduler, caller: spec.Caller, priority: spec.Priority,
 		deadline: deadlineOf(spec.Deadline), due: -1, within: within, devices: a,
 	}
 	if spec.InMemory() {

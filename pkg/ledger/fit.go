@@ -6,7 +6,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// fit checks a pod against a node: by use of a slot there, or, where h is nil, in the
+// fit checks a pod against a node, but for the budgets (limiter): by use of a slot there, or, where h is nil, in the
 // node's free capacity. It is the one place that says whether something fits. For
 // pods without devices it allocates nothing, and its cost does not depend on how many
 // pods are on the node. What is to be left out of the account is taken off it before
@@ -86,15 +86,43 @@ func (e *entry) open() bool {
 	return !taken && !e.overdue && !e.away
 }
 
-// fitAny checks a pod that has nothing yet against a node: with the first of the slots
-// it may use there that will do, else in the node's free capacity.
-func (l *account) fitAny(i int32, p *Placement, candidates []*entry) (*entry, Verdict) {
+// fitAny checks a pod that has nothing yet against a node, within what its budgets leave: with
+// the first of the slots it may use there that will do, else in the node's free capacity.
+func (l *account) fitAny(i int32, p *Placement, candidates []*entry, m *limiter) (*entry, Verdict) {
 	for _, h := range candidates {
-		if h.node == i && h.open() && l.fit(i, p, h, nil).Reason == Fits {
+		if h.node == i && h.open() && l.fitWithin(h, p, m) {
 			return h, Verdict{Reason: Fits}
 		}
 	}
+	if m.whole.Reason != Fits && l.flags[i]&nodeKnown != 0 {
+		return nil, m.whole
+	}
 	return nil, l.fit(i, p, nil, nil)
+}
+
+// fitWithin reports whether a pod could use a slot that is open.
+func (l *account) fitWithin(h *entry, p *Placement, m *limiter) bool {
+	return m.within(p.Request, h).Reason == Fits && l.fit(h.node, p, h, nil).Reason == Fits
+}
+
+// fitSlot checks a slot of a reservation against a node and its budgets.
+func (l *account) fitSlot(i int32, p *Placement) Verdict {
+	m := l.limiterOf(p, p.Caller)
+	_, v := l.fitAny(i, p, nil, &m)
+	if v.Reason == Fits {
+		v = m.keep(p.Request, nil, nil)
+	}
+	return v
+}
+
+// fitInPlace checks whether what is kept for a pod in memory, and is off the account now, may
+// turn into what the placement asks for.
+func (l *account) fitInPlace(e *entry, p *Placement) Verdict {
+	m := l.limiterOf(p, e.caller)
+	if v := m.use(p.Request, e.within, e); v.Reason != Fits && l.flags[e.node]&nodeKnown != 0 {
+		return v
+	}
+	return l.fit(e.node, p, e.within, e)
 }
 
 // portTaken returns the first host port of the request that something on the node
@@ -132,7 +160,7 @@ func (l Reader) AppendFit(dst []Verdict, p *Placement, nodes []string) []Verdict
 // appendFit is AppendFit for a pod that has own, or nothing.
 func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *entry) []Verdict {
 	gone := own == nil && l.gone.has(p.Pod.UID)
-	offers := newOffers(l.candidates(p))
+	offers, m := newOffers(l.candidates(p)), l.limiterOf(p, p.Caller)
 	var x *preemptor
 	for _, name := range nodes {
 		var v Verdict
@@ -143,8 +171,8 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *en
 		case !known:
 			v.Reason = NodeUnknown
 		case own == nil:
-			_, v = l.fitAny(i, p, offers.on(i))
-			if p.Preempt && v.shortOfCapacity() {
+			_, v = l.fitAny(i, p, offers.on(i), &m)
+			if p.Preempt && (v.shortOfCapacity() || v.overLimit()) {
 				if x == nil {
 					x = l.newPreemptor(p.Priority, offers)
 				}
@@ -154,7 +182,7 @@ func (l *account) appendFit(dst []Verdict, p *Placement, nodes []string, own *en
 			}
 		case own.node == i && !own.isAllocation():
 			l.detach(own)
-			v = l.fit(i, p, own.within, own)
+			v = l.fitInPlace(own, p)
 			l.attach(own)
 		case own.node == i:
 		case l.flags[i]&nodeKnown == 0:
@@ -178,12 +206,13 @@ func (l Reader) Refusals(p *Placement, most int) (refused map[string]Reason, nod
 	if l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) || len(l.candidates(p)) > 0 {
 		return nil, 0, false
 	}
+	m := l.limiterOf(p, p.Caller)
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {
 			continue
 		}
 		nodes++
-		v := l.fit(int32(i), p, nil, nil)
+		_, v := l.fitAny(int32(i), p, nil, &m)
 		if v.Reason == Fits {
 			continue
 		}
@@ -218,12 +247,16 @@ func (l Reader) FitsAnywhere(p *Placement) (fits bool) {
 }
 
 func (l *account) fitAll(p *Placement, visit func(node string, v Verdict) (more bool)) {
+	over := l.limiterOf(p, p.Caller).whole
 	for i, flags := range l.flags {
 		if flags&nodeKnown == 0 {
 			continue
 		}
-		v := l.fitCapacity(int32(i), p.Request, nil, nil) // and not fit, which is one call more for every node
-		if p.Devices != nil {
+		v := over
+		if over.Reason == Fits {
+			v = l.fitCapacity(int32(i), p.Request, nil, nil) // and not fit, which is one call more for every node
+		}
+		if over.Reason == Fits && p.Devices != nil {
 			v = l.andDevices(v, int32(i), p, nil, nil)
 		}
 		if !visit(l.names[i], v) {

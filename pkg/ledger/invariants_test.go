@@ -43,7 +43,64 @@ func (l Reader) CheckInvariants() error {
 	if err := l.checkDeviceOwners(); err != nil {
 		return err
 	}
+	if err := l.checkBudgets(); err != nil {
+		return err
+	}
 	return l.checkDeadlines()
+}
+
+// checkBudgets recounts what every budget holds.
+func (l *account) checkBudgets() error {
+	for kind := range numBudgets {
+		all, again := &l.budgets[kind], map[string]*budget{}
+		for _, n := range l.nodes {
+			for e := n.begin(); e != nil; e = e.next {
+				name := e.budgetName(kind)
+				if b := all.of(name); b != e.budgets[kind] || (b != nil && b == all.rest) {
+					return fmt.Errorf("%s%s does not count in the budget of %s", e.ref(), e.pod, name)
+				}
+				if again[name] == nil {
+					again[name] = &budget{}
+				}
+				sum := again[name]
+				sum.entries++
+				sum.count(e, 1)
+				if !e.isAllocation() {
+					sum.slots++
+				}
+			}
+		}
+		for name, b := range all.byName {
+			sum := again[name]
+			if sum == nil {
+				sum = &budget{}
+			}
+			if b.limits == nil || b.entries != sum.entries || b.slots != sum.slots || (b.entries == 0 && !b.own) {
+				return fmt.Errorf("the budget of %s has %d entries and %d slots, counted as %d and %d", name, sum.entries, sum.slots, b.entries, b.slots)
+			}
+			for c := range l.table.Len() {
+				if totalsAt(b.used, c) != totalsAt(sum.used, c) || totalsAt(b.kept, c) != totalsAt(sum.kept, c) {
+					return fmt.Errorf("the budget of %s holds other amounts of column %d than are kept", name, c)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// begin returns the first entry of a node, or nil.
+func (n *node) begin() *entry {
+	if n == nil {
+		return nil
+	}
+	return n.first
+}
+
+func totalsAt(totals []total, c int) total {
+	if c < len(totals) {
+		return totals[c]
+	}
+	return total{}
 }
 
 // recounted is what the entries of a node add up to.

@@ -83,6 +83,8 @@ type account struct {
 	deadlines    deadlines
 	gone         tombstones
 
+	budgets [numBudgets]budgets
+
 	stateCount    [numStates]int
 	memoryCount   int // of slots in memory
 	memoryExpired uint64
@@ -108,6 +110,8 @@ func New(o Options) *Ledger {
 		slots:        map[SlotRef]*entry{},
 		reservations: map[nameKey][]*entry{},
 		deviceOwners: map[nameKey][]deviceOwner{},
+
+		budgets: [numBudgets]budgets{{byName: map[string]*budget{}}, {byName: map[string]*budget{}}},
 
 		gone: newTombstones(o.TombstoneCount),
 	}}}}

@@ -20,8 +20,24 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestLedgerAgreesWithModel(t *testing.T) { ledgertest.AgreesWithModel(t, check, false, false) }
-func TestSlotsAgreeWithModel(t *testing.T)   { ledgertest.AgreesWithModel(t, check, true, false) }
-func TestDevicesAgreeWithModel(t *testing.T) { ledgertest.AgreesWithModel(t, check, true, true) }
+func TestLedgerAgreesWithModel(t *testing.T) {
+	ledgertest.AgreesWithModel(t, check, ledgertest.World{})
+}
+
+func TestSlotsAgreeWithModel(t *testing.T) {
+	ledgertest.AgreesWithModel(t, check, ledgertest.World{Calm: true})
+}
+
+func TestDevicesAgreeWithModel(t *testing.T) {
+	ledgertest.AgreesWithModel(t, check, ledgertest.World{Calm: true, Devices: true})
+}
+
+func TestBudgetsAgreeWithModel(t *testing.T) {
+	ledgertest.AgreesWithModel(t, check, ledgertest.World{Calm: true, Limits: true})
+}
+
+func TestBudgetsInTurmoilAgreeWithModel(t *testing.T) {
+	ledgertest.AgreesWithModel(t, check, ledgertest.World{Limits: true})
+}
 
 func check(l *ledger.Ledger) error { return l.CheckInvariants() }

@@ -75,16 +75,24 @@ func (x *preemptor) all(i int32) []victim {
 	return victims
 }
 
-// fits checks the pod against a node as if the victims had ended.
+// fits checks the pod against a node as if the victims had ended. What they have elsewhere
+// matters only to budgets.
 func (x *preemptor) fits(i int32, p *Placement, victims []victim) bool {
 	t := Trial{account: x.ledger}
 	defer t.revert()
+	m := t.limiterOf(p, p.Caller)
+	everywhere := m.whole.Reason != Fits
 	for _, v := range victims {
-		for _, h := range v.slots {
+		slots := v.slots
+		if everywhere {
+			slots = x.ledger.reservations[v.key]
+		}
+		for _, h := range slots {
 			t.take(h)
 		}
 	}
-	_, v := t.fitAny(i, p, x.offers.on(i))
+	m = t.limiterOf(p, p.Caller)
+	_, v := t.fitAny(i, p, x.offers.on(i), &m)
 	return v.Reason == Fits
 }
 

@@ -16,8 +16,13 @@ const hostPortPrefix = "hostPort/"
 func (l *account) reject(p *Placement, v Verdict, own *entry) *Rejection {
 	r := &Rejection{Pod: p.Pod, Node: p.Node, Reason: v.Reason}
 	var within *entry
+	caller := p.Caller
 	if own != nil {
-		r.AllocatedOn, within = l.names[own.node], own.within
+		r.AllocatedOn, within, caller = l.names[own.node], own.within, own.caller
+	}
+	if v.Reason.OfLimit() {
+		l.explainLimit(r, p, v, caller)
+		return r
 	}
 	i, ok := l.nodeIndex[p.Node]
 	if !ok {
@@ -117,6 +122,18 @@ func (r *Rejection) Message() string {
 		return fmt.Sprintf("claim %s of %s is in use%s; a claim serves one pod at a time", r.DeviceClaim, r.subject(), r.userText())
 	case DeviceClaimUnusable:
 		return fmt.Sprintf("the device claims of %s cannot be used: %s", r.subject(), r.Detail)
+	case QuotaExceeded:
+		return fmt.Sprintf("namespace %q would use more %s than its ResourceQuota: requested for %s %d, %s; delete pods or reservations there, or have the quota raised",
+			r.LimitOf, r.Resource, r.subject(), r.Requested, r.leftText())
+	case ReservedLimit:
+		return fmt.Sprintf("reservations of namespace %q would keep more %s than the policy allows (namespaces.maxReserved): requested for %s %d, %s; use or release some first",
+			r.LimitOf, r.Resource, r.subject(), r.Requested, r.leftText())
+	case SlotLimit:
+		return fmt.Sprintf("namespace %q has as many reservation slots as the policy allows (namespaces.maxSlots), which is %d, so there is none for %s; use or release some first",
+			r.LimitOf, r.Limit, r.subject())
+	case CallerLimit:
+		return fmt.Sprintf("scheduler %q would use more %s than the policy allows (schedulers.limits): requested for %s %d, %s",
+			r.LimitOf, r.Resource, r.subject(), r.Requested, r.leftText())
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)
 	}
@@ -139,6 +156,9 @@ func (r *Rejection) Shortage() (name string, ok bool) {
 		return r.Resource, true
 	}
 }
+
+// leftText says how much of a limit is left.
+func (r *Rejection) leftText() string { return fmt.Sprintf("left %d of %d", r.Free, r.Limit) }
 
 // Name says in words who the holder is.
 func (h *Holder) Name() string {

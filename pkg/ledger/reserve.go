@@ -121,7 +121,7 @@ func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *e
 	i, ok := l.nodeIndex[spec.Node]
 	v := Verdict{Reason: NodeUnknown}
 	if ok {
-		v = l.fit(i, &p, nil, nil)
+		v = l.fitSlot(i, &p)
 	}
 	if v.Reason != Fits {
 		return step{}, nil, l.rejectSlot(spec, &p, v, nil)
@@ -132,7 +132,8 @@ func (l *account) trySlot(spec *Slot, share []GivenDevices) (s step, existing *e
 // placement is what the slot asks for, as its pod would.
 func (h *Slot) placement() Placement {
 	return Placement{
-		Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Priority: h.Priority, Slots: h.Slots, Devices: h.Devices,
+		Pod: h.Pod, Node: h.Node, Request: h.Request, Scheduler: h.Scheduler, Caller: h.Caller, Priority: h.Priority,
+		Slots: h.Slots, Devices: h.Devices, slotNamespace: h.Ref.Namespace,
 	}
 }
 
@@ -205,6 +206,12 @@ func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (ste
 		return l.renew(own, spec, p)
 	}
 	i, within, rejection := l.admit(p)
+	if rejection == nil {
+		m := l.limiterOf(p, p.Caller)
+		if v := m.keep(p.Request, within, nil); v.Reason != Fits {
+			rejection = l.reject(p, v, nil)
+		}
+	}
 	if rejection != nil {
 		return step{}, rejection
 	}
@@ -221,7 +228,12 @@ func (l *account) renew(e *entry, spec *Slot, p *Placement) (step, *Rejection) {
 	s := step{slot: e, deadline: deadlineOf(spec.Deadline)}
 	if !e.request.Equal(spec.Request) || !spec.Devices.Same(e.asks()) {
 		l.detach(e)
-		if v := l.fit(e.node, p, e.within, e); v.Reason != Fits {
+		v := l.fitInPlace(e, p)
+		if v.Reason == Fits {
+			m := l.limiterOf(p, e.caller)
+			v = m.keep(p.Request, e.within, e)
+		}
+		if v.Reason != Fits {
 			rejection := l.reject(p, v, e)
 			l.attach(e)
 			return step{}, rejection
@@ -244,7 +256,8 @@ func (l *account) admit(p *Placement) (int32, *entry, *Rejection) {
 	case l.gone.has(p.Pod.UID):
 		v.Reason = PodGone
 	case known:
-		h, v = l.fitAny(i, p, l.candidates(p))
+		m := l.limiterOf(p, p.Caller)
+		h, v = l.fitAny(i, p, l.candidates(p), &m)
 	}
 	if v.Reason != Fits {
 		return 0, nil, l.reject(p, v, nil)

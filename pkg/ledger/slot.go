@@ -47,7 +47,7 @@ type Slot struct {
 	Ref SlotRef
 	// UID is that of the reservation's object; empty where there was none yet. It
 	// tells the slot from one of an earlier reservation of the name. Views and
-	// events do not have it.
+	// events do not have it, nor Caller.
 	UID  types.UID
 	Node string
 	// Request is the capacity kept. The ledger keeps the pointer, so it must not be
@@ -55,6 +55,7 @@ type Slot struct {
 	Request     *resources.Request
 	Policy      AllocatePolicy
 	Scheduler   string
+	Caller      string // see Placement
 	Priority    int32
 	Preemptible bool
 	// Pod, if it has a name, is the only pod that may use the slot.

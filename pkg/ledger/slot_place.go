@@ -103,20 +103,30 @@ func (l Observer) ReleaseSlots(namespace, name string, slots ...string) int {
 // pod used, on its node: spec.Node, spec.Request and spec.Devices are not looked at. It reports
 // whether the slot was made. It was not where the pod was not Bound, the node
 // does not exist, another slot has that name, or the pod used a slot that is
-// still there: that one keeps the capacity again.
-func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Slot) bool {
+// still there: that one keeps the capacity again. Nor was it where the budgets, without
+// the pod, leave no space for a slot: refused tells of that.
+func (l Observer) RemovePodHolding(pod PodRef, resourceVersion uint64, spec Slot) (made bool, refused *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.endSlotsOfGone(pod)
 	c := l.byUID[pod.UID]
 	if c == nil || c.state != Bound || c.within != nil || l.flags[c.node]&nodeKnown == 0 || l.slots[spec.Ref] != nil {
 		l.removePod(c, pod, resourceVersion)
-		return false
+		return false, nil
 	}
 	i := c.node
-	spec.Node, spec.Request = l.names[i], c.request
+	spec.Node, spec.Request, spec.Caller = l.names[i], c.request, c.caller
 	left := c.leftDevices()
 	l.removePod(c, pod, resourceVersion)
+	p := spec.placement()
+	m := l.limiterOf(&p, p.Caller)
+	v := m.whole
+	if v.Reason == Fits {
+		v = m.keep(p.Request, nil, nil)
+	}
+	if v.Reason != Fits {
+		return false, l.rejectSlot(&spec, &p, v, nil)
+	}
 	l.keep(&spec, i, left)
-	return true
+	return true, nil
 }

@@ -107,8 +107,9 @@ func (l Reader) UsableSlots(p *Placement) (usable []UsableSlot) {
 	if len(candidates) == 0 || l.find(p.Pod) != nil || l.gone.has(p.Pod.UID) {
 		return nil
 	}
+	m := l.limiterOf(p, p.Caller)
 	for _, h := range candidates {
-		if h.open() && l.fit(h.node, p, h, nil).Reason == Fits {
+		if h.open() && l.fitWithin(h, p, &m) {
 			usable = append(usable, UsableSlot{Ref: h.slot.ref, Node: l.names[h.node], Shared: h.slot.policy != Once})
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // Survey is a copy of what is free on every node, on which nodes can be chosen for many
 // pods, one next to the other, while nobody waits. It guides the choice only: the ledger
 // decides on what was chosen. It knows nothing of pods that have something already, nor
-// of slots that a pod may use. It is for one goroutine.
+// of slots that a pod may use, nor of budgets. It is for one goroutine.
 type Survey struct {
 	account *account
 	order   []int32 // the nodes that exist, by name

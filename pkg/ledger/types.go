@@ -67,6 +67,8 @@ type Placement struct {
 	Request *resources.Request
 	// Scheduler is the name of the scheduler that asks.
 	Scheduler string
+	// Caller is whose budget it counts in, empty for nobody's.
+	Caller string
 	// Priority is the pod's priority.
 	Priority int32
 	// Slots are those the pod may use, the one it prefers first; slots kept for
@@ -77,13 +79,15 @@ type Placement struct {
 	// Preempt lets StartBind end preemptible slots of lower priority. The caller
 	// has found that the pod fits no node without.
 	Preempt bool
+
+	slotNamespace string // of what is asked for a slot of a reservation
 }
 
 // Slot returns the slot in memory that keeps what the placement asks for until a deadline,
 // which is never if it is zero.
 func (p *Placement) Slot(deadline time.Time) Slot {
 	return Slot{
-		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Priority: p.Priority, Pod: p.Pod,
+		Node: p.Node, Request: p.Request, Policy: Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority, Pod: p.Pod,
 		Slots: p.Slots, Devices: p.Devices, Deadline: deadline,
 	}
 }
@@ -136,6 +140,10 @@ const (
 	InsufficientDevices         // the free devices do not meet the pod's claims
 	DeviceClaimInUse            // another pod has one of the pod's allocations
 	DeviceClaimUnusable         // an allocation does not exist, or cannot be understood
+	QuotaExceeded               // the namespace would use more than its ResourceQuota
+	ReservedLimit               // the namespace's slots would keep more than the policy allows
+	SlotLimit                   // the namespace has as many slots as the policy allows
+	CallerLimit                 // what the caller was granted would be more than the policy allows
 	numReasons
 )
 
@@ -143,6 +151,7 @@ var reasonNames = [numReasons]string{
 	"Fits", "NodeUnknown", "NodeUnschedulable", "InsufficientResource", "HostPortConflict",
 	"AllocatedElsewhere", "PodGone", "NotOwner", "BindInFlight", "PodAllocated", "SlotExists",
 	"InsufficientDevices", "DeviceClaimInUse", "DeviceClaimUnusable",
+	"QuotaExceeded", "ReservedLimit", "SlotLimit", "CallerLimit",
 }
 
 // String returns the reason's name as the API shows it.
@@ -162,6 +171,10 @@ type Rejection struct {
 	// DeviceClaim is the claim of devices that could not be met (InsufficientDevices),
 	// or is in use (DeviceClaimInUse).
 	DeviceClaim DeviceClaimRef
+	// LimitOf is the namespace, or the caller, that has reached Limit of Resource; Free is what is
+	// left of it (QuotaExceeded, ReservedLimit, SlotLimit, CallerLimit).
+	LimitOf string
+	Limit   int64
 	// Detail says in words what is wrong with the pod's claims of devices.
 	Detail string
 	// AllocatedOn is the node of the pod's allocation or slot (AllocatedElsewhere,
@@ -202,6 +215,7 @@ type PodObservation struct {
 	Node      string
 	Request   *resources.Request
 	Scheduler string
+	Caller    string // see Placement; as far as the pod tells
 	Priority  int32
 	// Slot is what the pod says it was bound with, or empty.
 	Slot SlotRef
@@ -246,6 +260,14 @@ type Verdict struct {
 func (v Verdict) shortOfCapacity() bool {
 	return v.Reason == InsufficientResource || v.Reason == HostPortConflict || v.Reason == InsufficientDevices
 }
+
+// OfLimit reports whether a refusal is about what somebody may have over all nodes, and so the same on each.
+func (r Reason) OfLimit() bool {
+	return r == QuotaExceeded || r == ReservedLimit || r == SlotLimit || r == CallerLimit
+}
+
+// overLimit reports whether the pod would fit if others of its namespace, or its caller, were gone.
+func (v Verdict) overLimit() bool { return v.Reason == QuotaExceeded || v.Reason == CallerLimit }
 
 // Stats are the counts behind the metrics.
 type Stats struct {

@@ -45,6 +45,7 @@ type Metrics struct {
 	durations     *prometheus.HistogramVec
 	decisions     *prometheus.CounterVec
 	conflicts     *prometheus.CounterVec
+	limits        *prometheus.CounterVec
 	bypassedBinds *prometheus.CounterVec
 	bindOutcomes  *prometheus.CounterVec
 	drift         *prometheus.GaugeVec
@@ -81,6 +82,9 @@ func New() *Metrics {
 	m.conflicts = m.counterVec("conflicts_total",
 		"Reservations refused because the capacity was already taken, by scheduler and what was short: a resource, hostPort, or unlisted for one that nothing offers.",
 		"scheduler", "resource")
+	m.limits = m.counterVec("limit_refusals_total",
+		"Pods and reservations refused because a namespace or a scheduler had reached a limit, by scheduler and reason: QuotaExceeded, ReservedLimit, SlotLimit or CallerLimit.",
+		"scheduler", "reason")
 	m.bypassedBinds = m.counterVec("bypassed_binds_total",
 		"Pods found bound to a node without an allocation made before, by scheduler.", "scheduler")
 	m.bindOutcomes = m.counterVec("bind_outcomes_total",

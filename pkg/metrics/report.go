@@ -3,6 +3,8 @@ package metrics
 import (
 	"strconv"
 	"time"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // ObserveRequest counts one answered HTTP request and the time it took. verb is a fixed name of
@@ -22,6 +24,21 @@ func (m *Metrics) ObserveDecision(verb, scheduler, result string) {
 // client sent.
 func (m *Metrics) ObserveConflict(scheduler, resource string) {
 	m.conflicts.WithLabelValues(m.schedulers.value(scheduler), m.resources.value(resource)).Inc()
+}
+
+// ObserveRejection counts a refusal of the ledger's, by what was short or which limit was reached.
+func (m *Metrics) ObserveRejection(scheduler string, r *ledger.Rejection) {
+	if r.Reason.OfLimit() {
+		m.ObserveLimit(scheduler, r.Reason.String())
+	} else if name, short := r.Shortage(); short {
+		m.ObserveConflict(scheduler, name)
+	}
+}
+
+// ObserveLimit counts one refusal because of a limit. reason is the name of the ledger's reason; scheduler may be
+// anything a client sent.
+func (m *Metrics) ObserveLimit(scheduler, reason string) {
+	m.limits.WithLabelValues(m.schedulers.value(scheduler), reason).Inc()
 }
 
 // ObserveBypassedBind counts one pod that scheduler bound without asking first.

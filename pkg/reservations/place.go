@@ -196,7 +196,7 @@ func refusal(rejections []ledger.Rejection, slots []v1alpha1.Slot, kept []ledger
 		r := &rejections[k]
 		no.final = no.final || r.Reason == ledger.PodGone
 		i := slices.IndexFunc(kept, func(h ledger.Slot) bool { return h.Ref == r.Slot })
-		no.again = no.again || (i >= 0 && slots[i].NodeName == "")
+		no.again = no.again || (i >= 0 && slots[i].NodeName == "" && !r.Reason.OfLimit())
 	}
 	no.again = no.again && !no.final
 	return no

@@ -45,6 +45,9 @@ type Rejection struct {
 	// Requested and Free are amounts of Resource. Free is negative where the
 	// node is overcommitted.
 	Requested, Free int64
+	// Limit is what the namespace, or the caller, may have of Resource in all; Free is what is left of that then
+	// (QuotaExceeded, ReservedLimit, SlotLimit, CallerLimit).
+	Limit int64 `json:",omitempty"`
 	// DeviceClaim is namespace/name of the claim of devices that is in the way.
 	DeviceClaim string `json:",omitempty"`
 	// AllocatedOn is the node where the pod has an allocation already.

@@ -140,8 +140,8 @@ func (w *waker) wakeAfter(pod *cluster.Pod, pause time.Duration, revision uint64
 }
 
 // refused has a pod woken when there is capacity for it that there was not at a revision.
-func (w *waker) refused(pod *cluster.Pod, revision uint64) {
-	w.wakeups.Refused(pod, revision, nil)
+func (w *waker) refused(pod *cluster.Pod, revision uint64, overLimit bool) {
+	w.wakeups.Refused(pod, revision, nil, overLimit)
 }
 
 // settled forgets a pod: it has capacity.

@@ -1,5 +1,5 @@
 // Package notices tells pods that wait, by an Event, which reservation keeps the
-// capacity they lack. Filter's own reasons are constant texts and name nobody, because
+// capacity they lack, or which limit they are over. Filter's own reasons are constant texts and name nobody, because
 // schedulers copy them into the pods' conditions.
 //
 // What may be touched: how often Events are written is decided here, and nowhere
@@ -31,7 +31,8 @@ const (
 	eventBurst      = 50
 )
 
-// Reason is that of the Events.
+// Reason is that of the Events about reservations; those about a limit have the name of the
+// ledger's reason.
 const Reason = "CapacityReserved"
 
 // Writer writes the Events. Make one with New. It is safe for concurrent use.
@@ -51,7 +52,7 @@ func New(l ledger.Reader, q *question.Maker, recorder events.EventRecorder) *Wri
 
 // Refused is told of a pod that was refused all nodes offered.
 func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
-	if pod.Ref.UID == "" || !w.ledger.HasSlots() {
+	if pod.Ref.UID == "" || (!w.ledger.HasSlots() && !w.ledger.Limited()) {
 		return
 	}
 	now := time.Now()
@@ -60,12 +61,23 @@ func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 	}
 	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
 	placement := w.question.Of(pod, "")
-	slot, node, ok := w.ledger.HeldBack(&placement, offered)
-	if !ok {
+	reason, note := w.why(&placement, offered)
+	if reason == "" {
 		return
 	}
-	note := fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others", node, slot)
-	if w.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, Reason, "Filter", note) {
+	if w.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "Filter", note) {
 		w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
 	}
+}
+
+// why returns what to tell a pod; reason is empty where there is nothing.
+func (w *Writer) why(p *ledger.Placement, offered []string) (reason, note string) {
+	if over := w.ledger.OverLimit(p); over != nil {
+		return over.Reason.String(), over.Message()
+	}
+	slot, node, ok := w.ledger.HeldBack(p, offered)
+	if !ok {
+		return "", ""
+	}
+	return Reason, fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others", node, slot)
 }

@@ -16,10 +16,10 @@ type Refusal struct {
 }
 
 // Refusals has an entry for every reason a node can have. Only a lack of
-// something that pods use up can be mended by evicting pods. The in-tree
+// something that pods use up on the node can be mended by evicting pods. The in-tree
 // plugins make the same difference (NodeResourcesFit and NodePorts against
 // NodeUnschedulable).
-var Refusals = [ledger.DeviceClaimUnusable + 1]Refusal{
+var Refusals = [ledger.CallerLimit + 1]Refusal{
 	ledger.InsufficientResource: {Text: "GlobalReserve: not enough capacity left on the node", Wakes: true},
 	ledger.HostPortConflict:     {Text: "GlobalReserve: a host port is taken on the node", Wakes: true},
 	ledger.NodeUnknown:          {Text: "GlobalReserve: the node is not in the ledger", Unresolvable: true, Wakes: true},
@@ -28,6 +28,10 @@ var Refusals = [ledger.DeviceClaimUnusable + 1]Refusal{
 	ledger.PodGone:              {Text: "GlobalReserve: the pod was deleted or has finished", Unresolvable: true},
 	ledger.InsufficientDevices:  {Text: "GlobalReserve: the free devices of the node do not meet the pod's claims", Wakes: true},
 	ledger.DeviceClaimInUse:     {Text: "GlobalReserve: another pod has a device claim of the pod", Unresolvable: true, Wakes: true},
+	ledger.QuotaExceeded:        {Text: "GlobalReserve: the pods and reservations of the namespace use up its ResourceQuota", Unresolvable: true, Wakes: true},
+	ledger.ReservedLimit:        {Text: "GlobalReserve: the reservations of the namespace keep all that the policy allows", Unresolvable: true, Wakes: true},
+	ledger.SlotLimit:            {Text: "GlobalReserve: the namespace has as many reservation slots as the policy allows", Unresolvable: true, Wakes: true},
+	ledger.CallerLimit:          {Text: "GlobalReserve: the pod's scheduler uses all that the policy allows it", Unresolvable: true, Wakes: true},
 	ledger.DeviceClaimUnusable:  {Text: "GlobalReserve: a device claim of the pod cannot be used", Unresolvable: true, Wakes: true},
 }
 

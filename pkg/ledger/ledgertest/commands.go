@@ -40,6 +40,8 @@ func newTranscript(check Check) *transcript {
 		"slot-deadline":      r.slotDeadline,
 		"release-slots":      r.releaseSlots,
 		"remove-pod-holding": r.removePodHolding,
+		"limits":             r.limits,
+		"budgets":            r.showBudgets,
 	}
 	return r
 }

@@ -41,8 +41,70 @@ func (r *transcript) releaseSlots(c *words, _ []*words) []string {
 func (r *transcript) removePodHolding(c *words, _ []*words) []string {
 	pod := podRef(c.word(1))
 	c.plain = c.plain[1:]
-	held := r.ledger.RemovePodHolding(pod, uint64(c.number("version")), c.slot(r, 1, true))
+	held, refused := r.ledger.RemovePodHolding(pod, uint64(c.number("version")), c.slot(r, 1, true))
+	if refused != nil {
+		return []string{"refused: " + r.rejection(refused)}
+	}
 	return yesNo(held, "holding its capacity", "holding nothing")
+}
+
+// limits is limits ns cpu=10 keep-cpu=3 slots=2, what the pods and slots of a namespace may use,
+// its slots keep, and how many these may be; limits caller c1 cpu=10 is for a caller. Without anything
+// there are no limits; the name "rest" stands for all others.
+func (r *transcript) limits(c *words, _ []*words) []string {
+	kind, name := ledger.OfNamespace, c.word(1)
+	if name == "caller" {
+		kind, name = ledger.OfCaller, c.word(2)
+	}
+	limits := &ledger.Limits{}
+	keep := &words{pairs: map[string]string{}, used: map[string]bool{}}
+	for key := range c.pairs {
+		if resource, ok := strings.CutPrefix(key, "keep-"); ok {
+			keep.pairs[resource] = c.value(key)
+		}
+	}
+	limits.Use, _ = c.amounts(r.ledger.Table(), true)
+	limits.Keep, _ = keep.amounts(r.ledger.Table(), true)
+	if c.value("slots") != "" {
+		limits.Slots = new(c.number("slots"))
+	}
+	if len(c.pairs) == 0 {
+		limits = nil
+	}
+	if name == "rest" {
+		name = ""
+	}
+	r.ledger.SetLimits(kind, map[string]*ledger.Limits{name: limits})
+	return r.budgets(kind)
+}
+
+// budgets shows what budgets of a kind hold.
+func (r *transcript) budgets(kind ledger.BudgetKind) (lines []string) {
+	for _, b := range r.ledger.Budgets(kind) {
+		text := "budget " + b.Name + ":"
+		for k, limit := range b.Limits.Use {
+			text += fmt.Sprintf(" %s %d of %d", r.ledger.Table().Name(limit.Column), b.Used[k].Value, limit.Value)
+		}
+		for k, limit := range b.Limits.Keep {
+			text += fmt.Sprintf(" kept %s %d of %d", r.ledger.Table().Name(limit.Column), b.Kept[k].Value, limit.Value)
+		}
+		if b.Limits.Slots != nil {
+			text += fmt.Sprintf(" slots %d of %d", b.Slots, *b.Limits.Slots)
+		}
+		lines = append(lines, text)
+	}
+	if len(lines) == 0 {
+		return []string{"nothing is limited"}
+	}
+	return lines
+}
+
+// showBudgets is budgets, of namespaces or callers.
+func (r *transcript) showBudgets(c *words, _ []*words) []string {
+	if c.word(1) == "callers" {
+		return r.budgets(ledger.OfCaller)
+	}
+	return r.budgets(ledger.OfNamespace)
 }
 
 // slot reads "r/x node cpu=1 policy=Aligned priority=1 preemptible pod=a@1 ttl=10s
@@ -50,7 +112,7 @@ func (r *transcript) removePodHolding(c *words, _ []*words) []string {
 func (w *words) slot(r *transcript, first int, observed bool) ledger.Slot {
 	h := ledger.Slot{
 		Ref: slotRef(w.word(first)), UID: types.UID(w.value("uid")), Node: w.word(first + 1), Request: w.request(r.ledger.Table(), observed),
-		Policy: ledger.Once, Scheduler: w.value("by"), Priority: int32(w.number("priority")),
+		Policy: ledger.Once, Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")),
 		Preemptible: w.flag("preemptible"), Deadline: w.deadline(r),
 	}
 	if policy := w.value("policy"); policy != "" {

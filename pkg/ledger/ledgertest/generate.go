@@ -23,6 +23,8 @@ type World struct {
 	Calm bool
 	// Devices lets pods and slots claim devices.
 	Devices bool
+	// Limits lets budgets be limited, and names callers.
+	Limits bool
 
 	allocations map[string]*ledger.DeviceRequest // what the pod of each name asked for last
 	lastNode    ledger.NodeObservation
@@ -225,6 +227,7 @@ func (w *World) PodObservation(t *rapid.T, l *ledger.Ledger) ledger.PodObservati
 		ResourceVersion: w.Version(t),
 	}
 	o.Devices = w.observedDevices(t, o.Pod, l)
+	o.Caller = w.caller(t)
 	if pick(t, "bound with a slot", 4) == 3 {
 		o.Slot, o.SlotUID = w.SlotRef(t), oneOf(t, "reservation", reservationUIDs)
 	}
@@ -243,6 +246,7 @@ func (w *World) Placement(t *rapid.T) ledger.Placement {
 		Slots:     w.SlotRefs(t),
 	}
 	p.Devices = w.DevicesOf(t, p.Pod)
+	p.Caller = w.caller(t)
 	return p
 }
 

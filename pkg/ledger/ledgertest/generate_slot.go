@@ -61,6 +61,7 @@ func (w *World) Slot(t *rapid.T, observed bool) ledger.Slot {
 	if pick(t, "for one pod", 4) == 3 {
 		h.Pod = w.Pod(t)
 	}
+	h.Caller = w.caller(t)
 	h.Devices = w.heldDevices(t, h.Pod)
 	if observed && h.Devices != nil && pick(t, "what was held is known", 2) == 1 {
 		h.Devices = w.heldBefore(t, h.Devices)

@@ -35,6 +35,8 @@ type Model struct {
 	share []ledger.GivenDevices
 
 	memoryExpired uint64
+
+	limits map[ledger.BudgetKind]map[string]*ledger.Limits
 }
 
 type podName struct{ namespace, name string }
@@ -53,6 +55,7 @@ type modelAllocation struct {
 	node      string
 	state     ledger.State
 	scheduler string
+	caller    string
 	priority  int32
 	request   *resources.Request
 	deadline  time.Time
@@ -80,6 +83,7 @@ func NewModel(table *resources.Table) *Model {
 		gone:  map[types.UID]uint64{},
 
 		devices: map[string][]devices.Device{},
+		limits:  map[ledger.BudgetKind]map[string]*ledger.Limits{ledger.OfNamespace: {}, ledger.OfCaller: {}},
 	}
 }
 
@@ -88,7 +92,7 @@ func (m *Model) clone() *Model {
 	c := &Model{
 		table: m.table, nodes: map[string]*modelNode{}, names: map[podName]*modelAllocation{},
 		gone: maps.Clone(m.gone), Events: slices.Clone(m.Events), memoryExpired: m.memoryExpired,
-		devices: maps.Clone(m.devices),
+		devices: maps.Clone(m.devices), limits: m.limits,
 	}
 	for name, n := range m.nodes {
 		copied := *n
@@ -296,6 +300,9 @@ func (m *Model) verdictInPlace(c *modelAllocation, p *ledger.Placement) ledger.V
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
 	}
 	others := m.only(func(o *modelAllocation) bool { return o != c }, anySlot)
+	if v := others.over(owners{c.pod.Namespace, c.caller}, p.Request, m.slot(c.uses), c); v.Reason != ledger.Fits {
+		return v
+	}
 	if v := others.claimsUsable(p, m.slot(c.uses)); v.Reason != ledger.Fits {
 		return v
 	}

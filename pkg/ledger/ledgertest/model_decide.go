@@ -108,6 +108,11 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 			return nil, r
 		}
 		c, rejection := m.admit(p, ledger.NoAllocation)
+		if rejection == nil {
+			if v := m.overKeep(ownersOf(p), p.Request, m.slot(c.uses), nil); v.Reason != ledger.Fits {
+				rejection = m.refuse(p, v, nil)
+			}
+		}
 		if rejection != nil {
 			return nil, rejection
 		}
@@ -122,7 +127,12 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 		return g, nil
 	}
 	if !sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices) {
-		if v := m.verdictInPlace(own, p); v.Reason != ledger.Fits {
+		v := m.verdictInPlace(own, p)
+		if v.Reason == ledger.Fits {
+			others := m.only(func(c *modelAllocation) bool { return c != own }, anySlot)
+			v = others.overKeep(owners{own.pod.Namespace, own.caller}, p.Request, m.slot(own.uses), own)
+		}
+		if v.Reason != ledger.Fits {
 			return nil, m.refuse(p, v, own)
 		}
 		own.request, g.resized = p.Request, true
@@ -136,7 +146,7 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 
 func asPlacement(spec *ledger.Slot) *ledger.Placement {
 	return &ledger.Placement{
-		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Priority: spec.Priority,
+		Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Scheduler: spec.Scheduler, Caller: spec.Caller, Priority: spec.Priority,
 		Slots: spec.Slots, Devices: spec.Devices,
 	}
 }
@@ -163,7 +173,7 @@ func (m *Model) admit(p *ledger.Placement, state ledger.State) (*modelAllocation
 
 func newAllocation(p *ledger.Placement, state ledger.State) modelAllocation {
 	return modelAllocation{
-		pod: p.Pod, node: p.Node, state: state, scheduler: p.Scheduler,
+		pod: p.Pod, node: p.Node, state: state, scheduler: p.Scheduler, caller: p.Caller,
 		priority: p.Priority, request: p.Request,
 	}
 }
@@ -199,6 +209,12 @@ func (m *Model) refuse(p *ledger.Placement, v ledger.Verdict, own *modelAllocati
 		r.AllocatedOn = own.node
 	}
 	switch {
+	case v.Reason.OfLimit():
+		who := ownersOf(p)
+		if own != nil {
+			who[ledger.OfCaller] = own.caller
+		}
+		m.only(func(c *modelAllocation) bool { return c != own }, anySlot).refuseLimit(r, who, p.Request, v)
 	case v.Reason == ledger.InsufficientResource && v.Unlisted:
 		r.Resource, r.Requested, r.Unlisted = string(p.Request.Unlisted[0].Name), p.Request.Unlisted[0].Value, true
 	case v.Reason == ledger.InsufficientResource:

@@ -171,8 +171,16 @@ func (m *Model) claimsUsable(p *ledger.Placement, by *modelSlot) ledger.Verdict 
 
 // fits decides whether a pod that has no claim fits a node, its devices included.
 func (m *Model) fits(node string, p *ledger.Placement, by *modelSlot) ledger.Verdict {
+	return m.fitsFor(ownersOf(p), node, p, by)
+}
+
+// fitsFor is fits for what belongs to somebody.
+func (m *Model) fitsFor(who owners, node string, p *ledger.Placement, by *modelSlot) ledger.Verdict {
 	if n := m.nodes[node]; n == nil || !n.exists {
 		return ledger.Verdict{Reason: ledger.NodeUnknown}
+	}
+	if v := m.over(who, p.Request, by, nil); v.Reason != ledger.Fits {
+		return v
 	}
 	if v := m.claimsUsable(p, by); v.Reason != ledger.Fits {
 		return v

@@ -102,7 +102,7 @@ func (m *Model) observeNew(o *ledger.PodObservation, kept *modelAllocation) ledg
 			outcome = ledger.ObservedMoved
 			m.drop(kept, ledger.SlotReleased)
 		}
-		c = m.add(modelAllocation{pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, priority: o.Priority})
+		c = m.add(modelAllocation{pod: o.Pod, node: o.Node, state: ledger.Bound, scheduler: o.Scheduler, caller: o.Caller, priority: o.Priority})
 	}
 	c.request, c.version, c.boundWith, c.boundUID = o.Request, o.ResourceVersion, o.Slot, o.SlotUID
 	c.observeDevices(o.Devices)

@@ -168,7 +168,8 @@ func (m *Model) make(spec *ledger.Slot) *modelSlot {
 
 // allow decides one slot: it may be there already, or be granted, or refused.
 func (m *Model) allow(spec *ledger.Slot) (existing *modelSlot, rejection *ledger.Rejection) {
-	p := &ledger.Placement{Pod: spec.Pod, Node: spec.Node, Request: spec.Request, Devices: spec.Devices}
+	p := asPlacement(spec)
+	p.Slots = nil
 	refuse := func(reason ledger.Reason, on string) *ledger.Rejection {
 		r := m.refuse(p, ledger.Verdict{Reason: reason}, nil)
 		r.AllocatedOn = on
@@ -208,8 +209,12 @@ func (m *Model) allow(spec *ledger.Slot) (existing *modelSlot, rejection *ledger
 			return nil, refuse(ledger.AllocatedElsewhere, h.Node)
 		}
 	}
-	if v := m.fits(spec.Node, p, nil); v.Reason != ledger.Fits {
-		return nil, m.refuse(p, v, nil)
+	v := m.fitsFor(slotOwners(spec), spec.Node, p, nil)
+	if v.Reason == ledger.Fits {
+		v = m.overKeep(slotOwners(spec), spec.Request, nil, nil)
+	}
+	if v.Reason != ledger.Fits {
+		return nil, m.refuseSlot(spec, v)
 	}
 	return nil, nil
 }
@@ -295,10 +300,10 @@ func (m *Model) ReleaseSlots(namespace, name string, slots ...string) int {
 
 // RemovePodHolding ends a pod and keeps its capacity, unless the capacity is a slot's
 // already.
-func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Slot) bool {
+func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Slot) (made bool, refused *ledger.Rejection) {
 	at := slices.IndexFunc(m.allocations, func(c *modelAllocation) bool { return pod.UID != "" && c.pod.UID == pod.UID && !c.inMemory() })
 	if at < 0 {
-		return m.RemovePod(pod, version)
+		return m.RemovePod(pod, version), nil
 	}
 	c := m.allocations[at]
 	keep := c.state == ledger.Bound && m.nodes[c.node] != nil && c.uses == (ledger.SlotRef{}) && m.slot(spec.Ref) == nil
@@ -306,18 +311,29 @@ func (m *Model) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.
 	m.drop(c, ledger.AllocationRemoved)
 	if keep {
 		h := &modelSlot{Slot: spec}
-		h.Node, h.Request, h.Devices = c.node, c.request, nil
+		h.Node, h.Request, h.Devices, h.Caller = c.node, c.request, nil, c.caller
+		who := slotOwners(&h.Slot)
+		v := m.over(who, h.Request, nil, nil)
+		if v.Reason == ledger.Fits {
+			v = m.overKeep(who, h.Request, nil, nil)
+		}
+		if v.Reason != ledger.Fits {
+			refused, keep = m.refuseSlot(&h.Slot, v), false
+			refused.Slot = spec.Ref
+		}
 		if c.devices != nil && c.devices.Err == "" && len(c.given) == len(c.devices.Requests) {
 			h.Devices = &ledger.DeviceRequest{Requests: c.devices.Requests}
 			for _, g := range c.given {
 				h.given = append(h.given, ledger.GivenDevices{Resource: g.Resource, IDs: g.IDs})
 			}
 		}
-		m.slots = append(m.slots, h)
-		m.tellSlot(ledger.SlotPlaced, h, h.Pod)
+		if keep {
+			m.slots = append(m.slots, h)
+			m.tellSlot(ledger.SlotPlaced, h, h.Pod)
+		}
 	}
 	m.endSlotsOfGone(pod)
-	return keep
+	return keep, refused
 }
 
 // endSlotsOfGone gives back what was kept for a pod that is gone.

@@ -12,7 +12,7 @@ import (
 // shown is a slot without what is for the ledger alone.
 func (h *modelSlot) shown() ledger.Slot {
 	shown := h.Slot
-	shown.UID = ""
+	shown.UID, shown.Caller = "", ""
 	return shown
 }
 
@@ -29,7 +29,7 @@ func (m *Model) HeldBack(p *ledger.Placement, nodes []string) (on string, keeper
 			return "", nil
 		}
 		without := m.only(anyAllocation, func(h *modelSlot) bool { return h.Node != node })
-		if on != "" || v.Reason == ledger.DeviceClaimInUse || without.fits(node, p, nil).Reason != ledger.Fits {
+		if on != "" || v.Reason == ledger.DeviceClaimInUse || v.Reason.OfLimit() || without.fits(node, p, nil).Reason != ledger.Fits {
 			continue
 		}
 		on = node

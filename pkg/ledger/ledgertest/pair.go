@@ -163,7 +163,10 @@ func (p *Pair) ReleaseSlots(namespace, name string, slots ...string) {
 
 // RemovePodHolding compares the swap of a pod for a slot.
 func (p *Pair) RemovePodHolding(pod ledger.PodRef, version uint64, spec ledger.Slot) {
-	p.differ("remove pod holding", p.Ledger.RemovePodHolding(pod, version, spec), p.Model.RemovePodHolding(pod, version, spec))
+	got, refused := p.Ledger.RemovePodHolding(pod, version, spec)
+	want, wantRefused := p.Model.RemovePodHolding(pod, version, spec)
+	p.differ("remove pod holding", got, want)
+	p.rejection("remove pod holding", refused, wantRefused)
 }
 
 // Confirm compares the record of a bind that succeeded.
@@ -179,6 +182,12 @@ func (p *Pair) BindFailed(pod ledger.PodRef, node string) {
 // Unreserve compares reservations given back.
 func (p *Pair) Unreserve(placements []ledger.Placement) {
 	p.result("unreserve", p.Ledger.Unreserve(placements), p.Model.Unreserve(placements))
+}
+
+// SetLimits sets limits.
+func (p *Pair) SetLimits(kind ledger.BudgetKind, changes map[string]*ledger.Limits) {
+	p.Ledger.SetLimits(kind, changes)
+	p.Model.SetLimits(kind, changes)
 }
 
 // Expire compares reservations that end.
@@ -359,6 +368,9 @@ func (p *Pair) Check() error {
 	p.differ("nodes", s.Nodes, p.Model.NodeViews())
 	p.differ("claims", s.Allocations, p.Model.AllocationViews())
 	p.differ("slots", s.Slots, p.Model.SlotViews())
+	for _, kind := range []ledger.BudgetKind{ledger.OfNamespace, ledger.OfCaller} {
+		p.differ("budgets", p.Ledger.Budgets(kind), p.Model.Budgets(kind))
+	}
 	p.differ("stats", p.Ledger.Stats(), p.Model.Stats())
 	deadline, ok := p.Ledger.NextDeadline()
 	want, wantOK := p.Model.NextDeadline()

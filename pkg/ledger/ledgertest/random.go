@@ -13,16 +13,16 @@ import (
 // compares all there is to see after each. A calm world is kind to slots: nodes come
 // and go rarely, and most pods are new, so that nearly all that is refused is refused
 // for want of capacity. Where there are devices, pods and slots claim those of two
-// nodes, which have few.
-func AgreesWithModel(t *testing.T, check Check, calm, withDevices bool) {
+// nodes, which have few. Where there are limits, they change as all else does.
+func AgreesWithModel(t *testing.T, check Check, kind World) {
 	met := map[ledger.Reason]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		pair := NewPair(ledger.Options{FirstRevision: rapid.Uint64Range(0, 100).Draw(t, "first revision")}, check)
 		w := NewWorld(pair.Ledger.Table())
-		w.Calm, w.Devices = calm, withDevices
+		w.Calm, w.Devices, w.Limits = kind.Calm, kind.Devices, kind.Limits
 		for _, name := range nodeNames[:2] {
 			pair.ObserveNode(w.LargeNode(t, name))
-			if withDevices {
+			if w.Devices {
 				pair.ObserveDevices(name, w.NodeDevices(t))
 			}
 		}
@@ -33,7 +33,10 @@ func AgreesWithModel(t *testing.T, check Check, calm, withDevices bool) {
 		})
 	})
 	wanted := []ledger.Reason{ledger.Fits, ledger.InsufficientResource}
-	if withDevices {
+	if kind.Limits {
+		wanted = []ledger.Reason{ledger.Fits, ledger.InsufficientResource, ledger.QuotaExceeded, ledger.CallerLimit}
+	}
+	if kind.Devices {
 		wanted = []ledger.Reason{ledger.Fits, ledger.InsufficientDevices, ledger.DeviceClaimInUse, ledger.DeviceClaimUnusable}
 	}
 	for _, r := range wanted {
@@ -58,6 +61,9 @@ func actions(p *Pair, w *World, met map[ledger.Reason]int) []func(*rapid.T) {
 		func(t *rapid.T) { p.Unreserve(forgetful(t, w.Placements(t))) },
 		func(t *rapid.T) { observeNode(t, p, w) },
 		func(t *rapid.T) { ask(t, p, w, met) },
+	}
+	if w.Limits {
+		steps = append(steps, func(t *rapid.T) { setLimits(t, p, w) })
 	}
 	switch {
 	case w.Devices:
@@ -121,7 +127,7 @@ func drawAllocation(t *rapid.T, p *Pair, w *World) ledger.AllocationView {
 // redeem binds a pod where its allocation is, most times for what it asked before.
 func redeem(t *rapid.T, p *Pair, w *World) {
 	c := drawAllocation(t, p, w)
-	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Devices: w.DevicesOf(t, c.Pod)}
+	at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Scheduler: c.Scheduler, Caller: w.caller(t), Devices: w.DevicesOf(t, c.Pod)}
 	if pick(t, "other request", 3) == 2 {
 		at.Request = w.Request(t, false)
 	}
@@ -136,7 +142,7 @@ func renew(t *rapid.T, p *Pair, w *World) {
 	}
 	for range 1 + pick(t, "renewals", 2) {
 		c := drawAllocation(t, p, w)
-		at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Devices: w.DevicesOf(t, c.Pod)}
+		at := ledger.Placement{Pod: c.Pod, Node: c.Node, Request: c.Request, Caller: w.caller(t), Devices: w.DevicesOf(t, c.Pod)}
 		if pick(t, "other request", 3) == 2 {
 			at.Request = w.Request(t, false)
 		}

@@ -172,6 +172,6 @@ func (w *words) request(table *resources.Table, observed bool) *resources.Reques
 func (w *words) placement(table *resources.Table, first int) ledger.Placement {
 	return ledger.Placement{
 		Pod: podRef(w.word(first)), Node: w.word(first + 1), Request: w.request(table, false),
-		Scheduler: w.value("by"), Priority: int32(w.number("priority")), Slots: w.slots("slots"),
+		Scheduler: w.value("by"), Caller: w.value("caller"), Priority: int32(w.number("priority")), Slots: w.slots("slots"),
 	}
 }

@@ -99,7 +99,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // Keep is cluster.Options.Keep.
-func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bool) {
+func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, told func(refused *ledger.Rejection), keep bool) {
 	if k.miss(last) || !k.Enabled() {
 		return ledger.Slot{}, nil, false
 	}
@@ -107,7 +107,13 @@ func (k *Keeper) Keep(last *cluster.Pod) (slot ledger.Slot, kept func(), keep bo
 	if !keep {
 		return ledger.Slot{}, nil, false
 	}
-	return t.slot, func() { k.begin(t, complaints) }, true
+	return t.slot, func(refused *ledger.Rejection) {
+		if refused != nil {
+			k.warn(last, reasonNotKept, refused.Message())
+			return
+		}
+		k.begin(t, complaints)
+	}, true
 }
 
 // newTask says what is to be kept of a pod that ended at a time. complaints are about its ttls.

@@ -77,12 +77,16 @@ func (k *Keeper) keepMissed(ctx context.Context, m missedPod, deployments map[st
 	if !keep || taken || !t.slot.Deadline.After(k.Ledger.Clock.Now()) {
 		return false
 	}
-	var fits bool
+	var tried ledger.Result
 	k.Ledger.Try(func(trial *ledger.Trial) {
-		fits = trial.Reserve(ledger.Plan{Slots: []ledger.Slot{t.slot}, Mode: ledger.AllOrNothing}).Granted == 1
+		tried = trial.Reserve(ledger.Plan{Slots: []ledger.Slot{t.slot}, Mode: ledger.AllOrNothing})
 	})
-	if !fits {
-		k.warn(m.last, reasonNotKept, "the capacity of this pod was taken while no server watched over it")
+	if tried.Granted != 1 {
+		why := "the capacity of this pod was taken while no server watched over it"
+		if len(tried.Rejections) > 0 && tried.Rejections[0].Reason.OfLimit() {
+			why = tried.Rejections[0].Message()
+		}
+		k.warn(m.last, reasonNotKept, why)
 		return false
 	}
 	k.Ledger.ObserveSlot(t.slot)

@@ -115,13 +115,14 @@ func ofDeployment(p *cluster.Pod) {
 func (w *world) remove(p *cluster.Pod) {
 	w.t.Helper()
 	w.ledger.ObservePod(ledger.PodObservation{Pod: p.Ref, Node: p.Node, Request: p.Request, Scheduler: p.Scheduler})
-	slot, kept, keep := w.Keep(p)
+	slot, told, keep := w.Keep(p)
 	if !keep {
 		w.ledger.RemovePod(p.Ref, 0)
 		return
 	}
-	require.True(w.t, w.ledger.RemovePodHolding(p.Ref, 0, slot))
-	kept()
+	made, refused := w.ledger.RemovePodHolding(p.Ref, 0, slot)
+	require.NotEqual(w.t, made, refused != nil)
+	told(refused)
 }
 
 // object returns an object, nil where there is none; names are those of all there are.

@@ -179,7 +179,7 @@ func (b *backend) explain(err error) error {
 // reasons are the ledger's by their names on the wire.
 var reasons = func() map[string]ledger.Reason {
 	known := map[string]ledger.Reason{}
-	for r := ledger.NodeUnknown; r <= ledger.DeviceClaimUnusable; r++ {
+	for r := ledger.NodeUnknown; r <= ledger.CallerLimit; r++ {
 		known[r.String()] = r
 	}
 	return known

@@ -38,6 +38,10 @@ func (v *verdict) refuse(err error) error {
 		}
 	case arbiter.NameTaken:
 		reason = metav1.StatusReasonAlreadyExists
+	case arbiter.Refused:
+		if e.Rejection != nil && e.Rejection.Reason.OfLimit() {
+			code, reason = http.StatusForbidden, metav1.StatusReasonForbidden // as ResourceQuota refuses
+		}
 	case arbiter.Busy:
 		code, reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
 	case arbiter.Failed, arbiter.NotReady, arbiter.Stopping:

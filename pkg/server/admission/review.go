@@ -194,8 +194,6 @@ func (a *Admission) report(v *verdict, request *admissionv1.AdmissionRequest, to
 	}
 	a.o.Metrics.ObserveDecision(verb, scheduler, result)
 	if v.rejection != nil {
-		if name, short := v.rejection.Shortage(); short {
-			a.o.Metrics.ObserveConflict(scheduler, name)
-		}
+		a.o.Metrics.ObserveRejection(scheduler, v.rejection)
 	}
 }

@@ -120,14 +120,11 @@ func (e *Extender) reportBind(ref ledger.PodRef, node string, pod *cluster.Pod, 
 	log.Info(verbBind)
 }
 
-// countRefusal names the kind of a bind's error, and counts a conflict where the
-// ledger had no capacity.
+// countRefusal names the kind of a bind's error, and counts what the ledger refused.
 func (e *Extender) countRefusal(pod *cluster.Pod, err error) string {
 	var refused *arbiter.Error
 	if errors.As(err, &refused) && refused.Rejection != nil {
-		if name, short := refused.Rejection.Shortage(); short {
-			e.o.Metrics.ObserveConflict(pod.Scheduler, name)
-		}
+		e.o.Metrics.ObserveRejection(pod.Scheduler, refused.Rejection)
 	}
 	return outcomeOf(err)
 }

@@ -32,13 +32,13 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 		e.reportRefused(query.Ref, advice.Refused)
 		return nil
 	}
-	mayWake := e.report(advice, nodes.names)
+	mayWake, overLimit := e.report(advice, nodes.names)
 	switch {
 	case !advice.Known:
 	case advice.TryAgain:
 		e.o.Wakeups.Wake(advice.Pod)
 	case mayWake && !advice.ComesBack:
-		e.o.Wakeups.Refused(advice.Pod, advice.Revision, nodes.names)
+		e.o.Wakeups.Refused(advice.Pod, advice.Revision, nodes.names, overLimit)
 	}
 	return nil
 }
@@ -84,14 +84,18 @@ func (e *Extender) reportRefused(pod ledger.PodRef, why error) {
 }
 
 // report tells of a filter decision after it was answered. It returns whether the
-// ledger may take back a refusal by itself.
-func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes bool) {
+// ledger may take back a refusal by itself, and whether one was whatever is free.
+func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes, overLimit bool) {
 	fit := 0
 	for _, v := range advice.Verdicts {
 		if v.Reason == ledger.Fits {
 			fit++
-		} else if question.Refusals[v.Reason].Wakes {
-			wakes = true
+			continue
+		}
+		wakes = wakes || question.Refusals[v.Reason].Wakes
+		if !overLimit && v.Reason.OfLimit() {
+			overLimit = true
+			e.o.Metrics.ObserveLimit(advice.Pod.Scheduler, v.Reason.String())
 		}
 	}
 	outcome := resultGranted
@@ -113,7 +117,7 @@ func (e *Extender) report(advice *arbiter.Advice, offered []string) (wakes bool)
 			"nodes": len(advice.Verdicts), "fit": fit, "refused": reasons, "result": outcome, "revision": advice.Revision,
 		}).Debug("filter")
 	}
-	return wakes
+	return wakes, overLimit
 }
 
 // filterResult is extenderv1.ExtenderFilterResult, written without making the

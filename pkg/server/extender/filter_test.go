@@ -166,7 +166,7 @@ func assertMap(t testing.TB, want, got extenderv1.FailedNodesMap) {
 // TestReasonsAreComplete: every verdict filter can meet has a text of its own.
 func TestReasonsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
-	for reason := ledger.NodeUnknown; reason <= ledger.DeviceClaimUnusable; reason++ {
+	for reason := ledger.NodeUnknown; reason <= ledger.CallerLimit; reason++ {
 		if reason > ledger.PodGone && reason < ledger.InsufficientDevices {
 			continue // of other integration paths
 		}
@@ -175,7 +175,7 @@ func TestReasonsAreComplete(t *testing.T) {
 		assert.False(t, seen[text], "%s has the text of another", reason)
 		seen[text] = true
 	}
-	assert.Len(t, question.Refusals, int(ledger.DeviceClaimUnusable)+1)
+	assert.Len(t, question.Refusals, int(ledger.CallerLimit)+1)
 }
 
 // TestCopyOfAPod: where the API server has the pod, the copy in a request says no

@@ -18,7 +18,7 @@ func newRejections(refusals []arbiter.Refusal) []reserver.Rejection {
 		list = append(list, reserver.Rejection{
 			Namespace: r.Pod.Namespace, Pod: r.Pod.Name, UID: string(r.Pod.UID), Node: r.Node,
 			Reason: refusals[i].Reason, Resource: r.Resource, Requested: r.Requested, Free: r.Free,
-			DeviceClaim: deviceClaimName(r.DeviceClaim),
+			Limit: r.Limit, DeviceClaim: deviceClaimName(r.DeviceClaim),
 			AllocatedOn: r.AllocatedOn, Holders: newHolders(r.Holders), Message: refusals[i].Message,
 		})
 	}

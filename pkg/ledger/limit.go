@@ -1,0 +1,160 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// limiter says what the budgets leave of what a decision is asked for. The zero value limits nothing.
+type limiter struct {
+	budgets [numBudgets]*budget
+	// whole is what is said of all that is asked for: where that is granted, any part of it is.
+	whole Verdict
+}
+
+// limiterOf returns what limits a placement for a caller.
+func (l *account) limiterOf(p *Placement, caller string) (m limiter) {
+	names := [numBudgets]string{OfNamespace: p.namespace(), OfCaller: caller}
+	for kind := range l.budgets {
+		if all := &l.budgets[kind]; all.limited() {
+			m.budgets[kind] = all.of(names[kind])
+		}
+	}
+	m.whole = m.use(p.Request, nil, nil)
+	return m
+}
+
+// namespace is the one that a placement is for.
+func (p *Placement) namespace() string { return cmp.Or(p.slotNamespace, p.Pod.Namespace) }
+
+// use says whether a request may be granted: by use of a slot, or, where h is nil, without. place is what
+// the pod has already, off the account: that much was granted before.
+func (m *limiter) use(req *resources.Request, h, place *entry) Verdict {
+	for kind, b := range m.budgets {
+		if b == nil {
+			continue
+		}
+		if col, over := b.exceeds(b.limits.Use, b.used, BudgetKind(kind), req, h, place); over {
+			return Verdict{Reason: useLimits[kind], Column: col}
+		}
+	}
+	return Verdict{Reason: Fits}
+}
+
+// within is use for a part of the whole, which is looked at only where the whole is refused.
+func (m *limiter) within(req *resources.Request, h *entry) Verdict {
+	if m.whole.Reason == Fits {
+		return m.whole
+	}
+	return m.use(req, h, nil)
+}
+
+// keep says whether the namespace may keep a slot of what use grants.
+func (m *limiter) keep(req *resources.Request, h, place *entry) Verdict {
+	b := m.budgets[OfNamespace]
+	if b == nil {
+		return Verdict{Reason: Fits}
+	}
+	if col, over := b.exceeds(b.limits.Keep, b.kept, OfNamespace, req, h, place); over {
+		return Verdict{Reason: ReservedLimit, Column: col}
+	}
+	if place == nil && b.limits.Slots != nil && b.slots >= *b.limits.Slots {
+		return Verdict{Reason: SlotLimit}
+	}
+	return Verdict{Reason: Fits}
+}
+
+// exceeds returns the first resource of which a request would add more to what is used than the limits leave.
+func (b *budget) exceeds(
+	limits []resources.Amount, used []total, kind BudgetKind, req *resources.Request, h, place *entry,
+) (col resources.Column, over bool) {
+	for _, limit := range limits {
+		asked := req.Value(limit.Column)
+		more := asked
+		if h != nil && h.budgets[kind] == b {
+			more -= min(asked, h.counts.Value(limit.Column))
+		}
+		granted := place != nil && asked <= place.request.Value(limit.Column)
+		if more > 0 && !granted && more > limit.Value-totalAt(used, limit.Column) {
+			return limit.Column, true
+		}
+	}
+	return 0, false
+}
+
+// Limited reports whether there are any limits.
+func (l Reader) Limited() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.budgets[OfNamespace].limited() || l.budgets[OfCaller].limited()
+}
+
+// OverLimit returns why a pod that has nothing yet could be bound nowhere but with a slot, whatever is free: it
+// would be more than its namespace, or its caller, may use. It is nil where that is not so. p.Node is not looked at.
+func (l Reader) OverLimit(p *Placement) *Rejection {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if m := l.limiterOf(p, p.Caller); m.whole.Reason != Fits && l.find(p.Pod) == nil {
+		return l.reject(p, m.whole, nil)
+	}
+	return nil
+}
+
+// explainLimit tells how far a budget is used up.
+func (l *account) explainLimit(r *Rejection, p *Placement, v Verdict, caller string) {
+	m := l.limiterOf(p, caller)
+	b := m.budgets[OfNamespace]
+	if r.LimitOf = p.namespace(); v.Reason == CallerLimit {
+		r.LimitOf, b = caller, m.budgets[OfCaller]
+	}
+	limits, used := b.limits.Use, b.used
+	switch v.Reason {
+	case SlotLimit:
+		r.Resource, r.Requested, r.Limit, r.Free = "slots", 1, *b.limits.Slots, *b.limits.Slots-b.slots
+		return
+	case ReservedLimit:
+		limits, used = b.limits.Keep, b.kept
+	}
+	r.Resource, r.Requested = string(l.table.Name(v.Column)), p.Request.Value(v.Column)
+	for _, limit := range limits {
+		if limit.Column == v.Column {
+			r.Limit, r.Free = limit.Value, limit.Value-totalAt(used, v.Column)
+		}
+	}
+}
+
+// BudgetView is a budget as readers see it.
+type BudgetView struct {
+	Name   string
+	Limits *Limits // must not be changed
+	// Used is what the pods and slots of the name use together of what is limited, and Kept what its slots
+	// keep of it beyond what their pods ask for; by column, in the order of the limits.
+	Used, Kept []resources.Amount
+	Slots      int64
+}
+
+// Budgets returns the budgets of a kind, ordered by name: those of names with limits of their own, and those
+// that the limits for the rest are for and that have anything.
+func (l Reader) Budgets(kind BudgetKind) []BudgetView {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	views := make([]BudgetView, 0, len(l.budgets[kind].byName))
+	for name, b := range l.budgets[kind].byName {
+		views = append(views, b.view(name))
+	}
+	slices.SortFunc(views, func(a, b BudgetView) int { return cmp.Compare(a.Name, b.Name) })
+	return views
+}
+
+func (b *budget) view(name string) BudgetView {
+	v := BudgetView{Name: name, Limits: b.limits, Slots: b.slots}
+	for _, limit := range b.limits.Use {
+		v.Used = append(v.Used, resources.Amount{Column: limit.Column, Value: totalAt(b.used, limit.Column)})
+	}
+	for _, limit := range b.limits.Keep {
+		v.Kept = append(v.Kept, resources.Amount{Column: limit.Column, Value: totalAt(b.kept, limit.Column)})
+	}
+	return v
+}
