@@ -136,22 +136,22 @@ func (h *health) gate(next http.Handler) http.Handler {
 		} else {
 			h.observe("not-ready", http.StatusServiceUnavailable, 0)
 		}
-		refuse(w, r, why, arbiter.NotReady)
+		refuse(w, r, http.StatusServiceUnavailable, why, arbiter.NotReady)
 	})
 }
 
-// unknown answers a request of which nobody knows what was done.
+// unknown answers a request of which nobody knows what was done: 503 would say that nothing was.
 func (h *health) unknown(w http.ResponseWriter, r *http.Request, why string) {
-	refuse(w, r, why, arbiter.Unknown)
+	refuse(w, r, http.StatusBadGateway, why, arbiter.Unknown)
 }
 
-func refuse(w http.ResponseWriter, r *http.Request, why string, outcome arbiter.Outcome) {
+func refuse(w http.ResponseWriter, r *http.Request, status int, why string, outcome arbiter.Outcome) {
 	w.Header().Set("Retry-After", retryAfter)
 	if errorInBody[r.URL.Path] {
 		httpjson.Write(w, http.StatusOK, map[string]any{"Error": why, "Outcome": outcome})
 		return
 	}
-	httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
+	httpjson.WriteError(w, httpjson.Errorf(status, "%s", why))
 }
 
 // exempt reports whether a path is served without the account, tells itself how complete that is, or asks the

@@ -59,9 +59,9 @@ func TestFollowerIsReady(t *testing.T) {
 	assert.Contains(t, h.ready(), "stopping")
 }
 
-// kube-scheduler reads the Error of an answer with status 200 only.
+// kube-scheduler reads the Error of an answer with status 200 only. To others 503 would mean that nothing was done.
 func TestUnknownOutcome(t *testing.T) {
-	for path, want := range map[string]int{"/filter": http.StatusOK, "/bind": http.StatusOK, "/reserve": http.StatusServiceUnavailable} {
+	for path, want := range map[string]int{"/filter": http.StatusOK, "/bind": http.StatusOK, "/reserve": http.StatusBadGateway} {
 		w := httptest.NewRecorder()
 		(&health{}).unknown(w, httptest.NewRequest(http.MethodPost, path, http.NoBody), "who knows")
 		assert.Equal(t, want, w.Code, path)
