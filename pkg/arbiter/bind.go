@@ -62,6 +62,28 @@ func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cl
 	}
 }
 
+// awaitBind waits until a bind has ended, if one is under way. It reports false where that is not known in time.
+func (a *Arbiter) awaitBind(ctx context.Context, key flightKey) bool {
+	a.mu.Lock()
+	f := a.flights[key]
+	a.mu.Unlock()
+	if f == nil {
+		return true
+	}
+	select {
+	case <-f.done:
+		return true
+	case <-ctx.Done():
+	case <-f.overdue.Done():
+	}
+	select {
+	case <-f.done: // perhaps beside another
+		return true
+	default:
+		return false
+	}
+}
+
 // join returns the flight of a bind and starts it if there is none.
 func (a *Arbiter) join(key flightKey) (*flight, error) {
 	a.mu.Lock()

@@ -22,7 +22,9 @@ type allotment struct {
 	// all or nothing and something was refused.
 	kept     []ledger.Slot
 	existing []ledger.SlotRef // what pods of the gang had before
-	revision uint64
+	// allocated are the pods, by their index, that need no slot.
+	allocated []int
+	revision  uint64
 }
 
 // allotTries bounds how often a gang is decided anew because others are keeping
@@ -33,6 +35,7 @@ const allotTries = 3
 // bound, needs none.
 func (a *Arbiter) allot(t *allotment) error {
 	wanted := notRefused(len(t.placements), t.screened)
+	t.allocated = nil
 	for {
 		t.refusals, t.kept, t.existing = slices.Clone(t.screened), nil, nil
 		plan := ledger.Plan{Slots: make([]ledger.Slot, len(wanted)), Mode: t.gang.Mode}
@@ -83,6 +86,7 @@ func (t *allotment) take(wanted []int, plan *ledger.Plan, result *ledger.Result)
 			r := &rejections[0]
 			rejections = rejections[1:]
 			if r.Reason == ledger.PodAllocated && r.AllocatedOn == r.Node {
+				t.allocated = append(t.allocated, i)
 				continue
 			}
 			t.refuse(i, r)

@@ -241,3 +241,39 @@ func TestConflictThatWasWritten(t *testing.T) {
 		})
 	}
 }
+
+// A pod that is being bound needs no slot, if it is bound in the end. What is acknowledged must not rest on a bind whose
+// outcome is not known: the next server knows nothing of it.
+func TestReservedWhileBeingBound(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bind  func(n int) reply
+		slots []string
+		why   string
+	}{
+		"bound":     {script(reply{commit: before, hang: true}), []string{}, ""},
+		"not known": {func(int) reply { return reply{hang: true} }, []string{}, "it is not known yet whether pod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPod("p")
+				w := newWorld(t, p)
+				w.api.bind = tc.bind
+				done := make(chan struct{})
+				go func() { defer close(done); _ = w.bindPod(p, "a") }()
+				synctest.Wait()
+				d, err := w.Reserve(t.Context(), &Gang{
+					Scheduler: "scheduler", Durable: true, Name: "r", Fingerprint: "f", Pods: []GangPod{{Ref: ref(p), Node: "a"}},
+				})
+				require.NoError(t, err)
+				if tc.why == "" {
+					assert.Empty(t, d.Error)
+				} else {
+					assert.Contains(t, d.Error, tc.why)
+				}
+				assert.Equal(t, tc.slots, w.slots())
+				<-done
+				w.end()
+			})
+		})
+	}
+}

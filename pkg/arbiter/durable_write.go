@@ -90,6 +90,13 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 		if err := w.a.allot(w.allotment); err != nil {
 			return "", err
 		}
+		if why, again := w.settleBinds(ctx); why != "" || again {
+			w.a.giveUp(w.allotment)
+			if why != "" {
+				return why, nil
+			}
+			continue
+		}
 		at := slices.IndexFunc(w.others(), func(key types.NamespacedName) bool {
 			return w.part(key) == nil && w.a.writers.writing(key) != nil
 		})
@@ -103,6 +110,20 @@ func (w *durableWrite) settleOthers(ctx context.Context) (why string, err error)
 		}
 	}
 	return "nothing was reserved: other requests are reserving capacity for the same pods: try again", nil
+}
+
+// settleBinds waits until it is known of pods that are being bound how that ends: a bind that fails leaves nothing, and
+// the next server knows of none. again tells that one has failed, why that it is not known in time.
+func (w *durableWrite) settleBinds(ctx context.Context) (why string, again bool) {
+	for _, i := range w.allocated {
+		p := &w.placements[i]
+		if !w.a.awaitBind(ctx, flightKey{p.Pod, p.Node}) {
+			return fmt.Sprintf("nothing was reserved: it is not known yet whether pod %s was bound to node %q: try again", p.Pod, p.Node), false
+		}
+		allocation, ok := w.a.o.Ledger.Allocation(p.Pod)
+		again = again || !ok || allocation.Node != p.Node
+	}
+	return "", again
 }
 
 // part returns the part of a name; nil where that is another's.
