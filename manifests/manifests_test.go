@@ -5,11 +5,13 @@ package manifests_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,6 +96,13 @@ func one[T metav1.Object](t *testing.T, objects []metav1.Object) T {
 	return found[0]
 }
 
+// named returns the object of a type and a name.
+func named[T metav1.Object](t *testing.T, objects []metav1.Object, name string) T {
+	t.Helper()
+	kept := slices.DeleteFunc(slices.Clone(objects), func(object metav1.Object) bool { return object.GetName() != name })
+	return one[T](t, kept)
+}
+
 func TestKustomizationsNameEveryFile(t *testing.T) {
 	for folder, others := range map[string][]string{"base": {"../crd"}, "crd": nil} {
 		t.Run(folder, func(t *testing.T) {
@@ -136,7 +145,7 @@ func TestEverythingIsInTheNamespace(t *testing.T) {
 // The list is written out here once more: more rights than these are a decision, not an accident.
 func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 	objects := load(t, "base")
-	role := one[*rbacv1.ClusterRole](t, objects)
+	role := named[*rbacv1.ClusterRole](t, objects, "globalreserve")
 	granted := map[string][]string{}
 	for _, rule := range role.Rules {
 		assert.Empty(t, rule.NonResourceURLs)
@@ -166,14 +175,46 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"events":               {"create", "patch"},
 		"events.k8s.io/events": {"create", "patch"},
 		"admissionregistration.k8s.io/validatingadmissionpolicybindings": {"get"},
+		"authentication.k8s.io/tokenreviews":                             {"create"},
+		"authorization.k8s.io/subjectaccessreviews":                      {"create"},
 	}, granted)
 
-	binding := one[*rbacv1.ClusterRoleBinding](t, objects)
+	binding := named[*rbacv1.ClusterRoleBinding](t, objects, "globalreserve")
 	account := one[*corev1.ServiceAccount](t, objects)
 	assert.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}, binding.RoleRef)
 	assert.Equal(t, []rbacv1.Subject{{
 		Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace,
 	}}, binding.Subjects)
+}
+
+// Who looks may not decide, and no role but the admin's is for all schedulers.
+func TestRolesOfCallers(t *testing.T) {
+	const deciding = "post /filter,post /prioritize,post /preempt,post /bind,post /reserve,post /unreserve,post /v1/whatif"
+	objects := load(t, "base")
+	for name, want := range map[string]struct{ paths, use string }{
+		"globalreserve-scheduler":             {deciding + ",get /v1/*,get /openapi.yaml", ""},
+		"globalreserve-viewer":                {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", ""},
+		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics", "all"},
+		"globalreserve-use-default-scheduler": {"", "default-scheduler"},
+	} {
+		var paths []string
+		use := ""
+		for _, rule := range named[*rbacv1.ClusterRole](t, objects, name).Rules {
+			for _, path := range rule.NonResourceURLs {
+				paths = append(paths, strings.Join(rule.Verbs, "+")+" "+path)
+			}
+			if slices.Contains(rule.Resources, "schedulers") {
+				assert.Equal(t, []string{"use"}, rule.Verbs)
+				use = cmp.Or(strings.Join(rule.ResourceNames, "+"), "all")
+			}
+		}
+		assert.Equal(t, want.paths, strings.Join(paths, ","), name)
+		assert.Equal(t, want.use, use, name)
+	}
+	for _, name := range []string{"globalreserve-kube-scheduler", "globalreserve-kube-scheduler-name"} {
+		assert.Equal(t, []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:kube-scheduler"}},
+			named[*rbacv1.ClusterRoleBinding](t, objects, name).Subjects)
+	}
 }
 
 func TestRightsToTheLease(t *testing.T) {
@@ -187,7 +228,7 @@ func TestRightsToTheLease(t *testing.T) {
 		},
 	}, role.Rules)
 	assert.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}, binding.RoleRef)
-	assert.Equal(t, one[*rbacv1.ClusterRoleBinding](t, objects).Subjects, binding.Subjects)
+	assert.Equal(t, named[*rbacv1.ClusterRoleBinding](t, objects, "globalreserve").Subjects, binding.Subjects)
 }
 
 // The server looks for the fence by its name, and the fence for the term by its object's.

@@ -22,6 +22,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
@@ -61,6 +62,7 @@ type App struct {
 	// current is open when the ledger has everything that was written before this one took over.
 	follow, current *follow.Gate
 
+	checks  *identity.Checks
 	api     *rest.API
 	health  *health
 	probes  *httpServer   // nil where probes and metrics have no port of their own

@@ -28,6 +28,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -56,6 +57,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		definitions: follow.NewDefinitions(clients.Reservations.Discovery(), v1alpha1.SchemeGroupVersion, log),
 	}
 	a.recorder = a.events.NewRecorder(scheme.Scheme, "globalreserve")
+	a.checks = identity.NewChecks(clients.Core, log)
 	if a.elector, err = a.newElector(clients); err != nil {
 		return nil, err
 	}
@@ -159,7 +161,7 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 	a.arbiter = arbiter.New(arbiter.Options{
 		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
-		BindTimeout: a.options.BindTimeout, Term: a.elector.Term,
+		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, Term: a.elector.Term,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,
 	})
 	router := httpjson.NewRouter()

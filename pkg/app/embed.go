@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -58,7 +59,7 @@ func (a *App) Reserver() reserver.Reserver { return a.api }
 // BindNamed makes sure of capacity for a pod on a node and binds it, as the extender's verb
 // does. Its errors are those of client.Client.Bind.
 func (a *App) BindNamed(ctx context.Context, args *extenderv1.ExtenderBindingArgs) error {
-	_, err := a.arbiter.Bind(ctx, ledger.PodRef{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, args.Node)
+	_, err := a.arbiter.Bind(identity.Inside(ctx), ledger.PodRef{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, args.Node)
 	var failed *arbiter.Error
 	switch {
 	case err == nil:

@@ -19,7 +19,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -103,48 +107,51 @@ func ask(t *testing.T, client *http.Client, a *App, method, path string) (int, s
 	return read(t, response)
 }
 
-// Who may do what over TLS.
+// allow has a fake API server give every right to a user.
+func allow(client *fake.Clientset, name string) {
+	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		review.Status.Allowed = review.Spec.User == name
+		return true, review, nil
+	})
+}
+
+// Who may do what over TLS; package identity has the rules.
 func TestSecureAccess(t *testing.T) {
-	const malformed = http.StatusBadRequest // reached, and the body is none
+	const (
+		malformed    = http.StatusBadRequest // reached, and the body is none
+		unauthorized = http.StatusUnauthorized
+		forbidden    = http.StatusForbidden
+	)
 	cases := map[string]struct {
-		clientCA bool
-		names    []string
-		client   string
-		want     map[string]int
+		client string
+		want   map[string]int
 	}{
-		"nobody is known": {want: map[string]int{
-			"POST /admission": malformed, "GET /readyz": http.StatusOK, "GET /v1/nodes": http.StatusForbidden, "POST /bind": http.StatusForbidden,
-			"GET /metrics": http.StatusForbidden,
+		"no certificate": {want: map[string]int{
+			"GET /readyz": 200, "GET /livez": 200, "GET /version": 200, "POST /admission": unauthorized, "GET /v1/nodes": unauthorized,
+			"POST /bind": unauthorized, "GET /metrics": unauthorized, "GET /nothing": unauthorized,
 		}},
-		"no certificate": {clientCA: true, want: map[string]int{
-			"POST /admission": malformed, "GET /readyz": http.StatusOK, "GET /v1/nodes": http.StatusUnauthorized, "POST /bind": http.StatusUnauthorized,
+		"a scheduler": {client: "scheduler", want: map[string]int{
+			"GET /livez": 200, "POST /admission": forbidden, "GET /v1/nodes": 200, "POST /bind": malformed, "GET /nothing": 404, "GET /metrics": 200,
 		}},
-		"a scheduler": {clientCA: true, client: "scheduler", want: map[string]int{
-			"POST /admission": malformed, "GET /v1/nodes": http.StatusOK, "POST /bind": malformed, "GET /nothing": http.StatusNotFound,
-			"GET /admission": http.StatusMethodNotAllowed,
+		"a kubelet": {client: "system:node:a", want: map[string]int{
+			"GET /livez": 200, "POST /admission": forbidden, "GET /v1/nodes": forbidden, "POST /bind": forbidden, "GET /metrics": forbidden,
 		}},
-		"webhook for the API server only, no certificate": {clientCA: true, names: []string{"apiserver"}, want: map[string]int{
-			"POST /admission": http.StatusUnauthorized, "GET /livez": http.StatusOK,
-		}},
-		"webhook for the API server only, a scheduler": {clientCA: true, names: []string{"apiserver"}, client: "scheduler", want: map[string]int{
-			"POST /admission": http.StatusUnauthorized, "GET /v1/nodes": http.StatusOK,
-		}},
-		"webhook for the API server only, itself": {clientCA: true, names: []string{"apiserver"}, client: "apiserver", want: map[string]int{
-			"POST /admission": malformed,
+		"the API server": {client: "apiserver", want: map[string]int{
+			"GET /livez": 200, "POST /admission": malformed, "GET /admission": 405, "POST /bind": forbidden,
 		}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			ca := newAuthority(t)
 			o := secureOptions(ca)
-			if tc.clientCA {
-				o.Secure.ClientCAFile = ca.path("ca.crt")
-			}
-			o.Secure.AdmissionClients = tc.names
+			o.Secure.ClientCAFile, o.Secure.AdmissionClients = ca.path("ca.crt"), []string{"apiserver"}
 			if tc.client != "" {
 				ca.issue(tc.client)
 			}
-			a, _ := startApp(t, o, fake.NewClientset(testNode("a")))
+			api := fake.NewClientset(testNode("a"))
+			allow(api, "scheduler")
+			a, _ := startApp(t, o, api)
 			require.NoError(t, a.WaitReady(t.Context()))
 			client := ca.client(tc.client)
 			for request, want := range tc.want {
@@ -156,7 +163,7 @@ func TestSecureAccess(t *testing.T) {
 	}
 }
 
-// A client certificate of another authority is no certificate.
+// A client certificate of another authority is none, which the answer says.
 func TestForeignClientCertificate(t *testing.T) {
 	ca, foreign := newAuthority(t), newAuthority(t)
 	o := secureOptions(ca)
@@ -164,14 +171,12 @@ func TestForeignClientCertificate(t *testing.T) {
 	a, _ := startApp(t, o, fake.NewClientset())
 	foreign.issue("scheduler")
 	client := foreign.client("scheduler")
-	client.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(ca.certificate)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+a.SecureAddr()+"/livez", http.NoBody)
-	require.NoError(t, err)
-	response, err := client.Do(request)
-	if err == nil {
-		_ = response.Body.Close()
-	}
-	require.Error(t, err, "the handshake fails")
+	config := client.Transport.(*http.Transport).TLSClientConfig
+	config.RootCAs.AddCert(ca.certificate)
+	own := config.Certificates[0]
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil } // though nobody asks for such
+	code, body := ask(t, client, a, http.MethodGet, "/v1/nodes")
+	assert.Equal(t, http.StatusUnauthorized, code, body)
 }
 
 // A renewed certificate is served without a restart.
@@ -196,6 +201,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 func TestWebhookIsGated(t *testing.T) {
 	ca := newAuthority(t)
 	o := secureOptions(ca)
+	o.Secure.AdmissionClients = []string{user.Anonymous}
 	a, _ := startUnfenced(t, o, fake.NewClientset()) // it waits for what one before it may have sent
 	code, body := ask(t, ca.client(""), a, http.MethodPost, "/admission")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
@@ -217,12 +223,11 @@ func TestSecureOptions(t *testing.T) {
 		change func(*SecureOptions)
 		want   string
 	}{
-		"certificate alone":       {change: func(o *SecureOptions) { o.CertFile = "x" }, want: "belong together"},
-		"key alone":               {change: func(o *SecureOptions) { o.KeyFile = "x" }, want: "belong together"},
-		"bad address":             {change: func(o *SecureOptions) { o.BindAddress = "localhost" }, want: "--secure-bind-address"},
-		"bad port":                {change: func(o *SecureOptions) { o.Port = 70000 }, want: "--secure-port"},
-		"client CA without TLS":   {change: func(o *SecureOptions) { o.ClientCAFile = "x" }, want: "--client-ca-file needs TLS"},
-		"names without an issuer": {change: func(o *SecureOptions) { o.AdmissionClients = []string{"x"} }, want: "--admission-client-names needs"},
+		"certificate alone":     {change: func(o *SecureOptions) { o.CertFile = "x" }, want: "belong together"},
+		"key alone":             {change: func(o *SecureOptions) { o.KeyFile = "x" }, want: "belong together"},
+		"bad address":           {change: func(o *SecureOptions) { o.BindAddress = "localhost" }, want: "--secure-bind-address"},
+		"bad port":              {change: func(o *SecureOptions) { o.Port = 70000 }, want: "--secure-port"},
+		"client CA without TLS": {change: func(o *SecureOptions) { o.ClientCAFile = "x" }, want: "--client-ca-file needs TLS"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/lru"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
@@ -37,6 +38,8 @@ type Options struct {
 	Serving      func() bool
 	ReleaseSlots func(ctx context.Context, namespace, name string, slots []string) error
 	Log          logrus.FieldLogger
+	// MayUse says why a caller must not act for a scheduler, nil if it may.
+	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term func() election.Term
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie

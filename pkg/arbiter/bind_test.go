@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -336,7 +337,7 @@ func TestBindingSent(t *testing.T) {
 		w := newWorld(t, p)
 		var got *v1.Binding
 		w.api.onBind = func(b *v1.Binding) { got = b }
-		info, err := w.Bind(t.Context(), ref(p), "a")
+		info, err := w.Bind(identity.Inside(t.Context()), ref(p), "a")
 		require.NoError(t, err)
 		assert.Equal(t, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid-p"},

@@ -142,6 +142,9 @@ func (a *Arbiter) newObject(t *allotment, p *part, attempt string) *v1alpha1.Res
 	}
 	object := convert.Object(a.o.Ledger.Table(), kept, g.ttl, convert.MadeByReserve)
 	object.Annotations = map[string]string{requestAnnotation: g.Fingerprint, attemptAnnotation: attempt}
+	if g.Caller != "" {
+		object.Annotations[convert.CallerAnnotation] = g.Caller
+	}
 	if g.RequestID != "" {
 		object.Annotations[requestIDAnnotation] = g.RequestID
 	}

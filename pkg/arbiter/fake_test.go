@@ -19,12 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -298,6 +300,12 @@ func (w *world) newArbiter(o Options) *Arbiter {
 	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided }, w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
+	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {
+		if name := caller.GetName(); name != user.Anonymous && name != "for-"+scheduler {
+			return &identity.DeniedError{Message: name + " may not act for " + scheduler}
+		}
+		return nil
+	}
 	o.BindTimeout = bindTimeout
 	return New(o)
 }
@@ -348,7 +356,7 @@ func (w *world) info(p *v1.Pod) *cluster.Pod {
 }
 
 func (w *world) bindPod(p *v1.Pod, node string) error {
-	_, err := w.Bind(w.t.Context(), ref(p), node)
+	_, err := w.Bind(identity.Inside(w.t.Context()), ref(p), node)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -177,7 +178,7 @@ func TestJoin(t *testing.T) {
 		hungUp, hangUp := context.WithCancel(t.Context())
 		results := make(chan error, 3)
 		go func() {
-			_, err := w.Bind(hungUp, ref(p), "a")
+			_, err := w.Bind(identity.Inside(hungUp), ref(p), "a")
 			results <- err
 		}()
 		synctest.Wait()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -31,10 +32,10 @@ func (a *Arbiter) GiveBack(p *ledger.Placement) {
 	a.o.Ledger.Unreserve([]ledger.Placement{{Pod: p.Pod, Node: p.Node, Scheduler: p.Scheduler}})
 }
 
-// BindKnown is Bind for a caller that knows the pod at a version: it is not bound by
+// BindKnown is Bind for a scheduler in this process that knows the pod at a version: it is not bound by
 // an older one.
 func (a *Arbiter) BindKnown(ctx context.Context, pod *cluster.Pod, node string) error {
 	a.pods.named(pod.Ref.UID, pod.ResourceVersion)
-	_, err := a.Bind(ctx, pod.Ref, node)
+	_, err := a.Bind(identity.Inside(ctx), pod.Ref, node)
 	return err
 }

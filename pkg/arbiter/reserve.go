@@ -17,8 +17,10 @@ import (
 // Gang asks for capacity for pods, or gives it back, in one step.
 type Gang struct {
 	Scheduler string
-	Pods      []GangPod
-	Mode      ledger.Mode
+	// Caller is whom the capacity belongs to; empty for those who may do everything.
+	Caller string
+	Pods   []GangPod
+	Mode   ledger.Mode
 	// TTL is how long the capacity is to be kept; 0 leaves it to the policy.
 	TTL    time.Duration
 	DryRun bool
@@ -138,9 +140,12 @@ func (a *Arbiter) Has(pod ledger.PodRef, node string) bool {
 }
 
 // Reserve keeps capacity for the pods of a gang on their nodes. Its errors are an
-// *Error with the outcome NotReady, a *RequestError and that of ctx.
+// *Error with the outcome NotReady, a *RequestError, those of Options.MayUse and that of ctx.
 func (a *Arbiter) Reserve(ctx context.Context, g *Gang) (*Decision, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
+		return nil, err
+	}
+	if err := a.mayUse(ctx, g.Scheduler); err != nil {
 		return nil, err
 	}
 	ttl, err := a.o.Policy.ReservationTTL(g.Scheduler, g.TTL)
@@ -202,7 +207,7 @@ func (a *Arbiter) resolve(ctx context.Context, g *Gang) ([]ledger.Placement, []R
 		*p = ledger.Placement{Pod: g.Pods[i].Ref, Node: g.Pods[i].Node}
 		if err == nil {
 			*p = a.o.Question.Of(pod, g.Pods[i].Node)
-			p.Scheduler = g.Scheduler
+			p.Scheduler, p.Caller = g.Scheduler, g.Caller
 			if pods[i].unborn || g.Durable {
 				p.Slots = nil // a durable gang has slots of its own
 			}

@@ -16,12 +16,19 @@ import (
 )
 
 // Unreserve gives back what pods of a gang slot in memory, and in slots kept for
-// them alone, or a whole reservation. Its error is an *Error with the outcome NotReady.
+// them alone, or a whole reservation. Its errors are an *Error with the outcome NotReady, those of Options.MayUse, and
+// a *identity.DeniedError where another caller has reserved: then nothing was given back.
 func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 	if err := a.o.Ledger.Ready(); err != nil {
 		return nil, err
 	}
+	if err := a.mayUse(ctx, g.Scheduler); err != nil {
+		return nil, err
+	}
 	if g.Reservation.Name != "" {
+		if err := a.mayGiveBackObject(ctx, g, g.Reservation); err != nil {
+			return nil, err
+		}
 		return a.unreserveWhole(ctx, g), nil
 	}
 	placements := make([]ledger.Placement, len(g.Pods))
@@ -31,12 +38,15 @@ func (a *Arbiter) Unreserve(ctx context.Context, g *Gang) (*Decision, error) {
 		if ref.UID == "" {
 			ref = a.completed(ref)
 		}
-		placements[i] = ledger.Placement{Pod: ref, Node: g.Pods[i].Node, Scheduler: g.Scheduler}
+		placements[i] = ledger.Placement{Pod: ref, Node: g.Pods[i].Node, Scheduler: g.Scheduler, Caller: g.Caller}
 		_, allocated := a.o.Ledger.Allocation(ref)
 		if view, ok := a.o.Ledger.SlotFor(ref); ok && !allocated {
 			key := types.NamespacedName{Namespace: view.Ref.Namespace, Name: view.Ref.Name}
 			held[key] = append(held[key], heldPod{i, view})
 		}
+	}
+	if err := a.mayGiveBackPods(ctx, g, placements, held); err != nil {
+		return nil, err
 	}
 	result := a.o.Ledger.Unreserve(placements) // without an allocation that is a success
 	refusals := merge(placements, nil, result.Rejections)
@@ -85,7 +95,7 @@ func (a *Arbiter) unreserveHeld(
 	if len(slots) == len(a.o.Ledger.ReservationSlots(key.Namespace, key.Name)) {
 		slots = nil // all that is left
 	}
-	if refusal := a.giveBackObject(ctx, key, g.Scheduler, slots); refusal != nil {
+	if refusal := a.giveBackObject(ctx, g, key, slots); refusal != nil {
 		for _, p := range mine {
 			r := *refusal
 			r.Index, r.Rejection.Pod, r.Rejection.Node = p.index, placements[p.index].Pod, p.view.Node
@@ -97,7 +107,7 @@ func (a *Arbiter) unreserveHeld(
 
 // unreserveWhole gives back a reservation named by the request.
 func (a *Arbiter) unreserveWhole(ctx context.Context, g *Gang) *Decision {
-	if refusal := a.giveBackObject(ctx, g.Reservation, g.Scheduler, nil); refusal != nil {
+	if refusal := a.giveBackObject(ctx, g, g.Reservation, nil); refusal != nil {
 		d := a.failed("unreserve", g, "nothing was given back: "+refusal.Message)
 		d.Durable, d.Transient = true, refusal.transient
 		return d
@@ -110,7 +120,7 @@ func (a *Arbiter) unreserveWhole(ctx context.Context, g *Gang) *Decision {
 // giveBackObject deletes a reservation, or, where slots are named, notes in it that
 // they are given back, and then ends them in the ledger. One that is not there any more
 // is a success, so that a repeat is one. It returns why it was not given back.
-func (a *Arbiter) giveBackObject(ctx context.Context, key types.NamespacedName, scheduler string, slots []string) *Refusal {
+func (a *Arbiter) giveBackObject(ctx context.Context, g *Gang, key types.NamespacedName, slots []string) *Refusal {
 	if !a.Durable() {
 		return notWritten("the cluster does not know the kind Reservation: install manifests/crd")
 	}
@@ -127,7 +137,7 @@ func (a *Arbiter) giveBackObject(ctx context.Context, key types.NamespacedName, 
 	case err != nil:
 		return notWritten("reservation %s could not be read: try again: %s", key, err)
 	}
-	if refused := mayGiveBack(object, key, scheduler); refused != nil {
+	if refused := mayGiveBack(object, key, g); refused != nil {
 		return refused
 	}
 	if len(slots) > 0 {
@@ -145,8 +155,8 @@ func notWritten(format string, args ...any) *Refusal {
 	return &Refusal{Reason: ReasonWriteFailed, Message: fmt.Sprintf(format, args...), transient: true}
 }
 
-// mayGiveBack refuses what is not the scheduler's to give back.
-func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, scheduler string) *Refusal {
+// mayGiveBack refuses what is not the scheduler's, or the caller's, to give back.
+func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, g *Gang) *Refusal {
 	refuse := func(format string, args ...any) *Refusal {
 		return &Refusal{
 			Reason: ledger.NotOwner.String(), Rejection: ledger.Rejection{Reason: ledger.NotOwner}, Message: fmt.Sprintf(format, args...),
@@ -155,8 +165,10 @@ func mayGiveBack(object *v1alpha1.Reservation, key types.NamespacedName, schedul
 	switch owner := object.Spec.SchedulerName; {
 	case object.Labels[convert.MadeByLabel] != convert.MadeByReserve:
 		return refuse("reservation %s was not made by /reserve: delete the object instead", key)
-	case owner != "" && owner != scheduler:
+	case owner != "" && owner != g.Scheduler:
 		return refuse("reservation %s belongs to scheduler %q; only that one may give it back", key, owner)
+	case !ownedBy(object, g.Caller):
+		return refuse("%s", notYours("reservation "+key.String()))
 	default:
 		return nil
 	}

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -45,13 +47,14 @@ type system struct {
 	*arbitertest.World
 	ledger   *ledger.Ledger
 	api      *rest.API
-	handler  *httprouter.Router
-	notReady atomic.Bool // for calls in process
+	router   *httprouter.Router
+	handler  http.Handler // of the router
+	notReady atomic.Bool  // for calls in process
 }
 
 func newSystem(t *testing.T, changes ...func(*system)) *system {
 	l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64})
-	s := &system{World: arbitertest.NewWorld(l), ledger: l, handler: httprouter.New()}
+	s := &system{World: arbitertest.NewWorld(l), ledger: l, router: httprouter.New()}
 	s.NoKind = true
 	for _, change := range changes {
 		change(s)
@@ -66,7 +69,8 @@ func newSystem(t *testing.T, changes ...func(*system)) *system {
 	s.api = rest.New(rest.Options{
 		Arbiter: decider, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics, Limits: rest.Limits{MinRevisionWait: 20 * time.Millisecond},
 	})
-	s.api.Register(s.handler)
+	s.api.Register(s.router)
+	s.handler = identity.Insecure(s.router)
 	s.addNode("node-1")
 	t.Cleanup(func() {
 		s.api.Stop()

@@ -115,7 +115,7 @@ func TestDurableRepeats(t *testing.T) {
 		assert.Equal(t, first, again)
 
 		fresh := newSystem(t, func(fresh *system) {
-			*fresh = system{World: arbitertest.NewWorld(s.ledger), ledger: s.ledger, handler: fresh.handler}
+			*fresh = system{World: arbitertest.NewWorld(s.ledger), ledger: s.ledger, router: fresh.router}
 			fresh.Store = o
 		})
 		after, err := fresh.api.Reserve(t.Context(), request)

@@ -1,8 +1,21 @@
-// Package identity says who sent a request. Of is the one place to ask.
+// Package identity says who sent a request, and what it may ask. Of is the one place to ask who it is.
+//
+// # Where callers come from
+//
+//	TLS (Checks.Outside)        a client certificate of --client-ca-file, or a token that the API server knows
+//	plain HTTP (Insecure)       nobody is asked: who reaches the port is trusted
+//	another server (Forwarded)  the caller that it was told of, which it has checked
+//	this process (Inside)       trusted
 //
 // A server that does not lead passes requests on to the one that does, with the caller in headers, as
 // kube-apiserver does for the servers behind it. These headers are believed only from another server;
 // whatever else came with them has them taken off, wherever it is answered.
+//
+// # What they may do
+//
+// The API server's authorization says so, mostly RBAC: of a path, the right to the method in lower case on that
+// nonResourceURL; of a scheduler, by the verb use on its name in schedulers.globalreserve.io, of which there are no
+// objects. A path is checked by the server that was asked, and a scheduler's name by the one that decides.
 package identity
 
 import (
@@ -26,7 +39,11 @@ var (
 // headerPrefix is what the names of all of them begin with.
 const headerPrefix = "X-Remote-"
 
-var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+var (
+	anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+	// trusted may do everything. No certificate and no token has its name, see Outside.
+	trusted = &user.DefaultInfo{Name: "globalreserve:trusted"}
+)
 
 type key struct{}
 
@@ -38,16 +55,30 @@ func Of(ctx context.Context) user.Info {
 	return anonymous
 }
 
-// Outside is for requests of clients. Who shows a client certificate that the TLS handshake has verified is
-// its common name, of the groups that are its organizations.
-func Outside(next http.Handler) http.Handler {
+// Trusted reports whether a caller may do everything: it is in this process, or came by plain HTTP.
+func Trusted(caller user.Info) bool { return caller.GetName() == trusted.Name }
+
+// Owner is the name that what a caller reserves belongs to; empty for those who may do everything.
+func Owner(caller user.Info) string {
+	if Trusted(caller) {
+		return ""
+	}
+	return caller.GetName()
+}
+
+// Inside is for calls of this process.
+func Inside(ctx context.Context) context.Context { return As(ctx, trusted) }
+
+// As returns a context in which a caller asks.
+func As(ctx context.Context, caller user.Info) context.Context {
+	return context.WithValue(ctx, key{}, caller)
+}
+
+// Insecure is for requests that come by plain HTTP: who reaches it may do everything.
+func Insecure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		strip(r.Header)
-		if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-			subject := r.TLS.VerifiedChains[0][0].Subject
-			r = with(r, &user.DefaultInfo{Name: subject.CommonName, Groups: subject.Organization})
-		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, with(r, trusted))
 	})
 }
 
@@ -76,7 +107,7 @@ func Tell(ctx context.Context, out *http.Request) {
 }
 
 func with(r *http.Request, caller user.Info) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), key{}, caller))
+	return r.WithContext(As(r.Context(), caller))
 }
 
 func strip(h http.Header) {

@@ -1,9 +1,6 @@
 package identity
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -40,21 +37,15 @@ func none(t *testing.T, h http.Header) {
 	}
 }
 
-// Who shows a certificate is who it names; nobody is who he says he is.
-func TestOutside(t *testing.T) {
-	caller, seen := serve(Outside, request(forged...))
-	assert.Equal(t, anonymous, caller)
+// Who comes by plain HTTP may do everything, whoever he says he is.
+func TestInsecure(t *testing.T) {
+	caller, seen := serve(Insecure, request(forged...))
+	assert.True(t, Trusted(caller))
+	assert.Empty(t, Owner(caller))
 	none(t, seen.Header)
-
-	r := request(forged...)
-	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "scheduler", Organization: []string{"a", "b"}}}
-	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-	caller, _ = serve(Outside, r)
-	assert.Equal(t, anonymous, caller, "the certificate was not verified")
-	r.TLS.VerifiedChains = [][]*x509.Certificate{{leaf}}
-	caller, seen = serve(Outside, r)
-	assert.Equal(t, &user.DefaultInfo{Name: "scheduler", Groups: []string{"a", "b"}}, caller)
-	none(t, seen.Header)
+	assert.True(t, Trusted(Of(Inside(t.Context()))))
+	assert.False(t, Trusted(Of(t.Context())), "who has not been asked is nobody")
+	assert.Equal(t, user.Anonymous, Owner(Of(t.Context())))
 }
 
 // A caller arrives at the other server as it was.

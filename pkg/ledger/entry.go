@@ -56,6 +56,9 @@ type bond struct {
 	uid types.UID
 }
 
+// mayTouch reports whether what a caller asks for may change a slot in memory.
+func (e *entry) mayTouch(caller string) bool { return caller == "" || caller == e.caller }
+
 func (e *entry) isAllocation() bool { return e.state != NoAllocation }
 func (e *entry) inMemory() bool     { return e.state == NoAllocation && e.slot == nil }
 

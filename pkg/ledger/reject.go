@@ -106,7 +106,7 @@ func (r *Rejection) Message() string {
 	case PodGone:
 		return fmt.Sprintf("pod %s (uid %s) was deleted or has finished; do not schedule it", r.Pod, r.Pod.UID)
 	case NotOwner:
-		return fmt.Sprintf("the reservation of pod %s belongs to another scheduler; only that one may give it back", r.Pod)
+		return fmt.Sprintf("the reservation of pod %s belongs to another scheduler or caller; only that one may change it or give it back", r.Pod)
 	case BindInFlight:
 		return fmt.Sprintf("pod %s is bound, or being bound, to node %q; delete the pod to free its capacity", r.Pod, r.AllocatedOn)
 	case PodAllocated:

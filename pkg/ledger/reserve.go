@@ -12,7 +12,7 @@ import (
 // every slot that has no capacity next to the others.
 //
 // A slot for a pod that has capacity already is the same success. One in memory is renewed:
-// its deadline is put off, and it is resized where that fits. The same slot of a
+// its deadline is put off, and it is resized where that fits, unless it is another caller's. The same slot of a
 // reservation again on the same node, of the same size and for the same pod, is there
 // already, and so is another one for a pod that has one of that size there; their
 // deadlines stay as they are. An overdue slot is none of these.
@@ -202,6 +202,8 @@ func (l *account) tryMemory(spec *Slot, p *Placement, share []GivenDevices) (ste
 		return step{}, l.rejectElsewhere(p, kept)
 	case own != nil && own.isAllocation():
 		return step{}, nil
+	case own != nil && !own.mayTouch(spec.Caller):
+		return step{}, l.rejectSlot(&Slot{}, p, Verdict{Reason: NotOwner}, own)
 	case own != nil:
 		return l.renew(own, spec, p)
 	}
@@ -309,7 +311,7 @@ func (l *account) commit(s *step) {
 }
 
 // Unreserve gives back what is kept for pods in memory. Of each placement only the pod
-// and, where not empty, the node and the scheduler count: they must be those of the slot.
+// and, where not empty, the node, the scheduler and the caller count: they must be those of the slot.
 // A pod without one is a success, so that a repeat is one. Pods that are bound, or being
 // bound, are refused: only their deletion frees what they have.
 func (l *Ledger) Unreserve(placements []Placement) Result {
@@ -327,6 +329,8 @@ func (l *Ledger) Unreserve(placements []Placement) Result {
 			reason = NotOwner
 		case own.isAllocation():
 			reason = BindInFlight
+		case !own.mayTouch(p.Caller):
+			reason = NotOwner
 		default:
 			l.endSlot(own, SlotReleased, PodRef{})
 		}

@@ -71,6 +71,16 @@ func (l Reader) InMemory(pod PodRef) (view SlotView, ok bool) {
 	return SlotView{}, false
 }
 
+// CallerOf returns whom the slot in memory belongs to that is kept for a pod; false where there is none.
+func (l Reader) CallerOf(pod PodRef) (caller string, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if e := l.find(pod); e != nil && e.inMemory() {
+		return e.caller, true
+	}
+	return "", false
+}
+
 // HomeOf returns the node on which a pod has its allocation, or a slot in memory.
 func (l Reader) HomeOf(pod PodRef) (node string, ok bool) {
 	l.mu.RLock()

@@ -67,7 +67,8 @@ type Placement struct {
 	Request *resources.Request
 	// Scheduler is the name of the scheduler that asks.
 	Scheduler string
-	// Caller is whose budget it counts in, empty for nobody's.
+	// Caller is whose budget it counts in, empty for nobody's, and whom a slot in memory belongs to: another caller
+	// neither changes it nor gives it back.
 	Caller string
 	// Priority is the pod's priority.
 	Priority int32
@@ -133,7 +134,7 @@ const (
 	HostPortConflict            // a host port the pod asks for is taken
 	AllocatedElsewhere          // the pod already has an allocation on another node
 	PodGone                     // the pod was deleted, or has finished
-	NotOwner                    // the allocation belongs to another scheduler
+	NotOwner                    // it belongs to another scheduler, or caller
 	BindInFlight                // the allocation is being bound, or bound, and cannot be given back
 	PodAllocated                // the pod has an allocation already, so no slot is needed
 	SlotExists                  // there is another slot of that name, or for that pod

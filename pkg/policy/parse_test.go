@@ -40,6 +40,7 @@ func TestParse(t *testing.T) {
 			head + `
 schedulers:
 - name: batch-scheduler
+  callers: ["system:serviceaccount:batch:scheduler"]
   maxReservationTTL: 1h
 - name: other
 - name: StupidScheduler
@@ -52,7 +53,7 @@ prioritize:
 `,
 			&Policy{
 				TypeMeta:     Default().TypeMeta,
-				Schedulers:   []Scheduler{{"batch-scheduler", duration(time.Hour)}, {"other", duration(0)}, {"StupidScheduler", duration(0)}, {"Größe 1/2", duration(0)}},
+				Schedulers:   []Scheduler{{"batch-scheduler", []string{"system:serviceaccount:batch:scheduler"}, duration(time.Hour)}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
 				Reservations: Reservations{DefaultTTL: duration(90 * time.Second), MaxTTL: duration(12 * time.Hour)},
 				Prioritize: Prioritize{
 					Strategy:         LeastAllocated,
@@ -109,6 +110,7 @@ func TestParseRefuses(t *testing.T) {
 		"no name":         {head + "schedulers: [{maxReservationTTL: 1h}]\n", []string{"schedulers[0].name: Required value"}},
 		"name too long":   {head + "schedulers: [{name: " + strings.Repeat("a", 254) + "}]\n", []string{`schedulers[0].name: Too long: may not be more than 253 bytes`}},
 		"unprintable":     {head + "schedulers: [{name: \"a\tb\"}]\n", []string{`schedulers[0].name: Invalid value: "a\tb": must have printable characters only`}},
+		"nobody's caller": {head + "schedulers: [{name: a, callers: [b, \"\", \"system:anonymous\"]}]\n", []string{"schedulers[0].callers[1]: Invalid value", "schedulers[0].callers[2]: Invalid value"}},
 		"name twice":      {head + "schedulers: [{name: a}, {name: b}, {name: a}]\n", []string{`schedulers[2].name: Duplicate value: "a"`}},
 		"scheduler's TTL": {head + "schedulers: [{name: a, maxReservationTTL: 2h}]\nreservations: {maxTTL: 1h}\n", []string{`schedulers[0].maxReservationTTL: Invalid value: "2h0m0s": must not be longer than reservations.maxTTL, which is 1h0m0s`}},
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -26,6 +27,12 @@ func (s *Store) Current() *Policy { return s.current.Load() }
 
 // Set puts p in force; p must be valid and not be changed any more.
 func (s *Store) Set(p *Policy) { s.current.Store(p) }
+
+// Lists reports whether the policy lists a caller among those that may act for a scheduler.
+func (p *Policy) Lists(scheduler, caller string) bool {
+	at := slices.IndexFunc(p.Schedulers, func(s Scheduler) bool { return s.Name == scheduler })
+	return at >= 0 && slices.Contains(p.Schedulers[at].Callers, caller)
+}
 
 // ReservationTTL returns how long a reservation of scheduler lasts that asks for asked; see
 // Policy.ReservationTTL.

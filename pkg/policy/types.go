@@ -42,6 +42,8 @@ type Policy struct {
 type Scheduler struct {
 	// Name is the scheduler's name as in pod.spec.schedulerName.
 	Name string `json:"name"`
+	// Callers are the users that may act for it, besides those that a role gives the right to.
+	Callers []string `json:"callers,omitempty"`
 	// MaxReservationTTL is the longest its reservations may last; 0 means Reservations.MaxTTL.
 	MaxReservationTTL metav1.Duration `json:"maxReservationTTL,omitzero"`
 }

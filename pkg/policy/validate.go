@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // validate checks the whole policy. Every mistake has the path of its field in the file.
@@ -55,6 +56,11 @@ func validateSchedulers(schedulers []Scheduler, maxTTL time.Duration, path *fiel
 			errs = append(errs, field.Invalid(at.Child("name"), s.Name, "must have printable characters only"))
 		}
 		seen.Insert(s.Name)
+		for k, caller := range s.Callers {
+			if caller == "" || caller == user.Anonymous {
+				errs = append(errs, field.Invalid(at.Child("callers").Index(k), caller, "must be the name of a user, such as system:serviceaccount:<namespace>:<name>"))
+			}
+		}
 		errs = append(errs, validateTTL(s.MaxReservationTTL.Duration, maxTTL, at.Child("maxReservationTTL"))...)
 	}
 	return errs

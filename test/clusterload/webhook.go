@@ -50,9 +50,11 @@ func NewWebhook(cp *controlplane.ControlPlane) (*Webhook, error) {
 		Args: []string{
 			"--tls-cert-file=" + certFile, "--tls-private-key-file=" + keyFile,
 			"--secure-bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
+			"--client-ca-file=" + cp.CAFile(), "--admission-client-names=" + controlplane.WebhookClient,
 		},
 		PluginArgs: map[string]any{
 			"tlsCertFile": certFile, "tlsPrivateKeyFile": keyFile, "secureBindAddress": "127.0.0.1", "securePort": port,
+			"clientCAFile": cp.CAFile(), "admissionClientNames": []string{controlplane.WebhookClient},
 		},
 	}, nil
 }

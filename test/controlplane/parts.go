@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 const (
@@ -109,7 +111,38 @@ func (c *ControlPlane) startEtcdAndAPIServer(ctx context.Context) error {
 	return c.startAPIServer(ctx, clientURL)
 }
 
+// WebhookClient is the user of the client certificate that the API server shows to webhooks.
+const WebhookClient = "kube-apiserver-webhook-client"
+
+// webhookClientConfig has the API server show webhooks who it is, and returns the file that says so.
+func (c *ControlPlane) webhookClientConfig() (string, error) {
+	pair, err := c.identities.pair(WebhookClient, nil)
+	if err != nil {
+		return "", err
+	}
+	users := clientcmdapi.NewConfig()
+	users.AuthInfos["*"] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.certificate, ClientKeyData: pair.key}
+	kubeconfig := c.path("config", "webhook-client.kubeconfig")
+	if err := clientcmd.WriteToFile(*users, kubeconfig); err != nil {
+		return "", fmt.Errorf("write who the API server is to webhooks: %w", err)
+	}
+	config := c.path("config", "admission.yaml")
+	content := `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: MutatingAdmissionWebhook
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: WebhookAdmissionConfiguration
+    kubeConfigFile: ` + kubeconfig + "\n"
+	return config, writePrivate(config, []byte(content))
+}
+
 func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error {
+	admission, err := c.webhookClientConfig()
+	if err != nil {
+		return err
+	}
 	args := []string{
 		"--etcd-servers=" + etcdURL,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.apiPort),
@@ -124,6 +157,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error
 		"--service-account-signing-key-file=" + c.accountKey(),
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--authorization-mode=Node,RBAC",
+		"--admission-control-config-file=" + admission,
 		// Without it, a graceful stop waits a minute for clients to end their watches.
 		"--shutdown-watch-termination-grace-period=1s",
 		"--allow-privileged=true",
@@ -133,7 +167,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, etcdURL string) error
 		args = append(args, "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
 	}
 	args = append(args, c.commonArgs()...)
-	_, err := c.StartProcess(ctx, ProcessOptions{
+	_, err = c.StartProcess(ctx, ProcessOptions{
 		Name: APIServer, Path: filepath.Join(c.bin, APIServer),
 		Args: append(args, c.options.APIServerArgs...), Ready: c.secureReady(c.URL() + "/readyz"),
 	})

@@ -181,13 +181,14 @@ func (f *Forwarder) fromServer(r *http.Request) bool {
 	return ok
 }
 
-// Handler passes the requests on that passes names by their path while this server does not decide. The others,
+// Handler passes the requests on that passes names by their path while this server does not decide, with the caller
+// that is known by then. The others,
 // and those that no server decides in time, are local's.
 func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) http.Handler {
 	remote := httpjson.Handle("forward", f.o.Observe, func(w http.ResponseWriter, r *http.Request) error {
 		return f.forward(w, r, local)
 	})
-	return identity.Outside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !passes(r.URL.Path):
 			local.ServeHTTP(w, r)
@@ -197,7 +198,7 @@ func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) h
 		default:
 			remote.ServeHTTP(w, r)
 		}
-	}))
+	})
 }
 
 // errNobody is why a request was not passed on, and nothing was done: it is for this server to answer.

@@ -277,8 +277,8 @@ func TestCaller(t *testing.T) {
 	} {
 		ask()
 	}
-	const nobody = "system:anonymous system:unauthenticated"
-	assert.Equal(t, []string{nobody, nobody, nobody, nobody}, callers)
+	const plain = "globalreserve:trusted " // as whoever comes by plain HTTP
+	assert.Equal(t, []string{plain, plain, plain, plain}, callers)
 }
 
 // A follower can say that requests are passed on only once the leader has answered it: the one that is named may be

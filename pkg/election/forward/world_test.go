@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	objects "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 )
 
 // world is an API server with a LedgerTerm.
@@ -85,7 +86,7 @@ func (w *world) server(name string) *server {
 		s.asked.Add(1)
 		(*s.serve.Load())(rw, r)
 	})
-	s.front = httptest.NewUnstartedServer(s.Handler(func(path string) bool { return path != "/own" }, routes))
+	s.front = httptest.NewUnstartedServer(identity.Insecure(s.Handler(func(path string) bool { return path != "/own" }, routes)))
 	s.front.Config.WriteTimeout = w.writeTimeout
 	s.front.Start()
 	s.peer = httptest.NewUnstartedServer(s.Accept(routes))

@@ -117,11 +117,11 @@ func (r *transcript) decide(c *words, plan ledger.Plan) []string {
 	return r.result(&plan, result)
 }
 
-// unreserve, then a line per pod: the pod, its node if to be checked, by=scheduler
+// unreserve, then a line per pod: the pod, its node if to be checked, by=scheduler caller=who
 func (r *transcript) unreserve(_ *words, pods []*words) []string {
 	var placements []ledger.Placement
 	for _, p := range pods {
-		placements = append(placements, ledger.Placement{Pod: podRef(p.word(0)), Node: p.word(1), Scheduler: p.value("by")})
+		placements = append(placements, ledger.Placement{Pod: podRef(p.word(0)), Node: p.word(1), Scheduler: p.value("by"), Caller: p.value("caller")})
 	}
 	return r.result(nil, r.ledger.Unreserve(placements))
 }

@@ -126,6 +126,9 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 	if !own.inMemory() {
 		return g, nil
 	}
+	if spec.Caller != "" && spec.Caller != own.caller {
+		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.NotOwner}, own)
+	}
 	if !sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices) {
 		v := m.verdictInPlace(own, p)
 		if v.Reason == ledger.Fits {
@@ -368,6 +371,8 @@ func (m *Model) Unreserve(placements []ledger.Placement) ledger.Result {
 				reason = ledger.NotOwner
 			case !c.inMemory():
 				reason = ledger.BindInFlight
+			case p.Caller != "" && p.Caller != c.caller:
+				reason = ledger.NotOwner
 			default:
 				m.drop(c, ledger.SlotReleased)
 			}

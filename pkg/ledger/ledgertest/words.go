@@ -168,7 +168,7 @@ func (w *words) request(table *resources.Table, observed bool) *resources.Reques
 	return r
 }
 
-// placement reads "pod node cpu=1 by=scheduler".
+// placement reads "pod node cpu=1 by=scheduler caller=who".
 func (w *words) placement(table *resources.Table, first int) ledger.Placement {
 	return ledger.Placement{
 		Pod: podRef(w.word(first)), Node: w.word(first + 1), Request: w.request(table, false),

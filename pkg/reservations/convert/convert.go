@@ -21,6 +21,9 @@ import (
 // can write it, too.
 const (
 	MadeByLabel = "globalreserve.io/made-by"
+	// CallerAnnotation is on those made for /reserve, and names the caller that reserved: that one may give it back.
+	// It is not there where the caller is one of those that may do everything.
+	CallerAnnotation = "globalreserve.io/caller"
 	// MadeByReserve is the value for gangs reserved through /reserve.
 	MadeByReserve = "reserve"
 	// MadeByDeletedPod is the value for the capacity of deleted pods.

@@ -149,8 +149,8 @@ func (n *nodeItem) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// identity is what is needed of a pod to find it elsewhere.
-type identity struct {
+// named is what is needed of a pod to find it elsewhere.
+type named struct {
 	Metadata struct {
 		Namespace, Name, UID, ResourceVersion string
 	}
@@ -199,7 +199,7 @@ func identify(raw jsontext.Value) (*arbiter.PodQuery, error) {
 	if len(raw) == 0 || raw.Kind() == 'n' {
 		return nil, badRequest("Pod is missing: send the pod that is being scheduled")
 	}
-	var pod identity
+	var pod named
 	if err := httpjson.Unmarshal(raw, &pod); err != nil {
 		return nil, badRequest("Pod: %s", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -31,6 +32,10 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	ref := ledger.PodRef{Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID}
 	pod, err := e.o.Arbiter.Bind(r.Context(), ref, a.Node)
 	var answer bindAnswer
+	var denied *identity.DeniedError
+	if errors.As(err, &denied) {
+		return httpjson.Errorf(http.StatusForbidden, "%s", denied)
+	}
 	if err != nil {
 		answer.Error, answer.Outcome = err.Error(), outcomeOf(err)
 	}

@@ -20,8 +20,8 @@ func badRequest(format string, args ...any) error {
 	return httpjson.Errorf(http.StatusBadRequest, format, args...)
 }
 
-// check turns a decoded request into a gang, or says what is wrong with it.
-func (a *API) check(v verb, req *gangRequest) (*gang, error) {
+// check turns a decoded request into the gang of a caller, or says what is wrong with it.
+func (a *API) check(v verb, req *gangRequest, caller string) (*gang, error) {
 	steps := []func(verb, *gangRequest) error{
 		checkVerbFields, checkHeader, checkPods, checkNodes, checkWithout,
 	}
@@ -31,7 +31,7 @@ func (a *API) check(v verb, req *gangRequest) (*gang, error) {
 		}
 	}
 	g := &gang{verb: v, minRevision: req.MinRevision, without: make([]ledger.PodRef, len(req.Without)), Gang: arbiter.Gang{
-		Scheduler: req.SchedulerName, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
+		Scheduler: req.SchedulerName, Caller: caller, RequestID: req.RequestID, Mode: cmp.Or(req.Mode, ledger.AllOrNothing),
 		DryRun: req.DryRun || v == verbWhatIf, Pods: make([]arbiter.GangPod, len(req.Pods.entries)),
 	}}
 	for i := range req.Pods.entries {

@@ -24,6 +24,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -123,7 +124,7 @@ func testRouter(api *API, log *logrus.Logger) http.Handler {
 	api.Register(router)
 	return httpjson.Recover(func(_ *http.Request, value any, stack []byte) {
 		log.Errorf("panic: %v\n%s", value, stack)
-	}, router)
+	}, identity.Insecure(router))
 }
 
 func (f *fixture) addNode(name, cpu, memory string) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -77,5 +78,5 @@ func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*gang, e
 	if err := httpjson.Decode(w, r, a.limits.MaxBody, &req, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}
-	return a.check(v, &req)
+	return a.check(v, &req, identity.Owner(identity.Of(r.Context())))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -54,14 +55,17 @@ func statusOf(err error) int {
 	var request *arbiter.RequestError
 	var known *httpjson.Error
 	var undecided *arbiter.Error
+	var denied *identity.DeniedError
 	switch {
+	case errors.As(err, &denied):
+		return http.StatusForbidden
 	case errors.As(err, &request) && request.Conflict:
 		return http.StatusConflict
 	case errors.As(err, &request):
 		return http.StatusBadRequest
 	case errors.As(err, &known):
 		return known.Status
-	case errors.As(err, &undecided), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &undecided), errors.Is(err, identity.ErrUnreachable), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

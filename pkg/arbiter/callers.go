@@ -1,0 +1,75 @@
+package arbiter
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// mayUse says why who asks must not act for a scheduler, nil if it may.
+func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
+	caller := identity.Of(ctx)
+	if identity.Trusted(caller) || a.o.Policy.Current().Lists(scheduler, caller.GetName()) {
+		return nil
+	}
+	return a.o.MayUse(ctx, caller, scheduler)
+}
+
+// mayBind says why who asks must not bind a pod, which is its scheduler's to bind. It returns the pod with the UID by
+// which it was looked at: another one of the name may be another scheduler's.
+func (a *Arbiter) mayBind(ctx context.Context, pod ledger.PodRef) (ledger.PodRef, error) {
+	if identity.Trusted(identity.Of(ctx)) {
+		return pod, nil
+	}
+	info, err := a.pods.find(ctx, pod, 0)
+	if err != nil {
+		return pod, err
+	}
+	return info.Ref, a.mayUse(ctx, info.Scheduler)
+}
+
+// notYours refuses a caller what another one has reserved.
+func notYours(what string) error {
+	return &identity.DeniedError{Message: fmt.Sprintf("%s was reserved by another caller; only that one may give it back", what)}
+}
+
+// mayGiveBackPods says why a gang's caller must not give back what is kept for its pods, nil if it may.
+func (a *Arbiter) mayGiveBackPods(ctx context.Context, g *Gang, placements []ledger.Placement, held map[types.NamespacedName][]heldPod) error {
+	if g.Caller == "" {
+		return nil
+	}
+	for i := range placements {
+		if caller, ok := a.o.Ledger.CallerOf(placements[i].Pod); ok && caller != g.Caller {
+			return notYours(fmt.Sprintf("the capacity of pod %s", placements[i].Pod))
+		}
+	}
+	for key := range held {
+		if err := a.mayGiveBackObject(ctx, g, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayGiveBackObject is mayGiveBackPods for a reservation. One that cannot be read is not refused here.
+func (a *Arbiter) mayGiveBackObject(ctx context.Context, g *Gang, key types.NamespacedName) error {
+	if g.Caller == "" || !a.Durable() {
+		return nil
+	}
+	object, err := a.o.Store.Get(ctx, key.Namespace, key.Name)
+	if err != nil || ownedBy(object, g.Caller) {
+		return nil //nolint:nilerr // whoever gives it back reads it again, and tells
+	}
+	return notYours("reservation " + key.String())
+}
+
+// ownedBy reports whether a reservation is a caller's to give back.
+func ownedBy(object *v1alpha1.Reservation, caller string) bool {
+	return caller == "" || object.Annotations[convert.CallerAnnotation] == caller
+}

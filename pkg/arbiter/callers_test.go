@@ -1,0 +1,77 @@
+package arbiter
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+)
+
+func as(ctx context.Context, name string) context.Context {
+	return identity.As(ctx, &user.DefaultInfo{Name: name})
+}
+
+// A pod is bound for callers that may act for its scheduler, by a role or by the policy, and for nobody else.
+func TestWhoMayBind(t *testing.T) {
+	for name, tc := range map[string]struct {
+		caller string
+		uid    bool
+		bound  bool
+	}{
+		"by a role":                {caller: "for-scheduler", uid: true, bound: true},
+		"by the policy":            {caller: "listed", uid: true, bound: true},
+		"by its name":              {caller: "listed", bound: true},
+		"another scheduler":        {caller: "for-other", uid: true},
+		"another one, by its name": {caller: "for-other"},
+		"listed for another":       {caller: "elsewhere", uid: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPod("p")
+				w := newWorld(t, p)
+				defer w.end()
+				rules := policy.Default()
+				rules.Schedulers = []policy.Scheduler{{Name: "scheduler", Callers: []string{"listed"}}, {Name: "other", Callers: []string{"elsewhere"}}}
+				w.o.Policy.Set(rules)
+				pod := ref(p)
+				if !tc.uid {
+					pod.UID = ""
+				}
+				before := w.ledger.Revision()
+				_, err := w.Bind(as(t.Context(), tc.caller), pod, "a")
+				if tc.bound {
+					require.NoError(t, err)
+					return
+				}
+				var denied *identity.DeniedError
+				require.ErrorAs(t, err, &denied)
+				assert.Equal(t, before, w.ledger.Revision())
+				assert.Empty(t, w.api.read(p.Namespace, p.Name).Spec.NodeName)
+			})
+		})
+	}
+}
+
+// Capacity is kept and given back in the name of schedulers that a caller may act for.
+func TestWhoMayReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		defer w.end()
+		g := &Gang{Scheduler: "scheduler", Caller: "for-other", Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing}
+		before := w.ledger.Revision()
+		var denied *identity.DeniedError
+		_, err := w.Reserve(as(t.Context(), "for-other"), g)
+		require.ErrorAs(t, err, &denied)
+		_, err = w.Unreserve(as(t.Context(), "for-other"), g)
+		require.ErrorAs(t, err, &denied)
+		assert.Equal(t, before, w.ledger.Revision())
+	})
+}

@@ -1,0 +1,162 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+)
+
+// use is the verb, and schedulers the resource, of the right to act for a scheduler.
+const (
+	use        = "use"
+	schedulers = "schedulers"
+)
+
+// Checks finds out who callers are and what they may do. Make one with NewChecks.
+type Checks struct {
+	client kubernetes.Interface
+	rights *rights
+	log    logrus.FieldLogger
+}
+
+// NewChecks returns Checks that ask the API server of a client.
+func NewChecks(client kubernetes.Interface, log logrus.FieldLogger) *Checks {
+	return &Checks{client: client, rights: newRights(client.AuthorizationV1()), log: log}
+}
+
+// DeniedError refuses a caller what it has no right to.
+type DeniedError struct{ Message string }
+
+// Error says which right is missing.
+func (e *DeniedError) Error() string { return e.Message }
+
+// Status is what an HTTP client is told of an error of a check.
+func Status(err error) int {
+	var denied *DeniedError
+	if errors.As(err, &denied) {
+		return http.StatusForbidden
+	}
+	return http.StatusServiceUnavailable
+}
+
+// MayUse says why a caller must not act for a scheduler, nil if it may. The error is a *DeniedError, or tells why
+// nobody knows.
+func (c *Checks) MayUse(ctx context.Context, caller user.Info, scheduler string) error {
+	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Verb: use, Group: v1alpha1.GroupName, Version: "*", Resource: schedulers, Name: scheduler,
+	}}, fmt.Sprintf("act for scheduler %q: a role has to give it the verb %s on %s.%s of that name, or the policy file has to list it among the scheduler's callers",
+		scheduler, use, schedulers, v1alpha1.GroupName))
+}
+
+func (c *Checks) mayAsk(r *http.Request, caller user.Info) error {
+	verb := strings.ToLower(r.Method)
+	return c.check(r.Context(), caller, authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: r.URL.Path},
+	}, fmt.Sprintf("%s %s: a role has to give it the verb %s on that nonResourceURL", r.Method, httpjson.Clip(r.URL.Path), verb))
+}
+
+func (c *Checks) check(ctx context.Context, caller user.Info, right authorizationv1.SubjectAccessReviewSpec, what string) error {
+	if Trusted(caller) {
+		return nil
+	}
+	allowed, err := c.rights.may(ctx, caller, right)
+	switch {
+	case err != nil:
+		c.log.WithError(err).WithField("caller", caller.GetName()).Warn("it is not known what a caller may do")
+		return fmt.Errorf("%w whether %q may %s; try again", ErrUnreachable, caller.GetName(), what)
+	case !allowed:
+		return &DeniedError{fmt.Sprintf("%q may not %s", caller.GetName(), what)}
+	default:
+		return nil
+	}
+}
+
+// Entry is how requests come in over TLS. All fields are required that do not say otherwise.
+type Entry struct {
+	// ClientCA has the authorities whose client certificates count; nil: none does.
+	ClientCA dynamiccertificates.CAContentProvider
+	// Open names the paths that everybody may ask for.
+	Open func(path string) bool
+	// Admission is the path that is for the API server alone, and AdmissionCallers are its names there.
+	// user.Anonymous among them stands for whoever reaches the port.
+	Admission        string
+	AdmissionCallers []string
+}
+
+// Outside is for requests of clients over TLS: it finds out who they are, and lets nobody through without the
+// right to the path.
+func (c *Checks) Outside(e *Entry, next http.Handler) http.Handler {
+	var ways []authenticator.Request
+	if e.ClientCA != nil {
+		ways = append(ways, x509.NewDynamic(e.ClientCA.VerifyOptions, x509.CommonNameUserConversion))
+	}
+	ways = append(ways, bearertoken.New(tokencache.New(tokens{c.client.AuthenticationV1()}, false, cacheFor, cacheFor)))
+	known := group.NewAuthenticatedGroupAdder(union.New(ways...))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		strip(r.Header)
+		if !e.Open(r.URL.Path) {
+			caller, err := c.admit(e, known, r)
+			if err != nil {
+				httpjson.WriteError(w, err)
+				return
+			}
+			r = with(r, caller)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// admit returns who sent a request that may be answered.
+func (c *Checks) admit(e *Entry, known authenticator.Request, r *http.Request) (user.Info, error) {
+	hook := r.URL.Path == e.Admission
+	if hook && slices.Contains(e.AdmissionCallers, user.Anonymous) {
+		return anonymous, nil
+	}
+	caller, err := c.authenticate(known, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case hook && !slices.Contains(e.AdmissionCallers, caller.GetName()):
+		return nil, httpjson.Errorf(http.StatusForbidden, "%q may not: the admission webhook is for the API server only, by a name of --admission-client-names", caller.GetName())
+	case hook:
+		return caller, nil
+	}
+	if err := c.mayAsk(r, caller); err != nil {
+		return nil, httpjson.Errorf(Status(err), "%s", err)
+	}
+	return caller, nil
+}
+
+// authenticate returns who sent a request. Whoever is none, or has the name of those who may do everything, is refused.
+func (c *Checks) authenticate(known authenticator.Request, r *http.Request) (user.Info, error) {
+	response, ok, err := known.AuthenticateRequest(r)
+	if err != nil {
+		c.log.WithError(err).WithField("client", r.RemoteAddr).Debug("a caller could not be authenticated")
+	}
+	if errors.Is(err, ErrUnreachable) {
+		return nil, httpjson.Errorf(http.StatusServiceUnavailable, "%s who you are; try again", ErrUnreachable)
+	}
+	if err != nil || !ok || response.User.GetName() == "" || Trusted(response.User) || response.User.GetName() == user.Anonymous {
+		return nil, httpjson.Errorf(http.StatusUnauthorized,
+			"who are you? Show a client certificate of an authority in --client-ca-file, or a token of the cluster, that is valid")
+	}
+	return response.User, nil
+}

@@ -1,0 +1,213 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/cert"
+)
+
+// apiServer knows one token, and gives the rights that are listed as "user verb path" or "user use scheduler".
+type apiServer struct {
+	*fake.Clientset
+	rights map[string]bool
+	groups []string // of the last caller that was asked about
+	asked  int      // what callers may do
+	err    error
+}
+
+func newAPIServer(rights ...string) *apiServer {
+	a := &apiServer{Clientset: fake.NewClientset(), rights: map[string]bool{}}
+	for _, right := range rights {
+		a.rights[right] = true
+	}
+	a.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+		if review.Spec.Token == "good" {
+			review.Status.Authenticated = true
+			review.Status.User = authenticationv1.UserInfo{Username: "token", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+		}
+		return true, review, a.err
+	})
+	a.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		a.asked++
+		a.groups = review.Spec.Groups
+		if path := review.Spec.NonResourceAttributes; path != nil {
+			review.Status.Allowed = a.rights[review.Spec.User+" "+path.Verb+" "+path.Path]
+		}
+		if use := review.Spec.ResourceAttributes; use != nil && use.Group == "globalreserve.io" && use.Resource == "schedulers" {
+			review.Status.Allowed = a.rights[review.Spec.User+" "+use.Verb+" "+use.Name]
+		}
+		return true, review, a.err
+	})
+	return a
+}
+
+func (a *apiServer) checks() *Checks {
+	log, _ := logtest.NewNullLogger()
+	return NewChecks(a, log)
+}
+
+// authority issues client certificates.
+type authority struct {
+	t           *testing.T
+	certificate *x509.Certificate
+	key         crypto.Signer
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "ca"}, key)
+	require.NoError(t, err)
+	return &authority{t, certificate, key}
+}
+
+func (a *authority) content() dynamiccertificates.CAContentProvider {
+	content, err := dynamiccertificates.NewStaticCAContent("ca", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
+	require.NoError(a.t, err)
+	return content
+}
+
+func (a *authority) issue(name string, ends time.Duration, usage x509.ExtKeyUsage, groups ...string) *x509.Certificate {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, Organization: groups},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(ends), ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, a.key.Public(), a.key)
+	require.NoError(a.t, err)
+	leaf, err := x509.ParseCertificate(der)
+	require.NoError(a.t, err)
+	return leaf
+}
+
+// Who is let in, and as whom.
+func TestOutside(t *testing.T) {
+	ca, foreign := newAuthority(t), newAuthority(t)
+	const client = x509.ExtKeyUsageClientAuth
+	hour := time.Hour
+	cases := map[string]struct {
+		path        string
+		certificate *x509.Certificate
+		token       string
+		names       []string // of --admission-client-names
+		noCA        bool
+		apiError    error
+		want        int
+		caller      string
+	}{
+		"nobody":                            {path: "/bind", want: 401},
+		"nobody, where everybody may ask":   {path: "/livez", want: 200, caller: user.Anonymous},
+		"a certificate":                     {path: "/bind", certificate: ca.issue("scheduler", hour, client, "a"), want: 200, caller: "scheduler"},
+		"a certificate without the right":   {path: "/reserve", certificate: ca.issue("scheduler", hour, client), want: 403},
+		"one of another authority":          {path: "/bind", certificate: foreign.issue("scheduler", hour, client), want: 401},
+		"an old one":                        {path: "/bind", certificate: ca.issue("scheduler", -hour, client), want: 401},
+		"that of a server":                  {path: "/bind", certificate: ca.issue("scheduler", hour, x509.ExtKeyUsageServerAuth), want: 401},
+		"one of an authority nobody named":  {path: "/bind", certificate: ca.issue("scheduler", hour, client), noCA: true, want: 401},
+		"a kubelet":                         {path: "/bind", certificate: ca.issue("system:node:a", hour, client, "system:nodes"), want: 403},
+		"one who says that he is trusted":   {path: "/bind", certificate: ca.issue(trusted.Name, hour, client), want: 401},
+		"one who says that he is nobody":    {path: "/bind", certificate: ca.issue(user.Anonymous, hour, client), want: 401},
+		"a token":                           {path: "/bind", token: "good", want: 200, caller: "token"},
+		"a token, and an old certificate":   {path: "/bind", token: "good", certificate: ca.issue("scheduler", -hour, client), want: 200, caller: "token"},
+		"a bad token":                       {path: "/bind", token: "bad", want: 401},
+		"a bad token, and a certificate":    {path: "/bind", token: "bad", certificate: ca.issue("scheduler", hour, client), want: 200, caller: "scheduler"},
+		"a token nobody can look up":        {path: "/bind", token: "good", apiError: errors.New("away"), want: 503},
+		"a right nobody can look up":        {path: "/bind", certificate: ca.issue("scheduler", hour, client), apiError: errors.New("away"), want: 503},
+		"webhook, by nobody":                {path: "/admission", want: 401},
+		"webhook, by nobody, names":         {path: "/admission", names: []string{"api"}, want: 401},
+		"webhook, by all, where one may":    {path: "/admission", names: []string{user.Anonymous}, want: 200, caller: user.Anonymous},
+		"webhook, by no name":               {path: "/admission", certificate: ca.issue("api", hour, client), want: 403},
+		"webhook, by another name":          {path: "/admission", names: []string{"api"}, certificate: ca.issue("scheduler", hour, client), want: 403},
+		"webhook, by the API server":        {path: "/admission", names: []string{"x", "api"}, certificate: ca.issue("api", hour, client), want: 200, caller: "api"},
+		"webhook, by a name of another one": {path: "/admission", names: []string{"api"}, certificate: foreign.issue("api", hour, client), want: 401},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer("scheduler post /bind", "token post /bind", "scheduler post /admission", trusted.Name+" post /bind", user.Anonymous+" post /bind")
+			server.err = tc.apiError
+			entry := &Entry{
+				ClientCA: ca.content(), Open: func(path string) bool { return path == "/livez" }, Admission: "/admission", AdmissionCallers: tc.names,
+			}
+			if tc.noCA {
+				entry.ClientCA = nil
+			}
+			r := httptest.NewRequest(http.MethodPost, tc.path, http.NoBody)
+			for i := 0; i < len(forged); i += 2 {
+				r.Header[forged[i]] = append(r.Header[forged[i]], forged[i+1])
+			}
+			r.TLS = &tls.ConnectionState{}
+			if tc.certificate != nil {
+				r.TLS.PeerCertificates = []*x509.Certificate{tc.certificate}
+			}
+			if tc.token != "" {
+				r.Header.Set("Authorization", "Bearer "+tc.token)
+			}
+			got := ""
+			handler := server.checks().Outside(entry, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				got = Of(r.Context()).GetName()
+				none(t, r.Header)
+			}))
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			assert.Equal(t, tc.want, w.Code, w.Body.String())
+			assert.Equal(t, tc.caller, got)
+			if tc.want != 200 {
+				assert.Contains(t, w.Body.String(), `"Error"`)
+			}
+		})
+	}
+}
+
+// A right to act for a scheduler is one to a name. Answers count for a while, each for one caller and one question.
+func TestMayUse(t *testing.T) {
+	server := newAPIServer("a use batch")
+	checks := server.checks()
+	a, b := &user.DefaultInfo{Name: "a", Groups: []string{"g"}}, &user.DefaultInfo{Name: "b"}
+	for range 2 {
+		require.NoError(t, checks.MayUse(t.Context(), a, "batch"))
+	}
+	assert.Equal(t, 1, server.asked)
+	assert.Equal(t, []string{"g"}, server.groups)
+	var denied *DeniedError
+	require.ErrorAs(t, checks.MayUse(t.Context(), a, "other"), &denied)
+	assert.Contains(t, denied.Error(), `"a" may not act for scheduler "other"`)
+	for range 2 {
+		require.ErrorAs(t, checks.MayUse(t.Context(), b, "batch"), &denied)
+	}
+	assert.Equal(t, 3, server.asked)
+	require.NoError(t, checks.MayUse(t.Context(), trusted, "anything"))
+	assert.Equal(t, 3, server.asked)
+
+	server.err = errors.New("away")
+	err := checks.MayUse(t.Context(), a, "third")
+	require.ErrorIs(t, err, ErrUnreachable)
+	assert.Equal(t, http.StatusServiceUnavailable, Status(err))
+	require.NoError(t, checks.MayUse(t.Context(), a, "batch"), "what is known is known")
+	server.err = nil
+	require.ErrorAs(t, checks.MayUse(t.Context(), a, "third"), &denied, "what was not answered is asked again")
+	assert.Equal(t, http.StatusForbidden, Status(denied))
+}
