@@ -22,8 +22,10 @@ func TestConfigurations(t *testing.T) {
 		schedulerNames []string
 		lease          string
 		managed        []schedulerv1.ExtenderManagedResource
+		tls            bool
 	}{
 		"default-scheduler.yaml": {schedulerNames: []string{"default-scheduler"}},
+		"default-scheduler-tls.yaml": {schedulerNames: []string{"default-scheduler"}, tls: true},
 		"second-scheduler.yaml":  {schedulerNames: []string{"second-scheduler"}, lease: "second-scheduler"},
 		"two-profiles.yaml":      {schedulerNames: []string{"default-scheduler", "packing-scheduler"}},
 		"extended-resource-scheduler.yaml": {
@@ -56,7 +58,7 @@ func TestConfigurations(t *testing.T) {
 			assert.Equal(t, want.schedulerNames, names)
 
 			require.Len(t, config.Extenders, 1)
-			checkExtender(t, config.Extenders[0])
+			checkExtender(t, config.Extenders[0], want.tls)
 			assert.Equal(t, want.managed, config.Extenders[0].ManagedResources, "every other pod has to pass the ledger")
 		})
 	}
@@ -81,9 +83,12 @@ func decode(t *testing.T, file string) schedulerv1.KubeSchedulerConfiguration {
 	return config
 }
 
-func checkExtender(t *testing.T, extender schedulerv1.Extender) {
+func checkExtender(t *testing.T, extender schedulerv1.Extender, tls bool) {
 	t.Helper()
-	assert.Equal(t, serverURL, extender.URLPrefix)
+	assert.Equal(t, tls, extender.EnableHTTPS)
+	if !tls {
+		assert.Equal(t, serverURL, extender.URLPrefix)
+	}
 	assert.Equal(t, "filter", extender.FilterVerb)
 	assert.Equal(t, "prioritize", extender.PrioritizeVerb)
 	assert.Equal(t, "preempt", extender.PreemptVerb)
@@ -95,6 +100,9 @@ func checkExtender(t *testing.T, extender schedulerv1.Extender) {
 	if extender.EnableHTTPS {
 		require.NotNil(t, extender.TLSConfig)
 		assert.NotEmpty(t, extender.TLSConfig.CAFile, "without a CA the certificate is not verified")
+		assert.Equal(t, "https://"+extender.TLSConfig.ServerName, extender.URLPrefix)
+		assert.NotEmpty(t, extender.TLSConfig.CertFile, "it has no other way to say who it is")
+		assert.NotEmpty(t, extender.TLSConfig.KeyFile)
 	}
 }
 

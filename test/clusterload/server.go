@@ -152,3 +152,8 @@ func grant(ctx context.Context, cp *controlplane.ControlPlane, manifest ...strin
 	}
 	return nil
 }
+
+// GrantRoles makes the roles of manifests/base that callers are given, and gives kube-scheduler's user its own.
+func GrantRoles(ctx context.Context, cp *controlplane.ControlPlane) error {
+	return grant(ctx, cp, "base", "callers.yaml")
+}

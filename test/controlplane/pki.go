@@ -76,10 +76,16 @@ func (a *authority) serving() (keyPair, error) {
 // client issues a client certificate: Kubernetes reads the user from the common name and the
 // groups from the organizations.
 func (a *authority) client(user string, groups []string) (keyPair, error) {
+	return a.clientFor(certificateLife, user, groups)
+}
+
+// clientFor is client for so long from now on, or until so long ago.
+func (a *authority) clientFor(life time.Duration, user string, groups []string) (keyPair, error) {
 	template, err := certificateTemplate(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {
 		return keyPair{}, err
 	}
+	template.NotAfter = time.Now().Add(life)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return a.issue(template)
 }
@@ -148,6 +154,12 @@ func writePrivate(path string, content []byte) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+// ClientCertificate makes a client certificate of an identity that is valid for so long, or was, in PEM.
+func (c *ControlPlane) ClientCertificate(life time.Duration, user string, groups ...string) (certificate, key []byte, err error) {
+	pair, err := c.identities.authority.clientFor(life, user, groups)
+	return pair.certificate, pair.key, err
 }
 
 // ServingCertificate writes a certificate for the loopback address, signed by the control plane's CA

@@ -1,0 +1,178 @@
+package callers
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// team is a scheduler that nobody runs: tests ask in its name.
+const team = "team-scheduler"
+
+// shared is the control plane of all tests, with our definitions.
+var shared = controlplane.Shared{Prepare: crd.Prepare}
+
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
+
+// cluster has two servers, the leader first, that serve TLS, plain HTTP on loopback, and probes apart.
+type cluster struct {
+	testbed.Cluster
+	nodes   []string
+	servers []server
+	trusted *x509.CertPool
+}
+
+type server struct {
+	*testbed.Server
+	tls, health string // URLs
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t)), trusted: x509.NewCertPool()}
+	c.nodes = c.AddNodes(2, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}})
+	ca, err := os.ReadFile(c.CAFile())
+	require.NoError(t, err)
+	require.True(t, c.trusted.AppendCertsFromPEM(ca))
+	for _, name := range []string{"leader", "follower"} {
+		webhook, err := clusterload.NewWebhook(c.ControlPlane)
+		require.NoError(t, err)
+		health, err := c.FreePort()
+		require.NoError(t, err)
+		address := fmt.Sprintf("127.0.0.1:%d", health)
+		started := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{
+			Name: name, Args: append(slices.Clone(webhook.Args), "--health-address="+address),
+		})
+		c.servers = append(c.servers, server{started, webhook.URL[:len(webhook.URL)-len("/admission")], "http://" + address})
+	}
+	c.Ledger = c.servers[0].Caller
+	require.NoError(t, clusterload.GrantRoles(t.Context(), c.ControlPlane))
+	return c
+}
+
+// grant gives a subject one of our roles.
+func (c *cluster) grant(role string, subject rbacv1.Subject) {
+	c.T.Helper()
+	_, err := c.Client().RbacV1().ClusterRoleBindings().Create(c.T.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{subject},
+	}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+}
+
+// role makes a role.
+func (c *cluster) role(name string, rules ...rbacv1.PolicyRule) {
+	c.T.Helper()
+	_, err := c.Client().RbacV1().ClusterRoles().Create(c.T.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+}
+
+// caller is somebody with a certificate, a token, or nothing.
+type caller struct {
+	client *http.Client
+	token  string
+}
+
+func (c *cluster) newCaller(certificate *tls.Certificate, token string) *caller {
+	config := &tls.Config{RootCAs: c.trusted, MinVersion: tls.VersionTLS12}
+	if certificate != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil } // whatever is asked for
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	c.T.Cleanup(transport.CloseIdleConnections)
+	return &caller{&http.Client{Transport: transport, Timeout: testbed.Soon}, token}
+}
+
+// withCertificate is a user with a certificate of the cluster's authority that is valid for so long.
+func (c *cluster) withCertificate(life time.Duration, user string, groups ...string) *caller {
+	c.T.Helper()
+	certificate, key, err := c.ClientCertificate(life, user, groups...)
+	require.NoError(c.T, err)
+	pair, err := tls.X509KeyPair(certificate, key)
+	require.NoError(c.T, err)
+	return c.newCaller(&pair, "")
+}
+
+func (c *cluster) withToken(account string) *caller {
+	c.T.Helper()
+	accounts := c.Client().CoreV1().ServiceAccounts(c.Namespace)
+	_, err := accounts.Create(c.T.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	token, err := accounts.CreateToken(c.T.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	return c.newCaller(nil, token.Status.Token)
+}
+
+func accountOf(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: testbed.Namespace, Name: name}
+}
+
+func userOf(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
+}
+
+// ask sends a request, and returns the status and the beginning of the answer.
+func (w *caller) ask(ctx context.Context, method, url string, question any) (status int, answer string, err error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return 0, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, testbed.Soon)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	if w.token != "" {
+		request.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	// Nobody is who he says he is.
+	request.Header.Set("X-Remote-User", controlplane.AdminUser)
+	request.Header.Set("X-Remote-Group", controlplane.AdminGroup)
+	response, err := w.client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	beginning := make([]byte, 1000) // a watch goes on
+	n, _ := response.Body.Read(beginning)
+	return response.StatusCode, string(beginning[:n]), nil
+}
+
+// revision is the ledger's.
+func (c *cluster) revision() uint64 {
+	c.T.Helper()
+	var answer struct{ Revision uint64 }
+	require.NoError(c.T, c.servers[0].Get(c.T.Context(), "/v1/revision", &answer))
+	return answer.Revision
+}
+
+// peers is where servers reach the one that decides.
+func (c *cluster) peers() string {
+	c.T.Helper()
+	term, err := c.Objects.GlobalreserveV1alpha1().LedgerTerms().Get(c.T.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	require.NoError(c.T, err)
+	return term.Spec.URL
+}
