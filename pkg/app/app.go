@@ -116,6 +116,9 @@ func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 	return nil
 }
 
+// resume brings the account up to date, which was kept while nobody decided.
+func (a *App) resume(ctx context.Context) error { return a.cache.CatchUp(ctx) }
+
 // baseParts run whoever decides, in the order they are started; they are stopped in reverse.
 func (a *App) baseParts() []part {
 	list := []part{{"events", a.recordEvents}, {"definitions of kinds", a.definitions.Run}}

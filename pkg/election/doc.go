@@ -16,7 +16,9 @@
 // # A leadership
 //
 //	follow -> hold the Lease -> raise the term -> see the fence refuse the old term
-//	       -> take over -> decide -> lose the Lease -> follow
+//	       -> take over -> decide -> lose the Lease -> end
+//	                         ^            |
+//	                         +- resume <--+ if nobody else has had it
 //
 // Taking over is the server's part: it brings its account up to what the API server
 // knows now that nobody else can write. Where the fence is not installed a leader

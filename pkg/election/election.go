@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,6 +80,9 @@ type Options struct {
 	// more, and decisions wait for it. Another server was last known to lead that long ago; ever where none
 	// was. Its ctx ends with the leadership.
 	TakeOver func(ctx context.Context, led time.Duration) error
+	// Resume brings the account up to date once the Lease is renewed again that could not be for some time, while
+	// nobody else had it. Decisions wait for it. Its ctx ends with the Lease.
+	Resume func(ctx context.Context) error
 	// Alone has this server decide without the Lease: whoever starts another one beside
 	// it has to make sure that this one is gone.
 	Alone bool
@@ -99,8 +103,8 @@ const (
 	ended
 )
 
-// ErrLost is why a server that decided has to end: it could not renew its Lease. What it
-// remembers may be wrong by now; a server leads once.
+// ErrLost is why a server that decided has to end: it could not renew its Lease, and another one had it since. What it
+// remembers may be wrong by now.
 var ErrLost = errors.New("the lease of the ledger is lost: another server may be deciding now")
 
 // ErrStale is why a server that decided has to end: it knows too little to decide, and gave the Lease up for another
@@ -122,6 +126,7 @@ type Elector struct {
 	// decides is closed when this server decides for the first time.
 	decides chan struct{}
 	moved   chan struct{} // see Moved
+	decided sync.Once     // closes decides
 	// followed is who led when that was told last. It is used by one goroutine.
 	followed string
 	// url and publicKey are those of Advertise.
@@ -131,8 +136,8 @@ type Elector struct {
 
 // New returns an Elector that does not run. It takes part only in Run.
 func New(o Options) (*Elector, error) {
-	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.Stale == nil || o.StandBy == nil || o.TakeOver == nil || o.Log == nil {
-		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, Stale, StandBy, TakeOver and Log are required")
+	if o.Client == nil || o.Terms == nil || o.Namespace == "" || o.Identity == "" || o.Follow == nil || o.Stale == nil || o.StandBy == nil || o.TakeOver == nil || o.Resume == nil || o.Log == nil {
+		return nil, errors.New("election: Options.Client, Terms, Namespace, Identity, Follow, Stale, StandBy, TakeOver, Resume and Log are required")
 	}
 	if err := o.Times.Validate(o.Bind); err != nil {
 		return nil, err
@@ -142,7 +147,7 @@ func New(o Options) (*Elector, error) {
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
 	return &Elector{o: o, decides: make(chan struct{}), moved: make(chan struct{}, 1), lease: &lease{
-		others: func() {}, stale: o.Stale,
+		others: func() {}, resigns: func() bool { return false }, stale: o.Stale,
 		now: uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
 	}}, nil
@@ -204,7 +209,8 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 
 // Run takes part in the election until ctx ends. If this server leads then, it gives
 // the Lease up, so that another one need not wait for its end: nothing that it decided
-// may be under way any more. It returns ErrLost or ErrStale when a leadership has ended before.
+// may be under way any more. It returns ErrLost where another server has led since this one did, and ErrStale where
+// this one let another one lead.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
 		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity away twice; it waits while another one holds the lease")
@@ -223,14 +229,24 @@ func (e *Elector) Run(ctx context.Context) error {
 }
 
 // once waits for the Lease, and leads until it is lost or ctx ends. Where it cannot take
-// over it gives the Lease up, for others to try.
+// over it gives the Lease up, for others to try. A server that led leads again only if nobody else did.
 func (e *Elector) once(ctx context.Context) error {
-	if e.lease.awaitFree(ctx, e.o.Times.Lease, min(e.o.Times.Retry, poll), e.follow) != nil {
-		return nil // ctx has ended
+	var err error
+	if every := min(e.o.Times.Retry, poll); e.led.Load() == nil {
+		err = e.lease.awaitFree(ctx, e.o.Times.Lease, every, e.follow)
+	} else {
+		err = e.lease.awaitOwn(ctx, every)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
 	}
 	running, resign := context.WithCancel(ctx)
 	defer resign()
 	e.lease.acquired, e.lease.others = false, resign
+	e.lease.resigns = func() bool { return running.Err() != nil }
 	led := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lease, Name: LeaseName, ReleaseOnCancel: true,
@@ -255,7 +271,7 @@ func (e *Elector) once(ctx context.Context) error {
 	}
 	switch err := <-led; {
 	case err == nil && ctx.Err() == nil:
-		return ErrLost
+		e.o.Log.Warn("the lease could not be renewed: this server decides nothing, unless it turns out that no other one did meanwhile")
 	case err != nil && e.led.Load() != nil && ctx.Err() == nil:
 		return err // what was begun cannot be begun again
 	case err != nil:
@@ -285,6 +301,9 @@ func (e *Elector) follow() {
 // lead makes this server the one that decides until ctx ends. An error means that it
 // does not decide.
 func (e *Elector) lead(ctx context.Context) error {
+	if led := e.led.Load(); led != nil {
+		return e.resume(ctx, led)
+	}
 	term, err := e.raise(ctx)
 	if err != nil {
 		return err
@@ -309,14 +328,35 @@ func (e *Elector) lead(ctx context.Context) error {
 	if err := e.o.TakeOver(ctx, e.lease.ledAgo()); err != nil {
 		return fmt.Errorf("making the account: %w", err)
 	}
-	led.state.Store(deciding)
-	close(e.decides)
 	log.Info("this server decides")
-	return e.stay(ctx, led)
+	return e.decide(ctx, led)
 }
 
-// stay returns when a leadership has to end, or nil when ctx does.
-func (e *Elector) stay(ctx context.Context, led *leadership) error {
+// resume goes on with a leadership, in its term. The account is what it was: nobody else has decided.
+func (e *Elector) resume(ctx context.Context, led *leadership) error {
+	led.state.Store(takingOver)
+	defer led.state.Store(ended)
+	for {
+		err := e.keep(ctx, led)
+		if errors.Is(err, ErrLost) {
+			return err
+		}
+		if err = e.o.Resume(ctx); err == nil {
+			break
+		}
+		e.o.Log.WithError(err).Warn("could not bring the account up to date; trying again")
+		if sleep(ctx, poll) != nil {
+			return nil // lost again, or stopping
+		}
+	}
+	e.o.Log.WithField("term", led.term.Load()).Info("this server decides again: no other one did meanwhile")
+	return e.decide(ctx, led)
+}
+
+// decide has this server decide, and returns when its leadership has to end, or nil when ctx does.
+func (e *Elector) decide(ctx context.Context, led *leadership) error {
+	led.state.Store(deciding)
+	e.decided.Do(func() { close(e.decides) })
 	hears, keep := time.NewTicker(e.o.Times.Retry), time.NewTicker(e.o.Times.Lease)
 	defer hears.Stop()
 	defer keep.Stop()

@@ -39,6 +39,8 @@ type world struct {
 	fenced atomic.Bool
 	took   int           // times a server took over
 	led    time.Duration // how long ago another one had led then
+	// resumed is how often a server went on that could not renew its Lease.
+	resumed int
 	// followed is how often a server saw that another one leads.
 	followed atomic.Int32
 }
@@ -106,6 +108,7 @@ func (w *world) elector(name string, change func(*Options)) *Elector {
 		Stale:    func() string { return "" },
 		StandBy:  func() bool { return true },
 		TakeOver: func(_ context.Context, led time.Duration) error { w.took++; w.led = led; return nil },
+		Resume:   func(context.Context) error { w.resumed++; return nil },
 	}
 	if change != nil {
 		change(&o)
@@ -158,7 +161,7 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// A lease that cannot be renewed is lost before another server can have it.
+// A lease that cannot be renewed is lost before another server can have it. If none has, the server goes on as it can.
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, true)
@@ -177,8 +180,99 @@ func TestLostLease(t *testing.T) {
 		}
 		assert.Less(t, time.Since(renewed), DefaultTimes().Lease, "another server has it from then on")
 		assert.Contains(t, e.Leads(), "could not renew its lease")
+		term := e.Term()
 		<-time.After(time.Minute)
-		require.ErrorIs(t, stop(), ErrLost)
+		assert.NotEmpty(t, e.Leads())
+		assert.Zero(t, w.resumed)
+		away.Store(false)
+		<-time.After(DefaultTimes().Lease)
+		assert.Empty(t, e.Leads())
+		assert.Equal(t, []int{1, 1}, []int{w.took, w.resumed})
+		assert.Equal(t, term, e.Term())
+		assert.Equal(t, term, Term(w.term()))
+		require.NoError(t, stop())
+		assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
+	})
+}
+
+// A server that could not renew its lease ends where another one has had it since, also if that one is gone again.
+func TestLostLeaseOfAnother(t *testing.T) {
+	for name, gone := range map[string]bool{"another one decides": false, "another one decided": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, true)
+				var cut atomic.Bool
+				first := w.elector("first", nil)
+				first.lease.Interface = cutOff{first.lease.Interface, &cut}
+				stopFirst := w.run(first)
+				<-time.After(time.Minute)
+				require.Empty(t, first.Leads())
+				second := w.elector("second", nil)
+				stopSecond := w.run(second)
+				cut.Store(true)
+				<-time.After(time.Minute)
+				require.Empty(t, second.Leads())
+				require.NotEmpty(t, first.Leads())
+				if gone {
+					require.NoError(t, stopSecond())
+				}
+				cut.Store(false)
+				<-time.After(time.Minute)
+				require.NotEmpty(t, first.Leads())
+				require.ErrorIs(t, stopFirst(), ErrLost)
+				assert.Zero(t, w.resumed)
+				if !gone {
+					require.NoError(t, stopSecond())
+				}
+			})
+		})
+	}
+}
+
+// cutOff is the Lease of a server that may be cut off from the API server.
+type cutOff struct {
+	resourcelock.Interface
+	cut *atomic.Bool
+}
+
+func (c cutOff) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if c.cut.Load() {
+		return nil, nil, errors.New("no route to the API server")
+	}
+	return c.Interface.Get(ctx)
+}
+
+func (c cutOff) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if c.cut.Load() {
+		return errors.New("no route to the API server")
+	}
+	return c.Interface.Update(ctx, record)
+}
+
+// Where the API server was away from all servers, the one that decided goes on, and the other ones stand by.
+func TestAllServersAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true)
+		var cut atomic.Bool
+		first, second := w.elector("first", nil), w.elector("second", nil)
+		first.lease.Interface = cutOff{first.lease.Interface, &cut}
+		second.lease.Interface = cutOff{second.lease.Interface, &cut}
+		stopFirst := w.run(first)
+		<-time.After(time.Second)
+		stopSecond := w.run(second)
+		for outage := time.Second; outage < 2*time.Minute; outage += 7*time.Second + 130*time.Millisecond {
+			<-time.After(time.Minute)
+			require.Empty(t, first.Leads())
+			cut.Store(true)
+			<-time.After(outage)
+			cut.Store(false)
+		}
+		<-time.After(time.Minute)
+		assert.Empty(t, first.Leads())
+		assert.Equal(t, 1, w.took)
+		assert.Greater(t, w.resumed, 10)
+		require.NoError(t, stopSecond())
+		require.NoError(t, stopFirst())
 	})
 }
 
@@ -478,6 +572,8 @@ func TestLeaseOfOthersIsNotGivenUp(t *testing.T) {
 	assert.True(t, lost)
 	require.ErrorIs(t, first.Update(t.Context(), resourcelock.LeaderElectionRecord{}), errOthers)
 	assert.Equal(t, "second", *w.lease().HolderIdentity)
+	require.ErrorIs(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{}), errKept, "it may go on")
+	second.resigns = func() bool { return true }
 	require.NoError(t, second.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
 	assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
 }

@@ -42,17 +42,25 @@ type lease struct {
 	others func()
 	// stale says why this server must not take the Lease, or "".
 	stale func() string
+	// resigns reports whether this server wants to be rid of the Lease.
+	resigns func() bool
 }
 
 // awaitFree returns when nobody has the Lease: it does not exist, was given up, or was not renewed for as long as it
 // lasts. It asks more often than client-go does, which pauses for up to 2.2 times the period.
 //
+// Where the API server was away, the server that had it has some looks more to renew it: it knows what nobody else does.
+//
 // others is called each time that another server is seen to have it.
 func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others func()) error {
 	l.over, l.others = false, func() {}
+	away := -graceLooks * poll
 	for {
 		asked := l.now()
 		record, _, err := l.Get(ctx)
+		if now := l.now(); (err != nil && !apierrors.IsNotFound(err)) || now-asked > graceLooks*poll {
+			away = now
+		}
 		switch {
 		case apierrors.IsNotFound(err), err == nil && record.HolderIdentity == "":
 			if l.led != 0 {
@@ -62,7 +70,7 @@ func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others
 		case err == nil && !same(record, &l.seen):
 			l.seen, l.since, l.led = *record, l.now(), asked
 			others()
-		case err == nil && asked-l.since >= max(lasts, time.Duration(record.LeaseDurationSeconds)*time.Second):
+		case err == nil && asked-away >= graceLooks*poll && asked-l.since >= max(lasts, time.Duration(record.LeaseDurationSeconds)*time.Second):
 			l.over = true
 			return nil
 		case err == nil:
@@ -80,6 +88,27 @@ func (l *lease) ledAgo() time.Duration {
 		return ever
 	}
 	return l.now() - l.led
+}
+
+// graceLooks is how many looks a server that stands by waits after the API server was away.
+const graceLooks = 4
+
+// awaitOwn returns once it is known whether anybody else has had the Lease since this server could not renew it: nil
+// where nobody has, because only this process writes its identity, and ErrLost otherwise.
+func (l *lease) awaitOwn(ctx context.Context, poll time.Duration) error {
+	l.over, l.others = false, func() {}
+	for {
+		record, _, err := l.Get(ctx)
+		switch {
+		case err == nil && record.HolderIdentity == l.Identity():
+			return nil
+		case err == nil, apierrors.IsNotFound(err):
+			return ErrLost
+		}
+		if err := sleep(ctx, poll); err != nil {
+			return err
+		}
+	}
 }
 
 // same reports whether a Lease was not written in between.
@@ -106,6 +135,9 @@ func (l *lease) RecordEvent(event string) {
 // errOthers is why a Lease is not given up: it is that of another server. client-go does not look, which matters
 // to a process that was suspended.
 var errOthers = errors.New("the lease is held by another server")
+
+// errKept is why a Lease is not given up that could not be renewed: this server goes on if nobody else takes it.
+var errKept = errors.New("the lease is not given up")
 
 // Get implements resourcelock.Interface. A Lease that is over is shown as one that was given up: client-go would wait
 // for its end once more.
@@ -149,8 +181,11 @@ func (l *lease) write(
 	sent, own := l.now(), record.HolderIdentity == l.Identity()
 	if !own {
 		l.renewed.Store(0)
-		if l.holder() != l.Identity() {
+		switch {
+		case l.holder() != l.Identity():
 			return errOthers
+		case !l.resigns():
+			return errKept
 		}
 	}
 	if own && l.renewed.Load() == 0 {

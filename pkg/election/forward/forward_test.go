@@ -1,9 +1,9 @@
 package forward
 
 import (
-	"context"
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"

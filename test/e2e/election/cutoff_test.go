@@ -33,8 +33,9 @@ func TestCutOffFromTheAPIServer(t *testing.T) {
 	cut := time.Now()
 	require.NoError(t, proxy.Stop())
 	require.Eventually(t, func() bool { return len(asking.all()) == 2 }, testbed.Soon, testbed.Poll)
-	c.Eventually(func(t *assert.CollectT) { assert.False(t, first.Running(), "it ends itself") })
 	stop()
+	assert.True(t, first.Running(), "it cannot know yet that another one decides")
+	assert.False(t, decides(t.Context(), first))
 	all := asking.all()
 	require.Len(t, all, 2)
 	last, next := all[0].last, all[1].first

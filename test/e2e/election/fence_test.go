@@ -50,6 +50,7 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
 		Bind:  time.Second, Object: 2 * time.Second, Log: log, Follow: func() {},
 		Stale: func() string { return "" }, StandBy: func() bool { return false },
+		Resume: func(context.Context) error { return nil },
 		TakeOver: func(context.Context, time.Duration) error {
 			took <- e.Term()
 			return nil
