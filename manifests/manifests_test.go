@@ -160,6 +160,7 @@ func TestClusterRoleGrantsNoMoreThanNeeded(t *testing.T) {
 		"nodes":                                {"get", "list", "watch"},
 		"pods":                                 {"get", "list", "watch", "patch"},
 		"pods/binding":                         {"create"},
+		"resourcequotas":                       {"get", "list", "watch"},
 		"pods/status":                          {"patch"},
 		"apps/deployments":                     {"get", "list", "watch"},
 		"globalreserve.io/reservations":        {"get", "list", "watch", "create", "patch", "delete"},

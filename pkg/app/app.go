@@ -23,6 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
@@ -53,6 +54,7 @@ type App struct {
 	definitions  *follow.Definitions
 	reservations *reservations.Controller
 	devices      *deviceclaims.Controller
+	limits       *limits.Controller
 	steering     *steering.Steering
 	keeper       *deletedpods.Keeper
 	elector      *election.Elector
@@ -138,6 +140,7 @@ func (a *App) accountParts() []part {
 		{"wake-ups", a.wakeups.Run},
 		{"steering", a.steering.Run},
 		{"deleted pods", a.keeper.Run},
+		{"limits", a.limits.Run},
 		{"reservations", a.reservations.Run},
 		{"devices", a.devices.Run},
 		{"comparer", a.comparer.Run},

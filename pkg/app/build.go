@@ -30,6 +30,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations"
@@ -77,6 +78,9 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	a.metrics.RegisterWatches(a.ages)
 	a.question = &question.Maker{Table: a.ledger.Table(), Matcher: &matcher.Matcher{}, Devices: a.devicesOf}
 	a.buildCluster(clients.Core)
+	a.limits = limits.New(limits.Options{
+		Ledger: a.ledger.Observer, Client: clients.Core, Policy: a.policies, OnChanged: a.limitsChanged, Recorder: a.recorder, Log: a.log,
+	})
 	a.buildObjects(clients)
 	a.buildWaiting(clients)
 	if o.PolicyFile != "" {
@@ -152,7 +156,8 @@ func (a *App) buildWaiting(clients Clients) {
 	a.keeper = deletedpods.New(deletedpods.Options{
 		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.matched,
 		Deployments: deletedpods.NewDeployments(clients.Metadata, a.log),
-		Enabled:     a.reservations.Serving, Taken: a.reservations.Known, TTL: a.policies.ReservationTTL,
+		Enabled:     func() bool { return a.reservations.Serving() && a.policies.KeepsDeletedPods() },
+		Taken:       a.reservations.Known, TTL: a.policies.DeletedPodTTL,
 		Recorder: a.recorder, Log: a.log,
 	})
 }
@@ -203,13 +208,14 @@ func firstRevision() uint64 { return uint64(time.Now().UnixMicro()) }
 // ages returns how long ago anything was heard of each kind that decisions rest on.
 func (a *App) ages() map[string]time.Duration {
 	ages := a.cache.Ages()
+	maps.Copy(ages, a.limits.Ages())
 	maps.Copy(ages, a.reservations.Ages())
 	maps.Copy(ages, a.devices.Ages())
 	return ages
 }
 
 func (a *App) synced() bool {
-	return a.current.IsOpen() && a.reservations.Synced() && a.devices.Synced()
+	return a.current.IsOpen() && a.limits.Synced() && a.reservations.Synced() && a.devices.Synced()
 }
 
 // staleKinds says what was heard of too long ago to decide on, or "".
@@ -269,7 +275,7 @@ func (a *App) matched(namespace string) {
 
 // waitComplete returns when the account is complete, or ctx ends.
 func (a *App) waitComplete(ctx context.Context) error {
-	for _, wait := range []func(context.Context) error{a.devices.WaitForSync, a.reservations.WaitForSync} {
+	for _, wait := range []func(context.Context) error{a.limits.WaitForSync, a.devices.WaitForSync, a.reservations.WaitForSync} {
 		if err := wait(ctx); err != nil {
 			return err
 		}
@@ -284,7 +290,14 @@ func (a *App) policyLoaded(p *policy.Policy) {
 	}
 	a.metrics.KeepSchedulers(names...)
 	a.metrics.PolicyLoaded(time.Now())
+	a.limits.PolicyChanged()
 	a.log.WithField("file", a.options.PolicyFile).Info("policy in force")
+}
+
+// limitsChanged tells those who wait for a namespace to have less than it may.
+func (a *App) limitsChanged() {
+	a.wakeups.LimitsChanged()
+	a.reservations.NodesChanged()
 }
 
 // policyFailed tells operators what they would otherwise find in the log only.

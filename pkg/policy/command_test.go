@@ -20,6 +20,8 @@ func TestValidateCommand(t *testing.T) {
 			out: `FILE: valid
 # reservations.defaultTTL is not set: the server's flag --reservation-ttl applies
 apiVersion: config.globalreserve.io/v1alpha1
+deletedPods:
+  enabled: true
 kind: GlobalReservePolicy
 prioritize:
   reservationMatch: 10

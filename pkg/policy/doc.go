@@ -13,6 +13,14 @@
 //	schedulers:                      # optional; schedulers not listed may reserve too
 //	- name: batch-scheduler          # spec.schedulerName of its pods
 //	  maxReservationTTL: 1h          # at most reservations.maxTTL, which is also the default
+//	namespaces:                      # optional; default is for those that are not named
+//	  default:
+//	    maxReserved: {cpu: 20%}      # what reservations keep unused: quantities, or of all nodes
+//	    maxSlots: 200                # slots of reservations, those in memory included
+//	deletedPods:
+//	  enabled: true                  # default: true
+//	  defaultTTL: 60s                # default: the flag --reservation-ttl
+//	  maxTTL: 1h                     # default: reservations.maxTTL
 //	reservations:
 //	  defaultTTL: 60s                # default: the flag --reservation-ttl
 //	  maxTTL: 24h                    # default: 24h

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -45,6 +46,10 @@ schedulers:
 - name: other
 - name: StupidScheduler
 - name: Größe 1/2
+namespaces:
+  default: {maxReserved: {cpu: 20%, memory: 64Gi}, maxSlots: 200}
+  team-a: {maxReserved: {cpu: 0.5, example.com/gpu: 4}, maxSlots: 0}
+deletedPods: {enabled: false, defaultTTL: 30s, maxTTL: 1h}
 reservations: {defaultTTL: 90s, maxTTL: 12h}
 prioritize:
   strategy: LeastAllocated
@@ -54,6 +59,11 @@ prioritize:
 			&Policy{
 				TypeMeta:     Default().TypeMeta,
 				Schedulers:   []Scheduler{{"batch-scheduler", []string{"system:serviceaccount:batch:scheduler"}, duration(time.Hour)}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
+				Namespaces: map[string]Namespace{
+					"default": {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "20%", "memory": "64Gi"}, MaxSlots: new(int64(200))},
+					"team-a":  {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "0.5", "example.com/gpu": "4"}, MaxSlots: new(int64(0))},
+				},
+				DeletedPods:  DeletedPods{Enabled: false, DefaultTTL: duration(30 * time.Second), MaxTTL: duration(time.Hour)},
 				Reservations: Reservations{DefaultTTL: duration(90 * time.Second), MaxTTL: duration(12 * time.Hour)},
 				Prioritize: Prioritize{
 					Strategy:         LeastAllocated,
@@ -92,6 +102,10 @@ func TestParseRefuses(t *testing.T) {
 		"NUL":              {head + "a: \"\x00\"", []string{"not valid YAML"}},
 		"invalid UTF-8":    {head + "a: \"\xff\"", []string{"not valid YAML"}},
 		"alias bomb":       {bomb(), []string{"not valid YAML"}},
+		"limits": {head + "namespaces: {A_b: {}, x: {maxReserved: {pods: 1, cpu: 101%, memory: -1}, maxSlots: -1}}\n", []string{
+			`namespaces[A_b]: Invalid value`, `maxReserved[`, `maxReserved[`, `maxReserved[`, `namespaces[x].maxSlots: Invalid value: -1`,
+		}},
+		"deleted pods": {head + "deletedPods: {defaultTTL: 2h, maxTTL: 1h}\n", []string{"deletedPods.defaultTTL: Invalid value: \"2h0m0s\": must not be longer than deletedPods.maxTTL"}},
 		"several policies": {head + "---\n" + head, []string{"several YAML documents"}},
 		"no head":          {"reservations: {}\n", []string{"apiVersion: Required value", "kind: Required value"}},
 		"another version":  {"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n", []string{`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`}},

@@ -47,3 +47,29 @@ func TestReservationTTL(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletedPodTTL: deleted pods have a default and a maximum of their own; the default of other reservations does
+// not count for them.
+func TestDeletedPodTTL(t *testing.T) {
+	p := Default()
+	p.Reservations.DefaultTTL = duration(time.Hour)
+	s := NewStore(p, 45*time.Second)
+	ttl, err := s.DeletedPodTTL("any", 0)
+	require.NoError(t, err)
+	assert.Equal(t, 45*time.Second, ttl, "the flag")
+
+	own := *p
+	own.DeletedPods = DeletedPods{Enabled: true, DefaultTTL: duration(30 * time.Second), MaxTTL: duration(time.Minute)}
+	s.Set(&own)
+	ttl, err = s.DeletedPodTTL("any", 0)
+	require.NoError(t, err)
+	assert.Equal(t, 30*time.Second, ttl)
+	ttl, err = s.DeletedPodTTL("any", time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, time.Minute, ttl)
+	_, err = s.DeletedPodTTL("any", 61*time.Second)
+	require.ErrorContains(t, err, "longer than the 1m0s that the policy allows for deleted pods")
+	other, err := s.ReservationTTL("any", 0)
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour, other)
+}

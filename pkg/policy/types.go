@@ -32,6 +32,11 @@ type Policy struct {
 	metav1.TypeMeta `json:",inline"`
 	// Schedulers has rules for single schedulers. One that is not listed may reserve too.
 	Schedulers []Scheduler `json:"schedulers,omitempty"`
+	// Namespaces has limits of what the reservations of namespaces keep, by the name of the namespace. Those of
+	// DefaultNamespace are for every namespace that is not named.
+	Namespaces map[string]Namespace `json:"namespaces,omitempty"`
+	// DeletedPods says whether, and for how long, the capacity of deleted pods is kept for those that ask for it.
+	DeletedPods DeletedPods `json:"deletedPods"`
 	// Reservations bounds how long capacity is held for pods that are not bound yet.
 	Reservations Reservations `json:"reservations"`
 	// Prioritize says which of the nodes that fit are preferred.
@@ -46,6 +51,27 @@ type Scheduler struct {
 	Callers []string `json:"callers,omitempty"`
 	// MaxReservationTTL is the longest its reservations may last; 0 means Reservations.MaxTTL.
 	MaxReservationTTL metav1.Duration `json:"maxReservationTTL,omitzero"`
+}
+
+// DefaultNamespace is the key of the limits for all namespaces that are not named, the one called default among them.
+const DefaultNamespace = "default"
+
+// Namespace is the limits of one namespace. What its pods and reservations use together is limited by its ResourceQuota.
+type Namespace struct {
+	// MaxReserved is the most that its reservations may keep beyond what their pods use, by resource.
+	MaxReserved map[corev1.ResourceName]Amount `json:"maxReserved,omitempty"`
+	// MaxSlots is how many slots its reservations may have, those in memory included; nil means any number.
+	MaxSlots *int64 `json:"maxSlots,omitempty"`
+}
+
+// DeletedPods is the rules for the capacity of deleted pods.
+type DeletedPods struct {
+	// Enabled says whether any is kept.
+	Enabled bool `json:"enabled"`
+	// DefaultTTL is for pods that name no time; 0 means that the server's flag decides.
+	DefaultTTL metav1.Duration `json:"defaultTTL,omitzero"`
+	// MaxTTL is the longest any may be kept; 0 means Reservations.MaxTTL.
+	MaxTTL metav1.Duration `json:"maxTTL,omitzero"`
 }
 
 // Reservations bounds the lifetime of reservations. Times count from when the capacity was granted.
@@ -91,6 +117,7 @@ type ResourceWeight struct {
 func Default() *Policy {
 	return &Policy{
 		TypeMeta:     metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind},
+		DeletedPods:  DeletedPods{Enabled: true},
 		Reservations: Reservations{MaxTTL: metav1.Duration{Duration: DefaultMaxTTL}},
 		Prioritize:   Prioritize{Strategy: MostAllocated, Resources: defaultResources(), ReservationMatch: MaxReservationMatch},
 	}

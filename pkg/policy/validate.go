@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -17,7 +19,34 @@ import (
 func (p *Policy) validate() field.ErrorList {
 	errs := validateReservations(&p.Reservations, field.NewPath("reservations"))
 	errs = append(errs, validateSchedulers(p.Schedulers, p.Reservations.MaxTTL.Duration, field.NewPath("schedulers"))...)
+	errs = append(errs, validateNamespaces(p.Namespaces, field.NewPath("namespaces"))...)
+	errs = append(errs, p.validateDeletedPods(field.NewPath("deletedPods"))...)
 	return append(errs, validatePrioritize(&p.Prioritize, field.NewPath("prioritize"))...)
+}
+
+func validateNamespaces(namespaces map[string]Namespace, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+		n, at := namespaces[name], path.Key(name)
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			errs = append(errs, field.Invalid(at, name, strings.Join(problems, "; ")))
+		}
+		errs = append(errs, validateAmounts(n.MaxReserved, at.Child("maxReserved"))...)
+		if n.MaxSlots != nil && *n.MaxSlots < 0 {
+			errs = append(errs, field.Invalid(at.Child("maxSlots"), *n.MaxSlots, "must not be negative"))
+		}
+	}
+	return errs
+}
+
+func (p *Policy) validateDeletedPods(path *field.Path) field.ErrorList {
+	d, longest := &p.DeletedPods, p.Reservations.MaxTTL.Duration
+	errs := validateTTL(d.MaxTTL.Duration, longest, path.Child("maxTTL"))
+	if d.MaxTTL.Duration > 0 && d.DefaultTTL.Duration > d.MaxTTL.Duration {
+		text := fmt.Sprintf("must not be longer than deletedPods.maxTTL, which is %v", d.MaxTTL.Duration)
+		return append(errs, field.Invalid(path.Child("defaultTTL"), d.DefaultTTL.Duration.String(), text))
+	}
+	return append(errs, validateTTL(d.DefaultTTL.Duration, longest, path.Child("defaultTTL"))...)
 }
 
 func validateReservations(r *Reservations, path *field.Path) field.ErrorList {

@@ -90,3 +90,20 @@ func quantity(name v1.ResourceName, value int64) resource.Quantity {
 		return *resource.NewQuantity(value, resource.DecimalSI)
 	}
 }
+
+// ForLimits returns amounts that are not to be exceeded, ordered by column; 0 is one. What is not counted is left
+// out, and so is what is beyond any amount. Limits give resources columns, so that they hold once a node offers them.
+func ForLimits(t *Table, list v1.ResourceList) []Amount {
+	var amounts []Amount
+	for name, q := range list {
+		value, exact := toInt64(name, q)
+		if !exact || !t.counts(name) {
+			continue
+		}
+		if column, ok := t.Intern(name); ok {
+			amounts = append(amounts, Amount{Column: column, Value: max(0, value)})
+		}
+	}
+	sortAmounts(amounts)
+	return amounts
+}

@@ -1,0 +1,223 @@
+package limits
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// Options configures a Controller. All fields are needed.
+type Options struct {
+	Ledger ledger.Observer
+	Client kubernetes.Interface
+	Policy *policy.Store
+	// OnChanged is told when some limit is another than before. It is called without a lock.
+	OnChanged func()
+	// Recorder gets the Events.
+	Recorder events.EventRecorder
+	Log      logrus.FieldLogger
+}
+
+// lookAgain is how often percentages are taken anew, and the Events beyond these are left out.
+const (
+	lookAgain       = time.Second
+	eventsPerSecond = 1
+	eventBurst      = 20
+)
+
+// Controller keeps the limits of the ledger. Make one with New; it can run once.
+type Controller struct {
+	Options
+	watch  *follow.Watch
+	events *follow.Events
+	ready  *follow.Gate // open when all quotas there are count
+
+	mu      sync.Mutex                            // guards what follows
+	quotas  map[string]map[string]v1.ResourceList // by namespace and name
+	applied map[string]*ledger.Limits
+	listed  bool
+}
+
+// New makes a Controller and starts nothing.
+func New(o Options) *Controller {
+	c := &Controller{
+		Options: o, events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst), ready: follow.NewGate(),
+		quotas: map[string]map[string]v1.ResourceList{}, applied: map[string]*ledger.Limits{},
+	}
+	c.watch = follow.NewWatch(nil, o.Log, follow.NewSource(o.Client, "resourcequotas",
+		o.Client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &v1.ResourceQuota{}, c.set, c.gone))
+	return c
+}
+
+// Run keeps the limits until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { c.followNodes(ctx) })
+	return c.watch.Run(ctx, c.present, nil)
+}
+
+// WaitForSync returns nil once Synced is true, or the error of ctx.
+func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wait(ctx) }
+
+// Synced reports whether all limits are in the ledger.
+func (c *Controller) Synced() bool { return c.ready.IsOpen() }
+
+// Ages returns how long ago anything was heard of quotas.
+func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
+
+// PolicyChanged has another policy count.
+func (c *Controller) PolicyChanged() { c.update() }
+
+func (c *Controller) present(context.Context) {
+	c.mu.Lock()
+	c.listed = true
+	c.mu.Unlock()
+	c.update()
+	c.ready.Open()
+}
+
+// followNodes takes percentages anew as what the nodes offer changes.
+func (c *Controller) followNodes(ctx context.Context) {
+	for follow.Pause(ctx, lookAgain) {
+		if c.Policy.Current().HasPercentages() {
+			c.update()
+		}
+	}
+}
+
+func (c *Controller) set(quota *v1.ResourceQuota, _ bool) {
+	list, whole := limitsIn(quota)
+	if !whole {
+		c.events.Warn(&v1.ObjectReference{
+			APIVersion: "v1", Kind: "ResourceQuota", Namespace: quota.Namespace, Name: quota.Name, UID: quota.UID,
+		}, "ScopesNotCounted", "Limit", "reservations do not count against this quota, because of its scopes: "+
+			"limit those of the namespace by a quota without scopes, or by namespaces.maxReserved of the policy")
+	}
+	c.mu.Lock()
+	of := c.quotas[quota.Namespace]
+	if of == nil {
+		of = map[string]v1.ResourceList{}
+		c.quotas[quota.Namespace] = of
+	}
+	same := reflect.DeepEqual(of[quota.Name], list) // most changes are of the status
+	of[quota.Name] = list
+	c.mu.Unlock()
+	if !same {
+		c.update()
+	}
+}
+
+func (c *Controller) gone(quota *v1.ResourceQuota) {
+	c.mu.Lock()
+	delete(c.quotas[quota.Namespace], quota.Name)
+	if len(c.quotas[quota.Namespace]) == 0 {
+		delete(c.quotas, quota.Namespace)
+	}
+	c.mu.Unlock()
+	c.update()
+}
+
+// update tells the ledger what has changed.
+func (c *Controller) update() {
+	if c.apply() {
+		c.OnChanged()
+	}
+}
+
+func (c *Controller) apply() (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.listed {
+		return false // all at once
+	}
+	wanted := c.wanted(c.Policy.Current())
+	changes := map[string]*ledger.Limits{}
+	for name, limits := range wanted {
+		if !reflect.DeepEqual(c.applied[name], limits) {
+			changes[name] = limits
+		}
+	}
+	for name := range c.applied {
+		if wanted[name] == nil {
+			changes[name] = nil
+		}
+	}
+	if len(changes) == 0 {
+		return false
+	}
+	c.Ledger.SetLimits(ledger.OfNamespace, changes)
+	c.applied = wanted
+	return true
+}
+
+// wanted returns the limits of all namespaces that have some, and by the empty name those of the others. c.mu is held.
+func (c *Controller) wanted(p *policy.Policy) map[string]*ledger.Limits {
+	names := slices.Collect(maps.Keys(c.quotas))
+	names = append(names, "")
+	for name := range p.Namespaces {
+		if name != policy.DefaultNamespace {
+			names = append(names, name)
+		}
+	}
+	wanted := map[string]*ledger.Limits{}
+	for _, name := range names {
+		rule, named := p.Namespaces[name]
+		if !named || name == policy.DefaultNamespace {
+			rule = p.Namespaces[policy.DefaultNamespace]
+		}
+		use := v1.ResourceList{}
+		for _, list := range c.quotas[name] {
+			addSmaller(use, list)
+		}
+		limits := &ledger.Limits{
+			Use: resources.ForLimits(c.Ledger.Table(), use), Keep: resources.ForLimits(c.Ledger.Table(), c.amounts(rule.MaxReserved)),
+			Slots: rule.MaxSlots,
+		}
+		if named || len(limits.Use)+len(limits.Keep) > 0 || limits.Slots != nil {
+			wanted[name] = limits
+		}
+	}
+	return wanted
+}
+
+// amounts returns what amounts of the policy are now.
+func (c *Controller) amounts(of map[v1.ResourceName]policy.Amount) v1.ResourceList {
+	list := v1.ResourceList{}
+	for name, amount := range of {
+		total := int64(0)
+		if _, percent := amount.Percent(); percent {
+			total = c.offered(name)
+		}
+		list[name] = amount.Quantity(name, total)
+	}
+	return list
+}
+
+// offered returns how much of a resource all nodes offer.
+func (c *Controller) offered(name v1.ResourceName) (total int64) {
+	column, ok := c.Ledger.Table().Lookup(name)
+	if !ok {
+		return 0
+	}
+	var nodes []string
+	c.Ledger.VisitNodes(func(node string) { nodes = append(nodes, node) })
+	for _, u := range c.Ledger.AppendUsage(nil, nodes, []resources.Column{column}) {
+		total, _ = resources.Add(total, u.Allocatable)
+	}
+	return total
+}
