@@ -26,6 +26,11 @@ type Options struct {
 	// CertFile and KeyFile are the client's own certificate, in PEM. Files that are
 	// renewed are read again within some minutes.
 	CertFile, KeyFile string
+	// Token is a token of the cluster that says who the client is, and TokenFile a file with one, which is read again
+	// when it is renewed; the file goes first.
+	Token, TokenFile string
+	// ServerName is what the server's certificate must name; empty: the host of the URL.
+	ServerName string
 	// Timeout bounds one try of a request; default 15 s. A durable Reserve may take
 	// the server 8 s, and one with a MinRevision 5 s more.
 	Timeout time.Duration
@@ -69,8 +74,8 @@ func (o *Options) validate() (*url.URL, error) {
 	switch {
 	case (o.CertFile == "") != (o.KeyFile == ""):
 		return nil, errors.New("CertFile and KeyFile belong together: give both or none")
-	case !secure && o.CAFile+o.CertFile != "":
-		return nil, fmt.Errorf("CAFile and CertFile are for https, and the URL is %s: change one of them", o.URL)
+	case !secure && o.CAFile+o.CertFile+o.Token+o.TokenFile+o.ServerName != "":
+		return nil, fmt.Errorf("CAFile, CertFile, Token, TokenFile and ServerName are for https, and the URL is %s: change one of them", o.URL)
 	case o.Timeout < 0 || o.RetryFor < 0 || o.WatchIdle < 0 || o.MaxReconnect < 0 || o.MaxAnswer < 0:
 		return nil, errors.New("a time or a limit is negative: give 0 for the default of Timeout, RetryFor, WatchIdle, MaxReconnect and MaxAnswer")
 	}
@@ -82,8 +87,9 @@ func (o *Options) validate() (*url.URL, error) {
 // times out ends its connection: over HTTP/2 all would go on sharing one that has gone dead.
 func (o *Options) httpClient() (*http.Client, error) {
 	transport, err := rest.TransportFor(&rest.Config{
+		BearerToken: o.Token, BearerTokenFile: o.TokenFile,
 		TLSClientConfig: rest.TLSClientConfig{
-			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, NextProtos: []string{"http/1.1"},
+			CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName, NextProtos: []string{"http/1.1"},
 		},
 		UserAgent: "globalreserve-client/" + version.Get().GitVersion,
 		Dial:      (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,

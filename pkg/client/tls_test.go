@@ -3,6 +3,7 @@ package client_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
@@ -170,4 +171,28 @@ func TestDeadConnectionIsGivenUp(t *testing.T) {
 	_, err = c.Revision(t.Context())
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, w.opened.Load())
+}
+
+// A token says who the client is, as it is in the file now.
+func TestToken(t *testing.T) {
+	var said string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		said = r.Header.Get("Authorization")
+		_, _ = w.Write([]byte(`{"Revision": 1}`))
+	}))
+	t.Cleanup(server.Close)
+	ca, token := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	require.NoError(t, os.WriteFile(token, []byte("from-file"), 0o600))
+	for want, o := range map[string]client.Options{
+		"Bearer given":     {Token: "given"},
+		"Bearer from-file": {TokenFile: token},
+	} {
+		o.URL, o.CAFile, o.ServerName = server.URL, ca, "example.com" // as the certificate says
+		_, err := newClient(t, o).Revision(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, said)
+	}
+	_, err := client.New(client.Options{URL: "http://127.0.0.1:1", Token: "x"})
+	require.ErrorContains(t, err, "are for https", "nobody else must read it")
 }

@@ -4,7 +4,7 @@
 // It speaks to two servers. Reservation objects are written to and read from the Kubernetes API
 // (environment.go), so that the plugin has the rights of its user and no others. What only the ledger
 // knows, the account of the nodes and the reasons of a refusal, comes from GlobalReserve's own
-// read-only routes under /v1 (server.go), either at --server or through a port forwarded to a pod of
+// read-only routes under /v1 (server.go), either at --ledger-url or through a port forwarded to a pod of
 // its Service, as kubectl port-forward does (tunnel.go).
 //
 // What lives where:

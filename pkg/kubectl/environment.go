@@ -37,9 +37,11 @@ type environment struct {
 	genericiooptions.IOStreams
 	clock  clock.PassiveClock
 	config *genericclioptions.ConfigFlags
-	// serverURL is --server, service is --service; the first wins.
+	// serverURL is --ledger-url, service is --service; the first wins.
 	serverURL, service string
-	allNamespaces      bool // of commands that have that flag
+	// credentials are how the server knows who asks, and how it is known.
+	credentials   client.Options
+	allNamespaces bool // of commands that have that flag
 
 	// cluster returns clients for the kubeconfig of the flags, and forward forwards a local port to a port
 	// of a pod until it is stopped. Tests put fakes in their place.
@@ -53,9 +55,6 @@ type environment struct {
 
 func newEnvironment(streams genericiooptions.IOStreams) *environment {
 	config := genericclioptions.NewConfigFlags(true)
-	// kubectl's --server is the Kubernetes API; here it is GlobalReserve. A cluster is chosen by
-	// --context, --cluster or --kubeconfig.
-	config.APIServer = nil
 	env := &environment{IOStreams: streams, clock: clock.RealClock{}, config: config, service: defaultService}
 	env.cluster, env.forward = env.connectCluster, env.forwardPort
 	return env
@@ -63,8 +62,13 @@ func newEnvironment(streams genericiooptions.IOStreams) *environment {
 
 func (e *environment) addFlags(flags *pflag.FlagSet) {
 	e.config.AddFlags(flags)
-	flags.StringVar(&e.serverURL, "server", e.serverURL,
+	flags.StringVar(&e.serverURL, "ledger-url", e.serverURL,
 		"URL of the GlobalReserve server, such as http://127.0.0.1:23456; without it a port is forwarded to --service")
+	flags.StringVar(&e.credentials.CAFile, "ledger-certificate-authority", "", "file with the authority of the GlobalReserve server's certificate, in PEM")
+	flags.StringVar(&e.credentials.ServerName, "ledger-tls-server-name", "", "name in the GlobalReserve server's certificate, where that is not the host of --ledger-url, as with a forwarded port")
+	flags.StringVar(&e.credentials.CertFile, "ledger-client-certificate", "", "file with the client certificate to show the GlobalReserve server, in PEM")
+	flags.StringVar(&e.credentials.KeyFile, "ledger-client-key", "", "file with the key of --ledger-client-certificate, in PEM")
+	flags.StringVar(&e.credentials.Token, "ledger-token", "", "token to show the GlobalReserve server, such as kubectl create token prints")
 	flags.StringVar(&e.service, "service", e.service,
 		"namespace/name of the server's Service, and :port where it has several; a port is forwarded to a ready pod of it")
 }

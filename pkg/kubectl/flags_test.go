@@ -35,8 +35,8 @@ func TestBadCommandLines(t *testing.T) {
 		"unknown state":               {[]string{"pods", "--state", "Lost"}, "give one of Reserved, Binding, Bound"},
 		"summary as json":             {[]string{"pods", "--summary", "-o", "json"}, "leave out -o json"},
 		"version of something":        {[]string{"version", "client"}, "takes no arguments"},
-		"server without a scheme":     {[]string{"nodes", "--server", "localhost:23456"}, "give one such as http://127.0.0.1:23456"},
-		"server that is no URL":       {[]string{"nodes", "--server", "http://a b"}, "is not the URL of a server"},
+		"server without a scheme":     {[]string{"nodes", "--ledger-url", "localhost:23456"}, "give one such as http://127.0.0.1:23456"},
+		"server that is no URL":       {[]string{"nodes", "--ledger-url", "http://a b"}, "is not the URL of a server"},
 		"service without a namespace": {[]string{"nodes", "--service", "globalreserve"}, "give namespace/name"},
 		"service with much":           {[]string{"nodes", "--service", "a/b/c"}, "give namespace/name"},
 		"service without a port":      {[]string{"nodes", "--service", "a/b:"}, "give namespace/name"},
@@ -121,7 +121,7 @@ func TestHelp(t *testing.T) {
 	}
 	got := r.run()
 	assert.Equal(t, ExitOK, got.code)
-	for _, part := range []string{"Exit codes:", "--as-group", "--kubeconfig", "--server string", "--service string", "--namespace"} {
+	for _, part := range []string{"Exit codes:", "--as-group", "--kubeconfig", "--ledger-url string", "--service string", "--namespace"} {
 		assert.Contains(t, got.out, part)
 	}
 }

@@ -26,7 +26,7 @@ func reservationsInTests() []runtime.Object {
 }
 
 // TestGolden runs the command that each file of testdata begins with, and compares all that it prints.
-// Those with --server speak to a fake server, which needs no forwarded port, and have no cluster.
+// Those with --ledger-url speak to a fake server, which needs no forwarded port, and have no cluster.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.golden")
 	require.NoError(t, err)

@@ -126,9 +126,9 @@ func (r *rig) mask(text string) string {
 	return strings.ReplaceAll(text, r.server.URL, "http://server")
 }
 
-// atServer adds --server to a command line.
+// atServer adds --ledger-url to a command line.
 func (r *rig) atServer(args ...string) []string {
-	return append(args, "--server="+r.server.URL+"/")
+	return append(args, "--ledger-url="+r.server.URL+"/")
 }
 
 // String is a transcript of it.

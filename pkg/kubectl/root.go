@@ -19,7 +19,7 @@ of a cluster, keeps.
   devices                          ExtendedResource objects and who has them, through the Kubernetes API
   nodes, explain, pods             what the ledger has, from the GlobalReserve server
 
-The server is reached at --server URL or, without it, by forwarding a port to a ready pod of its Service
+The server is reached at --ledger-url URL or, without it, by forwarding a port to a ready pod of its Service
 (--service), as kubectl port-forward does.
 
 Exit codes: 0 done; 1 refused, or not there; 2 the command line makes no sense; 3 GlobalReserve or the
@@ -78,7 +78,7 @@ func newCommand(env *environment) *cobra.Command {
 	})
 	// Some thirty flags of every command would bury its own.
 	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), "{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
-		"  -n, --namespace, --context, --server, --service and more: see {{.Root.CommandPath}} --help", 1))
+		"  -n, --namespace, --context, --ledger-url, --service and more: see {{.Root.CommandPath}} --help", 1))
 	env.addFlags(cmd.PersistentFlags())
 	env.completeGlobalFlags(cmd)
 	cmd.AddCommand(

@@ -18,7 +18,7 @@ const (
 	pageSize = "1000"
 )
 
-// connectServer reaches the server at --server or through a tunnel to its Service.
+// connectServer reaches the server at --ledger-url or through a tunnel to its Service.
 func (e *environment) connectServer(ctx context.Context) error {
 	timeout, err := e.timeout()
 	if err != nil {
@@ -31,9 +31,11 @@ func (e *environment) connectServer(ctx context.Context) error {
 		}
 	}
 	// A person tries again, or not.
-	e.server, err = client.New(client.Options{URL: address, Timeout: timeout, RetryFor: time.Nanosecond, MaxAnswer: maxAnswer})
+	options := e.credentials
+	options.URL, options.Timeout, options.RetryFor, options.MaxAnswer = address, timeout, time.Nanosecond, maxAnswer
+	e.server, err = client.New(options)
 	if err != nil {
-		return usageErrorf("--server: %w (for another Kubernetes cluster use --context or --kubeconfig)", err)
+		return usageErrorf("--ledger-url: %w", err)
 	}
 	return nil
 }
@@ -80,10 +82,10 @@ func get[A any](ctx context.Context, e *environment, path string, query url.Valu
 		return nil, errors.New("interrupted")
 	case errors.As(err, &away) && e.serverURL == "":
 		return nil, unreachablef("the GlobalReserve server does not answer through the forwarded port: %w: "+
-			"see the log of its pod, or give its address with --server URL", away.Err)
+			"see the log of its pod, or give its address with --ledger-url URL", away.Err)
 	case errors.As(err, &away):
-		return nil, unreachablef("the GlobalReserve server does not answer at %s: %w: check --server and --request-timeout; "+
-			"without --server, a port is forwarded to the Service %s", e.serverURL, away.Err, defaultService)
+		return nil, unreachablef("the GlobalReserve server does not answer at %s: %w: check --ledger-url and --request-timeout; "+
+			"without --ledger-url, a port is forwarded to the Service %s", e.serverURL, away.Err, defaultService)
 	}
 	return answer, err
 }

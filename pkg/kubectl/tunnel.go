@@ -99,7 +99,7 @@ func portForwardDialer(config *rest.Config, target podPort) (httpstream.Dialer, 
 
 func forwardError(target podPort, err error) error {
 	return unreachablef("cannot forward a port to pod %s/%s: %w: you need the right to create pods/portforward there; "+
-		"or give the server's address with --server URL", target.namespace, target.pod, err)
+		"or give the server's address with --ledger-url URL", target.namespace, target.pod, err)
 }
 
 // podPort is a port of a pod's container that a Service leads to.
@@ -134,11 +134,11 @@ func choosePod(ctx context.Context, kube kubernetes.Interface, ref serviceRef) (
 	switch {
 	case apierrors.IsNotFound(err):
 		return podPort{}, unreachablef("there is no Service %s: install GlobalReserve with kubectl apply -k manifests/base, "+
-			"name its Service with --service namespace/name, or give the server's address with --server URL", ref)
+			"name its Service with --service namespace/name, or give the server's address with --ledger-url URL", ref)
 	case err != nil:
-		return podPort{}, explainAPIError(fmt.Sprintf("find the GlobalReserve server by its Service %s (--server URL does without)", ref), err)
+		return podPort{}, explainAPIError(fmt.Sprintf("find the GlobalReserve server by its Service %s (--ledger-url URL does without)", ref), err)
 	case len(service.Spec.Selector) == 0:
-		return podPort{}, unreachablef("Service %s selects no pods, so no port can be forwarded to one: give the server's address with --server URL", ref)
+		return podPort{}, unreachablef("Service %s selects no pods, so no port can be forwarded to one: give the server's address with --ledger-url URL", ref)
 	}
 	servicePort, err := findServicePort(service, ref)
 	if err != nil {
@@ -172,7 +172,7 @@ func findServicePort(service *corev1.Service, ref serviceRef) (*corev1.ServicePo
 		have = append(have, strings.TrimPrefix(p.Name+" "+number, " "))
 	}
 	if len(have) == 0 {
-		return nil, unreachablef("Service %s has no ports: give the server's address with --server URL", ref)
+		return nil, unreachablef("Service %s has no ports: give the server's address with --ledger-url URL", ref)
 	}
 	return nil, usageErrorf("Service %s has no port %q: it has %s", ref, ref.port, strings.Join(have, ", "))
 }
@@ -189,7 +189,7 @@ func readyPod(pods []corev1.Pod, ref serviceRef) (*corev1.Pod, error) {
 		states = append(states, pods[i].Name+" is "+state)
 	}
 	if len(states) == 0 {
-		return nil, unreachablef("Service %s has no pods: see kubectl -n %s get deployments,pods, or give the server's address with --server URL",
+		return nil, unreachablef("Service %s has no pods: see kubectl -n %s get deployments,pods, or give the server's address with --ledger-url URL",
 			ref, ref.Namespace)
 	}
 	return nil, unreachablef("Service %s has no ready pod: %s: see kubectl -n %s describe pods",
@@ -223,7 +223,7 @@ func containerPort(pod *corev1.Pod, port *corev1.ServicePort) (int32, error) {
 			}
 		}
 	}
-	return 0, unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with --server URL",
+	return 0, unreachablef("pod %s/%s has no port named %q, which its Service leads to: give the server's address with --ledger-url URL",
 		pod.Namespace, pod.Name, port.TargetPort.StrVal)
 }
 

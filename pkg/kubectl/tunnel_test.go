@@ -224,7 +224,7 @@ func TestChoosePod(t *testing.T) {
 	}
 }
 
-// TestCommandsForwardAPort runs a command without --server.
+// TestCommandsForwardAPort runs a command without --ledger-url.
 func TestCommandsForwardAPort(t *testing.T) {
 	r := newRig(t)
 	require.NoError(t, r.kube.Tracker().Add(service()))

@@ -59,6 +59,9 @@ type Args struct {
 	CAFile   string `json:"caFile"`
 	CertFile string `json:"certFile"`
 	KeyFile  string `json:"keyFile"`
+	// TokenFile is the path of a token of the cluster, which a pod has in
+	// /var/run/secrets/kubernetes.io/serviceaccount/token; instead of a certificate.
+	TokenFile string `json:"tokenFile"`
 
 	// Server configures what is served in mode local.
 	Server ServerArgs `json:"server"`
@@ -147,6 +150,7 @@ func (a *Args) validateLocal() (errs []error) {
 		{"caFile", a.CAFile},
 		{"certFile", a.CertFile},
 		{"keyFile", a.KeyFile},
+		{"tokenFile", a.TokenFile},
 	} {
 		if f.value != "" {
 			errs = append(errs, fmt.Errorf("%s is for mode remote; leave it out", f.name))
@@ -162,8 +166,8 @@ func (a *Args) validateRemote() (errs []error) {
 		errs = append(errs, errors.New("remoteURL is missing: give the server's address, such as http://127.0.0.1:23456"))
 	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
 		errs = append(errs, fmt.Errorf("remoteURL %q is not the address of a server; give one such as http://127.0.0.1:23456", a.RemoteURL))
-	case u.Scheme == "http" && (a.CAFile != "" || a.CertFile != "" || a.KeyFile != ""):
-		errs = append(errs, errors.New("caFile, certFile and keyFile need a remoteURL with https"))
+	case u.Scheme == "http" && (a.CAFile != "" || a.CertFile != "" || a.KeyFile != "" || a.TokenFile != ""):
+		errs = append(errs, errors.New("caFile, certFile, keyFile and tokenFile need a remoteURL with https"))
 	}
 	if (a.CertFile == "") != (a.KeyFile == "") {
 		errs = append(errs, errors.New("certFile and keyFile belong together; give both or none"))

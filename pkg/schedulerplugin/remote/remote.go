@@ -84,7 +84,7 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 
 func newClient(args *schedulerplugin.Args, try, all time.Duration) (*client.Client, error) {
 	return client.New(client.Options{
-		URL: args.RemoteURL, CAFile: args.CAFile, CertFile: args.CertFile, KeyFile: args.KeyFile,
+		URL: args.RemoteURL, CAFile: args.CAFile, CertFile: args.CertFile, KeyFile: args.KeyFile, TokenFile: args.TokenFile,
 		Timeout: try, RetryFor: all, MaxReconnect: reconnectAfter,
 	})
 }

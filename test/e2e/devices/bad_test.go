@@ -151,7 +151,7 @@ func (c *cluster) mend(name string) {
 // kubectlReserve runs the plugin against the server and returns what it prints.
 func (c *cluster) kubectlReserve(args ...string) string {
 	c.T.Helper()
-	command := exec.CommandContext(c.T.Context(), testbed.File(c.T, "bin", "kubectl-reserve"), append(args, "--server="+c.Server.URL)...)
+	command := exec.CommandContext(c.T.Context(), testbed.File(c.T, "bin", "kubectl-reserve"), append(args, "--ledger-url="+c.Server.URL)...)
 	command.Env = c.environment()
 	output, err := command.CombinedOutput()
 	require.NoError(c.T, err, "%s", output)

@@ -71,7 +71,7 @@ func TestAnyServerAnswers(t *testing.T) {
 	t.Run("kubectl", func(t *testing.T) {
 		config, err := c.AdminKubeconfig()
 		require.NoError(t, err)
-		command := exec.CommandContext(t.Context(), testbed.File(t, "bin", "kubectl-reserve"), "nodes", "--server="+other.URL)
+		command := exec.CommandContext(t.Context(), testbed.File(t, "bin", "kubectl-reserve"), "nodes", "--ledger-url="+other.URL)
 		command.Env = append(os.Environ(), "KUBECONFIG="+config, "HOME="+t.TempDir())
 		output, err := command.CombinedOutput()
 		require.NoError(t, err, "%s", output)

@@ -35,8 +35,8 @@ func TestErrors(t *testing.T) {
 		"no cluster":              {[]string{"list", "--kubeconfig", stranger}, 3, "the Kubernetes API does not answer"},
 		"no such context":         {[]string{"list", "--context", "nope"}, 2, "context was not found for specified context: nope"},
 		"no such kubeconfig":      {[]string{"list", "--kubeconfig", "/does/not/exist"}, 2, "the kubeconfig cannot be used"},
-		"no server":               {[]string{"nodes", "--server", "http://127.0.0.1:1"}, 3, "the GlobalReserve server does not answer at http://127.0.0.1:1"},
-		"another server":          {[]string{"nodes", "--server", b.URL()}, 3, "does not answer at"},
+		"no server":               {[]string{"nodes", "--ledger-url", "http://127.0.0.1:1"}, 3, "the GlobalReserve server does not answer at http://127.0.0.1:1"},
+		"another server":          {[]string{"nodes", "--ledger-url", b.URL()}, 3, "does not answer at"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := b.in(t).run(tt.args...)

@@ -73,7 +73,7 @@ func (b *bench) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs the plugin as a user does, without --server.
+// run runs the plugin as a user does, without --ledger-url.
 func (b *bench) run(args ...string) result {
 	b.T.Helper()
 	var out, errOut bytes.Buffer
@@ -87,10 +87,10 @@ func (b *bench) run(args ...string) result {
 	return result{out: out.String(), err: errOut.String(), code: cmd.ProcessState.ExitCode()}
 }
 
-// ask is run with --server.
+// ask is run with --ledger-url.
 func (b *bench) ask(args ...string) result {
 	b.T.Helper()
-	return b.run(append(args, "--server="+b.Server.URL)...)
+	return b.run(append(args, "--ledger-url="+b.Server.URL)...)
 }
 
 // must is run or ask of a command that has to succeed and to say nothing but its output.
