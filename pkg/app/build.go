@@ -62,7 +62,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	if a.elector, err = a.newElector(clients); err != nil {
 		return nil, err
 	}
-	a.objects = store.New(clients.Reservations, a.elector.Term)
+	a.objects = store.New(clients.Reservations, a.elector.Term, a.elector.Writes())
 	a.health = &health{
 		synced: a.synced, leads: a.elector.Leads, fence: a.elector.Fence, unreachable: a.unreachable,
 		observe: a.metrics.ObserveRequest,
@@ -164,7 +164,7 @@ func (a *App) buildWaiting(clients Clients) {
 
 func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 	a.arbiter = arbiter.New(arbiter.Options{
-		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client), Steering: a.steering,
+		Ledger: a.ledger, Pods: a.cache.Pods, Question: a.question, API: arbiter.NewAPI(client, a.elector.Writes()), Steering: a.steering,
 		Policy: a.policies, Metrics: a.metrics, Log: a.log,
 		BindTimeout: a.options.BindTimeout, MayUse: a.checks.MayUse, Term: a.elector.Term,
 		Store: a.objects, Serving: a.reservations.Serving, ReleaseSlots: a.reservations.ReleaseSlots,

@@ -111,7 +111,7 @@ func TestBindingOfANameThatWasGivenAnew(t *testing.T) {
 func TestAdmissionPassesTheGates(t *testing.T) {
 	p := sized("p", "1", 5)
 	w := newWorld(t, p)
-	w.undecided = "not the leader"
+	w.undecided.Store(new("not the leader"))
 	_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})
 	assertOutcome(t, NotReady, err)
 	assert.ErrorContains(t, err, "not the leader")

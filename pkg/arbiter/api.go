@@ -13,6 +13,7 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -31,8 +32,8 @@ type API interface {
 }
 
 // NewAPI returns the API of a real API server.
-func NewAPI(client kubernetes.Interface) API {
-	return restClient{client.CoreV1().RESTClient(), client.AuthenticationV1()}
+func NewAPI(client kubernetes.Interface, writes *election.Writes) API {
+	return restClient{client.CoreV1().RESTClient(), client.AuthenticationV1(), writes}
 }
 
 // restClient does without the typed client because that repeats a request for
@@ -41,12 +42,16 @@ func NewAPI(client kubernetes.Interface) API {
 type restClient struct {
 	rest rest.Interface
 	auth authenticationclient.AuthenticationV1Interface
+	// writes sends what gives capacity away.
+	writes *election.Writes
 }
 
 // Bind implements API.
 func (c restClient) Bind(ctx context.Context, binding *v1.Binding) error {
-	return bounded(ctx, c.rest.Post()).Namespace(binding.Namespace).Resource("pods").Name(binding.Name).
-		SubResource("binding").Body(binding).Do(ctx).Error()
+	return c.writes.Do(ctx, func(ctx context.Context) error {
+		return bounded(ctx, c.rest.Post()).Namespace(binding.Namespace).Resource("pods").Name(binding.Name).
+			SubResource("binding").Body(binding).Do(ctx).Error()
+	})
 }
 
 // Get implements API.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -42,7 +43,7 @@ func TestAPI(t *testing.T) {
 	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	require.NoError(t, err)
 	defer clientset.CoreV1().RESTClient().(*rest.RESTClient).Client.CloseIdleConnections()
-	client := NewAPI(clientset)
+	client := NewAPI(clientset, election.NewWrites(time.Minute, func() bool { return true }))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	binding := newBinding(ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "node-1", nil)
@@ -85,7 +86,7 @@ func TestAPIAnnotates(t *testing.T) {
 	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	require.NoError(t, err)
 	defer clientset.CoreV1().RESTClient().(*rest.RESTClient).Client.CloseIdleConnections()
-	pod, err := NewAPI(clientset).Annotate(t.Context(), ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "key", "value")
+	pod, err := NewAPI(clientset, election.NewWrites(time.Minute, func() bool { return true })).Annotate(t.Context(), ledger.PodRef{Namespace: "ns", Name: "p", UID: "uid"}, "key", "value")
 	require.NoError(t, err)
 	assert.Equal(t, "8", pod.ResourceVersion)
 	assert.Equal(t, []string{"PATCH /api/v1/namespaces/ns/pods/p application/merge-patch+json"}, paths)
@@ -96,7 +97,7 @@ func TestAPIRefusesPaths(t *testing.T) {
 	clientset, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	for _, name := range []string{"..", "a/b", ""} {
-		_, err := NewAPI(clientset).Get(t.Context(), "ns", name)
+		_, err := NewAPI(clientset, election.NewWrites(time.Minute, func() bool { return true })).Get(t.Context(), "ns", name)
 		assert.ErrorContains(t, err, "name")
 	}
 }

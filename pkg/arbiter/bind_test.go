@@ -384,14 +384,14 @@ func TestBindWhileUndecided(t *testing.T) {
 	bound := newPod("bound")
 	bound.Spec.NodeName = "a"
 	w := newWorld(t, newPod("p"), bound)
-	w.undecided = "the account is incomplete"
+	w.undecided.Store(new("the account is incomplete"))
 	err := w.bindPod(newPod("p"), "a")
 	assertOutcome(t, NotReady, err)
-	require.EqualError(t, err, w.undecided)
+	require.EqualError(t, err, *w.undecided.Load())
 	assertOutcome(t, NotReady, w.bindPod(bound, "a"))
 	assert.Zero(t, w.api.posts)
 	assert.Zero(t, w.ledger.Stats().Allocations)
-	w.undecided = ""
+	w.undecided.Store(nil)
 	require.NoError(t, w.bindPod(newPod("p"), "a"))
 	w.end()
 }

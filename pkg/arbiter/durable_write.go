@@ -441,9 +441,13 @@ func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time) error
 }
 
 // persist sends a request until an answer tells its fate, the next try would be after
-// the deadline, or Stop. It returns the last answer.
+// the deadline, nothing can be decided any more, or Stop. It returns the last answer, or
+// why nothing can be decided.
 func (a *Arbiter) persist(deadline time.Time, send func() error) error {
 	for tries := (write{}); ; {
+		if undecided := a.o.Ledger.Ready(); undecided != nil {
+			return undecided
+		}
 		err := send()
 		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing {
 			return err

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
@@ -264,8 +266,8 @@ type world struct {
 	question  *question.Maker
 	steering  *steering.Steering
 	metrics   *metrics.Metrics
-	objects   *storetest.Server // Reservations
-	undecided string
+	objects   *storetest.Server      // Reservations
+	undecided atomic.Pointer[string] // why nothing can be decided
 	gates     []Gate
 }
 
@@ -297,7 +299,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 func (w *world) newArbiter(o Options) *Arbiter {
 	o.Pods, o.Question, o.API, o.Steering = w.store, w.question, w.api, w.steering
 	o.Policy, o.Metrics, o.Log = policy.NewStore(policy.Default(), time.Minute), w.metrics, silent()
-	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided }, w.gates...)
+	o.Ledger = NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return ptr.Deref(w.undecided.Load(), "") }, w.gates...)
 	o.Store, o.Serving, o.ReleaseSlots = w.objects.Store(w.t), func() bool { return true }, w.objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
 	o.MayUse = func(_ context.Context, caller user.Info, scheduler string) error {

@@ -79,7 +79,11 @@ func (a *Arbiter) send(f *flight) error {
 	for {
 		said := FateNotSent
 		sent := time.Now()
-		if sent.Before(f.deadline.Add(bindSettle)) {
+		undecided := a.o.Ledger.Ready() // another server may be deciding by now
+		switch {
+		case undecided != nil && !f.inDoubt():
+			return a.giveBack(f, undecided.of(f.pod, f.node))
+		case undecided == nil && sent.Before(f.deadline.Add(bindSettle)):
 			cause = a.post(f)
 			said = classify(cause)
 		}

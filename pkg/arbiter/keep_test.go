@@ -15,10 +15,10 @@ func TestKeep(t *testing.T) {
 		p, big := newPod("p"), newPod("big")
 		w := newWorld(t, p, big)
 		placement := w.question.Of(w.info(p), "a")
-		w.undecided = "the lease may be lost"
+		w.undecided.Store(new("the lease may be lost"))
 		_, _, err := w.Keep(&placement, time.Minute)
 		assertOutcome(t, NotReady, err)
-		w.undecided = ""
+		w.undecided.Store(nil)
 
 		made, _, err := w.Keep(&placement, time.Minute)
 		require.NoError(t, err)

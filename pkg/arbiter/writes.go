@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/election"
 )
 
 // Fate is what the answer to a request says became of it.
@@ -50,7 +52,7 @@ func Classify(resource string, err error) Fate {
 		return FateMissing
 	case errors.As(err, &status):
 		return classifyCode(int(status.Status().Code))
-	case errors.As(err, &op) && op.Op == "dial":
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, election.ErrNotSent):
 		return FateNotSent
 	default:
 		return FateUnknown

@@ -119,8 +119,9 @@ const poll = 500 * time.Millisecond
 
 // Elector takes part in the election of the server that decides. Make one with New.
 type Elector struct {
-	o     Options
-	lease *lease
+	o      Options
+	lease  *lease
+	writes *Writes
 	// led is nil until this server begins to take over.
 	led atomic.Pointer[leadership]
 	// decides is closed when this server decides for the first time.
@@ -146,11 +147,14 @@ func New(o Options) (*Elector, error) {
 		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: LeaseName}, Client: o.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}
-	return &Elector{o: o, decides: make(chan struct{}), moved: make(chan struct{}, 1), lease: &lease{
-		others: func() {}, resigns: func() bool { return false }, stale: o.Stale,
+	e := &Elector{o: o, decides: make(chan struct{}), moved: make(chan struct{}, 1)}
+	e.writes = NewWrites(o.Times.Write(), e.mayWrite)
+	e.lease = &lease{
+		others: func() {}, resigns: func() bool { return false }, stale: o.Stale, settle: e.writes.settle,
 		now: uptime, sure: o.Times.Lease - o.Times.Retry,
 		lock: lock, Interface: lock,
-	}}, nil
+	}
+	return e, nil
 }
 
 // Advertise says where other servers reach this one, and with which key it answers them. It must be called
@@ -159,6 +163,15 @@ func (e *Elector) Advertise(url string, key v1alpha1.PublicKey) { e.url, e.publi
 
 // Identity is the name under which this server takes part.
 func (e *Elector) Identity() string { return e.o.Identity }
+
+// Writes are how what this server decides is written.
+func (e *Elector) Writes() *Writes { return e.writes }
+
+// mayWrite reports whether nobody else can lead yet, and this server does or is about to.
+func (e *Elector) mayWrite() bool {
+	led := e.led.Load()
+	return led != nil && led.state.Load() != ended && (e.o.Alone || e.lease.held())
+}
 
 // Leads returns "" while this server decides, else why it does not.
 func (e *Elector) Leads() string {
@@ -208,8 +221,8 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 }
 
 // Run takes part in the election until ctx ends. If this server leads then, it gives
-// the Lease up, so that another one need not wait for its end: nothing that it decided
-// may be under way any more. It returns ErrLost where another server has led since this one did, and ErrStale where
+// the Lease up, so that another one need not wait for its end: no write may be under way any more, and none is sent
+// later. It returns ErrLost where another server has led since this one did, and ErrStale where
 // this one let another one lead.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
@@ -313,12 +326,8 @@ func (e *Elector) lead(ctx context.Context) error {
 		return err
 	}
 	log := e.o.Log.WithField("term", term)
-	if !fence.Up {
-		wait := max(e.o.Bind, e.o.Object) + writeMargin
-		log.WithField("wait", wait).Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " + fence.Why)
-		if err := sleep(ctx, wait); err != nil {
-			return err
-		}
+	if err := e.awaitWrites(ctx, &fence, log); err != nil {
+		return err
 	}
 	led := &leadership{}
 	led.fence.Store(&fence)
@@ -385,4 +394,25 @@ func (e *Elector) decide(ctx context.Context, led *leadership) error {
 			}
 		}
 	}
+}
+
+// awaitWrites returns when no write of a leader before this one can be carried out any more. The fence refuses what
+// arrives from now on. What is past it already the API server abandons after a while; a leader that has given up the Lease
+// itself has left nothing of that kind.
+func (e *Elector) awaitWrites(ctx context.Context, fence *Fence, log logrus.FieldLogger) error {
+	var wait time.Duration
+	switch {
+	case !fence.Up:
+		wait = max(e.o.Bind, e.o.Object) + writeMargin
+		log.WithField("wait", wait).Warn("the API server does not refuse what a server before this one sent, so this one waits before it decides: " + fence.Why)
+	case e.lease.over.Load():
+		wait = e.o.Times.Write()
+	}
+	if wait > 0 {
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+	e.lease.over.Store(false)
+	return nil
 }

@@ -65,6 +65,12 @@ func newWorld(t *testing.T, fenced bool) *world {
 		lease.ResourceVersion = strconv.Itoa(version)
 		return false, nil, nil
 	})
+	w.core.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		version = 0
+		return false, nil, nil
+	})
 	w.core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		binding := a.(clienttesting.CreateAction).GetObject().(*v1.Binding)
 		if said, _ := strconv.Atoi(binding.Annotations[v1alpha1.TermAnnotation]); w.fenced.Load() && int64(said) < w.term() {

@@ -32,12 +32,15 @@ type lease struct {
 	known atomic.Pointer[string]
 	// acquired is set when an election was won. It is used by one goroutine, as what follows is.
 	acquired bool
-	// seen is the Lease as another server wrote it last, since when it is like that, and whether that is over.
+	// seen is the Lease as another server wrote it last, and since when it is like that.
 	seen  resourcelock.LeaderElectionRecord
 	since time.Duration
-	over  bool
 	// led is when another server was last seen to have it; 0: never.
 	led time.Duration
+	// over is set where that one did not give it up, until nothing that it has sent can be under way any more.
+	over atomic.Bool
+	// settle returns when no write of this server is under way.
+	settle func(ctx context.Context) error
 	// others is called when the Lease turns out to be another server's.
 	others func()
 	// stale says why this server must not take the Lease, or "".
@@ -47,36 +50,47 @@ type lease struct {
 }
 
 // awaitFree returns when nobody has the Lease: it does not exist, was given up, or was not renewed for as long as it
-// lasts. It asks more often than client-go does, which pauses for up to 2.2 times the period.
+// lasts. It asks more often than client-go does, which pauses for up to 2.2 times the period. A Lease that somebody has
+// deleted is its holder's until that time.
 //
 // Where the API server was away, the server that had it has some looks more to renew it: it knows what nobody else does.
 //
 // others is called each time that another server is seen to have it.
 func (l *lease) awaitFree(ctx context.Context, lasts, poll time.Duration, others func()) error {
-	l.over, l.others = false, func() {}
+	l.over.Store(false)
+	l.others = func() {}
 	away := -graceLooks * poll
 	for {
 		asked := l.now()
 		record, _, err := l.Get(ctx)
-		if now := l.now(); (err != nil && !apierrors.IsNotFound(err)) || now-asked > graceLooks*poll {
+		deleted := apierrors.IsNotFound(err)
+		if now := l.now(); (err != nil && !deleted) || now-asked > graceLooks*poll {
 			away = now
 		}
-		switch {
-		case apierrors.IsNotFound(err), err == nil && record.HolderIdentity == "":
+		if deleted {
+			record = &l.seen
+		}
+		ends := l.since + max(lasts, time.Duration(l.seen.LeaseDurationSeconds)*time.Second)
+		switch known := err == nil || deleted; {
+		case known && record.HolderIdentity == "":
 			if l.led != 0 {
 				l.led = asked // it was given up since it was last looked at
 			}
 			return nil
-		case err == nil && !same(record, &l.seen):
+		case known && !same(record, &l.seen):
 			l.seen, l.since, l.led = *record, l.now(), asked
 			others()
-		case err == nil && asked-away >= graceLooks*poll && asked-l.since >= max(lasts, time.Duration(record.LeaseDurationSeconds)*time.Second):
-			l.over = true
+		case known && asked-away >= graceLooks*poll && asked >= ends:
+			l.over.Store(true)
 			return nil
-		case err == nil:
+		case known:
 			others()
 		}
-		if err := sleep(ctx, poll); err != nil {
+		pause := poll
+		if left := ends - l.now(); left > 0 {
+			pause = min(pause, left)
+		}
+		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -96,7 +110,8 @@ const graceLooks = 4
 // awaitOwn returns once it is known whether anybody else has had the Lease since this server could not renew it: nil
 // where nobody has, because only this process writes its identity, and ErrLost otherwise.
 func (l *lease) awaitOwn(ctx context.Context, poll time.Duration) error {
-	l.over, l.others = false, func() {}
+	l.over.Store(false)
+	l.others = func() {}
 	for {
 		record, _, err := l.Get(ctx)
 		switch {
@@ -136,7 +151,8 @@ func (l *lease) RecordEvent(event string) {
 // to a process that was suspended.
 var errOthers = errors.New("the lease is held by another server")
 
-// errKept is why a Lease is not given up that could not be renewed: this server goes on if nobody else takes it.
+// errKept is why a Lease is not given up: this server could not renew it, and goes on if nobody else takes it, or what
+// was sent by one that is gone may be under way.
 var errKept = errors.New("the lease is not given up")
 
 // Get implements resourcelock.Interface. A Lease that is over is shown as one that was given up: client-go would wait
@@ -146,7 +162,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	if err != nil {
 		return nil, nil, err
 	}
-	if l.over && same(record, &l.seen) {
+	if l.over.Load() && same(record, &l.seen) {
 		record.HolderIdentity = ""
 	}
 	l.known.Store(&record.HolderIdentity)
@@ -184,8 +200,11 @@ func (l *lease) write(
 		switch {
 		case l.holder() != l.Identity():
 			return errOthers
-		case !l.resigns():
+		case !l.resigns(), l.over.Load():
 			return errKept
+		}
+		if err := l.settle(ctx); err != nil {
+			return err
 		}
 	}
 	if own && l.renewed.Load() == 0 {

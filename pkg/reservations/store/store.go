@@ -22,22 +22,25 @@ const Timeout = 7 * time.Second
 
 // Store is the API server's Reservations. Safe for concurrent use.
 type Store struct {
-	rest rest.Interface
-	term func() election.Term
+	rest   rest.Interface
+	term   func() election.Term
+	writes *election.Writes
 }
 
 // New returns a Store. What it creates or changes carries the term.
-func New(client versioned.Interface, term func() election.Term) *Store {
+func New(client versioned.Interface, term func() election.Term, writes *election.Writes) *Store {
 	// The typed client would repeat a request whose answer asks to be tried later,
 	// and tell the outcome of the last one only.
-	return &Store{rest: client.GlobalreserveV1alpha1().RESTClient(), term: term}
+	return &Store{rest: client.GlobalreserveV1alpha1().RESTClient(), term: term, writes: writes}
 }
 
 // Create writes an object and returns it as it was stored.
 func (s *Store) Create(ctx context.Context, rsv *v1alpha1.Reservation) (*v1alpha1.Reservation, error) {
 	stored, object := &v1alpha1.Reservation{}, *rsv
 	object.Annotations = s.term().Annotate(maps.Clone(rsv.Annotations))
-	err := s.write(ctx, s.rest.Post()).Namespace(rsv.Namespace).Body(&object).Do(ctx).Into(stored)
+	err := s.writes.Do(ctx, func(ctx context.Context) error {
+		return s.write(ctx, s.rest.Post()).Namespace(rsv.Namespace).Body(&object).Do(ctx).Into(stored)
+	})
 	return stored, err
 }
 
@@ -51,13 +54,17 @@ func (s *Store) Get(ctx context.Context, namespace, name string) (*v1alpha1.Rese
 // Delete deletes an object unless it has another UID than uid by now.
 func (s *Store) Delete(ctx context.Context, namespace, name string, uid types.UID) error {
 	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
-	return once(ctx, s.rest.Delete()).Namespace(namespace).Name(name).Body(options).Do(ctx).Error()
+	return s.writes.Do(ctx, func(ctx context.Context) error {
+		return once(ctx, s.rest.Delete()).Namespace(namespace).Name(name).Body(options).Do(ctx).Error()
+	})
 }
 
 // Patch changes an object by a JSON merge patch and returns it as it is stored then.
 func (s *Store) Patch(ctx context.Context, namespace, name string, patch []byte) (*v1alpha1.Reservation, error) {
 	stored := &v1alpha1.Reservation{}
-	err := s.write(ctx, s.rest.Patch(types.MergePatchType)).Namespace(namespace).Name(name).Body(patch).Do(ctx).Into(stored)
+	err := s.writes.Do(ctx, func(ctx context.Context) error {
+		return s.write(ctx, s.rest.Patch(types.MergePatchType)).Namespace(namespace).Name(name).Body(patch).Do(ctx).Into(stored)
+	})
 	return stored, err
 }
 
