@@ -35,7 +35,7 @@ func (o *ElectionOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease \""+election.LeaseName+"\"; the same for all servers of a cluster")
 	fs.DurationVar(&o.Times.Lease, "leader-elect-lease-duration", o.Times.Lease, "after how long a server that has gone silent is replaced; 4s, with 3s and 1s for the next two flags, where that has to be sooner")
 	fs.DurationVar(&o.Times.Renew, "leader-elect-renew-deadline", o.Times.Renew, "how long the server that decides tries to renew its lease before it gives up")
-	fs.DurationVar(&o.Times.Retry, "leader-elect-retry-period", o.Times.Retry, "how often a server tries to get or renew the lease")
+	fs.DurationVar(&o.Times.Retry, "leader-elect-retry-period", o.Times.Retry, "how often a server tries to get or renew the lease; the API server abandons a write of the leader after three quarters of it")
 }
 
 func (o *ElectionOptions) validate(bindTimeout time.Duration) error {

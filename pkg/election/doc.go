@@ -20,6 +20,10 @@
 //	                         ^            |
 //	                         +- resume <--+ if nobody else has had it
 //
+// The fence looks at what arrives. What is past it and not carried out yet is bounded in
+// time (writes.go): a write is over before another server may have the Lease, and who
+// takes over from a leader that is gone waits for as long as one may last.
+//
 // Taking over is the server's part: it brings its account up to what the API server
 // knows now that nobody else can write. Where the fence is not installed a leader
 // waits instead, for as long as a write of the one before may take.
