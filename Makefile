@@ -122,6 +122,10 @@ e2e: build scheduler controlplane $(GOTESTSUM) ## Run the tests on the real cont
 	@$(GOTESTSUM) --format testname --format-hide-empty-pkg --jsonfile $(RESULTS)/e2e.json -- \
 	  -p 1 -count 1 -timeout 20m $(TEST_ARGS) $(E2E_PKGS)
 
+.PHONY: chaos
+chaos: build controlplane ## Check histories under kills, stops and partitions for long (CHAOS_ARGS="-duration=8h -seed=7")
+	$(GO) test ./test/e2e/linear -run 'TestLinearizable|TestGateOff' -count 1 -v -timeout 0 -args -duration=10m $(CHAOS_ARGS)
+
 .PHONY: nested
 nested: $(GOTESTSUM) ## Run the tests of the nested modules
 	@mkdir -p $(RESULTS)

@@ -1,0 +1,88 @@
+package linear
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "what chooses requests and faults; 0: another one each time")
+	histories = flag.Int("histories", 200, "how many histories there are in one round")
+	duration  = flag.Duration("duration", 0, "for how long further rounds are begun, each with the next seed")
+)
+
+var (
+	shared       = controlplane.Shared{Prepare: crd.Prepare}
+	nodeTemplate = controlplane.NodeTemplate{}
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(controlplane.Run(m, &shared))
+}
+
+// atOnce is how many histories are under way at one time, so that each fault hits several.
+const atOnce = 30
+
+func seed() uint64 {
+	if *seedFlag != 0 {
+		return *seedFlag
+	}
+	return rand.Uint64N(1e9) + 1
+}
+
+// Three servers, which are killed, stopped and cut off again and again, answer like one.
+func TestLinearizable(t *testing.T) {
+	for next, began := seed(), time.Now(); ; next++ {
+		passed := t.Run(fmt.Sprint("seed=", next), func(t *testing.T) { testRound(t, next) })
+		if !passed || time.Since(began) >= *duration {
+			return
+		}
+	}
+}
+
+func testRound(t *testing.T, seed uint64) {
+	f := newFleet(t, shared.StartT(t))
+	f.startReplicas(true)
+	f.awaitLeader()
+	stop, faults := f.haunt(seed)
+	sum := play(t, f, seed, *histories, atOnce, func(sum *tally) bool { return len(sum.illegal) > 0 })
+	stop()
+	t.Logf("%d histories, %v, %d not judged in time; %d leaders, faults %v", sum.done, sum.counts, sum.undecided, len(faults.terms), faults.counts)
+	for _, text := range sum.illegal {
+		t.Errorf("no order explains the answers of\n%s", text)
+	}
+	assert.LessOrEqual(t, sum.undecided, sum.done/50, "histories that are too long to judge")
+	for _, what := range []string{"reserve granted", "reserve refused", "reserve open", "unreserve granted", "bind granted", "bind refused"} {
+		assert.Greater(t, sum.counts[what], sum.done/10, "%s: too few to prove anything", what)
+	}
+	assert.Greater(t, len(faults.terms), 2, "the server that decides was hardly ever another one")
+	f.RequireNeverOvercommitted()
+}
+
+// The test notices servers that are not kept apart: without an election, and without the fence that would refuse what
+// all but one write, each of the three decides.
+func TestGateOff(t *testing.T) {
+	cp := controlplane.StartT(t, controlplane.Options{})
+	require.NoError(t, crd.Prepare(t.Context(), cp))
+	bindings := cp.Client().AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	require.NoError(t, bindings.Delete(t.Context(), election.FenceName, metav1.DeleteOptions{}))
+	f := newFleet(t, cp)
+	f.startReplicas(false)
+	s := seed()
+	sum := play(t, f, s, 40, 4, func(sum *tally) bool { return len(sum.illegal) > 0 })
+	require.NotEmpty(t, sum.illegal, "seed %d: %v", s, sum.counts)
+	t.Logf("found in history %d:\n%s", sum.done, sum.illegal[0])
+}
