@@ -24,7 +24,7 @@ const replicas = 3
 type fleet struct {
 	testbed.Cluster
 	servers []*replica
-	clients []asking // one of each server
+	clients []*client.Client // one of each server
 }
 
 // replica is one server, which reaches the API server, and is reached by the others, through proxies.
@@ -33,9 +33,6 @@ type replica struct {
 	api   *controlplane.FaultProxy
 	peers *line
 }
-
-// asking are clients of one server: one that repeats what was not answered, and one that does not.
-type asking struct{ patient, hasty *client.Client }
 
 func newFleet(t *testing.T, cp *controlplane.ControlPlane) *fleet {
 	t.Helper()
@@ -59,16 +56,14 @@ func (f *fleet) startReplicas(election bool) {
 			},
 		})
 		f.servers = append(f.servers, r)
-		f.clients = append(f.clients, asking{
-			patient: f.client(r.URL, patience), hasty: f.client(r.URL, time.Nanosecond),
-		})
+		f.clients = append(f.clients, f.client(r.URL))
 	}
 }
 
-// client repeats requests for so long.
-func (f *fleet) client(url string, repeat time.Duration) *client.Client {
+// client sends requests once.
+func (f *fleet) client(url string) *client.Client {
 	f.T.Helper()
-	c, err := client.New(client.Options{URL: url, Timeout: 4 * time.Second, RetryFor: repeat})
+	c, err := client.New(client.Options{URL: url, Timeout: 4 * time.Second, RetryFor: time.Nanosecond})
 	require.NoError(f.T, err)
 	f.T.Cleanup(c.Close)
 	return c

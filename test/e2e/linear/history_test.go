@@ -55,8 +55,7 @@ type intent struct {
 	thought time.Duration // before it is sent
 	// server is the first that is asked.
 	server int
-	// hasty has the client send it once only, and not wait for longer than limit, if there is one. Another one lets
-	// pkg/client repeat it.
+	// hasty has the client not ask again what became of it, and not wait for longer than limit, if there is one.
 	hasty bool
 	limit time.Duration
 }
@@ -178,10 +177,11 @@ func (h *history) add(client int, r *request, a *answer, asked time.Duration) {
 	h.events = append(h.events, event{client, r, a, int64(asked), int64(time.Since(h.began))})
 }
 
-// do sends a request, again and again as long as it is said not to have been carried out. An error is an answer that
-// nobody may get.
+// do sends a request, again and again as long as it is said not to have been carried out, or, by one who has
+// patience, as long as it is not known. An error is an answer that nobody may get.
 func (h *history) do(ctx context.Context, client int, n *intent) error {
-	asked := time.Since(h.began)
+	asked, lost := time.Since(h.began), false
+	id := fmt.Sprintf("%d-%d", h.number, n.number)
 	var a *answer
 	for end := time.Now().Add(patience); ; {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
@@ -189,29 +189,35 @@ func (h *history) do(ctx context.Context, client int, n *intent) error {
 			ctx, cancel = context.WithTimeout(ctx, n.limit)
 		}
 		a = &answer{}
-		err := h.send(ctx, n, a)
+		err := h.send(ctx, n, id, a)
 		cancel()
 		if err = a.judge(err); err != nil {
 			return fmt.Errorf("%s: %w", &n.request, err)
 		}
-		if a.result != nothing || !n.hasty || n.limit > 0 || time.Now().After(end) {
+		lost = lost || a.result == open
+		again := a.result == nothing || (a.result == open && !n.hasty)
+		if !again || n.limit > 0 || time.Now().After(end) {
 			break
 		}
-		n.server++ // another one may know better
+		if n.hasty {
+			n.server++ // another one may know better
+		}
 		<-time.After(50 * time.Millisecond)
+	}
+	switch {
+	case lost && a.result == nothing:
+		a.result = open
+	case lost && a.result == refused:
+		a.result = failed // it may have had something before
 	}
 	h.add(client, &n.request, a, asked)
 	return nil
 }
 
-// send sends a request once, or has it repeated.
-func (h *history) send(ctx context.Context, n *intent, a *answer) error {
-	asking := h.clients[n.server%replicas]
-	c := asking.patient
-	if n.hasty {
-		c = asking.hasty
-	}
-	gang := &reserver.Request{SchedulerName: testbed.Nobody}
+// send sends a request once.
+func (h *history) send(ctx context.Context, n *intent, id string, a *answer) error {
+	c := h.clients[n.server%replicas]
+	gang := &reserver.Request{SchedulerName: testbed.Nobody, RequestID: id}
 	for _, pod := range n.pods {
 		gang.Pods = append(gang.Pods, h.pods[pod])
 		if h.hasHome(pod) {
