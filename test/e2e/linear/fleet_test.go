@@ -63,7 +63,7 @@ func (f *fleet) startReplicas(election bool) {
 // client sends requests once.
 func (f *fleet) client(url string) *client.Client {
 	f.T.Helper()
-	c, err := client.New(client.Options{URL: url, Timeout: 4 * time.Second, RetryFor: time.Nanosecond})
+	c, err := client.New(client.Options{URL: url, Timeout: 2500 * time.Millisecond, RetryFor: time.Nanosecond})
 	require.NoError(f.T, err)
 	f.T.Cleanup(c.Close)
 	return c

@@ -75,9 +75,9 @@ func newHistory(f *fleet, seed uint64, number int, nodes []string) (*history, []
 		for range asks {
 			n := intent{
 				request: h.choose(dice), thought: time.Duration(dice.Int64N(int64(longestThought))),
-				server: dice.IntN(replicas), hasty: dice.IntN(2) == 0,
+				server: dice.IntN(replicas), hasty: dice.IntN(6) == 0,
 			}
-			if n.hasty && dice.IntN(8) == 0 {
+			if n.hasty && dice.IntN(3) == 0 {
 				n.limit = time.Duration(1+dice.IntN(20)) * time.Millisecond
 			}
 			n.number = 1 + c*asks + len(plans[c])
@@ -199,9 +199,7 @@ func (h *history) do(ctx context.Context, client int, n *intent) error {
 		if !again || n.limit > 0 || time.Now().After(end) {
 			break
 		}
-		if n.hasty {
-			n.server++ // another one may know better
-		}
+		n.server++ // another one may know better
 		<-time.After(50 * time.Millisecond)
 	}
 	switch {
@@ -294,7 +292,7 @@ func (a *answer) judge(err error) error {
 }
 
 // longestCheck is how long porcupine may look for an order.
-const longestCheck = 10 * time.Second
+const longestCheck = 5 * time.Second
 
 // check looks for an order of the requests, and writes down the history of which there is none.
 func (h *history) check() (porcupine.CheckResult, string) {

@@ -64,10 +64,11 @@ func testRound(t *testing.T, seed uint64) {
 	for _, text := range sum.illegal {
 		t.Errorf("no order explains the answers of\n%s", text)
 	}
-	assert.LessOrEqual(t, sum.undecided, sum.done/50, "histories that are too long to judge")
-	for _, what := range []string{"reserve granted", "reserve refused", "reserve open", "unreserve granted", "bind granted", "bind refused"} {
+	assert.LessOrEqual(t, sum.undecided, sum.done/20, "histories that are too long to judge")
+	for _, what := range []string{"reserve granted", "reserve refused", "unreserve granted", "bind granted", "bind refused"} {
 		assert.Greater(t, sum.counts[what], sum.done/10, "%s: too few to prove anything", what)
 	}
+	assert.Positive(t, sum.counts["reserve open"]+sum.counts["bind open"], "no request was ever left in doubt")
 	assert.Greater(t, len(faults.terms), 2, "the server that decides was hardly ever another one")
 	f.RequireNeverOvercommitted()
 }
