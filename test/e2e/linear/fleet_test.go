@@ -25,6 +25,7 @@ type fleet struct {
 	testbed.Cluster
 	servers []*replica
 	clients []*client.Client // one of each server
+	thought time.Duration    // the most that a client waits before a request
 }
 
 // replica is one server, which reaches the API server, and is reached by the others, through proxies.
@@ -34,9 +35,9 @@ type replica struct {
 	peers *line
 }
 
-func newFleet(t *testing.T, cp *controlplane.ControlPlane) *fleet {
+func newFleet(t *testing.T, cp *controlplane.ControlPlane, thought time.Duration) *fleet {
 	t.Helper()
-	return &fleet{Cluster: testbed.NewCluster(t, cp)}
+	return &fleet{Cluster: testbed.NewCluster(t, cp), thought: thought}
 }
 
 // startReplicas starts the servers, without an election if there is to be none.
@@ -71,15 +72,23 @@ func (f *fleet) client(url string) *client.Client {
 
 // leader is the server that decides, nil where there is none.
 func (f *fleet) leader() *replica {
+	if all := f.leaders(); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// leaders are the servers that say that they decide.
+func (f *fleet) leaders() (all []*replica) {
 	for _, r := range f.servers {
 		ctx, cancel := context.WithTimeout(f.T.Context(), time.Second)
 		leads, err := r.Metric(ctx, "globalreserve_leader")
 		cancel()
 		if err == nil && leads == 1 {
-			return r
+			all = append(all, r)
 		}
 	}
-	return nil
+	return all
 }
 
 func (f *fleet) awaitLeader() (leader *replica) {

@@ -26,10 +26,10 @@ import (
 
 const (
 	clients = 8 // of a history
-	asks    = 5 // requests of each client
+	asks    = 4 // requests of each client
 	// patience is how long a request is repeated that is said not to have been carried out.
 	patience = 6 * time.Second
-	// longestThought is the most that a client waits before a request, so that a history is not over at once.
+	// longestThought is the most that a client waits before a request, so that faults happen in the midst of histories.
 	longestThought = 300 * time.Millisecond
 )
 
@@ -74,10 +74,10 @@ func newHistory(f *fleet, seed uint64, number int, nodes []string) (*history, []
 	for c := range plans {
 		for range asks {
 			n := intent{
-				request: h.choose(dice), thought: time.Duration(dice.Int64N(int64(longestThought))),
-				server: dice.IntN(replicas), hasty: dice.IntN(6) == 0,
+				request: h.choose(dice), thought: time.Duration(dice.Int64N(int64(f.thought))),
+				server: dice.IntN(replicas), hasty: dice.IntN(10) == 0,
 			}
-			if n.hasty && dice.IntN(3) == 0 {
+			if n.hasty && dice.IntN(2) == 0 {
 				n.limit = time.Duration(1+dice.IntN(20)) * time.Millisecond
 			}
 			n.number = 1 + c*asks + len(plans[c])
@@ -202,12 +202,10 @@ func (h *history) do(ctx context.Context, client int, n *intent) error {
 		n.server++ // another one may know better
 		<-time.After(50 * time.Millisecond)
 	}
-	switch {
-	case lost && a.result == nothing:
+	if lost && a.result == nothing {
 		a.result = open
-	case lost && a.result == refused:
-		a.result = failed // it may have had something before
 	}
+	a.lost = lost
 	h.add(client, &n.request, a, asked)
 	return nil
 }
@@ -266,10 +264,8 @@ func (a *answer) judge(err error) error {
 		a.result = open
 	case errors.As(err, &away):
 		a.result = nothing
-	case errors.As(err, &no) && strings.Contains(no.Error(), "not known whether"):
-		a.result = open
 	case errors.As(err, &no) && len(no.Answer.Rejections) == 0:
-		a.result = failed
+		a.result = withoutReason(no.Error())
 	case errors.As(err, &no):
 		a.result = refused
 		for _, r := range no.Answer.Rejections {
@@ -289,6 +285,18 @@ func (a *answer) judge(err error) error {
 		return err
 	}
 	return nil
+}
+
+// withoutReason is what is known of a request that the ledger did not refuse.
+func withoutReason(text string) result {
+	switch {
+	case strings.HasPrefix(text, "this repeats RequestID"):
+		return granted // by a try before, and some of it was given back since
+	case strings.HasPrefix(text, "nothing was reserved") && !strings.Contains(text, "not known whether"):
+		return failed
+	default:
+		return open
+	}
 }
 
 // longestCheck is how long porcupine may look for an order.

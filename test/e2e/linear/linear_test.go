@@ -5,16 +5,21 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 var (
@@ -54,7 +59,7 @@ func TestLinearizable(t *testing.T) {
 }
 
 func testRound(t *testing.T, seed uint64) {
-	f := newFleet(t, shared.StartT(t))
+	f := newFleet(t, shared.StartT(t), longestThought)
 	f.startReplicas(true)
 	f.awaitLeader()
 	stop, faults := f.haunt(seed)
@@ -73,17 +78,34 @@ func testRound(t *testing.T, seed uint64) {
 	f.RequireNeverOvercommitted()
 }
 
-// The test notices servers that are not kept apart: without an election, and without the fence that would refuse what
-// all but one write, each of the three decides.
+// The test notices servers that are not kept apart: without an election, without terms, which tell a server of the next
+// one, and without the fence, which would refuse what all but one write, each of the three decides.
 func TestGateOff(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	require.NoError(t, crd.Prepare(t.Context(), cp))
 	bindings := cp.Client().AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	require.NoError(t, bindings.Delete(t.Context(), election.FenceName, metav1.DeleteOptions{}))
-	f := newFleet(t, cp)
+	removeTerms(t, cp)
+	f := newFleet(t, cp, 5*time.Millisecond)
 	f.startReplicas(false)
+	require.Eventually(t, func() bool { return len(f.leaders()) == replicas }, testbed.Soon, testbed.Poll)
 	s := seed()
-	sum := play(t, f, s, 40, 4, func(sum *tally) bool { return len(sum.illegal) > 0 })
+	sum := play(t, f, s, 100, 4, func(sum *tally) bool { return len(sum.illegal) > 0 })
 	require.NotEmpty(t, sum.illegal, "seed %d: %v", s, sum.counts)
 	t.Logf("found in history %d:\n%s", sum.done, sum.illegal[0])
+}
+
+// removeTerms removes the definition of LedgerTerms, and returns when the API server has forgotten it.
+func removeTerms(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	config, err := cp.AdminRESTConfig()
+	require.NoError(t, err)
+	client, err := metadata.NewForConfig(config)
+	require.NoError(t, err)
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	require.NoError(t, client.Resource(definitions).Delete(t.Context(), "ledgerterms.globalreserve.io", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		list, err := cp.Client().Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+		return err == nil && !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "ledgerterms" })
+	}, testbed.Soon, testbed.Poll)
 }

@@ -17,7 +17,7 @@ func TestModel(t *testing.T) {
 		return event{number % clients, &request{number: number, verb: verb, pods: pods, node: node}, &a, asked, ended}
 	}
 	yes, no, maybe, never := answer{result: granted}, answer{result: refused}, answer{result: open}, answer{result: nothing}
-	inVain := answer{result: failed}
+	inVain, inTheEnd := answer{result: failed}, answer{result: granted, lost: true}
 	used := func(milli int64) answer { return answer{milli: milli} }
 	bound := func(node0, node1, node2 int) answer {
 		return answer{bound: &[podsOf]int{node0, node1, node2, -1, -1, -1, -1, -1}}
@@ -64,6 +64,12 @@ func TestModel(t *testing.T) {
 		"in the way until it failed": {[]event{
 			ask(1, 8, reserve, 0, inVain, 0), ask(3, 4, reserve, 0, no, 1), ask(9, 10, read, 0, used(0)),
 		}, porcupine.Ok},
+		"had, lost and had": {[]event{
+			ask(1, 8, bind, 0, inTheEnd, 0), ask(2, 3, unreserve, 0, no, 0), ask(4, 5, read, 0, used(0)), ask(9, 10, read, 0, used(3000)),
+		}, porcupine.Ok},
+		"had, lost and had without a lost try": {[]event{
+			ask(1, 8, bind, 0, yes, 0), ask(2, 3, unreserve, 0, no, 0), ask(4, 5, read, 0, used(0)),
+		}, porcupine.Illegal},
 		"failed, and in the way":   {[]event{ask(1, 2, reserve, 0, inVain, 0), ask(3, 4, reserve, 0, no, 1)}, porcupine.Illegal},
 		"done, and not said to be": {[]event{ask(1, 2, reserve, 0, never, 0), ask(3, 4, read, 0, used(3000))}, porcupine.Illegal},
 	} {

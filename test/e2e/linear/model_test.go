@@ -63,6 +63,7 @@ const (
 // answer is the output of an operation.
 type answer struct {
 	result result
+	lost   bool         // tries before were not answered: they may have had capacity until then
 	milli  int64        // of CPU in use: the answer to read
 	bound  *[podsOf]int // the node of each pod, or -1: the answer to truth
 	text   string       // what the server said, for those who read the history
@@ -294,25 +295,33 @@ type event struct {
 // never is when requests end whose answer nobody knows.
 const never = math.MaxInt64 / 2
 
-// operations are the events as the model knows them. One that is open lasts for ever. It may be taken back, as one that
-// failed is.
+// operations are the events as the model knows them. One that is open lasts for ever, and may be taken back. One of which a
+// try was lost may have had something until it was answered, whatever the answer is.
 func operations(events []event) (ops []porcupine.Operation) {
-	for _, e := range events {
-		op := porcupine.Operation{ClientId: e.client, Input: e.request, Output: e.answer, Call: e.asked, Return: e.ended}
-		switch e.answer.result {
-		case nothing:
-			continue
-		case open:
-			op.ClientId, op.Return = clients+2*e.request.number, never
-		case failed:
-			op.ClientId = clients + 2*e.request.number
-		}
-		ops = append(ops, op)
-		if op.ClientId >= clients && e.request.verb != unreserve {
-			back := op
-			back.ClientId++
-			back.Input, back.Output = &request{number: e.request.number, verb: undo, pods: e.request.pods}, e.answer
-			ops = append(ops, back)
+	add := func(e *event, line int, input *request, output *answer, ended int64) {
+		ops = append(ops, porcupine.Operation{ClientId: line, Input: input, Output: output, Call: e.asked, Return: ended})
+	}
+	for i := range events {
+		e := &events[i]
+		r, a := e.request, e.answer
+		line := clients + 2*r.number // of the drawing
+		back := &request{number: r.number, verb: undo, pods: r.pods}
+		switch {
+		case a.result == nothing:
+		case a.result == open:
+			add(e, line, r, a, never)
+			if r.verb != unreserve {
+				add(e, line+1, back, a, never)
+			}
+		case r.verb == unreserve || (a.result != failed && !a.lost):
+			add(e, e.client, r, a, e.ended)
+		default:
+			try := &answer{result: failed, text: a.text}
+			add(e, line, r, try, e.ended)
+			add(e, line+1, back, try, e.ended)
+			if a.result != failed {
+				add(e, e.client, r, a, e.ended)
+			}
 		}
 	}
 	return ops
