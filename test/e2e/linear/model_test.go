@@ -296,7 +296,8 @@ type event struct {
 const never = math.MaxInt64 / 2
 
 // operations are the events as the model knows them. One that is open lasts for ever, and may be taken back. One of which a
-// try was lost may have had something until it was answered, whatever the answer is.
+// try was lost may have had something until it was answered, whatever the answer is; or have given something back, for the
+// next server does not know that it did, and gives back what was reserved meanwhile.
 func operations(events []event) (ops []porcupine.Operation) {
 	add := func(e *event, line int, input *request, output *answer, ended int64) {
 		ops = append(ops, porcupine.Operation{ClientId: line, Input: input, Output: output, Call: e.asked, Return: ended})
@@ -313,12 +314,14 @@ func operations(events []event) (ops []porcupine.Operation) {
 			if r.verb != unreserve {
 				add(e, line+1, back, a, never)
 			}
-		case r.verb == unreserve || (a.result != failed && !a.lost):
+		case a.result != failed && !a.lost:
 			add(e, e.client, r, a, e.ended)
 		default:
 			try := &answer{result: failed, text: a.text}
 			add(e, line, r, try, e.ended)
-			add(e, line+1, back, try, e.ended)
+			if r.verb != unreserve {
+				add(e, line+1, back, try, e.ended)
+			}
 			if a.result != failed {
 				add(e, e.client, r, a, e.ended)
 			}
