@@ -28,7 +28,7 @@ const (
 	clients = 8 // of a history
 	asks    = 4 // requests of each client
 	// patience is how long a request is repeated that is said not to have been carried out.
-	patience = 6 * time.Second
+	patience = 15 * time.Second
 	// longestThought is the most that a client waits before a request, so that faults happen in the midst of histories.
 	longestThought = 300 * time.Millisecond
 )
