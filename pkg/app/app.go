@@ -72,9 +72,9 @@ type App struct {
 	secure  *secureServer // nil without TLS
 	peers   *httpServer   // nil where other servers cannot reach this one
 	streams chan struct{} // closed when watchers have to go
-	// base runs from the start, account from when this server decides, serving from the
-	// start; they are stopped in reverse.
-	base, account, serving *parts
+	// base, electing and serving run from the start, account from when this server decides. Stop says in which
+	// order they end.
+	base, electing, account, serving *parts
 	// stopping is Stop's context, within which what is under way is finished.
 	stopping atomic.Pointer[context.Context]
 }
@@ -86,6 +86,7 @@ func (a *App) Start(ctx context.Context) error {
 		return err
 	}
 	a.base.start(ctx, a.baseParts()...)
+	a.electing.start(ctx, part{"election", a.elector.Run})
 	a.serving.start(ctx, a.servingParts()...)
 	a.log.WithFields(logrus.Fields{
 		"version": version.Get().String(), "address": a.Addr(), "secureAddress": a.SecureAddr(), "healthAddress": a.HealthAddr(),
@@ -128,7 +129,7 @@ func (a *App) baseParts() []part {
 		list = append(list, part{"policy file", a.watcher.Run})
 	}
 	return append(list, part{"signals for debugging", a.debug}, part{"pods and nodes", a.followCluster}, part{"ages of watches", a.watchAges},
-		part{"other servers", a.forwarder.Run}, part{"election", a.elector.Run})
+		part{"other servers", a.forwarder.Run})
 }
 
 // accountParts keep the account and act on it.
@@ -150,7 +151,7 @@ func (a *App) accountParts() []part {
 
 // servingParts take requests.
 func (a *App) servingParts() []part {
-	list := []part{{"calls of this process", a.serveCalls}}
+	var list []part
 	for _, l := range []struct {
 		name   string
 		server *httpServer
@@ -185,13 +186,6 @@ func (a *App) arbitrate(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return a.arbiter.Stop(a.draining())
-}
-
-// serveCalls ends the calls of this process when ctx does.
-func (a *App) serveCalls(ctx context.Context) error {
-	<-ctx.Done()
-	a.api.Stop()
-	return nil
 }
 
 // open opens the ports and reads the files. An error leaves nothing behind.
@@ -253,6 +247,8 @@ func (a *App) Wait(ctx context.Context) error {
 		return nil
 	case err := <-a.base.failed:
 		return err
+	case err := <-a.electing.failed:
+		return err
 	case err := <-a.account.failed:
 		return err
 	case err := <-a.serving.failed:
@@ -260,13 +256,21 @@ func (a *App) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends the server: no new request is taken, binds and other requests under
-// way are finished while ctx lasts, then everything else stops.
+// Stop ends the server. What it is asked from now on it passes on to the next leader, for which it gives the Lease up
+// as soon as all that it was asked before is done. It goes on doing so for the time of --shutdown-delay, so that those
+// who ask have somewhere else to go when it listens no more. All of that ends with ctx at the latest.
 func (a *App) Stop(ctx context.Context) error {
 	a.health.stopping.Store(true)
 	close(a.streams)
 	a.stopping.Store(&ctx)
-	err := errors.Join(a.serving.stop(), a.account.stop(), a.base.stop())
+	delay := time.After(a.options.ShutdownDelay)
+	a.api.Stop()
+	err := errors.Join(a.forwarder.HandOver(ctx), a.account.stop(), a.electing.stop())
+	select {
+	case <-delay:
+	case <-ctx.Done():
+	}
+	err = errors.Join(err, a.serving.stop(), a.base.stop())
 	a.closePorts()
 	return err
 }

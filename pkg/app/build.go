@@ -51,7 +51,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a := &App{
 		options: o, host: alone, log: log, metrics: metrics.New(), streams: make(chan struct{}),
-		base: newParts(), account: newParts(), serving: newParts(),
+		base: newParts(), electing: newParts(), account: newParts(), serving: newParts(),
 		follow: follow.NewGate(), current: follow.NewGate(),
 		policies:    policy.NewStore(policy.Default(), o.ReservationTTL),
 		events:      events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.Core.EventsV1()}),
@@ -250,7 +250,7 @@ func (a *App) settled(pod types.UID) {
 }
 
 func (a *App) bypassed(pod *cluster.Pod) {
-	if !a.synced() {
+	if a.health.undecided() != "" {
 		return // another server was asked
 	}
 	a.metrics.ObserveBypassedBind(pod.Scheduler)

@@ -140,6 +140,17 @@ func (h *health) gate(next http.Handler) http.Handler {
 	})
 }
 
+// lettingGo has clients of a stopping server make their next connection elsewhere. A connection that is closed while
+// nothing was asked on it may be closed just when something is.
+func (h *health) lettingGo(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.stopping.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // unknown answers a request of which nobody knows what was done: 503 would say that nothing was.
 func (h *health) unknown(w http.ResponseWriter, r *http.Request, why string) {
 	refuse(w, r, http.StatusBadGateway, why, arbiter.Unknown)

@@ -50,8 +50,9 @@ type Options struct {
 	PolicyFile string
 	// BindTimeout bounds one bind, re-reads and repeats included.
 	BindTimeout time.Duration
-	// ShutdownTimeout is how long a stop waits for requests under way.
-	ShutdownTimeout time.Duration
+	// ShutdownTimeout is how long a stop waits for requests under way, ShutdownDelay for how long it goes on
+	// taking new ones, which are passed on.
+	ShutdownTimeout, ShutdownDelay time.Duration
 	// CompareInterval is how often the ledger is compared with the watched
 	// state of the cluster, FullCompareInterval with a list read live.
 	CompareInterval, FullCompareInterval time.Duration
@@ -97,6 +98,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.PolicyFile, "policy-file", o.PolicyFile, "path of the policy file; it is read again when it changes")
 	fs.DurationVar(&o.BindTimeout, "bind-timeout", o.BindTimeout, "time limit of one bind; keep it below httpTimeout in the scheduler's configuration")
 	fs.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "how long a stop waits for binds and other requests under way")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "for how long a stop goes on taking requests, which are passed on to the next server that decides: as long as others may take to learn that this one is gone")
 	fs.DurationVar(&o.CompareInterval, "compare-interval", o.CompareInterval, "how often the ledger is compared with the watched state of the cluster")
 	fs.DurationVar(&o.FullCompareInterval, "full-compare-interval", o.FullCompareInterval, "how often the ledger is compared with a list read live from the API server")
 }
@@ -138,6 +140,9 @@ func (o *Options) Validate() error {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s must be above 0; give a duration such as 60s", d.flag, d.value))
 		}
+	}
+	if o.ShutdownDelay < 0 || o.ShutdownDelay >= o.ShutdownTimeout {
+		errs = append(errs, fmt.Errorf("--shutdown-delay %s must not be negative, and below --shutdown-timeout, %s", o.ShutdownDelay, o.ShutdownTimeout))
 	}
 	if err := o.Election.validate(o.BindTimeout); err != nil {
 		errs = append(errs, err)

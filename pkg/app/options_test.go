@@ -24,6 +24,8 @@ func TestOptionsValidate(t *testing.T) {
 		"open, and meant so":    {change: func(o *Options) { o.BindAddress, o.AllowInsecureHTTP = "0.0.0.0", true }},
 		"nothing to ask":        {change: func(o *Options) { o.BindAddress = "" }, want: "nobody could ask the server"},
 		"TLS only":              {change: func(o *Options) { o.BindAddress, o.Secure.CertFile, o.Secure.KeyFile = "", "c", "k" }},
+		"delay too long":        {change: func(o *Options) { o.ShutdownDelay = o.ShutdownTimeout }, want: "--shutdown-delay"},
+		"delay negative":        {change: func(o *Options) { o.ShutdownDelay = -1 }, want: "--shutdown-delay"},
 		"health address":        {change: func(o *Options) { o.HealthAddress = "x" }, want: `--health-address "x"`},
 		"address is a name":     {change: func(o *Options) { o.BindAddress = "localhost" }, want: "is not an IP address"},
 		"port too high":         {change: func(o *Options) { o.Port = 65536 }, want: "--port 65536 is out of range"},

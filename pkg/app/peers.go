@@ -104,17 +104,17 @@ func (a *App) serve(routes http.Handler) {
 		a.probes = newHTTPServer(a.health.handler(a.metrics), a.log)
 	}
 	if a.options.BindAddress != "" {
-		a.server = newHTTPServer(identity.Insecure(a.forwarder.Handler(decides, routes)), a.log)
+		a.server = newHTTPServer(a.health.lettingGo(identity.Insecure(a.forwarder.Handler(decides, routes))), a.log)
 	}
 	hooks := httpjson.NewRouter()
 	admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: a.log}).Register(hooks)
 	hooks.NotFound = routes
 	if a.options.Secure.Enabled() {
 		all := func(path string) bool { return path == admission.Path || decides(path) }
-		a.secure = newSecureServer(a.options.Secure, a.checks, a.forwarder.Handler(all, a.health.gate(hooks)), a.log)
+		a.secure = newSecureServer(a.options.Secure, a.checks, a.health.lettingGo(a.forwarder.Handler(all, a.health.gate(hooks))), a.log)
 	}
 	if a.options.Peers.Address != "" {
-		a.peers = newHTTPServer(a.forwarder.Accept(hooks), a.log)
+		a.peers = newHTTPServer(a.health.lettingGo(a.forwarder.Accept(hooks)), a.log)
 		a.peers.server.TLSConfig = a.forwarder.Key().ServerTLS()
 		a.peers.server.WriteTimeout = writeTimeout + time.Second // the server that passed the request on gives up first
 	}

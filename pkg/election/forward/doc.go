@@ -19,6 +19,9 @@
 //	the other does not decide    it says so, and has done nothing: it waits for a leader
 //	no answer came               nobody knows what was done: the client is told so
 //
+// A server that stops hands over: it answers what it was asked before, and what comes then it passes on like any
+// other server, to the next leader.
+//
 // A request waits for a bounded time, and a bounded number of requests do. The body is read before anything is
 // sent, within a bound for each request and one for all, so that it can be sent more than once.
 package forward

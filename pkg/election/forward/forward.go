@@ -66,6 +66,14 @@ type Forwarder struct {
 	hold    time.Duration
 	// held and unknown count the requests that have waited for a leader, and those that no answer came to.
 	held, unknown atomic.Int64
+
+	// leaving ends when this server decides no more requests.
+	leaving context.Context
+	leave   context.CancelFunc
+
+	mu    sync.Mutex    // guards what follows
+	local int           // requests that this server decides
+	idle  chan struct{} // closed when it is leaving and decides none
 }
 
 // New returns a Forwarder that knows no other servers until it runs.
@@ -74,10 +82,57 @@ func New(o Options) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Forwarder{
+	f := &Forwarder{
 		o: o, key: key, servers: newServers(&o, key), hold: maxHold,
-		bodies: httpjson.NewTurns(bodyBudget, maxHold),
-	}, nil
+		bodies: httpjson.NewTurns(bodyBudget, maxHold), idle: make(chan struct{}),
+	}
+	f.leaving, f.leave = context.WithCancel(context.Background())
+	return f, nil
+}
+
+// HandOver has this server decide no request any more that comes from now on: those are for the next leader, which
+// they wait for. Streams end. It returns when the requests under way are answered, or ctx ends. It is called once.
+func (f *Forwarder) HandOver(ctx context.Context) error {
+	f.mu.Lock()
+	f.leave()
+	if f.local == 0 {
+		close(f.idle)
+	}
+	f.mu.Unlock()
+	select {
+	case <-f.idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("requests were still under way when the server had to stop: %w", ctx.Err())
+	}
+}
+
+// undecided returns "" while this server decides requests, else why it does not.
+func (f *Forwarder) undecided() string {
+	if f.isLeaving() {
+		return "the server is stopping; ask again in a moment"
+	}
+	return f.o.Undecided()
+}
+
+func (f *Forwarder) isLeaving() bool { return f.leaving.Err() != nil }
+
+// enter returns "" where this server decides one more request, until exit is called, else why it does not.
+func (f *Forwarder) enter() (why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if why = f.undecided(); why == "" {
+		f.local++
+	}
+	return why
+}
+
+func (f *Forwarder) exit() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.local--; f.isLeaving() && f.local == 0 {
+		close(f.idle)
+	}
 }
 
 // Run follows who leads until ctx ends, and tells the other servers of this one.
@@ -93,7 +148,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 func (f *Forwarder) probe(ctx context.Context) {
 	for ctx.Err() == nil {
 		to, changed := f.servers.known()
-		if f.o.Undecided() != "" {
+		if f.undecided() != "" {
 			f.ask(ctx, to)
 		}
 		select {
@@ -160,13 +215,14 @@ func (f *Forwarder) Accept(next http.Handler) http.Handler {
 			httpjson.WriteError(w, httpjson.Errorf(http.StatusForbidden, "this port is for servers of GlobalReserve that the LedgerTerm lists"))
 			return
 		}
-		if why := f.o.Undecided(); why != "" {
+		if why := f.enter(); why != "" {
 			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody)) // or the other side may not read the answer
 			w.Header().Set(notDoneHeader, "true")
 			w.Header().Set("Retry-After", "1")
 			httpjson.WriteError(w, httpjson.Errorf(http.StatusServiceUnavailable, "%s", why))
 			return
 		}
+		defer f.exit()
 		w.Header().Set(ServerHeader, f.o.Name)
 		next.ServeHTTP(w, r)
 	})
@@ -192,7 +248,8 @@ func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) h
 		switch {
 		case !passes(r.URL.Path):
 			local.ServeHTTP(w, r)
-		case f.o.Undecided() == "":
+		case f.enter() == "":
+			defer f.exit()
 			w.Header().Set(ServerHeader, f.o.Name)
 			local.ServeHTTP(w, r)
 		default:
@@ -229,7 +286,9 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 		},
 		Transport: roundTripper(func(out *http.Request) (*http.Response, error) { return f.send(out, body, f.holdOf(r)) }),
 		ModifyResponse: func(response *http.Response) error {
-			writer.streams = response.Header.Get("Content-Type") == "text/event-stream"
+			if writer.streams = response.Header.Get("Content-Type") == "text/event-stream"; writer.streams {
+				response.Body = endWith(f.leaving, response.Body)
+			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
@@ -269,7 +328,7 @@ func (f *Forwarder) send(out *http.Request, body []byte, hold time.Duration) (*h
 		}
 	}()
 	for {
-		if f.o.Undecided() == "" {
+		if f.undecided() == "" || (f.isLeaving() && !f.servers.others()) {
 			return nil, errNobody
 		}
 		to, changed := f.servers.known()

@@ -303,3 +303,66 @@ func TestWhetherTheLeaderCanBeAsked(t *testing.T) {
 	assert.Equal(t, "this server is to decide itself", next.Why())
 	require.Eventually(t, func() bool { return strings.Contains(s.Why(), "it answers 503") }, 10*time.Second, 5*time.Millisecond)
 }
+
+// A server that is stopping finishes what it was asked, and passes on what it is asked from then on: to a leader that
+// is not there yet.
+func TestHandOver(t *testing.T) {
+	w := newWorld(t)
+	leader, next := w.pair()
+	asked, finish := make(chan struct{}), make(chan struct{})
+	leader.answer(func(rw http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		<-finish
+		_, _ = io.WriteString(rw, "finished")
+	})
+	var running sync.WaitGroup
+	running.Go(func() { assert.Equal(t, "finished", leader.post("/x", "").body) })
+	<-asked
+	handed := make(chan error, 1)
+	go func() { handed <- leader.HandOver(t.Context()) }()
+	require.Eventually(t, leader.isLeaving, 20*time.Second, time.Millisecond)
+	for _, server := range []*server{leader, next} {
+		running.Go(func() { assert.Equal(t, "follower", server.post("/x", "").body, "by %s", server.o.Name) })
+	}
+	select {
+	case err := <-handed:
+		assert.Fail(t, "a request is under way", "%v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(finish)
+	require.NoError(t, <-handed)
+	leader.decides.Store(false) // as it has given up the Lease
+	next.lead()
+	running.Wait()
+	assert.Equal(t, int32(1), leader.asked.Load())
+	assert.Equal(t, int32(2), next.asked.Load())
+}
+
+// A server that nobody can follow does not keep those waiting who ask it while it stops.
+func TestHandOverToNobody(t *testing.T) {
+	only := newWorld(t).server("only")
+	only.lead()
+	require.NoError(t, only.HandOver(t.Context()))
+	only.decides.Store(false)
+	began := time.Now()
+	assert.Equal(t, http.StatusServiceUnavailable, only.post("/x", "").status)
+	assert.Less(t, time.Since(began), maxHold)
+}
+
+// A stream that is passed on ends with the server that passes it on.
+func TestStreamEndsWithAStop(t *testing.T) {
+	leader, follower := pair(t)
+	leader.answer(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(rw, "first\n")
+		assert.NoError(t, http.NewResponseController(rw).Flush())
+		<-r.Context().Done()
+	})
+	response, err := http.Get(follower.front.URL + "/v1/watch")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.NoError(t, follower.HandOver(t.Context()))
+	content, err := io.ReadAll(response.Body)
+	require.NoError(t, err, "it is not cut off")
+	assert.Equal(t, "first\n", string(content))
+}

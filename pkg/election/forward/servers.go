@@ -89,6 +89,18 @@ func (s *servers) nameOf(key v1alpha1.PublicKey) (string, bool) {
 	return name, ok
 }
 
+// others reports whether there may be another server.
+func (s *servers) others() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.keys {
+		if key != s.key.Public {
+			return true
+		}
+	}
+	return false
+}
+
 // observe takes in a state of the object that the watch tells of.
 func (s *servers) observe(term *v1alpha1.LedgerTerm) {
 	if term.Name != v1alpha1.LedgerTermName {

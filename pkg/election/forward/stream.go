@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -41,6 +42,31 @@ func (w *streamWriter) limit() (end func()) {
 	control := http.NewResponseController(w.ResponseWriter)
 	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	return func() { _ = control.SetWriteDeadline(time.Time{}) }
+}
+
+// endWith is a stream that ends when ctx does, as if the other side had ended it.
+func endWith(ctx context.Context, stream io.ReadCloser) io.ReadCloser {
+	detach := context.AfterFunc(ctx, func() { _ = stream.Close() })
+	return &boundStream{ReadCloser: stream, ctx: ctx, detach: detach}
+}
+
+type boundStream struct {
+	io.ReadCloser
+	ctx    context.Context
+	detach func() bool
+}
+
+func (s *boundStream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && s.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (s *boundStream) Close() error {
+	s.detach()
+	return s.ReadCloser.Close()
 }
 
 // withBody is a request whose body has been read, to be read again.

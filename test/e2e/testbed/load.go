@@ -77,6 +77,13 @@ func (l *Load) Did(what string, err error) error {
 	return err
 }
 
+// Times returns how often a deed was done.
+func (l *Load) Times(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.done[what]
+}
+
 // AssertDone fails unless each of the deeds was done more than so many times, for which a slow machine may go
 // on for a while.
 func (l *Load) AssertDone(t testing.TB, times int, deeds ...string) {
