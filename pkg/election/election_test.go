@@ -397,6 +397,7 @@ func TestTermIsKept(t *testing.T) {
 		w := newWorld(t, true)
 		terms := w.own.GlobalreserveV1alpha1().LedgerTerms()
 		e := w.elector("only", nil)
+		e.Advertise("https://only", "key")
 		stop := w.run(e)
 		<-time.After(time.Second)
 		own := w.term()
@@ -415,6 +416,17 @@ func TestTermIsKept(t *testing.T) {
 		<-time.After(DefaultTimes().Lease)
 		assert.Equal(t, own, w.term())
 		assert.Empty(t, e.Leads())
+
+		cut, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+		require.NoError(t, err)
+		cut.Spec.URL, cut.Spec.PublicKey = "", "" // by a definition that does not know them
+		_, err = terms.Update(t.Context(), cut, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		<-time.After(DefaultTimes().Lease)
+		whole, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, "https://only", whole.Spec.URL)
+		assert.Equal(t, v1alpha1.PublicKey("key"), whole.Spec.PublicKey)
 
 		later, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
 		require.NoError(t, err)

@@ -128,7 +128,8 @@ func (e *Elector) keep(ctx context.Context, led *leadership) error {
 	switch {
 	case apierrors.IsNotFound(err) && !notInstalled(err):
 		_, err = e.o.Terms.Create(ctx, e.newTerm(own), metav1.CreateOptions{})
-	case err == nil && found.Spec.Term < own:
+	case err == nil && found.Spec.Term == own && found.Spec.URL == e.url && found.Spec.PublicKey == e.publicKey:
+	case err == nil && found.Spec.Term <= own: // or an older definition has dropped what it does not know
 		found = found.DeepCopy()
 		found.Spec = e.newTerm(own).Spec
 		_, err = e.o.Terms.Update(ctx, found, metav1.UpdateOptions{})

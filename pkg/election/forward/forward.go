@@ -293,6 +293,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if errors.Is(err, errNobody) {
+				w.Header().Set("Connection", "close") // another server may know of one
 				local.ServeHTTP(w, withBody(r, body))
 				return
 			}

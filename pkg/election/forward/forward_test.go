@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
@@ -365,4 +366,30 @@ func TestStreamEndsWithAStop(t *testing.T) {
 	content, err := io.ReadAll(response.Body)
 	require.NoError(t, err, "it is not cut off")
 	assert.Equal(t, "first\n", string(content))
+}
+
+// A leader may be known before it is known where it can be asked. Until then clients are sent elsewhere.
+func TestAddressComesLater(t *testing.T) {
+	w := newWorld(t)
+	leader, follower := w.server("leader"), w.server("follower")
+	follower.hold = 10 * time.Millisecond
+	leader.decides.Store(true)
+	w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.Leader = "leader" })
+	follower.upToDate()
+	request, err := http.NewRequest(http.MethodPost, follower.front.URL+"/x", http.NoBody)
+	require.NoError(t, err)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.True(t, response.Close, "the next connection may be to another server")
+
+	terms := w.objects.GlobalreserveV1alpha1().LedgerTerms()
+	term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	require.NoError(t, err)
+	term.Spec.URL, term.Spec.PublicKey = leader.peer.URL, leader.Key().Public
+	_, err = terms.Update(t.Context(), term, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	leader.knows(follower)
+	assert.Equal(t, "leader", follower.post("/x", "").body)
 }

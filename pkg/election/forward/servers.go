@@ -151,9 +151,13 @@ func (s *servers) standBy() bool {
 	return false
 }
 
-// follow is called under the lock. The watch may be behind of what was read, which is then of a later term.
+// follow is called under the lock. The watch may be behind of what was read, which is then of a later term. Where the
+// leader is reached may come later than its term, if the definition did not know of it.
 func (s *servers) follow(spec *v1alpha1.LedgerTermSpec) {
 	if s.leader != nil && spec.Term == s.leader.term {
+		if s.leader.url == nil && spec.URL != "" {
+			s.replace(newLeader(s.key, spec))
+		}
 		return
 	}
 	if s.leader == nil || spec.Term > s.leader.term {
