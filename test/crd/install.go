@@ -27,14 +27,42 @@ var kinds = map[string]string{
 	"ledgerterms": "LedgerTerm",
 }
 
-// Prepare creates the definitions of all kinds and waits until the API server serves them, and installs the fence.
-func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
+// Definitions are those of all kinds, as manifests/crd has them.
+func Definitions() (all []*unstructured.Unstructured, err error) {
 	for plural := range kinds {
 		content, err := controlplane.ReadFile("manifests", "crd", "globalreserve.io_"+plural+".yaml")
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := cp.Apply(ctx, content, ""); err != nil {
+		documents, err := controlplane.Documents(content)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, documents...)
+	}
+	return all, nil
+}
+
+// Prepare is Define, and installs the fence.
+func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
+	if err := Define(ctx, cp); err != nil {
+		return err
+	}
+	fence, err := controlplane.ReadFile("manifests", "base", "fence.yaml")
+	if err != nil {
+		return err
+	}
+	return cp.Apply(ctx, fence, "")
+}
+
+// Define creates the definitions of all kinds and waits until the API server serves them.
+func Define(ctx context.Context, cp *controlplane.ControlPlane) error {
+	all, err := Definitions()
+	if err != nil {
+		return err
+	}
+	for _, definition := range all {
+		if err := cp.CreateObject(ctx, definition, ""); err != nil {
 			return err
 		}
 	}
@@ -55,9 +83,5 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 			return fmt.Errorf("wait until %s is served: %w", kind, err)
 		}
 	}
-	fence, err := controlplane.ReadFile("manifests", "base", "fence.yaml")
-	if err != nil {
-		return err
-	}
-	return cp.Apply(ctx, fence, "")
+	return nil
 }

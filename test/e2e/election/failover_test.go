@@ -42,7 +42,7 @@ func TestKilledLeaders(t *testing.T) {
 		took = append(took, time.Since(began))
 		starting.Wait()
 	}
-	c.load.AssertDone(t, 10, "reserve", "bind a gang", "give back", "object", "consume", "ask")
+	c.load.AssertDone(t, 5, "reserve", "bind a gang", "give back", "object", "consume", "ask")
 	stop()
 	report(t, "after a kill", took, afterKill)
 	c.requireGood()
@@ -71,7 +71,7 @@ func TestRollingRestart(t *testing.T) {
 			c.awaitAllReady()
 		}
 	}
-	c.load.AssertDone(t, 10, "reserve", "bind a gang", "give back", "object", "consume", "ask")
+	c.load.AssertDone(t, 5, "reserve", "bind a gang", "give back", "object", "consume", "ask")
 	stop()
 	report(t, "after a stop", took, afterStop)
 	c.requireGood()

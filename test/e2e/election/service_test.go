@@ -115,7 +115,7 @@ func (s *service) dial() net.Conn {
 	ready := s.ready
 	s.mu.Unlock()
 	for _, i := range rand.Perm(len(ready)) {
-		if conn, err := (&net.Dialer{Timeout: time.Second}).Dial("tcp", ready[i]); err == nil { //nolint:noctx // it has a time limit
+		if conn, err := (&net.Dialer{Timeout: time.Second}).Dial("tcp", ready[i]); err == nil {
 			return conn
 		}
 		s.mu.Lock()
