@@ -310,6 +310,7 @@ func TestWhetherTheLeaderCanBeAsked(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	w := newWorld(t)
 	leader, next := w.pair()
+	leader.hold, next.hold = time.Minute, time.Minute
 	asked, finish := make(chan struct{}), make(chan struct{})
 	leader.answer(func(rw http.ResponseWriter, _ *http.Request) {
 		close(asked)
@@ -342,12 +343,13 @@ func TestHandOver(t *testing.T) {
 // A server that nobody can follow does not keep those waiting who ask it while it stops.
 func TestHandOverToNobody(t *testing.T) {
 	only := newWorld(t).server("only")
+	only.hold = time.Minute
 	only.lead()
 	require.NoError(t, only.HandOver(t.Context()))
 	only.decides.Store(false)
 	began := time.Now()
 	assert.Equal(t, http.StatusServiceUnavailable, only.post("/x", "").status)
-	assert.Less(t, time.Since(began), maxHold)
+	assert.Less(t, time.Since(began), only.hold)
 }
 
 // A stream that is passed on ends with the server that passes it on.
