@@ -341,6 +341,16 @@ func (c *crowd) ask(ctx context.Context) error {
 	return fmt.Errorf("status %d: %w", reply.Status, err)
 }
 
+// requireBound fails unless pods were bound in each way.
+func (c *crowd) requireBound() {
+	c.T.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, way := range []string{byExtender, byPlugin, byWebhook, nobody} {
+		assert.Greater(c.T, c.ways[way], 10, "%s: too few to prove anything", way)
+	}
+}
+
 // requireGood fails unless what was promised was kept.
 func (c *crowd) requireGood() {
 	c.T.Helper()
@@ -369,7 +379,4 @@ func (c *crowd) requireGood() {
 	}
 	assert.Empty(c.T, c.failed)
 	c.T.Logf("%d pods were said to be bound, %d gangs are kept; bound by scheduler: %v", len(c.told), len(c.kept), c.ways)
-	for _, way := range []string{byExtender, byPlugin, byWebhook, nobody} {
-		assert.Greater(c.T, c.ways[way], 10, "%s: too few to prove anything", way)
-	}
 }

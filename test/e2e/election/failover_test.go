@@ -46,6 +46,7 @@ func TestKilledLeaders(t *testing.T) {
 	stop()
 	report(t, "after a kill", took, afterKill)
 	c.requireGood()
+	c.requireBound()
 }
 
 // Three servers are replaced one after another, as a rolling update does, while they are used in all ways at once. Who
@@ -75,6 +76,7 @@ func TestRollingRestart(t *testing.T) {
 	stop()
 	report(t, "after a stop", took, afterStop)
 	c.requireGood()
+	c.requireBound()
 	assert.Zero(t, c.load.Times("no answer"), "connections that broke")
 	assert.Zero(t, c.plain.refusals()+c.hooks.refusals(), "connections that were refused")
 }
