@@ -227,12 +227,8 @@ func (e *Elector) Fence() (f Fence, ok bool) {
 func (e *Elector) Run(ctx context.Context) error {
 	if e.o.Alone {
 		e.o.Log.Warn("this server does not take part in an election: a second one beside it would give the same capacity away twice; it waits while another one holds the lease")
-		err := e.lease.awaitFree(ctx, e.o.Times.Lease, poll, e.follow)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
+		if err := e.lease.awaitFree(ctx, e.o.Times.Lease, poll, e.follow); err != nil {
+			return nil //nolint:nilerr // ctx has ended
 		}
 		return e.lead(ctx)
 	}
