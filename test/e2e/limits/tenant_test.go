@@ -1,0 +1,242 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// shared is the control plane of all tests, with our definitions.
+var shared = controlplane.Shared{Prepare: crd.Prepare}
+
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
+
+// newCluster starts a cluster of so many nodes of 4 CPUs, whose API server asks the server about bindings.
+func newCluster(t *testing.T, nodes int, args ...string) *testbed.Cluster {
+	t.Helper()
+	c := testbed.NewCluster(t, shared.StartT(t))
+	c.AddNodes(nodes, controlplane.NodeTemplate{})
+	webhook, err := clusterload.NewWebhook(c.ControlPlane)
+	require.NoError(t, err)
+	c.StartServer(clusterload.ServerOptions{Args: slices.Concat(webhook.Args, args)})
+	require.NoError(t, webhook.Install(t.Context(), c.ControlPlane, nil))
+	return &c
+}
+
+// limit gives a namespace a ResourceQuota. The API server itself keeps to its status only, which nobody writes here: all
+// that stays within it does because of the ledger.
+func limit(c *testbed.Cluster, cpu string) {
+	c.T.Helper()
+	_, err := c.Client().CoreV1().ResourceQuotas(c.Namespace).Create(c.T.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "quota"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"requests.cpu": testbed.Requests(cpu)[corev1.ResourceCPU]}},
+	}, metav1.CreateOptions{})
+	require.NoError(c.T, err)
+	probe := c.CreatePod("probe", testbed.Nobody, "1000") // more than any quota here: that is known once it is refused for it
+	c.Eventually(func(t *assert.CollectT) {
+		for _, why := range c.Filter(probe, "node-0") {
+			assert.Contains(t, why, "ResourceQuota")
+		}
+		assert.NotEmpty(t, c.Filter(probe, "node-0"))
+	})
+	c.Delete("probe")
+}
+
+// used is what the pods and slots of a namespace use together, in milli-CPU; ok is false where the account changed
+// between the two looks.
+func used(ctx context.Context, c *testbed.Cluster, namespace string) (milli int64, ok bool, err error) {
+	pods, err := c.Ledger.Allocations(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	slots, err := c.Ledger.Reservations(ctx)
+	if err != nil || slots.Revision != pods.Revision {
+		return 0, false, err
+	}
+	for i := range pods.Allocations {
+		if a := &pods.Allocations[i]; a.Namespace == namespace {
+			milli += a.Requests["cpu"]
+		}
+	}
+	for i := range slots.Reservations {
+		r := &slots.Reservations[i]
+		for k := range r.Slots {
+			if r.Namespace == namespace {
+				milli += r.Slots[k].Free["cpu"]
+			}
+		}
+	}
+	return milli, true, nil
+}
+
+func tenantTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("GLOBALRESERVE_TENANT_TIME")
+	if text == "" {
+		return 6 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return d
+}
+
+// TestTenantStaysWithinItsQuota: a namespace with a quota of 10 CPUs tries pods created with a node, the capacity of
+// deleted pods, one after another, and /reserve, all at once. On no look do its pods and slots use more, and the pods
+// of others are bound.
+func TestTenantStaysWithinItsQuota(t *testing.T) {
+	outer := newCluster(t, 6)
+	inner := outer.In(t, "tenant")
+	c := &inner
+	limit(c, "10")
+	ctx, stop := context.WithTimeout(t.Context(), tenantTime(t))
+	defer stop()
+	pods := c.Client().CoreV1().Pods(c.Namespace)
+	var tries, refused, most, looks atomic.Int64
+	// What is tried fails most of the time, and may: looks, not answers, are what counts.
+	attempt := func(try func(n int64) (granted bool)) func() {
+		return func() {
+			for ctx.Err() == nil {
+				if n := tries.Add(1); !try(n) {
+					refused.Add(1)
+				}
+			}
+		}
+	}
+	node := func(n int64) string { return fmt.Sprintf("node-%d", n%6) }
+	keep := testbed.Annotated("globalreserve.io/reservation", "true", "globalreserve.io/reservation-ttl", "24h")
+	done := make(chan struct{})
+	deeds := []func(){
+		attempt(func(n int64) bool { // created with a node, and deleted: its capacity is to be kept
+			name := fmt.Sprintf("placed-%d", n)
+			pod := testbed.NewPod(name, testbed.Nobody, "3500m", keep, func(p *corev1.Pod) { p.Spec.NodeName = node(n) })
+			pod.Namespace = c.Namespace
+			_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+			if err == nil {
+				_ = pods.Delete(ctx, name, metav1.DeleteOptions{})
+			}
+			return err == nil
+		}),
+		attempt(func(n int64) bool { // bound through the server, and deleted
+			name := fmt.Sprintf("bound-%d", n)
+			pod := testbed.NewPod(name, testbed.Nobody, "2", keep)
+			pod.Namespace = c.Namespace
+			pod, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+			if err != nil {
+				return false
+			}
+			refusal, err := c.Ledger.TryBind(ctx, pod, node(n))
+			_ = pods.Delete(ctx, name, metav1.DeleteOptions{})
+			return err == nil && refusal == ""
+		}),
+		attempt(func(n int64) bool { // kept in memory, for pods that do not exist
+			var answer reserver.Answer
+			request := &reserver.Request{
+				SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(fmt.Sprintf("kept-%d", n), testbed.Nobody, "1500m")},
+				Nodes: []string{node(n)}, Durable: new(n%2 == 0), TTLSeconds: 1,
+			}
+			request.Pods[0].Namespace = c.Namespace
+			err := c.Ledger.Post(ctx, testbed.ReservePath, request, &answer)
+			return err == nil && answer.Error == ""
+		}),
+		func() { // the looks
+			for ctx.Err() == nil {
+				milli, ok, err := used(ctx, c, c.Namespace)
+				if err != nil || !ok {
+					continue
+				}
+				looks.Add(1)
+				most.Store(max(most.Load(), milli))
+			}
+		},
+	}
+	for _, deed := range deeds {
+		go func() { deed(); done <- struct{}{} }()
+	}
+	others, critical := outer.In(t, "others"), outer.In(t, "kube-system-like")
+	ordinary := others.CreatePod("ordinary", testbed.Nobody, "3")
+	assert.Eventually(t, func() bool { return others.Bind(ordinary, "node-0") == "" || others.Bind(ordinary, "node-5") == "" }, testbed.Soon, testbed.Poll)
+	urgent := critical.CreatePod("urgent", testbed.Nobody, "2", func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-cluster-critical" })
+	assert.Eventually(t, func() bool { return critical.Bind(urgent, "node-1") == "" || critical.Bind(urgent, "node-4") == "" }, testbed.Soon, testbed.Poll)
+	for range deeds {
+		<-done
+	}
+	t.Logf("%d tries, %d refused, %d looks, at most %dm", tries.Load(), refused.Load(), looks.Load(), most.Load())
+	assert.LessOrEqual(t, most.Load(), int64(10_000))
+	assert.Greater(t, most.Load(), int64(5_000), "the tenant got what it may have")
+	assert.Greater(t, looks.Load(), int64(20))
+	assert.NotZero(t, c.Metric("globalreserve_limit_refusals_total", "reason", ledger.QuotaExceeded.String()))
+	outer.RequireNeverOvercommitted()
+}
+
+const policyHead = "apiVersion: config.globalreserve.io/v1alpha1\nkind: GlobalReservePolicy\n"
+
+// TestPolicyLimits: what the policy limits is refused with a reason of its own on each path, while others go on; a
+// changed policy counts, a bad file or none leaves the one before in force.
+func TestPolicyLimits(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	write := func(rules string) { require.NoError(t, os.WriteFile(file, []byte(policyHead+rules), 0o600)) }
+	write("namespaces: {limited: {maxReserved: {cpu: 25%}, maxSlots: 2}}\n") // of 8
+	outer := newCluster(t, 2, "--policy-file="+file)
+	inner := outer.In(t, "limited")
+	c := &inner
+	reserve := func(c *testbed.Cluster, name, cpu string, durable bool) *reserver.Answer {
+		request := &reserver.Request{
+			SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(name, testbed.Nobody, cpu)}, Nodes: []string{"node-0"}, Durable: &durable,
+		}
+		request.Pods[0].Namespace = c.Namespace
+		return c.Reserve(request)
+	}
+	requireRefused := func(answer *reserver.Answer, reason ledger.Reason) {
+		t.Helper()
+		require.NotEmpty(t, answer.Error)
+		require.Equal(t, reason.String(), answer.Rejections[0].Reason, answer.Rejections[0].Message)
+	}
+	c.Eventually(func(t *assert.CollectT) { assert.NotEmpty(t, reserve(c, "large", "2500m", false).Error) }, "25% of 8 CPUs are known")
+	requireRefused(reserve(c, "large", "2500m", false), ledger.ReservedLimit)
+	requireRefused(reserve(c, "large", "2500m", true), ledger.ReservedLimit)
+	c.CreateReservation("by-hand", "{ttl: 10m, slots: [{name: a, requests: {cpu: 2500m}}]}")
+	c.Eventually(func(t *assert.CollectT) {
+		rsv, err := c.Reservations().Get(context.Background(), "by-hand", metav1.GetOptions{})
+		if assert.NoError(t, err) && assert.NotEmpty(t, rsv.Status.Conditions) {
+			assert.Contains(t, rsv.Status.Conditions[0].Message, "maxReserved")
+		}
+	})
+	others := outer.In(t, "unlimited")
+	require.Empty(t, reserve(&others, "large", "2500m", false).Error)
+
+	require.Empty(t, reserve(c, "a", "100m", false).Error)
+	require.Empty(t, reserve(c, "b", "100m", true).Error)
+	requireRefused(reserve(c, "c", "100m", false), ledger.SlotLimit)
+	kept := c.CreatePod("kept", testbed.Nobody, "100m", testbed.Annotated("globalreserve.io/reservation", "true"))
+	require.Empty(t, c.Bind(kept, "node-1"), "pods are not reservations")
+	c.Delete("kept")
+	c.AwaitEvent("Pod", "kept", "CapacityNotKept", "maxSlots")
+
+	write("namespaces: {limited: {maxReserved: {cpu: 25%}, maxSlots: 3}}\n")
+	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, reserve(c, "c", "100m", false).Error) })
+	failed := c.Metric("globalreserve_policy_reload_failures_total")
+	write("namespaces: {limited: {maxSlots: many}}\n")
+	c.Eventually(func(t *assert.CollectT) { assert.Greater(t, c.Metric("globalreserve_policy_reload_failures_total"), failed) })
+	requireRefused(reserve(c, "d", "100m", false), ledger.SlotLimit)
+	failed = c.Metric("globalreserve_policy_reload_failures_total")
+	require.NoError(t, os.Remove(file))
+	c.Eventually(func(t *assert.CollectT) { assert.Greater(t, c.Metric("globalreserve_policy_reload_failures_total"), failed) })
+	requireRefused(reserve(c, "d", "100m", false), ledger.SlotLimit)
+}
