@@ -123,7 +123,7 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		assert.Equal(t, want, limits())
 
 		node("n2", 5_000)
-		time.Sleep(2 * lookAgain)
+		<-time.After(2 * lookAgain) // of the bubble
 		want["a"] = ledger.Limits{Use: cpu(3000), Keep: cpu(3000), Slots: new(int64(2))}
 		assert.Equal(t, want, limits())
 

@@ -57,8 +57,8 @@ prioritize:
   reservationMatch: 5
 `,
 			&Policy{
-				TypeMeta:     Default().TypeMeta,
-				Schedulers:   []Scheduler{{"batch-scheduler", []string{"system:serviceaccount:batch:scheduler"}, duration(time.Hour)}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
+				TypeMeta:   Default().TypeMeta,
+				Schedulers: []Scheduler{{"batch-scheduler", []string{"system:serviceaccount:batch:scheduler"}, duration(time.Hour)}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
 				Namespaces: map[string]Namespace{
 					"default": {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "20%", "memory": "64Gi"}, MaxSlots: new(int64(200))},
 					"team-a":  {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "0.5", "example.com/gpu": "4"}, MaxSlots: new(int64(0))},
@@ -93,19 +93,19 @@ func TestParseRefuses(t *testing.T) {
 		file string
 		want []string // one part per mistake, in order
 	}{
-		"empty":            {"", []string{"the file is empty: it must hold at least apiVersion"}},
-		"comments only":    {"# nothing\n", []string{"the file is empty"}},
-		"no mapping":       {"- a\n", []string{"cannot unmarshal array"}},
-		"plain text":       {"hello", []string{"cannot unmarshal string"}},
-		"no YAML":          {head + "a: [", []string{"not valid YAML"}},
-		"tab":              {head + "a:\n\tb: 1", []string{"not valid YAML: yaml: line 4"}},
-		"NUL":              {head + "a: \"\x00\"", []string{"not valid YAML"}},
-		"invalid UTF-8":    {head + "a: \"\xff\"", []string{"not valid YAML"}},
-		"alias bomb":       {bomb(), []string{"not valid YAML"}},
+		"empty":         {"", []string{"the file is empty: it must hold at least apiVersion"}},
+		"comments only": {"# nothing\n", []string{"the file is empty"}},
+		"no mapping":    {"- a\n", []string{"cannot unmarshal array"}},
+		"plain text":    {"hello", []string{"cannot unmarshal string"}},
+		"no YAML":       {head + "a: [", []string{"not valid YAML"}},
+		"tab":           {head + "a:\n\tb: 1", []string{"not valid YAML: yaml: line 4"}},
+		"NUL":           {head + "a: \"\x00\"", []string{"not valid YAML"}},
+		"invalid UTF-8": {head + "a: \"\xff\"", []string{"not valid YAML"}},
+		"alias bomb":    {bomb(), []string{"not valid YAML"}},
 		"limits": {head + "namespaces: {A_b: {}, x: {maxReserved: {pods: 1, cpu: 101%, memory: -1}, maxSlots: -1}}\n", []string{
 			`namespaces[A_b]: Invalid value`, `maxReserved[`, `maxReserved[`, `maxReserved[`, `namespaces[x].maxSlots: Invalid value: -1`,
 		}},
-		"deleted pods": {head + "deletedPods: {defaultTTL: 2h, maxTTL: 1h}\n", []string{"deletedPods.defaultTTL: Invalid value: \"2h0m0s\": must not be longer than deletedPods.maxTTL"}},
+		"deleted pods":     {head + "deletedPods: {defaultTTL: 2h, maxTTL: 1h}\n", []string{"deletedPods.defaultTTL: Invalid value: \"2h0m0s\": must not be longer than deletedPods.maxTTL"}},
 		"several policies": {head + "---\n" + head, []string{"several YAML documents"}},
 		"no head":          {"reservations: {}\n", []string{"apiVersion: Required value", "kind: Required value"}},
 		"another version":  {"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n", []string{`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`}},

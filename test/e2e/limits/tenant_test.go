@@ -233,10 +233,14 @@ func TestPolicyLimits(t *testing.T) {
 	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, reserve(c, "c", "100m", false).Error) })
 	failed := c.Metric("globalreserve_policy_reload_failures_total")
 	write("namespaces: {limited: {maxSlots: many}}\n")
-	c.Eventually(func(t *assert.CollectT) { assert.Greater(t, c.Metric("globalreserve_policy_reload_failures_total"), failed) })
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Greater(t, c.Metric("globalreserve_policy_reload_failures_total"), failed)
+	})
 	requireRefused(reserve(c, "d", "100m", false), ledger.SlotLimit)
 	failed = c.Metric("globalreserve_policy_reload_failures_total")
 	require.NoError(t, os.Remove(file))
-	c.Eventually(func(t *assert.CollectT) { assert.Greater(t, c.Metric("globalreserve_policy_reload_failures_total"), failed) })
+	c.Eventually(func(t *assert.CollectT) {
+		assert.Greater(t, c.Metric("globalreserve_policy_reload_failures_total"), failed)
+	})
 	requireRefused(reserve(c, "d", "100m", false), ledger.SlotLimit)
 }
