@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -110,19 +108,4 @@ func (u *users) giveBack(ctx context.Context) error {
 	return u.load.Did("give back", u.servers.ask(func(s *testbed.Server) error {
 		return s.Post(ctx, testbed.UnreservePath, request, &answer)
 	}))
-}
-
-// requireKept fails unless what was acknowledged is kept.
-func (u *users) requireKept() {
-	u.T.Helper()
-	u.Ledger = u.leader().Caller
-	held := map[string]bool{}
-	for _, slot := range u.Held() {
-		name, _, _ := strings.Cut(slot, "@")
-		held[name[:strings.LastIndex(name, "/")]] = true
-	}
-	for _, one := range u.kept {
-		assert.True(u.T, held[one], one)
-	}
-	u.T.Logf("%d reservations were acknowledged and are kept", len(u.kept))
 }
