@@ -1,6 +1,7 @@
 package manifests_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,4 +132,23 @@ func TestSingle(t *testing.T) {
 	delete(single, "Deployment")
 	delete(base, "Deployment")
 	assert.Equal(t, base, single)
+}
+
+// Whatever is applied comes with what keeps late and foreign writes out.
+func TestEveryOverlayHasThePolicies(t *testing.T) {
+	folders := []string{"base", "single", "scheduler/second-local", "scheduler/second-remote"}
+	overlays, err := filepath.Glob(filepath.Join("admission", "*", "kustomization.yaml"))
+	require.NoError(t, err)
+	for _, file := range overlays {
+		folders = append(folders, filepath.Dir(file))
+	}
+	for _, folder := range folders {
+		objects := build(t, folder)
+		for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+			policies := string(bytes.Join(objects[kind], nil))
+			for _, name := range []string{"globalreserve-fence", "globalreserve-records"} {
+				assert.Contains(t, policies, "  name: "+name+"\n", folder)
+			}
+		}
+	}
 }

@@ -235,10 +235,8 @@ func TestRightsToTheLease(t *testing.T) {
 // The server looks for the fence by its name, and the fence for the term by its object's.
 func TestFence(t *testing.T) {
 	objects := load(t, "base")
-	fence := one[*admissionv1.ValidatingAdmissionPolicy](t, objects)
-	binding := one[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects)
-	assert.Equal(t, election.FenceName, fence.Name)
-	assert.Equal(t, election.FenceName, binding.Name)
+	fence := named[*admissionv1.ValidatingAdmissionPolicy](t, objects, election.FenceName)
+	binding := named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, election.FenceName)
 	assert.Equal(t, election.FenceName, binding.Spec.PolicyName)
 	assert.Equal(t, v1alpha1.LedgerTermName, binding.Spec.ParamRef.Name)
 	assert.Equal(t, v1alpha1.SchemeGroupVersion.String(), fence.Spec.ParamKind.APIVersion)

@@ -34,6 +34,7 @@ func TestDefinitions(t *testing.T) {
 		"largest":     s.testLargest,
 		"columns":     s.testColumns,
 		"informers":   s.testInformers,
+		"records":     s.testRecords,
 
 		"devices: status":   s.testDeviceStatus,
 		"devices: columns":  s.testDeviceColumns,

@@ -48,11 +48,16 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err := Define(ctx, cp); err != nil {
 		return err
 	}
-	fence, err := controlplane.ReadFile("manifests", "base", "fence.yaml")
-	if err != nil {
-		return err
+	for _, policy := range []string{"fence.yaml", "records.yaml"} {
+		content, err := controlplane.ReadFile("manifests", "base", policy)
+		if err != nil {
+			return err
+		}
+		if err := cp.Apply(ctx, content, ""); err != nil {
+			return err
+		}
 	}
-	return cp.Apply(ctx, fence, "")
+	return nil
 }
 
 // Define creates the definitions of all kinds and waits until the API server serves them.

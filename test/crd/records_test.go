@@ -1,0 +1,206 @@
+package crd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// record is something that a server writes: a patch of an object, of its status where it says so.
+type record struct{ kind, name, patch string }
+
+func (r *record) subresources() []string {
+	status := `{"status"`
+	if len(r.patch) > len(status) && r.patch[:len(status)] == status {
+		return []string{"status"}
+	}
+	return nil
+}
+
+// records are all that only a server may write; own are what anybody who may write the objects may write.
+var records = map[string]record{
+	"status of a reservation":   {"Reservation", "r", `{"status": {"phase": "Available"}}`},
+	"status of a claim":         {"ExtendedResourceClaim", "c", `{"status": {"phase": "Bound"}}`},
+	"status of a device":        {"ExtendedResource", "d", `{"status": {"phase": "Bound"}}`},
+	"label":                     {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/made-by": "reserve"}}}`},
+	"label taken off":           {"Reservation", "made", `{"metadata": {"labels": {"globalreserve.io/made-by": null}}}`},
+	"label of a gang":           {"Reservation", "r", `{"metadata": {"labels": {"globalreserve.io/unfinished": ""}}, "spec": {"ttl": "1h"}}`},
+	"caller":                    {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
+	"caller in another's place": {"Reservation", "made", `{"metadata": {"annotations": {"globalreserve.io/caller": "me"}}}`},
+	"parts":                     {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/parts": "x"}}}`},
+	"head":                      {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/head": "x"}}}`},
+	"request":                   {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/request": "x"}}}`},
+	"deleted pod":               {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/deleted-pod-uid": "x"}}}`},
+	"devices":                   {"Pod", "pending", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-0"}}}`},
+	"devices of a bound pod":    {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`},
+	"devices taken off":         {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": null}}}`},
+	"claims of a bound pod":     {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other"}}}`},
+	"devices by the status":     {"Pod", "bound", `{"status": {"message": "m"}, "metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`},
+	"slot":                      {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation": "default/r/a"}}}`},
+	"slot id":                   {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/matched-reservation-uid": "u"}}}`},
+}
+
+var own = map[string]record{
+	"spec of a reservation": {"Reservation", "r", `{"spec": {"ttl": "2h"}, "metadata": {"labels": {"mine": "l"}}}`},
+	"spec of one made":      {"Reservation", "made", `{"spec": {"ttl": "2h"}}`},
+	"claims":                {"Pod", "pending", `{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other", "mine": "a"}}}`},
+	"labels of a bound pod": {"Pod", "bound", `{"metadata": {"labels": {"mine": "l"}, "annotations": {"mine": "a"}}}`},
+	"status of a bound pod": {"Pod", "bound", `{"status": {"message": "other"}}`},
+}
+
+// What objects say that a server did is written by servers, whatever else somebody may write.
+func (s *suite) testRecords(t *testing.T) {
+	tenant, err := s.RESTConfig("tenant")
+	require.NoError(t, err)
+	kubeconfig, err := clusterload.ServerKubeconfig(t.Context(), s.ControlPlane)
+	require.NoError(t, err)
+	server, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(t, err)
+	s.mayWriteAll(t, "tenant")
+	c := testbed.Cluster{ControlPlane: s.ControlPlane, T: t, Namespace: "records", Objects: s.Objects}
+	require.NoError(t, s.CreateNamespace(t.Context(), c.Namespace))
+	require.NoError(t, s.ControlPlane.Apply(t.Context(), []byte(recorded), c.Namespace))
+	require.NoError(t, s.Client().CoreV1().Pods(c.Namespace).Bind(t.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{v1alpha1.ExtendedResourcesAnnotation: "gpu-0"}},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "somewhere"},
+	}, metav1.CreateOptions{}))
+	write := func(config *rest.Config, r record, options metav1.PatchOptions) error {
+		_, err := s.as(t, config, r.kind, c.Namespace).Patch(t.Context(), r.name, types.MergePatchType, []byte(r.patch), options, r.subresources()...)
+		return err
+	}
+
+	c.Eventually(func(t *assert.CollectT) { // the API server has the policy a moment after it is made
+		assert.Error(t, write(tenant, records["devices"], metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))
+	})
+	for name, r := range records {
+		t.Run(name, func(t *testing.T) {
+			err := write(tenant, r, metav1.PatchOptions{})
+			require.True(t, apierrors.IsForbidden(err), "%v", err)
+			assert.ErrorContains(t, err, "ValidatingAdmissionPolicy 'globalreserve-records'")
+			// What the roles of a server let it write passes the policy.
+			if err := write(server, r, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}); apierrors.IsForbidden(err) {
+				assert.NotContains(t, err.Error(), "ValidatingAdmissionPolicy")
+			}
+			require.NoError(t, write(s.adminConfig(t), r, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))
+		})
+	}
+	for name, r := range own {
+		t.Run("own "+name, func(t *testing.T) { require.NoError(t, write(tenant, r, metav1.PatchOptions{})) })
+	}
+	for name, object := range map[string]string{
+		"label":   "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, labels: {globalreserve.io/made-by: reserve}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
+		"caller":  "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, annotations: {globalreserve.io/caller: me}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
+		"devices": "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/extended-resources: gpu-0}}\nspec: {containers: [{name: c, image: i}]}",
+		"slot":    "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/matched-reservation: records/r/a}}\nspec: {containers: [{name: c, image: i}]}",
+	} {
+		t.Run("create with "+name, func(t *testing.T) {
+			object := parse(t, object)
+			_, err := s.as(t, tenant, object.GetKind(), c.Namespace).Create(t.Context(), object, metav1.CreateOptions{})
+			require.True(t, apierrors.IsForbidden(err), "%v", err)
+			assert.ErrorContains(t, err, "leave it out")
+			if object.GetKind() == "Reservation" {
+				_, err = s.as(t, server, object.GetKind(), c.Namespace).Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+const recorded = `
+apiVersion: globalreserve.io/v1alpha1
+kind: Reservation
+metadata: {name: r}
+spec: {slots: [{name: a, requests: {cpu: 1}}]}
+---
+apiVersion: globalreserve.io/v1alpha1
+kind: Reservation
+metadata: {name: made, labels: {globalreserve.io/made-by: reserve}, annotations: {globalreserve.io/caller: another}}
+spec: {slots: [{name: a, requests: {cpu: 1}}]}
+---
+apiVersion: globalreserve.io/v1alpha1
+kind: ExtendedResourceClaim
+metadata: {name: c}
+spec: {resourceName: example.com/gpu, count: 1}
+---
+apiVersion: globalreserve.io/v1alpha1
+kind: ExtendedResource
+metadata: {name: d}
+spec: {nodeName: somewhere, resourceName: example.com/gpu, deviceID: a}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pending}
+spec: {schedulerName: none, containers: [{name: c, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bound, annotations: {globalreserve.io/extended-resource-claims: c}}
+spec: {schedulerName: none, containers: [{name: c, image: i}]}
+`
+
+// mayWriteAll gives a user all rights to the objects of tenants, and to the devices, which are in no namespace.
+func (s *suite) mayWriteAll(t *testing.T, user string) {
+	t.Helper()
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"}, Verbs: []string{"*"}},
+		{APIGroups: []string{v1alpha1.SchemeGroupVersion.Group}, Verbs: []string{"*"}, Resources: []string{
+			"reservations", "reservations/status", "extendedresourceclaims", "extendedresourceclaims/status",
+			"extendedresources", "extendedresources/status",
+		}},
+	}
+	api := s.Client().RbacV1()
+	_, err := api.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = api.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// as reaches the objects of a kind as somebody.
+func (s *suite) as(t *testing.T, config *rest.Config, kind, namespace string) dynamic.ResourceInterface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	resource := corev1.SchemeGroupVersion.WithResource("pods")
+	for plural, k := range kinds {
+		if k == kind {
+			resource = v1alpha1.SchemeGroupVersion.WithResource(plural)
+		}
+	}
+	if kind == "ExtendedResource" {
+		return client.Resource(resource)
+	}
+	return client.Resource(resource).Namespace(namespace)
+}
+
+func (s *suite) adminConfig(t *testing.T) *rest.Config {
+	t.Helper()
+	config, err := s.AdminRESTConfig()
+	require.NoError(t, err)
+	return config
+}
+
+func parse(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	objects, err := controlplane.Documents([]byte(text))
+	require.NoError(t, err)
+	require.Len(t, objects, 1)
+	return objects[0]
+}
