@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
@@ -45,6 +46,9 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The garbage collector knows of the container's limit, unless GOMEMLIMIT says another. Where there is
+			// none the program runs without.
+			_, _ = memlimit.Set()
 			return app.Run(cmd.Context(), options, cmd.ErrOrStderr())
 		},
 	}

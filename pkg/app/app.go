@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/limits"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
@@ -65,6 +67,7 @@ type App struct {
 	follow, current *follow.Gate
 
 	checks  *identity.Checks
+	intake  *httpjson.Intake
 	api     *rest.API
 	health  *health
 	probes  *httpServer   // nil where probes and metrics have no port of their own
@@ -90,6 +93,7 @@ func (a *App) Start(ctx context.Context) error {
 	a.serving.start(ctx, a.servingParts()...)
 	a.log.WithFields(logrus.Fields{
 		"version": version.Get().String(), "address": a.Addr(), "secureAddress": a.SecureAddr(), "healthAddress": a.HealthAddr(),
+		"memoryLimit": debug.SetMemoryLimit(-1),
 	}).Info("serving")
 	return nil
 }

@@ -67,6 +67,8 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 		synced: a.synced, leads: a.elector.Leads, fence: a.elector.Fence, unreachable: a.unreachable,
 		observe: a.metrics.ObserveRequest,
 	}
+	a.intake = httpjson.NewIntake(requestMemory, identity.Share)
+	a.metrics.RegisterIntake(a.intake.Used)
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
 	}), o.Clock, a.health.undecided)
@@ -172,13 +174,13 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 	router := httpjson.NewRouter()
 	notices := notices.New(a.ledger.Reader, a.question, a.recorder)
 	extender.New(extender.Options{
-		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Wakeups: a.wakeups, Metrics: a.metrics, Log: a.log,
+		Arbiter: a.arbiter, Ledger: a.ledger.Reader, Wakeups: a.wakeups, Metrics: a.metrics, Log: a.log, Intake: a.intake,
 		OnRefused: func(pod *cluster.Pod, offered []string) {
 			notices.Refused(pod, offered)
 			a.devices.Refused(pod)
 		},
 	}).Register(router)
-	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams, About: a.about})
+	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams, Intake: a.intake, About: a.about})
 	a.api.Register(router)
 	a.health.register(router, a.metrics)
 	return router

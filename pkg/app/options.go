@@ -27,6 +27,8 @@ type Options struct {
 	Port int
 	// AllowInsecureHTTP permits a BindAddress that is not loopback.
 	AllowInsecureHTTP bool
+	// HostNames are names that clients on loopback have for the server, besides localhost.
+	HostNames []string
 	// HealthAddress is an address and port for probes and metrics alone. Empty: they are on the other ports only.
 	HealthAddress string
 	// Secure is for serving over TLS, which the admission webhook needs.
@@ -85,6 +87,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig file; without it the service account of the pod is used")
 	fs.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address to serve plain HTTP on, where everybody who reaches it may do everything; empty for none")
 	fs.IntVar(&o.Port, "port", o.Port, "port to serve plain HTTP on; 0 chooses a free one")
+	fs.StringSliceVar(&o.HostNames, "host-names", o.HostNames, "names, besides localhost, that clients on loopback have for the server over plain HTTP; requests for others are refused, since a web site can have its name point to loopback")
 	fs.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address to serve probes and metrics on, over plain HTTP, apart from what decides, such as :23459; empty: on the other ports only")
 	fs.BoolVar(&o.AllowInsecureHTTP, "allow-insecure-http", o.AllowInsecureHTTP, "serve plain HTTP on an address that is not loopback: whoever reaches it can reserve and bind")
 	o.Secure.addFlags(fs)

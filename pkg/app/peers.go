@@ -87,7 +87,7 @@ func (a *App) buildPeers(clients Clients) (err error) {
 	a.forwarder, err = forward.New(forward.Options{
 		Name: a.elector.Identity(), Leads: a.elector.Leads, Moved: a.elector.Moved, Undecided: a.health.undecided,
 		Kind: a.definitions.Kind("ledgerterms"), Client: clients.Reservations,
-		Observe: a.metrics.ObserveRequest, Refuse: a.health.unknown, Log: a.log,
+		Observe: a.metrics.ObserveRequest, Refuse: a.health.unknown, Intake: a.intake, Log: a.log,
 	})
 	if err != nil {
 		return err
@@ -101,20 +101,22 @@ func (a *App) buildPeers(clients Clients) (err error) {
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.gate(routes)
 	if a.options.HealthAddress != "" {
-		a.probes = newHTTPServer(a.health.handler(a.metrics), a.log)
+		a.probes = newHTTPServer(notForBrowsers(a.options.HostNames, a.health.handler(a.metrics)), maxTLSConnections, a.log)
 	}
 	if a.options.BindAddress != "" {
-		a.server = newHTTPServer(a.health.lettingGo(identity.Insecure(a.forwarder.Handler(decides, routes))), a.log)
+		plain := identity.Insecure(a.intake.Limit(a.forwarder.Handler(decides, routes)))
+		a.server = newHTTPServer(a.health.lettingGo(notForBrowsers(a.options.HostNames, plain)), maxConnections, a.log)
 	}
 	hooks := httpjson.NewRouter()
-	admission.New(admission.Options{Arbiter: a.arbiter, Metrics: a.metrics, Log: a.log}).Register(hooks)
+	admission.New(admission.Options{Arbiter: a.arbiter, Intake: a.intake, Metrics: a.metrics, Log: a.log}).Register(hooks)
 	hooks.NotFound = routes
 	if a.options.Secure.Enabled() {
 		all := func(path string) bool { return path == admission.Path || decides(path) }
-		a.secure = newSecureServer(a.options.Secure, a.checks, a.health.lettingGo(a.forwarder.Handler(all, a.health.gate(hooks))), a.log)
+		known := a.intake.Limit(a.forwarder.Handler(all, a.health.gate(hooks)))
+		a.secure = newSecureServer(a.options.Secure, a.checks, a.health.lettingGo(known), a.log)
 	}
 	if a.options.Peers.Address != "" {
-		a.peers = newHTTPServer(a.health.lettingGo(a.forwarder.Accept(hooks)), a.log)
+		a.peers = newHTTPServer(a.health.lettingGo(a.forwarder.Accept(a.intake.Limit(hooks))), maxTLSConnections, a.log)
 		a.peers.server.TLSConfig = a.forwarder.Key().ServerTLS()
 		a.peers.server.WriteTimeout = writeTimeout + time.Second // the server that passed the request on gives up first
 	}

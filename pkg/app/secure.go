@@ -80,7 +80,7 @@ type secureServer struct {
 
 // newSecureServer makes a server of what is for those who may ask. It starts nothing.
 func newSecureServer(o SecureOptions, checks *identity.Checks, next http.Handler, log logrus.FieldLogger) *secureServer {
-	return &secureServer{options: o, checks: checks, httpServer: newHTTPServer(next, log)}
+	return &secureServer{options: o, checks: checks, httpServer: newHTTPServer(next, maxTLSConnections, log)}
 }
 
 func probe(path string) bool {

@@ -20,7 +20,8 @@ import (
 // scheduler is about to use. A client that does not read its answer is cut off
 // before a graceful stop would give up on it; streams set deadlines of their own.
 const (
-	maxConnections    = 4096
+	maxConnections    = 4096 // of plain HTTP
+	maxTLSConnections = 1024 // of each port of TLS, where one takes several times the memory
 	maxHeaderBytes    = 64 << 10
 	readHeaderTimeout = 10 * time.Second
 	readTimeout       = 15 * time.Second
@@ -32,18 +33,25 @@ const (
 type httpServer struct {
 	server   *http.Server
 	listener net.Listener
+	most     int // connections
 }
 
+// requestMemory is what the bodies of requests and answers on all ports have together, in bytes. manifests/base
+// adds up what the server needs.
+const requestMemory = 96 << 20
+
 // newHTTPServer wraps the handler so that a panic in it becomes a 500 and an
-// entry in the log.
-func newHTTPServer(handler http.Handler, log logrus.FieldLogger) *httpServer {
+// entry in the log. At most so many connections stay open.
+func newHTTPServer(handler http.Handler, most int, log logrus.FieldLogger) *httpServer {
 	report := func(r *http.Request, value any, stack []byte) {
 		log.WithFields(logrus.Fields{
 			"method": r.Method, "path": httpjson.Clip(r.URL.Path), "panic": fmt.Sprint(value), "stack": string(stack),
 		}).Error("a request made the server panic")
 	}
 	return &httpServer{
+		most: most,
 		server: &http.Server{
+			ConnState:         newConnections(most).follow,
 			Handler:           httpjson.Recover(report, handler),
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
@@ -69,7 +77,8 @@ func (s *httpServer) listen(address string, port int, flag string) error {
 // lets requests under way finish then while draining's context lasts, and cuts them
 // off.
 func (s *httpServer) run(ctx context.Context, draining func() context.Context) error {
-	listener := netutil.LimitListener(s.listener, maxConnections)
+	// A few more than there may be: each that comes in ends the one that is idle for the longest time.
+	listener := netutil.LimitListener(s.listener, s.most+spareConnections)
 	ended := make(chan error, 1)
 	go func() {
 		if s.server.TLSConfig != nil {

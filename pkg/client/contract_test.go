@@ -22,6 +22,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/client"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -68,6 +69,7 @@ func newSystem(t *testing.T, changes ...func(*system)) *system {
 	decider := s.New(t, nil)
 	s.api = rest.New(rest.Options{
 		Arbiter: decider, Ledger: s.ledger.Reader, Clock: s.Clock, Metrics: s.Metrics, Limits: rest.Limits{MinRevisionWait: 20 * time.Millisecond},
+		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 	})
 	s.api.Register(s.router)
 	s.handler = identity.Insecure(s.router)

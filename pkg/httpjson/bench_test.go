@@ -28,7 +28,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		reader.Reset(body)
-		require.NoError(b, Decode(w, r, 1<<20, new(extenderv1.ExtenderArgs)))
+		require.NoError(b, decode(w, r, 1<<20, new(extenderv1.ExtenderArgs)))
 	}
 }
 

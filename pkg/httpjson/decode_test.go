@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,7 +89,7 @@ func TestDecodeRefuses(t *testing.T) {
 			for k, v := range tt.header {
 				r.Header.Set(k, v)
 			}
-			err := Decode(httptest.NewRecorder(), r, testLimit, new(sample))
+			err := decode(httptest.NewRecorder(), r, testLimit, new(sample))
 			var refused *Error
 			require.ErrorAs(t, err, &refused)
 			assert.Equal(t, tt.status, refused.Status)
@@ -123,7 +122,7 @@ func TestDecodeAccepts(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body))
 			r.Header.Set("Content-Type", tt.contentType)
 			var got sample
-			require.NoError(t, Decode(httptest.NewRecorder(), r, testLimit, &got))
+			require.NoError(t, decode(httptest.NewRecorder(), r, testLimit, &got))
 			assert.Equal(t, tt.want, got)
 		})
 	}
@@ -138,7 +137,7 @@ func TestDecodeLimitIsExact(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			decode := func(limit int) error {
 				r := httptest.NewRequest(http.MethodPost, "/", reader())
-				return Decode(httptest.NewRecorder(), r, int64(limit), new(sample))
+				return decode(httptest.NewRecorder(), r, int64(limit), new(sample))
 			}
 			require.NoError(t, decode(len(body)))
 			var refused *Error
@@ -191,7 +190,7 @@ func TestDecodeBrokenBodies(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			body := io.MultiReader(strings.NewReader(`{"Name"`), iotest.ErrReader(tt.cause))
-			err := Decode(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), testLimit, new(sample))
+			err := decode(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", body), testLimit, new(sample))
 			var refused *Error
 			require.ErrorAs(t, err, &refused)
 			assert.Equal(t, tt.status, refused.Status)
@@ -200,71 +199,13 @@ func TestDecodeBrokenBodies(t *testing.T) {
 	}
 }
 
-// TestSlowBody sends half a body over a real connection and then nothing more.
-func TestSlowBody(t *testing.T) {
-	const half = `{"Name":`
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begin := make([]byte, len(half))
-		_, err := io.ReadFull(r.Body, begin)
-		if err == nil {
-			// The rest will never come, so no deadline is too short.
-			err = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Millisecond))
-		}
-		if err == nil {
-			r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(begin), r.Body))
-			err = Decode(w, r, testLimit, new(sample))
-		}
-		WriteError(w, err)
-	}))
-	defer server.Close()
-
-	body, sender := io.Pipe()
-	defer sender.Close()
-	go func() { _, _ = io.WriteString(sender, half) }() // ends when the pipe is closed
-	resp, err := server.Client().Post(server.URL, "application/json", body)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-
-	assert.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
-	assert.True(t, resp.Close, "half a request is left on the connection")
-	var answer ErrorBody
-	require.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
-	assert.Contains(t, answer.Error, "did not arrive in time (8 bytes did)")
-}
-
 // TestDecodeRefusesByLengthAlone: a body that says it is too long is not waited for.
 func TestDecodeRefusesByLengthAlone(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(errors.New("the body was read")))
 	r.ContentLength = testLimit + 1
 	w := httptest.NewRecorder()
 	var refused *Error
-	require.ErrorAs(t, Decode(w, r, testLimit, new(sample)), &refused)
+	require.ErrorAs(t, decode(w, r, testLimit, new(sample)), &refused)
 	assert.Equal(t, http.StatusRequestEntityTooLarge, refused.Status)
 	assert.Equal(t, "close", w.Header().Get("Connection"))
-}
-
-func TestTurns(t *testing.T) {
-	turns := NewTurns(100_000, time.Millisecond)
-	request := func(length int64) *http.Request {
-		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.ContentLength = length
-		return r
-	}
-	release, err := turns.TakeBody(request(70_000), testLimit*10)
-	require.NoError(t, err)
-	for _, length := range []int64{70_000, -1, 1 << 40} {
-		var refused *Error
-		_, err := turns.TakeBody(request(length), testLimit*10)
-		require.ErrorAs(t, err, &refused)
-		assert.Equal(t, http.StatusServiceUnavailable, refused.Status)
-		assert.Contains(t, refused.Message, "try again in a few seconds")
-	}
-	_, err = turns.TakeBody(request(64<<10), testLimit*10)
-	require.NoError(t, err, "short ones do not wait")
-	release()
-	release, err = turns.TakeBody(request(-1), testLimit*10)
-	require.NoError(t, err, "what is more than all there is takes all there is")
-	release()
-	_, err = turns.Take(t.Context(), 100_000)
-	require.NoError(t, err, "everything was given back")
 }

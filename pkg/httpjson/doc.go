@@ -6,7 +6,9 @@
 // of this module but pkg/resources, which reads quantities. A handler built on it stays thin:
 //
 //	var args extenderv1.ExtenderArgs
-//	if err := httpjson.Decode(w, r, maxBody, &args); err != nil {
+//	release, err := intake.Decode(w, r, maxBody, &args)
+//	defer release()
+//	if err != nil {
 //		httpjson.WriteError(w, err)
 //		return
 //	}
@@ -21,8 +23,8 @@
 // github.com/go-json-experiment/json, which reads a filter call about three times as fast as
 // encoding/json (see the benchmarks).
 //
-// # Time limits
+// # What a client can take
 //
-// Decode sets no deadline: http.Server.ReadTimeout, or http.ResponseController.SetReadDeadline in a
-// handler, bounds how long a body may take. When that deadline passes Decode answers 408.
+// An Intake bounds what all requests together take, and is fair among callers. Who sends or reads slowly is the first
+// to go when others need what it has, and has a limited time at any rate: three seconds, and one more for each 4 MiB.
 package httpjson

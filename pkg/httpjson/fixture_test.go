@@ -3,6 +3,7 @@ package httpjson
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -14,6 +15,18 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/ptr"
 )
+
+// byHeader is what names callers in tests: the one that the request says it is of.
+func byHeader(r *http.Request) string { return r.Header.Get("Caller") }
+
+var testIntake = NewIntake(64<<20, byHeader)
+
+// decode is for those who look at what is decoded.
+func decode(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
+	release, err := testIntake.Decode(w, r, limit, into)
+	release()
+	return err
+}
 
 // typicalPod is about what kube-scheduler sends of a pod of a Deployment: 4 KB of JSON.
 func typicalPod() *corev1.Pod {

@@ -25,7 +25,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		r := httptest.NewRequest(http.MethodPost, "/filter", strings.NewReader(body))
 		var got, want extenderv1.ExtenderArgs
-		err := Decode(httptest.NewRecorder(), r, 1<<20, &got)
+		err := decode(httptest.NewRecorder(), r, 1<<20, &got)
 		if err == nil {
 			require.NoError(t, json.Unmarshal([]byte(body), &want), "encoding/json refuses what Decode accepted")
 			assert.Equal(t, want, got)

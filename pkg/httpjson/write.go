@@ -64,12 +64,12 @@ func Encode(status int, v any) Answer {
 	return a
 }
 
-// WriteAppended answers 200 with the JSON that appendTo appends, for answers that are large and
+// EncodeAppended builds an answer with status 200 of the JSON that appendTo appends, for answers that are large and
 // asked for often.
-func WriteAppended(w http.ResponseWriter, appendTo func([]byte) []byte) {
+func EncodeAppended(appendTo func([]byte) []byte) Answer {
 	a := Answer{status: http.StatusOK, body: newBuffer()}
 	a.body.Write(append(appendTo(a.body.AvailableBuffer()), '\n'))
-	a.Send(w)
+	return a
 }
 
 // Send writes the answer to the client.

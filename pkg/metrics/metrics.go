@@ -142,6 +142,13 @@ func (m *Metrics) RegisterForwarding(held, unknown func() float64) {
 		}, unknown))
 }
 
+// RegisterIntake adds the memory that requests have at present. It must be called once.
+func (m *Metrics) RegisterIntake(used func() int64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "request_memory_bytes", Help: "Memory of request bodies and of answers that are being sent.",
+	}, func() float64 { return float64(used()) }))
+}
+
 // Handler serves the metrics in the Prometheus exposition formats.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"flag"
+	"net/http"
 	"os"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -35,7 +37,10 @@ func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
 	done := make(chan struct{})
 	w := arbitertest.NewWorld(l)
 	asked := w.New(t, nil)
-	api := rest.New(rest.Options{Arbiter: asked, Ledger: l.Reader, Clock: w.Clock, Metrics: w.Metrics, Done: done})
+	api := rest.New(rest.Options{
+		Arbiter: asked, Ledger: l.Reader, Clock: w.Clock, Metrics: w.Metrics, Done: done,
+		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+	})
 	watcher, err := api.Watch(t.Context(), reserver.WatchOptions{})
 	require.NoError(t, err)
 	m = New(Options{Log: log})

@@ -31,7 +31,6 @@ const (
 	maxHold    = 3 * time.Second
 	maxWaiting = 1000
 	maxBody    = 32 << 20 // of the integration path that takes the longest
-	bodyBudget = 128 << 20
 	// probeEvery is how often a follower asks whether the leader decides, and probeTimeout how long it waits.
 	probeEvery   = 2 * time.Second
 	probeTimeout = 2 * time.Second
@@ -53,6 +52,7 @@ type Options struct {
 	Observe func(verb string, code int, took time.Duration)
 	// Refuse answers a request of which it is not known what was done.
 	Refuse func(w http.ResponseWriter, r *http.Request, why string)
+	Intake *httpjson.Intake
 	Log    logrus.FieldLogger
 }
 
@@ -61,7 +61,6 @@ type Forwarder struct {
 	o       Options
 	key     *Key
 	servers *servers
-	bodies  *httpjson.Turns
 	waiting atomic.Int64 // requests
 	hold    time.Duration
 	// held and unknown count the requests that have waited for a leader, and those that no answer came to.
@@ -84,7 +83,7 @@ func New(o Options) (*Forwarder, error) {
 	}
 	f := &Forwarder{
 		o: o, key: key, servers: newServers(&o, key), hold: maxHold,
-		bodies: httpjson.NewTurns(bodyBudget, maxHold), idle: make(chan struct{}),
+		idle: make(chan struct{}),
 	}
 	f.leaving, f.leave = context.WithCancel(context.Background())
 	return f, nil
@@ -265,12 +264,8 @@ var errNobody = errors.New("no other server decides")
 var errLeft = errors.New("the client is gone")
 
 func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.Handler) error {
-	release, err := f.bodies.TakeBody(r, maxBody)
-	if err != nil {
-		return err
-	}
+	body, release, err := f.o.Intake.Body(w, r, maxBody)
 	defer release()
-	body, err := httpjson.ReadBody(w, r, maxBody)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	objects "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 )
 
@@ -68,7 +69,7 @@ func (w *world) server(name string) *server {
 	var err error
 	s.Forwarder, err = New(Options{
 		Name: name, Leads: undecided, Undecided: undecided, Kind: definitions.Kind("ledgerterms"), Client: w.objects,
-		Observe: func(string, int, time.Duration) {}, Log: log, Moved: func() { s.moved.Add(1) },
+		Observe: func(string, int, time.Duration) {}, Log: log, Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }), Moved: func() { s.moved.Add(1) },
 		Refuse: func(rw http.ResponseWriter, _ *http.Request, why string) {
 			s.refused.Add(1)
 			http.Error(rw, why, http.StatusServiceUnavailable)

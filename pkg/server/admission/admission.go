@@ -20,19 +20,17 @@ const verb = "admission"
 // Options are what an Admission works with. All fields are required.
 type Options struct {
 	Arbiter *arbiter.Arbiter
+	Intake  *httpjson.Intake
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
 }
 
 // Admission is the webhook; see the package comment.
-type Admission struct {
-	o      Options
-	bodies *httpjson.Turns
-}
+type Admission struct{ o Options }
 
 // New returns an Admission.
 func New(o Options) *Admission {
-	return &Admission{o: o, bodies: httpjson.NewTurns(maxBodies, bodyWait)}
+	return &Admission{o: o}
 }
 
 // Register adds the webhook to a router.

@@ -35,6 +35,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -94,7 +95,10 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	o.Term = func() election.Term { return 0 }
 	w.arbiter = arbiter.New(o)
 	w.router = httprouter.New()
-	admission.New(admission.Options{Arbiter: w.arbiter, Metrics: w.metrics, Log: log}).Register(w.router)
+	admission.New(admission.Options{
+		Arbiter: w.arbiter, Metrics: w.metrics, Log: log,
+		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+	}).Register(w.router)
 	return w
 }
 

@@ -22,14 +22,6 @@ import (
 // which as JSON may be several times as long.
 const maxBody = 16 << 20
 
-const (
-	// maxBodies is the memory of the requests that are being read at the same time, in
-	// bytes: whoever reaches the port may send them.
-	maxBodies = 16 * maxBody
-	// bodyWait is the default timeout of a webhook: nobody waits any longer.
-	bodyWait = 10 * time.Second
-)
-
 // maxName bounds names and UIDs in bytes, as the API server does.
 const maxName = 253
 
@@ -75,13 +67,10 @@ func (v *verdict) found(pod *cluster.Pod, err error) error {
 // serve answers one AdmissionReview.
 func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
 	start := time.Now()
-	release, err := a.bodies.TakeBody(r, maxBody)
-	if err != nil {
-		return err
-	}
-	defer release()
 	var review admissionv1.AdmissionReview
-	if err := httpjson.Decode(w, r, maxBody, &review); err != nil {
+	release, err := a.o.Intake.Decode(w, r, maxBody, &review)
+	defer release()
+	if err != nil {
 		return err
 	}
 	if err := checkReview(&review); err != nil {

@@ -22,7 +22,9 @@ import (
 // bind reserves capacity for the pod on the node and binds it there.
 func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	var a extenderv1.ExtenderBindingArgs
-	if err := httpjson.Decode(w, r, maxBindBody, &a); err != nil {
+	release, err := e.o.Intake.Decode(w, r, maxBindBody, &a)
+	release() // no more of it is kept than four names
+	if err != nil {
 		return err
 	}
 	if err := checkBinding(&a); err != nil {

@@ -29,35 +29,29 @@ type Options struct {
 	// answer.
 	OnRefused func(pod *cluster.Pod, offered []string)
 	Log       *logrus.Logger
+	Intake    *httpjson.Intake
 	// MaxBody bounds the body of a request in bytes; 0 means 32 MiB, which is
 	// enough for a thousand whole nodes.
 	MaxBody int64
-	// BodyBudget bounds the bodies that are worked on at one time, all together, in
-	// bytes; others wait. 0 means 128 MiB.
-	BodyBudget int64
 }
 
 const (
 	maxBindBody = 64 << 10
-	// budgetWait is less than the time after which kube-scheduler gives up on an
-	// extender (5 s).
-	budgetWait = 3 * time.Second
-	toldPods   = 1024 // whose uncountable requests are not logged again
+	toldPods    = 1024 // whose uncountable requests are not logged again
 )
 
 // Extender serves the verbs. Make one with New.
 type Extender struct {
 	o       Options
 	scratch sync.Pool // of *arbiter.Scratch
-	bodies  *httpjson.Turns
 	told    *lru.Cache
 }
 
 // New returns an Extender.
 func New(o Options) *Extender {
-	o.MaxBody, o.BodyBudget = cmp.Or(o.MaxBody, 32<<20), cmp.Or(o.BodyBudget, 128<<20)
+	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
 	return &Extender{
-		o: o, bodies: httpjson.NewTurns(o.BodyBudget, budgetWait), told: lru.New(toldPods),
+		o: o, told: lru.New(toldPods),
 		scratch: sync.Pool{New: func() any { return &arbiter.Scratch{} }},
 	}
 }
@@ -84,15 +78,7 @@ func (e *Extender) Register(router *httprouter.Router) {
 	for verb, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
 		verbFilter: e.filter, verbPrioritize: e.prioritize, verbPreempt: e.preempt, verbBind: e.bind,
 	} {
-		router.Handler(http.MethodPost, "/"+verb, httpjson.Handle(verb, e.o.Metrics.ObserveRequest,
-			func(w http.ResponseWriter, r *http.Request) error {
-				release, err := e.bodies.TakeBody(r, e.o.MaxBody)
-				if err != nil {
-					return err
-				}
-				defer release() // after the answer: what was read is in memory for so long
-				return handle(w, r)
-			}))
+		router.Handler(http.MethodPost, "/"+verb, httpjson.Handle(verb, e.o.Metrics.ObserveRequest, handle))
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 // filter says on which nodes the ledger has capacity for the pod.
 func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	var a args
-	query, nodes, err := e.readArgs(w, r, &a)
+	query, nodes, release, err := e.readArgs(w, r, &a)
+	defer release()
 	if err != nil {
 		return err
 	}
@@ -27,7 +28,11 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, everywhere: refusedText(advice.Refused)}
-	httpjson.WriteAppended(w, result.appendJSON)
+	answer := httpjson.EncodeAppended(result.appendJSON)
+	release()
+	if err := e.o.Intake.Send(w, r, answer); err != nil {
+		return err
+	}
 	if advice.Refused != nil {
 		e.reportRefused(query.Ref, advice.Refused)
 		return nil
@@ -43,17 +48,15 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readArgs decodes what filter and prioritize are asked.
-func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request, a *args) (*arbiter.PodQuery, *candidates, error) {
-	if err := httpjson.Decode(w, r, e.o.MaxBody, a); err != nil {
-		return nil, nil, err
+// readArgs decodes what filter and prioritize are asked. release ends what they take.
+func (e *Extender) readArgs(w http.ResponseWriter, r *http.Request, a *args) (query *arbiter.PodQuery, nodes *candidates, release func(), err error) {
+	if release, err = e.o.Intake.Decode(w, r, e.o.MaxBody, a); err != nil {
+		return nil, nil, release, err
 	}
-	nodes, err := a.candidates()
-	if err != nil {
-		return nil, nil, err
+	if nodes, err = a.candidates(); err == nil {
+		query, err = e.query(a.Pod)
 	}
-	query, err := e.query(a.Pod)
-	return query, nodes, err
+	return query, nodes, release, err
 }
 
 // gateRefusal is what filter says of every node to a pod that may not be given any

@@ -31,6 +31,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/election"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
@@ -93,6 +94,7 @@ func newWorld(t testing.TB) *world {
 	})
 	w.Extender = New(Options{
 		Arbiter: decider, Ledger: w.ledger.Reader, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,
+		Intake:    httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		OnRefused: func(_ *cluster.Pod, offered []string) { w.everywhere = append(w.everywhere, offered) },
 	})
 	w.Register(w.router)

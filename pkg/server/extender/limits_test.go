@@ -2,13 +2,10 @@ package extender
 
 import (
 	"encoding/json"
-	"math"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,32 +41,16 @@ func TestNumberOfNodesIsBounded(t *testing.T) {
 	}
 }
 
-// All verbs share the budget. What fits in any memory does not wait for it.
-func TestBodyBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.node("a", 1000, 1000)
-		small := `{"Pod":` + podText(t) + `,"NodeNames":["a"]}`
-		large := small + strings.Repeat(" ", 64<<10)
-		release, err := w.bodies.Take(t.Context(), math.MaxInt64)
-		require.NoError(t, err)
-		unknown := httptest.NewRequest(http.MethodPost, "/filter", strings.NewReader(small))
-		unknown.ContentLength = -1
-		for _, verb := range []string{"filter", "prioritize", "preempt"} {
-			assert.Equal(t, http.StatusOK, w.post(verb, small).Code)
-			busy := w.post(verb, large)
-			assert.Equal(t, http.StatusServiceUnavailable, busy.Code)
-			assert.Contains(t, busy.Body.String(), "try again in a few seconds")
+// What a request takes is given back with its answer, also where that is an error.
+func TestIntakeIsGivenBack(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", 1000, 1000)
+	for _, verb := range []string{"filter", "prioritize", "preempt", "bind"} {
+		for _, body := range []string{`{"Pod":` + podText(t) + `,"NodeNames":["a"]}`, `{}`, `{`} {
+			w.post(verb, body+strings.Repeat(" ", 10<<10))
+			assert.Zero(t, w.o.Intake.Used(), "%s %s", verb, body)
 		}
-		recorder := httptest.NewRecorder()
-		w.router.ServeHTTP(recorder, unknown)
-		assert.Equal(t, http.StatusServiceUnavailable, recorder.Code, "its length is not known")
-
-		release()
-		assert.Equal(t, http.StatusOK, w.post("filter", large).Code)
-		_, err = w.bodies.Take(t.Context(), math.MaxInt64)
-		assert.NoError(t, err, "all of it was given back")
-	})
+	}
 }
 
 func podText(t *testing.T) string {

@@ -85,7 +85,9 @@ func (a *preemptArgs) candidates() map[string]*extenderv1.MetaVictims {
 // victims are gone.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	var a preemptArgs
-	if err := httpjson.Decode(w, r, e.o.MaxBody, &a); err != nil {
+	release, err := e.o.Intake.Decode(w, r, e.o.MaxBody, &a)
+	defer release()
+	if err != nil {
 		return err
 	}
 	query, err := e.query(a.Pod)
@@ -103,7 +105,11 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 			kept[node] = victims
 		}
 	}
-	httpjson.Write(w, http.StatusOK, &extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: kept})
+	answer := httpjson.Encode(http.StatusOK, &extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: kept})
+	release()
+	if err := e.o.Intake.Send(w, r, answer); err != nil {
+		return err
+	}
 	outcome := resultGranted
 	if len(kept) == 0 {
 		outcome = resultRefused

@@ -11,7 +11,8 @@ import (
 // that has the pod's own reservation, or a slot the pod may use.
 func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	var a args
-	query, nodes, err := e.readArgs(w, r, &a)
+	query, nodes, release, err := e.readArgs(w, r, &a)
+	defer release()
 	if err != nil {
 		return err
 	}
@@ -19,7 +20,11 @@ func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return asBadRequest(err)
 	}
-	httpjson.WriteAppended(w, func(b []byte) []byte { return nodes.appendPriorities(b, scores) })
+	answer := httpjson.EncodeAppended(func(b []byte) []byte { return nodes.appendPriorities(b, scores) })
+	release()
+	if err := e.o.Intake.Send(w, r, answer); err != nil {
+		return err
+	}
 	e.o.Metrics.ObserveDecision(verbPrioritize, pod.Scheduler, resultScored)
 	if log, ok := e.debug(pod); ok {
 		log.WithField("nodes", len(nodes.names)).Debug(verbPrioritize)

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/julienschmidt/httprouter"
 
@@ -24,6 +23,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Done ends all streams when it is closed, as the server stops.
 	Done <-chan struct{}
+	// Intake is what requests wait for.
+	Intake *httpjson.Intake
 	// About says whose account it is, and what it is complete in.
 	About  func() reserver.DumpAnswer
 	Limits Limits
@@ -39,10 +40,9 @@ type API struct {
 	about   func() reserver.DumpAnswer
 	limits  Limits
 
-	instance string          // tells this run of the server from others
-	bodies   *httpjson.Turns // bytes of bodies being read
-	reads    *httpjson.Turns // large answers being built
-	watchers atomic.Int64
+	instance string // tells this run of the server from others
+	intake   *httpjson.Intake
+	watchers *places
 	replays  *replays
 	calls    *calls // of this process
 }
@@ -55,8 +55,7 @@ func New(o Options) *API {
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
-		bodies:  httpjson.NewTurns(limits.BodyBudget, limits.MinRevisionWait),
-		reads:   httpjson.NewTurns(limits.MaxReads, limits.MinRevisionWait),
+		intake: o.Intake, watchers: newPlaces(limits.MaxWatchers),
 		replays: newReplays(limits.ReplayAge, limits.ReplayCost),
 	}
 }
@@ -122,11 +121,11 @@ func (a *API) read(build func(*query) (any, error), known ...string) func(http.R
 // sent: a client that does not read must not keep others waiting.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, error)) error {
 	encode := func() (answer httpjson.Answer, err error) {
-		release, err := a.reads.Take(r.Context(), 1)
+		leave, err := a.intake.Work(r.Context(), a.intake.Caller(r))
 		if err != nil {
 			return answer, err
 		}
-		defer release()
+		defer leave()
 		v, err := build()
 		if err != nil {
 			return answer, err
@@ -137,8 +136,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, build func() (any, 
 	if err != nil {
 		return err
 	}
-	answer.Send(w)
-	return nil
+	return a.intake.Send(w, r, answer)
 }
 
 var errClientGone = httpjson.Errorf(http.StatusServiceUnavailable, "the client has gone")

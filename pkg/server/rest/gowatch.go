@@ -38,7 +38,7 @@ func (a *API) feed(w *goSink, resume bool, revision uint64) {
 	defer cancel()
 	for a.awaitReady(w) {
 		if !resume {
-			snapshot, err := a.snapshot(w.ctx)
+			snapshot, err := a.snapshot(w.ctx, "")
 			if err != nil { // busy with others for seconds, or the watcher has ended
 				w.send(&reserver.Event{Type: reserver.DisconnectedEvent, Err: err})
 				continue

@@ -89,7 +89,10 @@ func newBareFixture(t testing.TB) *fixture {
 func (f *fixture) start(limits Limits) {
 	f.Undecided = func() string { return f.notReady }
 	f.arbiter = f.New(f.t, nil)
-	f.api = New(Options{Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits})
+	f.api = New(Options{
+		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
+		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+	})
 }
 
 func (f *fixture) stop() {

@@ -26,17 +26,10 @@ const (
 type Limits struct {
 	// MaxBody is the longest request body in bytes; default 32 MiB.
 	MaxBody int64
-	// BodyBudget is how many bytes of request bodies may be read at one time,
-	// all requests together; others wait. Default 256 MiB.
-	BodyBudget int64
-	// MaxReads is how many answers that copy large parts of the ledger are
-	// built at one time; others wait. Default 8.
-	MaxReads int64
 	// MaxWatchers is how many /v1/watch streams are open at one time; more are
-	// refused with 503. Default 100.
+	// refused with 503, see places. Default 256.
 	MaxWatchers int
-	// MinRevisionWait is how long a request waits for its MinRevision, and how
-	// long it waits for its turn when the server is busy. Default 5 s.
+	// MinRevisionWait is how long a request waits for its MinRevision. Default 5 s.
 	MinRevisionWait time.Duration
 	// Heartbeat is the time between signs of life on a silent watch; default 15 s.
 	Heartbeat time.Duration
@@ -55,9 +48,7 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		MaxBody:         cmp.Or(l.MaxBody, 32<<20),
-		BodyBudget:      cmp.Or(l.BodyBudget, 256<<20),
-		MaxReads:        cmp.Or(l.MaxReads, 8),
-		MaxWatchers:     cmp.Or(l.MaxWatchers, 100),
+		MaxWatchers:     cmp.Or(l.MaxWatchers, 256),
 		MinRevisionWait: cmp.Or(l.MinRevisionWait, 5*time.Second),
 		Heartbeat:       cmp.Or(l.Heartbeat, 15*time.Second),
 		WriteTimeout:    cmp.Or(l.WriteTimeout, 10*time.Second),

@@ -69,13 +69,10 @@ type gang struct {
 
 // readGang decodes and checks a request. Errors are *httpjson.Error.
 func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*gang, error) {
-	release, err := a.bodies.TakeBody(r, a.limits.MaxBody)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	req := gangRequest{Pods: podList{table: a.ledger.Table(), identityOnly: v == verbUnreserve}}
-	if err := httpjson.Decode(w, r, a.limits.MaxBody, &req, json.RejectUnknownMembers(true)); err != nil {
+	release, err := a.intake.Decode(w, r, a.limits.MaxBody, &req, json.RejectUnknownMembers(true))
+	defer release() // what is kept of it is bounded by the number of pods
+	if err != nil {
 		return nil, err
 	}
 	return a.check(v, &req, identity.Owner(identity.Of(r.Context())))

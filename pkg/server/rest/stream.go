@@ -28,6 +28,12 @@ func newStream(ctx context.Context, w http.ResponseWriter, timeout time.Duration
 	return &stream{w: w, control: http.NewResponseController(w), timeout: timeout, ctx: ctx, fail: fail}
 }
 
+// cutOff ends a stream whose reader keeps what others need. It may come from another goroutine.
+func (s *stream) cutOff() {
+	s.fail()
+	_ = s.control.SetWriteDeadline(time.Unix(1, 0)) // see flush
+}
+
 // gone implements sink.
 func (s *stream) gone() <-chan struct{} { return s.ctx.Done() }
 

@@ -17,6 +17,7 @@ import (
 const (
 	watchBatch    = 256   // changes sent at one time
 	snapshotBatch = 1_000 // nodes or allocations in one snapshot event
+	entrySize     = 512   // bytes of a node, allocation or slot in a snapshot, more or less
 )
 
 // watch serves GET /v1/watch: every change of the ledger as a server-sent event,
@@ -26,12 +27,13 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if a.watchers.Add(1) > int64(a.limits.MaxWatchers) {
-		a.watchers.Add(-1)
+	leave, ok := a.watchers.take(a.intake.Caller(r), r.UserAgent())
+	if !ok {
+		w.Header().Set("Retry-After", "10")
 		return httpjson.Errorf(http.StatusServiceUnavailable,
-			"there are %d watchers already, the most this server allows: close one, or try again later", a.limits.MaxWatchers)
+			"there are %d watchers already, and no place for one more of yours: close one, or try again later", a.watchers.open())
 	}
-	defer a.watchers.Add(-1)
+	defer leave()
 	wake, cancel := a.ledger.Subscribe() // before the first look, so that no change is missed
 	defer cancel()
 	s := newStream(r.Context(), w, a.limits.WriteTimeout)
@@ -42,12 +44,19 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 		}
 		s.begin()
 	} else {
-		snapshot, err := a.snapshot(r.Context())
+		snapshot, err := a.snapshot(r.Context(), a.intake.Caller(r))
 		if err != nil {
 			return err
 		}
+		size := int64(len(snapshot.Nodes)+len(snapshot.Allocations)+len(snapshot.Slots)) * entrySize
+		release, err := a.intake.Hold(r.Context(), a.intake.Caller(r), size, s.cutOff)
+		if err != nil {
+			return err
+		}
+		defer release()
 		s.begin()
 		revision = a.sendSnapshot(s, snapshot)
+		release()
 	}
 	a.followStream(s, revision, wake)
 	return nil
@@ -112,12 +121,12 @@ type sink interface {
 }
 
 // snapshot returns the whole account, in its turn.
-func (a *API) snapshot(ctx context.Context) (*ledger.Snapshot, error) {
-	release, err := a.reads.Take(ctx, 1)
+func (a *API) snapshot(ctx context.Context, caller string) (*ledger.Snapshot, error) {
+	leave, err := a.intake.Work(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
-	defer release() // before anything is sent: the reader may not read
+	defer leave() // before anything is sent: the reader may not read
 	snapshot := a.ledger.Snapshot()
 	return &snapshot, nil
 }

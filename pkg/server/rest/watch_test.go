@@ -205,7 +205,7 @@ func TestWatchOutlivesReadTimeout(t *testing.T) {
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
 	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
-	ended := func() bool { return f.api.watchers.Load() == 0 }
+	ended := func() bool { return f.api.watchers.open() == 0 }
 	require.Never(t, ended, f.server.Config.ReadTimeout*3/2, 10*time.Millisecond)
 }
 
@@ -223,14 +223,14 @@ func TestWatchEndsWithTheServer(t *testing.T) {
 }
 
 func TestTooManyWatchers(t *testing.T) {
-	f := newFixture(t, Limits{MaxWatchers: 2})
+	f := newFixture(t, Limits{MaxWatchers: 4})
 	first := f.watch("")
 	f.watch("")
 	status, reply := f.send(http.MethodGet, "/v1/watch", http.NoBody)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, string(reply), "2 watchers")
 	first.cancel()
-	require.Eventually(t, func() bool { return f.api.watchers.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, 5*time.Second, time.Millisecond)
 	f.watch("")
 }
 
@@ -260,7 +260,7 @@ func TestSlowWatcherIsCutOff(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	_, err = fmt.Fprintf(conn, "GET /v1/watch?revision=%d HTTP/1.1\r\nHost: x\r\n\r\n", f.ledger.Revision())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return f.api.watchers.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, 5*time.Second, time.Millisecond)
 	// Names as long as can be fill the kernel's buffers soon.
 	long := strings.Repeat("n", 100_000)
 	require.Eventually(t, func() bool {
@@ -268,6 +268,6 @@ func TestSlowWatcherIsCutOff(t *testing.T) {
 			f.ledger.ObserveNode(ledger.NodeObservation{Name: long + fmt.Sprint(i)})
 			f.ledger.RemoveNode(long + fmt.Sprint(i))
 		}
-		return f.api.watchers.Load() == 0
+		return f.api.watchers.open() == 0
 	}, 20*time.Second, time.Millisecond)
 }
