@@ -3,6 +3,7 @@ package arbiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -146,8 +147,12 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	switch {
 	case a.pending.stopped:
 		return fail(Stopping)
-	case before == nil && len(a.pending.of) >= a.o.MaxPending:
-		return fail(Busy)
+	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
+		e := &Error{Outcome: Busy, Pod: ref, Node: k.node}
+		if in := a.pending.in[ref.Namespace]; in > 0 {
+			e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share", in, ref.Namespace)
+		}
+		return ledger.Grant{}, false, e
 	case k.create:
 		allocation, allocated := a.o.Ledger.Allocation(ref)
 		slot, kept := a.o.Ledger.InMemory(ref)
@@ -202,7 +207,7 @@ func (a *Arbiter) remember(k *admission, before *pending) {
 		p = &pending{
 			ref: k.pod.Ref, node: k.node, scheduler: k.pod.Scheduler, request: k.placement.Request, create: k.create,
 		}
-		a.pending.of[p.ref] = p
+		a.pending.add(p)
 	}
 	if !covers(p.request, k.placement.Request) {
 		p.request = k.placement.Request

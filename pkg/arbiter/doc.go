@@ -85,7 +85,8 @@
 // pod does not show up the capacity stays taken for createGrace, when the API server
 // must have abandoned the request.
 //
-// At most MaxPending are remembered, in memory only. Stop settles them all, so that
+// At most MaxPending are remembered, in memory only, and of one namespace as many as are free: no
+// namespace can keep the others from binding. Stop settles them all, so that
 // nothing is under way when the next server reads the cluster. After a crash nobody
 // knows of them. The next server makes no decision in its first seconds (pkg/app), by
 // when nearly all have been carried out; one that a slow webhook holds up for longer is

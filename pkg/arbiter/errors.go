@@ -41,7 +41,8 @@ type Error struct {
 	Node string
 	// BoundTo is the node the pod is on (BoundElsewhere).
 	BoundTo string
-	// Why says why nothing can be decided now (NotReady), or why a gate refuses (Refused).
+	// Why says why nothing can be decided now (NotReady), why a gate refuses (Refused), or what
+	// there is too much of (Busy).
 	Why string
 	// Rejection is the ledger's (Refused), nil where a gate refused.
 	Rejection *ledger.Rejection
@@ -82,6 +83,9 @@ func (e *Error) what() string {
 	case InFlight:
 		return fmt.Sprintf("pod %s is being bound to node %q by somebody else; wait for that bind to end", e.Pod, e.Node)
 	case Busy:
+		if e.Why != "" {
+			return fmt.Sprintf("pod %s was not bound to node %q: %s; try again", e.Pod, e.Node, e.Why)
+		}
 		return fmt.Sprintf("pod %s was not bound to node %q because too many binds are in flight; try again", e.Pod, e.Node)
 	case NotReady:
 		return e.Why

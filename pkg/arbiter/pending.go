@@ -49,6 +49,29 @@ type pendings struct {
 	stopped bool
 	self    string // the user that the server is to the API server; empty if not known
 	of      map[ledger.PodRef]*pending
+	in      map[string]int // how many of them are in a namespace
+}
+
+// add makes a binding pending, in the place of another one of its pod if there is one. mu is held.
+func (s *pendings) add(p *pending) {
+	if s.of[p.ref] == nil {
+		s.in[p.ref.Namespace]++
+	}
+	s.of[p.ref] = p
+}
+
+// remove forgets the pending binding of a pod. mu is held.
+func (s *pendings) remove(pod ledger.PodRef) {
+	delete(s.of, pod)
+	if s.in[pod.Namespace]--; s.in[pod.Namespace] == 0 {
+		delete(s.in, pod.Namespace)
+	}
+}
+
+// crowded reports whether one more of a namespace is too many. A namespace may have as many as are still free: so
+// there is always something left for the others, and however many fill the table, they share it evenly. mu is held.
+func (s *pendings) crowded(namespace string, limit int) bool {
+	return s.in[namespace] >= limit-len(s.of)
 }
 
 // pending is an allowed binding, or an allowed pod, of which it is not known yet
@@ -70,7 +93,7 @@ type pending struct {
 
 func newPendings() pendings {
 	ctx, cancel := context.WithCancel(context.Background())
-	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}}
+	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, in: map[string]int{}}
 }
 
 // Run settles what was allowed and has not shown up, until ctx ends or Stop is called,
@@ -163,7 +186,7 @@ func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
 		switch {
 		case p.settling:
 		case a.isOver(p):
-			delete(a.pending.of, ref)
+			a.pending.remove(ref)
 		case chosen(p):
 			p.settling = true
 			taken = append(taken, p)
@@ -235,7 +258,7 @@ func (a *Arbiter) withdraw(p *pending) {
 // is, for another node. a.pending.mu is held.
 func (a *Arbiter) forget(p *pending) {
 	if a.pending.of[p.ref] == p {
-		delete(a.pending.of, p.ref)
+		a.pending.remove(p.ref)
 	}
 }
 
