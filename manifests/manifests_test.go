@@ -195,6 +195,9 @@ func TestRolesOfCallers(t *testing.T) {
 	for name, want := range map[string]struct{ paths, use string }{
 		"globalreserve-scheduler":             {deciding + ",get /v1/*,get /openapi.yaml", ""},
 		"globalreserve-viewer":                {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", ""},
+		"globalreserve-tenant": {
+			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/explain,get /openapi.yaml", "",
+		},
 		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics", "all"},
 		"globalreserve-use-default-scheduler": {"", "default-scheduler"},
 	} {

@@ -180,7 +180,7 @@ func (a *App) buildRoutes(client kubernetes.Interface) http.Handler {
 			a.devices.Refused(pod)
 		},
 	}).Register(router)
-	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams, Intake: a.intake, About: a.about})
+	a.api = rest.New(rest.Options{Arbiter: a.arbiter, Ledger: a.ledger.Reader, Clock: a.ledger.Clock, Metrics: a.metrics, Done: a.streams, Intake: a.intake, About: a.about, MayRead: a.checks.MayRead})
 	a.api.Register(router)
 	a.health.register(router, a.metrics)
 	return router

@@ -66,6 +66,18 @@ func (c *Checks) MayUse(ctx context.Context, caller user.Info, scheduler string)
 		scheduler, use, schedulers, v1alpha1.GroupName))
 }
 
+// MayRead says why a caller must not see the names of pods and reservations of a namespace, or of all where that is
+// empty; nil if it may. The error is that of MayUse.
+func (c *Checks) MayRead(ctx context.Context, caller user.Info, namespace string) error {
+	where := "namespace " + httpjson.Clip(namespace)
+	if namespace == "" {
+		where = "all namespaces"
+	}
+	return c.check(ctx, caller, authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace},
+	}, "see pods of "+where+": a role has to let it list pods there")
+}
+
 func (c *Checks) mayAsk(r *http.Request, caller user.Info) error {
 	verb := strings.ToLower(r.Method)
 	return c.check(r.Context(), caller, authorizationv1.SubjectAccessReviewSpec{

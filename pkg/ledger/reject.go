@@ -89,7 +89,8 @@ func (e *entry) holder(amount int64) Holder {
 	return Holder{Pod: e.pod, Scheduler: e.scheduler, State: e.state, Amount: amount}
 }
 
-// Message says in words why the pod was refused and what would help.
+// Message says in words why the pod was refused and what would help. It comes to whoever may read the pod or the
+// reservation that was refused: it names nothing of another namespace.
 func (r *Rejection) Message() string {
 	switch r.Reason {
 	case NodeUnknown:
@@ -168,12 +169,28 @@ func (h *Holder) Name() string {
 	return h.Pod.String()
 }
 
+// Namespace is that of the holder.
+func (h *Holder) Namespace() string {
+	if h.Slot.Name != "" {
+		return h.Slot.Namespace
+	}
+	return h.Pod.Namespace
+}
+
 // slotName says in words which slot of the pod is in the way of another one.
 func (h *Holder) slotName() string {
 	if h.Slot.Name == "" {
 		return "capacity reserved in memory"
 	}
 	return h.Name() + ", of another size,"
+}
+
+// namespace is that of who asked.
+func (r *Rejection) namespace() string {
+	if r.Slot.Name != "" {
+		return r.Slot.Namespace
+	}
+	return r.Pod.Namespace
 }
 
 // subject says in words who asked.
@@ -186,7 +203,7 @@ func (r *Rejection) subject() string {
 
 // userText names who has the claim of devices.
 func (r *Rejection) userText() string {
-	if len(r.Holders) == 0 {
+	if len(r.Holders) == 0 || r.Holders[0].Namespace() != r.namespace() {
 		return ""
 	}
 	return " by " + r.Holders[0].Name()
@@ -198,6 +215,9 @@ func (r *Rejection) holdersText() string {
 		return ""
 	}
 	h := r.Holders[0]
+	if h.Namespace() != r.namespace() {
+		return fmt.Sprintf("; largest holder of another namespace (%d, %s)", h.Amount, h.State.OrReserved())
+	}
 	text := fmt.Sprintf("; largest holder %s (%d, %s", h.Name(), h.Amount, h.State.OrReserved())
 	if h.Scheduler != "" {
 		text += " by " + h.Scheduler

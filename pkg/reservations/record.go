@@ -205,6 +205,14 @@ func closeSlot(status *v1alpha1.SlotStatus, end ending) {
 	}
 }
 
+// winner says who took the capacity, to those who may read the reservation.
+func winner(namespace string, pod ledger.PodRef) string {
+	if pod.Namespace != namespace {
+		return "a pod of another namespace"
+	}
+	return "pod " + pod.String()
+}
+
 // outcome tells how a reservation ended that holds nothing any more.
 func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 	if r.failure != nil {
@@ -213,7 +221,7 @@ func (r *record) outcome() (v1alpha1.ReservationPhase, cause) {
 	for i := range r.slots {
 		if end := r.slots[i].end; end.how == ledger.SlotPreempted {
 			return v1alpha1.ReservationPreempted, cause{
-				string(v1alpha1.ReservationPreempted), fmt.Sprintf("pod %s has a higher priority and took the capacity", end.pod),
+				string(v1alpha1.ReservationPreempted), winner(r.rsv.Namespace, end.pod) + " has a higher priority and took the capacity",
 			}
 		}
 	}

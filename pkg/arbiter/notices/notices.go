@@ -79,5 +79,8 @@ func (w *Writer) why(p *ledger.Placement, offered []string) (reason, note string
 	if !ok {
 		return "", ""
 	}
+	if slot.Namespace != p.Pod.Namespace {
+		return Reason, fmt.Sprintf("node %s would have capacity for this pod, but a reservation of another namespace keeps it for others", node)
+	}
 	return Reason, fmt.Sprintf("node %s would have capacity for this pod, but reservation %s keeps it for others", node, slot)
 }

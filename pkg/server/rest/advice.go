@@ -33,12 +33,12 @@ func (a *API) whatIf(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return nil, httpjson.Errorf(statusOf(err), "%s", err)
 		}
-		return newWhatIfAnswer(d), nil
+		return newWhatIfAnswer(d, a.readerOf(r.Context())), nil
 	})
 }
 
-func newWhatIfAnswer(d *arbiter.Decision) *reserver.WhatIfAnswer {
-	gang := newAnswer(d)
+func newWhatIfAnswer(d *arbiter.Decision, who *reader) *reserver.WhatIfAnswer {
+	gang := newAnswer(d, who)
 	answer := &reserver.WhatIfAnswer{
 		FailedPods: gang.FailedPods, Error: d.Error, Revision: d.Revision, Rejections: gang.Rejections,
 		Placements: make([]reserver.Assignment, len(d.Placements)),
@@ -61,12 +61,20 @@ func (a *API) explain(q *query) (any, error) {
 	if ref.Name == "" {
 		return nil, badRequest("the query parameter \"pod\" is missing: send ?namespace=...&pod=...")
 	}
+	if !q.sees(ref.Namespace) && q.err == nil {
+		return nil, httpjson.Errorf(http.StatusForbidden, "%q may not see pods of namespace \"%s\": a role has to let it list pods there",
+			q.caller.GetName(), httpjson.Clip(ref.Namespace))
+	}
 	e := a.arbiter.Explain(ref)
 	if e == nil {
 		return nil, httpjson.Errorf(http.StatusNotFound,
 			"pod \"%s\" is not known: there is no such pod, or the server has not seen it yet", httpjson.Clip(ref.String()))
 	}
-	return a.newExplainAnswer(e), nil
+	answer := a.newExplainAnswer(e)
+	if answer.Closest != nil {
+		q.hideHolders(answer.Closest.Holders)
+	}
+	return answer, nil
 }
 
 func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {

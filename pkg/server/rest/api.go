@@ -1,11 +1,13 @@
 package rest
 
 import (
+	"context"
 	"crypto/rand"
 	_ "embed"
 	"net/http"
 
 	"github.com/julienschmidt/httprouter"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
@@ -26,8 +28,10 @@ type Options struct {
 	// Intake is what requests wait for.
 	Intake *httpjson.Intake
 	// About says whose account it is, and what it is complete in.
-	About  func() reserver.DumpAnswer
-	Limits Limits
+	About func() reserver.DumpAnswer
+	// MayRead says why a caller must not see the names of a namespace, or of all where that is empty; nil if it may.
+	MayRead func(ctx context.Context, caller user.Info, namespace string) error
+	Limits  Limits
 }
 
 // API serves the routes, and is a reserver.Reserver. Make one with New.
@@ -38,6 +42,7 @@ type API struct {
 	metrics *metrics.Metrics
 	done    <-chan struct{}
 	about   func() reserver.DumpAnswer
+	mayRead func(ctx context.Context, caller user.Info, namespace string) error
 	limits  Limits
 
 	instance string // tells this run of the server from others
@@ -52,6 +57,7 @@ func New(o Options) *API {
 	limits := o.Limits.withDefaults()
 	return &API{
 		arbiter: o.Arbiter, ledger: o.Ledger, clock: o.Clock, metrics: o.Metrics, done: o.Done, about: o.About, limits: limits,
+		mayRead:  o.MayRead,
 		instance: rand.Text()[:10],
 		calls:    newCalls(),
 
@@ -113,7 +119,14 @@ func (a *API) read(build func(*query) (any, error), known ...string) func(http.R
 		if err != nil {
 			return err
 		}
-		return a.answer(w, r, func() (any, error) { return build(q) })
+		q.reader = a.readerOf(r.Context())
+		return a.answer(w, r, func() (any, error) {
+			answer, err := build(q)
+			if err == nil && q.err != nil {
+				err = httpjson.Errorf(statusOf(q.err), "%s", q.err)
+			}
+			return answer, err
+		})
 	}
 }
 

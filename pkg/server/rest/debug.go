@@ -6,7 +6,10 @@ import (
 )
 
 // dump serves GET /debug/ledger.
-func (a *API) dump(*query) (any, error) {
+func (a *API) dump(q *query) (any, error) {
+	if err := q.allOnly(); err != nil {
+		return nil, err
+	}
 	answer := a.Dump()
 	return &answer, nil
 }

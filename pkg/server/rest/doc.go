@@ -20,6 +20,12 @@
 // Amounts are integers: milli-CPU for cpu, bytes for memory, storage and
 // hugepages, a count for the rest.
 //
+// # Who sees what
+//
+// The names of pods and reservations are for those who may list pods in their namespace (reader.go); others see
+// amounts. The texts of refusals come to more people than the one who asked: pkg/ledger puts nothing into them
+// that is of another namespace than the pod's.
+//
 // # In the same process
 //
 // An API is a reserver.Reserver, too (goapi.go, gowatch.go). Such calls skip the

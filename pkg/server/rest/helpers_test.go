@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
@@ -54,6 +55,15 @@ type fixture struct {
 	server  *httptest.Server
 	// notReady is why nothing can be decided.
 	notReady string
+	// reads are the namespaces whose names a caller may see; nil: all.
+	reads map[string]bool
+}
+
+func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) error {
+	if f.reads == nil || f.reads[namespace] {
+		return nil
+	}
+	return &identity.DeniedError{Message: "may not"}
 }
 
 // newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a
@@ -92,6 +102,7 @@ func (f *fixture) start(limits Limits) {
 	f.api = New(Options{
 		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+		MayRead: f.mayRead,
 	})
 }
 

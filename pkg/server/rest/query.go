@@ -20,6 +20,7 @@ const maxQueryValue = 1024
 // query is what a read is asked.
 type query struct {
 	url.Values
+	*reader // who asks
 
 	path httprouter.Params
 }

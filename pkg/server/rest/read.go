@@ -41,6 +41,7 @@ func (a *API) nodes(q *query) (any, error) {
 			break
 		}
 		answer.Nodes = append(answer.Nodes, newNode(view))
+		q.hideNode(&answer.Nodes[len(answer.Nodes)-1])
 	}
 	return &answer, nil
 }
@@ -56,16 +57,20 @@ func (a *API) node(q *query) (any, error) {
 	answer := reserver.NodeAnswer{
 		Revision: found.Revision, Node: newNode(&found.Nodes[0]), Allocations: []reserver.Allocation{}, Slots: []reserver.NodeSlot{},
 	}
+	q.hideNode(&answer.Node)
 	for i := range found.Allocations {
 		answer.Allocations = append(answer.Allocations, newAllocation(a.ledger.Table(), &found.Allocations[i]))
+		q.hideAllocation(&answer.Allocations[i])
 	}
 	for i := range found.Slots {
 		answer.Slots = append(answer.Slots, newNodeSlot(a.ledger.Table(), a.clock, &found.Slots[i]))
+		q.hideSlot(&answer.Slots[i])
 	}
 	return &answer, nil
 }
 
-// allocations serves GET /v1/allocations: those that match, on one node or on all.
+// allocations serves GET /v1/allocations: those that match, on one node or on all, of
+// the namespaces that the caller may see.
 func (a *API) allocations(q *query) (any, error) {
 	limit, err := q.limit()
 	if err != nil {
@@ -83,7 +88,7 @@ func (a *API) allocations(q *query) (any, error) {
 		allocations, _ = a.ledger.Allocations()
 	}
 	for i := range allocations {
-		if !matches(q, &allocations[i]) {
+		if !matches(q, &allocations[i]) || !q.sees(allocations[i].Pod.Namespace) {
 			continue
 		}
 		if len(answer.Allocations) == limit {
@@ -120,7 +125,7 @@ func (a *API) reservations(q *query) (any, error) {
 	list := &answer.Reservations
 	for i := range views {
 		view := &views[i]
-		if !slotMatches(q, view) {
+		if !slotMatches(q, view) || !q.seesSlot(view) {
 			continue
 		}
 		last := len(*list) - 1

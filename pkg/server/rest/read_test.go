@@ -63,7 +63,7 @@ func TestNodes(t *testing.T) {
 // A pod has its slot or its allocation on a node, whenever one looks.
 func TestNodeAtOneRevision(t *testing.T) {
 	f := newFixture(t, Limits{})
-	q := &query{path: httprouter.Params{{Key: "name", Value: "node-1"}}}
+	q := &query{reader: f.api.readerOf(t.Context()), path: httprouter.Params{{Key: "name", Value: "node-1"}}}
 	var going sync.WaitGroup
 	going.Go(func() {
 		for i := range 2000 {

@@ -142,7 +142,8 @@ func TestNodesWithReservations(t *testing.T) {
 	assert.NotNil(t, answer.Slots)
 }
 
-// Whoever is refused because of a reservation is told its name.
+// Whoever may see a reservation is told its name where it is why a pod is refused. The message, which others read too,
+// does not name what is of another namespace.
 func TestReservationsAsHolders(t *testing.T) {
 	f := newFixture(t, Limits{})
 	for i := 1; i <= 3; i++ {
@@ -152,14 +153,19 @@ func TestReservationsAsHolders(t *testing.T) {
 	require.Len(t, refused.Rejections, 1)
 	want := []reserver.Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
 	assert.Equal(t, want, refused.Rejections[0].Holders)
-	assert.Contains(t, refused.Error, "largest holder reservation team-b/job/w-1 (3000, Reserved by theirs)")
+	assert.Contains(t, refused.Error, "largest holder of another namespace (3000, Reserved)")
 
 	f.see(aPod("a", "2", "1Gi"))
 	var pending reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &pending)
 	require.NotNil(t, pending.Closest)
 	assert.Equal(t, want, pending.Closest.Holders)
-	assert.Contains(t, pending.Message, "reservation team-b/job/w-1")
+	assert.Contains(t, pending.Message, "largest holder of another namespace (3000, Reserved)")
+
+	f.addNode("node-4", "1", "1Gi")
+	f.slot("team-a/mine/w", "node-4", 1000, func(h *ledger.Slot) { h.Scheduler = "ours" })
+	refused = f.reserve(gang1(aPod("b", "1", "1Gi"), "node-4"))
+	assert.Contains(t, refused.Error, "largest holder reservation team-a/mine/w (1000, Reserved by ours)")
 }
 
 func TestExplainReservedPod(t *testing.T) {

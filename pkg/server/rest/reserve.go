@@ -90,7 +90,7 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 		if err != nil {
 			return outcome{}, err
 		}
-		return outcome{answer: newAnswer(d), held: d.Held, transient: d.Transient}, nil
+		return outcome{answer: newAnswer(d, a.readerOf(ctx)), held: d.Held, transient: d.Transient}, nil
 	}
 	if g.RequestID == "" {
 		out, err := fresh()
@@ -103,10 +103,11 @@ func (a *API) decideGang(ctx context.Context, g *gang) (*reserver.Answer, error)
 	return &out.answer, err
 }
 
-func newAnswer(d *arbiter.Decision) reserver.Answer {
+func newAnswer(d *arbiter.Decision, who *reader) reserver.Answer {
+	rejections := who.newRejections(d)
 	answer := reserver.Answer{
 		FailedPods: make([]string, 0, len(d.Failed)), Error: d.Error, Revision: d.Revision, ExpiresAt: utc(d.ExpiresAt),
-		Durable: d.Durable, Rejections: newRejections(d.Refusals),
+		Durable: d.Durable, Rejections: rejections,
 	}
 	for i := range d.Failed {
 		answer.FailedPods = append(answer.FailedPods, d.Failed[i].Name)

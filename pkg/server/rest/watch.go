@@ -21,10 +21,13 @@ const (
 )
 
 // watch serves GET /v1/watch: every change of the ledger as a server-sent event,
-// from a revision on or from a snapshot on.
+// from a revision on or from a snapshot on. It is for those who may see all namespaces.
 func (a *API) watch(w http.ResponseWriter, r *http.Request) error {
 	revision, resume, err := a.watchFrom(r)
 	if err != nil {
+		return err
+	}
+	if err := a.readerOf(r.Context()).allOnly(); err != nil {
 		return err
 	}
 	leave, ok := a.watchers.take(a.intake.Caller(r), r.UserAgent())

@@ -1,0 +1,138 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
+)
+
+// maxAsked bounds the namespaces that are asked about for one request: of the others it sees nothing.
+const maxAsked = 100
+
+// reader knows what the caller of one request may see: the names of all pods, or of those in some namespaces. Of
+// the others it is shown amounts.
+type reader struct {
+	ctx     context.Context
+	caller  user.Info
+	mayRead func(ctx context.Context, caller user.Info, namespace string) error
+	known   map[string]bool
+	err     error // why it is not known
+}
+
+func (a *API) readerOf(ctx context.Context) *reader {
+	return &reader{ctx: ctx, caller: identity.Of(ctx), mayRead: a.mayRead, known: map[string]bool{}}
+}
+
+// all returns why the caller must not see the names of all namespaces, nil if it may.
+func (r *reader) all() error {
+	if identity.Trusted(r.caller) {
+		return nil
+	}
+	return r.mayRead(r.ctx, r.caller, "")
+}
+
+// sees reports whether the caller may see the names of a namespace.
+func (r *reader) sees(namespace string) bool {
+	if len(r.known) == 0 {
+		r.known[""] = r.ask("")
+	}
+	if r.known[""] {
+		return true
+	}
+	if _, asked := r.known[namespace]; !asked && len(r.known) <= maxAsked {
+		r.known[namespace] = r.ask(namespace)
+	}
+	return r.known[namespace]
+}
+
+func (r *reader) ask(namespace string) bool {
+	if identity.Trusted(r.caller) {
+		return true
+	}
+	err := r.mayRead(r.ctx, r.caller, namespace)
+	if err != nil && !errors.As(err, new(*identity.DeniedError)) {
+		r.err = err
+	}
+	return err == nil
+}
+
+// allOnly refuses what tells of all namespaces.
+func (r *reader) allOnly() error {
+	if err := r.all(); err != nil {
+		return httpjson.Errorf(statusOf(err), "%s", err)
+	}
+	return nil
+}
+
+// hideNode takes the names from the devices of a node that the caller may not see.
+func (r *reader) hideNode(n *reserver.Node) {
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		if namespace, _, _ := strings.Cut(d.Reservation, "/"); d.Reservation != "" && !r.sees(namespace) {
+			d.Reservation = ""
+		}
+		for k := range d.Pods {
+			if !r.sees(d.Pods[k].Namespace) {
+				d.Pods[k] = reserver.PodName{}
+			}
+		}
+	}
+}
+
+func (r *reader) hideAllocation(a *reserver.Allocation) {
+	if !r.sees(a.Namespace) {
+		*a = reserver.Allocation{Node: a.Node, State: a.State, Priority: a.Priority, Requests: a.Requests, HostPorts: a.HostPorts}
+	}
+}
+
+func (r *reader) hideSlot(s *reserver.NodeSlot) {
+	if !r.sees(s.Namespace) {
+		*s = reserver.NodeSlot{Priority: s.Priority, Preemptible: s.Preemptible, Policy: s.Policy, Slot: reserver.Slot{
+			Node: s.Slot.Node, Requests: s.Slot.Requests, Free: s.Slot.Free, HostPorts: s.Slot.HostPorts, ExpiresAt: s.Slot.ExpiresAt, Overdue: s.Slot.Overdue,
+		}}
+	}
+}
+
+func (r *reader) hideHolders(holders []reserver.Holder) {
+	for i, h := range holders {
+		if !r.sees(h.Namespace) {
+			holders[i] = reserver.Holder{State: h.State, Amount: h.Amount}
+		}
+	}
+}
+
+// hideRefusals takes from the reasons of refusals what the caller may not see of the namespaces that it named itself.
+func (r *reader) hideRefusals(d *arbiter.Decision) {
+	for i := range d.Refusals {
+		refusal := &d.Refusals[i]
+		said := &refusal.Rejection
+		if len(said.Holders) == 0 || r.sees(said.Pod.Namespace) || refusal.Message != said.Message() {
+			continue
+		}
+		bare := *said
+		bare.Holders = nil
+		d.Error = strings.ReplaceAll(d.Error, refusal.Message, bare.Message())
+		refusal.Message = bare.Message()
+	}
+}
+
+// newRejections are the refusals of a decision, as the caller may see them.
+func (r *reader) newRejections(d *arbiter.Decision) []reserver.Rejection {
+	r.hideRefusals(d)
+	list := newRejections(d.Refusals)
+	for i := range list {
+		r.hideHolders(list[i].Holders)
+	}
+	return list
+}
+
+// seesSlot reports whether the caller may see a slot.
+func (r *reader) seesSlot(view *ledger.SlotView) bool { return r.sees(namespaceOf(view)) }
