@@ -193,8 +193,8 @@ func TestRolesOfCallers(t *testing.T) {
 	const deciding = "post /filter,post /prioritize,post /preempt,post /bind,post /reserve,post /unreserve,post /v1/whatif"
 	objects := load(t, "base")
 	for name, want := range map[string]struct{ paths, use string }{
-		"globalreserve-scheduler":             {deciding + ",get /v1/*,get /openapi.yaml", ""},
-		"globalreserve-viewer":                {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", ""},
+		"globalreserve-scheduler": {deciding + ",get /v1/*,get /openapi.yaml", ""},
+		"globalreserve-viewer":    {"post /v1/whatif,get /v1/*,get /openapi.yaml,get /metrics", ""},
 		"globalreserve-tenant": {
 			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/explain,get /openapi.yaml", "",
 		},

@@ -24,10 +24,10 @@ func TestConfigurations(t *testing.T) {
 		managed        []schedulerv1.ExtenderManagedResource
 		tls            bool
 	}{
-		"default-scheduler.yaml": {schedulerNames: []string{"default-scheduler"}},
+		"default-scheduler.yaml":     {schedulerNames: []string{"default-scheduler"}},
 		"default-scheduler-tls.yaml": {schedulerNames: []string{"default-scheduler"}, tls: true},
-		"second-scheduler.yaml":  {schedulerNames: []string{"second-scheduler"}, lease: "second-scheduler"},
-		"two-profiles.yaml":      {schedulerNames: []string{"default-scheduler", "packing-scheduler"}},
+		"second-scheduler.yaml":      {schedulerNames: []string{"second-scheduler"}, lease: "second-scheduler"},
+		"two-profiles.yaml":          {schedulerNames: []string{"default-scheduler", "packing-scheduler"}},
 		"extended-resource-scheduler.yaml": {
 			schedulerNames: []string{"extended-resource-scheduler"}, lease: "extended-resource-scheduler",
 		},

@@ -117,6 +117,7 @@ func (a *App) takeOver(ctx context.Context, led time.Duration) error {
 	if err := a.waitComplete(ctx); err != nil {
 		return err
 	}
+	a.limits.Update() // percentages are of all nodes
 	if kept := a.keeper.TakeOver(ctx, undecided); kept > 0 {
 		a.log.WithField("pods", kept).Info("the capacity of pods is kept that were deleted while no server decided")
 	}

@@ -292,7 +292,7 @@ func (a *App) policyLoaded(p *policy.Policy) {
 	}
 	a.metrics.KeepSchedulers(names...)
 	a.metrics.PolicyLoaded(time.Now())
-	a.limits.PolicyChanged()
+	a.limits.Update()
 	a.log.WithField("file", a.options.PolicyFile).Info("policy in force")
 }
 

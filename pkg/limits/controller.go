@@ -80,14 +80,11 @@ func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 // Ages returns how long ago anything was heard of quotas.
 func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
 
-// PolicyChanged has another policy count.
-func (c *Controller) PolicyChanged() { c.update() }
-
 func (c *Controller) present(context.Context) {
 	c.mu.Lock()
 	c.listed = true
 	c.mu.Unlock()
-	c.update()
+	c.Update()
 	c.ready.Open()
 }
 
@@ -95,7 +92,7 @@ func (c *Controller) present(context.Context) {
 func (c *Controller) followNodes(ctx context.Context) {
 	for follow.Pause(ctx, lookAgain) {
 		if c.Policy.Current().HasPercentages() {
-			c.update()
+			c.Update()
 		}
 	}
 }
@@ -118,7 +115,7 @@ func (c *Controller) set(quota *v1.ResourceQuota, _ bool) {
 	of[quota.Name] = list
 	c.mu.Unlock()
 	if !same {
-		c.update()
+		c.Update()
 	}
 }
 
@@ -129,11 +126,11 @@ func (c *Controller) gone(quota *v1.ResourceQuota) {
 		delete(c.quotas, quota.Namespace)
 	}
 	c.mu.Unlock()
-	c.update()
+	c.Update()
 }
 
-// update tells the ledger what has changed.
-func (c *Controller) update() {
+// Update has the policy and the nodes count as they are now.
+func (c *Controller) Update() {
 	if c.apply() {
 		c.OnChanged()
 	}

@@ -116,7 +116,7 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 			"b":                     {MaxReserved: map[v1.ResourceName]policy.Amount{"cpu": "7"}},
 		}
 		store.Set(p)
-		c.PolicyChanged()
+		c.Update()
 		want := map[string]ledger.Limits{
 			"a": {Use: cpu(3000), Keep: cpu(2000), Slots: new(int64(2))}, "b": {Keep: cpu(7000)},
 		}
@@ -134,7 +134,7 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		delete(want, "a")
 		assert.Equal(t, want, limits(), "namespaces without limits of their own have those of the rest")
 		store.Set(policy.Default())
-		c.PolicyChanged()
+		c.Update()
 		assert.Empty(t, limits())
 		assert.False(t, l.Limited())
 	})

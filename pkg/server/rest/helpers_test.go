@@ -101,7 +101,7 @@ func (f *fixture) start(limits Limits) {
 	f.arbiter = f.New(f.t, nil)
 	f.api = New(Options{
 		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
-		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		MayRead: f.mayRead,
 	})
 }
