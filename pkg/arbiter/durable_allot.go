@@ -13,6 +13,7 @@ import (
 type allotment struct {
 	gang       *Gang
 	parts      []*part
+	attempt    string  // tells apart the writers of equal requests
 	partOf     []*part // by the index of the pod
 	placements []ledger.Placement
 	screened   []Refusal // refused before the ledger was asked

@@ -41,6 +41,8 @@ const (
 	requestAnnotation = "globalreserve.io/request"
 	// attemptAnnotation tells apart the writers of equal requests.
 	attemptAnnotation = "globalreserve.io/attempt"
+	// answeredAnnotation is on an object that a later attempt has found, and answered for: it has the attempt.
+	answeredAnnotation = "globalreserve.io/answered"
 	// requestIDAnnotation is the RequestID, for people.
 	requestIDAnnotation = "globalreserve.io/request-id"
 	// unfinishedLabel is on the head of a gang that is being written.
@@ -82,7 +84,8 @@ func (a *Arbiter) divide(t *allotment) error {
 		lists[at] = append(lists[at], i)
 	}
 	t.partOf = make([]*part, len(t.placements))
-	name, attempt := gangName(t.gang), rand.Text()
+	name := gangName(t.gang)
+	t.attempt = rand.Text()
 	for len(lists) > 0 {
 		pods := lists[0]
 		p := &part{pods: pods, key: types.NamespacedName{
@@ -91,7 +94,7 @@ func (a *Arbiter) divide(t *allotment) error {
 		for _, i := range pods {
 			t.partOf[i] = p
 		}
-		p.object = a.newObject(t, p, attempt)
+		p.object = a.newObject(t, p)
 		size := encodedSize(p.object)
 		switch {
 		case size <= maxObjectBytes:
@@ -134,14 +137,14 @@ func partName(name string, k int) string {
 }
 
 // newObject is the object of a part, with a slot for each of its pods.
-func (a *Arbiter) newObject(t *allotment, p *part, attempt string) *v1alpha1.Reservation {
+func (a *Arbiter) newObject(t *allotment, p *part) *v1alpha1.Reservation {
 	g := t.gang
 	kept := make([]ledger.Slot, len(p.pods))
 	for k, i := range p.pods {
 		kept[k] = t.slot(i)
 	}
 	object := convert.Object(a.o.Ledger.Table(), kept, g.ttl, convert.MadeByReserve)
-	object.Annotations = map[string]string{requestAnnotation: g.Fingerprint, attemptAnnotation: attempt}
+	object.Annotations = map[string]string{requestAnnotation: g.Fingerprint, attemptAnnotation: t.attempt}
 	if g.Caller != "" {
 		object.Annotations[convert.CallerAnnotation] = g.Caller
 	}
@@ -195,6 +198,11 @@ func isUnfinished(rsv *v1alpha1.Reservation) bool {
 // sameAttempt reports whether both objects are of one try to write a gang.
 func sameAttempt(a, b *v1alpha1.Reservation) bool {
 	return a.Annotations[attemptAnnotation] == b.Annotations[attemptAnnotation]
+}
+
+// toUndo reports whether an object is of the same attempt as another, and nobody else has answered for it.
+func toUndo(found, own *v1alpha1.Reservation) bool {
+	return sameAttempt(found, own) && found.Annotations[answeredAnnotation] == ""
 }
 
 // sameRequest reports whether both objects were made for equal requests.
@@ -267,13 +275,13 @@ func (a *Arbiter) removeUnfinished(ctx context.Context, key types.NamespacedName
 		}
 		p, err := a.o.Store.Get(ctx, k.Namespace, k.Name)
 		if err == nil && p.Annotations[headAnnotation] == key.String() && sameAttempt(p, head) {
-			err = a.o.Store.Delete(ctx, k.Namespace, k.Name, p.UID)
+			err = a.o.Store.Delete(ctx, p)
 		}
 		if Classify(reservationsResource, err) != FateMissing && err != nil {
 			return err
 		}
 	}
-	return ignoreMissing(a.o.Store.Delete(ctx, key.Namespace, key.Name, head.UID))
+	return ignoreMissing(a.o.Store.Delete(ctx, head))
 }
 
 func ignoreMissing(err error) error {

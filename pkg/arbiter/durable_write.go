@@ -158,6 +158,12 @@ func (w *durableWrite) checkOthers() (why string, err error) {
 		case own != nil && w.gang.RequestID != "" && !sameRequest(object, own.object):
 			return "", w.taken(own)
 		}
+		switch err := w.answerFor(object); {
+		case err != nil:
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, could not be changed: %s", key, err), nil
+		case !live(object):
+			return fmt.Sprintf("nothing was reserved: reservation %s, which has capacity for pods of the gang, is ending: try again", key), nil
+		}
 	}
 	return "", nil
 }
@@ -181,7 +187,7 @@ func (w *durableWrite) write(parts []*part) (*Decision, error) {
 	var d *Decision
 	switch {
 	case err == nil:
-		d, err = w.judge(parts)
+		d, err = w.adopt(parts)
 	case p.inDoubt():
 		d, err = w.failed(fmt.Sprintf("nothing was reserved: it is not known whether reservation %s was written, "+
 			"and it will be deleted if it was: try again: %s", p.key, err)), nil
@@ -266,6 +272,38 @@ func (w *durableWrite) finish(head *part) error {
 	})
 }
 
+// adopt judges the objects that are there, answers for those of earlier attempts, and judges them as they are then.
+func (w *durableWrite) adopt(parts []*part) (*Decision, error) {
+	d, err := w.judge(parts)
+	found := slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.created })
+	if d != nil || err != nil || len(found) == 0 {
+		return d, err
+	}
+	for _, p := range found {
+		if err := w.answerFor(p.stored); err != nil {
+			return w.failed(fmt.Sprintf("nothing was reserved: reservation %s, which was made before, could not be changed: try again: %s", p.key, err)), nil
+		}
+	}
+	return w.judge(parts)
+}
+
+// answerFor writes into an object of an earlier attempt that this one answers for it, and brings it up to date.
+// It has another resourceVersion then. So an earlier leader's DELETE that is still under way, or that of an earlier
+// try, is refused. Objects that /reserve did not make are deleted by nobody here.
+func (w *durableWrite) answerFor(object *v1alpha1.Reservation) error {
+	if object.Annotations[attemptAnnotation] == "" {
+		return nil
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, object.UID, answeredAnnotation, w.attempt)
+	return w.a.persist(w.deadline, func() error {
+		stored, err := w.a.o.Store.Patch(w.a.ctx, object.Namespace, object.Name, patch)
+		if err == nil {
+			*object = *stored
+		}
+		return err
+	})
+}
+
 // judge says why the objects that are there do not stand for the gang; nil where
 // they do.
 func (w *durableWrite) judge(parts []*part) (*Decision, error) {
@@ -330,7 +368,7 @@ func (w *durableWrite) takeBack(parts []*part) {
 			w.a.giveUpPart(w.allotment, p)
 		}
 	}
-	for len(open) > 0 && !open[0].inDoubt() && w.a.remove(open[0].stored, w.deadline) == nil {
+	for len(open) > 0 && !open[0].inDoubt() && w.a.remove(open[0].stored, w.deadline, open[0].toUndo) == nil {
 		w.a.giveUpPart(w.allotment, open[0])
 		open = open[1:]
 	}
@@ -361,7 +399,7 @@ func (w *durableWrite) undo(p *part) bool {
 		asked := time.Now() // the read tells of this moment or a later one
 		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
 		switch said := Classify(reservationsResource, err); {
-		case said == FateDone && !sameAttempt(found, p.object):
+		case said == FateDone && !toUndo(found, p.object):
 			if sameRequest(found, p.object) {
 				p.stored = found
 				w.keepFound(p)
@@ -370,7 +408,7 @@ func (w *durableWrite) undo(p *part) bool {
 			}
 			return true
 		case said == FateDone:
-			err = a.o.Store.Delete(a.ctx, p.key.Namespace, p.key.Name, found.UID)
+			err = a.o.Store.Delete(a.ctx, found)
 			if after := Classify(reservationsResource, err); after == FateDone || after == FateMissing {
 				a.giveUpPart(w.allotment, p)
 				return true
@@ -422,21 +460,41 @@ func (a *Arbiter) guard(p *part) {
 			return
 		case said != FateDone:
 			continue
-		case found.UID == answered || !sameAttempt(found, p.object):
+		case found.UID == answered || !toUndo(found, p.object):
 			return
 		}
-		if a.remove(found, time.Now().Add(storeTimeout)) == nil {
+		if a.remove(found, time.Now().Add(storeTimeout), p.toUndo) == nil {
 			return
 		}
 	}
 }
 
-// remove deletes an object; its UID makes a repeated delete harmless. After an error
-// it may still be deleted, where the answers were lost: what follows the objects
-// releases the capacity then.
-func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time) error {
+// toUndo reports whether an object that was found is still this part's to delete.
+func (p *part) toUndo(found *v1alpha1.Reservation) bool { return toUndo(found, p.object) }
+
+// errKept says that there is an object which is not to be deleted any more.
+var errKept = errors.New("the object has changed, and stays")
+
+// remove deletes an object; its UID makes a repeated delete harmless. One that was changed since it was read is read
+// again, and stays where it is not to be deleted any more. After an error it may still be deleted, where the answers
+// were lost: what follows the objects releases the capacity then.
+func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time, still func(*v1alpha1.Reservation) bool) error {
 	return ignoreMissing(a.persist(deadline, func() error {
-		return a.o.Store.Delete(a.ctx, object.Namespace, object.Name, object.UID)
+		err := a.o.Store.Delete(a.ctx, object)
+		if Classify(reservationsResource, err) != FateConflict {
+			return err
+		}
+		found, readErr := a.o.Store.Get(a.ctx, object.Namespace, object.Name)
+		switch {
+		case Classify(reservationsResource, readErr) == FateMissing:
+			return nil
+		case readErr != nil:
+			return err
+		case found.UID != object.UID || !still(found):
+			return errKept
+		}
+		object = found
+		return err // and the next try is about what was found
 	}))
 }
 
@@ -449,7 +507,7 @@ func (a *Arbiter) persist(deadline time.Time, send func() error) error {
 			return undecided
 		}
 		err := send()
-		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing {
+		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing || errors.Is(err, errKept) {
 			return err
 		}
 		pause := tries.next(longestPause, err)

@@ -137,18 +137,22 @@ func (a *Arbiter) giveBackObject(ctx context.Context, g *Gang, key types.Namespa
 	case err != nil:
 		return notWritten("reservation %s could not be read: try again: %s", key, err)
 	}
-	if refused := mayGiveBack(object, key, g); refused != nil {
+	refused := mayGiveBack(object, key, g)
+	if refused != nil {
 		return refused
 	}
 	if len(slots) > 0 {
 		err = a.o.ReleaseSlots(a.ctx, key.Namespace, key.Name, slots)
-	} else if err = a.remove(object, time.Now().Add(storeTimeout)); err == nil {
+	} else if err = a.remove(object, time.Now().Add(storeTimeout), func(found *v1alpha1.Reservation) bool {
+		refused = mayGiveBack(found, key, g)
+		return refused == nil
+	}); err == nil {
 		a.o.Ledger.ReleaseSlots(key.Namespace, key.Name)
 	}
-	if err != nil {
+	if err != nil && refused == nil {
 		return notWritten("reservation %s could not be changed: try again: %s", key, err)
 	}
-	return nil
+	return refused
 }
 
 func notWritten(format string, args ...any) *Refusal {

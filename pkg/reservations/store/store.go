@@ -51,11 +51,12 @@ func (s *Store) Get(ctx context.Context, namespace, name string) (*v1alpha1.Rese
 	return stored, err
 }
 
-// Delete deletes an object unless it has another UID than uid by now.
-func (s *Store) Delete(ctx context.Context, namespace, name string, uid types.UID) error {
-	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+// Delete deletes an object as it was read: one that was changed since, or made anew, stays. A deletion carries no
+// term, so this is what keeps a late one from an object that another server has answered for.
+func (s *Store) Delete(ctx context.Context, rsv *v1alpha1.Reservation) error {
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &rsv.UID, ResourceVersion: &rsv.ResourceVersion}}
 	return s.writes.Do(ctx, func(ctx context.Context) error {
-		return once(ctx, s.rest.Delete()).Namespace(namespace).Name(name).Body(options).Do(ctx).Error()
+		return once(ctx, s.rest.Delete()).Namespace(rsv.Namespace).Name(rsv.Name).Body(options).Do(ctx).Error()
 	})
 }
 

@@ -67,9 +67,10 @@ func TestRequests(t *testing.T) {
 	assert.Equal(t, "a", stored.Spec.Slots[0].Name)
 	assert.Equal(t, request{http.MethodGet, path + "/r", ""}, got)
 
-	require.NoError(t, s.Delete(t.Context(), "ns", "r", "u"))
-	assert.Equal(t, http.MethodDelete, got.method)
-	assert.Contains(t, got.body, `"preconditions":{"uid":"u"}`)
+	stored.UID, stored.ResourceVersion = "u", "5"
+	require.NoError(t, s.Delete(t.Context(), stored))
+	assert.Equal(t, request{http.MethodDelete, path + "/r", got.body}, got)
+	assert.Contains(t, got.body, `"preconditions":{"uid":"u","resourceVersion":"5"}`)
 }
 
 func TestARequestIsSentOnce(t *testing.T) {

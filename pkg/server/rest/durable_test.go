@@ -298,11 +298,11 @@ func TestOthersWaitForAWrite(t *testing.T) {
 		fates   []fate
 		request func(first body) body
 		granted bool // the second
-		writes  int
+		writes  int  // the second writes into what it finds that it answers for it, too
 	}{
-		"the same pods, written":          {[]fate{{Delay: time.Second}}, func(b body) body { return b }, true, 1},
+		"the same pods, written":          {[]fate{{Delay: time.Second}}, func(b body) body { return b }, true, 2},
 		"the same pods, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, func(b body) body { return b }, true, 1},
-		"the same name, written":          {[]fate{{Delay: time.Second}}, named, true, 1},
+		"the same name, written":          {[]fate{{Delay: time.Second}}, named, true, 2},
 		"the same name, refused":          {[]fate{{Delay: time.Second, Never: true, Err: errForbidden}}, named, true, 1},
 		"too slow for the second to wait": {[]fate{{Delay: 20 * time.Second, Never: true, Err: errLost}, {Delay: 2 * time.Second}}, func(b body) body { return b }, false, 1},
 	}

@@ -233,3 +233,51 @@ func TestLateWriteWithoutAFence(t *testing.T) {
 	c.Eventually(func(t *assert.CollectT) { assert.False(t, c.first.Running(), "it ends itself") })
 	c.RequireNeverOvercommitted()
 }
+
+// A leader takes back a reservation whose creation was answered with nothing. The network holds its DELETE back, and the
+// next leader acknowledges the reservation to the client that asks again: the DELETE, which carries no term, is refused.
+func TestLateDelete(t *testing.T) {
+	c := &lateCluster{cluster: newCluster(t, shared.StartT(t), 1)}
+	proxy, err := c.StartFaultProxy()
+	require.NoError(t, err)
+	c.first = c.start("first", proxy)
+	c.awaitLeader(c.first)
+	c.second = c.start("second", nil)
+	pods := c.Create(testbed.NewPod("late", nobody, "3"), testbed.NewPod("other", nobody, "3"))
+	held, released, answered := make(chan struct{}, 100), make(chan struct{}), make(chan int, 100)
+	var failed atomic.Bool
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		one := strings.Contains(r.URL.Path, "/reservations/") && !strings.HasSuffix(r.URL.Path, "/status")
+		switch {
+		case isCreate(r):
+			return controlplane.Fault{DropAnswer: true}
+		case one && r.Method == http.MethodGet && !failed.Load():
+			return controlplane.Fault{DropRequest: true}
+		case one && r.Method == http.MethodDelete:
+			held <- struct{}{}
+			<-released
+			return controlplane.Fault{DropAnswer: true, Answered: answered}
+		}
+		return controlplane.Fault{}
+	})
+	request := &reserver.Request{SchedulerName: nobody, Pods: pods[:1], Nodes: c.nodes, TTLSeconds: 600, RequestID: "r1"}
+	answer := &reserver.Answer{}
+	require.NoError(t, c.first.Post(t.Context(), testbed.ReservePath, request, answer))
+	require.NotEmpty(t, answer.Error)
+	failed.Store(true)
+	<-held
+	require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+	c.awaitLeader(c.second)
+	repeat := &reserver.Answer{}
+	require.NoError(t, c.second.Post(t.Context(), testbed.ReservePath, request, repeat))
+	require.Empty(t, repeat.Error)
+	close(released)
+	assert.Equal(t, http.StatusConflict, <-answered)
+	assert.Len(t, c.ListReservations(), 1)
+	refusal, err := bindAt(t.Context(), c.second, pods[1], c.nodes[0])
+	require.NoError(t, err)
+	assert.Contains(t, refusal, "cpu", "the capacity is kept")
+	require.NoError(t, c.first.Signal(syscall.SIGCONT))
+	c.Eventually(func(t *assert.CollectT) { assert.False(t, c.first.Running(), "it ends itself") })
+	assert.Len(t, c.ListReservations(), 1)
+}

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +49,7 @@ type Server struct {
 	mu      sync.Mutex // guards what follows
 	Objects map[types.NamespacedName]*v1alpha1.Reservation
 	uids    int
+	version int // of the last write
 	// Creates, Gets, Deletes and Patches are the fates of the next requests, in order.
 	Creates, Gets, Deletes, Patches []Fate
 	// Release is the error of ReleaseSlots.
@@ -186,8 +188,8 @@ func (s *Server) create(ctx context.Context, body []byte) (any, error) {
 			return apierrors.NewAlreadyExists(v1alpha1.Resource("reservations"), key.Name)
 		}
 		s.uids++
-		s.Writes++
 		object.UID = types.UID(fmt.Sprint("uid-", s.uids))
+		s.wrote(object)
 		object.CreationTimestamp = metav1.Time{Time: time.Now().Truncate(time.Second)}
 		s.Objects[key] = object
 		stored = object.DeepCopy()
@@ -222,12 +224,12 @@ func (s *Server) list(label string) any {
 	return list
 }
 
-// patch knows patches of labels with a UID that must be the object's.
+// patch knows patches of labels and annotations with a UID that must be the object's.
 func (s *Server) patch(ctx context.Context, key types.NamespacedName, body []byte) (any, error) {
 	var change struct {
 		Metadata struct {
-			UID    types.UID
-			Labels map[string]*string
+			UID                 types.UID
+			Labels, Annotations map[string]*string
 		}
 	}
 	if err := json.Unmarshal(body, &change); err != nil {
@@ -237,31 +239,51 @@ func (s *Server) patch(ctx context.Context, key types.NamespacedName, body []byt
 	err := s.carryOut(ctx, s.next(&s.Patches, &s.PatchCount), func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		object, err := s.find(key, change.Metadata.UID)
+		object, err := s.find(key, &metav1.Preconditions{UID: &change.Metadata.UID})
 		if err != nil {
 			return err
 		}
-		for name, value := range change.Metadata.Labels {
-			if value == nil {
-				delete(object.Labels, name)
-			} else {
-				object.Labels[name] = *value
-			}
+		labels, annotations := merged(object.Labels, change.Metadata.Labels), merged(object.Annotations, change.Metadata.Annotations)
+		if !maps.Equal(labels, object.Labels) || !maps.Equal(annotations, object.Annotations) {
+			object.Labels, object.Annotations = labels, annotations
+			s.wrote(object)
 		}
-		s.Writes++
 		stored = object.DeepCopy()
 		return nil
 	})
 	return stored, err
 }
 
-// find returns the object of a name and UID. s.mu is held.
-func (s *Server) find(key types.NamespacedName, uid types.UID) (*v1alpha1.Reservation, error) {
+// merged returns what a merge patch makes of labels or annotations.
+func merged(of map[string]string, changes map[string]*string) map[string]string {
+	result := map[string]string{}
+	maps.Copy(result, of)
+	for name, value := range changes {
+		if value == nil {
+			delete(result, name)
+		} else {
+			result[name] = *value
+		}
+	}
+	return result
+}
+
+// wrote gives an object the version of a write. s.mu is held.
+func (s *Server) wrote(object *v1alpha1.Reservation) {
+	s.Writes++
+	s.version++
+	object.ResourceVersion = strconv.Itoa(s.version)
+}
+
+// find returns the object of a name if it is as the request presumes. s.mu is held.
+func (s *Server) find(key types.NamespacedName, presumed *metav1.Preconditions) (*v1alpha1.Reservation, error) {
 	switch object := s.Objects[key]; {
 	case object == nil:
 		return nil, apierrors.NewNotFound(v1alpha1.Resource("reservations"), key.Name)
-	case object.UID != uid:
+	case object.UID != *presumed.UID:
 		return nil, apierrors.NewConflict(v1alpha1.Resource("reservations"), key.Name, errors.New("another UID"))
+	case presumed.ResourceVersion != nil && object.ResourceVersion != *presumed.ResourceVersion:
+		return nil, apierrors.NewConflict(v1alpha1.Resource("reservations"), key.Name, errors.New("another resourceVersion"))
 	default:
 		return object, nil
 	}
@@ -276,7 +298,7 @@ func (s *Server) delete(ctx context.Context, key types.NamespacedName, body []by
 	err := s.carryOut(ctx, f, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		object, err := s.find(key, *options.Preconditions.UID)
+		object, err := s.find(key, options.Preconditions)
 		if err != nil {
 			return err
 		}
@@ -300,7 +322,7 @@ func (s *Server) ReleaseSlots(_ context.Context, namespace, name string, slots [
 	if s.Release != nil || object == nil {
 		return errors.Join(s.Release, errors.New("not released"))
 	}
-	s.Writes++
+	s.wrote(object)
 	for _, slot := range slots {
 		object.Status.Slots = append(object.Status.Slots, v1alpha1.SlotStatus{Name: slot, State: v1alpha1.SlotReleased})
 	}
@@ -326,4 +348,15 @@ func (s *Server) All() []*v1alpha1.Reservation {
 		list = append(list, s.Objects[key].DeepCopy())
 	}
 	return list
+}
+
+// Change writes an object anew, with other labels unless they are nil.
+func (s *Server) Change(key types.NamespacedName, labels map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object := s.Objects[key]
+	if labels != nil {
+		object.Labels = labels
+	}
+	s.wrote(object)
 }

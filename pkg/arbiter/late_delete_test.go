@@ -1,0 +1,178 @@
+package arbiter
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+)
+
+var (
+	lostAnswer = storetest.Fate{Err: errReset}
+	neverThere = storetest.Fate{Never: true, Err: errReset}
+)
+
+func fates(n int, f storetest.Fate) []storetest.Fate { return slices.Repeat([]storetest.Fate{f}, n) }
+
+// oneDurable is a durable gang that is one object, by a RequestID.
+func oneDurable(w *world) *Gang {
+	g := inTwoNamespaces(w)
+	g.Pods, g.Name, g.RequestID = g.Pods[:1], "", "r1"
+	return g
+}
+
+func (w *world) reserve(a *Arbiter, g *Gang) string {
+	w.t.Helper()
+	d, err := a.Reserve(w.t.Context(), g)
+	require.NoError(w.t, err)
+	return d.Error
+}
+
+// oust makes the Arbiter one of a server that may decide nothing any more, and returns the next server's.
+func (w *world) oust() *Arbiter {
+	synctest.Wait()
+	w.undecided.Store(ptr.To("another server may decide"))
+	w.objects.Heal()
+	next := w.succeed()
+	undecided := &next.o.Ledger.undecided
+	*undecided = func() string { return "" }
+	return next
+}
+
+// A leader whose creation was answered with nothing takes it back. The next leader has acknowledged what it
+// created meanwhile, so that it must stay.
+func TestUndoLeavesWhatAnotherServerAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.objects.Creates = append(fates(1, lostAnswer), fates(400, neverThere)...)
+		w.objects.Gets = fates(400, neverThere)
+		assert.NotEmpty(t, w.reserve(w.Arbiter, oneDurable(w)))
+		next := w.oust()
+		assert.Empty(t, w.reserve(next, oneDurable(w)))
+		<-time.After(time.Minute)
+		synctest.Wait()
+		assert.Len(t, w.written(), 1)
+		require.NoError(t, next.Stop(t.Context()))
+		w.end()
+	})
+}
+
+// The network holds a leader's DELETE back until the next leader has acknowledged the object.
+func TestLateDelete(t *testing.T) {
+	late := fates(1, storetest.Fate{Err: errReset, Commit: time.Minute})
+	for name, tc := range map[string]struct {
+		begin  func(w *world)
+		repeat func(w *world) *Gang
+	}{
+		"of what is taken back": {begin: func(w *world) {
+			w.objects.Creates = append(fates(1, lostAnswer), fates(400, neverThere)...)
+			w.objects.Gets = fates(15, neverThere)
+			w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
+			assert.NotEmpty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
+			<-time.After(20 * time.Second)
+		}},
+		"of what is given back": {begin: func(w *world) {
+			assert.Empty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
+			w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
+			d, err := w.Unreserve(w.t.Context(), oneDurable(w))
+			require.NoError(w.t, err)
+			assert.Contains(w.t, d.Error, "could not be changed: try again")
+		}},
+		"and another request finds it": {begin: func(w *world) {
+			assert.Empty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
+			w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
+			d, err := w.Unreserve(w.t.Context(), oneDurable(w))
+			require.NoError(w.t, err)
+			assert.Contains(w.t, d.Error, "could not be changed: try again")
+		}, repeat: func(w *world) *Gang {
+			g := oneDurable(w)
+			g.RequestID, g.Fingerprint = "another", "of another request"
+			return g
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.t = t
+				tc.begin(w)
+				require.Positive(t, w.objects.DeleteCount)
+				next := w.oust()
+				repeat := oneDurable(w)
+				if tc.repeat != nil {
+					repeat = tc.repeat(w)
+				}
+				assert.Empty(t, w.reserve(next, repeat))
+				w.objects.Late.Wait()
+				synctest.Wait()
+				assert.Len(t, w.written(), 1)
+				assert.Len(t, w.slots(), 1)
+				require.NoError(t, next.Stop(t.Context()))
+				w.end()
+			})
+		})
+	}
+}
+
+// The creation of a try that failed is carried out after all, and a repeat is granted it before the server looks
+// for such objects. It stays.
+func TestGuardLeavesWhatARepeatWasGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		// Two creations of the first try are under way; one is carried out and taken back.
+		w.objects.Creates = append([]storetest.Fate{lostAnswer, {Err: errReset, Commit: 12 * time.Second}}, fates(400, neverThere)...)
+		w.objects.Gets = fates(15, neverThere)
+		assert.NotEmpty(t, w.reserve(w.Arbiter, oneDurable(w)))
+		w.objects.Heal()
+		w.objects.Late.Wait()
+		synctest.Wait()
+		require.Len(t, w.written(), 1)
+		assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
+		<-time.After(5 * time.Minute)
+		synctest.Wait()
+		assert.Len(t, w.written(), 1)
+		w.end()
+	})
+}
+
+// An object that was changed since it was read is looked at again before it is deleted, and the capacity stays as
+// long as the object is there.
+func TestChangedObjectIsReadAgain(t *testing.T) {
+	for name, change := range map[string]func(w *world, key types.NamespacedName){
+		"its status": func(w *world, key types.NamespacedName) { w.objects.Change(key, nil) },
+		"its label":  func(w *world, key types.NamespacedName) { w.objects.Change(key, map[string]string{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.t = t
+				assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
+				object := w.objects.All()[0]
+				key := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+				w.objects.Deletes = []storetest.Fate{{Delay: time.Second}}
+				go func() {
+					<-time.After(500 * time.Millisecond)
+					change(w, key)
+				}()
+				d, err := w.Unreserve(t.Context(), oneDurable(w))
+				require.NoError(t, err)
+				if name == "its status" {
+					assert.Empty(t, d.Error)
+					assert.Empty(t, w.written())
+					assert.Empty(t, w.slots())
+				} else {
+					assert.Contains(t, d.Error, "was not made by /reserve")
+					assert.Len(t, w.written(), 1)
+					assert.Len(t, w.slots(), 1)
+				}
+				w.end()
+			})
+		})
+	}
+}
