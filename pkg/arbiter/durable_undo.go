@@ -1,0 +1,176 @@
+package arbiter
+
+import (
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+)
+
+// takeBack makes sure that nothing stands for a gang that was not granted. What is
+// certain is given back at once. For the rest it goes on after the answer, and
+// repeats of the request wait for it.
+func (w *durableWrite) takeBack(parts []*part) {
+	var open []*part
+	for k := len(parts) - 1; k >= 0; k-- { // the head last
+		p := parts[k]
+		switch {
+		case p.created || p.inDoubt():
+			open = append(open, p)
+		case p.stored != nil && sameRequest(p.stored, p.object) && !isUnfinished(p.stored):
+			w.keepFound(p)
+		default:
+			w.a.giveUpPart(w.allotment, p)
+		}
+	}
+	for len(open) > 0 && !open[0].inDoubt() && w.a.remove(open[0].stored, w.deadline, open[0].toUndo) == nil {
+		w.a.giveUpPart(w.allotment, open[0])
+		open = open[1:]
+	}
+	if len(open) == 0 {
+		return
+	}
+	leave := w.leave
+	w.leave = func() {}
+	w.a.goOn(func() {
+		for _, p := range open {
+			if !w.undo(p) {
+				break // the head must stay until the others are gone
+			}
+		}
+		leave()
+		for _, p := range open {
+			w.a.guard(p)
+		}
+	})
+}
+
+// undo deletes an object if it was made, or waits until it cannot be made any more,
+// and gives its capacity back, unless an equal request made the object. It reports false
+// where the server stops before.
+func (w *durableWrite) undo(p *part) bool {
+	a, tries := w.a, write{}
+	for {
+		asked := time.Now() // the read tells of this moment or a later one
+		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
+		switch said := Classify(reservationsResource, err); {
+		case said == FateDone && !toUndo(found, p.object):
+			if sameRequest(found, p.object) {
+				p.stored = found
+				w.keepFound(p)
+			} else {
+				a.giveUpPart(w.allotment, p)
+			}
+			return true
+		case said == FateDone:
+			err = a.o.Store.Delete(a.ctx, found)
+			if after := Classify(reservationsResource, err); after == FateDone || after == FateMissing {
+				a.giveUpPart(w.allotment, p)
+				return true
+			}
+		case said == FateMissing && p.over(asked, storeSettle):
+			a.giveUpPart(w.allotment, p)
+			return true
+		}
+		if !sleep(a.ctx, tries.next(longestPause, err)) {
+			return false
+		}
+	}
+}
+
+// keepFound leaves the capacity as the object of an equal request has it.
+func (w *durableWrite) keepFound(p *part) {
+	if lost := w.lostSlots(p); len(lost) > 0 {
+		w.a.o.Ledger.ReleaseSlots(p.key.Namespace, p.key.Name, lost...)
+	}
+	w.a.o.Ledger.SetSlotDeadline(p.key.Namespace, p.key.Name, w.ends(p))
+}
+
+// ends returns the deadline of the slots of a part, whose object is there.
+func (w *durableWrite) ends(p *part) time.Time {
+	clock, said := w.a.o.Ledger.Clock, convert.Deadline(p.stored)
+	if p.created {
+		return clock.Ends(said, w.gang.ttl)
+	}
+	return clock.At(said)
+}
+
+// guard waits until no create of a part can still be carried out, and deletes what a
+// late one has made beside the object that was answered for: that one may have been
+// deleted meanwhile.
+func (a *Arbiter) guard(p *part) {
+	if !p.inDoubt() {
+		return
+	}
+	var answered types.UID
+	if p.stored != nil {
+		answered = p.stored.UID
+	}
+	tries := write{}
+	pause := max(time.Until(p.lost.Add(storeSettle)), firstPause)
+	for ; sleep(a.ctx, pause); pause = tries.next(longestPause, nil) {
+		found, err := a.o.Store.Get(a.ctx, p.key.Namespace, p.key.Name)
+		switch said := Classify(reservationsResource, err); {
+		case said == FateMissing:
+			return
+		case said != FateDone:
+			continue
+		case found.UID == answered || !toUndo(found, p.object):
+			return
+		}
+		if a.remove(found, time.Now().Add(storeTimeout), p.toUndo) == nil {
+			return
+		}
+	}
+}
+
+// toUndo reports whether an object that was found is still this part's to delete.
+func (p *part) toUndo(found *v1alpha1.Reservation) bool { return toUndo(found, p.object) }
+
+// errKept says that there is an object which is not to be deleted any more.
+var errKept = errors.New("the object has changed, and stays")
+
+// remove deletes an object; its UID makes a repeated delete harmless. One that was changed since it was read is read
+// again, and stays where it is not to be deleted any more. After an error it may still be deleted, where the answers
+// were lost: what follows the objects releases the capacity then.
+func (a *Arbiter) remove(object *v1alpha1.Reservation, deadline time.Time, still func(*v1alpha1.Reservation) bool) error {
+	return ignoreMissing(a.persist(deadline, func() error {
+		err := a.o.Store.Delete(a.ctx, object)
+		if Classify(reservationsResource, err) != FateConflict {
+			return err
+		}
+		found, readErr := a.o.Store.Get(a.ctx, object.Namespace, object.Name)
+		switch {
+		case Classify(reservationsResource, readErr) == FateMissing:
+			return nil
+		case readErr != nil:
+			return err
+		case found.UID != object.UID || !still(found):
+			return errKept
+		}
+		object = found
+		return err // and the next try is about what was found
+	}))
+}
+
+// persist sends a request until an answer tells its fate, the next try would be after
+// the deadline, nothing can be decided any more, or Stop. It returns the last answer, or
+// why nothing can be decided.
+func (a *Arbiter) persist(deadline time.Time, send func() error) error {
+	for tries := (write{}); ; {
+		if undecided := a.o.Ledger.Ready(); undecided != nil {
+			return undecided
+		}
+		err := send()
+		if said := Classify(reservationsResource, err); said == FateDone || said == FateRefused || said == FateMissing || errors.Is(err, errKept) {
+			return err
+		}
+		pause := tries.next(longestPause, err)
+		if time.Now().Add(pause).After(deadline) || !sleep(a.ctx, pause) {
+			return err
+		}
+	}
+}
