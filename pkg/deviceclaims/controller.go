@@ -86,7 +86,7 @@ func New(o Options) *Controller {
 		}),
 		events:   follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst),
 		refusals: follow.NewEvents(o.Recorder, refusalsPerSecond, refusalBurst),
-		devices:  newInventory(), claims: claimSet{byKey: map[types.NamespacedName]*claim{}},
+		devices:  newInventory(), claims: newClaimSet(),
 		adopted: follow.NewGate(), ready: follow.NewGate(),
 	}
 	c.journal = follow.NewJournal(o.Ledger.Reader, c.note, c.bringAll)

@@ -3,8 +3,9 @@ Package deviceclaims brings the devices of the nodes and the claims of pods into
 their objects tell who has what.
 
 ExtendedResource objects are the truth of which devices there are, ExtendedResourceClaim objects of what
-is wanted; which pod has which devices is what the bound pods say in their annotation extended-resources.
-The status of both kinds is a projection of these, made from the ledger and repaired where somebody else
+is wanted; which pod has which devices is what the bound pods say in their annotation extended-resources, when they are
+first seen bound. A server that starts does not know what it was then: where the status of claims names the pod, that
+counts (recorded.go). The status of both kinds is a projection made from the ledger and repaired where somebody else
 writes it. What lives where:
 
   - controller.go  the Controller: start, stop, where the definitions are missing

@@ -5,7 +5,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
@@ -26,7 +25,7 @@ type Reader struct {
 // NewReader returns a Reader that is not running. kind is that of ExtendedResourceClaims. onChange is told of
 // claims that came, went or were made anew; it is called without a lock, and must not block.
 func NewReader(client versioned.Interface, kind *follow.Kind, onChange func(namespace, name string), log logrus.FieldLogger) *Reader {
-	r := &Reader{kind: kind, onChange: onChange, claims: claimSet{byKey: map[types.NamespacedName]*claim{}}}
+	r := &Reader{kind: kind, onChange: onChange, claims: newClaimSet()}
 	r.watch = follow.NewWatch(kind, log, follow.NewSource(client, "extendedresourceclaims",
 		client.GlobalreserveV1alpha1().ExtendedResourceClaims(metav1.NamespaceAll), &v1alpha1.ExtendedResourceClaim{}, r.set, r.forget))
 	return r
@@ -34,7 +33,7 @@ func NewReader(client versioned.Interface, kind *follow.Kind, onChange func(name
 
 // Devices is Controller.Devices.
 func (r *Reader) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
-	return r.claims.resolve(pod, r.kind.Installed())
+	return r.claims.resolve(pod, pod.Devices, r.kind.Installed())
 }
 
 // Run follows the claims, while the API server knows the kind, until ctx ends.

@@ -14,8 +14,13 @@ import (
 
 // claimSet is the claims that there are.
 type claimSet struct {
-	mu    sync.RWMutex // guards byKey
+	mu    sync.RWMutex // guards both
 	byKey map[types.NamespacedName]*claim
+	byPod map[types.UID][]types.NamespacedName // the claims that have devices, by the pod of their status
+}
+
+func newClaimSet() claimSet {
+	return claimSet{byKey: map[types.NamespacedName]*claim{}, byPod: map[types.UID][]types.NamespacedName{}}
 }
 
 // set takes in a state of an object and reports whether it is news: another status alone is not.
@@ -23,7 +28,13 @@ func (s *claimSet) set(obj *v1alpha1.ExtendedResourceClaim) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := keyOf(obj)
-	if known := s.byKey[key]; known != nil && known.sameAs(obj) {
+	known := s.byKey[key]
+	if known == nil {
+		s.move(key, "", podOf(obj))
+	} else {
+		s.move(key, podOf(known.obj), podOf(obj))
+	}
+	if known != nil && known.sameAs(obj) {
 		s.byKey[key] = &claim{obj, known.request, known.err}
 		return false
 	}
@@ -39,6 +50,7 @@ func (s *claimSet) remove(obj *v1alpha1.ExtendedResourceClaim) bool {
 	if known == nil || known.obj.UID != obj.UID {
 		return false
 	}
+	s.move(keyOf(obj), podOf(known.obj), "")
 	delete(s.byKey, keyOf(obj))
 	return true
 }
@@ -64,12 +76,15 @@ func (s *claimSet) keys(pod types.UID) (keys []types.NamespacedName) {
 // Devices returns what the claims that a pod names ask for, nil for a pod that names none. Where one of them
 // cannot be used the result says why, in words for people.
 func (c *Controller) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
-	return c.claims.resolve(pod, c.Kind.Installed())
+	marks := pod.Devices
+	if pod.Node != "" {
+		marks = c.believed(pod)
+	}
+	return c.claims.resolve(pod, marks, c.Kind.Installed())
 }
 
-// resolve puts together what the claims of a pod ask for. served says that the cluster knows claims.
-func (s *claimSet) resolve(pod *cluster.Pod, served bool) *ledger.DeviceRequest {
-	marks := pod.Devices
+// resolve puts together what the claims that a pod names, by marks, ask for. served says that the cluster knows claims.
+func (s *claimSet) resolve(pod *cluster.Pod, marks *cluster.DeviceAnnotations, served bool) *ledger.DeviceRequest {
 	if marks == nil {
 		return nil
 	}
