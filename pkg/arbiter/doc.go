@@ -87,10 +87,12 @@
 //
 // At most MaxPending are remembered, in memory only, and of one namespace as many as are free: no
 // namespace can keep the others from binding. Stop settles them all, so that
-// nothing is under way when the next server reads the cluster. After a crash nobody
-// knows of them. The next server makes no decision in its first seconds (pkg/app), by
-// when nearly all have been carried out; one that a slow webhook holds up for longer is
-// an observation like any other, and may overcommit its node.
+// nothing but creations is under way when the next server reads the cluster. After a
+// crash, or where the Lease is lost, nobody knows of them. The fence refuses a Binding
+// that was allowed in an earlier term, as it carries that term. It does not look at
+// creations of pods: one that another webhook holds up is carried out after the next
+// server has read the cluster. It is an observation like any other then, and may
+// overcommit its node.
 //
 // What may be touched: the API server's answers are sorted in one place (classify).
 // The package knows nothing of HTTP handlers. Its parts that stand alone are in
