@@ -140,6 +140,18 @@ race: $(GOTESTSUM) ## Run the unit tests under the race detector
 	@CGO_ENABLED=1 $(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- \
 	  -race -timeout 20m $(TEST_ARGS) ./cmd/... ./pkg/... ./examples/...
 
+# How long each of the fuzz targets runs: all of them together take ten minutes. `make unit` runs their seeds.
+FUZZTIME ?= 50s
+
+.PHONY: fuzz
+fuzz: ## Send random input to every decoder, for FUZZTIME each (ten minutes in all)
+	@grep -rl --include='*_test.go' '^func Fuzz' pkg | xargs -n1 dirname | sort -u | while read -r package; do \
+	  grep -h --include='*_test.go' -rho '^func Fuzz[A-Za-z]*' "$$package" | cut -c6- | while read -r target; do \
+	    echo "fuzz: $$target in $$package"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$package" </dev/null || exit 1; \
+	  done || exit 1; \
+	done
+
 .PHONY: bench
 bench: build scheduler controlplane ## Run the benchmarks (BENCH=regexp, BENCH_PKGS=packages)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(TEST_ARGS) $(BENCH_PKGS)
@@ -159,6 +171,16 @@ lint: $(GOLANGCI_LINT) $(DEADCODE) ## Check style, dependency directions and dea
 	if git grep --untracked -nIE '(^|[^A-Za-z0-9_.~-])/(home|root|work|Users)/' -- . ':!Makefile'; then \
 	  echo "lint: the lines above name a place that exists on one machine only" >&2; failed=1; fi; \
 	[ -z "$$failed" ]
+
+# The tool and its database are not pinned: what is asked is what is known today.
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what is used; needs govulncheck and its database
+	@if ! command -v govulncheck >/dev/null; then \
+	  echo "vulncheck: NOT CHECKED: there is no govulncheck; go install golang.org/x/vuln/cmd/govulncheck@latest" >&2; exit 1; fi
+	@output=$$(govulncheck ./... 2>&1) || { code=$$?; echo "$$output"; \
+	  if grep -qiE 'fetching vulnerabilities|no such host|connection refused|timeout' <<<"$$output"; then \
+	    echo "vulncheck: NOT CHECKED: the database cannot be read; set GOVULNDB or run where the network lets vuln.go.dev through" >&2; fi; \
+	  exit $$code; }; echo "$$output"
 
 .PHONY: generate
 generate: $(GENERATORS) $(GOFUMPT) $(GOLANGCI_LINT) ## Write what is generated: API code, the CRD, the formatting of the Go sources

@@ -116,9 +116,9 @@ func nodeScore(factors []factor, usage []ledger.Usage, leastAllocated, own bool)
 // scaled returns part*maxNodeScore/whole for 0 <= part <= whole, without
 // overflow.
 func scaled(part, whole int64) int64 {
-	high, low := bits.Mul64(uint64(part), maxNodeScore)
-	quotient, _ := bits.Div64(high, low, uint64(whole))
-	return int64(quotient)
+	high, low := bits.Mul64(uint64(part), maxNodeScore) //nolint:gosec // part is not below 0
+	quotient, _ := bits.Div64(high, low, uint64(whole)) //nolint:gosec // as above
+	return int64(quotient)                              //nolint:gosec // at most maxNodeScore
 }
 
 // prefer makes space in the scale for the pod's home: all scores shrink to what

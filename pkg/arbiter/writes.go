@@ -129,7 +129,7 @@ func (w *write) over(at time.Time, settle time.Duration) bool {
 func (w *write) next(longest time.Duration, cause error) time.Duration {
 	w.pause = min(max(2*w.pause, firstPause), longest)
 	pause := max(w.pause, suggested(cause))
-	return pause + rand.N(pause/4+1)
+	return pause + rand.N(pause/4+1) //nolint:gosec // nobody gains by guessing it
 }
 
 // suggested is the pause an answer of the API server asks for.

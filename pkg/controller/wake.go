@@ -94,7 +94,7 @@ func (w *Wakeups) fitting(placement *ledger.Placement, nodes []string) []string 
 	var fitting []string
 	for i, v := range verdicts {
 		if v.Reason == ledger.Fits {
-			fitting = append(fitting, nodes[i])
+			fitting = append(fitting, nodes[i]) //nolint:gosec // there is one verdict for each node
 		}
 	}
 	return fitting

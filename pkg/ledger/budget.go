@@ -56,9 +56,9 @@ type total struct {
 }
 
 func (t *total) add(value int64) {
-	low, carry := bits.Add64(t.low, uint64(value), 0)
+	low, carry := bits.Add64(t.low, uint64(value), 0) //nolint:gosec // two's complement: high has the sign
 	t.low = low
-	t.high += value>>63 + int64(carry)
+	t.high += value>>63 + int64(carry) //nolint:gosec // 0 or 1
 }
 
 // value is the largest number there is where the sum has no int64.

@@ -72,13 +72,13 @@ func (h deadlines) Less(i, j int) bool {
 
 func (h deadlines) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].due, h[j].due = int32(i), int32(j)
+	h[i].due, h[j].due = int32(i), int32(j) //nolint:gosec // there are fewer entries
 }
 
 // Push implements heap.Interface.
 func (h *deadlines) Push(x any) {
 	e := x.(*entry)
-	e.due = int32(len(*h))
+	e.due = int32(len(*h)) //nolint:gosec // as above
 	*h = append(*h, e)
 }
 

@@ -59,7 +59,7 @@ func (l *account) ensureNode(name string) int32 {
 		i = l.freeIndex[n-1]
 		l.freeIndex = l.freeIndex[:n-1]
 	} else {
-		i = int32(len(l.nodes))
+		i = int32(len(l.nodes)) //nolint:gosec // there are fewer nodes
 		l.nodes, l.names = append(l.nodes, nil), append(l.names, "")
 		l.flags = append(l.flags, 0)
 		l.free = append(l.free, make([]int64, l.stride)...)

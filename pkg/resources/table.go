@@ -105,7 +105,7 @@ func (t *Table) intern(name v1.ResourceName, use bool) (Column, bool) {
 		names:  append(old.names[:len(old.names):len(old.names)], name),
 		byName: maps.Clone(old.byName),
 	}
-	col := Column(len(old.names))
+	col := Column(len(old.names)) //nolint:gosec // below maxColumns
 	next.byName[name] = col
 	t.current.Store(next)
 	return col, true

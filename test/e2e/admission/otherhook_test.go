@@ -57,7 +57,7 @@ func (c *cluster) startOtherHook() *otherHook {
 	require.NoError(c.T, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(c.T, err)
-	server := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}}} //nolint:gosec // a test's server, gone in seconds
+	server := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}}}
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.ServeTLS(listener, "", "") })
 	c.T.Cleanup(func() {
