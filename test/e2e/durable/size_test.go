@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -34,7 +35,8 @@ func (c *cluster) bigGang(prefix string, n int, cpu string) *reserver.Request {
 // TestLargestGang: 1,000 pods are one object, written once, that etcd takes even when all slots are
 // used; one pod more is refused with the limit.
 func TestLargestGang(t *testing.T) {
-	c := newCluster(t, 50, true)
+	// The quick times leave a write less time than the API server may take for objects that large.
+	c := clusterOn(t, shared.StartT(t), 50, true, clusterload.SlowLease...)
 	created := make(chan int64, 10)
 	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
 		if isCreate(r) {
