@@ -102,6 +102,7 @@ func TestLateDelete(t *testing.T) {
 				w := newWorld(t)
 				w.t = t
 				tc.begin(w)
+				synctest.Wait()
 				require.Positive(t, w.objects.DeleteCount)
 				next := w.oust()
 				repeat := oneDurable(w)

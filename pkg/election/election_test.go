@@ -287,11 +287,13 @@ func TestSuspendedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, true)
 		e := w.elector("only", nil)
+		now := e.lease.now
+		var suspended atomic.Int64
+		e.lease.now = func() time.Duration { return now() + time.Duration(suspended.Load()) }
 		stop := w.run(e)
 		<-time.After(time.Second)
 		require.Empty(t, e.Leads())
-		now := e.lease.now
-		e.lease.now = func() time.Duration { return now() + time.Hour }
+		suspended.Store(int64(time.Hour))
 		assert.Contains(t, e.Leads(), "could not renew its lease")
 		_ = stop()
 	})

@@ -62,7 +62,7 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 	f.api.about = func() reserver.DumpAnswer { return reserver.DumpAnswer{} }
 	f.reads = map[string]bool{"team-a": true}
 	own := aPod("own", "3", "1Gi")
-	f.bind(aPod("neighbour", "500m", "1Gi"), "node-1")
+	f.bind(aPod("neighbor", "500m", "1Gi"), "node-1")
 	f.see(own)
 	port := aPod("port", "100m", "1Gi")
 	port.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80, Protocol: v1.ProtocolTCP}}
@@ -80,8 +80,8 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 		told         bool   // that others are told
 	}{
 		"nodes":              {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
-		"node":               {"GET", "/v1/nodes/node-1", nil, 200, "neighbour", true},
-		"allocations":        {"GET", "/v1/allocations", nil, 200, "neighbour", true},
+		"node":               {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
+		"allocations":        {"GET", "/v1/allocations", nil, 200, "neighbor", true},
 		"allocations beyond": {"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`, true},
 		"reservations":       {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
 		"explain":            {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
