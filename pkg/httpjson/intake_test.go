@@ -102,7 +102,7 @@ func TestSlowBody(t *testing.T) {
 // A client that does not read its answer makes room as well.
 func TestSlowReadersHoldNothing(t *testing.T) {
 	in := NewIntake(64<<20, byHeader)
-	in.memory.grace = time.Hour
+	in.memory.grace, in.memory.wait = time.Hour, time.Minute // so that nothing but who needs the memory ends anything
 	text := strings.Repeat("x", 24<<20) // more than the kernel buffers
 	var came, ended atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -117,6 +117,7 @@ func TestSlowReadersHoldNothing(t *testing.T) {
 	conns := make([]net.Conn, slow)
 	for i := range conns {
 		conns[i] = slowly(t, server, "Content-Length: 0", "")
+		defer conns[i].Close() // before the server, which waits for them
 		require.Eventually(t, func() bool { return came.Load() == int64(i+1) }, time.Minute, time.Millisecond)
 	}
 	resp, err := server.Client().Post(server.URL, "", nil)
