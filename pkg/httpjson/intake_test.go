@@ -120,7 +120,10 @@ func TestSlowReadersHoldNothing(t *testing.T) {
 		defer conns[i].Close() // before the server, which waits for them
 		require.Eventually(t, func() bool { return came.Load() == int64(i+1) }, time.Minute, time.Millisecond)
 	}
-	resp, err := server.Client().Post(server.URL, "", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, http.NoBody)
+	require.NoError(t, err)
+	request.Header.Set("Caller", "another") // who has less than the slow ones together
+	resp, err := server.Client().Do(request)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	n, err := io.Copy(io.Discard, resp.Body)
