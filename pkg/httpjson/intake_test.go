@@ -103,7 +103,7 @@ func TestSlowBody(t *testing.T) {
 func TestSlowReadersHoldNothing(t *testing.T) {
 	in := NewIntake(64<<20, byHeader)
 	in.memory.grace, in.memory.wait = time.Hour, time.Minute // so that nothing but who needs the memory ends anything
-	text := strings.Repeat("x", 24<<20) // more than the kernel buffers
+	text := strings.Repeat("x", 24<<20)                      // more than the kernel buffers
 	var came, ended atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came.Add(1)
@@ -115,9 +115,15 @@ func TestSlowReadersHoldNothing(t *testing.T) {
 	defer server.Close()
 	const slow = 8
 	conns := make([]net.Conn, slow)
+	defer func() { // before the server, which waits for them
+		for _, conn := range conns {
+			if conn != nil {
+				_ = conn.Close()
+			}
+		}
+	}()
 	for i := range conns {
 		conns[i] = slowly(t, server, "Content-Length: 0", "")
-		defer conns[i].Close() // before the server, which waits for them
 		require.Eventually(t, func() bool { return came.Load() == int64(i+1) }, time.Minute, time.Millisecond)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, http.NoBody)

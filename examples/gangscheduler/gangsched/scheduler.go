@@ -38,8 +38,9 @@ const (
 	// cluster wakes it before; capacity that another scheduler had reserved and gave back makes none.
 	defaultRecheck = 5 * time.Second
 	// reservationTTL bounds how long the capacity of a gang stays reserved if this scheduler dies
-	// between its reserve and its binds.
-	reservationTTL = 30 * time.Second
+	// between its reserve and its binds. It is more than two changes of the server that decides, one after
+	// the other, take with the default times of the Lease.
+	reservationTTL = time.Minute
 	// retryFor bounds the tries of one request.
 	retryFor  = 5 * time.Second
 	gangIndex = "gang"
