@@ -1,0 +1,134 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	objects "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+)
+
+// world is an API server with a Lease and a LedgerTerm; fenced says that it has the fence, too.
+type world struct {
+	t      *testing.T
+	core   *fake.Clientset
+	own    *objects.Clientset
+	fenced atomic.Bool
+	took   int           // times a server took over
+	led    time.Duration // how long ago another one had led then
+	// resumed is how often a server went on that could not renew its Lease.
+	resumed int
+	// followed is how often a server saw that another one leads.
+	followed atomic.Int32
+}
+
+func newWorld(t *testing.T, fenced bool) *world {
+	w := &world{t: t, core: fake.NewClientset(), own: objects.NewSimpleClientset()}
+	w.fenced.Store(fenced)
+	if fenced {
+		w.install()
+	}
+	// Of two updates of one version an API server refuses the later; a fake one does not.
+	var mu sync.Mutex
+	var version int
+	w.core.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		lease := a.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+		mu.Lock()
+		defer mu.Unlock()
+		if known, _ := strconv.Atoi(lease.ResourceVersion); known != version {
+			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it was changed"))
+		}
+		version++
+		lease.ResourceVersion = strconv.Itoa(version)
+		return false, nil, nil
+	})
+	w.core.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		version = 0
+		return false, nil, nil
+	})
+	w.core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		binding := a.(clienttesting.CreateAction).GetObject().(*v1.Binding)
+		if said, _ := strconv.Atoi(binding.Annotations[v1alpha1.TermAnnotation]); w.fenced.Load() && int64(said) < w.term() {
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, binding.Name,
+				field.ErrorList{field.Forbidden(nil, "ValidatingAdmissionPolicy '"+FenceName+"' denied request")})
+		}
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, binding.Name)
+	})
+	return w
+}
+
+// install installs the policy, which need not do anything.
+func (w *world) install() {
+	_, err := w.core.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(context.Background(),
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: FenceName}}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+}
+
+// term is that of the LedgerTerm, 0 without one.
+func (w *world) term() int64 {
+	term, err := w.own.GlobalreserveV1alpha1().LedgerTerms().Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+	if err != nil {
+		return 0
+	}
+	return term.Spec.Term
+}
+
+func (w *world) lease() *coordinationv1.LeaseSpec {
+	lease, err := w.core.CoordinationV1().Leases("kube-system").Get(context.Background(), LeaseName, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return &lease.Spec
+}
+
+func (w *world) elector(name string, change func(*Options)) *Elector {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	o := Options{
+		Client: w.core, Terms: w.own.GlobalreserveV1alpha1().LedgerTerms(), Namespace: "kube-system", Identity: name,
+		Times: DefaultTimes(), Bind: 3 * time.Second, Object: 3 * time.Second, Log: log,
+		Follow:   func() { w.followed.Add(1) },
+		Stale:    func() string { return "" },
+		StandBy:  func() bool { return true },
+		TakeOver: func(_ context.Context, led time.Duration) error { w.took++; w.led = led; return nil },
+		Resume:   func(context.Context) error { w.resumed++; return nil },
+	}
+	if change != nil {
+		change(&o)
+	}
+	e, err := New(o)
+	require.NoError(w.t, err)
+	begun := time.Now() // in the bubble of a test
+	e.lease.now = func() time.Duration { return time.Since(begun) + time.Hour }
+	return e
+}
+
+// run runs an elector; stop ends it and returns its error.
+func (w *world) run(e *Elector) (stop func() error) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
