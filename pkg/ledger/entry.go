@@ -31,9 +31,10 @@ type entry struct {
 	within   *entry              // the slot of a reservation that it uses
 	slot     *slot               // of reservations
 	devices  *allotment
-	deadline int64  // of a slot, in Unix nanoseconds
-	version  uint64 // newest resourceVersion observed of the pod, 0 if none
-	boundBy  *bond  // what the pod was bound with, even where that is gone or not seen yet
+	deadline int64   // of a slot, in Unix nanoseconds
+	version  uint64  // newest resourceVersion observed of the pod, 0 if none
+	boundBy  *bond   // what the pod was bound with, even where that is gone or not seen yet
+	growth   *growth // of an allocation; nil unless a resize is pending
 
 	prev, next *entry // of its node
 	sameName   *entry // the next in named, or in the pool

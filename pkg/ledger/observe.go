@@ -174,7 +174,7 @@ func (l *account) move(c *entry, o *PodObservation) {
 	if c.devices != nil && c.devices.said {
 		c.devices = nil // those of the other node
 	}
-	c.request, c.devices = o.Request, c.observedDevices(o.Devices)
+	c.request, c.devices, c.growth = o.Request, c.observedDevices(o.Devices), nil
 	i := l.ensureNode(o.Node)
 	l.link(c, i, o)
 	l.put(c, i)
@@ -188,14 +188,14 @@ func (l *account) move(c *entry, o *PodObservation) {
 }
 
 func (l *account) observeInPlace(c *entry, o *PodObservation) Observed {
-	a := c.observedDevices(o.Devices)
-	resized := !c.request.Equal(o.Request) || !a.same(c.devices)
+	a, request := c.observedDevices(o.Devices), c.seen(o.Request, o.ResourceVersion)
+	resized := !c.request.Equal(request) || !a.same(c.devices)
 	if resized {
 		l.detach(c)
-		c.request, c.devices = o.Request, a
+		c.request, c.devices = request, a
 		l.attach(c)
 	} else {
-		c.request, c.counts, c.devices = o.Request, o.Request, a // equal; keeps one copy in memory instead of two
+		c.request, c.counts, c.devices = request, request, a // equal; keeps one copy in memory instead of two
 	}
 	switch {
 	case c.state != Bound:

@@ -48,6 +48,8 @@ type AllocationView struct {
 	Request   *resources.Request // must not be changed
 	Slot      SlotRef            // what the pod uses, or empty
 	Given     []GivenDevices     // must not be changed; nil for a pod without allocations
+	// Growing says that a resize was granted that the pod has not been seen with: Request may be more than it asks for.
+	Growing bool
 }
 
 // Snapshot is the whole account at one revision, from which a mirror starts, or that of one node.
@@ -217,7 +219,7 @@ func (l *account) appendAllocations(dst []AllocationView, i int32) []AllocationV
 func (l *account) allocationView(c *entry) AllocationView {
 	return AllocationView{
 		Pod: c.pod, Node: l.names[c.node], State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(),
+		Priority: c.priority, Request: c.request, Slot: c.within.ref(), Given: c.given(), Growing: c.growth != nil,
 	}
 }
 

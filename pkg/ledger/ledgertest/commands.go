@@ -29,6 +29,8 @@ func newTranscript(check Check) *transcript {
 		"start-bind":         r.startBind,
 		"confirm":            r.confirm,
 		"bind-failed":        r.bindFailed,
+		"resize":             r.resize,
+		"settle-resize":      r.settleResize,
 		"observe":            r.observe,
 		"observe-unbound":    r.observeUnbound,
 		"remove-pod":         r.removePod,
@@ -148,6 +150,24 @@ func (r *transcript) confirm(c *words, _ []*words) []string {
 // bind-failed pod node
 func (r *transcript) bindFailed(c *words, _ []*words) []string {
 	return yesNo(r.ledger.BindFailed(podRef(c.word(1)), c.word(2)), "given back", "no such bind")
+}
+
+// resize pod cpu=1000 version=3 dry-run
+func (r *transcript) resize(c *words, _ []*words) []string {
+	pod, asked, version := podRef(c.word(1)), c.request(r.ledger.Table(), false), uint64(c.number("version"))
+	found, rejection := r.ledger.FitResize(pod, asked)
+	if !c.flag("dry-run") {
+		found, rejection = r.ledger.Resize(pod, asked, version, at(r.now))
+	}
+	if rejection != nil {
+		return []string{"refused: " + r.rejection(rejection)}
+	}
+	return yesNo(found, "granted", "no such allocation")
+}
+
+// settle-resize pod version=3
+func (r *transcript) settleResize(c *words, _ []*words) []string {
+	return yesNo(r.ledger.SettleResize(podRef(c.word(1)), uint64(c.number("version"))), "settled", "no such resize")
 }
 
 // observe pod node cpu=1000 version=3 by=scheduler slot=r/x slot-uid=1

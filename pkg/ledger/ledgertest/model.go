@@ -66,6 +66,10 @@ type modelAllocation struct {
 	devices   *ledger.DeviceRequest
 	given     []ledger.GivenDevices
 	said      bool // its pod was seen bound with these
+	// seen is what the pod asked for when it was seen last, and granted what a resize of its version was granted
+	// that may still be written; nil where there is none.
+	seen, granted *resources.Request
+	resizes       uint64
 }
 
 type modelSlot struct {

@@ -62,8 +62,10 @@ func (m *Model) ObservePod(o ledger.PodObservation) ledger.Observed {
 	}
 	c.version = max(c.version, o.ResourceVersion)
 	m.identify(c, o.Pod.UID)
-	from, state, left, resized := c.node, c.state, c.uses, !sameRequest(c.request, o.Request)
-	c.node, c.request = o.Node, o.Request
+	from, state, left, was := c.node, c.state, c.uses, c.request
+	c.see(&o)
+	resized := !sameRequest(was, c.request)
+	c.node = o.Node
 	if c.said && from != o.Node {
 		c.devices, c.given, c.said = nil, nil, false
 	}

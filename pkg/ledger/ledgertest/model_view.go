@@ -137,7 +137,7 @@ func (m *Model) AllocationViews() []ledger.AllocationView {
 func (c *modelAllocation) view() ledger.AllocationView {
 	return ledger.AllocationView{
 		Pod: c.pod, Node: c.node, State: c.state, Scheduler: c.scheduler,
-		Priority: c.priority, Request: c.request, Slot: c.uses, Given: c.given,
+		Priority: c.priority, Request: c.request, Slot: c.uses, Given: c.given, Growing: c.granted != nil,
 	}
 }
 

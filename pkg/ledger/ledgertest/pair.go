@@ -179,6 +179,23 @@ func (p *Pair) BindFailed(pod ledger.PodRef, node string) {
 	p.differ("bind failed", p.Ledger.BindFailed(pod, node), p.Model.BindFailed(pod, node))
 }
 
+// Resize compares what is said of a resize before, and then done.
+func (p *Pair) Resize(pod ledger.PodRef, asked *resources.Request, version uint64, now time.Time) {
+	p.Expire(now)
+	_, fit := p.Ledger.FitResize(pod, asked)
+	_, wantFit := p.Model.FitResize(pod, asked)
+	p.rejection("fit resize", fit, wantFit)
+	found, got := p.Ledger.Resize(pod, asked, version, now)
+	wantFound, want := p.Model.Resize(pod, asked, version, now)
+	p.differ("resize found", found, wantFound)
+	p.rejection("resize", got, want)
+}
+
+// SettleResize compares the end of a resize that was granted.
+func (p *Pair) SettleResize(pod ledger.PodRef, version uint64) {
+	p.differ("settle resize", p.Ledger.SettleResize(pod, version), p.Model.SettleResize(pod, version))
+}
+
 // Unreserve compares reservations given back.
 func (p *Pair) Unreserve(placements []ledger.Placement) {
 	p.result("unreserve", p.Ledger.Unreserve(placements), p.Model.Unreserve(placements))
@@ -385,6 +402,7 @@ func (p *Pair) Check() error {
 // a pod got later changes no account.
 func told(s ledger.Snapshot) ledger.Snapshot {
 	for k := range s.Allocations {
+		s.Allocations[k].Growing = false
 		request := *s.Allocations[k].Request
 		request.ToleratesUnschedulable = false
 		s.Allocations[k].Request = &request

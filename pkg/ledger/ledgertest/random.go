@@ -57,6 +57,7 @@ func actions(p *Pair, w *World, met map[ledger.Reason]int) []func(*rapid.T) {
 		reserve, reserve, start, start, again, again, remove, remove, bind, bind, confirm, confirm,
 		func(t *rapid.T) { settle(t, p, w, p.BindFailed) },
 		func(t *rapid.T) { observeAllocation(t, p, w) },
+		func(t *rapid.T) { resize(t, p, w) },
 		func(t *rapid.T) { p.ObservePod(w.PodObservation(t, p.Ledger)) },
 		func(t *rapid.T) { p.Unreserve(forgetful(t, w.Placements(t))) },
 		func(t *rapid.T) { observeNode(t, p, w) },
@@ -169,6 +170,16 @@ func removeAllocation(t *rapid.T, p *Pair, w *World) {
 func settle(t *rapid.T, p *Pair, w *World, how func(ledger.PodRef, string)) {
 	c := drawAllocation(t, p, w)
 	how(c.Pod, c.Node)
+}
+
+// resize has a pod ask for another request where it is, or ends that.
+func resize(t *rapid.T, p *Pair, w *World) {
+	c := drawAllocation(t, p, w)
+	if pick(t, "ends", 4) == 3 {
+		p.SettleResize(c.Pod, w.Version(t))
+		return
+	}
+	p.Resize(c.Pod, w.Request(t, false), w.Version(t), w.Now)
 }
 
 // observeAllocation finds a pod bound where its allocation is.
