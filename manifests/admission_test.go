@@ -63,7 +63,7 @@ func TestWebhookConfigurations(t *testing.T) {
 			objects := build(t, filepath.Join("admission", folder))
 			configuration := only[admissionregistrationv1.MutatingWebhookConfiguration](t, objects, "MutatingWebhookConfiguration")
 			assert.Equal(t, tc.annotations, configuration.Annotations)
-			require.Len(t, configuration.Webhooks, 2)
+			require.Len(t, configuration.Webhooks, 3)
 			service := only[corev1.Service](t, objects, "Service")
 			for _, w := range configuration.Webhooks {
 				assert.Equal(t, tc.policy, *w.FailurePolicy)

@@ -3,7 +3,6 @@ package arbiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -35,6 +34,8 @@ type Admitted struct {
 	// Own says that the Binding is of a bind of this Arbiter, which looks after it itself:
 	// it is to be allowed as it is.
 	Own bool
+	// Undecided says that a resize takes nothing that its pod does not have.
+	Undecided bool
 	// Annotations tell the pod what it was granted.
 	Annotations map[string]string
 }
@@ -148,11 +149,7 @@ func (a *Arbiter) tryAllow(k *admission) (grant ledger.Grant, own bool, err erro
 	case a.pending.stopped:
 		return fail(Stopping)
 	case before == nil && a.pending.crowded(ref.Namespace, a.o.MaxPending):
-		e := &Error{Outcome: Busy, Pod: ref, Node: k.node}
-		if in := a.pending.in[ref.Namespace]; in > 0 {
-			e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share", in, ref.Namespace)
-		}
-		return ledger.Grant{}, false, e
+		return ledger.Grant{}, false, a.pending.busy(ref, k.node)
 	case k.create:
 		allocation, allocated := a.o.Ledger.Allocation(ref)
 		slot, kept := a.o.Ledger.InMemory(ref)

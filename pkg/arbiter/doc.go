@@ -85,12 +85,22 @@
 // pod does not show up the capacity stays taken for createGrace, when the API server
 // must have abandoned the request.
 //
+// # Resizes
+//
+// The API server asks about resizes of pods, too (resize.go). Kubernetes counts a pod for the largest of what its spec asks
+// for, what its kubelet has allocated and what is in force, so a pod that grows counts for more from the write of its spec on:
+// no kubelet and no scheduler decides before. What takes no more than the pod counts for is allowed without a look at
+// anything. The rest is pending like a Binding. The write is conditional by itself: on a pod that has changed since the API
+// server asked it fails, or is asked about again (kubernetes staging/src/k8s.io/apiserver/pkg/registry/generic/registry,
+// Store.Update). So a newer version of the pod, the patch's at last, tells what became of it. A bind that begins before
+// a resize of its pod was seen counts for that as well.
+//
 // At most MaxPending are remembered, in memory only, and of one namespace as many as are free: no
 // namespace can keep the others from binding. Stop settles them all, so that
 // nothing but creations is under way when the next server reads the cluster. After a
 // crash, or where the Lease is lost, nobody knows of them. The fence refuses a Binding
 // that was allowed in an earlier term, as it carries that term. It does not look at
-// creations of pods: one that another webhook holds up is carried out after the next
+// creations and resizes of pods: one that another webhook holds up is carried out after the next
 // server has read the cluster. It is an observation like any other then, and may
 // overcommit its node.
 //

@@ -44,6 +44,8 @@ type Error struct {
 	// Why says why nothing can be decided now (NotReady), why a gate refuses (Refused), or what
 	// there is too much of (Busy).
 	Why string
+	// Resize says that the pod was to grow where it is.
+	Resize bool
 	// Rejection is the ledger's (Refused), nil where a gate refused.
 	Rejection *ledger.Rejection
 	// Cause is what the API server or the connection to it said, nil if nothing.
@@ -65,6 +67,9 @@ func (e *Error) what() string {
 		if e.Rejection == nil {
 			return e.Why
 		}
+		if e.Resize {
+			return fmt.Sprintf("pod %s cannot grow where it is: %s; ask for less, or replace the pod by one that is scheduled anew", e.Pod, e.Rejection.Message())
+		}
 		return e.Rejection.Message()
 	case PodGone:
 		if e.Pod.UID == "" {
@@ -84,9 +89,9 @@ func (e *Error) what() string {
 		return fmt.Sprintf("pod %s is being bound to node %q by somebody else; wait for that bind to end", e.Pod, e.Node)
 	case Busy:
 		if e.Why != "" {
-			return fmt.Sprintf("pod %s was not bound to node %q: %s; try again", e.Pod, e.Node, e.Why)
+			return fmt.Sprintf("%s: %s; try again", e.undone(), e.Why)
 		}
-		return fmt.Sprintf("pod %s was not bound to node %q because too many binds are in flight; try again", e.Pod, e.Node)
+		return e.undone() + " because too many binds are in flight; try again"
 	case NotReady:
 		return e.Why
 	case Changed:
@@ -96,13 +101,21 @@ func (e *Error) what() string {
 	case NotGone:
 		return fmt.Sprintf("an earlier pod %s has not been seen to be gone yet; try again", e.Pod)
 	case Stopping:
-		return fmt.Sprintf("pod %s was not bound to node %q because the server is shutting down; try again", e.Pod, e.Node)
+		return e.undone() + " because the server is shutting down; try again"
 	default:
 		if e.Node == "" {
 			return fmt.Sprintf("pod %s cannot be read, so nothing can be decided on it", e.Pod)
 		}
 		return fmt.Sprintf("pod %s was not bound to node %q; its capacity was given back, so schedule it again", e.Pod, e.Node)
 	}
+}
+
+// undone says what was not done.
+func (e *Error) undone() string {
+	if e.Resize {
+		return fmt.Sprintf("pod %s was not resized", e.Pod)
+	}
+	return fmt.Sprintf("pod %s was not bound to node %q", e.Pod, e.Node)
 }
 
 // of says which bind the error is about.

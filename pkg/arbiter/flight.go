@@ -34,6 +34,9 @@ func (a *Arbiter) bind(f *flight) error {
 		// Flights of this Arbiter are joined, so this one is not ours.
 		return f.fail(InFlight, nil)
 	default:
+		if err := a.growAlike(info, f.node); err != nil {
+			return a.giveBack(f, err)
+		}
 		a.preemptors.withdraw(f.pod.UID)
 		f.annotations = info.Given(info.Matching(grant.Slot, a.o.Question.Matcher.Origin), grant.Devices)
 		return a.send(f)

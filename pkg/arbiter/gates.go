@@ -91,6 +91,29 @@ func (l *GatedLedger) StartBind(p *ledger.Placement) (ledger.Grant, error) {
 	return grant, nil
 }
 
+// Resize has the allocation of a pod grow, or, dry, only tries it, if the gates let what is asked for pass and there is
+// capacity for it; see ledger.Ledger. found is false where the pod has no allocation. The error is an *Error.
+func (l *GatedLedger) Resize(asked *ledger.Placement, version uint64, dry bool) (found bool, err error) {
+	if err := l.Pass(asked); err != nil {
+		return true, err
+	}
+	var rejection *ledger.Rejection
+	if dry {
+		found, rejection = l.FitResize(asked.Pod, asked.Request)
+	} else {
+		found, rejection = l.decides.Resize(asked.Pod, asked.Request, version, l.Clock.Now())
+	}
+	if rejection != nil {
+		return true, &Error{Outcome: Refused, Pod: asked.Pod, Node: asked.Node, Resize: true, Rejection: rejection}
+	}
+	return found, nil
+}
+
+// SettleResize says that a resize that was granted will not be written; see ledger.Ledger.
+func (l *GatedLedger) SettleResize(pod ledger.PodRef, version uint64) bool {
+	return l.decides.SettleResize(pod, version)
+}
+
 // Reserve carries out a plan, or only tries it, if the gates let all its slots pass. The
 // error is the *Error of the first that they do not.
 func (l *GatedLedger) Reserve(plan ledger.Plan, dry bool) (result ledger.Result, err error) {

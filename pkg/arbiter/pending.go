@@ -2,6 +2,7 @@ package arbiter
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -49,33 +50,54 @@ type pendings struct {
 	stopped bool
 	self    string // the user that the server is to the API server; empty if not known
 	of      map[ledger.PodRef]*pending
-	in      map[string]int // how many of them are in a namespace
+	resizes map[ledger.PodRef]*pending
+	in      map[string]int // how many of them all are in a namespace
 }
 
-// add makes a binding pending, in the place of another one of its pod if there is one. mu is held.
+// beside are the pending ones of the same kind. mu is held.
+func (s *pendings) beside(p *pending) map[ledger.PodRef]*pending {
+	if p.resize {
+		return s.resizes
+	}
+	return s.of
+}
+
+// len is how many are pending. mu is held.
+func (s *pendings) len() int { return len(s.of) + len(s.resizes) }
+
+// add makes a binding, or a resize, pending, in the place of another one of its pod if there is one. mu is held.
 func (s *pendings) add(p *pending) {
-	if s.of[p.ref] == nil {
+	if s.beside(p)[p.ref] == nil {
 		s.in[p.ref.Namespace]++
 	}
-	s.of[p.ref] = p
+	s.beside(p)[p.ref] = p
 }
 
-// remove forgets the pending binding of a pod. mu is held.
-func (s *pendings) remove(pod ledger.PodRef) {
-	delete(s.of, pod)
-	if s.in[pod.Namespace]--; s.in[pod.Namespace] == 0 {
-		delete(s.in, pod.Namespace)
+// remove forgets one that is pending. mu is held.
+func (s *pendings) remove(p *pending) {
+	delete(s.beside(p), p.ref)
+	if s.in[p.ref.Namespace]--; s.in[p.ref.Namespace] == 0 {
+		delete(s.in, p.ref.Namespace)
 	}
 }
 
 // crowded reports whether one more of a namespace is too many. A namespace may have as many as are still free: so
 // there is always something left for the others, and however many fill the table, they share it evenly. mu is held.
 func (s *pendings) crowded(namespace string, limit int) bool {
-	return s.in[namespace] >= limit-len(s.of)
+	return s.in[namespace] >= limit-s.len()
+}
+
+// busy is what a namespace is told that has too many. mu is held.
+func (s *pendings) busy(pod ledger.PodRef, node string) *Error {
+	e := &Error{Outcome: Busy, Pod: pod, Node: node}
+	if in := s.in[pod.Namespace]; in > 0 {
+		e.Why = fmt.Sprintf("%d bindings and pods of namespace %s were allowed and have not shown up yet, which is its share", in, pod.Namespace)
+	}
+	return e
 }
 
 // pending is an allowed binding, or an allowed pod, of which it is not known yet
-// whether it was carried out. Its allocation is Binding.
+// whether it was carried out. Its allocation is Binding. Or it is an allowed resize; see AdmitResize.
 type pending struct {
 	ref       ledger.PodRef
 	node      string
@@ -83,6 +105,8 @@ type pending struct {
 	request   *resources.Request
 	devices   *ledger.DeviceRequest
 	create    bool
+	resize    bool
+	version   uint64 // of the pod that is resized
 
 	allowed    time.Time // the last time
 	generation int       // how often it was allowed
@@ -93,7 +117,7 @@ type pending struct {
 
 func newPendings() pendings {
 	ctx, cancel := context.WithCancel(context.Background())
-	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, in: map[string]int{}}
+	return pendings{ctx: ctx, cancel: cancel, of: map[ledger.PodRef]*pending{}, resizes: map[ledger.PodRef]*pending{}, in: map[string]int{}}
 }
 
 // Run settles what was allowed and has not shown up, until ctx ends or Stop is called,
@@ -134,7 +158,7 @@ func (a *Arbiter) stopPending(ctx context.Context) {
 	a.settleAll(ctx, func(p *pending) bool { return !p.create })
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
-	if left := len(a.pending.of); left > 0 {
+	if left := a.pending.len(); left > 0 {
 		a.o.Log.WithField("count", left).Warn("stopped while bindings or pods that were allowed may still be carried out; the next server learns of them when they are")
 	}
 }
@@ -182,14 +206,16 @@ func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	var taken []*pending
-	for ref, p := range a.pending.of {
-		switch {
-		case p.settling:
-		case a.isOver(p):
-			a.pending.remove(ref)
-		case chosen(p):
-			p.settling = true
-			taken = append(taken, p)
+	for _, all := range []map[ledger.PodRef]*pending{a.pending.of, a.pending.resizes} {
+		for _, p := range all {
+			switch {
+			case p.settling:
+			case a.isOver(p):
+				a.pending.remove(p)
+			case chosen(p):
+				p.settling = true
+				taken = append(taken, p)
+			}
 		}
 	}
 	return taken
@@ -198,6 +224,9 @@ func (a *Arbiter) takePending(chosen func(*pending) bool) []*pending {
 // isOver reports whether the allocation tells what became of a binding: it was carried
 // out, or its pod is gone or elsewhere. a.pending.mu is held.
 func (a *Arbiter) isOver(p *pending) bool {
+	if p.resize {
+		return a.isOverResize(p)
+	}
 	allocation, ok := a.o.Ledger.Allocation(p.ref)
 	return !ok || allocation.Node != p.node || allocation.State != ledger.Binding
 }
@@ -223,7 +252,11 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	a.pending.mu.Lock()
 	generation, abandoned := p.generation, time.Since(p.allowed) >= createGrace
 	a.pending.mu.Unlock()
-	ref, what, err := a.examine(ctx, p, abandoned)
+	examine := a.examine
+	if p.resize {
+		examine = a.examineResize
+	}
+	ref, what, err := examine(ctx, p, abandoned)
 	a.pending.mu.Lock()
 	defer a.pending.mu.Unlock()
 	p.settling = false
@@ -240,7 +273,7 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 	default:
 		p.pause = min(max(2*p.pause, firstPending), longestPauseOverdue)
 		p.due = time.Now().Add(p.pause)
-		a.logPending(p).WithError(err).Warn("it is not known whether an allowed binding was carried out; its capacity stays taken until it is")
+		a.logPending(p).WithError(err).Warn("it is not known whether an allowed binding or resize was carried out; its capacity stays taken until it is")
 		return false
 	}
 }
@@ -248,6 +281,10 @@ func (a *Arbiter) settlePending(ctx context.Context, p *pending) bool {
 // withdraw ends the allocation of a binding that did not happen. a.pending.mu is held.
 func (a *Arbiter) withdraw(p *pending) {
 	a.forget(p)
+	if p.resize {
+		a.withdrawResize(p)
+		return
+	}
 	if a.o.Ledger.BindFailed(p.ref, p.node) {
 		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
 		a.logPending(p).WithField("result", "withdrawn").Info("an allowed binding did not happen; its capacity was given back")
@@ -257,8 +294,8 @@ func (a *Arbiter) withdraw(p *pending) {
 // forget makes a binding not pending any more. Its pod may have another one that
 // is, for another node. a.pending.mu is held.
 func (a *Arbiter) forget(p *pending) {
-	if a.pending.of[p.ref] == p {
-		a.pending.remove(p.ref)
+	if a.pending.beside(p)[p.ref] == p {
+		a.pending.remove(p)
 	}
 }
 

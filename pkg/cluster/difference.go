@@ -49,7 +49,7 @@ type Difference struct {
 
 // diagnosePod says how an allocation differs from what is known of its pod; "" is not
 // at all. Either may be nil. An allocation made by name for a pod nobody has seen is no
-// difference: nothing can be observed of it.
+// difference: nothing can be observed of it. Nor is what a resize was granted that may not be written yet.
 func diagnosePod(allocation *ledger.AllocationView, pod *Pod) Kind {
 	bound := pod != nil && pod.Bound()
 	switch {
@@ -67,7 +67,7 @@ func diagnosePod(allocation *ledger.AllocationView, pod *Pod) Kind {
 		return WrongNode
 	case allocation.State != ledger.Bound:
 		return UnconfirmedAllocation
-	case !allocation.Request.Equal(pod.Request):
+	case !allocation.Request.Equal(pod.Request) && !allocation.Growing:
 		return WrongAmount
 	default:
 		return ""

@@ -94,7 +94,11 @@ func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
 	if err := checkQuantities(pod); err != nil {
 		return Request{}, err
 	}
-	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return counted(t, pod, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+}
+
+// counted is the request of a pod for a list of resources. Those that no node has ever offered are unlisted.
+func counted(t *Table, pod *v1.Pod, list v1.ResourceList) (Request, error) {
 	req := newRequest(pod, len(list))
 	for name, q := range list {
 		value, exact := toInt64(name, q)
@@ -119,13 +123,11 @@ func newRequest(pod *v1.Pod, more int) Request {
 
 // ForBoundPod returns what a pod on a node counts for. Where an in-place resize
 // is under way that is the largest of what is asked, allocated and actuated, as
-// kube-scheduler's node cache counts it. It never fails: what is on a node
+// kube-scheduler's node cache counts it; what its kubelet has found infeasible is left out, and comes back a moment
+// earlier than there, when something else is asked for. It never fails: what is on a node
 // counts, so a value without an int64 saturates and a negative one counts 0.
 func ForBoundPod(t *Table, pod *v1.Pod) Request {
-	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
-		UseStatusResources: true,
-		InPlacePodLevelResourcesVerticalScalingEnabled: true,
-	})
+	list := countedList(pod)
 	req := newRequest(pod, len(list))
 	for name, q := range list {
 		value, _ := toInt64(name, q)

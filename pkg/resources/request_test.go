@@ -248,6 +248,29 @@ func TestInPlaceResize(t *testing.T) {
 			assert.Equal(t, tt.want, req.Value(CPU))
 		})
 	}
+	t.Run("infeasible: what is asked anew counts before the kubelet has looked at it", func(t *testing.T) {
+		pod := resized("3", "2", "1", v1.PodReasonInfeasible)
+		pod.Generation, pod.Status.Conditions[0].ObservedGeneration = 8, 7
+		req := ForBoundPod(NewTable(), pod)
+		assert.Equal(t, int64(3000), req.Value(CPU))
+		pod.Status.Conditions[0].ObservedGeneration = 8
+		req = ForBoundPod(NewTable(), pod)
+		assert.Equal(t, int64(2000), req.Value(CPU))
+	})
+	t.Run("a resize may turn out to be feasible", func(t *testing.T) {
+		for pending, want := range map[string]int64{"": 3000, v1.PodReasonDeferred: 3000, v1.PodReasonInfeasible: 3000} {
+			req, grows, err := ForResizedPod(NewTable(), resized("3", "2", "1", pending), resized("3", "2", "1", pending))
+			require.NoError(t, err)
+			assert.Equal(t, want, req.Value(CPU), pending)
+			assert.Equal(t, pending == v1.PodReasonInfeasible, grows, pending)
+		}
+		req, grows, err := ForResizedPod(NewTable(), resized("4", "2", "4", ""), resized("1", "2", "4", ""))
+		require.NoError(t, err)
+		assert.Equal(t, int64(4000), req.Value(CPU))
+		assert.False(t, grows)
+		_, _, err = ForResizedPod(NewTable(), resized("2", "2", "1", ""), resized("-1", "2", "1", ""))
+		require.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu]")
+	})
 	t.Run("an incoming pod has no status to look at", func(t *testing.T) {
 		req, err := ForIncomingPod(NewTable(), resized("1", "2", "3", ""))
 		require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v := newVerdict(request)
 	var binding v1.Binding
-	if v.refusal = decode(request, &binding); v.refusal != nil {
+	if v.refusal = decode(request.Object.Raw, &binding); v.refusal != nil {
 		return v, nil
 	}
 	v.ref.Name, v.ref.UID, v.node = binding.Name, binding.UID, binding.Target.Name
@@ -42,8 +42,8 @@ func (a *Admission) decideBinding(ctx context.Context, request *admissionv1.Admi
 }
 
 // decode reads the object under review.
-func decode(request *admissionv1.AdmissionRequest, into any) *metav1.Status {
-	if err := httpjson.Unmarshal(request.Object.Raw, into, httpjson.Quantities); err != nil {
+func decode(object []byte, into any) *metav1.Status {
+	if err := httpjson.Unmarshal(object, into, httpjson.Quantities); err != nil {
 		return status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "the object under review cannot be read: "+err.Error())
 	}
 	return nil

@@ -1,7 +1,7 @@
 // Package admission decides bindings at the API server, for every scheduler that
 // does not ask GlobalReserve itself: a mutating webhook on the creation of
 // pods/binding and bindings, and of pods that come with spec.nodeName set. It
-// decodes the review, asks pkg/arbiter, and encodes the answer.
+// decodes the review, asks pkg/arbiter, and encodes the answer. It decides on resizes of pods (an update of pods/resize) too.
 //
 // A Binding is allowed with the pod's UID and resourceVersion as preconditions: see
 // pkg/arbiter for why. The price: it fails with a conflict where something else
@@ -12,6 +12,11 @@
 // A pod that is created with a node and has its name from generateName gets the name
 // here: it has no UID yet, so its allocation is known by name. Mirror pods, which the
 // kubelet makes for what it runs already, are let through.
+//
+// A resize that makes a pod ask for more than it counts for is allowed where there is capacity for that; any other is
+// always allowed. Nothing of it is patched: the API server writes it on top of the version of the pod that it shows here. Of
+// the new object the resources count, and of the old one all else: the sender may write anything into the rest, and the API
+// server drops it.
 //
 // # Answers
 //

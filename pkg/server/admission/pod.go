@@ -27,7 +27,7 @@ const (
 func (a *Admission) decidePod(ctx context.Context, request *admissionv1.AdmissionRequest) (*verdict, error) {
 	v := newVerdict(request)
 	var pod v1.Pod
-	if v.refusal = decode(request, &pod); v.refusal != nil {
+	if v.refusal = decode(request.Object.Raw, &pod); v.refusal != nil {
 		return v, nil
 	}
 	v.node = pod.Spec.NodeName

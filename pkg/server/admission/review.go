@@ -79,7 +79,7 @@ func (a *Admission) serve(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.decide(r.Context(), review.Request)
 	if err != nil {
 		a.o.Log.WithError(err).WithField("user", httpjson.Clip(review.Request.UserInfo.Username)).
-			Warn("could not decide on a binding: the webhook's failurePolicy decides")
+			Warn("could not decide on a binding, a pod or a resize: the webhook's failurePolicy decides")
 		return err
 	}
 	response, err := v.response(review.Request)
@@ -117,16 +117,19 @@ func (a *Admission) decide(ctx context.Context, request *admissionv1.AdmissionRe
 	if request.SubResource != "" {
 		resource += "/" + request.SubResource
 	}
-	core := request.Resource.Group == "" && request.Resource.Version == "v1" && request.Operation == admissionv1.Create
+	core := request.Resource.Group == "" && request.Resource.Version == "v1"
+	create := core && request.Operation == admissionv1.Create
 	switch {
-	case core && (resource == "pods/binding" || resource == "bindings"):
+	case create && (resource == "pods/binding" || resource == "bindings"):
 		return a.decideBinding(ctx, request)
-	case core && resource == "pods":
+	case create && resource == "pods":
 		return a.decidePod(ctx, request)
+	case core && resource == "pods/resize" && request.Operation == admissionv1.Update:
+		return a.decideResize(ctx, request)
 	default:
 		v := newVerdict(request)
 		v.skipped = true
-		v.warning = "GlobalReserve decides on the creation of pods/binding, bindings and pods only: correct the rules of its webhook configuration"
+		v.warning = "GlobalReserve decides on the creation of pods/binding, bindings and pods and on the update of pods/resize only: correct the rules of its webhook configuration"
 		return v, nil
 	}
 }

@@ -79,7 +79,9 @@ metadata: {name: other}
 webhooks:
 - name: bindings.other.example.com
   clientConfig: {url: %q, caBundle: %s}
-  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods/binding]}]
+  rules:
+  - {operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods/binding]}
+  - {operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [pods/resize]}
   failurePolicy: Fail
   timeoutSeconds: 30
   sideEffects: None

@@ -1,0 +1,162 @@
+package arbiter
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// ResizeQuery is a resize of a pod that the API server asks about before it writes it.
+type ResizeQuery struct {
+	// Before is the pod as it is, and Pod as it is to be: of another spec, and of the same status.
+	Before, Pod *v1.Pod
+	DryRun      bool
+}
+
+// AdmitResize decides whether a pod may be resized. What takes no more than the pod counts for already may always be. What
+// is granted beyond counts until it is known whether it was written: the API server writes a resize on top of the version
+// of the pod that it has shown, or asks again. So whatever is newer than that version tells, and where nothing newer shows up
+// the pod is patched, as for a Binding. Its errors are those of AdmitBinding.
+func (a *Arbiter) AdmitResize(ctx context.Context, q *ResizeQuery) (Admitted, error) {
+	ref := ledger.PodRef{Namespace: q.Before.Namespace, Name: q.Before.Name, UID: q.Before.UID}
+	asked, grows, err := resources.ForResizedPod(a.o.Ledger.Table(), q.Before, q.Pod)
+	switch {
+	case err != nil:
+		return Admitted{}, &UncountableError{Pod: ref, Cause: err}
+	case !grows:
+		return Admitted{Undecided: true}, nil
+	}
+	if err := a.o.Ledger.Ready(); err != nil {
+		return Admitted{}, err.of(ref, q.Before.Spec.NodeName)
+	}
+	version := cluster.ParseVersion(q.Before.ResourceVersion)
+	pod, err := a.pods.find(ctx, ref, version)
+	switch {
+	case err != nil:
+		return Admitted{}, err
+	case version == 0:
+		return Admitted{Pod: pod}, &Error{Outcome: Failed, Pod: ref, Node: pod.Node, Cause: errors.New("its resourceVersion is not a number")}
+	case pod.Finished:
+		return Admitted{Pod: pod, Undecided: true}, nil // it uses nothing any more
+	}
+	placement := a.o.Question.Of(pod, pod.Node)
+	placement.Request = &asked
+	return Admitted{Pod: pod}, a.resize(pod, &placement, version, q.DryRun)
+}
+
+// resize has the ledger decide, and remembers what it granted. A pod that is neither bound nor being bound takes nothing yet:
+// it is remembered, too, for a bind that begins before the resize is written.
+func (a *Arbiter) resize(pod *cluster.Pod, asked *ledger.Placement, version uint64, dry bool) error {
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	before := a.pending.resizes[pod.Ref]
+	switch {
+	case dry:
+	case a.pending.stopped:
+		return &Error{Outcome: Stopping, Pod: pod.Ref, Node: pod.Node, Resize: true}
+	case before == nil && a.pending.crowded(pod.Ref.Namespace, a.o.MaxPending):
+		e := a.pending.busy(pod.Ref, pod.Node)
+		e.Resize = true
+		return e
+	}
+	found, err := a.o.Ledger.Resize(asked, version, dry)
+	if !found && pod.Bound() {
+		a.pods.observe(pod) // the watch is about to
+		if found, err = a.o.Ledger.Resize(asked, version, dry); !found {
+			return &Error{Outcome: PodGone, Pod: pod.Ref, Node: pod.Node}
+		}
+	}
+	if err != nil || dry {
+		return err
+	}
+	a.rememberResize(before, pod, asked.Request, version)
+	return nil
+}
+
+// rememberResize makes a resize pending, or pending once more. a.pending.mu is held.
+func (a *Arbiter) rememberResize(p *pending, pod *cluster.Pod, asked *resources.Request, version uint64) {
+	if p == nil {
+		p = &pending{ref: pod.Ref, node: pod.Node, scheduler: pod.Scheduler, resize: true}
+		a.pending.add(p)
+	}
+	p.request, p.version = asked, max(version, p.version)
+	p.allowed = time.Now()
+	p.due, p.pause = p.allowed.Add(grace), 0
+	p.generation++
+}
+
+// growAlike has a bind that has just begun count for a resize of its pod as well that was allowed and that the pod, as it was
+// looked at, may lack.
+func (a *Arbiter) growAlike(pod *cluster.Pod, node string) error {
+	a.pending.mu.Lock()
+	defer a.pending.mu.Unlock()
+	p := a.pending.resizes[pod.Ref]
+	if p == nil || pod.ResourceVersion > p.version {
+		return nil
+	}
+	placement := a.o.Question.Of(pod, node)
+	placement.Request = p.request
+	_, err := a.o.Ledger.Resize(&placement, p.version, false)
+	return err
+}
+
+// isOverResize reports whether the pod shows what became of a resize: it was written, or cannot be any more. a.pending.mu is
+// held.
+func (a *Arbiter) isOverResize(p *pending) bool {
+	pod, ok := a.o.Pods.Pod(p.ref.Namespace, p.ref.Name)
+	return ok && pod.Ref.UID == p.ref.UID && pod.ResourceVersion > p.version
+}
+
+// examineResize is examine for a resize: it sees to it that there is a newer version of the pod.
+func (a *Arbiter) examineResize(ctx context.Context, p *pending, abandoned bool) (ledger.PodRef, Outcome, error) {
+	reading, cancel := context.WithTimeout(ctx, pendingTimeout)
+	defer cancel()
+	pod, err := a.o.API.Get(reading, p.ref.Namespace, p.ref.Name)
+	switch {
+	case err != nil && IsNoPod(err):
+		return p.ref, PodGone, nil
+	case err != nil:
+		return p.ref, Unknown, err
+	case pod.UID != p.ref.UID:
+		return p.ref, UIDMismatch, nil
+	}
+	a.pending.mu.Lock()
+	version := p.version
+	a.pending.mu.Unlock()
+	if cluster.ParseVersion(pod.ResourceVersion) > version {
+		a.see(pod)
+		return p.ref, Failed, nil
+	}
+	patching, cancel := context.WithTimeout(ctx, pendingTimeout)
+	defer cancel()
+	pod, err = a.o.API.Annotate(patching, p.ref, WithdrawnAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
+	switch {
+	case err == nil:
+		a.see(pod)
+	case !abandoned: // before the pod was read
+		return p.ref, Unknown, err
+	}
+	return p.ref, Failed, nil
+}
+
+// see tells the ledger of a pod that was read.
+func (a *Arbiter) see(pod *v1.Pod) {
+	if info, err := cluster.NewPod(a.o.Ledger.Table(), pod); err == nil && info.Bound() {
+		a.pods.observe(info)
+	}
+}
+
+// withdrawResize gives back what a resize was granted that was not written; where it was, that has been seen.
+// a.pending.mu is held.
+func (a *Arbiter) withdrawResize(p *pending) {
+	if a.o.Ledger.SettleResize(p.ref, p.version) {
+		a.o.Metrics.ObserveDecision("admission", p.scheduler, "withdrawn")
+		a.logPending(p).WithField("result", "withdrawn").Info("an allowed resize did not happen; its capacity was given back")
+	}
+}

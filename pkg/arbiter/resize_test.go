@@ -1,0 +1,270 @@
+package arbiter
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// running makes a pod that runs on a node.
+func (c *apiCluster) running(name, cpu, node string) *v1.Pod {
+	p := sized(name, cpu, 1)
+	p.Spec.NodeName = node
+	c.api.change(func() { c.api.touch(p) })
+	c.api.put(p)
+	c.show(name)
+	return p
+}
+
+func asking(cpu string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec = *p.Spec.DeepCopy()
+		p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse(cpu)
+	}
+}
+
+// resizing is what the API server asks where a pod is to ask for so much CPU, as it has the pod now.
+func (c *apiCluster) resizing(name, cpu string) *ResizeQuery {
+	before := c.api.read("ns", name)
+	after := before.DeepCopy()
+	asking(cpu)(after)
+	return &ResizeQuery{Before: before, Pod: after}
+}
+
+func (c *apiCluster) resize(name, cpu string) error {
+	_, err := c.AdmitResize(context.Background(), c.resizing(name, cpu))
+	return err
+}
+
+// write does what the API server does with a resize that was allowed.
+func (c *apiCluster) write(q *ResizeQuery, p *v1.Pod) bool {
+	if c.api.read("ns", p.Name).ResourceVersion != q.Before.ResourceVersion {
+		return false
+	}
+	c.edit(p, func(p *v1.Pod) { p.Spec = q.Pod.Spec })
+	return true
+}
+
+// cpu is what a pod's allocation counts for.
+func (c *apiCluster) cpu(p *v1.Pod) int64 {
+	allocation, ok := c.ledger.Allocation(ref(p))
+	require.True(c.t, ok)
+	return allocation.Request.Value(resources.CPU)
+}
+
+func TestResize(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		p, other := c.running("p", "1", "a"), c.running("other", "2", "a")
+		require.True(t, c.ledger.ObserveSlot(slot(1)), "the rest of the node is kept")
+		assertOutcome(t, Refused, c.resize("p", "2"))
+		assert.ErrorContains(t, c.resize("p", "2"), `pod ns/p cannot grow where it is: node "a" has too little cpu`)
+		assert.ErrorContains(t, c.resize("p", "2"), "ask for less, or replace the pod")
+		assert.EqualValues(t, 1000, c.cpu(p))
+		require.NotZero(t, c.ledger.ReleaseSlots("ns", "r"))
+
+		trial := c.resizing("p", "2")
+		trial.DryRun = true
+		_, err := c.AdmitResize(t.Context(), trial)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1000, c.cpu(p), "a dry run takes nothing")
+		assert.Empty(t, c.pending.resizes)
+		trial = c.resizing("p", "3")
+		trial.DryRun = true
+		_, err = c.AdmitResize(t.Context(), trial)
+		assertOutcome(t, Refused, err)
+
+		q := c.resizing("p", "2")
+		for range 2 { // the API server calls twice
+			_, err = c.AdmitResize(t.Context(), q)
+			require.NoError(t, err)
+		}
+		assert.EqualValues(t, 2000, c.cpu(p))
+		assert.Equal(t, map[string]int{"ns": 1}, c.pending.in)
+		assertOutcome(t, Refused, c.resize("other", "2100m"))
+		require.True(t, c.write(q, p))
+		c.show("p")
+		pass(afterGrace)
+		assert.EqualValues(t, 2000, c.cpu(p))
+		assert.Empty(t, c.pending.in)
+		gets, patches := c.sent()
+		assert.Zero(t, gets+patches, "the watch has told it all")
+
+		require.NoError(t, c.resize("other", "1"))
+		assert.EqualValues(t, 2000, c.cpu(other), "until it is seen")
+		assert.Empty(t, c.pending.resizes)
+	})
+}
+
+// What was granted and is not written is given back, and then it cannot be written any more.
+func TestResizeThatDoesNotHappen(t *testing.T) {
+	cases := map[string]struct {
+		meanwhile   func(*apiCluster, *v1.Pod)
+		want        int64
+		wantPatches int
+	}{
+		"nothing happens": {meanwhile: func(*apiCluster, *v1.Pod) {}, want: 1000, wantPatches: 1},
+		"something else was written": {
+			meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) }, want: 1000,
+		},
+		"it was written, and the watch is behind": {
+			meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, asking("3")) }, want: 3000,
+		},
+		"less was written": {meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, asking("2")) }, want: 2000},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				p := c.running("p", "1", "a")
+				q := c.resizing("p", "3")
+				_, err := c.AdmitResize(t.Context(), q)
+				require.NoError(t, err)
+				tc.meanwhile(c, p)
+				pass(2 * time.Second)
+				assert.EqualValues(t, 3000, c.cpu(p))
+				pass(afterGrace)
+				assert.Equal(t, tc.want, c.cpu(p))
+				assert.Empty(t, c.pending.in)
+				_, patches := c.sent()
+				assert.Equal(t, tc.wantPatches, patches)
+				assert.False(t, c.write(q, p), "it would be asked about again")
+			})
+		})
+	}
+}
+
+// Where nothing can be known, the capacity stays taken.
+func TestResizeWhileTheAPIServerIsAway(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		p := c.running("p", "1", "a")
+		require.NoError(t, c.resize("p", "3"))
+		c.away(errReset)
+		pass(40 * time.Second)
+		assert.EqualValues(t, 3000, c.cpu(p))
+		c.away(nil)
+		pass(10 * time.Second)
+		assert.EqualValues(t, 1000, c.cpu(p))
+	})
+	inCluster(t, func(t *testing.T, c *apiCluster) { // another webhook does not let the pod be patched
+		p := c.running("p", "1", "a")
+		require.NoError(t, c.resize("p", "3"))
+		c.api.change(func() { c.api.patch = apierrors.NewForbidden(podKind, "p", errReset) })
+		pass(44 * time.Second)
+		assert.EqualValues(t, 3000, c.cpu(p))
+		pass(10 * time.Second)
+		assert.EqualValues(t, 1000, c.cpu(p))
+	})
+	inCluster(t, func(t *testing.T, c *apiCluster) { // the pod is gone
+		p := c.running("p", "1", "a")
+		require.NoError(t, c.resize("p", "3"))
+		c.api.remove(p)
+		pass(afterGrace)
+		assert.EqualValues(t, 1000, c.cpu(p), "until the watch tells")
+		assert.Empty(t, c.pending.in)
+	})
+}
+
+// A bind of this server has the UID as its only precondition: a resize that is written meanwhile must be in its account.
+func TestResizeOfPodThatIsBound(t *testing.T) {
+	cases := map[string]struct{ before bool }{"allowed before the bind begins": {true}, "during the bind": {false}}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(t *testing.T, c *apiCluster) {
+				p := c.add("p", "1")
+				ask := func() { assert.NoError(t, c.resize("p", "3")) }
+				if tc.before {
+					ask()
+				}
+				c.api.bind = func(int) reply {
+					if !tc.before {
+						c.api.mu.Unlock()
+						defer c.api.mu.Lock()
+						ask()
+					}
+					assert.EqualValues(t, 3000, c.cpu(p))
+					return honest
+				}
+				_, err := c.Bind(t.Context(), ref(p), "a")
+				require.NoError(t, err)
+			})
+		})
+	}
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.running("other", "2", "a")
+		p := c.add("p", "1")
+		require.NoError(t, c.resize("p", "3"), "it takes nothing yet")
+		_, err := c.Bind(t.Context(), ref(p), "a")
+		assertOutcome(t, Refused, err)
+		assert.Equal(t, "none", c.on(ref(p)))
+		pass(afterGrace)
+		assert.Empty(t, c.pending.in)
+	})
+}
+
+// Resizes share a namespace's part of what may be pending, and others keep theirs.
+func TestPendingResizesOfOneNamespace(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.o.MaxPending = 4
+		for i := range 3 {
+			c.running(fmt.Sprint("p", i), "100m", "a")
+		}
+		require.NoError(t, c.resize("p0", "200m"))
+		require.NoError(t, c.resize("p1", "200m"))
+		err := c.resize("p2", "200m")
+		assertOutcome(t, Busy, err)
+		assert.ErrorContains(t, err, "pod ns/p2 was not resized: 2 bindings and pods of namespace ns")
+		require.NoError(t, c.resize("p0", "300m"), "one of them again")
+		require.NoError(t, c.resize("p2", "50m"), "less is always allowed")
+		q := c.add("q", "1")
+		q.Namespace = "other"
+		q.ResourceVersion = strconv.Itoa(5000)
+		c.api.put(q)
+		c.bring(q)
+		_, err = c.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(q), Node: "b"})
+		require.NoError(t, err)
+		c.api.remove(q)
+		pass(afterGrace)
+		assert.Empty(t, c.pending.in)
+	})
+}
+
+// More than the namespace's quota is refused whatever is free.
+func TestResizeWithinTheQuota(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.running("p", "1", "a")
+		c.ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
+		err := c.resize("p", "3")
+		assertOutcome(t, Refused, err)
+		assert.ErrorContains(t, err, "ResourceQuota")
+		require.NoError(t, c.resize("p", "2"))
+	})
+}
+
+// Shrinking needs nobody; growing waits until decisions can be made.
+func TestResizeWhileNothingCanBeDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.running("p", "2", "a")
+		c.undecided.Store(new("not the leader"))
+		assertOutcome(t, NotReady, c.resize("p", "3"))
+		require.NoError(t, c.resize("p", "1"))
+		require.NoError(t, c.resize("p", "2"))
+		c.undecided.Store(nil)
+		c.ledger.RemovePod(ref(c.api.read("ns", "p")), 1)
+		assertOutcome(t, PodGone, c.resize("p", "3"))
+		c.end()
+		assertOutcome(t, Stopping, c.resize("p", "3"))
+		require.NoError(t, c.resize("p", "1"))
+	})
+}

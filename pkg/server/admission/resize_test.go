@@ -1,0 +1,156 @@
+package admission_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// running adds a pod that runs on a node.
+func (w *world) running(name, cpu, node string) *v1.Pod {
+	p := pod(name, cpu)
+	p.Spec.NodeName = node
+	return w.add(p)
+}
+
+func withCPU(p *v1.Pod, cpu string) *v1.Pod {
+	p = p.DeepCopy()
+	p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(cpu)
+	return p
+}
+
+// resize asks about a resize of a pod to what another one says.
+func (w *world) resize(before, after *v1.Pod, changes ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
+	w.t.Helper()
+	old, err := json.Marshal(before)
+	require.NoError(w.t, err)
+	changes = append(changes, func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject.Raw = admissionv1.Update, old })
+	response := w.ask(review(w.t, before.Name, "pods", "resize", after, changes...))
+	assert.Empty(w.t, response.Patch)
+	assert.Empty(w.t, response.Warnings)
+	return response
+}
+
+// counted is what the allocation of a pod counts for.
+func (w *world) counted(p *v1.Pod) int64 {
+	allocation, ok := w.ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: p.Name, UID: p.UID})
+	require.True(w.t, ok)
+	return allocation.Request.Value(resources.CPU)
+}
+
+func TestResize(t *testing.T) {
+	w := newWorld(t)
+	p, _ := w.running("p", "1", "a"), w.running("other", "2", "a")
+	refused := w.resize(p, withCPU(p, "2500m"))
+	require.False(t, refused.Allowed)
+	assert.EqualValues(t, http.StatusConflict, refused.Result.Code)
+	assert.Contains(t, refused.Result.Message, `requested 1500, free 1000; largest holder ns/other`)
+	assert.Contains(t, refused.Result.Message, "ask for less, or replace the pod")
+
+	require.True(t, w.resize(p, withCPU(p, "2"), dryRun).Allowed)
+	assert.EqualValues(t, 1000, w.counted(p))
+	for range 2 {
+		require.True(t, w.resize(p, withCPU(p, "2")).Allowed)
+		assert.EqualValues(t, 2000, w.counted(p))
+	}
+	require.True(t, w.resize(p, withCPU(p, "500m")).Allowed)
+	assert.Equal(t, 2, w.count("granted"))
+	assert.Equal(t, 1, w.count("refused"))
+	assert.Equal(t, 1, w.count("skipped"))
+
+	w.ledger.SetLimits(ledger.OfNamespace, map[string]*ledger.Limits{"ns": {Use: []resources.Amount{{Column: resources.CPU, Value: 4000}}}})
+	refused = w.resize(p, withCPU(p, "2001m"))
+	require.False(t, refused.Allowed)
+	assert.EqualValues(t, http.StatusForbidden, refused.Result.Code, "as ResourceQuota refuses")
+	assert.Contains(t, refused.Result.Message, "ResourceQuota")
+}
+
+// Only the resources of what is sent count: the API server drops the rest of it.
+func TestForgedResize(t *testing.T) {
+	forged := map[string]func(*v1.Pod){
+		"no node":         func(p *v1.Pod) { p.Spec.NodeName = "" },
+		"another node":    func(p *v1.Pod) { p.Spec.NodeName = "b" },
+		"another UID":     func(p *v1.Pod) { p.UID = "other" },
+		"another name":    func(p *v1.Pod) { p.Name, p.Namespace = "other", "other" },
+		"another version": func(p *v1.Pod) { p.ResourceVersion = "1" },
+		"finished":        func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded },
+		"being deleted":   func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
+		"a mirror pod":    func(p *v1.Pod) { p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"} },
+		"infeasible": func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Reason: v1.PodReasonInfeasible}}
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", AllocatedResources: v1.ResourceList{}}}
+		},
+		"more in force": func(p *v1.Pod) {
+			list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", AllocatedResources: list, Resources: &v1.ResourceRequirements{Requests: list}}}
+		},
+		"less overhead": func(p *v1.Pod) { p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("-3")} },
+	}
+	for name, forge := range forged {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p, _ := w.running("p", "1", "a"), w.running("other", "2", "a")
+			after := withCPU(p, "3")
+			forge(after)
+			assert.False(t, w.resize(p, after).Allowed)
+			after = withCPU(p, "2")
+			forge(after)
+			assert.True(t, w.resize(p, after).Allowed)
+			assert.EqualValues(t, 2000, w.counted(p))
+			assert.Equal(t, "Bound on a", w.state("p"))
+		})
+	}
+}
+
+// What the API server would not write is refused, and nothing is taken for it.
+func TestBadResize(t *testing.T) {
+	container := v1.Container{Name: "more"}
+	cases := map[string]struct {
+		change func(before, after *v1.Pod)
+		code   int32
+		want   string
+	}{
+		"negative":           {func(_, after *v1.Pod) { negative(after) }, http.StatusUnprocessableEntity, "must not be negative"},
+		"another container":  {func(_, after *v1.Pod) { after.Spec.Containers[0].Name = "x" }, http.StatusUnprocessableEntity, "must not add, remove"},
+		"one container more": {func(_, after *v1.Pod) { after.Spec.Containers = append(after.Spec.Containers, container) }, http.StatusUnprocessableEntity, "must not add, remove"},
+		"a resource nobody has": {func(_, after *v1.Pod) {
+			after.Spec.Containers[0].Resources.Requests["example.com/x"] = resource.MustParse("1")
+		}, http.StatusConflict, "example.com/x"},
+		"no pod":                {func(before, _ *v1.Pod) { before.UID = "" }, http.StatusUnprocessableEntity, "no metadata.name or metadata.uid"},
+		"no version":            {func(before, _ *v1.Pod) { before.ResourceVersion = "" }, 0, ""},
+		"a pod of former times": {func(before, _ *v1.Pod) { before.UID = types.UID("former") }, http.StatusConflict, "another UID"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.running("p", "1", "a")
+			before, after := p.DeepCopy(), withCPU(p, "2")
+			tc.change(before, after)
+			if tc.code == 0 {
+				code, _ := w.post(encode(t, func() *admissionv1.AdmissionReview {
+					old, err := json.Marshal(before)
+					require.NoError(t, err)
+					return review(t, "p", "pods", "resize", after, func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject.Raw = admissionv1.Update, old })
+				}()))
+				assert.Equal(t, http.StatusServiceUnavailable, code)
+			} else {
+				response := w.resize(before, after)
+				require.False(t, response.Allowed)
+				assert.Equal(t, tc.code, response.Result.Code)
+				assert.Contains(t, response.Result.Message, tc.want)
+			}
+			assert.EqualValues(t, 1000, w.counted(p))
+		})
+	}
+}
