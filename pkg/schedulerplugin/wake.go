@@ -6,18 +6,14 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // maxAwaiting bounds the pods remembered that wait for the account. Those beyond it
@@ -30,6 +26,7 @@ const maxAwaiting = 100_000
 // scheduler's queue.
 type waker struct {
 	wakeups *controller.Wakeups
+	queue   *activator
 	backend Backend
 	pods    cache.SharedIndexInformer
 	ctx     context.Context // ends with stop
@@ -59,10 +56,13 @@ func pauseAfter(races int) time.Duration {
 
 func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 	informer := p.handle.SharedInformerFactory().Core().V1().Pods()
-	w := &waker{backend: p.backend, pods: informer.Informer(), awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{}}
+	w := &waker{
+		queue: newActivator(p.handle, informer.Lister(), log), backend: p.backend, pods: informer.Informer(),
+		awaiting: map[types.UID]*cluster.Pod{}, races: map[types.UID]int{},
+	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: p.backend.Ledger(), Patcher: activator{p.handle, informer.Lister(), log}, Log: p.log,
+		Ledger: p.backend.Ledger(), Patcher: w.queue, Log: p.log,
 		// No pod waits since before the scheduler started: it looks at all of them then.
 		Pods: cluster.NewPods(), WokenElsewhere: func(string) bool { return true },
 		Question: p.backend.Question(), InProcess: true, OnWakeup: func() {},
@@ -73,6 +73,7 @@ func newWaker(ctx context.Context, p *Plugin, log klog.Logger) *waker {
 
 func (w *waker) start() {
 	w.done.Go(func() { _ = w.wakeups.Run(w.ctx) })
+	w.done.Go(func() { w.queue.run(w.ctx) })
 	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: w.updated, DeleteFunc: w.deleted}); err != nil {
 		w.wakeups.Log.WithError(err).Warn("Pods whose claims of devices are changed wait for the scheduler's own retry")
 	}
@@ -190,26 +191,4 @@ func (w *waker) again(pod *cluster.Pod, revision uint64) {
 	}
 	w.races[pod.Ref.UID]++
 	w.wakeAfter(pod, pauseAfter(w.races[pod.Ref.UID]), revision)
-}
-
-// activator wakes pods in the scheduler's own queue. It is a controller.PodPatcher:
-// an annotation is how the pods of other schedulers are woken.
-type activator struct {
-	handle fwk.Handle
-	pods   corelisters.PodLister
-	log    klog.Logger
-}
-
-// Annotate implements controller.PodPatcher.
-func (a activator) Annotate(_ context.Context, ref ledger.PodRef, _, _ string) error {
-	pod, err := a.pods.Pods(ref.Namespace).Get(ref.Name)
-	if err != nil {
-		return err
-	}
-	if pod.UID != ref.UID || pod.Spec.NodeName != "" {
-		return apierrors.NewNotFound(v1.Resource("pods"), ref.Name)
-	}
-	// A pod that is being looked at right now is tried once more after that.
-	a.handle.Activate(a.log, map[string]*v1.Pod{ref.String(): pod})
-	return nil
 }
