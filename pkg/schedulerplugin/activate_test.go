@@ -55,7 +55,7 @@ func TestPreemptingPodsAreWokenAgain(t *testing.T) {
 				began := time.Now()
 				require.NoError(t, a.Annotate(ctx, ref, "", ""))
 				if test.after != nil {
-					time.Sleep(50 * time.Millisecond)
+					<-time.After(50 * time.Millisecond)
 					require.NoError(t, store.Update(test.after))
 				}
 				var at []time.Duration
