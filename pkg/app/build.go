@@ -69,6 +69,9 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a.intake = httpjson.NewIntake(requestMemory, identity.Share)
 	a.metrics.RegisterIntake(a.intake.Used)
+	a.metrics.RegisterRefused(map[string]func() int64{
+		"Rate": a.intake.TooFast, "InFlight": a.intake.TooMany, "Reviews": a.checks.Refused,
+	})
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
 	}), o.Clock, a.health.undecided)

@@ -97,14 +97,20 @@ func (a *App) buildPeers(clients Clients) (err error) {
 }
 
 // serve sets up the listeners: the plain one and that of TLS, whose requests are passed on where this server does
-// not decide, and the one that takes what others passed on.
+// not decide, and the one that takes what others passed on. What a caller sends in a second is bounded where it comes
+// in, and so not again where it was passed on. On a port of loopback all callers look the same, and may do everything
+// anyhow: a bound would have one of them that runs wild keep the scheduler out, which so gets at least its turns.
 func (a *App) serve(routes http.Handler) {
 	routes = a.health.gate(routes)
 	if a.options.HealthAddress != "" {
 		a.probes = newHTTPServer(notForBrowsers(a.options.HostNames, a.health.handler(a.metrics)), maxTLSConnections, a.log)
 	}
 	if a.options.BindAddress != "" {
-		plain := identity.Insecure(a.intake.Limit(a.forwarder.Handler(decides, routes)))
+		plain := a.intake.Limit(a.forwarder.Handler(decides, routes))
+		if !net.ParseIP(a.options.BindAddress).IsLoopback() {
+			plain = a.intake.Paced(plain)
+		}
+		plain = identity.Insecure(plain)
 		a.server = newHTTPServer(a.health.lettingGo(notForBrowsers(a.options.HostNames, plain)), maxConnections, a.log)
 	}
 	hooks := httpjson.NewRouter()
@@ -113,7 +119,7 @@ func (a *App) serve(routes http.Handler) {
 	if a.options.Secure.Enabled() {
 		all := func(path string) bool { return path == admission.Path || decides(path) }
 		known := a.intake.Limit(a.forwarder.Handler(all, a.health.gate(hooks)))
-		a.secure = newSecureServer(a.options.Secure, a.checks, a.health.lettingGo(known), a.log)
+		a.secure = newSecureServer(a.options.Secure, a.checks, a.intake.Pace, a.health.lettingGo(known), a.log)
 	}
 	if a.options.Peers.Address != "" {
 		a.peers = newHTTPServer(a.health.lettingGo(a.forwarder.Accept(a.intake.Limit(hooks))), maxTLSConnections, a.log)

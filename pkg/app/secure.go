@@ -74,13 +74,14 @@ type secureServer struct {
 	*httpServer
 	options SecureOptions
 	checks  *identity.Checks
+	pace    func(*http.Request) error
 	// files follow what was read of the files; none before open.
 	files []func(ctx context.Context)
 }
 
 // newSecureServer makes a server of what is for those who may ask. It starts nothing.
-func newSecureServer(o SecureOptions, checks *identity.Checks, next http.Handler, log logrus.FieldLogger) *secureServer {
-	return &secureServer{options: o, checks: checks, httpServer: newHTTPServer(next, maxTLSConnections, log)}
+func newSecureServer(o SecureOptions, checks *identity.Checks, pace func(*http.Request) error, next http.Handler, log logrus.FieldLogger) *secureServer {
+	return &secureServer{options: o, checks: checks, pace: pace, httpServer: newHTTPServer(next, maxTLSConnections, log)}
 }
 
 func probe(path string) bool {
@@ -100,7 +101,7 @@ func (s *secureServer) open() error {
 	}
 	// A certificate that does not count is no reason to end a handshake: the answer tells.
 	base := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}
-	entry := &identity.Entry{Open: probe, Admission: admission.Path, AdmissionCallers: s.options.AdmissionClients}
+	entry := &identity.Entry{Open: probe, Admission: admission.Path, AdmissionCallers: s.options.AdmissionClients, Pace: s.pace}
 	followers := []dynamiccertificates.ControllerRunner{serving}
 	notifiers := []dynamiccertificates.Notifier{serving}
 	var authorities dynamiccertificates.CAContentProvider

@@ -52,12 +52,15 @@ func Clip(s string) string {
 }
 
 // WriteError answers with err as an ErrorBody: with the status of the *Error in its chain, or with
-// 500 when there is none.
+// 500 when there is none. Who is told to come back is told when: in a second, unless the header says already.
 func WriteError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	var e *Error
 	if errors.As(err, &e) && e.Status >= http.StatusBadRequest && e.Status <= 599 {
 		status = e.Status
+	}
+	if h := w.Header(); (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) && h.Get("Retry-After") == "" {
+		h.Set("Retry-After", "1")
 	}
 	Write(w, status, ErrorBody{Error: err.Error(), Status: status})
 }

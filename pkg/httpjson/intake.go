@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -37,7 +38,11 @@ type Intake struct {
 	memory *memory
 	// normal are the processors for bodies of normal size, and large for all else that takes one for long, which so
 	// never has all of them.
-	normal, large *seats
+	normal, large *Seats
+	rates         *Rates
+	// tooFast and tooMany count what was refused because its caller sends too many requests in a second, and has too many
+	// under way.
+	tooFast, tooMany atomic.Int64
 
 	mu       sync.Mutex     // guards inFlight
 	inFlight map[string]int // requests, by caller
@@ -48,7 +53,8 @@ func NewIntake(size int64, caller func(*http.Request) string) *Intake {
 	processors := max(2, runtime.GOMAXPROCS(0))
 	return &Intake{
 		caller: caller, inFlight: map[string]int{}, memory: newMemory(size, intakeWait),
-		normal: newSeats(processors, intakeWait), large: newSeats(processors/2, intakeWait),
+		normal: NewSeats(processors, intakeWait), large: NewSeats(processors/2, intakeWait),
+		rates: NewRates(maxRate, maxBurst),
 	}
 }
 
@@ -87,7 +93,7 @@ func (in *Intake) Decode(w http.ResponseWriter, r *http.Request, limit int64, in
 	if buf.Len() > normalSize {
 		processors = in.large
 	}
-	leave, err := processors.take(r.Context(), in.caller(r))
+	leave, err := processors.Take(r.Context(), in.caller(r))
 	if err != nil {
 		return release, err
 	}
@@ -105,7 +111,7 @@ func (in *Intake) Body(w http.ResponseWriter, r *http.Request, limit int64) (bod
 
 // Work waits for a processor, for what takes one for long. leave gives it back.
 func (in *Intake) Work(ctx context.Context, caller string) (leave func(), err error) {
-	return in.large.take(ctx, caller)
+	return in.large.Take(ctx, caller)
 }
 
 // Hold has memory count as used that waits for a client, until release is called, once or more. cut is called where
@@ -128,7 +134,7 @@ func (in *Intake) Limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := in.caller(r)
 		if !in.count(caller, 1) {
-			w.Header().Set("Retry-After", "1")
+			in.tooMany.Add(1)
 			WriteError(w, errInFlight)
 			return
 		}
@@ -136,6 +142,33 @@ func (in *Intake) Limit(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// Pace refuses a request whose caller has sent too many in the last seconds.
+func (in *Intake) Pace(r *http.Request) error {
+	if in.rates.Take(in.caller(r), time.Now()) {
+		return nil
+	}
+	in.tooFast.Add(1)
+	return errRate
+}
+
+// Paced passes a handler the requests that Pace does not refuse.
+func (in *Intake) Paced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := in.Pace(r); err != nil {
+			WriteError(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// TooFast and TooMany are how many requests were refused because their callers sent too many in a second, and had too
+// many under way.
+func (in *Intake) TooFast() int64 { return in.tooFast.Load() }
+
+// TooMany is described there.
+func (in *Intake) TooMany() int64 { return in.tooMany.Load() }
 
 // count counts requests of a caller, unless there are too many.
 func (in *Intake) count(caller string, more int) bool {

@@ -103,7 +103,7 @@ func TestSlowBody(t *testing.T) {
 func TestSlowReadersHoldNothing(t *testing.T) {
 	in := NewIntake(64<<20, byHeader)
 	in.memory.grace, in.memory.wait = time.Hour, time.Minute // so that nothing but who needs the memory ends anything
-	text := strings.Repeat("x", 24<<20)                      // more than the kernel buffers
+	text := strings.Repeat("x", 20<<20)                      // more than the kernel buffers, and two of them fit
 	var came, ended atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came.Add(1)
@@ -184,14 +184,14 @@ func merged(m map[string]bool, name string) map[string]bool {
 // Callers take turns, whatever number of requests each has sent.
 func TestCallersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSeats(1, time.Minute)
-		leave, err := s.take(t.Context(), "flood")
+		s := NewSeats(1, time.Minute)
+		leave, err := s.Take(t.Context(), "flood")
 		require.NoError(t, err)
 		var mu sync.Mutex
 		var order []string
 		wait := func(caller string) {
 			go func() {
-				leave, err := s.take(t.Context(), caller)
+				leave, err := s.Take(t.Context(), caller)
 				if assert.NoError(t, err) {
 					mu.Lock()
 					order = append(order, caller)
@@ -216,22 +216,22 @@ func TestCallersTakeTurns(t *testing.T) {
 
 func TestSeatsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSeats(1, time.Second)
-		leave, err := s.take(t.Context(), "a")
+		s := NewSeats(1, time.Second)
+		leave, err := s.Take(t.Context(), "a")
 		require.NoError(t, err)
 		errs := make(chan error, maxQueue)
 		for range maxQueue {
 			go func() {
-				_, err := s.take(t.Context(), "a")
+				_, err := s.Take(t.Context(), "a")
 				errs <- err
 			}()
 		}
 		synctest.Wait()
-		_, err = s.take(t.Context(), "a")
+		_, err = s.Take(t.Context(), "a")
 		require.ErrorIs(t, err, errQueue)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = s.take(ctx, "b")
+		_, err = s.Take(ctx, "b")
 		require.ErrorIs(t, err, errBusy, "its client has gone")
 		for range maxQueue {
 			require.ErrorIs(t, <-errs, errBusy, "nobody gave the seat back in time")

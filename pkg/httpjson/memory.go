@@ -21,7 +21,7 @@ const (
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 
-var errBusy = Errorf(http.StatusServiceUnavailable, "the server is busy with other large requests: try again in a few seconds")
+var errBusy = Errorf(http.StatusServiceUnavailable, "the server is busy with other requests: try again in a few seconds")
 
 // memory bounds, in bytes, what bodies that arrive and answers that are sent take, of all requests together. It is
 // taken as the bytes come, and not on the word of a header.

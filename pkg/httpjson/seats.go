@@ -12,9 +12,9 @@ const maxQueue = 256
 
 var errQueue = Errorf(http.StatusTooManyRequests, "too many of your requests are waiting: send fewer at a time")
 
-// seats has no more requests worked on at a time than there are processors for it. Callers take turns: who sends
+// Seats has no more requests worked on at a time than there are processors for it. Callers take turns: who sends
 // many requests waits behind its own.
-type seats struct {
+type Seats struct {
 	wait time.Duration
 
 	mu     sync.Mutex // guards what follows
@@ -23,12 +23,14 @@ type seats struct {
 	next   []string                   // the callers in queues, in the order of their turns
 }
 
-func newSeats(n int, wait time.Duration) *seats {
-	return &seats{wait: wait, free: n, queues: map[string][]chan struct{}{}}
+// NewSeats returns so many seats, and how long one waits for one at most.
+func NewSeats(n int, wait time.Duration) *Seats {
+	return &Seats{wait: wait, free: n, queues: map[string][]chan struct{}{}}
 }
 
-// take waits for a seat. leave gives it back.
-func (s *seats) take(ctx context.Context, caller string) (leave func(), err error) {
+// Take waits for a seat. leave gives it back. Its errors are of the status 429 where too many of the caller wait, and 503
+// where none came in time.
+func (s *Seats) Take(ctx context.Context, caller string) (leave func(), err error) {
 	turn, err := s.enter(caller)
 	if turn == nil {
 		return s.leave, err
@@ -48,7 +50,7 @@ func (s *seats) take(ctx context.Context, caller string) (leave func(), err erro
 }
 
 // enter takes a seat, or returns what is closed when it is the caller's turn to have one.
-func (s *seats) enter(caller string) (turn chan struct{}, err error) {
+func (s *Seats) enter(caller string) (turn chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free > 0 {
@@ -68,7 +70,7 @@ func (s *seats) enter(caller string) (turn chan struct{}, err error) {
 }
 
 // leave passes a seat on.
-func (s *seats) leave() {
+func (s *Seats) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.next) == 0 {
@@ -88,7 +90,7 @@ func (s *seats) leave() {
 }
 
 // abandon takes one that waits out of its queue, and reports false where it has a seat by now.
-func (s *seats) abandon(caller string, turn chan struct{}) bool {
+func (s *Seats) abandon(caller string, turn chan struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	queue := s.queues[caller]

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
-	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
@@ -32,15 +31,20 @@ const (
 
 // Checks finds out who callers are and what they may do. Make one with NewChecks.
 type Checks struct {
-	client kubernetes.Interface
-	rights *rights
-	log    logrus.FieldLogger
+	client  kubernetes.Interface
+	reviews *reviews
+	rights  *rights
+	log     logrus.FieldLogger
 }
 
 // NewChecks returns Checks that ask the API server of a client.
 func NewChecks(client kubernetes.Interface, log logrus.FieldLogger) *Checks {
-	return &Checks{client: client, rights: newRights(client.AuthorizationV1()), log: log}
+	reviews := newReviews()
+	return &Checks{client: client, reviews: reviews, rights: newRights(client.AuthorizationV1(), reviews), log: log}
 }
+
+// Refused is how many requests were refused because they would have had the API server asked too often.
+func (c *Checks) Refused() int64 { return c.reviews.refused.Load() }
 
 // DeniedError refuses a caller what it has no right to.
 type DeniedError struct{ Message string }
@@ -51,10 +55,14 @@ func (e *DeniedError) Error() string { return e.Message }
 // Status is what an HTTP client is told of an error of a check.
 func Status(err error) int {
 	var denied *DeniedError
-	if errors.As(err, &denied) {
+	switch {
+	case errors.As(err, &denied):
 		return http.StatusForbidden
+	case errors.Is(err, errTooMany):
+		return http.StatusTooManyRequests
+	default:
+		return http.StatusServiceUnavailable
 	}
-	return http.StatusServiceUnavailable
 }
 
 // MayUse says why a caller must not act for a scheduler, nil if it may. The error is a *DeniedError, or tells why
@@ -91,6 +99,8 @@ func (c *Checks) check(ctx context.Context, caller user.Info, right authorizatio
 	}
 	allowed, err := c.rights.may(ctx, caller, right)
 	switch {
+	case errors.Is(err, errTooMany):
+		return errTooMany
 	case err != nil:
 		c.log.WithError(err).WithField("caller", caller.GetName()).Warn("it is not known what a caller may do")
 		return fmt.Errorf("%w whether %q may %s; try again", ErrUnreachable, caller.GetName(), what)
@@ -111,6 +121,8 @@ type Entry struct {
 	// user.Anonymous among them stands for whoever reaches the port.
 	Admission        string
 	AdmissionCallers []string
+	// Pace refuses a caller that sends too many requests; who is unknown is one by the address.
+	Pace func(r *http.Request) error
 }
 
 // Outside is for requests of clients over TLS: it finds out who they are, and lets nobody through without the
@@ -120,17 +132,23 @@ func (c *Checks) Outside(e *Entry, next http.Handler) http.Handler {
 	if e.ClientCA != nil {
 		ways = append(ways, x509.NewDynamic(e.ClientCA.VerifyOptions, x509.CommonNameUserConversion))
 	}
-	ways = append(ways, bearertoken.New(tokencache.New(tokens{c.client.AuthenticationV1()}, false, cacheFor, cacheFor)))
+	ways = append(ways, bearertoken.New(newTokens(c.client.AuthenticationV1(), c.reviews)))
 	known := group.NewAuthenticatedGroupAdder(union.New(ways...))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		strip(r.Header)
+		var refused error
 		if !e.Open(r.URL.Path) {
-			caller, err := c.admit(e, known, r)
-			if err != nil {
-				httpjson.WriteError(w, err)
-				return
+			var caller user.Info
+			if caller, refused = c.admit(e, known, r); refused == nil {
+				r = with(r, caller)
 			}
-			r = with(r, caller)
+		}
+		if err := e.Pace(r); err != nil {
+			refused = err
+		}
+		if refused != nil {
+			httpjson.WriteError(w, refused)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -159,9 +177,12 @@ func (c *Checks) admit(e *Entry, known authenticator.Request, r *http.Request) (
 
 // authenticate returns who sent a request. Whoever is none, or has the name of those who may do everything, is refused.
 func (c *Checks) authenticate(known authenticator.Request, r *http.Request) (user.Info, error) {
-	response, ok, err := known.AuthenticateRequest(r)
+	response, ok, err := known.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), shareKey{}, Share(r))))
 	if err != nil {
 		c.log.WithError(err).WithField("client", r.RemoteAddr).Debug("a caller could not be authenticated")
+	}
+	if errors.Is(err, errTooMany) {
+		return nil, errTooMany
 	}
 	if errors.Is(err, ErrUnreachable) {
 		return nil, httpjson.Errorf(http.StatusServiceUnavailable, "%s who you are; try again", ErrUnreachable)

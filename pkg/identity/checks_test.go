@@ -151,6 +151,7 @@ func TestOutside(t *testing.T) {
 			server.err = tc.apiError
 			entry := &Entry{
 				ClientCA: ca.content(), Open: func(path string) bool { return path == "/livez" }, Admission: "/admission", AdmissionCallers: tc.names,
+				Pace: func(*http.Request) error { return nil },
 			}
 			if tc.noCA {
 				entry.ClientCA = nil

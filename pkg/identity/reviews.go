@@ -2,9 +2,12 @@ package identity
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -15,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/httpjson"
 )
 
 // The factories of k8s.io/apiserver would bring all that an API server is made of into the program, and double its
@@ -26,21 +31,111 @@ const (
 	cacheFor = 10 * time.Second
 	// reviewTimeout is how long the API server may take for one answer. kube-scheduler waits 5 seconds for ours.
 	reviewTimeout = 3 * time.Second
-	// maxReviews bounds the answers that are remembered, and maxReviewed, in bytes, the questions.
-	maxReviews  = 8192
-	maxReviewed = 10_000
+	// maxAnswers bounds the answers that are remembered of each kind.
+	maxAnswers = 8192
+	// reviewsInFlight is how many questions the API server has at one time. A scheduler has one for each path and
+	// scheduler name in ten seconds; a tenant's list has one for each namespace, of 100 at most.
+	reviewsInFlight = 16
+	// reviewRate is how many questions there may be in a second for one caller, or one address of those whose token is not
+	// known yet, and reviewBurst how many at once.
+	reviewRate  = 50
+	reviewBurst = 300
 )
 
 // ErrUnreachable is the error of a question that the API server has not answered.
 var ErrUnreachable = errors.New("the API server could not be asked")
 
-// tokens asks the API server whose a token is.
-type tokens struct {
-	client authenticationclient.AuthenticationV1Interface
+// errTooMany refuses what would have the API server asked too often.
+var errTooMany = httpjson.Errorf(http.StatusTooManyRequests,
+	"too much of what you ask has to be asked of the API server: wait a second, and send fewer different tokens, paths, scheduler names and namespaces")
+
+// reviews bounds what is asked of the API server, which answers all of the cluster: a flood of made-up tokens, or
+// paths, is none of reviews. What is remembered is not counted.
+type reviews struct {
+	seats   *httpjson.Seats
+	rates   *httpjson.Rates
+	refused atomic.Int64
 }
 
-// AuthenticateToken implements authenticator.Token.
-func (t tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+func newReviews() *reviews {
+	return &reviews{seats: httpjson.NewSeats(reviewsInFlight, reviewTimeout), rates: httpjson.NewRates(reviewRate, reviewBurst)}
+}
+
+// enter waits until something may be asked for whom it is counted for. Those take turns. leave ends it.
+func (r *reviews) enter(ctx context.Context, share string) (leave func(), err error) {
+	if r.rates.Take(share, time.Now()) {
+		if leave, err = r.seats.Take(ctx, share); err == nil {
+			return leave, nil
+		}
+	}
+	r.refused.Add(1)
+	return nil, errTooMany
+}
+
+// answers are those of the API server, by the hash of what was asked: questions are as long as a client makes them.
+type answers struct{ cache *cache.LRUExpireCache }
+
+func newAnswers() answers { return answers{cache.NewLRUExpireCache(maxAnswers)} }
+
+func (a answers) get(question []byte) (answer any, known bool) {
+	return a.cache.Get(sha256.Sum256(question))
+}
+
+func (a answers) add(question []byte, answer any) {
+	a.cache.Add(sha256.Sum256(question), answer, cacheFor)
+}
+
+type shareKey struct{}
+
+// tokens asks the API server whose a token is, and remembers the answers for a while. Those that nobody has
+// are apart: made-up ones push no others out.
+type tokens struct {
+	client       authenticationclient.AuthenticationV1Interface
+	reviews      *reviews
+	good, nobody answers
+}
+
+func newTokens(client authenticationclient.AuthenticationV1Interface, reviews *reviews) *tokens {
+	return &tokens{client: client, reviews: reviews, good: newAnswers(), nobody: newAnswers()}
+}
+
+// AuthenticateToken implements authenticator.Token. The context has whom it is counted for.
+func (t *tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if answer, known := t.known(token); known {
+		return answer, answer != nil, nil
+	}
+	share, _ := ctx.Value(shareKey{}).(string)
+	leave, err := t.reviews.enter(ctx, share)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
+	if answer, known := t.known(token); known { // another request had the same token
+		return answer, answer != nil, nil
+	}
+	answer, err := t.ask(ctx, token)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case answer == nil:
+		t.nobody.add([]byte(token), true)
+	default:
+		t.good.add([]byte(token), answer)
+	}
+	return answer, answer != nil, nil
+}
+
+// known returns what is remembered of a token; nil is nobody's.
+func (t *tokens) known(token string) (answer *authenticator.Response, known bool) {
+	if answer, known := t.good.get([]byte(token)); known {
+		return answer.(*authenticator.Response), true
+	}
+	_, known = t.nobody.get([]byte(token))
+	return nil, known
+}
+
+// ask has the API server say whose a token is; nil is nobody's.
+func (t *tokens) ask(ctx context.Context, token string) (*authenticator.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	review, err := t.client.TokenReviews().Create(ctx, &authenticationv1.TokenReview{
@@ -48,26 +143,27 @@ func (t tokens) AuthenticateToken(ctx context.Context, token string) (*authentic
 	}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("%w whose a token is: %w", ErrUnreachable, err)
+		return nil, fmt.Errorf("%w whose a token is: %w", ErrUnreachable, err)
 	case !review.Status.Authenticated:
-		return nil, false, nil
+		return nil, nil
 	}
 	who := &review.Status.User
 	extra := make(map[string][]string, len(who.Extra))
 	for key, values := range who.Extra {
 		extra[key] = values
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, true, nil
+	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, nil
 }
 
 // rights asks the API server what callers may do, and remembers the answers for a while.
 type rights struct {
 	client  authorizationclient.AuthorizationV1Interface
-	answers *cache.LRUExpireCache // of whether, by what was asked
+	reviews *reviews
+	answers answers // of whether, by what was asked
 }
 
-func newRights(client authorizationclient.AuthorizationV1Interface) *rights {
-	return &rights{client: client, answers: cache.NewLRUExpireCache(maxReviews)}
+func newRights(client authorizationclient.AuthorizationV1Interface, reviews *reviews) *rights {
+	return &rights{client: client, reviews: reviews, answers: newAnswers()}
 }
 
 // may reports whether a caller has a right, which is given by what is set of spec.
@@ -77,13 +173,18 @@ func (r *rights) may(ctx context.Context, caller user.Info, spec authorizationv1
 	for key, values := range caller.GetExtra() {
 		spec.Extra[key] = values
 	}
-	key, err := json.Marshal(&spec)
+	question, err := json.Marshal(&spec)
 	if err != nil {
 		return false, err
 	}
-	if answer, ok := r.answers.Get(string(key)); ok {
+	if answer, known := r.answers.get(question); known {
 		return answer == true, nil
 	}
+	leave, err := r.reviews.enter(ctx, shareOf(caller))
+	if err != nil {
+		return false, err
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	review, err := r.client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
@@ -91,8 +192,6 @@ func (r *rights) may(ctx context.Context, caller user.Info, spec authorizationv1
 		return false, fmt.Errorf("%w what a caller may do: %w", ErrUnreachable, err)
 	}
 	allowed := review.Status.Allowed && !review.Status.Denied
-	if len(key) <= maxReviewed {
-		r.answers.Add(string(key), allowed, cacheFor)
-	}
+	r.answers.add(question, allowed)
 	return allowed, nil
 }

@@ -3,20 +3,30 @@ package identity
 import (
 	"net"
 	"net/http"
+	"net/netip"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
+// ownNetwork is the part of an IPv6 address, in bits, that others do not give out: the rest is anybody's to choose.
+const ownNetwork = 64
+
 // Share names whom a request is counted for where callers share something fairly: the caller, or the address of those
-// who need not say who they are.
+// who need not say who they are. Of IPv6 that is the network.
 func Share(r *http.Request) string {
 	caller := Of(r.Context())
-	if name := caller.GetName(); name != user.Anonymous && !Trusted(caller) {
-		return "user " + name
+	if caller.GetName() != user.Anonymous && !Trusted(caller) {
+		return shareOf(caller)
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
 	}
+	if address, err := netip.ParseAddr(host); err == nil && address.Is6() && !address.Is4In6() {
+		host = netip.PrefixFrom(address.WithZone(""), ownNetwork).Masked().String()
+	}
 	return "address " + host
 }
+
+// shareOf is Share for a caller that is known.
+func shareOf(caller user.Info) string { return "user " + caller.GetName() }

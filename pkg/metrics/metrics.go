@@ -149,6 +149,17 @@ func (m *Metrics) RegisterIntake(used func() int64) {
 	}, func() float64 { return float64(used()) }))
 }
 
+// RegisterRefused adds how many requests were refused because of how much their callers ask for, by reason. They are read
+// on every scrape. It must be called once.
+func (m *Metrics) RegisterRefused(reasons map[string]func() int64) {
+	for reason, read := range reasons {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: namespace, Name: "refused_requests_total", ConstLabels: prometheus.Labels{"reason": reason},
+			Help: "Requests answered with 429 because of how much their callers ask for, by reason: Rate, InFlight, or Reviews, which are questions to the API server.",
+		}, func() float64 { return float64(read()) }))
+	}
+}
+
 // Handler serves the metrics in the Prometheus exposition formats.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{

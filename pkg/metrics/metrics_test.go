@@ -41,8 +41,11 @@ func TestScrape(t *testing.T) {
 	m.PolicyReloadFailed()
 	m.RegisterWatches(func() map[string]time.Duration { return map[string]time.Duration{"pods": 1500 * time.Millisecond} })
 
+	m.RegisterRefused(map[string]func() int64{"Rate": func() int64 { return 9 }})
+
 	got := scrape(t, m)
 	for _, line := range []string{
+		`globalreserve_refused_requests_total{reason="Rate"} 9`,
 		`globalreserve_requests_total{code="200",verb="filter"} 1`,
 		`globalreserve_request_duration_seconds_bucket{verb="filter",le="5e-05"} 0`,
 		`globalreserve_request_duration_seconds_bucket{verb="filter",le="0.0001"} 1`,
