@@ -22,6 +22,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -132,7 +133,7 @@ func TestEverythingIsInTheNamespace(t *testing.T) {
 	for _, object := range objects {
 		switch object.(type) {
 		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding,
-			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
+			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding, *flowcontrolv1.FlowSchema:
 			assert.Empty(t, object.GetNamespace(), object.GetName())
 		case *rbacv1.Role, *rbacv1.RoleBinding: // of the Lease
 			assert.Equal(t, app.DefaultOptions().Election.Namespace, object.GetNamespace(), object.GetName())
@@ -245,6 +246,25 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, v1alpha1.SchemeGroupVersion.String(), fence.Spec.ParamKind.APIVersion)
 	assert.Equal(t, admissionv1.Ignore, *fence.Spec.FailurePolicy, "bindings of others do not depend on it")
 	assert.Equal(t, admissionv1.AllowAction, *binding.Spec.ParamRef.ParameterNotFoundAction)
+}
+
+// What the server asks goes before the tenants', and nothing of anybody else does.
+func TestFlowSchemas(t *testing.T) {
+	objects := load(t, "base")
+	server := one[*corev1.ServiceAccount](t, objects)
+	for name, level := range map[string]string{
+		"globalreserve-lease": "leader-election", "globalreserve-reviews": "workload-high", "globalreserve": "workload-high",
+	} {
+		schema := named[*flowcontrolv1.FlowSchema](t, objects, name).Spec
+		assert.Equal(t, level, schema.PriorityLevelConfiguration.Name)
+		const systemAccounts = 900 // the schema kube-system-service-accounts
+		assert.Less(t, schema.MatchingPrecedence, int32(systemAccounts))
+		for _, rule := range schema.Rules {
+			assert.Equal(t, []flowcontrolv1.Subject{{
+				Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: server.Namespace, Name: server.Name},
+			}}, rule.Subjects)
+		}
+	}
 }
 
 func TestDeployment(t *testing.T) {
