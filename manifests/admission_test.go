@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -83,32 +82,6 @@ func TestWebhookConfigurations(t *testing.T) {
 			assert.Contains(t, configuration.Webhooks[0].MatchConditions[0].Expression, `"`+account+`"`)
 		})
 	}
-}
-
-func TestWebhookServerHasItsCertificate(t *testing.T) {
-	objects := build(t, filepath.Join("admission", "cert-manager"))
-	pod := only[appsv1.Deployment](t, objects, "Deployment").Spec.Template.Spec
-	options := parseArgs(t, pod.Containers[0].Args)
-
-	assert.True(t, slices.ContainsFunc(pod.Containers[0].Ports, func(p corev1.ContainerPort) bool {
-		return p.Name == "https" && int(p.ContainerPort) == options.Secure.Port
-	}))
-	volume := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })]
-	mount := pod.Containers[0].VolumeMounts[slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
-		return m.Name == volume.Name
-	})]
-	for _, file := range []string{options.Secure.CertFile, options.Secure.KeyFile} {
-		assert.Equal(t, mount.MountPath, filepath.Dir(file))
-	}
-	assert.Empty(t, mount.SubPath, "a file mounted alone is never renewed")
-	secrets := 0
-	for _, certificate := range objects["Certificate"] {
-		if strings.Contains(string(certificate), "secretName: "+volume.Secret.SecretName+"\n") {
-			secrets++
-			assert.Contains(t, string(certificate), "- globalreserve."+systemNamespace+".svc\n")
-		}
-	}
-	assert.Equal(t, 1, secrets)
 }
 
 func TestAdmissionReadmeNamesTheFolders(t *testing.T) {

@@ -34,6 +34,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/certificate"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 )
@@ -199,7 +200,7 @@ func TestRolesOfCallers(t *testing.T) {
 		"globalreserve-tenant": {
 			"post /v1/whatif,get /v1/revision,get /v1/nodes,get /v1/nodes/*,get /v1/allocations,get /v1/reservations,get /v1/explain,get /openapi.yaml", "",
 		},
-		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics", "all"},
+		"globalreserve-admin":                 {deciding + ",get /v1/*,get /openapi.yaml,get /metrics,get /debug/*", "all"},
 		"globalreserve-use-default-scheduler": {"", "default-scheduler"},
 	} {
 		var paths []string
@@ -285,10 +286,59 @@ func TestDeployment(t *testing.T) {
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
 	assert.Equal(t, corev1.DefaultSchedulerName, pod.SchedulerName)
 	checkServerPod(t, pod)
+}
 
-	args := pod.Containers[0].Args
-	assert.Contains(t, args, "--bind-address=0.0.0.0")
-	assert.Contains(t, args, "--allow-insecure-http", "needed outside loopback")
+// Who reaches the server has to say who it is: in no manifest but that of a static pod, on loopback, is there plain HTTP.
+func TestServersAreReachedByTLSOnly(t *testing.T) {
+	for _, folder := range []string{"base", "single", "admission/base", "admission/cert-manager", "admission/ignore", "scheduler/second-remote"} {
+		deployment := all(t, build(t, folder), "Deployment", func(d *appsv1.Deployment) string { return d.Name })["globalreserve"]
+		pod := deployment.Spec.Template.Spec
+		options := parseArgs(t, pod.Containers[0].Args)
+		checkTLSOnly(t, &options, pod)
+	}
+}
+
+// checkTLSOnly checks that a server serves TLS alone, with the certificate in the one Secret, on the port of the Service.
+func checkTLSOnly(t *testing.T, o *app.Options, pod corev1.PodSpec) {
+	t.Helper()
+	assert.Empty(t, o.BindAddress, "plain HTTP, on loopback neither: a port may be forwarded to it")
+	assert.False(t, o.AllowInsecureHTTP)
+	assert.Equal(t, serverPort, o.Secure.Port)
+	assert.Equal(t, "0.0.0.0", o.Secure.BindAddress)
+	assert.Equal(t, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", o.Secure.ClientCAFile)
+	volume := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })]
+	assert.Equal(t, "globalreserve-tls", volume.Secret.SecretName)
+	mounts := pod.Containers[0].VolumeMounts
+	mount := mounts[slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })]
+	assert.Empty(t, mount.SubPath, "a file mounted alone is never renewed")
+	assert.Equal(t, filepath.Join(mount.MountPath, corev1.TLSCertKey), o.Secure.CertFile)
+	assert.Equal(t, filepath.Join(mount.MountPath, corev1.TLSPrivateKeyKey), o.Secure.KeyFile)
+}
+
+// The Secret that the server mounts is the one that both ways make.
+func TestCertificate(t *testing.T) {
+	issued := string(bytes.Join(build(t, "cert-manager")["Certificate"], nil))
+	assert.Contains(t, issued, "secretName: globalreserve-tls\n")
+	assert.Contains(t, issued, "- "+certificate.ServerName+"\n")
+	var made bytes.Buffer
+	cmd := certificate.NewCommand()
+	cmd.SetArgs([]string{})
+	cmd.SetOut(&made)
+	require.NoError(t, cmd.Execute())
+	secret := decode(t, "certificate", made.Bytes()).(*corev1.Secret)
+	assert.Equal(t, systemNamespace+"/globalreserve-tls", secret.Namespace+"/"+secret.Name)
+}
+
+// A certificate of the cluster's authority gives nothing by itself: no role is bound to what kubelets, or all callers,
+// have in common.
+func TestRolesAreBoundToNames(t *testing.T) {
+	for _, folder := range []string{"base", "scheduler/second-local", "scheduler/second-remote", "admission/base"} {
+		for name, b := range all(t, build(t, folder), "ClusterRoleBinding", func(b *rbacv1.ClusterRoleBinding) string { return b.Name }) {
+			for _, subject := range b.Subjects {
+				assert.NotEqual(t, rbacv1.GroupKind, subject.Kind, name)
+			}
+		}
+	}
 }
 
 func TestPolicyIsMountedAsADirectory(t *testing.T) {
@@ -296,10 +346,10 @@ func TestPolicyIsMountedAsADirectory(t *testing.T) {
 	pod := one[*appsv1.Deployment](t, objects).Spec.Template.Spec
 	config := one[*corev1.ConfigMap](t, objects)
 
-	require.Len(t, pod.Volumes, 1)
+	require.Len(t, pod.Volumes, 2)
 	require.NotNil(t, pod.Volumes[0].ConfigMap)
 	assert.Equal(t, config.Name, pod.Volumes[0].ConfigMap.Name)
-	require.Len(t, pod.Containers[0].VolumeMounts, 1)
+	require.Len(t, pod.Containers[0].VolumeMounts, 2)
 	mount := pod.Containers[0].VolumeMounts[0]
 	assert.Equal(t, pod.Volumes[0].Name, mount.Name)
 	assert.Empty(t, mount.SubPath, "a file mounted alone is never renewed")
@@ -373,6 +423,7 @@ func TestStaticPodListensOnLoopback(t *testing.T) {
 
 	args := pod.Containers[0].Args
 	assert.Contains(t, args, "--bind-address=127.0.0.1")
+	assert.Contains(t, args, "--port=23456")
 	assert.NotContains(t, args, "--allow-insecure-http")
 	for _, probe := range []*corev1.Probe{pod.Containers[0].LivenessProbe, pod.Containers[0].ReadinessProbe} {
 		assert.Equal(t, "127.0.0.1", probe.HTTPGet.Host)
@@ -406,7 +457,6 @@ func checkServerPod(t *testing.T, pod corev1.PodSpec) {
 	container := pod.Containers[0]
 	assert.Equal(t, "/livez", container.LivenessProbe.HTTPGet.Path)
 	assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
-	assert.Contains(t, container.Args, "--port=23456")
 	parseArgs(t, container.Args)
 }
 

@@ -1,7 +1,9 @@
 package manifests_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +15,8 @@ import (
 	schedulerv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/certificate"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
@@ -55,7 +59,7 @@ func TestSecondScheduler(t *testing.T) {
 
 			config := all(t, objects, "ConfigMap", func(c *corev1.ConfigMap) string { return c.Name })["globalreserve-scheduler"]
 			require.NotNil(t, config)
-			checkPluginConfig(t, []byte(config.Data["config.yaml"]), "globalreserve-scheduler", tc.mode)
+			checkPluginConfig(t, []byte(config.Data["config.yaml"]), "globalreserve-scheduler", tc.mode, pod)
 
 			roles := map[string]bool{}
 			for _, b := range all(t, objects, "ClusterRoleBinding", func(b *rbacv1.ClusterRoleBinding) string { return b.Name }) {
@@ -72,6 +76,7 @@ func TestSecondScheduler(t *testing.T) {
 			assert.True(t, roles["system:kube-scheduler"] && roles["system:volume-scheduler"])
 			assert.Equal(t, tc.mode == schedulerplugin.Local, roles["globalreserve"], "the server's rights are for who has the ledger")
 			if tc.mode == schedulerplugin.Remote {
+				assert.True(t, roles["globalreserve-scheduler"] && roles["globalreserve-use-globalreserve-scheduler"], "to ask the server")
 				checkRemoteRole(t, all(t, objects, "ClusterRole", func(r *rbacv1.ClusterRole) string { return r.Name })["globalreserve-remote-scheduler"])
 			}
 		})
@@ -90,7 +95,7 @@ func checkRemoteRole(t *testing.T, role *rbacv1.ClusterRole) {
 
 // checkPluginConfig checks a configuration of globalreserve-scheduler, of which the plugin itself
 // reads its section.
-func checkPluginConfig(t *testing.T, content []byte, name string, mode schedulerplugin.Mode) {
+func checkPluginConfig(t *testing.T, content []byte, name string, mode schedulerplugin.Mode, pod corev1.PodSpec) {
 	t.Helper()
 	var config schedulerv1.KubeSchedulerConfiguration
 	require.NoError(t, yaml.UnmarshalStrict(content, &config))
@@ -108,7 +113,21 @@ func checkPluginConfig(t *testing.T, content []byte, name string, mode scheduler
 	assert.False(t, *config.LeaderElection.LeaderElect, "the plugin elects in mode local, and in mode remote there is one replica")
 	if mode == schedulerplugin.Local {
 		assert.Equal(t, ":23458", args.Server.PeerAddress, "as the NetworkPolicy has it")
+		o := app.DefaultOptions()
+		o.BindAddress, o.AllowInsecureHTTP = *args.Server.BindAddress, args.Server.AllowInsecureHTTP
+		o.Secure.CertFile, o.Secure.KeyFile = args.Server.TLSCertFile, args.Server.TLSPrivateKeyFile
+		o.Secure.Port, o.Secure.ClientCAFile = *args.Server.SecurePort, args.Server.ClientCAFile
+		checkTLSOnly(t, &o, pod)
+		return
 	}
+	assert.Equal(t, fmt.Sprintf("https://%s:%d", certificate.ServerName, serverPort), args.RemoteURL)
+	assert.Equal(t, "/var/run/secrets/kubernetes.io/serviceaccount/token", args.TokenFile, "which is renewed")
+	authority := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })]
+	assert.Equal(t, "globalreserve-tls", authority.Secret.SecretName)
+	assert.Equal(t, []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}, authority.Secret.Items, "the server's key is not for others")
+	assert.True(t, slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.Name == authority.Name && filepath.Join(m.MountPath, "ca.crt") == args.CAFile
+	}))
 }
 
 func TestRightsOfTheDefaultScheduler(t *testing.T) {

@@ -100,7 +100,7 @@ func checkExtender(t *testing.T, extender schedulerv1.Extender, tls bool) {
 	if extender.EnableHTTPS {
 		require.NotNil(t, extender.TLSConfig)
 		assert.NotEmpty(t, extender.TLSConfig.CAFile, "without a CA the certificate is not verified")
-		assert.Equal(t, "https://"+extender.TLSConfig.ServerName, extender.URLPrefix)
+		assert.Equal(t, "https://"+extender.TLSConfig.ServerName+":23456", extender.URLPrefix)
 		assert.NotEmpty(t, extender.TLSConfig.CertFile, "it has no other way to say who it is")
 		assert.NotEmpty(t, extender.TLSConfig.KeyFile)
 	}
@@ -119,7 +119,8 @@ func TestDeployedConfigurationIsTheSame(t *testing.T) {
 
 	want := decode(t, "extended-resource-scheduler.yaml")
 	want.ClientConnection.Kubeconfig = ""
-	want.Extenders[0].URLPrefix = "http://globalreserve.globalreserve-system.svc:23456"
+	over := decode(t, "default-scheduler-tls.yaml").Extenders[0]
+	want.Extenders[0].URLPrefix, want.Extenders[0].EnableHTTPS, want.Extenders[0].TLSConfig = over.URLPrefix, true, over.TLSConfig
 	assert.Equal(t, want, deployed)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
+	"github.com/globalreserve/globalreserve/pkg/certificate"
 	"github.com/globalreserve/globalreserve/pkg/debugger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/version"
@@ -56,6 +57,6 @@ func newCommand() *cobra.Command {
 		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
 	})
 	options.AddFlags(cmd.Flags())
-	cmd.AddCommand(policy.NewCommand(), debugger.NewCommand())
+	cmd.AddCommand(policy.NewCommand(), debugger.NewCommand(), certificate.NewCommand())
 	return cmd
 }

@@ -70,6 +70,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&c.server.CAFile, "server-ca-file", "", "file with the authorities that the server's certificate must come from; without it those of the system")
 	flags.StringVar(&c.server.CertFile, "server-cert-file", "", "file with the certificate to show to the server")
 	flags.StringVar(&c.server.KeyFile, "server-key-file", "", "file with the key of that certificate")
+	flags.StringVar(&c.server.TokenFile, "server-token-file", "", "file with a token of the cluster to show to the server, instead of a certificate")
 	flags.StringVarP(&c.output, "output", "o", "text", "output format: text or json")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &ExitError{exitFailed, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}

@@ -1,9 +1,11 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
@@ -24,14 +26,18 @@ func (e *environment) connectServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	options := e.credentials
 	address := e.serverURL
 	if address == "" {
-		if address, err = e.openTunnel(ctx); err != nil {
+		var name string
+		if address, name, err = e.openTunnel(ctx); err != nil {
 			return err
+		}
+		if strings.HasPrefix(address, "https") {
+			options.ServerName = cmp.Or(options.ServerName, name) // of the Service, not of this end of the tunnel
 		}
 	}
 	// A person tries again, or not.
-	options := e.credentials
 	options.URL, options.Timeout, options.RetryFor, options.MaxAnswer = address, timeout, time.Nanosecond, maxAnswer
 	e.server, err = client.New(options)
 	if err != nil {
@@ -40,22 +46,22 @@ func (e *environment) connectServer(ctx context.Context) error {
 	return nil
 }
 
-// openTunnel opens a tunnel to a pod of --service.
-func (e *environment) openTunnel(ctx context.Context) (address string, err error) {
+// openTunnel opens a tunnel to a pod of --service, whose certificate has the name of that.
+func (e *environment) openTunnel(ctx context.Context) (address, name string, err error) {
 	ref, err := parseService(e.service)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	cluster, err := e.cluster()
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	target, err := choosePod(ctx, cluster.kube, ref)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	address, e.closeTunnel, err = e.forward(ctx, target)
-	return address, err
+	return address, ref.Name + "." + ref.Namespace + ".svc", err
 }
 
 // close ends the connection to the server, if there is one.
@@ -82,7 +88,8 @@ func get[A any](ctx context.Context, e *environment, path string, query url.Valu
 		return nil, errors.New("interrupted")
 	case errors.As(err, &away) && e.serverURL == "":
 		return nil, unreachablef("the GlobalReserve server does not answer through the forwarded port: %w: "+
-			"see the log of its pod, or give its address with --ledger-url URL", away.Err)
+			"see the log of its pod, or give its address with --ledger-url URL; over TLS it takes --ledger-certificate-authority, "+
+			"and --ledger-token or --ledger-client-certificate", away.Err)
 	case errors.As(err, &away):
 		return nil, unreachablef("the GlobalReserve server does not answer at %s: %w: check --ledger-url and --request-timeout; "+
 			"without --ledger-url, a port is forwarded to the Service %s", e.serverURL, away.Err, defaultService)

@@ -1,10 +1,13 @@
 package kubectl
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -18,6 +21,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
@@ -101,6 +105,32 @@ func TestTunnel(t *testing.T) {
 	assert.Equal(t, ExitUnreachable, exitCode(err))
 	assert.ErrorContains(t, err, "does not answer through the forwarded port")
 	assert.ErrorContains(t, err, "connection refused", "the port is closed")
+}
+
+// Through a tunnel, too, the server is known by the name of its Service.
+func TestTunnelToTLS(t *testing.T) {
+	r := newRig(t)
+	r.routes["/v1/nodes?limit=1000"] = reserver.NodesAnswer{}
+	r.kube = kubefake.NewClientset(service(func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }), serverPod("b"))
+	chain, key, err := cert.GenerateSelfSignedCertKey("globalreserve.globalreserve-system.svc", nil, nil)
+	require.NoError(t, err)
+	pair, err := tls.X509KeyPair(chain, key)
+	require.NoError(t, err)
+	plain := r.server
+	r.server = httptest.NewUnstartedServer(plain.Config.Handler)
+	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	r.server.StartTLS()
+	t.Cleanup(r.server.Close)
+	authority := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(authority, chain, 0o600))
+
+	got := r.run("nodes", "--ledger-certificate-authority", authority)
+	assert.Zero(t, got.code, got.err)
+	got = r.run("nodes")
+	assert.Equal(t, ExitUnreachable, got.code)
+	assert.Contains(t, got.err, "--ledger-certificate-authority")
+	got = r.run("nodes", "--ledger-certificate-authority", authority, "--ledger-tls-server-name", "another.example")
+	assert.Equal(t, ExitUnreachable, got.code)
 }
 
 func TestTunnelRefused(t *testing.T) {

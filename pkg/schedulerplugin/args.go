@@ -70,7 +70,8 @@ type Args struct {
 // ServerArgs are the server's options in mode local: what the flags of the same names
 // are to the globalreserve binary. What is left out has the same default as there.
 type ServerArgs struct {
-	BindAddress       string          `json:"bindAddress,omitempty"`
+	// BindAddress is a pointer because an empty one means something: no plain HTTP.
+	BindAddress       *string         `json:"bindAddress,omitempty"`
 	Port              *int            `json:"port,omitempty"`
 	AllowInsecureHTTP bool            `json:"allowInsecureHTTP,omitempty"`
 	HealthAddress     string          `json:"healthAddress,omitempty"`

@@ -124,7 +124,7 @@ func (b *backend) Caught(context.Context, uint64) {}
 func serverOptions(args *schedulerplugin.Args) app.Options {
 	s := &args.Server
 	o := app.DefaultOptions()
-	o.BindAddress = cmp.Or(s.BindAddress, o.BindAddress)
+	o.BindAddress = ptr.Deref(s.BindAddress, o.BindAddress)
 	o.AllowInsecureHTTP, o.HealthAddress = s.AllowInsecureHTTP, s.HealthAddress
 	o.ReservationTTL = cmp.Or(s.ReservationTTL.Duration, o.ReservationTTL)
 	o.BindTimeout = cmp.Or(s.BindTimeout.Duration, o.BindTimeout)

@@ -20,7 +20,7 @@ func TestServerOptions(t *testing.T) {
 	got := serverOptions(&schedulerplugin.Args{
 		IgnoredResources: []v1.ResourceName{"example.com/gpu"},
 		Server: schedulerplugin.ServerArgs{
-			BindAddress: "::1", Port: ptr.To(0), AllowInsecureHTTP: true, ReservationTTL: metav1.Duration{Duration: time.Second},
+			BindAddress: ptr.To(""), Port: ptr.To(0), AllowInsecureHTTP: true, ReservationTTL: metav1.Duration{Duration: time.Second},
 			BindTimeout: metav1.Duration{Duration: 2 * time.Second}, PolicyFile: "policy", LogLevel: "debug", LogFormat: "json",
 			TLSCertFile: "cert", TLSPrivateKeyFile: "key", SecureBindAddress: "127.0.0.1", SecurePort: ptr.To(1),
 			ClientCAFile: "ca", AdmissionClientNames: []string{"api"}, HealthAddress: ":1",
@@ -29,7 +29,7 @@ func TestServerOptions(t *testing.T) {
 		},
 	})
 	want := app.DefaultOptions()
-	want.BindAddress, want.Port, want.AllowInsecureHTTP, want.ReservationTTL = "::1", 0, true, time.Second
+	want.BindAddress, want.Port, want.AllowInsecureHTTP, want.ReservationTTL = "", 0, true, time.Second
 	want.HealthAddress = ":1"
 	want.BindTimeout, want.PolicyFile, want.LogLevel, want.LogFormat = 2*time.Second, "policy", "debug", "json"
 	want.Secure = app.SecureOptions{

@@ -1,0 +1,74 @@
+// Package certificate makes what the server of the manifests serves TLS with, for clusters where nothing else issues
+// certificates.
+package certificate
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/yaml"
+)
+
+// What manifests/base names.
+const (
+	namespace  = "globalreserve-system"
+	secretName = "globalreserve-tls"
+	// ServerName is the name in the certificate, which clients check.
+	ServerName = "globalreserve." + namespace + ".svc"
+
+	caKey = "ca.crt" // beside the two of a Secret of this type, as cert-manager has it
+)
+
+// life is as long as that of the authorities that kubeadm makes.
+const life = 10 * 365 * 24 * time.Hour
+
+// NewCommand returns the command `certificate`.
+func NewCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "certificate",
+		Short: "Print a Secret with a certificate for the server of manifests/base",
+		Long: "Print the Secret " + secretName + ", with which the server of manifests/base serves TLS, for kubectl apply -f -\n" +
+			"It has a certificate for " + ServerName + " and, as " + caKey + ", the authority by which clients know\n" +
+			"it. The key of that authority is thrown away. Every run makes another one, for ten years.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			secret, err := newSecret()
+			if err != nil {
+				return err
+			}
+			text, err := yaml.Marshal(secret)
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(text)
+			}
+			return err
+		},
+	}
+}
+
+func newSecret() (*corev1.Secret, error) {
+	chain, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{
+		Host: ServerName, AlternateDNS: []string{ServerName + ".cluster.local", "localhost"}, MaxAge: life,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate: %w", err)
+	}
+	leaf, authority := pem.Decode(chain)
+	if authority = bytes.TrimSpace(authority); leaf == nil || len(authority) == 0 {
+		return nil, errors.New("making a certificate: it came without its authority")
+	}
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
+		Type:       corev1.SecretTypeTLS,
+		Data: map[string][]byte{
+			corev1.TLSCertKey: pem.EncodeToMemory(leaf), corev1.TLSPrivateKeyKey: key, caKey: append(authority, '\n'),
+		},
+	}, nil
+}
