@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/globalreserve/globalreserve/pkg/identity"
@@ -54,6 +56,39 @@ func TestWhoMayBind(t *testing.T) {
 				require.ErrorAs(t, err, &denied)
 				assert.Equal(t, before, w.ledger.Revision())
 				assert.Empty(t, w.api.read(p.Namespace, p.Name).Spec.NodeName)
+			})
+		})
+	}
+}
+
+// Advice about a pod is for callers that may act for its scheduler: it steers the pod.
+func TestWhoMayAsk(t *testing.T) {
+	for name, ask := range map[string]func(w *world, ctx context.Context, q *PodQuery) error{
+		"filter": func(w *world, ctx context.Context, q *PodQuery) error {
+			_, err := w.Filter(ctx, q, []string{"a"}, &Scratch{})
+			return err
+		},
+		"prioritize": func(w *world, ctx context.Context, q *PodQuery) error {
+			_, _, err := w.Prioritize(ctx, q, []string{"a"})
+			return err
+		},
+		"preempt": func(w *world, ctx context.Context, q *PodQuery) error {
+			_, _, err := w.Preempt(ctx, q, map[string][]types.UID{"a": {"victim"}})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, unseen := newPod("p"), newPod("unseen")
+				w := newWorld(t, p)
+				defer w.end()
+				w.bring(p)
+				forged := func(p *v1.Pod) { p.Spec.SchedulerName = "other" }
+				var denied *identity.DeniedError
+				require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(p, 0, forged)), &denied, "the API server's copy counts")
+				require.NoError(t, ask(w, as(t.Context(), "for-scheduler"), w.query(p, 0, forged)))
+				require.ErrorAs(t, ask(w, as(t.Context(), "for-other"), w.query(unseen, 0, func(*v1.Pod) {})), &denied)
+				require.NoError(t, ask(w, as(t.Context(), "for-other"), w.query(unseen, 0, forged)), "advice on a pod that is not there yet")
 			})
 		})
 	}

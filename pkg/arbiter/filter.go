@@ -47,7 +47,8 @@ type Advice struct {
 type Scratch struct{ verdicts, second []ledger.Verdict }
 
 // Filter says which of the nodes offered have capacity for a pod. It grants nothing,
-// but may plan the pod for capacity that is reserved, and send it there.
+// but may plan the pod for capacity that is reserved, and send it there. Its errors, and those of Prioritize and
+// Preempt, include those of Options.MayUse.
 func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *Scratch) (*Advice, error) {
 	pod, known, err := a.advised(ctx, q)
 	var u *UncountableError
@@ -112,14 +113,18 @@ func isShort(v ledger.Verdict) bool {
 }
 
 // advised finds the pod a scheduler asks about. known is false where all there is
-// is the caller's copy.
+// is the caller's copy. The caller has to be one that may act for the pod's scheduler: advice
+// plans which slot the pod uses, sends it to a node, and may let it preempt.
 func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, known bool, err error) {
 	pod, err = a.pods.find(ctx, q.Ref, q.Version)
-	if err == nil || errors.As(err, new(*UncountableError)) {
-		return pod, err == nil, err
+	known = err == nil
+	if err != nil && !errors.As(err, new(*UncountableError)) {
+		pod, err = q.Copy()
 	}
-	pod, err = q.Copy()
-	return pod, false, err
+	if err != nil {
+		return nil, false, err
+	}
+	return pod, known, a.mayUse(ctx, pod.Scheduler)
 }
 
 func fitsAny(verdicts []ledger.Verdict) bool {

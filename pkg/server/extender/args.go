@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -184,13 +185,16 @@ func (e *Extender) copied(raw jsontext.Value, ref ledger.PodRef) (*cluster.Pod, 
 	return info, nil
 }
 
-// asBadRequest is for verbs whose answer has no field for an error.
-func asBadRequest(err error) error {
-	var u *arbiter.UncountableError
-	if errors.As(err, &u) {
-		return badRequest("%s", u.Error())
+// asRefused gives the error of advice the status that tells whose it is.
+func asRefused(err error) error {
+	switch {
+	case errors.As(err, new(*arbiter.UncountableError)):
+		return badRequest("%s", err)
+	case errors.As(err, new(*identity.DeniedError)), errors.Is(err, identity.ErrUnreachable):
+		return httpjson.Errorf(identity.Status(err), "%s", err)
+	default:
+		return err
 	}
-	return err
 }
 
 // identify returns which pod a request is about, at which resource version, 0 where

@@ -25,7 +25,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	defer e.scratch.Put(s)
 	advice, err := e.o.Arbiter.Filter(r.Context(), query, nodes.names, s)
 	if err != nil {
-		return err
+		return asRefused(err)
 	}
 	result := filterResult{candidates: nodes, verdicts: advice.Verdicts, everywhere: refusedText(advice.Refused)}
 	answer := httpjson.EncodeAppended(result.appendJSON)

@@ -97,7 +97,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	candidates := a.candidates()
 	pod, fits, err := e.o.Arbiter.Preempt(r.Context(), query, uidsOf(candidates))
 	if err != nil {
-		return asBadRequest(err)
+		return asRefused(err)
 	}
 	kept := make(map[string]*extenderv1.MetaVictims, len(candidates))
 	for node, victims := range candidates {

@@ -18,7 +18,7 @@ func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	}
 	pod, scores, err := e.o.Arbiter.Prioritize(r.Context(), query, nodes.names)
 	if err != nil {
-		return asBadRequest(err)
+		return asRefused(err)
 	}
 	answer := httpjson.EncodeAppended(func(b []byte) []byte { return nodes.appendPriorities(b, scores) })
 	release()
