@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -35,7 +36,7 @@ import (
 func (c *cluster) requests(pod *corev1.Pod) []request {
 	gang := &reserver.Request{SchedulerName: team, Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1], TTLSeconds: 600}
 	back := &reserver.Request{SchedulerName: team, Pods: []*corev1.Pod{pod}}
-	args := &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &c.nodes}
+	advice := c.advice(pod)
 	review := &admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
@@ -60,13 +61,45 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"GET", "/v1/explain?namespace=" + pod.Namespace + "&pod=" + pod.Name, nil, looks},
 		{"GET", "/v1/watch", nil, looks},
 		{"POST", "/v1/whatif", &reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]}, looks},
-		{"POST", "/filter", args, schedules},
-		{"POST", "/prioritize", args, schedules},
-		{"POST", "/preempt", &extenderv1.ExtenderPreemptionArgs{Pod: pod, NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{}}, schedules},
+		{"POST", "/filter", advice["/filter"], schedules},
+		{"POST", "/prioritize", advice["/prioritize"], schedules},
+		{"POST", "/preempt", advice["/preempt"], schedules},
 		{"POST", "/reserve", gang, "reserver " + schedules},
 		{"POST", "/unreserve", back, "reserver " + schedules},
 		{"POST", "/bind", &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: c.nodes[0]}, schedules},
+		{"GET", "/debug/ledger", nil, "admin"},
 		{"POST", "/admission", review, "API server"},
+	}
+}
+
+// requireAll fails where the server has a route that the matrix lacks. Probes and the webhook are not documented: those
+// are in the matrix because they are written there.
+func (c *cluster) requireAll(requests []request) {
+	c.T.Helper()
+	reply, err := c.servers[0].Send(c.T.Context(), http.MethodGet, testbed.OpenAPIPath, nil)
+	require.NoError(c.T, err)
+	var document struct {
+		Paths map[string]map[string]any `json:"paths"`
+	}
+	require.NoError(c.T, yaml.Unmarshal(reply.Body, &document))
+	require.NotEmpty(c.T, document.Paths)
+	for path, methods := range document.Paths {
+		for method := range methods {
+			path := strings.ReplaceAll(path, "{name}", c.nodes[0])
+			assert.True(c.T, slices.ContainsFunc(requests, func(r request) bool {
+				asked, _, _ := strings.Cut(r.path, "?")
+				return asked == path && strings.EqualFold(r.method, method)
+			}), "the matrix lacks %s %s", method, path)
+		}
+	}
+}
+
+// advice are the requests by which a scheduler asks about a pod.
+func (c *cluster) advice(pod *corev1.Pod) map[string]any {
+	args := &extenderv1.ExtenderArgs{Pod: pod, NodeNames: &c.nodes}
+	return map[string]any{
+		"/filter": args, "/prioritize": args,
+		"/preempt": &extenderv1.ExtenderPreemptionArgs{Pod: pod, NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{}},
 	}
 }
 
@@ -123,6 +156,7 @@ func TestCallerMatrix(t *testing.T) {
 	c := newCluster(t)
 	callers := c.callers()
 	shared := c.CreatePod("shared", team, "1")
+	c.requireAll(c.requests(shared))
 	for name, who := range callers {
 		for i, at := range c.servers {
 			pod := shared
@@ -235,6 +269,11 @@ func TestWhoseReservationsAre(t *testing.T) {
 		})
 		require.NoError(t, err)
 		assert.Equal(t, http.StatusForbidden, status, answer)
+		for path, question := range c.advice(foreign) {
+			status, answer, err := owner.ask(t.Context(), "POST", at.tls+path, question)
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusForbidden, status, "%s: %s", path, answer)
+		}
 	}
 	assert.Equal(t, before, c.revision())
 
