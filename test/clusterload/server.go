@@ -39,8 +39,8 @@ type ServerOptions struct {
 	Proxy *controlplane.FaultProxy
 	// Port to serve on. Default: a free one.
 	Port int
-	// Args are added to the command line.
-	Args []string
+	// Args are added to the command line, and Env to the environment, as KEY=value.
+	Args, Env []string
 	// StandBy has StartServer return as soon as the server serves: it may have to wait for another one that decides.
 	StandBy bool
 	// ReadyTimeout is how long StartServer waits for the server. Default: one minute.
@@ -99,6 +99,7 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 	process, err := cp.StartProcess(ctx, controlplane.ProcessOptions{
 		Name: options.Name, Path: options.Binary,
 		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port, "--peer-address=127.0.0.1:0"}, options.Args...),
+		Env:   options.Env,
 		Ready: controlplane.HTTPReady(url+ready, nil), ReadyTimeout: options.ReadyTimeout,
 	})
 	if err != nil {

@@ -1,0 +1,167 @@
+package flood
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+const (
+	nodes = 5000
+	// measured is for how long others ask, without the load and with it.
+	measured = 15 * time.Second
+	// slower is how much longer a filter call may take at the 99th percentile while others flood: so many times what it
+	// takes without them, and stalled on top. On a quiet machine with a processor to spare it stays below 50 ms. Here the
+	// clients that flood have the same processors as the server, and so do other programs: each of the calls waits for
+	// its turn at them, too. A call that waited for memory, for a slow client, or behind a queue would take seconds.
+	slower, stalled = 10, 400 * time.Millisecond
+	// admissionWithin is how long a review may take at the 99th percentile. The API server gives it 10 s.
+	admissionWithin = time.Second
+)
+
+// TestFlood has slow, greedy and idle clients at a server as manifests/base runs it, all at once. What others ask is
+// answered, the probes answer in the time that the kubelet gives them, and the memory stays below the limit.
+func TestFlood(t *testing.T) {
+	c := testbed.NewCluster(t, shared.StartT(t))
+	names := c.AddNodes(nodes, controlplane.NodeTemplate{})
+	server := startShipped(t, &c)
+	pod := c.CreatePod("waiting", "default-scheduler", "1")
+	filter, err := json.Marshal(&extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names})
+	require.NoError(t, err)
+	others := []*asker{
+		{name: "filter", send: post(from("127.0.0.2"), server.url+testbed.FilterPath, filter)},
+		{name: "admission", send: post(server.asAPIServer(t, &c), server.admission, review(t))},
+		{name: "livez", send: get(from("127.0.0.3"), server.health+"/livez", server.liveness)},
+		{name: "readyz", send: get(from("127.0.0.3"), server.health+"/readyz", server.readiness)},
+	}
+	quiet := askAll(t, others)
+	hostile := attack(t, server, filter)
+	loud := askAll(t, others)
+	hostile.stop()
+	for _, o := range others {
+		t.Logf("%-9s without the flood %5d answers, 99 of 100 within %s; with it %5d within %s", o.name,
+			len(quiet[o.name]), quantile(quiet[o.name], 0.99), len(loud[o.name]), quantile(loud[o.name], 0.99))
+	}
+	peak := server.peak(t)
+	t.Logf("memory at most %d MiB of %d MiB; %s", peak>>20, server.memory>>20, hostile)
+	assert.Less(t, quantile(loud["filter"], 0.99), slower*quantile(quiet["filter"], 0.99)+stalled)
+	assert.Less(t, quantile(loud["admission"], 0.99), admissionWithin)
+	assert.Less(t, peak, server.memory)
+	hostile.assertTried(t)
+}
+
+// asker asks one thing again and again.
+type asker struct {
+	name string
+	send func(ctx context.Context) error
+}
+
+// askAll has others ask, each one question after another, and returns how long the answers took. Every question has to be answered.
+func askAll(t *testing.T, others []*asker) map[string][]time.Duration {
+	t.Helper()
+	times := map[string][]time.Duration{}
+	var mu sync.Mutex // guards times
+	var all sync.WaitGroup
+	end := time.Now().Add(measured)
+	for _, o := range others {
+		all.Go(func() {
+			var took []time.Duration
+			for time.Now().Before(end) {
+				start := time.Now()
+				if !assert.NoError(t, o.send(t.Context()), o.name) {
+					break
+				}
+				took = append(took, time.Since(start))
+				<-time.After(10 * time.Millisecond) // not a flood itself
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			times[o.name] = took
+		})
+	}
+	all.Wait()
+	for _, o := range others {
+		require.NotEmpty(t, times[o.name])
+	}
+	return times
+}
+
+func post(client *http.Client, url string, body []byte) func(context.Context) error {
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(string(body)))
+		if err != nil {
+			return err
+		}
+		return answered(client, request)
+	}
+}
+
+func get(client *http.Client, url string, within time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		return answered(client, request)
+	}
+}
+
+// review is what the API server sends of a pod that is created.
+func review(t *testing.T) []byte {
+	content, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "u", Operation: admissionv1.Create, Namespace: testbed.Namespace, Name: "new", DryRun: ptr.To(true),
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Object: runtime.RawExtension{Object: testbed.NewPod("new", "default-scheduler", "1", func(p *corev1.Pod) { p.Spec.NodeName = "node-0" })},
+		},
+	})
+	require.NoError(t, err)
+	return content
+}
+
+// asAPIServer is a client that the webhook is for.
+func (s *shipped) asAPIServer(t *testing.T, c *testbed.Cluster) *http.Client {
+	certificate, key, err := c.ClientCertificate(time.Hour, controlplane.WebhookClient)
+	require.NoError(t, err)
+	pair, err := tls.X509KeyPair(certificate, key)
+	require.NoError(t, err)
+	client := from("127.0.0.4")
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: s.authorities, MinVersion: tls.VersionTLS12,
+	}
+	return client
+}
+
+// peak is the most memory that the server had, in bytes.
+func (s *shipped) peak(t *testing.T) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+	require.NoError(t, err)
+	_, after, ok := strings.Cut(string(status), "VmHWM:")
+	require.True(t, ok)
+	kilobytes, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+	require.NoError(t, err)
+	return kilobytes << 10
+}

@@ -1,0 +1,94 @@
+package flood
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// shipped is a server as manifests/base runs it: its flags and its memory limit. It serves TLS as well.
+type shipped struct {
+	*clusterload.Server
+	url, admission, health string
+	authorities            *x509.CertPool
+	memory                 int64 // the limit, in bytes
+	liveness, readiness    time.Duration
+}
+
+func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
+	t.Helper()
+	var deployment appsv1.Deployment
+	read(t, &deployment, "deployment.yaml")
+	container := deployment.Spec.Template.Spec.Containers[0]
+	webhook, err := clusterload.NewWebhook(c.ControlPlane)
+	require.NoError(t, err)
+	port, err := c.FreePort()
+	require.NoError(t, err)
+	health, err := c.FreePort()
+	require.NoError(t, err)
+	s := &shipped{
+		admission: webhook.URL, health: fmt.Sprintf("http://127.0.0.1:%d", health), authorities: x509.NewCertPool(),
+		memory:   container.Resources.Limits.Memory().Value(),
+		liveness: seconds(container.LivenessProbe.TimeoutSeconds), readiness: seconds(container.ReadinessProbe.TimeoutSeconds),
+	}
+	require.True(t, s.authorities.AppendCertsFromPEM(webhook.CA))
+	// What belongs to this machine is another: ports, and where the policy is.
+	local := map[string]string{
+		"--port": fmt.Sprint(port), "--health-address": fmt.Sprintf("127.0.0.1:%d", health), "--peer-address": "127.0.0.1:0",
+		"--policy-file": policyFile(t), "--shutdown-delay": "0s",
+	}
+	var args []string
+	for _, arg := range container.Args {
+		flag, _, _ := strings.Cut(arg, "=")
+		if value, ok := local[flag]; ok {
+			arg = flag + "=" + value
+		}
+		args = append(args, arg)
+	}
+	s.Server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
+		Port: port, Args: append(args, webhook.Args...),
+		// As the server itself does by the container's limit.
+		Env: []string{fmt.Sprintf("GOMEMLIMIT=%d", s.memory/10*9)},
+	})
+	require.NoError(t, err)
+	s.url = s.URL
+	return s
+}
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
+
+// policyFile is the policy of manifests/base.
+func policyFile(t *testing.T) string {
+	var policy corev1.ConfigMap
+	read(t, &policy, "policy.yaml")
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(policy.Data["policy.yaml"]), 0o600))
+	return file
+}
+
+func read(t *testing.T, object any, name string) {
+	content, err := controlplane.ReadFile("manifests", "base", name)
+	require.NoError(t, err)
+	require.NoError(t, yaml.UnmarshalStrict(content, object))
+}
+
+// host is the address of a URL.
+func host(t *testing.T, of string) string {
+	u, err := url.Parse(of)
+	require.NoError(t, err)
+	return u.Host
+}
