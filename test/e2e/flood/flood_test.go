@@ -2,7 +2,6 @@ package flood
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -49,10 +48,10 @@ func TestFlood(t *testing.T) {
 	filter, err := json.Marshal(&extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names})
 	require.NoError(t, err)
 	others := []*asker{
-		{name: "filter", send: post(from("127.0.0.2"), server.url+testbed.FilterPath, filter)},
-		{name: "admission", send: post(server.asAPIServer(t, &c), server.admission, review(t))},
-		{name: "livez", send: get(from("127.0.0.3"), server.health+"/livez", server.liveness)},
-		{name: "readyz", send: get(from("127.0.0.3"), server.health+"/readyz", server.readiness)},
+		{name: "filter", send: post(server.client(t, "scheduler"), server.url+testbed.FilterPath, filter)},
+		{name: "admission", send: post(server.client(t, controlplane.WebhookClient), server.admission, review(t))},
+		{name: "livez", send: get(http.DefaultClient, server.health+"/livez", server.liveness)},
+		{name: "readyz", send: get(http.DefaultClient, server.health+"/readyz", server.readiness)},
 	}
 	quiet := askAll(t, others)
 	hostile := attack(t, server, filter)
@@ -140,19 +139,6 @@ func review(t *testing.T) []byte {
 	})
 	require.NoError(t, err)
 	return content
-}
-
-// asAPIServer is a client that the webhook is for.
-func (s *shipped) asAPIServer(t *testing.T, c *testbed.Cluster) *http.Client {
-	certificate, key, err := c.ClientCertificate(time.Hour, controlplane.WebhookClient)
-	require.NoError(t, err)
-	pair, err := tls.X509KeyPair(certificate, key)
-	require.NoError(t, err)
-	client := from("127.0.0.4")
-	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: s.authorities, MinVersion: tls.VersionTLS12,
-	}
-	return client
 }
 
 // peak is the most memory that the server had, in bytes.

@@ -2,6 +2,7 @@ package flood
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -44,17 +45,6 @@ func (h *hostile) String() string {
 		h.began.Load(), h.cutOff.Load(), h.flooded.Load(), h.refused.Load(), h.saw.Load(), h.idle)
 }
 
-// from is a client at an address of loopback, which is another caller than those at other addresses.
-func from(address string) *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DialContext: dialer(address).DialContext, MaxIdleConnsPerHost: floods, DisableCompression: true,
-	}}
-}
-
-func dialer(address string) *net.Dialer {
-	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: testbed.Soon}
-}
-
 // answered sends a request, and reads the whole answer, which has to be a good one.
 func answered(client *http.Client, request *http.Request) error {
 	response, err := client.Do(request)
@@ -83,21 +73,24 @@ func attack(t *testing.T, s *shipped, filter []byte) *hostile {
 		h.idle = room
 	}
 	address := host(t, s.url)
+	watching := []*http.Client{s.client(t, "watcher"), s.client(t, "another watcher")} // each has half of the places at most
 	for i := range watchers {
-		h.watch(t, s.url, fmt.Sprintf("127.0.3.%d", 1+i/50)) // of two callers, each of which has half of the places at most
+		h.watch(t, s.url, watching[i%len(watching)])
 	}
 	for range h.idle {
-		conn, err := dialer("127.0.4.1").DialContext(h.ctx, "tcp", address)
+		conn, err := new(net.Dialer).DialContext(h.ctx, "tcp", address)
 		require.NoError(t, err)
 		context.AfterFunc(h.ctx, func() { _ = conn.Close() })
 	}
-	for i := range slowClients {
-		h.running.Go(func() { h.sendSlowly(address, fmt.Sprintf("127.0.1.%d", 1+i)) })
+	slow := &tls.Dialer{Config: s.as(t, "slow")}
+	for range slowClients {
+		h.running.Go(func() { h.sendSlowly(address, slow) })
 	}
+	greedy := s.client(t, "greedy")
 	for i := range floods {
-		client, path, body := from("127.0.2.1"), testbed.FilterPath, filter // half of them are one caller who asks for much
+		client, path, body := greedy, testbed.FilterPath, filter // half of them are one caller who asks for much
 		if i%2 == 1 {
-			client, path, body = from(fmt.Sprintf("127.0.2.%d", 2+i)), testbed.BindPath, []byte(`{"PodName": "no such pod"}`)
+			client, path, body = s.client(t, fmt.Sprintf("flood-%d", i)), testbed.BindPath, []byte(`{"PodName": "no such pod"}`)
 		}
 		h.running.Go(func() { h.flood(post(client, s.url+path, body)) })
 	}
@@ -110,10 +103,10 @@ func (h *hostile) stop() {
 }
 
 // watch follows all changes, and reads none of them.
-func (h *hostile) watch(t *testing.T, url, address string) {
+func (h *hostile) watch(t *testing.T, url string, client *http.Client) {
 	request, err := http.NewRequestWithContext(h.ctx, http.MethodGet, url+testbed.WatchPath, http.NoBody)
 	require.NoError(t, err)
-	response, err := from(address).Do(request)
+	response, err := client.Do(request)
 	require.NoError(t, err)
 	context.AfterFunc(h.ctx, func() { _ = response.Body.Close() })
 	if response.StatusCode == http.StatusOK {
@@ -122,9 +115,9 @@ func (h *hostile) watch(t *testing.T, url, address string) {
 }
 
 // sendSlowly declares the largest body, and sends no more than its beginning, until the server has enough of it; again and again.
-func (h *hostile) sendSlowly(address, local string) {
+func (h *hostile) sendSlowly(address string, dialer *tls.Dialer) {
 	for h.ctx.Err() == nil {
-		conn, err := dialer(local).DialContext(h.ctx, "tcp", address)
+		conn, err := dialer.DialContext(h.ctx, "tcp", address)
 		if err != nil {
 			continue
 		}

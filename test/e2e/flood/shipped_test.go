@@ -1,8 +1,10 @@
 package flood
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -20,9 +24,11 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// shipped is a server as manifests/base runs it: its flags and its memory limit. It serves TLS as well.
+// shipped is a server as manifests/base runs it: its flags and its memory limit. Besides it serves plain HTTP on
+// loopback, by which tests learn that it is ready.
 type shipped struct {
 	*clusterload.Server
+	cluster                *testbed.Cluster
 	url, admission, health string
 	authorities            *x509.CertPool
 	memory                 int64 // the limit, in bytes
@@ -36,19 +42,17 @@ func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
 	container := deployment.Spec.Template.Spec.Containers[0]
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(t, err)
-	port, err := c.FreePort()
-	require.NoError(t, err)
 	health, err := c.FreePort()
 	require.NoError(t, err)
 	s := &shipped{
-		admission: webhook.URL, health: fmt.Sprintf("http://127.0.0.1:%d", health), authorities: x509.NewCertPool(),
+		cluster: c, url: strings.TrimSuffix(webhook.URL, "/admission"), admission: webhook.URL, health: fmt.Sprintf("http://127.0.0.1:%d", health), authorities: x509.NewCertPool(),
 		memory:   container.Resources.Limits.Memory().Value(),
 		liveness: seconds(container.LivenessProbe.TimeoutSeconds), readiness: seconds(container.ReadinessProbe.TimeoutSeconds),
 	}
 	require.True(t, s.authorities.AppendCertsFromPEM(webhook.CA))
-	// What belongs to this machine is another: ports, and where the policy is.
+	// What belongs to this machine is another: ports, and where files are. Those of TLS come last.
 	local := map[string]string{
-		"--port": fmt.Sprint(port), "--health-address": fmt.Sprintf("127.0.0.1:%d", health), "--peer-address": "127.0.0.1:0",
+		"--bind-address": "127.0.0.1", "--health-address": fmt.Sprintf("127.0.0.1:%d", health), "--peer-address": "127.0.0.1:0",
 		"--policy-file": policyFile(t), "--shutdown-delay": "0s",
 	}
 	var args []string
@@ -60,13 +64,36 @@ func startShipped(t *testing.T, c *testbed.Cluster) *shipped {
 		args = append(args, arg)
 	}
 	s.Server, err = clusterload.StartServer(t.Context(), c.ControlPlane, clusterload.ServerOptions{
-		Port: port, Args: append(args, webhook.Args...),
+		Args: append(args, webhook.Args...),
 		// As the server itself does by the container's limit.
 		Env: []string{fmt.Sprintf("GOMEMLIMIT=%d", s.memory/10*9)},
 	})
 	require.NoError(t, err)
-	s.url = s.URL
+	require.NoError(t, clusterload.GrantRoles(t.Context(), c.ControlPlane))
+	_, err = c.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: clients},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "globalreserve-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: clients}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	return s
+}
+
+// clients is the group of those who may ask the server.
+const clients = "clients"
+
+// as is what somebody shows to the server, and believes of it.
+func (s *shipped) as(t *testing.T, user string) *tls.Config {
+	certificate, key, err := s.cluster.ClientCertificate(time.Hour, user, clients)
+	require.NoError(t, err)
+	pair, err := tls.X509KeyPair(certificate, key)
+	require.NoError(t, err)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: s.authorities, MinVersion: tls.VersionTLS12, ServerName: "127.0.0.1"}
+}
+
+// client is one with a certificate for a user.
+func (s *shipped) client(t *testing.T, user string) *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.as(t, user), MaxIdleConnsPerHost: floods, DisableCompression: true}}
 }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
