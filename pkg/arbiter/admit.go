@@ -21,7 +21,7 @@ type BindingQuery struct {
 	// Version is the resource version that the pod must have, "" for any.
 	Version string
 	Node    string
-	// User is who sent the Binding.
+	// User is who sent the Binding: its caller.
 	User   string
 	DryRun bool
 }
@@ -52,7 +52,7 @@ func (a *Arbiter) AdmitBinding(ctx context.Context, q *BindingQuery) (Admitted, 
 	if err := q.check(pod); err != nil {
 		return Admitted{Pod: pod}, err
 	}
-	return a.admit(ctx, &admission{pod: pod, node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
+	return a.admit(ctx, &admission{pod: pod.AskedBy(q.User), node: q.Node, own: a.pending.isSelf(q.User)}, q.DryRun)
 }
 
 // check refuses a pod that the API server would not bind.
@@ -75,11 +75,11 @@ func (q *BindingQuery) check(pod *cluster.Pod) error {
 
 func formatVersion(pod *cluster.Pod) string { return strconv.FormatUint(pod.ResourceVersion, 10) }
 
-// AdmitPod decides whether a pod may be created on a node. The pod is what the API
+// AdmitPod decides whether a user may create a pod on a node. The pod is what the API
 // server is about to create, without a UID and without the node. What it grants stays
 // granted until it is known whether the pod was created; see pending. Its errors are
 // those of AdmitBinding.
-func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node string, dryRun bool) (Admitted, error) {
+func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node, user string, dryRun bool) (Admitted, error) {
 	ref := ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name}
 	info, err := cluster.NewPod(a.o.Ledger.Table(), pod)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *Arbiter) AdmitPod(ctx context.Context, pod *v1.Pod, node string, dryRun
 	case taken:
 		return Admitted{Pod: info}, &Error{Outcome: NameTaken, Pod: ref, Node: node}
 	}
-	return a.admit(ctx, &admission{pod: info, node: node, create: true}, dryRun)
+	return a.admit(ctx, &admission{pod: info.AskedBy(user), node: node, create: true}, dryRun)
 }
 
 // admission is a Binding, or a pod, that is to be allowed.
@@ -107,14 +107,14 @@ type admission struct {
 // admit passes the gates and asks the ledger. A trial grants nothing.
 func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted, error) {
 	said := Admitted{Pod: k.pod}
-	uid, origin := k.pod.Ref.UID, a.o.Question.Matcher.Origin
+	uid := k.pod.Ref.UID
 	k.placement = a.o.Question.Of(k.pod, k.node)
 	if err := a.o.Ledger.Pass(&k.placement); err != nil {
 		return said, err
 	}
 	k.placement.Preempt = uid != "" && a.preemptors.isAllowed(uid)
 	if trial {
-		said.Annotations = a.o.Term().Annotate(k.pod.Matching(ledger.SlotRef{}, origin))
+		said.Annotations = a.o.Term().Annotate(a.granted(k.pod, &ledger.Grant{Caller: k.pod.Caller}))
 		return said, a.tryOut(&k.placement)
 	}
 	grant, own, err := a.allow(ctx, k)
@@ -122,7 +122,7 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted
 		said.Own = own
 		return said, err
 	}
-	said.Annotations = a.o.Term().Annotate(k.pod.Given(k.pod.Matching(grant.Slot, origin), grant.Devices))
+	said.Annotations = a.o.Term().Annotate(a.granted(k.pod, &grant))
 	return said, nil
 }
 

@@ -117,9 +117,9 @@ func TestAdmissionPassesTheGates(t *testing.T) {
 	assert.ErrorContains(t, err, "not the leader")
 	created := sized("q", "1", 0)
 	created.UID = ""
-	_, err = w.AdmitPod(t.Context(), created, "a", false)
+	_, err = w.AdmitPod(t.Context(), created, "a", "user", false)
 	assertOutcome(t, NotReady, err)
-	_, err = w.AdmitPod(t.Context(), created, "a", true)
+	_, err = w.AdmitPod(t.Context(), created, "a", "user", true)
 	assertOutcome(t, NotReady, err)
 	assert.Zero(t, w.ledger.Stats().Allocations[ledger.Binding])
 }

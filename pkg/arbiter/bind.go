@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -21,6 +22,7 @@ type flightKey struct {
 // flight is one bind under way.
 type flight struct {
 	flightKey
+	caller string // who asked first
 	// overdue ends at the deadline for answering the callers, and with the flight.
 	overdue context.Context
 	cancel  context.CancelFunc
@@ -49,7 +51,7 @@ func (a *Arbiter) Bind(ctx context.Context, pod ledger.PodRef, node string) (*cl
 	if err != nil {
 		return nil, err
 	}
-	f, err := a.join(flightKey{pod, node})
+	f, err := a.join(flightKey{pod, node}, identity.Name(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +91,7 @@ func (a *Arbiter) awaitBind(ctx context.Context, key flightKey) bool {
 }
 
 // join returns the flight of a bind and starts it if there is none.
-func (a *Arbiter) join(key flightKey) (*flight, error) {
+func (a *Arbiter) join(key flightKey, caller string) (*flight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if f, ok := a.flights[key]; ok {
@@ -101,7 +103,7 @@ func (a *Arbiter) join(key flightKey) (*flight, error) {
 	if len(a.flights) >= a.o.MaxInFlight {
 		return nil, &Error{Outcome: Busy, Pod: key.pod, Node: key.node}
 	}
-	f := &flight{flightKey: key, done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout)}
+	f := &flight{flightKey: key, caller: caller, done: make(chan struct{}), deadline: time.Now().Add(a.o.BindTimeout)}
 	f.overdue, f.cancel = context.WithDeadline(a.ctx, f.deadline)
 	a.flights[key] = f
 	a.wg.Go(func() { a.run(f) })

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -340,8 +341,10 @@ func TestBindingSent(t *testing.T) {
 		info, err := w.Bind(identity.Inside(t.Context()), ref(p), "a")
 		require.NoError(t, err)
 		assert.Equal(t, &v1.Binding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid-p"},
-			Target:     v1.ObjectReference{Kind: "Node", Name: "a"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "p", UID: "uid-p", Annotations: map[string]string{v1alpha1.CallerAnnotation: ledger.Trusted},
+			},
+			Target: v1.ObjectReference{Kind: "Node", Name: "a"},
 		}, got)
 		assert.Equal(t, "scheduler", info.Scheduler)
 		w.end()

@@ -9,16 +9,20 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 )
 
 // mayUse says why who asks must not act for a scheduler, nil if it may.
 func (a *Arbiter) mayUse(ctx context.Context, scheduler string) error {
-	caller := identity.Of(ctx)
-	if identity.Trusted(caller) || a.o.Policy.Current().Lists(scheduler, caller.GetName()) {
+	caller, rules := identity.Of(ctx), a.o.Policy.Current().Scheduler(scheduler)
+	switch {
+	case identity.Trusted(caller), rules.Lists(caller.GetName()):
 		return nil
+	case rules.Limited(): // whose limits those are is known of these callers only
+		return &identity.DeniedError{Message: fmt.Sprintf("%q may not act for scheduler %q, which has limits: the policy file has to list it among the scheduler's callers",
+			caller.GetName(), scheduler)}
+	default:
+		return a.o.MayUse(ctx, caller, scheduler)
 	}
-	return a.o.MayUse(ctx, caller, scheduler)
 }
 
 // mayBind says why who asks must not bind a pod, which is its scheduler's to bind. It returns the pod with the UID by
@@ -41,7 +45,7 @@ func notYours(what string) error {
 
 // mayGiveBackPods says why a gang's caller must not give back what is kept for its pods, nil if it may.
 func (a *Arbiter) mayGiveBackPods(ctx context.Context, g *Gang, placements []ledger.Placement, held map[types.NamespacedName][]heldPod) error {
-	if g.Caller == "" {
+	if ledger.MayAll(g.Caller) {
 		return nil
 	}
 	for i := range placements {
@@ -59,7 +63,7 @@ func (a *Arbiter) mayGiveBackPods(ctx context.Context, g *Gang, placements []led
 
 // mayGiveBackObject is mayGiveBackPods for a reservation. One that cannot be read is not refused here.
 func (a *Arbiter) mayGiveBackObject(ctx context.Context, g *Gang, key types.NamespacedName) error {
-	if g.Caller == "" || !a.Durable() {
+	if ledger.MayAll(g.Caller) || !a.Durable() {
 		return nil
 	}
 	object, err := a.o.Store.Get(ctx, key.Namespace, key.Name)
@@ -71,5 +75,5 @@ func (a *Arbiter) mayGiveBackObject(ctx context.Context, g *Gang, key types.Name
 
 // ownedBy reports whether a reservation is a caller's to give back.
 func ownedBy(object *v1alpha1.Reservation, caller string) bool {
-	return caller == "" || object.Annotations[convert.CallerAnnotation] == caller
+	return ledger.MayAll(caller) || object.Annotations[v1alpha1.CallerAnnotation] == caller
 }

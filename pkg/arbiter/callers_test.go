@@ -26,6 +26,8 @@ func TestWhoMayBind(t *testing.T) {
 		caller string
 		uid    bool
 		bound  bool
+		// The scheduler has limits.
+		limited bool
 	}{
 		"by a role":                {caller: "for-scheduler", uid: true, bound: true},
 		"by the policy":            {caller: "listed", uid: true, bound: true},
@@ -33,6 +35,9 @@ func TestWhoMayBind(t *testing.T) {
 		"another scheduler":        {caller: "for-other", uid: true},
 		"another one, by its name": {caller: "for-other"},
 		"listed for another":       {caller: "elsewhere", uid: true},
+		"limited, by a role":       {caller: "for-scheduler", uid: true, limited: true},
+		"limited, by the policy":   {caller: "listed", uid: true, limited: true, bound: true},
+		"limited, by plain HTTP":   {caller: ledger.Trusted, uid: true, limited: true, bound: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,6 +46,9 @@ func TestWhoMayBind(t *testing.T) {
 				defer w.end()
 				rules := policy.Default()
 				rules.Schedulers = []policy.Scheduler{{Name: "scheduler", Callers: []string{"listed"}}, {Name: "other", Callers: []string{"elsewhere"}}}
+				if tc.limited {
+					rules.Schedulers[0].Limits = map[v1.ResourceName]policy.Amount{v1.ResourceCPU: "50%"}
+				}
 				w.o.Policy.Set(rules)
 				pod := ref(p)
 				if !tc.uid {

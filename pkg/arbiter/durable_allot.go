@@ -72,7 +72,7 @@ func (t *allotment) slot(i int) ledger.Slot {
 	p, key := &t.placements[i], t.partOf[i].key
 	return ledger.Slot{
 		Ref:  ledger.SlotRef{Namespace: key.Namespace, Name: key.Name, Slot: p.Pod.Name},
-		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Priority: p.Priority, Pod: p.Pod,
+		Node: p.Node, Request: p.Request, Policy: ledger.Once, Scheduler: p.Scheduler, Caller: p.Caller, Priority: p.Priority, Pod: p.Pod,
 		Devices: p.Devices,
 	}
 }

@@ -144,10 +144,7 @@ func (a *Arbiter) newObject(t *allotment, p *part) *v1alpha1.Reservation {
 		kept[k] = t.slot(i)
 	}
 	object := convert.Object(a.o.Ledger.Table(), kept, g.ttl, convert.MadeByReserve)
-	object.Annotations = map[string]string{requestAnnotation: g.Fingerprint, attemptAnnotation: t.attempt}
-	if g.Caller != "" {
-		object.Annotations[convert.CallerAnnotation] = g.Caller
-	}
+	object.Annotations[requestAnnotation], object.Annotations[attemptAnnotation] = g.Fingerprint, t.attempt
 	if g.RequestID != "" {
 		object.Annotations[requestIDAnnotation] = g.RequestID
 	}

@@ -184,6 +184,9 @@ func (a *fakeAPI) assign(b *v1.Binding) error {
 		return conflict("pod %s has non-empty .spec.schedulingGates", p.Name)
 	}
 	p.Spec.NodeName = b.Target.Name
+	for name, value := range b.Annotations {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, name, value)
+	}
 	if a.onCommit != nil {
 		a.onCommit()
 	}

@@ -8,6 +8,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
@@ -124,6 +125,9 @@ func (a *Arbiter) advised(ctx context.Context, q *PodQuery) (pod *cluster.Pod, k
 	if err != nil {
 		return nil, false, err
 	}
+	if a.o.Ledger.LimitsCallers() {
+		pod = pod.AskedBy(identity.Name(ctx)) // whoever remembers the pod remembers who asked
+	}
 	return pod, known, a.mayUse(ctx, pod.Scheduler)
 }
 
@@ -170,7 +174,7 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 // not among those offered.
 func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict) (elsewhere bool) {
 	usable := a.o.Ledger.UsableSlots(placement)
-	if len(usable) == 0 || a.o.Policy.Current().Prioritize.ReservationMatch < extenderv1.MaxExtenderPriority {
+	if len(usable) == 0 || a.o.Policy.Current().PrioritizeFor(pod.Scheduler).ReservationMatch < extenderv1.MaxExtenderPriority {
 		return false
 	}
 	node, elsewhere := a.o.Steering.Direct(pod, usable, offered)

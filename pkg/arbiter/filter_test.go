@@ -162,6 +162,17 @@ func TestPrioritize(t *testing.T) {
 				w.o.Policy.Set(p)
 			}, indexed, []int64{3, 4, 0},
 		},
+		"least allocated, for its scheduler": {
+			func(w *world, _ *v1.Pod) {
+				p := policy.Default()
+				p.Prioritize.ReservationMatch = 4
+				p.Schedulers = []policy.Scheduler{
+					{Name: "other", Prioritize: &policy.SchedulerPrioritize{ReservationMatch: new(int64(9))}},
+					{Name: "scheduler", Prioritize: &policy.SchedulerPrioritize{Strategy: policy.LeastAllocated}},
+				}
+				w.o.Policy.Set(p)
+			}, indexed, []int64{3, 4, 0},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, p := reserved(t, tt.pod)

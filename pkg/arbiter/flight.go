@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
@@ -22,7 +23,7 @@ func (a *Arbiter) bind(f *flight) error {
 	if decided, err := f.judge(info); decided {
 		return err
 	}
-	placement := a.o.Question.Of(info, f.node)
+	placement := a.o.Question.Of(info.AskedBy(f.caller), f.node)
 	placement.Preempt = a.preemptors.isAllowed(f.pod.UID)
 	grant, err := a.o.Ledger.StartBind(&placement)
 	switch {
@@ -38,9 +39,16 @@ func (a *Arbiter) bind(f *flight) error {
 			return a.giveBack(f, err)
 		}
 		a.preemptors.withdraw(f.pod.UID)
-		f.annotations = info.Given(info.Matching(grant.Slot, a.o.Question.Matcher.Origin), grant.Devices)
+		f.annotations = a.granted(info, &grant)
 		return a.send(f)
 	}
+}
+
+// granted returns the annotations that tell with its Binding what a pod was granted, and to whom.
+func (a *Arbiter) granted(pod *cluster.Pod, grant *ledger.Grant) map[string]string {
+	annotations := map[string]string{v1alpha1.CallerAnnotation: grant.Caller}
+	maps.Copy(annotations, pod.Matching(grant.Slot, a.o.Question.Matcher.Origin))
+	return pod.Given(annotations, grant.Devices)
 }
 
 // judge decides a bind by the pod alone where that is possible.

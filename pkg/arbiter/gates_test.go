@@ -77,7 +77,7 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		"admission of a pod": func(t *testing.T, w *world, p *v1.Pod) error {
 			created := newPod("new")
 			created.Namespace, created.UID = p.Namespace, ""
-			_, err := w.AdmitPod(t.Context(), created, "a", false)
+			_, err := w.AdmitPod(t.Context(), created, "a", "user", false)
 			return err
 		},
 		"scheduler in the process": func(_ *testing.T, w *world, p *v1.Pod) error {

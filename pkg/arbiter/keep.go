@@ -13,7 +13,7 @@ import (
 // capacity at the end of its scheduling cycle and binds the pod later.
 
 // Keep keeps capacity for one pod on a node for a while. made says that the pod had
-// none before, so that GiveBack may end it. revision is the ledger's of that moment.
+// none before, so that GiveBack may end it. The placement's caller pays. revision is the ledger's of that moment.
 // The error is an *Error.
 func (a *Arbiter) Keep(p *ledger.Placement, ttl time.Duration) (made bool, revision uint64, err error) {
 	_, had := a.o.Ledger.HomeOf(p.Pod)

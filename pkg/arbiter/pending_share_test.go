@@ -17,7 +17,7 @@ func TestPendingOfOneNamespace(t *testing.T) {
 			for ; err == nil; allowed++ {
 				p := sized(fmt.Sprint("p", allowed), "1m", 0)
 				p.Namespace, p.UID, p.ResourceVersion = namespace, "", ""
-				_, err = c.AdmitPod(context.Background(), p, []string{"a", "b"}[allowed%2], false)
+				_, err = c.AdmitPod(context.Background(), p, []string{"a", "b"}[allowed%2], "user", false)
 			}
 			return allowed - 1, err
 		}

@@ -144,7 +144,7 @@ func (c *apiCluster) carryOut(b *v1.Binding) error {
 func (c *apiCluster) create(name, cpu, node string) error {
 	p := sized(name, cpu, 0)
 	p.UID, p.ResourceVersion = "", ""
-	_, err := c.AdmitPod(context.Background(), p, node, false)
+	_, err := c.AdmitPod(context.Background(), p, node, "user", false)
 	return err
 }
 

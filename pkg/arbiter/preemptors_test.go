@@ -79,7 +79,12 @@ func TestBindWithSlots(t *testing.T) {
 				}
 				require.True(t, w.ledger.ObserveSlot(slot(4)))
 				var sent map[string]string
-				w.api.onBind = func(b *v1.Binding) { sent = b.Annotations }
+				w.api.onBind = func(b *v1.Binding) {
+					sent = b.Annotations
+					if delete(sent, v1alpha1.CallerAnnotation); len(sent) == 0 {
+						sent = nil
+					}
+				}
 				w.api.bind = script(tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply)
 				err := w.bindPod(p, tt.node)
 				if tt.outcome == Bound {

@@ -19,8 +19,8 @@ func (a *Arbiter) Prioritize(ctx context.Context, q *PodQuery, offered []string)
 	if err != nil {
 		return nil, nil, err
 	}
-	scoring := &a.o.Policy.Current().Prioritize
-	factors, columns := factors(scoring, a.o.Ledger.Table(), pod.Request)
+	scoring := a.o.Policy.Current().PrioritizeFor(pod.Scheduler)
+	factors, columns := factors(&scoring, a.o.Ledger.Table(), pod.Request)
 	used := a.o.Ledger.AppendUsage(nil, offered, columns)
 	home, preferred := "", false
 	if known {

@@ -17,7 +17,7 @@ import (
 // Gang asks for capacity for pods, or gives it back, in one step.
 type Gang struct {
 	Scheduler string
-	// Caller is whom the capacity belongs to; empty for those who may do everything.
+	// Caller is whom the capacity belongs to, and whose limits it counts against.
 	Caller string
 	Pods   []GangPod
 	Mode   ledger.Mode

@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
@@ -19,6 +20,7 @@ type Pod struct {
 	ResourceVersion uint64
 	Node            string // spec.nodeName; empty until bound
 	Scheduler       string // spec.schedulerName
+	Caller          string // of a pod that has a node, who had it bound; of another one, who asks about it
 	Priority        int32
 	Finished        bool // phase Succeeded or Failed: it uses nothing any more
 	Deleting        bool // has a deletionTimestamp: it uses its capacity until it is gone
@@ -66,6 +68,7 @@ func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
 	}
 	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
 	if info.Node != "" {
+		info.Caller = pod.Annotations[v1alpha1.CallerAnnotation]
 		request := resources.ForBoundPod(t, pod)
 		info.Request = &request
 		return info, nil
@@ -92,17 +95,27 @@ func preempted(pod *v1.Pod) bool {
 // Bound reports whether the pod uses capacity on a node.
 func (i *Pod) Bound() bool { return i.Node != "" && !i.Finished }
 
+// AskedBy returns the pod as a caller asks about it, who pays for it.
+func (i *Pod) AskedBy(caller string) *Pod {
+	if i.Node != "" || i.Caller == caller {
+		return i
+	}
+	asked := *i
+	asked.Caller = caller
+	return &asked
+}
+
 // Placement asks for capacity for the pod on a node.
 func (i *Pod) Placement(node string) ledger.Placement {
 	return ledger.Placement{
-		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Priority: i.Priority,
+		Pod: i.Ref, Node: node, Request: i.Request, Scheduler: i.Scheduler, Caller: i.Caller, Priority: i.Priority,
 	}
 }
 
 // Observation is what the ledger is told of the pod once it is bound.
 func (i *Pod) Observation() ledger.PodObservation {
 	return ledger.PodObservation{
-		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler,
+		Pod: i.Ref, Node: i.Node, Request: i.Request, Scheduler: i.Scheduler, Caller: i.Caller,
 		Priority: i.Priority, ResourceVersion: i.ResourceVersion, Slot: i.Matched(),
 		SlotUID: i.MatchedUID(),
 	}

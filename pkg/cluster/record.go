@@ -58,6 +58,7 @@ func Compact(t *resources.Table, pod *v1.Pod) *Pod {
 	// The same few strings come with every pod, each time in memory of their own.
 	r.Ref.Namespace = unique.Make(r.Ref.Namespace).Value()
 	r.Node = unique.Make(r.Node).Value()
+	r.Caller = unique.Make(r.Caller).Value()
 	r.Scheduler = unique.Make(r.Scheduler).Value()
 	r.Controller.Kind = unique.Make(r.Controller.Kind).Value()
 	r.Controller.Name = unique.Make(r.Controller.Name).Value()

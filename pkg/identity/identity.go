@@ -26,6 +26,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/transport"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // The headers of the front-proxy convention.
@@ -42,7 +44,7 @@ const headerPrefix = "X-Remote-"
 var (
 	anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 	// trusted may do everything. No certificate and no token has its name, see Outside.
-	trusted = &user.DefaultInfo{Name: "globalreserve:trusted"}
+	trusted = &user.DefaultInfo{Name: ledger.Trusted}
 )
 
 type key struct{}
@@ -58,13 +60,8 @@ func Of(ctx context.Context) user.Info {
 // Trusted reports whether a caller may do everything: it is in this process, or came by plain HTTP.
 func Trusted(caller user.Info) bool { return caller.GetName() == trusted.Name }
 
-// Owner is the name that what a caller reserves belongs to; empty for those who may do everything.
-func Owner(caller user.Info) string {
-	if Trusted(caller) {
-		return ""
-	}
-	return caller.GetName()
-}
+// Name is what the caller of a request is called: what it is granted belongs to that name, and counts against its limits.
+func Name(ctx context.Context) string { return Of(ctx).GetName() }
 
 // Inside is for calls of this process.
 func Inside(ctx context.Context) context.Context { return As(ctx, trusted) }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // serve has a handler see a request, and returns what it sees.
@@ -41,11 +43,11 @@ func none(t *testing.T, h http.Header) {
 func TestInsecure(t *testing.T) {
 	caller, seen := serve(Insecure, request(forged...))
 	assert.True(t, Trusted(caller))
-	assert.Empty(t, Owner(caller))
+	assert.True(t, ledger.MayAll(caller.GetName()))
 	none(t, seen.Header)
 	assert.True(t, Trusted(Of(Inside(t.Context()))))
 	assert.False(t, Trusted(Of(t.Context())), "who has not been asked is nobody")
-	assert.Equal(t, user.Anonymous, Owner(Of(t.Context())))
+	assert.Equal(t, user.Anonymous, Name(t.Context()))
 }
 
 // A caller arrives at the other server as it was.

@@ -10,6 +10,8 @@ type Grant struct {
 	Before State
 	// Slot is the slot the pod uses, or empty. The binding has to say so.
 	Slot SlotRef
+	// Caller is whose budget the pod counts in: whoever reserved capacity for it in memory, or else began to bind it.
+	Caller string
 	// Devices are the IDs of the devices the pod was given, claim by claim: separated
 	// by commas they are the value of the annotation extended-resources, which the
 	// binding has to carry. The same for every repeat.
@@ -50,7 +52,7 @@ func (l *Ledger) StartBind(p *Placement, now time.Time) (Grant, *Rejection) {
 	c.within, c.devices = h, l.allot(i, p.Devices, h)
 	l.put(c, i)
 	l.record(AllocationBinding, c, c.pod)
-	return Grant{Slot: h.ref(), Devices: idsOf(c.given())}, nil
+	return Grant{Slot: h.ref(), Caller: c.caller, Devices: idsOf(c.given())}, nil
 }
 
 // grant tells what was given before: nothing of a slot in memory.
@@ -58,7 +60,7 @@ func (e *entry) grant() Grant {
 	if !e.isAllocation() {
 		return Grant{}
 	}
-	return Grant{Before: e.state, Slot: e.within.ref()}
+	return Grant{Before: e.state, Slot: e.within.ref(), Caller: e.caller}
 }
 
 // redeem turns the slot that is kept for a pod in memory into the pod's allocation.
@@ -74,7 +76,7 @@ func (l *account) redeem(e *entry, p *Placement) (Grant, *Rejection) {
 	e.devices = devices
 	l.attach(e)
 	l.record(AllocationBinding, e, e.pod)
-	return Grant{Slot: e.within.ref(), Devices: idsOf(e.given())}, nil
+	return Grant{Slot: e.within.ref(), Caller: e.caller, Devices: idsOf(e.given())}, nil
 }
 
 // admitBind admits a pod, if the placement allows that by ending preemptible

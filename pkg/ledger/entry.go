@@ -58,7 +58,7 @@ type bond struct {
 }
 
 // mayTouch reports whether what a caller asks for may change a slot in memory.
-func (e *entry) mayTouch(caller string) bool { return caller == "" || caller == e.caller }
+func (e *entry) mayTouch(caller string) bool { return MayAll(caller) || caller == e.caller }
 
 func (e *entry) isAllocation() bool { return e.state != NoAllocation }
 func (e *entry) inMemory() bool     { return e.state == NoAllocation && e.slot == nil }

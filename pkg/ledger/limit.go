@@ -91,6 +91,13 @@ func (l Reader) Limited() bool {
 	return l.budgets[OfNamespace].limited() || l.budgets[OfCaller].limited()
 }
 
+// LimitsCallers reports whether what callers may use is limited.
+func (l Reader) LimitsCallers() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.budgets[OfCaller].limited()
+}
+
 // OverLimit returns why a pod that has nothing yet could be bound nowhere but with a slot, whatever is free: it
 // would be more than its namespace, or its caller, may use. It is nil where that is not so. p.Node is not looked at.
 func (l Reader) OverLimit(p *Placement) *Rejection {

@@ -58,6 +58,12 @@ const (
 	Partial Mode = "Partial"
 )
 
+// Trusted is the caller that may do everything. It has a budget like others.
+const Trusted = "globalreserve:trusted"
+
+// MayAll reports whether a caller may change what others have reserved; one without a name stands for the server itself.
+func MayAll(caller string) bool { return caller == "" || caller == Trusted }
+
 // Placement asks for capacity for one pod on one node.
 type Placement struct {
 	Pod  PodRef
@@ -68,7 +74,7 @@ type Placement struct {
 	// Scheduler is the name of the scheduler that asks.
 	Scheduler string
 	// Caller is whose budget it counts in, empty for nobody's, and whom a slot in memory belongs to: another caller
-	// neither changes it nor gives it back.
+	// neither changes it nor gives it back, unless it is Trusted.
 	Caller string
 	// Priority is the pod's priority.
 	Priority int32

@@ -48,7 +48,7 @@ type Controller struct {
 
 	mu      sync.Mutex                            // guards what follows
 	quotas  map[string]map[string]v1.ResourceList // by namespace and name
-	applied map[string]*ledger.Limits
+	applied map[ledger.BudgetKind]map[string]*ledger.Limits
 	listed  bool
 }
 
@@ -56,7 +56,7 @@ type Controller struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, events: follow.NewEvents(o.Recorder, eventsPerSecond, eventBurst), ready: follow.NewGate(),
-		quotas: map[string]map[string]v1.ResourceList{}, applied: map[string]*ledger.Limits{},
+		quotas: map[string]map[string]v1.ResourceList{}, applied: map[ledger.BudgetKind]map[string]*ledger.Limits{},
 	}
 	c.watch = follow.NewWatch(nil, o.Log, follow.NewSource(o.Client, "resourcequotas",
 		o.Client.CoreV1().ResourceQuotas(metav1.NamespaceAll), &v1.ResourceQuota{}, c.set, c.gone))
@@ -142,14 +142,20 @@ func (c *Controller) apply() (changed bool) {
 	if !c.listed {
 		return false // all at once
 	}
-	wanted := c.wanted(c.Policy.Current())
+	p := c.Policy.Current()
+	changed = c.applyKind(ledger.OfNamespace, c.ofNamespaces(p))
+	return c.applyKind(ledger.OfCaller, c.ofCallers(p)) || changed
+}
+
+// applyKind has the ledger know the limits of a kind, by name. c.mu is held.
+func (c *Controller) applyKind(kind ledger.BudgetKind, wanted map[string]*ledger.Limits) (changed bool) {
 	changes := map[string]*ledger.Limits{}
 	for name, limits := range wanted {
-		if !reflect.DeepEqual(c.applied[name], limits) {
+		if !reflect.DeepEqual(c.applied[kind][name], limits) {
 			changes[name] = limits
 		}
 	}
-	for name := range c.applied {
+	for name := range c.applied[kind] {
 		if wanted[name] == nil {
 			changes[name] = nil
 		}
@@ -157,13 +163,37 @@ func (c *Controller) apply() (changed bool) {
 	if len(changes) == 0 {
 		return false
 	}
-	c.Ledger.SetLimits(ledger.OfNamespace, changes)
-	c.applied = wanted
+	c.Ledger.SetLimits(kind, changes)
+	c.applied[kind] = wanted
 	return true
 }
 
-// wanted returns the limits of all namespaces that have some, and by the empty name those of the others. c.mu is held.
-func (c *Controller) wanted(p *policy.Policy) map[string]*ledger.Limits {
+// ofCallers returns the limits of the callers of all schedulers that have some. Of a caller of several the smallest
+// counts.
+func (c *Controller) ofCallers(p *policy.Policy) map[string]*ledger.Limits {
+	use := map[string]v1.ResourceList{}
+	for i := range p.Schedulers {
+		s := &p.Schedulers[i]
+		if !s.Limited() {
+			continue
+		}
+		amounts := c.amounts(s.Limits)
+		for _, caller := range s.Callers {
+			if use[caller] == nil {
+				use[caller] = v1.ResourceList{}
+			}
+			addSmaller(use[caller], amounts)
+		}
+	}
+	wanted := map[string]*ledger.Limits{}
+	for caller, list := range use {
+		wanted[caller] = &ledger.Limits{Use: resources.ForLimits(c.Ledger.Table(), list)}
+	}
+	return wanted
+}
+
+// ofNamespaces returns the limits of all namespaces that have some, and by the empty name those of the others. c.mu is held.
+func (c *Controller) ofNamespaces(p *policy.Policy) map[string]*ledger.Limits {
 	names := slices.Collect(maps.Keys(c.quotas))
 	names = append(names, "")
 	for name := range p.Namespaces {

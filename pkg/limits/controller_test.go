@@ -91,14 +91,15 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		background.Run(t, c.Run)
 		require.NoError(t, c.WaitForSync(t.Context()))
 		cpu := func(value int64) []resources.Amount { return []resources.Amount{{Column: resources.CPU, Value: value}} }
-		limits := func() map[string]ledger.Limits {
+		of := func(kind ledger.BudgetKind) map[string]ledger.Limits {
 			synctest.Wait()
 			all := map[string]ledger.Limits{}
-			for _, b := range l.Budgets(ledger.OfNamespace) {
+			for _, b := range l.Budgets(kind) {
 				all[b.Name] = *b.Limits
 			}
 			return all
 		}
+		limits := func() map[string]ledger.Limits { return of(ledger.OfNamespace) }
 		assert.Equal(t, map[string]ledger.Limits{"a": {Use: cpu(4000)}}, limits())
 		assert.Equal(t, 1, changed)
 
@@ -111,6 +112,11 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		assert.Contains(t, <-recorder.Events, "ScopesNotCounted")
 
 		p := policy.Default()
+		p.Schedulers = []policy.Scheduler{
+			{Name: "s", Callers: []string{"u", "both"}, Limits: map[v1.ResourceName]policy.Amount{"cpu": "60%"}},
+			{Name: "t", Callers: []string{"both"}, Limits: map[v1.ResourceName]policy.Amount{"cpu": "2", "memory": "1Ki"}},
+			{Name: "unlimited", Callers: []string{"w"}},
+		}
 		p.Namespaces = map[string]policy.Namespace{
 			policy.DefaultNamespace: {MaxReserved: map[v1.ResourceName]policy.Amount{"cpu": "20%"}, MaxSlots: new(int64(2))},
 			"b":                     {MaxReserved: map[v1.ResourceName]policy.Amount{"cpu": "7"}},
@@ -122,10 +128,14 @@ func TestLimitsFollowQuotasPolicyAndNodes(t *testing.T) {
 		}
 		assert.Equal(t, want, limits())
 
+		smaller := append(cpu(2000), resources.Amount{Column: resources.Memory, Value: 1024})
+		assert.Equal(t, map[string]ledger.Limits{"u": {Use: cpu(6000)}, "both": {Use: smaller}}, of(ledger.OfCaller))
+
 		node("n2", 5_000)
 		<-time.After(2 * lookAgain) // of the bubble
 		want["a"] = ledger.Limits{Use: cpu(3000), Keep: cpu(3000), Slots: new(int64(2))}
 		assert.Equal(t, want, limits())
+		assert.Equal(t, map[string]ledger.Limits{"u": {Use: cpu(9000)}, "both": {Use: smaller}}, of(ledger.OfCaller))
 
 		require.NoError(t, quotas.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 		for _, name := range []string{"q", "smaller", "scoped"} {

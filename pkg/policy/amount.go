@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,10 +87,17 @@ func (a Amount) problem() string {
 // HasPercentages reports whether some limit depends on what the nodes offer.
 func (p *Policy) HasPercentages() bool {
 	for _, n := range p.Namespaces {
-		for _, a := range n.MaxReserved {
-			if _, percent := a.Percent(); percent {
-				return true
-			}
+		if hasPercentages(n.MaxReserved) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.Schedulers, func(s Scheduler) bool { return hasPercentages(s.Limits) })
+}
+
+func hasPercentages(amounts map[corev1.ResourceName]Amount) bool {
+	for _, a := range amounts {
+		if _, percent := a.Percent(); percent {
+			return true
 		}
 	}
 	return false

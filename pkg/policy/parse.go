@@ -133,9 +133,18 @@ func (p *Policy) setListDefaults() {
 	if p.Prioritize.Resources == nil {
 		p.Prioritize.Resources = defaultResources()
 	}
-	for i := range p.Prioritize.Resources {
-		if r := &p.Prioritize.Resources[i]; r.Weight == 0 {
-			r.Weight = 1
+	setWeights(p.Prioritize.Resources)
+	for i := range p.Schedulers {
+		if own := p.Schedulers[i].Prioritize; own != nil {
+			setWeights(own.Resources)
+		}
+	}
+}
+
+func setWeights(list []ResourceWeight) {
+	for i := range list {
+		if list[i].Weight == 0 {
+			list[i].Weight = 1
 		}
 	}
 }

@@ -28,11 +28,20 @@ func TestParse(t *testing.T) {
 		file string
 		want *Policy
 	}{
-		"nothing but a head":         {head, Default()},
-		"empty parts":                {head + "reservations: {}\nprioritize: {}\n", Default()},
-		"null parts":                 {head + "schedulers:\nreservations:\nprioritize:\n", Default()},
-		"JSON":                       {`{"apiVersion":"config.globalreserve.io/v1alpha1","kind":"GlobalReservePolicy"}`, Default()},
-		"document markers":           {"# policy\n---\n" + head + "---\n# nothing more\n", Default()},
+		"nothing but a head": {head, Default()},
+		"empty parts":        {head + "reservations: {}\nprioritize: {}\n", Default()},
+		"null parts":         {head + "schedulers:\nreservations:\nprioritize:\n", Default()},
+		"JSON":               {`{"apiVersion":"config.globalreserve.io/v1alpha1","kind":"GlobalReservePolicy"}`, Default()},
+		"document markers":   {"# policy\n---\n" + head + "---\n# nothing more\n", Default()},
+		"for one scheduler": {
+			head + "schedulers: [{name: a, callers: [u], limits: {cpu: 60%, memory: 2Gi}, prioritize: {resources: [{name: cpu}], reservationMatch: 0}}]",
+			with(func(p *Policy) {
+				p.Schedulers = []Scheduler{{
+					Name: "a", Callers: []string{"u"}, Limits: map[corev1.ResourceName]Amount{"cpu": "60%", "memory": "2Gi"},
+					Prioritize: &SchedulerPrioritize{Resources: []ResourceWeight{{"cpu", 1}}, ReservationMatch: new(int64(0))},
+				}}
+			}),
+		},
 		"no weight is 1":             {head + "prioritize: {resources: [{name: cpu}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
 		"a weight of 0 is 1":         {head + "prioritize: {resources: [{name: cpu, weight: 0}]}", with(func(p *Policy) { p.Prioritize.Resources = []ResourceWeight{{"cpu", 1}} })},
 		"no preference of slots":     {head + "prioritize: {reservationMatch: 0}", with(func(p *Policy) { p.Prioritize.ReservationMatch = 0 })},
@@ -58,7 +67,7 @@ prioritize:
 `,
 			&Policy{
 				TypeMeta:   Default().TypeMeta,
-				Schedulers: []Scheduler{{"batch-scheduler", []string{"system:serviceaccount:batch:scheduler"}, duration(time.Hour)}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
+				Schedulers: []Scheduler{{"batch-scheduler", []string{"system:serviceaccount:batch:scheduler"}, nil, duration(time.Hour), nil}, {Name: "other"}, {Name: "StupidScheduler"}, {Name: "Größe 1/2"}},
 				Namespaces: map[string]Namespace{
 					"default": {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "20%", "memory": "64Gi"}, MaxSlots: new(int64(200))},
 					"team-a":  {MaxReserved: map[corev1.ResourceName]Amount{"cpu": "0.5", "example.com/gpu": "4"}, MaxSlots: new(int64(0))},
@@ -128,6 +137,14 @@ func TestParseRefuses(t *testing.T) {
 		"name twice":      {head + "schedulers: [{name: a}, {name: b}, {name: a}]\n", []string{`schedulers[2].name: Duplicate value: "a"`}},
 		"scheduler's TTL": {head + "schedulers: [{name: a, maxReservationTTL: 2h}]\nreservations: {maxTTL: 1h}\n", []string{`schedulers[0].maxReservationTTL: Invalid value: "2h0m0s": must not be longer than reservations.maxTTL, which is 1h0m0s`}},
 
+		"limits of nobody": {head + "schedulers: [{name: a, limits: {cpu: 1}}]\n", []string{"schedulers[0].callers: Required value: limits are those of callers"}},
+		"bad limits": {head + "schedulers: [{name: a, callers: [b], limits: {pods: 1, cpu: 101%}}]\n", []string{
+			"schedulers[0].limits[", "schedulers[0].limits[",
+		}},
+		"scheduler's strategy": {head + "schedulers: [{name: a, prioritize: {strategy: Best, resources: [], reservationMatch: 11}}]\n", []string{
+			"schedulers[0].prioritize.strategy: Unsupported value", "schedulers[0].prioritize.resources: Required value", "schedulers[0].prioritize.reservationMatch: Invalid value: 11",
+		}},
+
 		"TTL without a unit": {head + "reservations: {defaultTTL: 60}\n", []string{"cannot unmarshal number into Go struct field Reservations.reservations.defaultTTL of type string"}},
 		"TTL in days":        {head + "reservations: {maxTTL: 1d}\n", []string{`unknown unit "d" in duration "1d"`}},
 		"TTL as a list":      {head + "reservations: {maxTTL: [1s]}\n", []string{"cannot unmarshal array into Go struct field Reservations.reservations.maxTTL"}},
@@ -148,8 +165,8 @@ func TestParseRefuses(t *testing.T) {
 		"negative match":       {head + "prioritize: {reservationMatch: -1}\n", []string{"prioritize.reservationMatch: Invalid value: -1"}},
 
 		"all mistakes at once": {
-			head + "x: 1\nschedulers: [{name: a, limits: {}}]\nreservations: {maxTTL: -1s}\nprioritize: {strategy: Best}\n",
-			[]string{`unknown field "schedulers[0].limits"`, `unknown field "x"`, "reservations.maxTTL", "prioritize.strategy"},
+			head + "x: 1\nschedulers: [{name: a, limit: {}}]\nreservations: {maxTTL: -1s}\nprioritize: {strategy: Best}\n",
+			[]string{`unknown field "schedulers[0].limit"`, `unknown field "x"`, "reservations.maxTTL", "prioritize.strategy"},
 		},
 	}
 	for name, tt := range tests {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -28,10 +29,38 @@ func (s *Store) Current() *Policy { return s.current.Load() }
 // Set puts p in force; p must be valid and not be changed any more.
 func (s *Store) Set(p *Policy) { s.current.Store(p) }
 
-// Lists reports whether the policy lists a caller among those that may act for a scheduler.
-func (p *Policy) Lists(scheduler, caller string) bool {
-	at := slices.IndexFunc(p.Schedulers, func(s Scheduler) bool { return s.Name == scheduler })
-	return at >= 0 && slices.Contains(p.Schedulers[at].Callers, caller)
+// Scheduler returns the rules for a scheduler; nil where the policy has none.
+func (p *Policy) Scheduler(name string) *Scheduler {
+	at := slices.IndexFunc(p.Schedulers, func(s Scheduler) bool { return s.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return &p.Schedulers[at]
+}
+
+// Lists reports whether the rules list a caller among those that may act for the scheduler.
+func (s *Scheduler) Lists(caller string) bool { return s != nil && slices.Contains(s.Callers, caller) }
+
+// Limited reports whether the rules limit what the callers use, so that only those listed may act for the scheduler.
+func (s *Scheduler) Limited() bool { return s != nil && len(s.Limits) > 0 }
+
+// PrioritizeFor says which nodes are preferred for the pods of a scheduler.
+func (p *Policy) PrioritizeFor(scheduler string) Prioritize { return p.withOwn(p.Scheduler(scheduler)) }
+
+// withOwn is Prioritize with what a scheduler's rules say instead.
+func (p *Policy) withOwn(s *Scheduler) Prioritize {
+	rules := p.Prioritize
+	if s == nil || s.Prioritize == nil {
+		return rules
+	}
+	rules.Strategy = cmp.Or(s.Prioritize.Strategy, rules.Strategy)
+	if s.Prioritize.Resources != nil {
+		rules.Resources = s.Prioritize.Resources
+	}
+	if match := s.Prioritize.ReservationMatch; match != nil {
+		rules.ReservationMatch = *match
+	}
+	return rules
 }
 
 // ReservationTTL returns how long a reservation of scheduler lasts that asks for asked; see

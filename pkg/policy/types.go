@@ -49,8 +49,20 @@ type Scheduler struct {
 	Name string `json:"name"`
 	// Callers are the users that may act for it, besides those that a role gives the right to.
 	Callers []string `json:"callers,omitempty"`
+	// Limits is the most that each of Callers may use, with all pods that it had bound and all reservations that it
+	// made together, whatever scheduler they name. Nobody else may act for a scheduler with limits then, role or not.
+	Limits map[corev1.ResourceName]Amount `json:"limits,omitempty"`
 	// MaxReservationTTL is the longest its reservations may last; 0 means Reservations.MaxTTL.
 	MaxReservationTTL metav1.Duration `json:"maxReservationTTL,omitzero"`
+	// Prioritize says which nodes are preferred for its pods; what it leaves out is as in Policy.Prioritize.
+	Prioritize *SchedulerPrioritize `json:"prioritize,omitempty"`
+}
+
+// SchedulerPrioritize is what is different for one scheduler from Policy.Prioritize.
+type SchedulerPrioritize struct {
+	Strategy         Strategy         `json:"strategy,omitempty"`
+	Resources        []ResourceWeight `json:"resources,omitempty"`
+	ReservationMatch *int64           `json:"reservationMatch,omitempty"`
 }
 
 // DefaultNamespace is the key of the limits for all namespaces that are not named, the one called default among them.

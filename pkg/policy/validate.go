@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // validate checks the whole policy. Every mistake has the path of its field in the file.
@@ -21,6 +23,12 @@ func (p *Policy) validate() field.ErrorList {
 	errs = append(errs, validateSchedulers(p.Schedulers, p.Reservations.MaxTTL.Duration, field.NewPath("schedulers"))...)
 	errs = append(errs, validateNamespaces(p.Namespaces, field.NewPath("namespaces"))...)
 	errs = append(errs, p.validateDeletedPods(field.NewPath("deletedPods"))...)
+	for i := range p.Schedulers {
+		if s := &p.Schedulers[i]; s.Prioritize != nil {
+			rules := p.withOwn(s)
+			errs = append(errs, validatePrioritize(&rules, field.NewPath("schedulers").Index(i).Child("prioritize"))...)
+		}
+	}
 	return append(errs, validatePrioritize(&p.Prioritize, field.NewPath("prioritize"))...)
 }
 
@@ -91,6 +99,11 @@ func validateSchedulers(schedulers []Scheduler, maxTTL time.Duration, path *fiel
 			}
 		}
 		errs = append(errs, validateTTL(s.MaxReservationTTL.Duration, maxTTL, at.Child("maxReservationTTL"))...)
+		errs = append(errs, validateAmounts(s.Limits, at.Child("limits"))...)
+		if s.Limited() && len(s.Callers) == 0 {
+			errs = append(errs, field.Required(at.Child("callers"), "limits are those of callers: list the users that act for the scheduler, "+
+				"or "+ledger.Trusted+" for whoever comes by plain HTTP or is in the server's process"))
+		}
 	}
 	return errs
 }

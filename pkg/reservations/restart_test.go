@@ -15,6 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // TestRestart kills the server and starts another one, with changes in between
@@ -263,6 +264,36 @@ func TestRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLimitsOfCallersAfterRestart checks that objects and pods tell a server whose limits they count against, and that
+// what was not granted before is not beyond these.
+func TestLimitsOfCallersAfterRestart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		by := func(caller string, rsv *v1alpha1.Reservation) *v1alpha1.Reservation {
+			rsv.Annotations = map[string]string{v1alpha1.CallerAnnotation: caller}
+			return rsv
+		}
+		w.addNode("n1")
+		w.create(by("c", newReservation("r", time.Minute, slot("a", "n1", 1000))))
+		require.True(t, w.bindPod(ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(500), Caller: "c"}))
+		w.kill()
+		forged := by("c", newReservation("forged", time.Minute, slot("a", "n1", 1000)))
+		forged.CreationTimestamp.Time = forged.CreationTimestamp.Add(time.Second)
+		available(forged, "n1")
+		w.create(forged)
+		w.newServer()
+		cpu := func(value int64) []resources.Amount { return []resources.Amount{{Column: resources.CPU, Value: value}} }
+		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"c": {Use: cpu(2000)}})
+		w.start()
+		assert.Equal(t, []string{"a@n1"}, w.held("r"))
+		assert.Equal(t, cpu(1500), w.ledger.Budgets(ledger.OfCaller)[0].Used)
+		assert.Empty(t, w.held("forged"), "it was not granted before")
+		w.create(by("c", newReservation("more", time.Minute, slot("a", "n1", 1000))))
+		assert.Contains(t, w.shown("more"), "Pending CallerLimit")
+		w.create(by("other", newReservation("of-another", time.Minute, slot("a", "n1", 1000))))
+		assert.Equal(t, []string{"a@n1"}, w.held("of-another"))
+	})
 }
 
 // TestPriorityAfterRestart checks that a reservation without a priority has that

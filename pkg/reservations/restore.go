@@ -231,6 +231,7 @@ func (c *Controller) restsOf(r *record) (rests []ledger.Slot) {
 		request := *view.Rest
 		request.ToleratesUnschedulable = true
 		view.Request = &request
+		view.Caller = r.rsv.Annotations[v1alpha1.CallerAnnotation] // which views do not have
 		if len(view.Consumers) > 0 {
 			view.Pod, view.Devices = ledger.PodRef{}, nil // its pods have the devices
 		}

@@ -257,7 +257,7 @@ func (w *world) bindPod(p ledger.Placement) bool {
 	if refused != nil {
 		return false
 	}
-	info := &cluster.Pod{Ref: p.Pod, Node: p.Node, Request: p.Request, Priority: p.Priority}
+	info := &cluster.Pod{Ref: p.Pod, Node: p.Node, Request: p.Request, Caller: grant.Caller, Priority: p.Priority}
 	if grant.Slot.Name != "" {
 		origin := w.matcher.Origin(grant.Slot.Namespace, grant.Slot.Name)
 		info.Annotations = &cluster.Annotations{Matched: grant.Slot, MatchedUID: origin.UID}

@@ -17,6 +17,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // Name is the plugin's name in the scheduler's configuration.
@@ -197,6 +198,7 @@ func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	info = info.AskedBy(ledger.Trusted) // the scheduler has the server in its process, or asks another one, which knows who asks
 	p.last.Store(&read{pod, info})
 	return info, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-var callers = []string{"", "c1", "c2"}
+var callers = []string{"", "c1", "c2", ledger.Trusted}
 
 // caller draws who asks.
 func (w *World) caller(t *rapid.T) string {

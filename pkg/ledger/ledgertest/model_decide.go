@@ -126,7 +126,7 @@ func (m *Model) tryMemory(spec *ledger.Slot) (*grant, *ledger.Rejection) {
 	if !own.inMemory() {
 		return g, nil
 	}
-	if spec.Caller != "" && spec.Caller != own.caller {
+	if !ledger.MayAll(spec.Caller) && spec.Caller != own.caller {
 		return nil, m.refuse(p, ledger.Verdict{Reason: ledger.NotOwner}, own)
 	}
 	if !sameRequest(own.request, p.Request) || !own.sameAsked(p.Devices) {
@@ -294,11 +294,11 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 			return ledger.Grant{}, rejection
 		}
 		m.tell(ledger.AllocationBinding, m.add(*c))
-		return ledger.Grant{Slot: c.uses, Devices: c.ids()}, nil
+		return ledger.Grant{Slot: c.uses, Caller: c.caller, Devices: c.ids()}, nil
 	}
-	before := ledger.Grant{Before: own.state, Slot: own.uses}
+	before := ledger.Grant{Before: own.state, Slot: own.uses, Caller: own.caller}
 	if own.inMemory() {
-		before.Slot = ledger.SlotRef{}
+		before.Slot, before.Caller = ledger.SlotRef{}, ""
 	}
 	if own.node != p.Node {
 		return before, m.refuse(p, ledger.Verdict{Reason: ledger.AllocatedElsewhere}, own)
@@ -313,7 +313,7 @@ func (m *Model) StartBind(p *ledger.Placement, now time.Time) (ledger.Grant, *le
 		m.tell(ledger.AllocationBinding, own)
 	}
 	m.identify(own, p.Pod.UID)
-	before.Slot, before.Devices = own.uses, own.ids()
+	before.Slot, before.Caller, before.Devices = own.uses, own.caller, own.ids()
 	return before, nil
 }
 
@@ -371,7 +371,7 @@ func (m *Model) Unreserve(placements []ledger.Placement) ledger.Result {
 				reason = ledger.NotOwner
 			case !c.inMemory():
 				reason = ledger.BindInFlight
-			case p.Caller != "" && p.Caller != c.caller:
+			case !ledger.MayAll(p.Caller) && p.Caller != c.caller:
 				reason = ledger.NotOwner
 			default:
 				m.drop(c, ledger.SlotReleased)

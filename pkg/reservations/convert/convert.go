@@ -21,9 +21,6 @@ import (
 // can write it, too.
 const (
 	MadeByLabel = "globalreserve.io/made-by"
-	// CallerAnnotation is on those made for /reserve, and names the caller that reserved: that one may give it back.
-	// It is not there where the caller is one of those that may do everything.
-	CallerAnnotation = "globalreserve.io/caller"
 	// MadeByReserve is the value for gangs reserved through /reserve.
 	MadeByReserve = "reserve"
 	// MadeByDeletedPod is the value for the capacity of deleted pods.
@@ -96,7 +93,7 @@ func Slots(t *resources.Table, rsv *v1alpha1.Reservation) ([]ledger.Slot, error)
 			Ref: ledger.SlotRef{Namespace: rsv.Namespace, Name: rsv.Name, Slot: slot.Name},
 			UID: rsv.UID, Node: slot.NodeName, Request: &req,
 			Policy:    ledger.AllocatePolicy(cmp.Or(rsv.Spec.AllocatePolicy, v1alpha1.AllocateOnce)),
-			Scheduler: rsv.Spec.SchedulerName, Priority: priority, Preemptible: rsv.Spec.Preemptible,
+			Scheduler: rsv.Spec.SchedulerName, Caller: rsv.Annotations[v1alpha1.CallerAnnotation], Priority: priority, Preemptible: rsv.Spec.Preemptible,
 			Deadline: deadline,
 		}
 		if slot.Pod != nil {
@@ -181,6 +178,7 @@ func Object(t *resources.Table, slots []ledger.Slot, ttl time.Duration, madeBy s
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Reservation"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: first.Ref.Namespace, Name: first.Ref.Name, Labels: map[string]string{MadeByLabel: madeBy},
+			Annotations: map[string]string{v1alpha1.CallerAnnotation: first.Caller},
 		},
 		Spec: v1alpha1.ReservationSpec{
 			SchedulerName: first.Scheduler, Priority: &priority, Preemptible: first.Preemptible,

@@ -161,7 +161,7 @@ func (k *Keeper) newSlot(pod *cluster.Pod, name string, deadline time.Time) ledg
 	slot := ledger.Slot{
 		Ref:     ledger.SlotRef{Namespace: pod.Ref.Namespace, Name: name, Slot: SlotName},
 		Node:    pod.Node,
-		Request: pod.Request, Policy: ledger.Once, Scheduler: pod.Scheduler, Priority: pod.Priority,
+		Request: pod.Request, Policy: ledger.Once, Scheduler: pod.Scheduler, Caller: pod.Caller, Priority: pod.Priority,
 		Deadline: deadline,
 	}
 	if consumersOf(pod) == nil {
@@ -197,7 +197,7 @@ func (t *task) key() types.NamespacedName {
 func (k *Keeper) newObject(t *task) *v1alpha1.Reservation {
 	rsv := convert.Object(k.Ledger.Table(), []ledger.Slot{t.slot}, t.ttl, convert.MadeByDeletedPod)
 	rsv.Spec.Consumers = consumersOf(t.pod)
-	rsv.Annotations = map[string]string{PodUIDAnnotation: string(t.pod.Ref.UID)}
+	rsv.Annotations[PodUIDAnnotation] = string(t.pod.Ref.UID)
 	if t.wish.godel {
 		rsv.Annotations[v1alpha1.GodelReservationAnnotation] = "true"
 	}

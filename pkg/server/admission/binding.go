@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -92,5 +93,7 @@ func trueMatches(present, annotations map[string]string) map[string]string {
 	if present[matched] == "" || annotations[matched] != "" {
 		return annotations
 	}
-	return map[string]string{matched: ""}
+	annotations = maps.Clone(annotations)
+	annotations[matched] = ""
+	return annotations
 }

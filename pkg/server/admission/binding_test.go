@@ -46,7 +46,7 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 			require.Nil(t, refusal)
 			assert.EqualValues(t, "uid-p", allowed.UID)
 			assert.Equal(t, want, allowed.ResourceVersion)
-			assert.Empty(t, allowed.Annotations)
+			assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "naive"}, allowed.Annotations)
 			assert.Equal(t, tc.wantGets, w.gets)
 			assert.Equal(t, "Binding on a", w.state("p"))
 			assert.Equal(t, 1, w.count("granted"))
@@ -175,10 +175,11 @@ func TestBindingUsesASlot(t *testing.T) {
 
 	tried, refusal := w.bind(binding("p", "a"), dryRun)
 	require.Nil(t, refusal)
-	assert.Empty(t, tried.Annotations, "a dry run has no slot")
+	assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "naive"}, tried.Annotations, "a dry run has no slot")
 	allowed, refusal := w.bind(binding("p", "a"))
 	require.Nil(t, refusal)
 	assert.Equal(t, map[string]string{
+		v1alpha1.CallerAnnotation:                  "naive",
 		v1alpha1.MatchedReservationAnnotation:      "ns/rsv/0",
 		v1alpha1.GodelMatchedReservationAnnotation: "ns/rsv-placeholder",
 	}, allowed.Annotations)
@@ -196,10 +197,11 @@ func TestForgedMatchIsTakenAway(t *testing.T) {
 	w := newWorld(t)
 	w.add(pod("p", "3"))
 	b := binding("p", "a")
-	b.Annotations = map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/forged/0"}
+	b.Annotations = map[string]string{v1alpha1.MatchedReservationAnnotation: "ns/forged/0", v1alpha1.CallerAnnotation: "another"}
 	allowed, refusal := w.bind(b)
 	require.Nil(t, refusal)
 	assert.Empty(t, allowed.Annotations[v1alpha1.MatchedReservationAnnotation])
+	assert.Equal(t, "naive", allowed.Annotations[v1alpha1.CallerAnnotation])
 }
 
 func TestTooManyPending(t *testing.T) {

@@ -62,7 +62,7 @@ func (a *API) call(ctx context.Context, v verb, r *reserver.Request) (*reserver.
 		return nil, err
 	}
 	defer leave()
-	g, err := a.check(v, a.newGangRequest(v, r), identity.Owner(identity.Of(ctx)))
+	g, err := a.check(v, a.newGangRequest(v, r), identity.Name(ctx))
 	if err != nil {
 		return nil, goError(ctx, r, err)
 	}

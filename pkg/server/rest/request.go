@@ -75,5 +75,5 @@ func (a *API) readGang(w http.ResponseWriter, r *http.Request, v verb) (*gang, e
 	if err != nil {
 		return nil, err
 	}
-	return a.check(v, &req, identity.Owner(identity.Of(r.Context())))
+	return a.check(v, &req, identity.Name(r.Context()))
 }

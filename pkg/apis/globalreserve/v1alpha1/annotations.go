@@ -21,6 +21,10 @@ const (
 	// MatchedReservationUIDAnnotation is written beside it where the Reservation had an object then:
 	// its metadata.uid, which tells it from a later one of the same name.
 	MatchedReservationUIDAnnotation = "globalreserve.io/matched-reservation-uid"
+
+	// CallerAnnotation names who reserved, on a Reservation, or had a pod bound, on the pod: what they
+	// use counts against the limits of that caller.
+	CallerAnnotation = "globalreserve.io/caller"
 )
 
 // The annotations of pods that claim devices.

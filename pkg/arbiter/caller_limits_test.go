@@ -1,0 +1,124 @@
+package arbiter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// On each path what a caller has counts against its limit, whatever scheduler the pod names, and others go on.
+func TestCallersStayWithinTheirLimits(t *testing.T) {
+	oneCPU := &ledger.Limits{Use: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
+	reserve := func(w *world, p *v1.Pod, caller string, durable bool) error {
+		d, err := w.Reserve(as(w.t.Context(), caller), &Gang{
+			Scheduler: "scheduler", Caller: caller, Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing, Durable: durable,
+		})
+		require.NoError(w.t, err)
+		if len(d.Refusals) > 0 {
+			return &Error{Outcome: Refused, Rejection: &d.Refusals[0].Rejection}
+		}
+		return nil
+	}
+	for name, ask := range map[string]func(w *world, p *v1.Pod, caller string) error{
+		"bind": func(w *world, p *v1.Pod, caller string) error {
+			_, err := w.Bind(as(w.t.Context(), caller), ref(p), "a")
+			if err == nil {
+				assert.Equal(w.t, caller, w.api.read(p.Namespace, p.Name).Annotations[v1alpha1.CallerAnnotation])
+			}
+			return err
+		},
+		"/reserve in memory": func(w *world, p *v1.Pod, caller string) error { return reserve(w, p, caller, false) },
+		"/reserve, durable": func(w *world, p *v1.Pod, caller string) error {
+			err := reserve(w, p, caller, true)
+			said := false
+			for _, object := range w.objects.All() {
+				said = said || object.Annotations[v1alpha1.CallerAnnotation] == caller
+			}
+			assert.True(w.t, said)
+			return err
+		},
+		"a Binding at the API server": func(w *world, p *v1.Pod, caller string) error {
+			said, err := w.AdmitBinding(w.t.Context(), &BindingQuery{Pod: ref(p), Node: "a", User: caller})
+			assert.True(w.t, err != nil || said.Annotations[v1alpha1.CallerAnnotation] == caller)
+			return err
+		},
+		"a pod created with a node": func(w *world, p *v1.Pod, caller string) error {
+			created := newPod("created-" + p.Name)
+			created.UID = ""
+			said, err := w.AdmitPod(w.t.Context(), created, "a", caller, false)
+			assert.True(w.t, err != nil || said.Annotations[v1alpha1.CallerAnnotation] == caller)
+			return err
+		},
+		"a scheduler in this process": func(w *world, p *v1.Pod, caller string) error {
+			placement := w.question.Of(w.info(p).AskedBy(caller), "a")
+			_, _, err := w.Keep(&placement, time.Minute)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pods := []*v1.Pod{newPod("first"), newPod("second"), newPod("of-others")}
+				for i, p := range pods {
+					p.ResourceVersion = []string{"1", "2", "3"}[i]
+				}
+				w := newWorld(t, pods...)
+				defer w.end()
+				w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": oneCPU})
+				require.NoError(t, ask(w, pods[0], "for-scheduler"))
+				err := ask(w, pods[1], "for-scheduler")
+				assertOutcome(t, Refused, err)
+				var e *Error
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, ledger.CallerLimit, e.Rejection.Reason)
+				assert.Contains(t, e.Rejection.Message(), "for-scheduler")
+				require.NoError(t, ask(w, pods[2], ledger.Trusted))
+			})
+		})
+	}
+}
+
+// Filter says so before, to the caller that would be refused and to nobody else.
+func TestFilterKnowsTheLimitsOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		defer w.end()
+		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU}}}})
+		filter := func(caller string) *Advice {
+			advice, err := w.Filter(as(t.Context(), caller), &PodQuery{Ref: ref(p)}, []string{"a"}, &Scratch{})
+			require.NoError(t, err)
+			return advice
+		}
+		refused := filter("for-scheduler")
+		assert.Equal(t, ledger.CallerLimit, refused.Verdicts[0].Reason)
+		assert.Equal(t, "for-scheduler", refused.Pod.Caller, "whoever wakes the pod looks at the same limit")
+		assert.Equal(t, ledger.Fits, filter(ledger.Trusted).Verdicts[0].Reason)
+	})
+}
+
+// A pod that somebody reserved for counts against the limits of that caller, whoever binds it; the Binding says so.
+func TestWhoReservedPays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		defer w.end()
+		w.o.Policy.Set(policy.Default())
+		_, err := w.Reserve(as(t.Context(), "for-scheduler"), &Gang{
+			Scheduler: "scheduler", Caller: "for-scheduler", Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
+		})
+		require.NoError(t, err)
+		_, err = w.Bind(identity.Inside(t.Context()), ref(p), "a")
+		require.NoError(t, err)
+		assert.Equal(t, "for-scheduler", w.api.read(p.Namespace, p.Name).Annotations[v1alpha1.CallerAnnotation])
+	})
+}
