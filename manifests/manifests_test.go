@@ -134,7 +134,8 @@ func TestEverythingIsInTheNamespace(t *testing.T) {
 	for _, object := range objects {
 		switch object.(type) {
 		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding,
-			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding, *flowcontrolv1.FlowSchema:
+			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding, *flowcontrolv1.FlowSchema,
+			*admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicyBinding:
 			assert.Empty(t, object.GetNamespace(), object.GetName())
 		case *rbacv1.Role, *rbacv1.RoleBinding: // of the Lease
 			assert.Equal(t, app.DefaultOptions().Election.Namespace, object.GetNamespace(), object.GetName())

@@ -35,6 +35,7 @@ func TestDefinitions(t *testing.T) {
 		"columns":     s.testColumns,
 		"informers":   s.testInformers,
 		"records":     s.testRecords,
+		"creators":    s.testCreators,
 
 		"devices: status":   s.testDeviceStatus,
 		"devices: columns":  s.testDeviceColumns,

@@ -43,12 +43,12 @@ func Definitions() (all []*unstructured.Unstructured, err error) {
 	return all, nil
 }
 
-// Prepare is Define, and installs the fence.
+// Prepare is Define, and installs the policies of manifests/base.
 func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err := Define(ctx, cp); err != nil {
 		return err
 	}
-	for _, policy := range []string{"fence.yaml", "records.yaml"} {
+	for _, policy := range []string{"fence.yaml", "records.yaml", "creators.yaml", "privileges.yaml"} {
 		content, err := controlplane.ReadFile("manifests", "base", policy)
 		if err != nil {
 			return err

@@ -1,7 +1,9 @@
 package crd
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,6 +50,7 @@ var records = map[string]record{
 	"deleted pod":               {"Reservation", "r", `{"metadata": {"annotations": {"globalreserve.io/deleted-pod-uid": "x"}}}`},
 	"devices":                   {"Pod", "pending", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-0"}}}`},
 	"devices of a bound pod":    {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`},
+	"caller of a bound pod":     {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/caller": "another"}}}`},
 	"devices taken off":         {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resources": null}}}`},
 	"claims of a bound pod":     {"Pod", "bound", `{"metadata": {"annotations": {"globalreserve.io/extended-resource-claims": "other"}}}`},
 	"devices by the status":     {"Pod", "bound", `{"status": {"message": "m"}, "metadata": {"annotations": {"globalreserve.io/extended-resources": "gpu-1"}}}`},
@@ -152,6 +155,55 @@ kind: Pod
 metadata: {name: bound, annotations: {globalreserve.io/extended-resource-claims: c}}
 spec: {schedulerName: none, containers: [{name: c, image: i}]}
 `
+
+// The API server writes who made a reservation; some of what it may ask for needs a permission of its own.
+func (s *suite) testCreators(t *testing.T) {
+	s.mayWriteAll(t, "creator")
+	config, err := s.RESTConfig("creator")
+	require.NoError(t, err)
+	c := testbed.Cluster{ControlPlane: s.ControlPlane, T: t, Namespace: "creators", Objects: s.Objects}
+	require.NoError(t, s.CreateNamespace(t.Context(), c.Namespace))
+	api := s.as(t, config, "Reservation", c.Namespace)
+	create := func(name, metadata, spec string) (*unstructured.Unstructured, error) {
+		return api.Create(t.Context(), parse(t, "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: "+name+metadata+"}\n"+
+			"spec: {"+spec+"slots: [{name: a, requests: {cpu: 1}}]}"), metav1.CreateOptions{})
+	}
+	c.Eventually(func(t *assert.CollectT) { // the API server has the policies a moment after they are made
+		_, err := create("endless", "", "ttl: 0s, ")
+		assert.ErrorContains(t, err, "no-expiry")
+		made, err := create(fmt.Sprintf("named-%d", time.Now().UnixNano()), "", "")
+		if assert.NoError(t, err) {
+			assert.Equal(t, "creator", made.GetAnnotations()[v1alpha1.CallerAnnotation])
+		}
+	})
+	made, err := create("annotated", ", annotations: {mine: a}", "priority: 0, ttl: 10m, ")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"mine": "a", v1alpha1.CallerAnnotation: "creator"}, made.GetAnnotations())
+	_, err = create("forged", `, annotations: {globalreserve.io/caller: ""}`, "")
+	require.ErrorContains(t, err, "leave it out", "nobody's")
+	_, err = create("urgent", "", "priority: 1, ")
+	require.ErrorContains(t, err, "privileges.globalreserve.io priority")
+	extend := func() error {
+		_, err := api.Patch(t.Context(), "annotated", types.MergePatchType, []byte(`{"spec": {"ttl": "0s"}}`), metav1.PatchOptions{})
+		return err
+	}
+	require.ErrorContains(t, extend(), "no-expiry")
+
+	_, err = s.Client().RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "privileges"}, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"privileges"}, ResourceNames: []string{"priority", "no-expiry"}, Verbs: []string{"use"},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = s.Client().RbacV1().RoleBindings(c.Namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "privileges"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "privileges"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "creator"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.Eventually(func(t *assert.CollectT) { assert.NoError(t, extend()) })
+	_, err = create("urgent", "", "priority: 1, ttl: 0s, ")
+	require.NoError(t, err)
+}
 
 // mayWriteAll gives a user all rights to the objects of tenants, and to the devices, which are in no namespace.
 func (s *suite) mayWriteAll(t *testing.T, user string) {
