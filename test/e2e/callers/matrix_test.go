@@ -116,11 +116,17 @@ func (r *request) allows(name string) bool {
 // unknown are those of the callers that prove nothing.
 var unknown = []string{"none", "wrong CA", "expired", "bad token"}
 
+// The rights to act for the scheduler of the tests, and to reserve.
+var (
+	useTeam     = rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{"globalreserve.io"}, Resources: []string{"schedulers"}, ResourceNames: []string{team}}
+	reserveOnly = rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{"/reserve", "/unreserve"}}
+)
+
 // callers are all kinds of callers.
 func (c *cluster) callers() map[string]*caller {
 	c.T.Helper()
-	c.role("use-team", rbacv1.PolicyRule{Verbs: []string{"use"}, APIGroups: []string{"globalreserve.io"}, Resources: []string{"schedulers"}, ResourceNames: []string{team}})
-	c.role("reserve-only", rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{"/reserve", "/unreserve"}})
+	c.role("use-team", useTeam)
+	c.role("reserve-only", reserveOnly)
 	c.grant("reserve-only", accountOf("reserver"))
 	c.grant("use-team", accountOf("reserver"))
 	c.grant("globalreserve-viewer", accountOf("viewer"))
