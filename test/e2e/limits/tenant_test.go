@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -28,20 +30,34 @@ var shared = controlplane.Shared{Prepare: crd.Prepare}
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 
-// newCluster starts a cluster of so many nodes of 4 CPUs, whose API server asks the server about bindings.
-func newCluster(t *testing.T, nodes int, args ...string) *testbed.Cluster {
+// newCluster starts a cluster of so many nodes of 4 CPUs, whose API server asks the server about bindings. url is where the
+// server asks callers who they are.
+func newCluster(t *testing.T, nodes int, args ...string) (c *testbed.Cluster, url string) {
 	t.Helper()
-	c := testbed.NewCluster(t, shared.StartT(t))
+	cluster := testbed.NewCluster(t, shared.StartT(t))
+	c = &cluster
 	c.AddNodes(nodes, controlplane.NodeTemplate{})
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(t, err)
 	c.StartServer(clusterload.ServerOptions{Args: slices.Concat(webhook.Args, args)})
 	require.NoError(t, webhook.Install(t.Context(), c.ControlPlane, nil))
-	return &c
+	return c, strings.TrimSuffix(webhook.URL, "/admission")
 }
 
-// limit gives a namespace a ResourceQuota. The API server itself keeps to its status only, which nobody writes here: all
-// that stays within it does because of the ledger.
+// startQuotaController starts the controller that counts what quotas are used for: the API server's own admission goes by that.
+func startQuotaController(c *testbed.Cluster) {
+	c.T.Helper()
+	kubeconfig, err := c.AdminKubeconfig()
+	require.NoError(c.T, err)
+	_, err = c.StartProcess(c.T.Context(), controlplane.ProcessOptions{
+		Name: "quota-controller", Path: filepath.Join(c.BinDir(), controlplane.ControllerManager), Args: []string{
+			"--kubeconfig=" + kubeconfig, "--controllers=resourcequota-controller", "--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400",
+		},
+	})
+	require.NoError(c.T, err)
+}
+
+// limit gives a namespace a ResourceQuota, and returns when the API server and the ledger keep to it.
 func limit(c *testbed.Cluster, cpu string) {
 	c.T.Helper()
 	_, err := c.Client().CoreV1().ResourceQuotas(c.Namespace).Create(c.T.Context(), &corev1.ResourceQuota{
@@ -49,14 +65,18 @@ func limit(c *testbed.Cluster, cpu string) {
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"requests.cpu": testbed.Requests(cpu)[corev1.ResourceCPU]}},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
-	probe := c.CreatePod("probe", testbed.Nobody, "1000") // more than any quota here: that is known once it is refused for it
+	probe := testbed.NewPod("probe", testbed.Nobody, "1000") // more than any quota here: that is known once it is refused for it
+	probe.Namespace, probe.UID = c.Namespace, "probe"
 	c.Eventually(func(t *assert.CollectT) {
+		quota, err := c.Client().CoreV1().ResourceQuotas(c.Namespace).Get(c.T.Context(), "quota", metav1.GetOptions{})
+		if assert.NoError(t, err) {
+			assert.NotEmpty(t, quota.Status.Used)
+		}
 		for _, why := range c.Filter(probe, "node-0") {
 			assert.Contains(t, why, "ResourceQuota")
 		}
 		assert.NotEmpty(t, c.Filter(probe, "node-0"))
 	})
-	c.Delete("probe")
 }
 
 // used is what the pods and slots of a namespace use together, in milli-CPU; ok is false where the account changed
@@ -97,18 +117,20 @@ func tenantTime(t *testing.T) time.Duration {
 	return d
 }
 
-// TestTenantStaysWithinItsQuota: a namespace with a quota of 10 CPUs tries pods created with a node, the capacity of
+// TestTenantStaysWithinItsQuota: a user of a namespace with a quota of 10 CPUs tries pods created with a node, the capacity of
 // deleted pods, one after another, and /reserve, all at once. On no look do its pods and slots use more, and the pods
 // of others are bound.
 func TestTenantStaysWithinItsQuota(t *testing.T) {
-	outer := newCluster(t, 6)
+	outer, url := newCluster(t, 6)
+	startQuotaController(outer)
 	inner := outer.In(t, "tenant")
 	c := &inner
 	limit(c, "10")
+	author := newTenant(c, url)
 	ctx, stop := context.WithTimeout(t.Context(), tenantTime(t))
 	defer stop()
-	pods := c.Client().CoreV1().Pods(c.Namespace)
-	var tries, refused, most, looks atomic.Int64
+	pods := author.pods
+	var tries, refused, reserved, most, looks atomic.Int64
 	// What is tried fails most of the time, and may: looks, not answers, are what counts.
 	attempt := func(try func(n int64) (granted bool)) func() {
 		return func() {
@@ -146,14 +168,19 @@ func TestTenantStaysWithinItsQuota(t *testing.T) {
 			return err == nil && refusal == ""
 		}),
 		attempt(func(n int64) bool { // kept in memory, for pods that do not exist
-			var answer reserver.Answer
 			request := &reserver.Request{
 				SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(fmt.Sprintf("kept-%d", n), testbed.Nobody, "1500m")},
 				Nodes: []string{node(n)}, Durable: new(n%2 == 0), TTLSeconds: 1,
 			}
 			request.Pods[0].Namespace = c.Namespace
-			err := c.Ledger.Post(ctx, testbed.ReservePath, request, &answer)
-			return err == nil && answer.Error == ""
+			granted, err := author.reserve(ctx, request)
+			if err != nil && ctx.Err() == nil {
+				assert.NoError(t, err)
+			}
+			if granted {
+				reserved.Add(1)
+			}
+			return granted
 		}),
 		func() { // the looks
 			for ctx.Err() == nil {
@@ -181,7 +208,56 @@ func TestTenantStaysWithinItsQuota(t *testing.T) {
 	assert.LessOrEqual(t, most.Load(), int64(10_000))
 	assert.Greater(t, most.Load(), int64(5_000), "the tenant got what it may have")
 	assert.Greater(t, looks.Load(), int64(20))
+	assert.NotZero(t, reserved.Load(), "it may ask")
 	assert.NotZero(t, c.Metric("globalreserve_limit_refusals_total", "reason", ledger.QuotaExceeded.String()))
+	outer.RequireNeverOvercommitted()
+}
+
+// TestQuotaRefusesAfterUs: ResourceQuota, which counts pods without a node as well, refuses pods that are created with a node
+// after the server has allowed them. For as long as they might be created these have no more than the namespace may have, others'
+// pods are bound, a system-cluster-critical one among them, and then nothing is left of them.
+func TestQuotaRefusesAfterUs(t *testing.T) {
+	outer, url := newCluster(t, 4)
+	startQuotaController(outer)
+	inner := outer.In(t, "tenant")
+	c := &inner
+	limit(c, "10")
+	author := newTenant(c, url)
+	try := func(name, node, cpu string) error {
+		pod := testbed.NewPod(name, testbed.Nobody, cpu, func(p *corev1.Pod) { p.Spec.NodeName = node })
+		pod.Namespace = c.Namespace
+		_, err := author.pods.Create(t.Context(), pod, metav1.CreateOptions{})
+		return err
+	}
+	require.NoError(t, try("waits", "", "9500m"))
+	byQuota, byLedger := 0, 0
+	for i := range 24 {
+		err := try(fmt.Sprintf("placed-%d", i), fmt.Sprintf("node-%d", i%4), "1")
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		if strings.Contains(err.Error(), "exceeded quota") {
+			byQuota++
+		} else {
+			require.ErrorContains(t, err, "more cpu than its ResourceQuota")
+			byLedger++
+		}
+	}
+	assert.Equal(t, 10, byQuota, "as many as the namespace may have")
+	assert.Equal(t, 14, byLedger)
+	milli, ok, err := used(t.Context(), c, c.Namespace)
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.EqualValues(t, 10_000, milli)
+	others, critical := outer.In(t, "others"), outer.In(t, "critical")
+	require.Empty(t, others.Bind(others.CreatePod("ordinary", testbed.Nobody, "1"), "node-3"))
+	require.Empty(t, critical.Bind(critical.CreatePod("urgent", testbed.Nobody, "2", func(p *corev1.Pod) {
+		p.Spec.PriorityClassName = "system-cluster-critical"
+	}), "node-2"), "what the tenant leaves is there for it")
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		milli, ok, err := used(c.T.Context(), c, c.Namespace)
+		assert.NoError(t, err)
+		assert.True(t, ok)
+		assert.Zero(t, milli)
+	}, 2*testbed.Soon, testbed.Poll)
 	outer.RequireNeverOvercommitted()
 }
 
@@ -193,7 +269,7 @@ func TestPolicyLimits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(rules string) { require.NoError(t, os.WriteFile(file, []byte(policyHead+rules), 0o600)) }
 	write("namespaces: {limited: {maxReserved: {cpu: 25%}, maxSlots: 2}}\n") // of 8
-	outer := newCluster(t, 2, "--policy-file="+file)
+	outer, _ := newCluster(t, 2, "--policy-file="+file)
 	inner := outer.In(t, "limited")
 	c := &inner
 	reserve := func(c *testbed.Cluster, name, cpu string, durable bool) *reserver.Answer {
