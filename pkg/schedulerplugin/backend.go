@@ -71,6 +71,7 @@ const (
 	Starting Unavailability = iota // it is not known yet whether the account comes
 	Away                           // the server cannot be reached
 	Behind                         // the mirror is too far behind the server
+	Denied                         // the server does not let this scheduler ask
 
 	available // there is none
 )

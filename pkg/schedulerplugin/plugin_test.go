@@ -196,10 +196,12 @@ func TestRefusalWithoutAReason(t *testing.T) {
 
 // A pod that Filter keeps offering what Reserve refuses does not keep the scheduler busy.
 func TestRacesLostInARow(t *testing.T) {
-	assert.Zero(t, pauseAfter(1))
-	assert.Equal(t, 100*time.Millisecond, pauseAfter(2))
-	assert.Equal(t, 400*time.Millisecond, pauseAfter(4))
-	assert.Equal(t, 10*time.Second, pauseAfter(1000))
+	const short = ledger.InsufficientResource
+	assert.Zero(t, pauseAfter(short, 1))
+	assert.Equal(t, 100*time.Millisecond, pauseAfter(short, 2))
+	assert.Equal(t, 400*time.Millisecond, pauseAfter(short, 4))
+	assert.Equal(t, 10*time.Second, pauseAfter(short, 1000))
+	assert.Equal(t, 10*time.Second, pauseAfter(ledger.QuotaExceeded, 1), "no race: it is still so in a moment")
 
 	f := newFixture(t, Fail)
 	pod := newPod("p", "1")

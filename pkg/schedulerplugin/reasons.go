@@ -15,6 +15,7 @@ var unavailable = [...]string{
 	Starting: "GlobalReserve: the ledger is not complete yet",
 	Away:     "GlobalReserve: the server cannot be reached",
 	Behind:   "GlobalReserve: the mirror of the ledger is behind the server",
+	Denied:   "GlobalReserve: the server does not let this scheduler ask; the scheduler's log says which right is missing",
 }
 
 // refuse returns the status of a refusal, also where its reason is not known. A status is

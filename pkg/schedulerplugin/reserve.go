@@ -42,7 +42,7 @@ func (p *Plugin) notReserved(c *cycle, err error) *fwk.Status {
 	case errors.As(err, &refused):
 		// Somebody was faster. There may be capacity on another node, so the pod is tried
 		// again as soon as Filter would see what Reserve has seen.
-		p.waker.again(c.pod, refused.Revision)
+		p.waker.again(c.pod, refused)
 		return refuse(refused.Reason)
 	case asUnavailable(err) == nil:
 		return fwk.AsStatus(fmt.Errorf("reserving capacity: %w", err))

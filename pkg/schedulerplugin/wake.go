@@ -14,6 +14,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
 // maxAwaiting bounds the pods remembered that wait for the account. Those beyond it
@@ -46,9 +47,13 @@ const (
 	mostPause  = 10 * time.Second
 )
 
-// pauseAfter is how long a pod waits that has lost so many races in a row.
-func pauseAfter(races int) time.Duration {
-	if races <= 1 {
+// pauseAfter is how long a pod waits that has lost so many races in a row, of which the last one for a reason. A limit
+// is no race: a mirror knows of none, so Filter goes on offering nodes.
+func pauseAfter(reason ledger.Reason, races int) time.Duration {
+	switch {
+	case reason.OfLimit():
+		return mostPause
+	case races <= 1:
 		return 0
 	}
 	return min(firstPause<<min(races-2, 10), mostPause)
@@ -180,7 +185,7 @@ func (w *waker) ready() {
 // again wakes a pod that lost a race at a revision, as soon as Filter knows what Reserve
 // knew. Where it keeps losing, the two do not see the same; then it waits longer and
 // longer, besides the scheduler's own back-off, and for capacity to be freed.
-func (w *waker) again(pod *cluster.Pod, revision uint64) {
+func (w *waker) again(pod *cluster.Pod, refused *RefusedError) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -190,5 +195,5 @@ func (w *waker) again(pod *cluster.Pod, revision uint64) {
 		clear(w.races)
 	}
 	w.races[pod.Ref.UID]++
-	w.wakeAfter(pod, pauseAfter(w.races[pod.Ref.UID]), revision)
+	w.wakeAfter(pod, pauseAfter(refused.Reason, w.races[pod.Ref.UID]), refused.Revision)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/globalreserve/globalreserve/pkg/mirror"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
@@ -43,6 +44,8 @@ func (h *health) ready() error {
 		kind = schedulerplugin.Starting
 	case errors.Is(err, mirror.ErrBehind):
 		kind = schedulerplugin.Behind
+	case errors.As(err, new(*reserver.UnauthorizedError)):
+		kind = schedulerplugin.Denied
 	}
 	return &schedulerplugin.UnavailableError{Kind: kind, Cause: err}
 }

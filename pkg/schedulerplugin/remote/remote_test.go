@@ -196,6 +196,14 @@ func TestServerIsAway(t *testing.T) {
 	require.Eventually(t, back, 10*time.Second, time.Millisecond)
 }
 
+// A scheduler without the right to watch is told which one it lacks, and not that the server cannot be reached.
+func TestServerDeniesTheWatch(t *testing.T) {
+	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{}, nil))
+	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: &reserver.UnauthorizedError{Status: http.StatusForbidden, Message: `"s" may not GET /v1/watch`}}
+	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Denied }, 10*time.Second, time.Millisecond)
+	require.ErrorContains(t, b.Ready(), `"s" may not GET /v1/watch`)
+}
+
 // A request of which no answer comes may have been carried out, so Unreserve has to give the capacity back.
 // And its server, which may still seem to be there, is away for those who come next.
 func TestReserveWithoutAnAnswer(t *testing.T) {
