@@ -133,7 +133,7 @@ func (r *Rejection) Message() string {
 		return fmt.Sprintf("namespace %q has as many reservation slots as the policy allows (namespaces.maxSlots), which is %d, so there is none for %s; use or release some first",
 			r.LimitOf, r.Limit, r.subject())
 	case CallerLimit:
-		return fmt.Sprintf("scheduler %q would use more %s than the policy allows (schedulers.limits): requested for %s %d, %s",
+		return fmt.Sprintf("caller %q would use more %s than the policy allows (schedulers.limits): requested for %s %d, %s",
 			r.LimitOf, r.Resource, r.subject(), r.Requested, r.leftText())
 	default:
 		return fmt.Sprintf("pod %s fits node %q", r.Pod, r.Node)

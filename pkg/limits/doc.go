@@ -1,5 +1,6 @@
 // Package limits tells the ledger what each namespace may have: its ResourceQuotas limit what
-// its pods and reservations use together, and the policy what its reservations keep.
+// its pods and reservations use together, and the policy what its reservations keep. It tells, too, what each
+// caller may use that the policy lists for a scheduler with limits.
 //
 //   - A quota on requests.cpu, requests.memory, requests.ephemeral-storage, an extended resource,
 //     hugepages or pods counts, by any of its names (cpu, requests.cpu; pods, count/pods). Of several
