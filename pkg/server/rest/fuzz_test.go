@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
@@ -32,6 +34,17 @@ func newFuzzServer(f *testing.F) *fixture {
 	return newFixture(f, Limits{MaxBody: 1 << 20, MinRevisionWait: time.Millisecond})
 }
 
+// withinBudget fails where a request takes far more memory than its body is long: manifests/base adds up what bodies
+// may take. What is thrown away at once counts here as well, and what answers and their errors take.
+func withinBudget(t *testing.T, body []byte, serve func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	serve()
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20+200*len(body)), "%.200s", body)
+}
+
 // serve hands a request to the API without a network.
 func serve(f *fixture, method, target string, body []byte) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
@@ -46,7 +59,8 @@ func FuzzReserve(f *testing.F) {
 	server := newFuzzServer(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		start := time.Now()
-		w := serve(server, http.MethodPost, "/reserve", body)
+		var w *httptest.ResponseRecorder
+		withinBudget(t, body, func() { w = serve(server, http.MethodPost, "/reserve", body) })
 		assert.Less(t, time.Since(start), 2*time.Second)
 		var answer reserver.Answer
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
@@ -57,6 +71,30 @@ func FuzzReserve(f *testing.F) {
 		require.NoError(t, ledgertest.CheckInvariants(server.ledger.Reader))
 		assert.Zero(t, server.ledger.Stats().OvercommittedNodes)
 		server.ledger.Expire(time.Now().Add(24 * time.Hour))
+	})
+}
+
+// Whatever the body, /unreserve answers in JSON, quickly, and gives back no more than what it names: not what is bound.
+func FuzzUnreserve(f *testing.F) {
+	seeds(f)
+	for _, seed := range []string{
+		`{"SchedulerName":"s","Reservation":{"Namespace":"default","Name":"n"}}`, `{"SchedulerName":"s","Reservation":{}}`,
+		`{"Pods":[{"metadata":{"name":"old"}}]}`, `{"SchedulerName":"s","Pods":[{"metadata":{"name":"old","uid":"old"}},null]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	server := newFuzzServer(f)
+	server.bind(aPod("old", "1", "1Gi"), "node-1")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		start := time.Now()
+		var w *httptest.ResponseRecorder
+		withinBudget(t, body, func() { w = serve(server, http.MethodPost, "/unreserve", body) })
+		assert.Less(t, time.Since(start), 2*time.Second)
+		var answer reserver.Answer
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
+		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
+		require.NoError(t, ledgertest.CheckInvariants(server.ledger.Reader))
+		assert.Equal(t, 1, server.ledger.Stats().Allocations[ledger.Bound])
 	})
 }
 
