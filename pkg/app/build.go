@@ -153,10 +153,12 @@ func (a *App) buildWaiting(clients Clients) {
 		Ledger: a.ledger.Reader, Patcher: patcher, Pods: a.cache.Pods, Log: a.log,
 		OnWakeup: a.metrics.ObserveWakeup, Question: a.question, Ready: a.waitComplete,
 		Steer:          func(pod *cluster.Pod) bool { return a.steering.Wake(pod) },
+		Send:           func(pod *cluster.Pod, offered int) bool { return a.steering.Send(pod, offered) },
 		WokenElsewhere: func(scheduler string) bool { return a.host.Wakes(scheduler) },
 	})
 	a.steering = steering.New(steering.Options{
-		Ledger: a.ledger.Reader, Question: a.question, Log: a.log, Nominator: patcher, OnGivenUp: a.wakeups.Wake,
+		Ledger: a.ledger.Reader, Question: a.question, Log: a.log, Nominator: patcher, Node: a.cache.Node,
+		OnGivenUp: a.wakeups.Wake,
 	})
 	a.keeper = deletedpods.New(deletedpods.Options{
 		Ledger: a.ledger, Store: a.objects, Matcher: a.question.Matcher, Matched: a.matched,

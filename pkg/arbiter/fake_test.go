@@ -287,7 +287,8 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger.Reader, Question: w.question, Nominator: nominations{}, Log: silent(), OnGivenUp: func(*cluster.Pod) {},
+		Ledger: w.ledger.Reader, Question: w.question, Nominator: nominations{}, Log: silent(),
+		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},
 	})
 	for _, name := range []string{"a", "b"} {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{

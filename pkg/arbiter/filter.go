@@ -69,15 +69,25 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 	s.verdicts = a.o.Ledger.AppendFit(s.verdicts[:0], &placement, offered)
 	a.awaitNominated(ctx, q.Nominated, &placement, offered, s)
 	advice.Verdicts = s.verdicts
-	switch {
-	case !known || !a.o.Ledger.HasSlots():
-	case !fitsAny(s.verdicts):
-		advice.TryAgain = a.offerPreemptible(pod, &placement, offered, s)
-	default:
-		a.preemptors.withdraw(pod.Ref.UID)
-		advice.ComesBack = a.direct(pod, &placement, offered, s.verdicts)
+	if known && a.o.Ledger.HasSlots() {
+		a.useSlots(advice, &placement, offered, s)
+	}
+	if known && !advice.ComesBack && !fitsAny(s.verdicts) {
+		a.o.Steering.Seek(pod, q.Nominated, len(offered))
 	}
 	return advice, nil
+}
+
+// useSlots brings a pod to a slot that it may use, or to one that it may end.
+func (a *Arbiter) useSlots(advice *Advice, placement *ledger.Placement, offered []string, s *Scratch) {
+	fits := fitsAny(s.verdicts)
+	if fits {
+		a.preemptors.withdraw(advice.Pod.Ref.UID)
+	}
+	advice.ComesBack = a.direct(advice.Pod, placement, offered, s.verdicts, fits)
+	if !fits && !advice.ComesBack {
+		advice.TryAgain = a.offerPreemptible(advice.Pod, placement, offered, s)
+	}
 }
 
 // awaitNominated gives the node that a pod is nominated for a moment to become free.
@@ -85,7 +95,7 @@ func (a *Arbiter) Filter(ctx context.Context, q *PodQuery, offered []string, s *
 // node because our watch is behind, it would evict others elsewhere.
 func (a *Arbiter) awaitNominated(ctx context.Context, node string, placement *ledger.Placement, offered []string, s *Scratch) {
 	i := slices.Index(offered, node)
-	if i < 0 || !isShort(s.verdicts[i]) {
+	if i < 0 || !isShort(s.verdicts[i]) || a.o.Steering.Nominated(placement.Pod.UID, node) {
 		return
 	}
 	changed, unsubscribe := a.o.Ledger.Subscribe()
@@ -170,11 +180,11 @@ func (a *Arbiter) offerPreemptible(pod *cluster.Pod, placement *ledger.Placement
 }
 
 // direct keeps a pod that could use reserved capacity on the node that has it, if
-// the policy puts that above everything else. elsewhere says that this node is
-// not among those offered.
-func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict) (elsewhere bool) {
+// the policy puts that above everything else, or there is no other. elsewhere says that
+// this node is not among those offered.
+func (a *Arbiter) direct(pod *cluster.Pod, placement *ledger.Placement, offered []string, verdicts []ledger.Verdict, fits bool) (elsewhere bool) {
 	usable := a.o.Ledger.UsableSlots(placement)
-	if len(usable) == 0 || a.o.Policy.Current().PrioritizeFor(pod.Scheduler).ReservationMatch < extenderv1.MaxExtenderPriority {
+	if len(usable) == 0 || (fits && a.o.Policy.Current().PrioritizeFor(pod.Scheduler).ReservationMatch < extenderv1.MaxExtenderPriority) {
 		return false
 	}
 	node, elsewhere := a.o.Steering.Direct(pod, usable, offered)

@@ -43,6 +43,8 @@ type Pod struct {
 	// Labels are the pod's labels as long as it has no node: they choose the
 	// reservations it may use.
 	Labels map[string]string
+	// Constraints are what the pod asks of nodes beside capacity, as long as it has none.
+	Constraints *Constraints
 
 	err error // why the request cannot be counted; nil for nearly all
 }
@@ -78,7 +80,7 @@ func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
 		return nil, err
 	}
 	info.Request = &request
-	info.Labels = pod.Labels
+	info.Labels, info.Constraints = pod.Labels, constraintsOf(pod)
 	return info, nil
 }
 

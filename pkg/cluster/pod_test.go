@@ -90,6 +90,9 @@ func TestNew(t *testing.T) {
 			assert.Equal(t, tt.want.cpu, info.Request.Value(resources.CPU))
 			assert.Equal(t, tt.want.bound, info.Bound())
 			tt.want.Request = info.Request
+			if info.Node == "" {
+				tt.want.Constraints = &Constraints{}
+			}
 			assert.Equal(t, tt.want.Pod, *info)
 			assert.Equal(t, ledger.Placement{
 				Pod: info.Ref, Node: "other", Request: info.Request, Scheduler: "s", Priority: info.Priority,

@@ -39,6 +39,7 @@ type refusal struct {
 	// offered are the nodes the scheduler asked about; empty where they are not
 	// known or many.
 	offered []unique.Handle[string]
+	sample  int // how many it asked about
 
 	// overLimit: it was over a limit when it was last looked at, so that it is news if it is
 	// not any more. It is of the loop alone.

@@ -71,6 +71,9 @@ type WakeupOptions struct {
 	// Steer wakes a pod by sending it to a node that holds capacity for it. It reports
 	// false where the pod has to be woken otherwise.
 	Steer func(pod *cluster.Pod) bool
+	// Send wakes a pod, that was offered so many nodes, by sending it to one with free capacity that its
+	// scheduler might not look at. It reports false where the pod has to be woken otherwise.
+	Send func(pod *cluster.Pod, offered int) bool
 	// OnWakeup is called after each pod that was woken.
 	OnWakeup func()
 	// InProcess says that waking a pod costs no write to the API server, and that the
@@ -151,7 +154,7 @@ func (w *Wakeups) Refused(pod *cluster.Pod, revision uint64, offered []string, o
 	if pod.Ref.UID == "" {
 		return
 	}
-	r := &refusal{pod: pod, revision: revision, at: time.Now(), overLimit: overLimit}
+	r := &refusal{pod: pod, revision: revision, at: time.Now(), overLimit: overLimit, sample: len(offered)}
 	if len(offered) <= maxOffered {
 		r.offered = make([]unique.Handle[string], len(offered))
 		for i, node := range offered {

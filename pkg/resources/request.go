@@ -56,6 +56,24 @@ func (r *Request) Equal(o *Request) bool {
 	return slices.Equal(r.Amounts, o.Amounts) && slices.Equal(r.Unlisted, o.Unlisted) && slices.Equal(r.Ports, o.Ports)
 }
 
+// Plus returns what two pods ask for together.
+func (r *Request) Plus(o *Request) *Request {
+	sum := &Request{
+		Amounts:  slices.Clone(r.Amounts),
+		Unlisted: slices.Concat(r.Unlisted, o.Unlisted), Ports: slices.Concat(r.Ports, o.Ports),
+		ToleratesUnschedulable: r.ToleratesUnschedulable && o.ToleratesUnschedulable,
+	}
+	for _, a := range o.Amounts {
+		if i := slices.IndexFunc(sum.Amounts, func(b Amount) bool { return a.Column == b.Column }); i >= 0 {
+			sum.Amounts[i].Value, _ = Add(sum.Amounts[i].Value, a.Value)
+		} else {
+			sum.Amounts = append(sum.Amounts, a)
+		}
+	}
+	sum.sort()
+	return sum
+}
+
 // Relisted returns the request with every resource in its column that has one by
 // now; it is r itself where nothing is new. A request made before any node
 // offered a resource has it unlisted, and whoever keeps the request keeps it so.

@@ -344,3 +344,20 @@ func TestRelisted(t *testing.T) {
 		assert.Less(t, fresh.Amounts[i-1].Column, fresh.Amounts[i].Column)
 	}
 }
+
+func TestWhatTwoPodsAskForTogether(t *testing.T) {
+	a := &Request{
+		Amounts: []Amount{{CPU, 1000}, {Pods, 1}}, Ports: []HostPort{{PortKey: PortKey{Port: 80}}},
+		ToleratesUnschedulable: true,
+	}
+	b := &Request{Amounts: []Amount{{CPU, 500}, {Memory, 7}, {Pods, 1}}, Unlisted: []NamedAmount{{"example.com/gpu", 1}}}
+	sum := a.Plus(b)
+	assert.Equal(t, int64(1500), sum.Value(CPU))
+	assert.Equal(t, int64(7), sum.Value(Memory))
+	assert.Equal(t, int64(2), sum.Value(Pods))
+	assert.True(t, sum.Equal(b.Plus(a)))
+	assert.Equal(t, b.Unlisted, sum.Unlisted)
+	assert.Equal(t, a.Ports, sum.Ports)
+	assert.False(t, sum.ToleratesUnschedulable)
+	assert.Equal(t, int64(1000), a.Value(CPU), "requests are shared and not changed")
+}

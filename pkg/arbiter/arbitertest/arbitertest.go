@@ -88,7 +88,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 		Ledger: arbiter.NewGatedLedger(w.Ledger, w.Clock, w.undecided, w.Gates...), Pods: w.Pods, Question: w.Question, API: w.API, Metrics: w.Metrics, Log: w.Log, BindTimeout: 8 * time.Second,
 		Policy: policy.NewStore(policy.Default(), TTL),
 		Steering: steering.New(steering.Options{
-			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
+			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Node: PlainNode, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
 		}),
 		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots, MayUse: func(context.Context, user.Info, string) error { return nil }, Term: func() election.Term { return 0 },
 	}
@@ -178,6 +178,9 @@ func (a *API) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) (*v1.P
 
 // Self implements arbiter.API.
 func (a *API) Self(context.Context) (string, error) { return "server", nil }
+
+// PlainNode is a node without labels and taints.
+func PlainNode(name string) (node cluster.Node, ok bool) { return cluster.Node{Name: name}, true }
 
 // nominator takes no note of nominations.
 type nominator struct{}

@@ -1,4 +1,4 @@
-// Package steering brings pods to the nodes that slot capacity for them.
+// Package steering brings pods to the nodes that have capacity for them, reserved or free.
 //
 // A ledger that merely knows of a matching slot is not enough. kube-scheduler
 // looks at a sample of the nodes where there are more than a hundred, so it may
@@ -19,6 +19,13 @@
 // binding the pod is offered every node again, and a plan nobody renews stops
 // keeping others away. Where all candidates were offered and the planned node is
 // not among them, kube-scheduler's own filters refuse it, and nothing is done.
+//
+// A pod that is refused by all nodes of a sample is sent to free capacity in the same way (free.go): when its
+// attempt is over, all nodes are searched for one that the ledger has capacity on, and that the pod selects and
+// tolerates. What pods were sent to lately counts as theirs there, so that two do not meet in one gap. A node
+// that the scheduler then refuses is followed by another one, after a pause that grows. What other pods,
+// volumes or DRA claims say of a node the server cannot judge: such a pod is woken instead, because the
+// scheduler looks at another sample each time. A nomination that is not ours belongs to preemption and is left alone.
 //
 // A nomination is cleared when the pod can use the slot no more and is not bound.
 // What was nominated before a restart is forgotten: kube-scheduler clears it at

@@ -84,7 +84,7 @@ func (s *Steering) sweep() {
 	s.mu.Lock()
 	var nominated []*plan
 	for _, p := range s.plans {
-		if p.nominated != "" || p.wanted != "" {
+		if p.wanted != searching && (p.nominated != "" || p.wanted != "") {
 			nominated = append(nominated, p)
 		}
 	}
@@ -97,18 +97,24 @@ func (s *Steering) sweep() {
 		s.mu.Lock()
 		if s.plans[p.pod.Ref.UID] == p && p.wanted != clearing {
 			p.wanted = clearing
+			if p.isFree() {
+				p.wanted = searching
+			}
 			s.enqueue(p.pod.Ref.UID, 0)
 		}
 		s.mu.Unlock()
 	}
 }
 
-// clearing is what a plan wants nominated whose nomination has to go. It is no
-// node's name.
-const clearing = "-"
+// What a plan wants that is no node's name: clearing, that its nomination goes; searching, that a
+// node with free capacity is found for it.
+const (
+	clearing  = "-"
+	searching = "?"
+)
 
 // stillUsable reports whether a pod has capacity of its own, and so is being bound, or could
-// still be bound with the slot it was nominated for.
+// still be bound to what it was nominated for.
 func (s *Steering) stillUsable(p *plan) bool {
 	s.mu.Lock()
 	pod, slot := p.pod, p.slot
@@ -117,6 +123,9 @@ func (s *Steering) stillUsable(p *plan) bool {
 		return true
 	}
 	placement := s.Question.Of(pod, "")
+	if slot.Ref == (ledger.SlotRef{}) {
+		return s.fits(&placement, slot.Node)
+	}
 	placement.Slots = []ledger.SlotRef{slot.Ref}
 	return slices.ContainsFunc(s.Ledger.UsableSlots(&placement), func(h ledger.UsableSlot) bool { return h.Ref == slot.Ref })
 }
@@ -148,6 +157,14 @@ func (s *Steering) carryOut(ctx context.Context, uid types.UID, last bool) bool 
 	}
 	pod, wanted, nominated := p.pod, p.wanted, p.nominated
 	s.mu.Unlock()
+	if wanted == searching {
+		if s.limiter.Wait(ctx) != nil {
+			return true // stopping
+		}
+		if wanted = s.resolve(pod); wanted == "" {
+			return true
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	var err error
@@ -188,7 +205,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 		if again {
 			s.OnGivenUp(pod)
 		}
-		log.Info("a pod is steered to the node that holds capacity for it")
+		log.Info("a pod is steered to a node that has capacity for it")
 		return true
 	case gone:
 		s.drop(p)
@@ -196,7 +213,7 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 	case final:
 		p.givenUp, p.wanted = true, ""
 		s.mu.Unlock()
-		log.WithError(err).Warn("a pod could not be steered to the node that holds capacity for it; it may be scheduled elsewhere")
+		log.WithError(err).Warn("a pod could not be steered to the node that has capacity for it; it may be scheduled elsewhere")
 		s.OnGivenUp(pod)
 	default:
 		s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
@@ -17,9 +18,9 @@ import (
 )
 
 const (
-	// minSample is how many feasible nodes kube-scheduler looks for at least
+	// MinSample is how many feasible nodes kube-scheduler looks for at least
 	// (minFeasibleNodesToFind): where it offers fewer, there are no more.
-	minSample = 100
+	MinSample = 100
 	// maxEffort is what is spent on a pod before it has its choice again: 1 for
 	// an attempt narrowed down to one node, elsewhereEffort for one refused.
 	maxEffort       = 4
@@ -48,28 +49,36 @@ type Options struct {
 	Ledger    ledger.Reader
 	Question  *question.Maker
 	Nominator Nominator
-	Log       logrus.FieldLogger
+	// Node is what is known of a node; ok is false where it does not exist.
+	Node func(name string) (node cluster.Node, ok bool)
+	Log  logrus.FieldLogger
 	// OnGivenUp is told of a pod that waits for a nomination that does not come, or
 	// may be no change: it has to be woken some other way.
 	OnGivenUp func(pod *cluster.Pod)
 }
 
-// Steering plans pods for slots; see the package comment. Make one with New.
+// Steering plans pods for nodes; see the package comment. Make one with New.
 type Steering struct {
 	Options
+
+	limiter   *rate.Limiter // of searches
+	searching sync.Mutex    // held during a search, so that two pods do not find the same; taken before mu
 
 	mu     sync.Mutex                                      // guards what follows
 	queue  workqueue.TypedRateLimitingInterface[types.UID] // nil before Run
 	plans  map[types.UID]*plan
-	bySlot map[ledger.SlotRef]types.UID // of slots for one pod only
+	bySlot map[ledger.SlotRef]types.UID   // of slots for one pod only
+	byNode map[string]map[types.UID]*plan // of free capacity
 }
 
-// plan is the slot a pod is meant for.
+// plan is the node a pod is meant for: that of a slot, or one with free capacity.
 type plan struct {
-	pod    *cluster.Pod
+	pod *cluster.Pod
+	// slot is what the pod is to use there. Of free capacity it has the node and no name.
 	slot   ledger.UsableSlot
 	effort int // see maxEffort
 	asked  time.Time
+	search // of free capacity
 	// wanted is the node to nominate, nominated the one that has been; "" means
 	// none.
 	wanted, nominated string
@@ -87,7 +96,10 @@ func (p *plan) nominate() {
 
 // New returns Steering that is not running.
 func New(o Options) *Steering {
-	return &Steering{Options: o, plans: map[types.UID]*plan{}, bySlot: map[ledger.SlotRef]types.UID{}}
+	return &Steering{
+		Options: o, limiter: rate.NewLimiter(searchesPerSecond, searchesPerSecond),
+		plans: map[types.UID]*plan{}, bySlot: map[ledger.SlotRef]types.UID{}, byNode: map[string]map[types.UID]*plan{},
+	}
 }
 
 // Plan chooses one of the slots a pod could be bound with for it, and returns
@@ -161,7 +173,7 @@ func (s *Steering) plan(pod *cluster.Pod, usable []ledger.UsableSlot, offered []
 	if p := s.choose(pod, usable, sets.New(offered...).Has); p != nil {
 		return p, true
 	}
-	if len(offered) < minSample {
+	if len(offered) < MinSample {
 		return nil, false
 	}
 	return s.choose(pod, usable, func(string) bool { return true }), false
@@ -183,7 +195,7 @@ func (s *Steering) choose(pod *cluster.Pod, usable []ledger.UsableSlot, willDo f
 			best = k
 		}
 	}
-	if best < 0 || (p == nil && len(s.plans) >= maxPlans && !s.forgetOld(now)) {
+	if best < 0 || (p == nil && !s.mayPlan(now)) {
 		return nil
 	}
 	next := &plan{pod: pod, slot: usable[best], asked: now}
@@ -211,14 +223,28 @@ func (s *Steering) isTaken(slot ledger.SlotRef, pod types.UID, now time.Time) bo
 func (s *Steering) drop(p *plan) {
 	uid := p.pod.Ref.UID
 	delete(s.plans, uid)
+	s.leave(p)
+}
+
+// leave takes a plan off what others are kept away from.
+func (s *Steering) leave(p *plan) {
+	uid := p.pod.Ref.UID
 	if s.bySlot[p.slot.Ref] == uid {
 		delete(s.bySlot, p.slot.Ref)
 	}
+	if there := s.byNode[p.slot.Node]; there[uid] == p {
+		if delete(there, uid); len(there) == 0 {
+			delete(s.byNode, p.slot.Node)
+		}
+	}
 }
 
-// forgetOld drops the plans nobody has asked for lately and reports whether
-// there is capacity for more.
-func (s *Steering) forgetOld(now time.Time) bool {
+// mayPlan reports whether another pod may be planned. Where there are too many, the plans nobody has
+// asked for lately are dropped.
+func (s *Steering) mayPlan(now time.Time) bool {
+	if len(s.plans) < maxPlans {
+		return true
+	}
 	for _, p := range s.plans {
 		if now.Sub(p.asked) >= planLife && p.nominated == "" && p.wanted == "" {
 			s.drop(p)

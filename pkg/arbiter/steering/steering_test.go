@@ -68,12 +68,13 @@ type world struct {
 	api     *api
 	matcher *matcher.Matcher
 	devices *ledger.DeviceRequest
+	nodes   map[string]cluster.Node // those with labels or taints
 	givenUp []string
 }
 
 func newWorld(t *testing.T, nodes ...string) *world {
 	log, _ := logtest.NewNullLogger()
-	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{nominated: map[string]string{}}, matcher: &matcher.Matcher{}}
+	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{nominated: map[string]string{}}, matcher: &matcher.Matcher{}, nodes: map[string]cluster.Node{}}
 	for _, n := range nodes {
 		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
 			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
@@ -81,6 +82,12 @@ func newWorld(t *testing.T, nodes ...string) *world {
 	}
 	w.Steering = New(Options{
 		Ledger: w.ledger.Reader, Nominator: w.api, Log: log,
+		Node: func(name string) (cluster.Node, bool) {
+			if node, ok := w.nodes[name]; ok {
+				return node, true
+			}
+			return cluster.Node{Name: name}, true
+		},
 		Question: &question.Maker{
 			Table: w.ledger.Table(), Matcher: w.matcher,
 			Devices: func(*cluster.Pod) *ledger.DeviceRequest { return w.devices },
@@ -112,7 +119,7 @@ func request(cpu int64) *resources.Request {
 }
 
 func pod(name string) *cluster.Pod {
-	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: request(2000)}
+	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: request(2000), Constraints: &cluster.Constraints{}}
 }
 
 func (w *world) usable(p *cluster.Pod) []ledger.UsableSlot {
@@ -152,7 +159,7 @@ func pass(d time.Duration) {
 
 // sample is what kube-scheduler offers of a large cluster.
 func sample() []string {
-	nodes := make([]string, minSample)
+	nodes := make([]string, MinSample)
 	for i := range nodes {
 		nodes[i] = fmt.Sprintf("other-%d", i)
 	}

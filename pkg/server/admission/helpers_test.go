@@ -87,7 +87,8 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	o.Pods, o.Question, o.API, o.Metrics, o.Log, o.BindTimeout = w.store, w.question, w, w.metrics, log, 8*time.Second
 	o.Policy = policy.NewStore(policy.Default(), time.Minute)
 	o.Steering = steering.New(steering.Options{
-		Ledger: w.ledger.Reader, Question: w.question, Nominator: w, Log: log, OnGivenUp: func(*cluster.Pod) {},
+		Ledger: w.ledger.Reader, Question: w.question, Nominator: w, Log: log,
+		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},
 	})
 	o.Ledger = arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided })
 	objects := storetest.New(w.ledger)

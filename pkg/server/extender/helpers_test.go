@@ -77,14 +77,14 @@ func newWorld(t testing.TB) *world {
 	}
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
 		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.writes, Pods: w.store, Log: silent, OnWakeup: func() {},
-		Steer: func(*cluster.Pod) bool { return false },
+		Steer: func(*cluster.Pod) bool { return false }, Send: func(*cluster.Pod, int) bool { return false },
 		Ready: func(ctx context.Context) error { // or it would take all pending pods for refused
 			<-ctx.Done()
 			return ctx.Err()
 		},
 	})
 	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger.Reader, Question: w.question, Nominator: w.writes, Log: silent, OnGivenUp: w.wakeups.Wake,
+		Ledger: w.ledger.Reader, Question: w.question, Nominator: w.writes, Node: arbitertest.PlainNode, Log: silent, OnGivenUp: w.wakeups.Wake,
 	})
 	objects := storetest.New(w.ledger)
 	decider := arbiter.New(arbiter.Options{

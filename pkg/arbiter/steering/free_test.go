@@ -1,0 +1,256 @@
+package steering
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// newLargeWorld has nodes of four CPUs and, before and after them, more full ones than a sample has.
+func newLargeWorld(t *testing.T, nodes ...string) *world {
+	w := newWorld(t)
+	full := func(prefix string) {
+		for i := range MinSample {
+			w.ledger.ObserveNode(ledger.NodeObservation{Name: fmt.Sprintf("%s-%d", prefix, i)})
+		}
+	}
+	full("first")
+	for _, name := range nodes {
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
+		}})
+	}
+	full("last")
+	return w
+}
+
+// asking is a pod whose spec was changed.
+func asking(t *testing.T, w *world, name string, change func(*v1.PodSpec)) *cluster.Pod {
+	t.Helper()
+	asked := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	change(&asked.Spec)
+	made, err := cluster.NewPod(w.ledger.Table(), asked)
+	assert.NoError(t, err)
+	p := pod(name)
+	p.Constraints = made.Constraints
+	return p
+}
+
+func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
+	tests := map[string]struct {
+		nodes     []string
+		change    func(*v1.PodSpec)
+		nominated string
+		offered   int
+		want      []string
+		woken     []string
+	}{
+		"to a node that was not in it":                 {nodes: []string{"a"}, want: []string{"p -> a"}},
+		"to none where there is none":                  {},
+		"not where there are no more":                  {nodes: []string{"a"}, offered: MinSample - 1},
+		"not where all were offered":                   {nodes: []string{"a"}, offered: 2*MinSample + 1},
+		"not where pods were evicted for it elsewhere": {nodes: []string{"a"}, nominated: "b"},
+		"to a node that it selects": {
+			nodes: []string{"a", "labeled"}, want: []string{"p -> labeled"},
+			change: func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"disk": "fast"} },
+		},
+		"to a node that its affinity allows": {
+			nodes: []string{"a", "labeled"}, want: []string{"p -> labeled"},
+			change: func(s *v1.PodSpec) {
+				s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+					NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+						{Key: "disk", Operator: v1.NodeSelectorOpExists},
+					}}},
+				}}}
+			},
+		},
+		"not to a tainted one": {nodes: []string{"tainted", "a"}, want: []string{"p -> a"}},
+		"but where it tolerates that": {
+			nodes: []string{"tainted", "a"}, want: []string{"p -> tainted"},
+			change: func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} },
+		},
+		"woken, if other pods matter": {
+			nodes: []string{"a"}, woken: []string{"p"},
+			change: func(s *v1.PodSpec) {
+				s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}
+			},
+		},
+		"woken, if volumes matter": {
+			nodes: []string{"a"}, woken: []string{"p"},
+			change: func(s *v1.PodSpec) {
+				s.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+			},
+		},
+		"not woken where no node is free": {change: func(s *v1.PodSpec) {
+			s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T) {
+				w := newLargeWorld(t, tt.nodes...)
+				defer w.Stop()
+				w.nodes["labeled"] = cluster.Node{Name: "labeled", Labels: map[string]string{"disk": "fast"}}
+				w.nodes["tainted"] = cluster.Node{Name: "tainted", Taints: []v1.Taint{{Key: "own", Effect: v1.TaintEffectNoSchedule}}}
+				p := pod("p")
+				if tt.change != nil {
+					p = asking(t, w, "p", tt.change)
+				}
+				offered := tt.offered
+				if offered == 0 {
+					offered = MinSample
+				}
+				w.Seek(p, tt.nominated, offered)
+				w.expect(nil)
+				pass(settle)
+				w.expect(tt.want)
+				assert.Equal(t, tt.woken, w.givenUp)
+			})
+		})
+	}
+}
+
+// Three pods of half a node come to two gaps: what one was sent to counts as its own until it is bound, or
+// was not heard of for long.
+func TestSentPodsDoNotMeet(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a", "b")
+		defer w.Stop()
+		w.bind(pod("filler"), "b") // capacity for one more
+		pods := []*cluster.Pod{pod("1"), pod("2"), pod("3"), pod("4")}
+		for _, p := range pods {
+			w.Seek(p, "", MinSample)
+			pass(settle)
+		}
+		w.expect([]string{"1 -> a", "2 -> b", "3 -> a"})
+		w.bind(pods[0], "a")
+		w.bind(pods[1], "b")
+		pass(crowdedPause)
+		w.expect([]string{"1 -> a", "2 -> b", "3 -> a"})
+		w.Settled(pods[2].Ref.UID) // it was deleted
+		pass(crowdedPause)
+		w.expect([]string{"1 -> a", "2 -> b", "3 -> a", "4 -> a"})
+	})
+}
+
+// A node in vain is followed by another one, after a pause that grows. When none is left it begins again.
+func TestNodesThatTheSchedulerRefuses(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a", "b")
+		defer w.Stop()
+		p := pod("p")
+		w.Seek(p, "", MinSample)
+		pass(settle)
+		w.expect([]string{"p -> a"})
+		assert.True(t, w.Nominated(p.Ref.UID, "a"))
+		w.Seek(p, "a", MinSample)
+		pass(settle)
+		w.expect([]string{"p -> a"})
+		pass(settle)
+		w.expect([]string{"p -> a", "p -> b"})
+		w.Seek(p, "b", MinSample)
+		pass(4 * settle)
+		w.expect([]string{"p -> a", "p -> b", "p -> a"})
+		for range 50 {
+			w.Seek(p, p.Ref.Name, MinSample) // not ours
+		}
+		w.Seek(p, "", MinSample) // it may have the nomination still
+		pass(shortPause)
+		w.expect([]string{"p -> a", "p -> b", "p -> a", "p -> a"})
+		assert.Equal(t, []string{"p"}, w.givenUp, "what is there already wakes nobody")
+	})
+}
+
+func TestTriesAreLimited(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a")
+		defer w.Stop()
+		p, began := pod("p"), time.Now()
+		nominated := ""
+		for range manyTries {
+			w.Seek(p, nominated, MinSample)
+			pass(shortPause)
+			nominated = "a"
+		}
+		assert.Len(t, w.api.writes, manyTries)
+		assert.Less(t, time.Since(began), 5*time.Minute, "sooner than the scheduler tries it by itself")
+		w.Seek(p, "a", MinSample)
+		pass(longPause - time.Second)
+		assert.Len(t, w.api.writes, manyTries)
+		pass(time.Second)
+		assert.Len(t, w.api.writes, manyTries+1)
+	})
+}
+
+// A nomination that stopped being true is changed, or cleared.
+func TestFreeNodeIsTaken(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a", "b")
+		defer w.Stop()
+		p := pod("p")
+		w.Seek(p, "", MinSample)
+		pass(settle)
+		fill := func(node string) {
+			w.bind(pod("1-"+node), node)
+			w.bind(pod("2-"+node), node)
+			pass(sweepDelay)
+		}
+		fill("a")
+		w.expect([]string{"p -> a", "p -> b"})
+		fill("b")
+		w.expect([]string{"p -> a", "p -> b", "p -x b"})
+		assert.Empty(t, w.plans)
+	})
+}
+
+// A pod that has capacity of its own is sent there.
+func TestPodIsSentHome(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a", "b")
+		defer w.Stop()
+		p := pod("p")
+		plan := ledger.NewPlan([]ledger.Placement{w.Question.Of(p, "b")}, ledger.AllOrNothing, time.Time{})
+		assert.Equal(t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
+		w.Seek(p, "", MinSample)
+		pass(settle)
+		w.expect([]string{"p -> b"})
+	})
+}
+
+func TestSendWakesByNomination(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a")
+		defer w.Stop()
+		assert.False(t, w.Send(pod("p"), MinSample-1), "all nodes were offered")
+		assert.False(t, w.Send(pod("p"), 2*MinSample+1), "all nodes were offered")
+		assert.True(t, w.Send(pod("p"), MinSample))
+		assert.True(t, w.Send(pod("q"), MinSample))
+		assert.False(t, w.Send(pod("r"), MinSample), "that is for the others")
+		pass(0)
+		assert.ElementsMatch(t, []string{"p -> a", "q -> a"}, w.api.writes)
+	})
+}
+
+// A pod that was to be woken is, where its node is taken before the nomination is written.
+func TestSentPodIsWokenWhereItsNodeIsTaken(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a")
+		w.Stop()
+		p := pod("p")
+		assert.True(t, w.Send(p, MinSample))
+		w.bind(pod("1"), "a")
+		w.bind(pod("2"), "a")
+		w.sweep()
+		assert.True(t, w.carryOut(t.Context(), p.Ref.UID, false))
+		w.expect(nil)
+		assert.Equal(t, []string{"p"}, w.givenUp)
+	})
+}

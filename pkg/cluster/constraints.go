@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// Constraints are what a pod without a node asks of one, beside capacity.
+type Constraints struct {
+	nodeSelector map[string]string
+	affinity     *v1.NodeSelector // what the node must be
+	tolerations  []v1.Toleration
+	// others: the pod asks for more than a node's own labels and taints can tell.
+	others bool
+}
+
+func constraintsOf(pod *v1.Pod) *Constraints {
+	c := &Constraints{nodeSelector: pod.Spec.NodeSelector, tolerations: pod.Spec.Tolerations, others: asksOthers(&pod.Spec)}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		c.affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return c
+}
+
+// asksOthers reports whether it depends on other pods, on volumes or on devices of DRA where a pod can be.
+func asksOthers(spec *v1.PodSpec) bool {
+	if a := spec.Affinity; a != nil && (a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+		a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0) {
+		return true
+	}
+	for i := range spec.TopologySpreadConstraints {
+		if spec.TopologySpreadConstraints[i].WhenUnsatisfiable == v1.DoNotSchedule {
+			return true
+		}
+	}
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return true
+		}
+	}
+	return len(spec.ResourceClaims) > 0 || spec.SchedulingGroup != nil
+}
+
+// Accepts returns whether a node is one that the pod may be on, going by the node's labels and taints alone.
+// The taint of a cordoned node is the ledger's matter.
+func (c *Constraints) Accepts() func(node Node) bool {
+	asked := &v1.Pod{Spec: v1.PodSpec{NodeSelector: c.nodeSelector}}
+	if c.affinity != nil {
+		asked.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: c.affinity}}
+	}
+	required := nodeaffinity.GetRequiredNodeAffinity(asked)
+	return func(node Node) bool {
+		match, err := required.Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
+		return err == nil && match && c.tolerates(node.Taints)
+	}
+}
+
+func (c *Constraints) tolerates(taints []v1.Taint) bool {
+	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, c.tolerations, func(t *v1.Taint) bool {
+		return t.Key != v1.TaintNodeUnschedulable && (t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute)
+	}, true)
+	return !found
+}
+
+// NodesDecide reports whether a node's labels, taints and capacity are all there is to judge it by.
+func (c *Constraints) NodesDecide() bool { return !c.others }
