@@ -23,11 +23,12 @@ func TestConfigurations(t *testing.T) {
 		lease          string
 		managed        []schedulerv1.ExtenderManagedResource
 		tls            bool
+		packs          bool
 	}{
 		"default-scheduler.yaml":     {schedulerNames: []string{"default-scheduler"}},
 		"default-scheduler-tls.yaml": {schedulerNames: []string{"default-scheduler"}, tls: true},
 		"second-scheduler.yaml":      {schedulerNames: []string{"second-scheduler"}, lease: "second-scheduler"},
-		"two-profiles.yaml":          {schedulerNames: []string{"default-scheduler", "packing-scheduler"}},
+		"two-profiles.yaml":          {schedulerNames: []string{"default-scheduler", "packing-scheduler"}, packs: true},
 		"extended-resource-scheduler.yaml": {
 			schedulerNames: []string{"extended-resource-scheduler"}, lease: "extended-resource-scheduler",
 		},
@@ -47,8 +48,7 @@ func TestConfigurations(t *testing.T) {
 			assert.Equal(t, "KubeSchedulerConfiguration", config.Kind)
 			assert.Equal(t, want.lease, config.LeaderElection.ResourceName)
 			require.NotNil(t, config.PercentageOfNodesToScore)
-			assert.EqualValues(t, 100, *config.PercentageOfNodesToScore,
-				"a sample of the nodes may be full in the ledger while others are not")
+			assert.EqualValues(t, 2, *config.PercentageOfNodesToScore, "the server finds what a small sample misses")
 
 			names := make([]string, 0, len(config.Profiles))
 			for _, profile := range config.Profiles {
@@ -58,7 +58,7 @@ func TestConfigurations(t *testing.T) {
 			assert.Equal(t, want.schedulerNames, names)
 
 			require.Len(t, config.Extenders, 1)
-			checkExtender(t, config.Extenders[0], want.tls)
+			checkExtender(t, config.Extenders[0], want.tls, want.packs)
 			assert.Equal(t, want.managed, config.Extenders[0].ManagedResources, "every other pod has to pass the ledger")
 		})
 	}
@@ -83,17 +83,22 @@ func decode(t *testing.T, file string) schedulerv1.KubeSchedulerConfiguration {
 	return config
 }
 
-func checkExtender(t *testing.T, extender schedulerv1.Extender, tls bool) {
+func checkExtender(t *testing.T, extender schedulerv1.Extender, tls, packs bool) {
 	t.Helper()
 	assert.Equal(t, tls, extender.EnableHTTPS)
 	if !tls {
 		assert.Equal(t, serverURL, extender.URLPrefix)
 	}
 	assert.Equal(t, "filter", extender.FilterVerb)
-	assert.Equal(t, "prioritize", extender.PrioritizeVerb)
+	if packs {
+		assert.Equal(t, "prioritize", extender.PrioritizeVerb)
+		assert.Positive(t, extender.Weight, "kube-scheduler refuses a prioritize verb without a weight")
+	} else {
+		assert.Empty(t, extender.PrioritizeVerb, "filter prefers what is reserved")
+		assert.Zero(t, extender.Weight)
+	}
 	assert.Equal(t, "preempt", extender.PreemptVerb)
 	assert.Equal(t, "bind", extender.BindVerb)
-	assert.Positive(t, extender.Weight, "kube-scheduler refuses a prioritize verb without a weight")
 	assert.False(t, extender.Ignorable, "a refused bind must not fall through to the default binder")
 	assert.True(t, extender.NodeCacheCapable)
 	assert.Greater(t, extender.HTTPTimeout.Duration, 5*time.Second, "a bind needs more than the default")

@@ -34,10 +34,8 @@ func TestPolicy(t *testing.T) {
 		Extenders: []schedulerv1.LegacyExtender{{
 			URLPrefix:        "http://127.0.0.1:23456",
 			FilterVerb:       "filter",
-			PrioritizeVerb:   "prioritize",
 			PreemptVerb:      "preempt",
 			BindVerb:         "bind",
-			Weight:           1,
 			HTTPTimeout:      10 * time.Second,
 			NodeCacheCapable: true,
 		}},

@@ -111,7 +111,7 @@ func waitingPod(c *cluster) {
 // back still finds the one node that is held for it.
 func TestSteering(t *testing.T) {
 	c := newCluster(t)
-	c.startScheduler("percentageOfNodesToScore: 100", "percentageOfNodesToScore: 5")
+	c.startScheduler()
 	c = c.in(t, "large")
 	nodes := c.nodes(500)
 	const replicas = 20
