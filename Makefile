@@ -162,6 +162,10 @@ fuzz: ## Send random input to every decoder, for FUZZTIME each (FUZZ_PKGS=pkg/po
 bench: build scheduler controlplane ## Run the benchmarks (BENCH=regexp, BENCH_PKGS=packages)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(TEST_ARGS) $(BENCH_PKGS)
 
+.PHONY: bench-shipped
+bench-shipped: build scheduler controlplane ## Measure the configurations as they are shipped, beside a plain kube-scheduler
+	$(GO) test -run '^$$' -bench '^BenchmarkSchedulingRate$$' -timeout 30m ./test/bench $(TEST_ARGS)
+
 ##@ Check
 
 .PHONY: lint

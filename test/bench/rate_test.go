@@ -2,9 +2,11 @@ package bench
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,29 +16,27 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	toolswatch "k8s.io/client-go/tools/watch"
-	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 const (
-	ratePods = 2000
-	// rateRounds is how often each setup runs. They take turns, and the ratios are taken within a
-	// round, so that what else the machine does falls on all of them alike.
-	rateRounds = 5
+	ratePods   = 2000
 	runTimeout = 5 * time.Minute
 )
 
-// setup is what stands behind the kube-scheduler.
+// rateRounds is how often each setup runs. They take turns, and the ratios are taken within a round, so
+// that what else the machine does falls on all of them alike.
+var rateRounds = flag.Int("rate-rounds", 3, "how often each setup of BenchmarkSchedulingRate runs")
+
+// setup is a scheduler with what stands behind it.
 type setup struct {
 	name string
-	// start runs the extender and returns its process and URL; nil where there is none. It runs before
+	// start runs the server or the extender and returns its process and URL; nil where there is none. It runs before
 	// the pods are there, as it does in a cluster: a server that starts later wakes all that wait.
 	start starter
-	// verbs are those of the extender that the scheduler is to call.
-	verbs []string
-	// scheduler starts another scheduler than kube-scheduler; nil where it is that one.
+	// scheduler starts the scheduler for the first time.
 	scheduler func(b *testing.B, c *controlplane.ControlPlane, name, url string) *controlplane.Process
 }
 
@@ -51,66 +51,83 @@ type run struct {
 
 func (r run) rate() float64 { return r.podsPerSecond }
 
+// cpu is the processor time per pod of scheduler and server together, in milliseconds.
+func (r run) cpu() float64 { return float64((r.extenderCPU + r.schedulerCPU).Microseconds()) / 1000 }
+
 func (r run) String() string {
 	return fmt.Sprintf("%6.1f pods/s, processor time per pod: extender %s, scheduler %s", r.podsPerSecond,
 		r.extenderCPU.Round(time.Microsecond), r.schedulerCPU.Round(time.Microsecond))
 }
 
-// BenchmarkSchedulingRate has one kube-scheduler bind 2,000 waiting pods on 5,000 nodes, again and again
-// with another extender behind it.
+// plain is kube-scheduler with its defaults, and passing the same with an extender that is asked about all that one
+// can be asked about at least. What else is measured are the files as they are shipped, of which the harness
+// changes the URLs, the kubeconfig, its client's limits and leader election, in all of them alike.
+const (
+	plain = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{schedulerName: default-scheduler}]}`
+
+	passing = `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{schedulerName: default-scheduler}],
+  extenders: [{urlPrefix: %q, filterVerb: filter, bindVerb: bind, nodeCacheCapable: true, httpTimeout: 10s}]}`
+)
+
+// BenchmarkSchedulingRate has one scheduler bind 2,000 waiting pods on 5,000 nodes, again and again: a plain
+// kube-scheduler, one with an extender that does nothing, and each of the configurations that people deploy.
 func BenchmarkSchedulingRate(b *testing.B) {
 	c := startCluster(b)
-	reserving := globalReserve()
+	server := globalReserve()
 	setups := []setup{
-		{name: "none"},
-		{name: "passthrough", start: passthrough(buildPassthrough(b)), verbs: []string{"filterVerb", "bindVerb"}},
-		{name: "globalreserve", start: reserving, verbs: []string{"filterVerb", "bindVerb"}},
-		{name: "globalreserve-all-verbs", start: reserving, verbs: []string{"filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb"}},
+		{name: "plain", scheduler: kubeScheduler(func(string) ([]byte, error) { return []byte(plain), nil })},
+		{name: "passthrough", start: passthrough(buildPassthrough(b)), scheduler: kubeScheduler(func(url string) ([]byte, error) {
+			return fmt.Appendf(nil, passing, url), nil
+		})},
+		{name: "default-scheduler.yaml", start: server, scheduler: shipped("default-scheduler.yaml")},
+		{name: "two-profiles.yaml", start: server, scheduler: shipped("two-profiles.yaml")},
+		{name: "plugin/local.yaml", scheduler: pluginScheduler},
+		{name: "plugin/remote.yaml", start: server, scheduler: pluginScheduler},
 	}
 	for b.Loop() {
-		runs := compare(b, c, setups, rateRounds)
-		toPass := ratio(runs["globalreserve"], runs["passthrough"])
-		b.ReportMetric(toPass, "x-passthrough")
-		b.ReportMetric(ratio(runs["globalreserve"], runs["none"]), "x-none")
-		b.Logf("SUMMARY GlobalReserve over passthrough: %.2f", toPass)
+		compare(b, c, setups)
 	}
 }
 
-// compare runs setups in turn and reports what each came to beside the first.
-func compare(b *testing.B, c *controlplane.ControlPlane, setups []setup, rounds int) map[string][]run {
+// compare runs setups in turn and reports what each came to beside the first two.
+func compare(b *testing.B, c *controlplane.ControlPlane, setups []setup) {
 	b.Helper()
 	runs := map[string][]run{}
-	for round := range rounds {
+	for round := range *rateRounds {
 		for _, s := range setups {
 			got := measure(b, c, s)
 			runs[s.name] = append(runs[s.name], got)
-			say("round %d of %d: %-24s %s", round+1, rounds, s.name, got)
+			say("round %d of %d: %-24s %s", round+1, *rateRounds, s.name, got)
 		}
 	}
-	base := setups[0].name
+	say("SUMMARY %d nodes, %d pods, medians of %d, processor time of scheduler and server per pod", nodes, ratePods, *rateRounds)
+	say("SUMMARY | scheduler | pods/s | of plain | of passthrough | ms/pod | of plain |")
 	for _, s := range setups {
-		typical := func(of func(run) float64) float64 {
-			values := make([]float64, 0, rounds)
-			for _, r := range runs[s.name] {
-				values = append(values, of(r))
-			}
-			return median(values)
-		}
-		rate, toBase := typical(run.rate), ratio(runs[s.name], runs[base])
-		b.ReportMetric(rate, s.name+"-pods/s")
-		b.Logf("SUMMARY %d nodes, %d pods, medians of %d, %s: %.0f pods/s (%.2f of %s), processor time per pod: extender %.0f µs, scheduler %.0f µs",
-			nodes, ratePods, rounds, s.name, rate, toBase, base,
-			typical(func(r run) float64 { return float64(r.extenderCPU.Microseconds()) }),
-			typical(func(r run) float64 { return float64(r.schedulerCPU.Microseconds()) }))
+		got := runs[s.name]
+		over := func(base setup, of func(run) float64) float64 { return ratio(got, runs[base.name], of) }
+		ofPlain, cpu := over(setups[0], run.rate), over(setups[0], run.cpu)
+		b.ReportMetric(typical(got, run.rate), s.name+"-pods/s")
+		b.ReportMetric(ofPlain, s.name+"-x-plain")
+		b.ReportMetric(cpu, s.name+"-cpu-x-plain")
+		say("SUMMARY | %s | %.0f | %.2f | %.2f | %.1f | %.2f |", s.name, typical(got, run.rate), ofPlain,
+			over(setups[1], run.rate), typical(got, run.cpu), cpu)
 	}
-	return runs
 }
 
-// ratio is the median of the ratios of the rates, round by round.
-func ratio(over, under []run) float64 {
+// typical is the median of the rounds.
+func typical(runs []run, of func(run) float64) float64 {
+	values := make([]float64, len(runs))
+	for i, r := range runs {
+		values[i] = of(r)
+	}
+	return median(values)
+}
+
+// ratio is the median of the ratios, round by round.
+func ratio(over, under []run, of func(run) float64) float64 {
 	ratios := make([]float64, len(over))
 	for i := range ratios {
-		ratios[i] = over[i].podsPerSecond / under[i].podsPerSecond
+		ratios[i] = of(over[i]) / of(under[i])
 	}
 	return median(ratios)
 }
@@ -213,40 +230,45 @@ func latest(pods []*corev1.Pod) string {
 	return newest.ResourceVersion
 }
 
-// startScheduler starts the setup's kube-scheduler, the first time with its configuration. Nodes are
-// sampled as is kube-scheduler's default: at 5,000 nodes it looks for 500 that are feasible.
+// startScheduler starts the setup's scheduler, the first time with its configuration.
 func startScheduler(b *testing.B, c *controlplane.ControlPlane, s setup, url string) *controlplane.Process {
 	b.Helper()
-	name := "scheduler-" + s.name
-	if process, err := c.Process(name); err == nil {
-		require.NoError(b, process.Start(b.Context()))
-		return process
-	}
-	if s.scheduler != nil {
+	name := "scheduler-" + strings.NewReplacer("/", "-", ".yaml", "").Replace(s.name)
+	process, err := c.Process(name)
+	if err != nil {
 		return s.scheduler(b, c, name, url)
 	}
-	content, err := clusterload.SchedulerConfig("default-scheduler.yaml", url)
-	require.NoError(b, err)
-	config := map[string]any{}
-	require.NoError(b, yaml.Unmarshal(content, &config))
-	delete(config, "percentageOfNodesToScore")
-	if url != "" {
-		keepVerbs(config["extenders"].([]any)[0].(map[string]any), s.verbs)
-	}
-	content, err = yaml.Marshal(config)
-	require.NoError(b, err)
-	require.NoError(b, c.StartScheduler(b.Context(), name, content))
-	process, err := c.Process(name)
-	require.NoError(b, err)
+	require.NoError(b, process.Start(b.Context()))
 	return process
 }
 
-func keepVerbs(extender map[string]any, verbs []string) {
-	for _, verb := range []string{"filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb"} {
-		if !slices.Contains(verbs, verb) {
-			delete(extender, verb)
-		}
+// kubeScheduler starts a kube-scheduler with a configuration.
+func kubeScheduler(config func(url string) ([]byte, error)) func(*testing.B, *controlplane.ControlPlane, string, string) *controlplane.Process {
+	return func(b *testing.B, c *controlplane.ControlPlane, name, url string) *controlplane.Process {
+		b.Helper()
+		content, err := config(url)
+		require.NoError(b, err)
+		require.NoError(b, c.StartScheduler(b.Context(), name, content))
+		process, err := c.Process(name)
+		require.NoError(b, err)
+		return process
 	}
+}
+
+// shipped starts a kube-scheduler with a file of scheduler-config/.
+func shipped(file string) func(*testing.B, *controlplane.ControlPlane, string, string) *controlplane.Process {
+	return kubeScheduler(func(url string) ([]byte, error) { return clusterload.SchedulerConfig(file, url) })
+}
+
+// pluginScheduler starts a globalreserve-scheduler with a file of scheduler-config/plugin, with the ledger in it
+// where there is no url.
+func pluginScheduler(b *testing.B, c *controlplane.ControlPlane, name, url string) *controlplane.Process {
+	b.Helper()
+	scheduler, err := clusterload.StartPluginScheduler(b.Context(), c, clusterload.PluginSchedulerOptions{
+		Name: name, SchedulerName: "default-scheduler", RemoteURL: url,
+	})
+	require.NoError(b, err)
+	return scheduler.Process
 }
 
 // awaitBinds counts the pods that get a node, until all have one.
