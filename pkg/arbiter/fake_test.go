@@ -253,25 +253,36 @@ const self = "system:serviceaccount:globalreserve-system:globalreserve"
 // Self implements API.
 func (a *fakeAPI) Self(context.Context) (string, error) { return self, nil }
 
-// nominations are the writes of status.nominatedNodeName.
-type nominations struct{}
+// nominations has the node of each pod that was nominated.
+type nominations struct{ nodes sync.Map }
 
-func (nominations) Nominate(context.Context, ledger.PodRef, string) error { return nil }
-func (nominations) Clear(context.Context, ledger.PodRef, string) error    { return nil }
+func (n *nominations) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
+	n.nodes.Store(pod.Name, node)
+	return nil
+}
+func (*nominations) Clear(context.Context, ledger.PodRef, string) error { return nil }
+
+// of is the node that a pod was nominated for, "" for none.
+func (n *nominations) of(pod string) string {
+	node, _ := n.nodes.Load(pod)
+	name, _ := node.(string)
+	return name
+}
 
 // world is an Arbiter with everything around it.
 type world struct {
 	*Arbiter
-	t         *testing.T
-	api       *fakeAPI
-	ledger    *ledger.Ledger
-	store     *cluster.Pods // what the watch has brought
-	question  *question.Maker
-	steering  *steering.Steering
-	metrics   *metrics.Metrics
-	objects   *storetest.Server      // Reservations
-	undecided atomic.Pointer[string] // why nothing can be decided
-	gates     []Gate
+	t           *testing.T
+	api         *fakeAPI
+	ledger      *ledger.Ledger
+	store       *cluster.Pods // what the watch has brought
+	question    *question.Maker
+	steering    *steering.Steering
+	metrics     *metrics.Metrics
+	objects     *storetest.Server // Reservations
+	nominations nominations
+	undecided   atomic.Pointer[string] // why nothing can be decided
+	gates       []Gate
 }
 
 // newWorld has the nodes a and b with capacity for four pods each, and a watch that
@@ -287,7 +298,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger.Reader, Question: w.question, Nominator: nominations{}, Log: silent(),
+		Ledger: w.ledger.Reader, Question: w.question, Nominator: &w.nominations, Log: silent(),
 		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},
 	})
 	for _, name := range []string{"a", "b"} {

@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -139,6 +141,51 @@ func TestFilterSendsPodToNodeThatWasNotOffered(t *testing.T) {
 		assert.Equal(t, ledger.AllocatedElsewhere, said["a"])
 		assert.Equal(t, ledger.NodeUnknown, said["other"], "the reason stays the ledger's")
 	})
+}
+
+// All nodes of the sample are full, and one that was not in it is free.
+func TestFilterSendsPodThatASampleRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		offered   []string // and nodes that are full
+		nominated string
+		want      string
+	}{
+		"to a free node":                   {want: "b"},
+		"not where one of the sample fits": {offered: []string{"a"}},
+		"not while victims end elsewhere":  {nominated: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPod("p")
+				w := newWorld(t, p)
+				if tt.offered == nil {
+					w.ledger.RemoveNode("a")
+				}
+				defer background.Run(t, w.steering.Run)()
+				offered := tt.offered
+				for i := range steering.MinSample {
+					full := fmt.Sprint("full-", i)
+					w.ledger.ObserveNode(ledger.NodeObservation{Name: full})
+					offered = append(offered, full)
+				}
+				q := w.query(p, 0, small)
+				q.Nominated = tt.nominated
+				w.reasons(q, offered...)
+				pass(time.Second)
+				assert.Equal(t, tt.want, w.nominations.of("p"))
+				if tt.want == "" {
+					return
+				}
+				// The scheduler tries it, and something else was faster: nobody is waited for.
+				w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"})
+				q.Nominated = tt.want
+				began := time.Now()
+				w.reasons(q, tt.want)
+				assert.Zero(t, time.Since(began))
+				w.end()
+			})
+		})
+	}
 }
 
 func TestPrioritize(t *testing.T) {

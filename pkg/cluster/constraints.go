@@ -45,8 +45,11 @@ func asksOthers(spec *v1.PodSpec) bool {
 }
 
 // Accepts returns whether a node is one that the pod may be on, going by the node's labels and taints alone.
-// The taint of a cordoned node is the ledger's matter.
+// The taint of a cordoned node is the ledger's matter. Nil, of a pod that has its node, accepts none.
 func (c *Constraints) Accepts() func(node Node) bool {
+	if c == nil {
+		return func(Node) bool { return false }
+	}
 	asked := &v1.Pod{Spec: v1.PodSpec{NodeSelector: c.nodeSelector}}
 	if c.affinity != nil {
 		asked.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: c.affinity}}
@@ -66,4 +69,4 @@ func (c *Constraints) tolerates(taints []v1.Taint) bool {
 }
 
 // NodesDecide reports whether a node's labels, taints and capacity are all there is to judge it by.
-func (c *Constraints) NodesDecide() bool { return !c.others }
+func (c *Constraints) NodesDecide() bool { return c != nil && !c.others }

@@ -82,8 +82,10 @@ type world struct {
 	pods     *cluster.Pods
 	// elsewhere reports whether another one wakes the pods of a scheduler at the start.
 	elsewhere func(scheduler string) bool
-	ready     chan struct{} // closed: the server is ready
-	count     atomic.Int64
+	// send reports whether a pod is sent to free capacity.
+	send  func(pod *cluster.Pod, offered int) bool
+	ready chan struct{} // closed: the server is ready
+	count atomic.Int64
 }
 
 // advance lets time pass in the bubble and waits until everybody has acted.
@@ -108,9 +110,10 @@ func makeWorld(t *testing.T, nodes ...string) *world {
 	}
 	w.question = newQuestion(w.ledger)
 	w.elsewhere = func(string) bool { return false }
+	w.send = func(*cluster.Pod, int) bool { return false }
 	w.wakeups = NewWakeups(WakeupOptions{
 		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.patcher, Pods: w.pods, Log: silentLog(), WokenElsewhere: func(scheduler string) bool { return w.elsewhere(scheduler) },
-		Steer: func(*cluster.Pod) bool { return false }, Send: func(*cluster.Pod, int) bool { return false }, OnWakeup: func() { w.count.Add(1) },
+		Steer: func(*cluster.Pod) bool { return false }, Send: func(pod *cluster.Pod, offered int) bool { return w.send(pod, offered) }, OnWakeup: func() { w.count.Add(1) },
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-w.ready:

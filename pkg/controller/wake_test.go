@@ -368,3 +368,24 @@ func TestPausedPodIsWokenInTheEnd(t *testing.T) {
 		assert.Len(t, w.patcher.names(), 2)
 	})
 }
+
+// A pod that is sent to free capacity is woken by that, any other one by a patch.
+func TestSentPodsAreNotPatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		holder := w.pod("holder", "4", 0)
+		w.reserve(holder, "a", time.Hour)
+		offered := map[string]int{}
+		w.send = func(pod *cluster.Pod, count int) bool {
+			offered[pod.Ref.Name] = count
+			return pod.Ref.Name == "sent"
+		}
+		w.refuse(w.pod("sent", "1", 0), "a", "b", "c")
+		w.refuse(w.pod("patched", "1", 0), "a", "b")
+		w.unreserve(holder, "a")
+		advance(time.Second)
+		assert.Equal(t, map[string]int{"sent": 3, "patched": 2}, offered)
+		assert.Equal(t, []string{"patched"}, w.patcher.names())
+		assert.EqualValues(t, 2, w.count.Load())
+	})
+}

@@ -51,7 +51,7 @@ func (p *plan) isFree() bool { return p.slot.Ref == ledger.SlotRef{} }
 // that the scheduler's copy of the pod is nominated for: another one than ours is for whose pods were
 // evicted there, and is left alone.
 func (s *Steering) Seek(pod *cluster.Pod, nominated string, offered int) {
-	if offered < MinSample || pod.Ref.UID == "" {
+	if offered < MinSample || pod.Ref.UID == "" || pod.Node != "" {
 		return
 	}
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Steering) Nominated(pod types.UID, node string) bool {
 // Send nominates a waiting pod, that was offered so many nodes at last, for a node with free capacity, which makes
 // the scheduler try the pod again. It reports false where there is none to send the pod to, and so it is not woken.
 func (s *Steering) Send(pod *cluster.Pod, offered int) bool {
-	if !s.isSample(offered) {
+	if pod.Node != "" || !s.isSample(offered) {
 		return false
 	}
 	s.mu.Lock()

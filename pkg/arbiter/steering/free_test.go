@@ -254,3 +254,21 @@ func TestSentPodIsWokenWhereItsNodeIsTaken(t *testing.T) {
 		assert.Equal(t, []string{"p"}, w.givenUp)
 	})
 }
+
+// A scheduler may ask about a pod that was bound just before.
+func TestBoundPodsAreNotSent(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a")
+		defer w.Stop()
+		bound := pod("p")
+		bound.Node, bound.Constraints = "a", nil
+		w.Seek(bound, "", MinSample)
+		pass(settle)
+		assert.False(t, w.Send(bound, MinSample))
+		w.Seek(pod("q"), "", MinSample)
+		w.plans["uid-q"].pod.Node, w.plans["uid-q"].pod.Constraints = "a", nil // meanwhile
+		pass(settle)
+		w.expect(nil)
+		assert.Empty(t, w.givenUp)
+	})
+}
