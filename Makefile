@@ -166,6 +166,11 @@ bench: build scheduler controlplane ## Run the benchmarks (BENCH=regexp, BENCH_P
 bench-shipped: build scheduler controlplane ## Measure the configurations as they are shipped, beside a plain kube-scheduler
 	$(GO) test -run '^$$' -bench '^BenchmarkSchedulingRate$$' -timeout 30m ./test/bench $(TEST_ARGS)
 
+.PHONY: bench-scheduler
+bench-scheduler: build controlplane ## Run cases of Kubernetes' scheduler_perf, and write the table of test/bench/README.md (15 minutes)
+	cd test/schedulerperf && $(GO) test -tags schedulerperf -run '^$$' -bench SchedulerPerf -benchtime 1x -timeout 90m \
+	  . -args -table=../bench/README.md $(BENCH_ARGS)
+
 ##@ Check
 
 .PHONY: lint
