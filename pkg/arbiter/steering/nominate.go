@@ -186,7 +186,10 @@ func (s *Steering) written(uid types.UID, wanted string, err error, last bool) b
 		return true
 	}
 	pod, again := p.pod, p.again // of this moment: both change under the lock
-	log := s.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.slot.Node, "reservation": p.slot.Ref.String()})
+	log := s.Log.WithFields(map[string]any{"pod": pod.Ref.String(), "uid": uid, "node": p.slot.Node})
+	if !p.isFree() {
+		log = log.WithField("reservation", p.slot.Ref.String())
+	}
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 	final := apierrors.IsForbidden(err) || last
 	switch {
