@@ -48,11 +48,24 @@ func New(client kubernetes.Interface, l ledger.Observer, o Options) *Cache {
 }
 
 // Run lists and watches until ctx ends; nothing reaches the ledger after that. See
-// WaitForSync.
+// WaitForSync. Nodes come first: pods may name resources that nobody offers, and only so many of those
+// are counted, so what the nodes offer has to be known by then.
 func (c *Cache) Run(ctx context.Context) error {
+	nodes, listed := c.nodeSink(), make(chan struct{})
+	replace, listedOnce := nodes.replace, sync.OnceFunc(func() { close(listed) })
+	nodes.replace = func(all []*nodeRecord, version uint64) {
+		replace(all, version)
+		listedOnce()
+	}
 	var running sync.WaitGroup
-	running.Go(func() { c.nodeWatch.run(ctx, &v1.Node{}, c.nodeSink()) })
-	running.Go(func() { c.podWatch.run(ctx, &v1.Pod{}, c.podSink()) })
+	running.Go(func() { c.nodeWatch.run(ctx, &v1.Node{}, nodes) })
+	running.Go(func() {
+		select {
+		case <-listed:
+			c.podWatch.run(ctx, &v1.Pod{}, c.podSink())
+		case <-ctx.Done():
+		}
+	})
 	running.Wait()
 	return nil
 }

@@ -161,15 +161,13 @@ func ForBoundPod(t *Table, pod *v1.Pod) Request {
 }
 
 // Allocatable returns what a node offers: its status.allocatable, one Amount
-// per resource above 0, ordered by column.
+// per resource above 0, ordered by column. One of which there is none at the moment, as while a
+// device plugin is away, has a column all the same: pods may have some of it.
 func Allocatable(t *Table, node *v1.Node) []Amount {
 	amounts := make([]Amount, 0, len(node.Status.Allocatable))
 	for name, q := range node.Status.Allocatable {
 		value, _ := toInt64(name, q)
-		if value <= 0 {
-			continue
-		}
-		if col, ok := internCounted(t.Intern, t, name); ok {
+		if col, ok := internCounted(t.Intern, t, name); ok && value > 0 {
 			amounts = append(amounts, Amount{Column: col, Value: value})
 		}
 	}
