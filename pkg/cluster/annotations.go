@@ -57,8 +57,8 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 		return nil
 	}
 	m := Annotations{
-		Index: cmp.Or(annotations[v1alpha1.ReservationIndexAnnotation], annotations[v1alpha1.GodelReservationIndexAnnotation]),
-		TTL:   cmp.Or(annotations[v1alpha1.ReservationTTLAnnotation], annotations[v1alpha1.GodelReservationTTLAnnotation]),
+		Index: clip(cmp.Or(annotations[v1alpha1.ReservationIndexAnnotation], annotations[v1alpha1.GodelReservationIndexAnnotation]), maxText),
+		TTL:   clip(cmp.Or(annotations[v1alpha1.ReservationTTLAnnotation], annotations[v1alpha1.GodelReservationTTLAnnotation]), maxTTL),
 		Godel: slices.ContainsFunc(godelAnnotations, func(key string) bool { _, ok := annotations[key]; return ok }),
 	}
 	switch cmp.Or(annotations[v1alpha1.ReservationAnnotation], annotations[v1alpha1.GodelReservationAnnotation]) {
@@ -69,7 +69,7 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 		m.Keep = KeepNo
 	}
 	if ref, ok := ParseMatched(annotations[v1alpha1.MatchedReservationAnnotation]); ok && ref.Namespace == namespace {
-		m.Matched, m.MatchedUID = ref, types.UID(annotations[v1alpha1.MatchedReservationUIDAnnotation])
+		m.Matched, m.MatchedUID = ref, types.UID(clip(annotations[v1alpha1.MatchedReservationUIDAnnotation], maxText))
 	}
 	if m == (Annotations{}) {
 		return nil
@@ -80,8 +80,9 @@ func ReadAnnotations(namespace string, annotations map[string]string) *Annotatio
 // ParseMatched reads the value of the matched-reservation annotation:
 // namespace/name/slot.
 func ParseMatched(value string) (ref ledger.SlotRef, ok bool) {
-	parts := strings.Split(value, "/")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+	parts := strings.SplitN(value, "/", 4)
+	unnamed := func(part string) bool { return part == "" || len(part) > maxText }
+	if len(parts) != 3 || slices.ContainsFunc(parts, unnamed) {
 		return ledger.SlotRef{}, false
 	}
 	return ledger.SlotRef{Namespace: parts[0], Name: parts[1], Slot: parts[2]}, true
@@ -97,7 +98,7 @@ func controllerOf(pod *v1.Pod) Controller {
 	if owner == nil {
 		return Controller{}
 	}
-	c := Controller{Kind: owner.Kind, Name: owner.Name}
+	c := Controller{Kind: clip(owner.Kind, maxText), Name: clip(owner.Name, maxText)}
 	if hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; hash != "" && owner.Kind == "ReplicaSet" {
 		if deployment, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && deployment != "" {
 			return Controller{Kind: "Deployment", Name: deployment}

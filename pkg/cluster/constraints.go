@@ -13,7 +13,7 @@ type Constraints struct {
 	nodeSelector map[string]string
 	affinity     *v1.NodeSelector // what the node must be
 	tolerations  []v1.Toleration
-	// others: the pod asks for more than a node's own labels and taints can tell.
+	// others: the pod asks for more than a node's own labels and taints can tell, or for more of them than is kept.
 	others bool
 }
 
@@ -21,6 +21,9 @@ func constraintsOf(pod *v1.Pod) *Constraints {
 	c := &Constraints{nodeSelector: pod.Spec.NodeSelector, tolerations: pod.Spec.Tolerations, others: asksOthers(&pod.Spec)}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		c.affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	if c.size() > maxChoice {
+		return &Constraints{others: true}
 	}
 	return c
 }

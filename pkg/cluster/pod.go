@@ -56,7 +56,7 @@ func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
 	info := &Pod{
 		Ref:       ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Node:      pod.Spec.NodeName,
-		Scheduler: pod.Spec.SchedulerName,
+		Scheduler: clip(pod.Spec.SchedulerName, maxText),
 		Priority:  corev1helpers.PodPriority(pod),
 		Finished:  pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
 		Deleting:  pod.DeletionTimestamp != nil,
@@ -70,7 +70,7 @@ func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
 	}
 	_, info.Mirror = pod.Annotations[v1.MirrorPodAnnotationKey]
 	if info.Node != "" {
-		info.Caller = pod.Annotations[v1alpha1.CallerAnnotation]
+		info.Caller = clip(pod.Annotations[v1alpha1.CallerAnnotation], maxCaller)
 		request := resources.ForBoundPod(t, pod)
 		info.Request = &request
 		return info, nil
@@ -80,7 +80,7 @@ func NewPod(t *resources.Table, pod *v1.Pod) (*Pod, error) {
 		return nil, err
 	}
 	info.Request = &request
-	info.Labels, info.Constraints = pod.Labels, constraintsOf(pod)
+	info.Labels, info.Constraints = fewLabels(pod.Labels), constraintsOf(pod)
 	return info, nil
 }
 

@@ -112,8 +112,23 @@ func ForIncomingPod(t *Table, pod *v1.Pod) (Request, error) {
 	if err := checkQuantities(pod); err != nil {
 		return Request{}, err
 	}
-	return counted(t, pod, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+	request, err := counted(t, pod, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+	switch {
+	case err != nil:
+		return Request{}, err
+	case len(request.Ports) > maxPorts:
+		return Request{}, fmt.Errorf("the pod asks for %d host ports; the most is %d", len(request.Ports), maxPorts)
+	case len(request.Unlisted) > maxUnlisted:
+		return Request{}, fmt.Errorf("the pod requests %d resources that no node offers; the most is %d", len(request.Unlisted), maxUnlisted)
+	}
+	return request, nil
 }
+
+// What a pod that is to be bound may ask for. Its author chooses, and each node is compared with all of it.
+const (
+	maxPorts    = 1024
+	maxUnlisted = 64
+)
 
 // counted is the request of a pod for a list of resources. Those that no node has ever offered are unlisted.
 func counted(t *Table, pod *v1.Pod, list v1.ResourceList) (Request, error) {

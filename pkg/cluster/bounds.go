@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Whoever writes a pod chooses most of these texts, and the API server takes more than a megabyte of them: a thousand such
+// pods would be more than the server's memory. What is longer than anything can be that it is compared with is
+// kept as the beginning of it, which equals nothing.
+const (
+	maxText   = 253  // of names, as the API server bounds them
+	maxCaller = 1024 // of users, who have names of all kinds
+	maxTTL    = 64
+	// maxChoice is how much is kept of a pod's labels, and of what it asks of nodes. Whose labels are more uses no
+	// reservation by them, and who asks for more of nodes is left to its scheduler.
+	maxChoice = 4 << 10
+)
+
+// clip bounds a text.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.Clone(text[:most+1])
+}
+
+// fewLabels are labels that are kept.
+func fewLabels(labels map[string]string) map[string]string {
+	if sizeOf(labels) > maxChoice {
+		return nil
+	}
+	return labels
+}
+
+func sizeOf(labels map[string]string) (size int) {
+	for key, value := range labels {
+		size += len(key) + len(value)
+	}
+	return size
+}
+
+// size is how much memory constraints need, roughly.
+func (c *Constraints) size() int {
+	size := sizeOf(c.nodeSelector) + tolerationsSize(c.tolerations)
+	if c.affinity != nil {
+		size += c.affinity.Size()
+	}
+	return size
+}
+
+func tolerationsSize(tolerations []v1.Toleration) (size int) {
+	for i := range tolerations {
+		size += tolerations[i].Size()
+	}
+	return size
+}

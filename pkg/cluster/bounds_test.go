@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// long is a text as long as the API server takes it in annotations, of memory of its own.
+func long() string { return rand.Text() + strings.Repeat("x", 200<<10) }
+
+// longPods are pods of texts that are as long as their author could make them.
+var longPods = map[string]func(*v1.Pod){
+	"scheduler": func(p *v1.Pod) { p.Spec.SchedulerName = long() },
+	"labels": func(p *v1.Pod) {
+		p.Labels = map[string]string{}
+		for i := range 4000 {
+			p.Labels[fmt.Sprintf("%050d", i)] = "v"
+		}
+	},
+	"node selector": func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"a": long()} },
+	"tolerations":   func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Key: long()}} },
+	"affinity": func(p *v1.Pod) {
+		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "a", Operator: v1.NodeSelectorOpIn, Values: []string{long()}}}}},
+		}}}
+	},
+	"index":  annotated(v1alpha1.ReservationIndexAnnotation, ""),
+	"ttl":    annotated(v1alpha1.ReservationTTLAnnotation, ""),
+	"slot":   annotated(v1alpha1.MatchedReservationAnnotation, "ns/r/"),
+	"caller": annotated(v1alpha1.CallerAnnotation, "", on("n")),
+	"slot id": annotated(v1alpha1.MatchedReservationUIDAnnotation, "", func(p *v1.Pod) {
+		p.Annotations[v1alpha1.MatchedReservationAnnotation] = "ns/r/s"
+	}),
+	"invented resources": func(p *v1.Pod) {
+		for i := range 4000 {
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceName(fmt.Sprintf("example.com/%050d", i))] = resource.MustParse("1")
+		}
+	},
+	"host ports": func(p *v1.Pod) {
+		for i := range int32(4000) {
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: i + 1, HostIP: "::1", Protocol: v1.ProtocolTCP})
+		}
+	},
+	"owner": func(p *v1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: long(), Name: long(), Controller: new(true)}}
+	},
+}
+
+func annotated(name, prefix string, changes ...func(*v1.Pod)) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Annotations = map[string]string{name: prefix + long()}
+		for _, change := range changes {
+			change(p)
+		}
+	}
+}
+
+// TestLongPodsAreKeptShort: nobody fills the server's memory by what is written into pods.
+func TestLongPodsAreKeptShort(t *testing.T) {
+	const pods, most = 100, 8 << 10
+	for name, change := range longPods {
+		t.Run(name, func(t *testing.T) {
+			table, kept := resources.NewTable(), make([]*Pod, pods)
+			used := func() int64 {
+				runtime.GC()
+				runtime.GC() // what was unique goes with the second
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return int64(m.HeapAlloc)
+			}
+			before := used()
+			for i := range kept {
+				kept[i] = Compact(table, newPod(change, "1"))
+			}
+			assert.Less(t, (used()-before)/pods, int64(most))
+			runtime.KeepAlive(kept)
+		})
+	}
+}
+
+// TestLongTextsEqualNothing: what was cut off does not make a text another one that counts.
+func TestLongTextsEqualNothing(t *testing.T) {
+	name := strings.Repeat("i", maxText)
+	info, err := NewPod(resources.NewTable(), newPod(func(p *v1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.ReservationIndexAnnotation: name + "j"}
+		p.Spec.SchedulerName = name
+	}, "1"))
+	require.NoError(t, err)
+	assert.NotEqual(t, name, info.Index())
+	assert.Equal(t, name, info.Scheduler)
+
+	info, err = NewPod(resources.NewTable(), newPod(longPods["affinity"], "1"))
+	require.NoError(t, err)
+	assert.False(t, info.Constraints.NodesDecide(), "its scheduler does")
+}
