@@ -148,12 +148,14 @@ func (s *Steering) meanFor(p *plan, node string) {
 func (s *Steering) resolve(pod *cluster.Pod) (wanted string) {
 	s.mu.Lock()
 	p := s.plans[pod.Ref.UID]
-	s.mu.Unlock()
 	if p == nil {
+		s.mu.Unlock()
 		return ""
 	}
+	owed, offered := p.owed, p.offered
+	s.mu.Unlock()
 	node, crowded := "", false
-	if p.owed || s.isSample(p.offered) {
+	if owed || s.isSample(offered) {
 		node, crowded = s.find(p)
 	}
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package steering
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -270,5 +271,20 @@ func TestBoundPodsAreNotSent(t *testing.T) {
 		pass(settle)
 		w.expect(nil)
 		assert.Empty(t, w.givenUp)
+	})
+}
+
+// Capacity may be freed for a pod while it is searched for.
+func TestSentDuringASearch(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newLargeWorld(t, "a")
+		defer w.Stop()
+		p := pod("p")
+		w.Seek(p, "", MinSample)
+		var searches sync.WaitGroup
+		searches.Go(func() { w.resolve(p) })
+		assert.True(t, w.Send(p, MinSample))
+		searches.Wait()
+		assert.True(t, w.Nominated(p.Ref.UID, "a"))
 	})
 }
