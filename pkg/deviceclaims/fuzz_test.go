@@ -39,3 +39,42 @@ func FuzzClaim(f *testing.F) {
 		assert.Less(t, time.Since(start), 5*time.Second, "%.200s %.200s", first, second)
 	})
 }
+
+// FuzzDevice: whatever two objects say of devices, one after the other under one name and then under names of their own,
+// each is on the node that it says, a device is counted once, and nothing is left of them once they are gone.
+func FuzzDevice(f *testing.F) {
+	const spec = `{"spec":{"nodeName":"n","resourceName":"nvidia.com/gpu","deviceID":"0"`
+	f.Add(spec+`}}`, spec+`}}`)
+	f.Add(spec+`,"properties":{"memory":"16Gi","":"\u0000"}}}`, spec+`,"unschedulable":true},"status":{"phase":"Allocated","claim":{"name":"x"}}}`)
+	f.Add(`{}`, `{"spec":{"nodeName":"other","deviceID":"0"}}`)
+	f.Add(`{"metadata":{"name":"a","generation":-1}}`, `null`)
+	f.Fuzz(func(t *testing.T, first, second string) {
+		start := time.Now()
+		a, b := &v1alpha1.ExtendedResource{}, &v1alpha1.ExtendedResource{}
+		if len(first)+len(second) > 64<<10 || json.Unmarshal([]byte(first), a) != nil || json.Unmarshal([]byte(second), b) != nil {
+			return
+		}
+		inventory, again := newInventory(), b.DeepCopy()
+		a.Name, b.Name, again.Name = "a", "a", "b"
+		devicesOn := func(node string) (n int) {
+			all := inventory.observed(node)
+			if len(all) > 0 {
+				n = inventory.byNode[node].pool.Len()
+			}
+			return n
+		}
+		inventory.set(a)
+		require.Equal(t, 1, devicesOn(a.Spec.NodeName))
+		inventory.set(b)
+		require.Equal(t, 1, devicesOn(b.Spec.NodeName))
+		inventory.set(again)
+		require.Equal(t, 1, devicesOn(b.Spec.NodeName), "one device with two objects")
+		require.Equal(t, []string{"a", "b"}, inventory.objectsOf(identityOf(b)))
+		require.NotNil(t, inventory.remove("a"))
+		require.NotNil(t, inventory.remove("b"))
+		assert.Zero(t, devicesOn(a.Spec.NodeName)+devicesOn(b.Spec.NodeName))
+		assert.Empty(t, inventory.byName)
+		assert.Empty(t, inventory.byNode)
+		assert.Less(t, time.Since(start), 5*time.Second, "%.200s %.200s", first, second)
+	})
+}

@@ -71,8 +71,8 @@ type ReservationList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.consumers) == has(oldSelf.consumers) && (!has(self.consumers) || self.consumers == oldSelf.consumers)",message="consumers are immutable: delete the reservation and create another"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.ttl) || has(self.ttl)",message="ttl cannot be removed: 0s keeps the reservation until it is deleted"
 type ReservationSpec struct {
-	// SchedulerName is the scheduler whose pods the capacity is for and whose limits in the policy it
-	// counts against. Empty: counted for no scheduler; a consumer of any scheduler may still use it.
+	// SchedulerName is the scheduler whose pods the capacity is for. Empty: of any scheduler; a consumer of any other
+	// may still use it. It is not what limits go by: the capacity counts for whoever made the reservation.
 	// Kubernetes lets pods name any scheduler, and so does this: printable, at most 253 bytes.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[\p{L}\p{M}\p{N}\p{P}\p{S} ]*$`
