@@ -14,14 +14,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // running makes a pod that runs on a node.
-func (c *apiCluster) running(name, cpu, node string) *v1.Pod {
+func (c *apiCluster) running(name, cpu, node string, changes ...func(*v1.Pod)) *v1.Pod {
 	p := sized(name, cpu, 1)
 	p.Spec.NodeName = node
+	for _, change := range changes {
+		change(p)
+	}
 	c.api.change(func() { c.api.touch(p) })
 	c.api.put(p)
 	c.show(name)
@@ -248,6 +252,47 @@ func TestResizeWithinTheQuota(t *testing.T) {
 		assertOutcome(t, Refused, err)
 		assert.ErrorContains(t, err, "ResourceQuota")
 		require.NoError(t, c.resize("p", "2"))
+	})
+}
+
+// The same of the limits of the caller that had the pod bound, or is about to; who asks for the resize is nothing to go by.
+func TestResizeWithinTheLimitsOfTheCaller(t *testing.T) {
+	limit := func(c *apiCluster) {
+		c.ledger.SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU, Value: 2000}}}})
+	}
+	grow := func(c *apiCluster) {
+		c.t.Helper()
+		err := c.resize("p", "3")
+		assertOutcome(c.t, Refused, err)
+		assert.ErrorContains(c.t, err, `caller "for-scheduler" would use more cpu`)
+		require.NoError(c.t, c.resize("p", "2"))
+	}
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		c.running("p", "1", "a", func(p *v1.Pod) { p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "for-scheduler"} })
+		c.running("of-others", "1", "b")
+		limit(c)
+		grow(c)
+		require.NoError(t, c.resize("of-others", "3"))
+	})
+	inCluster(t, func(t *testing.T, c *apiCluster) {
+		p := c.add("p", "1")
+		limit(c)
+		c.api.bind = func(int) reply {
+			c.api.mu.Unlock()
+			defer c.api.mu.Lock()
+			grow(c)
+			return honest
+		}
+		_, err := c.Bind(as(t.Context(), "for-scheduler"), ref(p), "a")
+		require.NoError(t, err)
+	})
+	inCluster(t, func(t *testing.T, c *apiCluster) { // allowed before it was known who will have it bound
+		p := c.add("p", "1")
+		limit(c)
+		require.NoError(t, c.resize("p", "3"), "it takes nothing yet")
+		_, err := c.Bind(as(t.Context(), "for-scheduler"), ref(p), "a")
+		assertOutcome(t, Refused, err)
+		assert.Equal(t, "none", c.on(ref(p)))
 	})
 }
 
