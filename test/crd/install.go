@@ -43,7 +43,7 @@ func Definitions() (all []*unstructured.Unstructured, err error) {
 	return all, nil
 }
 
-// Prepare is Define, and installs the policies of manifests/base.
+// Prepare is Define, and installs the policies of manifests/base and waits until the API server creates Reservations.
 func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err := Define(ctx, cp); err != nil {
 		return err
@@ -56,6 +56,31 @@ func Prepare(ctx context.Context, cp *controlplane.ControlPlane) error {
 		if err := cp.Apply(ctx, content, ""); err != nil {
 			return err
 		}
+	}
+	return awaitCreators(ctx, cp)
+}
+
+// awaitCreators waits until the API server writes into Reservations who makes them. It looks for new kinds that its mutating
+// policies may change every five seconds; until then it knows the policy but not the kind, and refuses to create any.
+func awaitCreators(ctx context.Context, cp *controlplane.ControlPlane) error {
+	probe := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"ttl": "1m", "slots": []any{map[string]any{"name": "a", "requests": map[string]any{"cpu": "1"}}},
+	}}}
+	probe.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Reservation"))
+	probe.SetName("probe")
+	resource, err := cp.Resource(probe, metav1.NamespaceDefault)
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
+		created, err := resource.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsServiceUnavailable(err) {
+			return false, nil
+		}
+		return err == nil && created.GetAnnotations()[v1alpha1.CallerAnnotation] != "", err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until Reservations can be created: %w", err)
 	}
 	return nil
 }

@@ -41,9 +41,7 @@ var forgeries = map[string]func(*corev1.Pod){
 // nothing is overcommitted and the reservation stays. The scheduler plugin in mode remote asks on the same paths.
 func TestForgedPods(t *testing.T) {
 	c := newCluster(t, 1, nil)
-	c.Eventually(func(t *assert.CollectT) { // the API server has just begun to serve this cluster
-		assert.NoError(t, c.TryReservation("kept", `{ttl: 1h, priority: 100, preemptible: true, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`))
-	})
+	c.CreateReservation("kept", `{ttl: 1h, priority: 100, preemptible: true, consumers: {index: web}, slots: [{name: "0", nodeName: node-0, requests: {cpu: 3}}]}`)
 	c.AwaitReservation("kept", v1alpha1.ReservationAvailable)
 	held := c.Held()
 	c.CreatePriorityClass("important", 1000)
