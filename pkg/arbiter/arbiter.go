@@ -40,6 +40,8 @@ type Options struct {
 	Log          logrus.FieldLogger
 	// MayUse says why a caller must not act for a scheduler, nil if it may.
 	MayUse func(ctx context.Context, caller user.Info, scheduler string) error
+	// AskedBy returns the caller that asked last about a pod that waits, "" where none is remembered.
+	AskedBy func(pod types.UID) string
 	// Term is the term in which this server decides; whatever it sends carries it.
 	Term func() election.Term
 	// BindTimeout is after how long callers get an answer whatever happens. It must lie

@@ -13,6 +13,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -103,6 +104,24 @@ func TestFilterKnowsTheLimitsOfItsCaller(t *testing.T) {
 		assert.Equal(t, ledger.CallerLimit, refused.Verdicts[0].Reason)
 		assert.Equal(t, "for-scheduler", refused.Pod.Caller, "whoever wakes the pod looks at the same limit")
 		assert.Equal(t, ledger.Fits, filter(ledger.Trusted).Verdicts[0].Reason)
+	})
+}
+
+// What is explained of a pod that waits is what the caller was told that asked about it last.
+func TestExplainKnowsTheLimitsOfWhoAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		defer w.end()
+		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU}}}})
+		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "nobody has asked")
+		w.askedBy = ledger.Trusted
+		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "its limits are others'")
+		w.askedBy = "for-scheduler"
+		e := w.Explain(ref(p))
+		assert.Zero(t, e.Fitting)
+		assert.Equal(t, []reserver.RefusalGroup{{Reason: ledger.CallerLimit.String(), Resource: "cpu", Nodes: 2, Examples: []string{"a", "b"}}}, e.Refusals)
+		assert.Contains(t, e.Message, `caller "for-scheduler" would use more cpu than the policy allows (schedulers.limits)`)
 	})
 }
 

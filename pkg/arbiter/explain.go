@@ -118,7 +118,7 @@ func (a *Arbiter) explainPod(info *cluster.Pod) *Explanation {
 	case info.Bound():
 		e.State, e.Message = ledger.Bound.String(), boundTo(info.Node)
 	default:
-		a.explainPending(e, a.o.Question.Of(info, ""))
+		a.explainPending(e, a.o.Question.Of(info.AskedBy(a.o.AskedBy(info.Ref.UID)), ""))
 	}
 	return e
 }

@@ -179,12 +179,15 @@ func (r *refusals) dropOldest(count int) {
 	}
 }
 
-// current reports whether a refusal is the pod's last one.
-func (r *refusals) current(n *refusal) bool {
+// of returns the last refusal of a pod, nil where there is none.
+func (r *refusals) of(pod types.UID) *refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.byUID[n.pod.Ref.UID] == n
+	return r.byUID[pod]
 }
+
+// current reports whether a refusal is the pod's last one.
+func (r *refusals) current(n *refusal) bool { return r.of(n.pod.Ref.UID) == n }
 
 // appendAll appends all refusals to dst.
 func (r *refusals) appendAll(dst []*refusal) []*refusal {

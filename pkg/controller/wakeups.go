@@ -180,6 +180,15 @@ func (w *Wakeups) Wake(pod *cluster.Pod) {
 	w.refused.tell(r, news{sure: true}, r.at)
 }
 
+// AskedBy returns the caller that filter refused a pod that is still pending last, "" where there was none or limits are
+// nobody's.
+func (w *Wakeups) AskedBy(pod types.UID) (caller string) {
+	if r := w.refused.of(pod); r != nil {
+		caller = r.pod.Caller
+	}
+	return caller
+}
+
 // Matched says that Reservations names a reservation of a namespace which it did not name
 // before: capacity that is held already may be news to the pods there.
 func (w *Wakeups) Matched(namespace string) {

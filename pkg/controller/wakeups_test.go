@@ -96,6 +96,19 @@ func TestWakeupsOrderAndFit(t *testing.T) {
 	})
 }
 
+// Who asked about a pod last is known for as long as it waits.
+func TestWhoAskedAboutPodThatWaits(t *testing.T) {
+	w := makeWorld(t, "a")
+	pod := w.pod("p", "1", 0)
+	assert.Empty(t, w.wakeups.AskedBy(pod.Ref.UID))
+	for _, caller := range []string{"first", "second"} {
+		w.refuse(pod.AskedBy(caller))
+		assert.Equal(t, caller, w.wakeups.AskedBy(pod.Ref.UID))
+	}
+	w.wakeups.Settled(pod.Ref.UID)
+	assert.Empty(t, w.wakeups.AskedBy(pod.Ref.UID))
+}
+
 // A pod's deletion reaches kube-scheduler by its own watch: only pods that were
 // refused just before the ledger heard of it may have asked too early.
 func TestWakeupsOnDeletionOfBoundPod(t *testing.T) {

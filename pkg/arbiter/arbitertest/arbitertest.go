@@ -91,6 +91,7 @@ func (w *World) New(t testing.TB, change func(*arbiter.Options)) *arbiter.Arbite
 			Ledger: w.Ledger.Reader, Question: w.Question, Nominator: nominator{}, Node: PlainNode, Log: w.Log, OnGivenUp: func(*cluster.Pod) {},
 		}),
 		Store: w.Store.Store(t), Serving: func() bool { return !w.NoKind }, ReleaseSlots: w.Store.ReleaseSlots, MayUse: func(context.Context, user.Info, string) error { return nil }, Term: func() election.Term { return 0 },
+		AskedBy: func(types.UID) string { return "" },
 	}
 	if change != nil {
 		change(&o)

@@ -91,6 +91,7 @@ func newWorld(t testing.TB) *world {
 		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
 		Metrics: w.metrics, Log: silent, BindTimeout: 8 * time.Second,
 		Store: objects.Store(t), Serving: func() bool { return true }, ReleaseSlots: objects.ReleaseSlots, MayUse: func(context.Context, user.Info, string) error { return nil }, Term: func() election.Term { return 0 },
+		AskedBy: w.wakeups.AskedBy,
 	})
 	w.Extender = New(Options{
 		Arbiter: decider, Ledger: w.ledger.Reader, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,

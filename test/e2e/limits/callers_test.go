@@ -50,6 +50,9 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 	assert.Contains(t, c.Filter(second, "node-1")["node-1"], "all that the policy allows")
 	assert.NotZero(t, c.Metric("globalreserve_limit_refusals_total", "reason", ledger.CallerLimit.String()))
 	c.AwaitEvent("Pod", "second", ledger.CallerLimit.String(), "schedulers.limits")
+	var why reserver.ExplainAnswer
+	require.NoError(t, c.Ledger.Get(t.Context(), testbed.ExplainPath+"?namespace="+c.Namespace+"&pod=second", &why))
+	assert.Contains(t, why.Message, "schedulers.limits")
 	c.Delete("bound") // what a deleted pod leaves is its caller's
 	c.AwaitReservation("bound", "Available")
 	requireRefused(reserve("a", false))
