@@ -122,6 +122,9 @@ func (a *Arbiter) admit(ctx context.Context, k *admission, trial bool) (Admitted
 		said.Own = own
 		return said, err
 	}
+	if k.create {
+		grant.Caller = k.pod.Caller // whoever creates a pod names itself alone, see manifests/base/records.yaml
+	}
 	said.Annotations = a.o.Term().Annotate(a.granted(k.pod, &grant))
 	return said, nil
 }

@@ -106,10 +106,11 @@ func (s *suite) testRecords(t *testing.T) {
 		t.Run("own "+name, func(t *testing.T) { require.NoError(t, write(tenant, r, metav1.PatchOptions{})) })
 	}
 	for name, object := range map[string]string{
-		"label":   "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, labels: {globalreserve.io/made-by: reserve}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
-		"caller":  "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, annotations: {globalreserve.io/caller: me}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
-		"devices": "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/extended-resources: gpu-0}}\nspec: {containers: [{name: c, image: i}]}",
-		"slot":    "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/matched-reservation: records/r/a}}\nspec: {containers: [{name: c, image: i}]}",
+		"label":                       "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, labels: {globalreserve.io/made-by: reserve}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
+		"caller":                      "apiVersion: globalreserve.io/v1alpha1\nkind: Reservation\nmetadata: {name: new, annotations: {globalreserve.io/caller: me}}\nspec: {slots: [{name: a, requests: {cpu: 1}}]}",
+		"devices":                     "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/extended-resources: gpu-0}}\nspec: {containers: [{name: c, image: i}]}",
+		"slot":                        "apiVersion: v1\nkind: Pod\nmetadata: {name: new, annotations: {globalreserve.io/matched-reservation: records/r/a}}\nspec: {containers: [{name: c, image: i}]}",
+		"caller of a pod with a node": fmt.Sprintf(placed, "another"),
 	} {
 		t.Run("create with "+name, func(t *testing.T) {
 			object := parse(t, object)
@@ -122,7 +123,17 @@ func (s *suite) testRecords(t *testing.T) {
 			}
 		})
 	}
+	_, err = s.as(t, tenant, "Pod", c.Namespace).Create(t.Context(), parse(t, fmt.Sprintf(placed, "tenant")), metav1.CreateOptions{})
+	require.NoError(t, err, "its creator's own name, as the admission webhook writes it")
 }
+
+// placed is a pod that names who had it bound, and has a node from the beginning.
+const placed = `
+apiVersion: v1
+kind: Pod
+metadata: {name: placed, annotations: {globalreserve.io/caller: %s}}
+spec: {nodeName: somewhere, containers: [{name: c, image: i}]}
+`
 
 const recorded = `
 apiVersion: globalreserve.io/v1alpha1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
 // withNode is a pod as it is created: without a UID, and with a node.
@@ -110,4 +111,21 @@ func TestPodWithANodeUsesASlot(t *testing.T) {
 	require.True(t, response.Allowed)
 	apply(t, response, p)
 	assert.Equal(t, "ns/rsv/0", p.Annotations[v1alpha1.MatchedReservationAnnotation])
+}
+
+// Who creates a pod on a node is its caller in the annotation, also where another one had reserved for it: the API server
+// lets nobody name another.
+func TestPodWithANodeNamesItsCreator(t *testing.T) {
+	w := newWorld(t)
+	deadline := time0.AddDate(100, 0, 0)
+	placement := ledger.Placement{
+		Pod: ledger.PodRef{Namespace: "ns", Name: "p"}, Node: "a", Caller: "another", Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
+	}
+	require.Empty(t, w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, deadline), time0).Rejections)
+	p := withNode("p", "1", "a")
+	p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "forged"}
+	response := w.ask(review(t, "p", "pods", "", p))
+	require.True(t, response.Allowed)
+	apply(t, response, p)
+	assert.Equal(t, "naive", p.Annotations[v1alpha1.CallerAnnotation])
 }
