@@ -181,13 +181,13 @@ func TestTriesAreLimited(t *testing.T) {
 			pass(shortPause)
 			nominated = "a"
 		}
-		assert.Len(t, w.api.writes, manyTries)
+		assert.Len(t, w.api.written(), manyTries)
 		assert.Less(t, time.Since(began), 5*time.Minute, "sooner than the scheduler tries it by itself")
 		w.Seek(p, "a", MinSample)
 		pass(longPause - time.Second)
-		assert.Len(t, w.api.writes, manyTries)
+		assert.Len(t, w.api.written(), manyTries)
 		pass(time.Second)
-		assert.Len(t, w.api.writes, manyTries+1)
+		assert.Len(t, w.api.written(), manyTries+1)
 	})
 }
 
@@ -236,7 +236,7 @@ func TestSendWakesByNomination(t *testing.T) {
 		assert.True(t, w.Send(pod("q"), MinSample))
 		assert.False(t, w.Send(pod("r"), MinSample), "that is for the others")
 		pass(0)
-		assert.ElementsMatch(t, []string{"p -> a", "q -> a"}, w.api.writes)
+		assert.ElementsMatch(t, []string{"p -> a", "q -> a"}, w.api.written())
 	})
 }
 
@@ -267,7 +267,11 @@ func TestBoundPodsAreNotSent(t *testing.T) {
 		pass(settle)
 		assert.False(t, w.Send(bound, MinSample))
 		w.Seek(pod("q"), "", MinSample)
-		w.plans["uid-q"].pod.Node, w.plans["uid-q"].pod.Constraints = "a", nil // meanwhile
+		w.mu.Lock()
+		meanwhile := *w.plans["uid-q"].pod
+		meanwhile.Node, meanwhile.Constraints = "a", nil
+		w.plans["uid-q"].pod = &meanwhile
+		w.mu.Unlock()
 		pass(settle)
 		w.expect(nil)
 		assert.Empty(t, w.givenUp)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,12 @@ func (a *api) write(text, pod, node string) error {
 	}
 	a.nominated[pod] = node
 	return nil
+}
+
+func (a *api) written() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.writes)
 }
 
 func (a *api) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
@@ -147,9 +154,7 @@ func (w *world) bind(p *cluster.Pod, node string) {
 func (w *world) expect(what []string) {
 	w.t.Helper()
 	synctest.Wait()
-	w.api.mu.Lock()
-	defer w.api.mu.Unlock()
-	assert.Equal(w.t, what, w.api.writes)
+	assert.Equal(w.t, what, w.api.written())
 }
 
 func pass(d time.Duration) {
@@ -413,7 +418,7 @@ func TestFailedWrites(t *testing.T) {
 				p := pod("p")
 				require.Equal(t, "elsewhere", w.direct(p, sample()...))
 				pass(time.Hour)
-				assert.Len(t, w.api.writes, tt.writes)
+				assert.Len(t, w.api.written(), tt.writes)
 				assert.Equal(t, tt.givenUp, w.givenUp)
 				if tt.givenUp != nil {
 					assert.Empty(t, w.direct(p, sample()...), "it is not refused for nothing again")
