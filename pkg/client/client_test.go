@@ -174,6 +174,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"forbidden":          {answer(403, ""), unauthorized, "403"},
 		"bad":                {answer(400, `{"Error":"send a pod"}`), bad, "send a pod"},
 		"not found":          {answer(404, ""), bad, "404"},
+		"TLS expected":       {answer(400, "Client sent an HTTP request to an HTTPS server.\n"), bad, "begin the server's URL with https://"},
 		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, "{")

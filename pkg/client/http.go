@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -83,12 +84,18 @@ func (r *request) failed(err error, sent bool) error {
 	return &reserver.UnavailableError{Err: err}
 }
 
+// toTLSServer is what Go's server says on a port for TLS to who comes without.
+const toTLSServer = "HTTP request to an HTTPS server"
+
 // refused is the error that an answer of another status than 200 stands for.
 func (r *request) refused(response *http.Response, content []byte) error {
 	var said struct{ Error string }
 	if json.Unmarshal(content, &said) != nil || said.Error == "" {
-		said.Error = fmt.Sprintf("the answer to %s has status %s: %s: what answers is no GlobalReserve, or another version of it",
-			r.path, response.Status, quote(content))
+		advice := "what answers is no GlobalReserve, or another version of it"
+		if response.TLS == nil && strings.Contains(string(content), toTLSServer) {
+			advice = "begin the server's URL with https://"
+		}
+		said.Error = fmt.Sprintf("the answer to %s has status %s: %s: %s", r.path, response.Status, quote(content), advice)
 	}
 	switch status := response.StatusCode; {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:

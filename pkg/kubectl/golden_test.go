@@ -153,6 +153,8 @@ func TestServerErrors(t *testing.T) {
 		"not ready":         {refusal{http.StatusServiceUnavailable, `{"Error":"the ledger is not synced yet","Status":503}`}, ExitUnreachable, ": the ledger is not synced yet: check"},
 		"old server":        {refusal{http.StatusNotFound, "404 page not found"}, ExitFailed, "no GlobalReserve, or another version of it"},
 		"not GlobalReserve": {refusal{http.StatusOK, "<html>hello</html>"}, ExitUnreachable, "is not one of GlobalReserve"},
+		"no credentials":    {refusal{http.StatusUnauthorized, `{"Error":"who are you?","Status":401}`}, ExitFailed, "who are you?: give --ledger-token, or --ledger-client-certificate and"},
+		"not allowed":       {refusal{http.StatusForbidden, `{"Error":"ask for a role","Status":403}`}, ExitFailed, "error: ask for a role\n"},
 		"broken":            {refusal{http.StatusInternalServerError, strings.Repeat("oh no\n", 100)}, ExitUnreachable, "has status 500 Internal Server Error"},
 	} {
 		t.Run(name, func(t *testing.T) {

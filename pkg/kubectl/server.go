@@ -3,7 +3,10 @@ package kubectl
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -82,19 +85,36 @@ func get[A any](ctx context.Context, e *environment, path string, query url.Valu
 		}
 	}
 	answer, err := client.Get[A](ctx, e.server, path, query)
+	return answer, e.explainServerError(err)
+}
+
+// explainServerError says by which flags an error of the server goes away, where that is known.
+func (e *environment) explainServerError(err error) error {
 	var away *reserver.UnavailableError
+	var refused *reserver.UnauthorizedError
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
 	switch {
 	case errors.Is(err, context.Canceled):
-		return nil, errors.New("interrupted")
+		return errors.New("interrupted")
+	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized:
+		return fmt.Errorf("the GlobalReserve server does not know who you are: %w: give --ledger-token, "+
+			"or --ledger-client-certificate and --ledger-client-key", err)
+	case errors.As(err, &authority):
+		return unreachablef("the certificate of the GlobalReserve server is not trusted: %w: give --ledger-certificate-authority FILE "+
+			"with ca.crt of its Secret: kubectl -n globalreserve-system get secret globalreserve-tls -o jsonpath='{.data.ca\\.crt}' | base64 -d", authority)
+	case errors.As(err, &name):
+		return unreachablef("the certificate of the GlobalReserve server has another name: %w: give --ledger-tls-server-name, "+
+			"such as globalreserve.globalreserve-system.svc", name)
 	case errors.As(err, &away) && e.serverURL == "":
-		return nil, unreachablef("the GlobalReserve server does not answer through the forwarded port: %w: "+
+		return unreachablef("the GlobalReserve server does not answer through the forwarded port: %w: "+
 			"see the log of its pod, or give its address with --ledger-url URL; over TLS it takes --ledger-certificate-authority, "+
 			"and --ledger-token or --ledger-client-certificate", away.Err)
 	case errors.As(err, &away):
-		return nil, unreachablef("the GlobalReserve server does not answer at %s: %w: check --ledger-url and --request-timeout; "+
+		return unreachablef("the GlobalReserve server does not answer at %s: %w: check --ledger-url and --request-timeout; "+
 			"without --ledger-url, a port is forwarded to the Service %s", e.serverURL, away.Err, defaultService)
 	}
-	return answer, err
+	return err
 }
 
 // getPages reads a route that answers in pages. take keeps one page and returns where the next one

@@ -128,9 +128,10 @@ func TestTunnelToTLS(t *testing.T) {
 	assert.Zero(t, got.code, got.err)
 	got = r.run("nodes")
 	assert.Equal(t, ExitUnreachable, got.code)
-	assert.Contains(t, got.err, "--ledger-certificate-authority")
+	assert.Contains(t, got.err, "give --ledger-certificate-authority FILE")
 	got = r.run("nodes", "--ledger-certificate-authority", authority, "--ledger-tls-server-name", "another.example")
 	assert.Equal(t, ExitUnreachable, got.code)
+	assert.Contains(t, got.err, "give --ledger-tls-server-name")
 }
 
 func TestTunnelRefused(t *testing.T) {
