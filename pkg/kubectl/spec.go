@@ -49,7 +49,7 @@ func (f *specFlags) addFlags(cmd *cobra.Command) {
 	addChoice(cmd, (*string)(&spec.AllocatePolicy), "policy", "", "Once (default), Aligned or Restricted: what happens when a pod's size is not the slot's", policies...)
 	flags.BoolVar(&spec.Preemptible, "preemptible", false, "let a pod of higher priority take the capacity where it fits nowhere else")
 	flags.Int32Var(&f.priority, "priority", 0, "priority of the reservation, as of a pod")
-	flags.StringVar(&spec.SchedulerName, "scheduler", "", "scheduler whose limits in the server's policy the capacity counts against")
+	flags.StringVar(&spec.SchedulerName, "scheduler", "", "scheduler whose pods the capacity is for")
 	flags.StringToStringVar(&f.object.Labels, "labels", nil, "key=value labels of the Reservation object; may be repeated")
 }
 

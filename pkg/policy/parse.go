@@ -62,6 +62,9 @@ func Parse(data []byte) (*Policy, error) {
 	if err := kubejson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
 		return nil, utilerrors.NewAggregate([]error{fmt.Errorf("the file cannot be decoded: %w", err)})
 	}
+	if head.Kind == "ConfigMap" {
+		return nil, utilerrors.NewAggregate([]error{errors.New("this is a ConfigMap: give the policy itself, which is the value of its key policy.yaml")})
+	}
 	// Of another version all fields may be different, so nothing more is said about them.
 	if errs := validateHead(head); len(errs) > 0 {
 		return nil, errs.ToAggregate()

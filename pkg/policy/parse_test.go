@@ -119,7 +119,8 @@ func TestParseRefuses(t *testing.T) {
 		"several policies": {head + "---\n" + head, []string{"several YAML documents"}},
 		"no head":          {"reservations: {}\n", []string{"apiVersion: Required value", "kind: Required value"}},
 		"another version":  {"apiVersion: config.globalreserve.io/v2\nkind: GlobalReservePolicy\nnew: field\n", []string{`apiVersion: Unsupported value: "config.globalreserve.io/v2": supported values: "config.globalreserve.io/v1alpha1"`}},
-		"another kind":     {"apiVersion: config.globalreserve.io/v1alpha1\nkind: ConfigMap\n", []string{`kind: Unsupported value: "ConfigMap"`}},
+		"another kind":     {"apiVersion: config.globalreserve.io/v1alpha1\nkind: Pod\n", []string{`kind: Unsupported value: "Pod"`}},
+		"a ConfigMap":      {"apiVersion: v1\nkind: ConfigMap\ndata: {policy.yaml: x}\n", []string{"give the policy itself, which is the value of its key policy.yaml"}},
 		"odd version":      {"apiVersion: [1]\nkind: 5\n", []string{"cannot unmarshal array into Go struct field TypeMeta.apiVersion of type string"}},
 		"head in capitals": {"APIVersion: config.globalreserve.io/v1alpha1\nKind: GlobalReservePolicy\n", []string{"apiVersion: Required value", "kind: Required value"}},
 

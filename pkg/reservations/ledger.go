@@ -90,7 +90,9 @@ func (c *Controller) fail(r *record, why cause) {
 // lostTrack is for when more has happened than the ledger remembers: how slots
 // ended is concluded from how things are. c.mu is held.
 func (c *Controller) lostTrack() {
-	c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
+	if len(c.records) > 0 { // at a server's start there are none
+		c.Log.Warn("more happened in the ledger than it remembers: how reservations ended is concluded from what is left")
+	}
 	for key, r := range c.records {
 		if r.status.Phase == v1alpha1.ReservationAvailable {
 			c.loseNodesOf(r)
