@@ -10,13 +10,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/version"
 )
 
 // Clients are the ways to the API server.
 type Clients struct {
-	// Core is for pods, nodes and what else Kubernetes itself has.
+	// Core is for pods, nodes and what else Kubernetes itself has. Its pods lack what no decision needs (cluster.LeanClient).
 	Core kubernetes.Interface
 	// Reservations is for Reservation objects; it speaks JSON.
 	Reservations versioned.Interface
@@ -48,7 +49,7 @@ func NewClients(config *rest.Config) (Clients, error) {
 	// What is asked for comes as protobuf by default; what is sent does not.
 	inCore := rest.CopyConfig(config)
 	inCore.ContentType = runtime.ContentTypeProtobuf
-	core, err := kubernetes.NewForConfig(inCore)
+	core, err := newCore(inCore)
 	if err != nil {
 		return Clients{}, fmt.Errorf("making the API server's client: %w", err)
 	}
@@ -63,6 +64,18 @@ func NewClients(config *rest.Config) (Clients, error) {
 		return Clients{}, fmt.Errorf("making the client for reservations: %w", err)
 	}
 	return Clients{Core: core, Reservations: objects, Metadata: names}, nil
+}
+
+func newCore(config *rest.Config) (kubernetes.Interface, error) {
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	core, err := kubernetes.NewForConfigAndClient(config, transport)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.LeanClient(config, transport, core)
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -38,4 +41,21 @@ func TestNewClients(t *testing.T) {
 	assert.Empty(t, header.Get("Accept-Encoding"))
 	assert.NotContains(t, header.Get("Accept"), "protobuf")
 	assert.False(t, config.DisableCompression, "the configuration is the caller's")
+}
+
+// Pods come without what no decision needs.
+func TestNewClientsReadLeanPods(t *testing.T) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
+	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), v1.SchemeGroupVersion)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		assert.NoError(t, encoder.Encode(pod, w))
+	}))
+	t.Cleanup(server.Close)
+	clients, err := NewClients(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	got, err := clients.Core.CoreV1().Pods("ns").Get(t.Context(), "p", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "p", got.Name)
+	assert.Empty(t, got.ManagedFields)
 }

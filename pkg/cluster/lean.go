@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Most of a pod says nothing about what it may use: environment, probes, who set which field. A server that reads
+// every pod of the cluster spends most of its time on that, and most of its memory while it starts. LeanClient
+// cuts it out of the bytes that the API server sent, before they are decoded; of nodes the images they have.
+//
+// What is cut out is listed here; what is not listed stays. So a field that a later Kubernetes adds is
+// decoded. Numbers are those of the fields in Kubernetes' generated.proto.
+
+// cut says what to leave out of one kind of message: a field without a cut of its own altogether, of a
+// field with one what that says.
+type cut map[uint64]cut
+
+var (
+	containerCut = cut{
+		2: nil, 3: nil, 4: nil, 5: nil, 7: nil, 19: nil, // image, command, args, workingDir, env, envFrom
+		9: nil, 21: nil, 10: nil, 11: nil, 22: nil, 12: nil, // volumeMounts, volumeDevices, the three probes, lifecycle
+		13: nil, 20: nil, 14: nil, 15: nil, 25: nil, // terminationMessage*, imagePullPolicy, securityContext, restartPolicyRules
+	}
+	containerStatusCut = cut{
+		2: nil, 3: nil, 6: nil, 7: nil, 8: nil, // state, lastState, image, imageID, containerID
+		12: nil, 13: nil, 14: nil, // volumeMounts, user, allocatedResourcesStatus
+	}
+	volumeCut = cut{2: { // sources that tie a pod to no node
+		2: nil, 6: nil, 16: nil, 19: nil, 26: nil, // emptyDir, secret, downwardAPI, configMap, projected
+	}}
+	podCut = cut{
+		1: {17: nil}, // metadata: managedFields
+		2: { // spec
+			1: volumeCut, 2: containerCut, 20: containerCut,
+			34: nil, 14: nil, 15: nil, 23: nil, 26: nil, // ephemeralContainers, securityContext, imagePullSecrets, hostAliases, dnsConfig
+		},
+		3: { // status
+			2: {3: nil, 4: nil, 6: nil},              // conditions: the two times, message
+			5: nil, 16: nil, 6: nil, 12: nil, 3: nil, // hostIP, hostIPs, podIP, podIPs, message
+			8: containerStatusCut, 10: containerStatusCut, 13: nil, // ephemeralContainerStatuses
+		},
+	}
+	nodeCut = cut{
+		1: {17: nil},                 // metadata: managedFields
+		3: {8: nil, 9: nil, 10: nil}, // status: images, volumesInUse, volumesAttached
+	}
+	// envelopeCuts are those of what a message comes in: the raw bytes of an object of some kind.
+	envelopeCuts = map[string]cut{
+		"Pod": {2: podCut}, "PodList": {2: {2: podCut}},
+		"Node": {2: nodeCut}, "NodeList": {2: {2: nodeCut}},
+	}
+)
+
+// protobufPrefix begins every object that Kubernetes encodes as protobuf.
+var protobufPrefix = []byte("k8s\x00")
+
+// LeanClient returns core, but its pods and nodes lack what no decision needs. They must not be written back. It is for the
+// configuration, and the HTTP client, that core was made with.
+func LeanClient(config *rest.Config, transport *http.Client, core kubernetes.Interface) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.GroupVersion = &v1.SchemeGroupVersion
+	config.APIPath = "/api"
+	config.NegotiatedSerializer = leanCodecs{rest.CodecFactoryForGeneratedClient(scheme.Scheme, scheme.Codecs).WithoutConversion()}
+	client, err := rest.RESTClientForConfigAndClient(config, transport)
+	if err != nil {
+		return nil, fmt.Errorf("making the client for pods and nodes: %w", err)
+	}
+	return leanClient{core, corev1.New(client)}, nil
+}
+
+type leanClient struct {
+	kubernetes.Interface
+	core corev1.CoreV1Interface
+}
+
+func (c leanClient) CoreV1() corev1.CoreV1Interface { return c.core }
+
+type leanCodecs struct{ runtime.NegotiatedSerializer }
+
+// DecoderToVersion implements runtime.NegotiatedSerializer.
+func (l leanCodecs) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+	return leanDecoder{l.NegotiatedSerializer.DecoderToVersion(d, gv)}
+}
+
+type leanDecoder struct{ runtime.Decoder }
+
+// cutting has buffers for what is left of messages: whoever decodes them copies what it keeps.
+var cutting = sync.Pool{New: func() any { return new([]byte) }}
+
+// Decode implements runtime.Decoder.
+func (d leanDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	what := envelopeCuts[kindOf(data)]
+	if what == nil {
+		return d.Decoder.Decode(data, defaults, into)
+	}
+	buffer := cutting.Get().(*[]byte)
+	defer cutting.Put(buffer)
+	left, ok := what.apply(append((*buffer)[:0], protobufPrefix...), data[len(protobufPrefix):])
+	*buffer = left
+	if !ok { // the decoder says better what is wrong
+		left = data
+	}
+	return d.Decoder.Decode(left, defaults, into)
+}
+
+// kindOf returns the kind of an object of the core group that is encoded as protobuf, or "".
+func kindOf(data []byte) string {
+	body, ok := bytes.CutPrefix(data, protobufPrefix)
+	if !ok {
+		return ""
+	}
+	f, ok := nextField(body)
+	if !ok || f.number != 1 {
+		return ""
+	}
+	var version, kind string
+	for rest := f.value; len(rest) > 0; rest = rest[f.length:] {
+		if f, ok = nextField(rest); !ok {
+			return ""
+		}
+		switch f.number {
+		case 1:
+			version = string(f.value)
+		case 2:
+			kind = string(f.value)
+		}
+	}
+	if version != "v1" {
+		return ""
+	}
+	return kind
+}
+
+// wireField is one field of an encoded message.
+type wireField struct {
+	number        uint64
+	value         []byte // of a field with a length
+	header, lead  int    // how long the tag with the length is, and the tag alone
+	length        int    // of all of it
+	lengthEncoded bool
+}
+
+// nextField reads the first field of a message. ok is false where it cannot be read.
+func nextField(message []byte) (f wireField, ok bool) {
+	tag, n := binary.Uvarint(message)
+	if n <= 0 {
+		return f, false
+	}
+	f.number, f.lead, f.header = tag>>3, n, n
+	var size uint64
+	switch tag & 7 {
+	case 0: // a number
+		_, m := binary.Uvarint(message[n:])
+		if m <= 0 {
+			return f, false
+		}
+		size = uint64(m)
+	case 1:
+		size = 8
+	case 2: // bytes, text or a message
+		var m int
+		if size, m = binary.Uvarint(message[n:]); m <= 0 {
+			return f, false
+		}
+		f.header, f.lengthEncoded = n+m, true
+	case 5:
+		size = 4
+	default:
+		return f, false
+	}
+	if size > uint64(len(message)-f.header) { //nolint:gosec // the header is part of the message
+		return f, false
+	}
+	f.length = f.header + int(size)
+	f.value = message[f.header:f.length]
+	return f, true
+}
+
+// apply appends to dst what is left of a message. ok is false where it cannot be read.
+func (c cut) apply(dst, message []byte) (left []byte, ok bool) {
+	for len(message) > 0 {
+		f, ok := nextField(message)
+		if !ok {
+			return dst, false
+		}
+		inner, listed := c[f.number]
+		switch {
+		case !listed:
+			dst = append(dst, message[:f.length]...)
+		case inner != nil && f.lengthEncoded:
+			// The length has as many bytes as before, of which some add nothing to it.
+			dst = append(dst, message[:f.header]...)
+			first := len(dst)
+			if dst, ok = inner.apply(dst, f.value); !ok {
+				return dst, false
+			}
+			putLength(dst[first-(f.header-f.lead):first], len(dst)-first)
+		}
+		message = message[f.length:]
+	}
+	return dst, true
+}
+
+// putLength fills all of dst with a number.
+func putLength(dst []byte, length int) {
+	for i := range dst {
+		dst[i] = byte(length&0x7f) | 0x80 //nolint:gosec // seven bits
+		length >>= 7
+	}
+	dst[len(dst)-1] &= 0x7f
+}
