@@ -172,6 +172,28 @@ bench-scheduler: build controlplane ## Run cases of Kubernetes' scheduler_perf, 
 	cd test/schedulerperf && $(GO) test -tags schedulerperf -run '^$$' -bench SchedulerPerf -benchtime 1x -timeout 90m \
 	  . -args -table=../bench/README.md $(BENCH_ARGS)
 
+.PHONY: bench-scale
+bench-scale: ## Measure the ledger and the cache with up to 30,000 nodes and 1,000,000 pods (5 minutes); writes docs/performance/scale.txt
+	@for size in $(SCALE); do \
+	  $(GO) test -run '^$$' -bench '^BenchmarkScale$$' -benchmem -benchtime 0.3s -p 1 -timeout 20m ./pkg/ledger ./pkg/cluster \
+	    -args -scale-nodes=$${size%:*} -scale-pods=$${size#*:} || exit 1; \
+	done | tee $(BIN)/scale.txt
+	@cp $(BIN)/scale.txt docs/performance/scale.txt
+
+# Sizes of bench-scale: nodes:pods.
+SCALE ?= 5000:150000 15000:500000 30000:1000000
+
+.PHONY: bench-plots
+bench-plots: ## Draw the plots of docs/performance.md from docs/performance/*.txt
+	$(GO) run ./test/plots docs/performance
+
+# The packages whose hot paths have a baseline.
+COST_PKGS := ./pkg/arbiter ./pkg/cluster ./pkg/ledger ./pkg/server/extender ./pkg/server/rest
+
+.PHONY: bench-baseline
+bench-baseline: ## Measure what the hot paths cost and write that into test/costs/baseline.json, which `make unit` compares with
+	$(GO) test -run '^TestCosts$$' -count 1 -p 1 -v $(COST_PKGS) -args -write-costs='$(CURDIR)/test/costs/baseline.json'
+
 ##@ Check
 
 .PHONY: lint

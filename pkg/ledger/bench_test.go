@@ -18,7 +18,7 @@ const (
 // fullCluster returns a ledger of 5,000 nodes with 64 CPUs and 256 GiB each, on
 // which 100,000 pods are bound; each node has capacity for some more. It has seen so
 // many changes that its journal and its memory of gone pods are full.
-func fullCluster(b *testing.B) *ledger.Ledger {
+func fullCluster(b testing.TB) *ledger.Ledger {
 	b.Helper()
 	l := ledger.New(ledger.Options{})
 	for i := range benchNodes {

@@ -23,7 +23,7 @@ import (
 
 // benchWorld has 500 nodes of which every n-th is full, the body of a filter
 // call about them, and a watch that has brought the pod if known is set.
-func benchWorld(b *testing.B, full int, known bool) (*world, []byte) {
+func benchWorld(b testing.TB, full int, known bool) (*world, []byte) {
 	w := newWorld(b)
 	w.o.Log.SetLevel(logrus.InfoLevel)
 	w.score(policy.Prioritize{

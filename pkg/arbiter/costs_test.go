@@ -1,0 +1,40 @@
+//go:build unix && !race
+
+package arbiter
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/costs"
+)
+
+// A pod is bound by an API server that answers at once, and goes again.
+func TestCosts(t *testing.T) {
+	w := newWorld(t)
+	defer w.end()
+	// One name is given to pods in turns, of which more come than are remembered when they are gone.
+	pods, records := make([]*v1.Pod, 64), make([]*cluster.Pod, 64)
+	for i := range pods {
+		pods[i] = newPod("p")
+		pods[i].UID = types.UID(fmt.Sprintf("uid-%d", i))
+		records[i] = cluster.Compact(w.ledger.Table(), pods[i])
+	}
+	turn := 0
+	costs.Check(t, "bind", func() {
+		pod := pods[turn%len(pods)]
+		w.store.Put(records[turn%len(pods)])
+		turn++
+		w.api.change(func() { pod.Spec.NodeName, pod.Annotations = "", nil })
+		w.api.put(pod)
+		require.NoError(t, w.bindPod(pod, "a"))
+		w.ledger.RemovePod(ref(pod), 0)
+	})
+	require.Zero(t, w.ledger.Stats().Allocations[ledger.Bound])
+}
