@@ -174,7 +174,8 @@ bench-scheduler: build controlplane ## Run cases of Kubernetes' scheduler_perf, 
 
 .PHONY: bench-scale
 bench-scale: ## Measure the ledger and the cache with up to 30,000 nodes and 1,000,000 pods (5 minutes); writes docs/performance/scale.txt
-	@for size in $(SCALE); do \
+	@mkdir -p $(BIN); for size in $(SCALE); do \
+	  echo "size: $${size%:*} nodes, $${size#*:} pods"; \
 	  $(GO) test -run '^$$' -bench '^BenchmarkScale$$' -benchmem -benchtime 0.3s -p 1 -timeout 20m ./pkg/ledger ./pkg/cluster \
 	    -args -scale-nodes=$${size%:*} -scale-pods=$${size#*:} || exit 1; \
 	done | tee $(BIN)/scale.txt
