@@ -33,6 +33,8 @@ TEST_MODULES = $(filter-out .,$(CODE_MODULES))
 # What lies under test/ may use the control plane and runs alone; everything else is a unit test.
 UNIT_PKGS = $(shell $(GO) list ./... | grep -v /globalreserve/test/)
 E2E_PKGS  ?= ./test/...
+# Those that measure times, or have few seconds for something, run with nothing beside them; of the others two at a time.
+E2E_ALONE := /test/(bench|e2e/(admission|election|flood|linear))$$
 BENCH_PKGS ?= ./pkg/... ./test/bench/... ./test/e2e/durable
 BENCH      ?= .
 
@@ -118,9 +120,15 @@ unit: $(GOTESTSUM) ## Run the unit tests only; they need no control plane
 
 .PHONY: e2e
 e2e: build scheduler controlplane $(GOTESTSUM) ## Run the tests on the real control plane
-	@mkdir -p $(RESULTS)
-	@$(GOTESTSUM) --format testname --format-hide-empty-pkg --jsonfile $(RESULTS)/e2e.json -- \
-	  -p 1 -count 1 -timeout 20m $(TEST_ARGS) $(E2E_PKGS)
+	@mkdir -p $(RESULTS); failed=; \
+	run() { \
+	  [ $$# -eq 2 ] || $(GOTESTSUM) --format testname --format-hide-empty-pkg --jsonfile $(RESULTS)/$$1.json -- \
+	    -p $$2 -count 1 -timeout 20m $(TEST_ARGS) "$${@:3}" || failed=1; \
+	}; \
+	all=$$($(GO) list $(E2E_PKGS)); \
+	run e2e 2 $$(grep -vE '$(E2E_ALONE)' <<< "$$all" || true); \
+	run e2e-alone 1 $$(grep -E '$(E2E_ALONE)' <<< "$$all" || true); \
+	[ -z "$$failed" ]
 
 .PHONY: chaos
 chaos: build controlplane ## Check histories under kills, stops and partitions for long (CHAOS_ARGS="-duration=8h -seed=7")
