@@ -216,7 +216,7 @@ func (c cut) apply(dst, message []byte) (left []byte, ok bool) {
 // putLength fills all of dst with a number.
 func putLength(dst []byte, length int) {
 	for i := range dst {
-		dst[i] = byte(length&0x7f) | 0x80 //nolint:gosec // seven bits
+		dst[i] = byte(length&0x7f) | 0x80
 		length >>= 7
 	}
 	dst[len(dst)-1] &= 0x7f
