@@ -3,7 +3,6 @@ package devices
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -68,10 +68,17 @@ func (c *cluster) startExampleScheduler() {
 			config, _, _ = unstructured.NestedString(object.Object, "data", "config.yaml")
 		}
 	}
-	const url = "http://globalreserve.globalreserve-system.svc:23456"
-	require.Contains(c.T, config, url)
+	changed := map[string]any{}
+	require.NoError(c.T, yaml.Unmarshal([]byte(config), &changed))
+	extender, _ := changed["extenders"].([]any)[0].(map[string]any)
+	require.Equal(c.T, "https://globalreserve.globalreserve-system.svc:23456", extender["urlPrefix"])
+	// The server here is reached over loopback; test/e2e/callers has a kube-scheduler that asks over TLS.
+	extender["urlPrefix"], extender["enableHTTPS"] = c.Server.URL, false
+	delete(extender, "tlsConfig")
+	text, err := yaml.Marshal(changed)
+	require.NoError(c.T, err)
 	require.NoError(c.T, c.RunScheduler(c.T.Context(), controlplane.SchedulerOptions{
-		Name: scheduler, Config: []byte(strings.ReplaceAll(config, url, c.Server.URL)),
+		Name: scheduler, Config: text,
 		Kubeconfig: c.accountKubeconfig("kube-system", scheduler), LeaderElection: true,
 	}))
 	c.Eventually(func(t *assert.CollectT) {
