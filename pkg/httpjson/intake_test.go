@@ -143,6 +143,22 @@ func TestSlowReadersHoldNothing(t *testing.T) {
 	assert.Zero(t, in.Used())
 }
 
+// Who would have the most makes room, and not another one who has as much.
+func TestMemoryIsNotTakenFromWhoHasAsMuch(t *testing.T) {
+	m := newMemory(1000, time.Millisecond)
+	cut := map[string]bool{}
+	begin := func(name, caller string) *portion {
+		return m.begin(caller, func(deadline time.Time) { cut[name] = cut[name] || deadline.Equal(past) })
+	}
+	modest, greedy, more := begin("modest", "modest"), begin("greedy", "greedy"), begin("more", "greedy")
+	require.NoError(t, modest.grow(t.Context(), 500))
+	require.NoError(t, greedy.grow(t.Context(), 500))
+	_, ok, err := more.tryGrow(500)
+	require.NoError(t, err)
+	require.False(t, ok)
+	assert.Equal(t, map[string]bool{"modest": false, "greedy": true}, cut)
+}
+
 // Who has the most makes room first.
 func TestMemoryIsTakenFromWhoHasMost(t *testing.T) {
 	m := newMemory(1000, time.Millisecond)

@@ -111,7 +111,7 @@ func (p *portion) tryGrow(units int64) (changed <-chan struct{}, ok bool, err er
 		return nil, true, nil
 	}
 	if noRoom || noLarge {
-		victim := m.victim(noLarge)
+		victim := m.victim(noLarge, p.caller, more)
 		if victim == p {
 			return nil, false, errBusy
 		}
@@ -122,12 +122,19 @@ func (p *portion) tryGrow(units int64) (changed <-chan struct{}, ok bool, err er
 	return m.changed, false, nil
 }
 
-// victim returns who has to make room; nil where all wait for the server itself.
-func (m *memory) victim(onlyLarge bool) (victim *portion) {
+// victim returns who has to make room: one whose caller would have the most once the one who asks had so much more;
+// nil where all wait for the server itself.
+func (m *memory) victim(onlyLarge bool, asks string, more int64) (victim *portion) {
+	has := func(caller string) int64 {
+		if caller == asks {
+			return m.callers[caller] + more
+		}
+		return m.callers[caller]
+	}
 	for e := m.moving.Front(); e != nil; e = e.Next() {
 		p := e.Value.(*portion)
 		if p.units > 0 && (!onlyLarge || largePart(p.units) > 0) &&
-			(victim == nil || m.callers[p.caller] > m.callers[victim.caller]) {
+			(victim == nil || has(p.caller) > has(victim.caller)) {
 			victim = p
 		}
 	}
