@@ -1,4 +1,4 @@
-// Command plots draws the plots of docs/performance.md: SVG, from what `make bench-scale` measured and from figures that others
+// Package main is plots, which draws the plots of docs/performance.md: SVG, from what `make bench-scale` measured and from figures that others
 // have published. It is given the directory that has scale.txt and chain.txt, and writes its plots there.
 package main
 

@@ -52,20 +52,26 @@ func serve(f *fixture, method, target string, body []byte) *httptest.ResponseRec
 	return w
 }
 
+// decided sends a body, which is to be answered in JSON, quickly, and with no more memory than it may take.
+func decided(t *testing.T, server *fixture, path string, body []byte) (code int, answer reserver.Answer) {
+	t.Helper()
+	start := time.Now()
+	var w *httptest.ResponseRecorder
+	withinBudget(t, body, func() { w = serve(server, http.MethodPost, path, body) })
+	assert.Less(t, time.Since(start), 2*time.Second)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
+	assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
+	return w.Code, answer
+}
+
 // Whatever the body, /reserve answers in JSON, quickly, and what it grants is
 // consistent.
 func FuzzReserve(f *testing.F) {
 	seeds(f)
 	server := newFuzzServer(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		start := time.Now()
-		var w *httptest.ResponseRecorder
-		withinBudget(t, body, func() { w = serve(server, http.MethodPost, "/reserve", body) })
-		assert.Less(t, time.Since(start), 2*time.Second)
-		var answer reserver.Answer
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
-		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
-		if w.Code != http.StatusOK {
+		code, answer := decided(t, server, "/reserve", body)
+		if code != http.StatusOK {
 			assert.NotEmpty(t, answer.Error)
 		}
 		require.NoError(t, ledgertest.CheckInvariants(server.ledger.Reader))
@@ -86,13 +92,7 @@ func FuzzUnreserve(f *testing.F) {
 	server := newFuzzServer(f)
 	server.bind(aPod("old", "1", "1Gi"), "node-1")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		start := time.Now()
-		var w *httptest.ResponseRecorder
-		withinBudget(t, body, func() { w = serve(server, http.MethodPost, "/unreserve", body) })
-		assert.Less(t, time.Since(start), 2*time.Second)
-		var answer reserver.Answer
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
-		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
+		decided(t, server, "/unreserve", body)
 		require.NoError(t, ledgertest.CheckInvariants(server.ledger.Reader))
 		assert.Equal(t, 1, server.ledger.Stats().Allocations[ledger.Bound])
 	})
