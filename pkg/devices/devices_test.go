@@ -158,6 +158,21 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// A pool remembers matches by their shape, so requests of one shape cost the same whichever was asked first.
+func TestWrittenTwiceCountsOnce(t *testing.T) {
+	once := requestOf(t, `selector: {matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}]}`)
+	twice := requestOf(t, `selector: {matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}, {key: memory, operator: Gt, values: [8Gi]}]}`)
+	require.Equal(t, once.shape, twice.shape)
+	var devices []Device
+	for i, memory := range []string{"12Gi", "16Gi", "80Gi"} {
+		devices = append(devices, Device{
+			Name: fmt.Sprint(i), ID: fmt.Sprint(i), Resource: gpu, Properties: map[string]string{"memory": memory},
+		})
+	}
+	p := NewPool(devices)
+	assert.Equal(t, p.newMatch(once), p.newMatch(twice))
+}
+
 func TestRequestTellsWhatIsWanted(t *testing.T) {
 	r := requestOf(t, `{count: 2, selector: {matchProperties: {model: Tesla K80}, matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}, {key: mig, operator: DoesNotExist}]}, extendedResourceNames: [gpu-0]}`)
 	assert.Equal(t, `2 nvidia.com/gpu (memory Gt 8Gi; mig DoesNotExist; model In "Tesla K80") with gpu-0`, r.String())

@@ -58,6 +58,9 @@ func compileSelector(path *field.Path, from *v1alpha1.DeviceSelector) (selector,
 		errs = append(errs, bad...)
 		s.requirements = append(s.requirements, r)
 	}
+	// What is written twice counts once, in costs as in the text that pools remember matches by.
+	slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.String(), b.String()) })
+	s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.String() == b.String() })
 	for _, r := range s.requirements {
 		s.keys = append(s.keys, r.key)
 	}
@@ -143,18 +146,22 @@ func (s *selector) wasted(properties map[string]string) int {
 // the order they were written in.
 func (s *selector) String() string {
 	parts := make([]string, 0, len(s.requirements))
-	for _, r := range s.requirements {
-		part := quoteIfNeeded(r.key) + " " + string(r.operator)
-		for i, value := range r.values {
-			if i > 0 {
-				part += ","
-			}
-			part += " " + quoteIfNeeded(value)
-		}
-		parts = append(parts, part)
+	for i := range s.requirements {
+		parts = append(parts, s.requirements[i].String())
 	}
-	slices.Sort(parts)
-	return strings.Join(slices.Compact(parts), "; ")
+	return strings.Join(parts, "; ")
+}
+
+// String returns what the requirement asks for.
+func (r *requirement) String() string {
+	text := quoteIfNeeded(r.key) + " " + string(r.operator)
+	for i, value := range r.values {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + quoteIfNeeded(value)
+	}
+	return text
 }
 
 var plain = regexp.MustCompile(`^[-A-Za-z0-9_./:+@=]+$`)
