@@ -286,10 +286,10 @@ func TestJournal(t *testing.T) {
 		lost := 0
 		j := NewJournal(l.Reader, func(e *ledger.Event) { noted = append(noted, string(e.Type)+" "+e.Node) }, func() { lost++ })
 		var mu sync.Mutex
-		run(func(ctx context.Context) error { return j.Run(ctx, &mu) })
 		l.ObserveNode(ledger.NodeObservation{Name: "n"})
+		run(func(ctx context.Context) error { return j.Run(ctx, &mu) })
 		synctest.Wait()
-		assert.Equal(t, []string{string(ledger.NodeUpdated) + " n"}, noted)
+		assert.Equal(t, []string{string(ledger.NodeUpdated) + " n"}, noted, "it happened before it ran")
 
 		mu.Lock()
 		l.RemoveNode("n")

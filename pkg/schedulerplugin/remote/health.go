@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
@@ -20,6 +22,7 @@ const (
 // health knows whether decisions can be made now.
 type health struct {
 	mirror  *mirror.Mirror
+	clock   clock.PassiveClock
 	started time.Time
 
 	mu    sync.Mutex // guards what follows
@@ -35,12 +38,12 @@ func (h *health) ready() error {
 	err := h.mirror.Health()
 	kind := schedulerplugin.Away
 	switch {
-	case err == nil && (h.why == nil || time.Now().After(h.until)):
+	case err == nil && (h.why == nil || h.clock.Now().After(h.until)):
 		h.found = true
 		return nil
 	case err == nil:
 		err = h.why
-	case !h.found && time.Since(h.started) < startGrace:
+	case !h.found && h.clock.Since(h.started) < startGrace:
 		kind = schedulerplugin.Starting
 	case errors.Is(err, mirror.ErrBehind):
 		kind = schedulerplugin.Behind
@@ -54,5 +57,5 @@ func (h *health) ready() error {
 func (h *health) failed(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.why, h.until = why, time.Now().Add(failedPause)
+	h.why, h.until = why, h.clock.Now().Add(failedPause)
 }

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -67,7 +68,7 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			mirror:    mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}),
 			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log,
 		}
-		b.health = &health{mirror: b.mirror, started: time.Now()}
+		b.health = &health{mirror: b.mirror, clock: clock.RealClock{}, started: time.Now()}
 		definitions := follow.NewDefinitions(objects.Discovery(), v1alpha1.SchemeGroupVersion, o.Log)
 		reservations := &reservations{matcher: &matcher.Matcher{}, matched: s.Matched, log: o.Log}
 		claims := deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), s.ClaimChanged, o.Log)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
@@ -43,30 +44,33 @@ func (g given) feed(ctx context.Context, send func(*reserver.Event) bool) {
 	}
 }
 
-// newBackend returns a backend whose server answers with handle, and whose mirror has a snapshot.
+// newBackend returns a backend whose server answers with handle, and whose mirror has a snapshot. It asks once, and has
+// patience. The time of its health stands still.
 func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	t.Helper()
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
 	log, _ := logtest.NewNullLogger()
-	asking, err := newClient(&schedulerplugin.Args{RemoteURL: server.URL}, time.Second, 10*time.Millisecond)
+	asking, err := newClient(&schedulerplugin.Args{RemoteURL: server.URL}, time.Minute, time.Nanosecond)
 	require.NoError(t, err)
 	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), question: &question.Maker{Matcher: &matcher.Matcher{}}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
-	b.health = &health{mirror: b.mirror, started: time.Now()}
+	clock := clocktesting.NewFakeClock(time.Now())
+	b.health = &health{mirror: b.mirror, clock: clock, started: clock.Now()}
 	events := make(given)
 	background.Run(t, func(ctx context.Context) error { return b.mirror.Run(ctx, reserver.NewWatcher(ctx, events.feed)) })
 	assert.Equal(t, schedulerplugin.Starting, kindOf(b.Ready()))
 	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
 	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))
 	require.NoError(t, b.Ready())
-	return &testBackend{b, server.URL, events}
+	return &testBackend{b, server.URL, events, clock}
 }
 
-// testBackend is a backend, where its server is, and what its watch tells.
+// testBackend is a backend, where its server is, what its watch tells, and the time of its health.
 type testBackend struct {
 	*backend
 	url    string
 	events given
+	clock  *clocktesting.FakeClock
 }
 
 // available stands for no unavailability.
@@ -177,6 +181,10 @@ func TestReserveIsRefused(t *testing.T) {
 			made, err := b.Reserve(t.Context(), p, placement)
 			assert.False(t, made)
 			assert.Equal(t, &tc.want, err)
+			b.events <- reserver.Event{
+				Type: reserver.BookmarkEvent, Revision: 9, Bookmark: &reserver.WatchBookmark{Revision: 9},
+			}
+			require.NoError(t, b.mirror.WaitFor(t.Context(), 9))
 			assert.NoError(t, b.Ready(), "a refusal is an answer")
 		})
 	}
@@ -188,36 +196,43 @@ func TestServerIsAway(t *testing.T) {
 	_, err := b.Reserve(t.Context(), p, placement)
 	assert.Equal(t, schedulerplugin.Away, kindOf(err))
 	assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()), "nobody else tries for a while")
-	back := func() bool { return b.Ready() == nil }
-	require.Eventually(t, back, 10*failedPause, 10*time.Millisecond, "the pause after the failure is over")
+	b.clock.Step(failedPause + 1)
+	require.NoError(t, b.Ready(), "the pause after the failure is over")
 	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: errors.New("connection lost")}
-	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Away }, 10*time.Second, time.Millisecond)
+	away := func() bool { return kindOf(b.Ready()) == schedulerplugin.Away }
+	require.Eventually(t, away, time.Minute, time.Millisecond)
 	b.events <- reserver.Event{Type: reserver.HeartbeatEvent}
-	require.Eventually(t, back, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Ready() == nil }, time.Minute, time.Millisecond)
 }
 
 // A scheduler without the right to watch is told which one it lacks, and not that the server cannot be reached.
 func TestServerDeniesTheWatch(t *testing.T) {
 	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{}, nil))
 	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: &reserver.UnauthorizedError{Status: http.StatusForbidden, Message: `"s" may not GET /v1/watch`}}
-	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Denied }, 10*time.Second, time.Millisecond)
+	denied := func() bool { return kindOf(b.Ready()) == schedulerplugin.Denied }
+	require.Eventually(t, denied, time.Minute, time.Millisecond)
 	require.ErrorContains(t, b.Ready(), `"s" may not GET /v1/watch`)
 }
 
 // A request of which no answer comes may have been carried out, so Unreserve has to give the capacity back.
 // And its server, which may still seem to be there, is away for those who come next.
 func TestReserveWithoutAnAnswer(t *testing.T) {
-	for name, handle := range map[string]http.HandlerFunc{
-		"lost":  hangUp,
-		"owing": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	for name, handle := range map[string]func(r *http.Request, timeout context.CancelFunc){
+		"lost": func(*http.Request, context.CancelFunc) { hangUp() },
+		"owing": func(r *http.Request, timeout context.CancelFunc) {
+			timeout()
+			<-r.Context().Done()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+			ctx, timeout := context.WithCancel(t.Context())
+			defer timeout()
+			b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
-				handle(w, r)
+				handle(r, timeout)
 			})
 			p, placement := pod()
-			made, err := b.Reserve(t.Context(), p, placement)
+			made, err := b.Reserve(ctx, p, placement)
 			assert.True(t, made)
 			assert.Equal(t, schedulerplugin.Away, kindOf(err), "%v", err)
 			assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()))
@@ -226,25 +241,32 @@ func TestReserveWithoutAnAnswer(t *testing.T) {
 }
 
 // hangUp ends the connection without an answer.
-func hangUp(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }
+func hangUp() { panic(http.ErrAbortHandler) }
 
 // A bind that may have been carried out is not to be done again past the ledger, also where nobody is
 // found to ask about it.
 func TestBindWithoutAnAnswer(t *testing.T) {
-	tries := 0
-	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+	tries, clock := 0, clocktesting.NewFakeClock(time.Now())
+	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
 		if tries++; tries == 1 {
-			hangUp(w, r)
+			hangUp()
 		}
+		clock.Step(2 * time.Minute) // no time is left for another try
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
-	binding, err := client.New(client.Options{URL: b.url, RetryFor: 300 * time.Millisecond})
+	binding, err := client.New(client.Options{URL: b.url, RetryFor: time.Minute, Clock: clock})
 	require.NoError(t, err)
 	t.Cleanup(binding.Close)
 	b.binding = binding
-	err = b.Bind(t.Context(), &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}, "n")
+	answered := make(chan error)
+	go func() {
+		answered <- b.Bind(t.Context(), &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}, "n")
+	}()
+	require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
+	clock.Step(10 * time.Second) // the pause is over
+	err = <-answered
 	require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
-	assert.Greater(t, tries, 1)
+	assert.Equal(t, 2, tries)
 	assert.Equal(t, available, kindOf(err))
 }
 
