@@ -32,6 +32,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/election"
 	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
 // logBuffer is a log that may be read while it is written.
@@ -145,14 +146,14 @@ func TestProbesHaveAPortOfTheirOwn(t *testing.T) {
 		response, err := http.Get("http://" + a.HealthAddr() + "/readyz")
 		require.NoError(t, err)
 		return response.Body.Close() == nil && response.StatusCode == http.StatusOK
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 func TestServerServes(t *testing.T) {
 	ignored := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		goleak.VerifyNone(t, ignored)
+		leaks.None(t, ignored)
 	})
 	a, log := startApp(t, testOptions(), fake.NewClientset(testNode("a")))
 	require.NoError(t, a.WaitReady(t.Context()))
@@ -192,7 +193,8 @@ func TestServerServes(t *testing.T) {
 // be granted that capacity.
 func TestServerWaitsForBindsBeforeIt(t *testing.T) {
 	a, log := startUnfenced(t, testOptions(), fake.NewClientset(testNode("a")))
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "waits before it decides") }, 10*time.Second, 5*time.Millisecond)
+	waits := func() bool { return strings.Contains(log.String(), "waits before it decides") }
+	require.Eventually(t, waits, time.Minute, 5*time.Millisecond)
 	code, body := get(t, a, "/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, body, "is taking over")

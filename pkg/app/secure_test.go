@@ -194,7 +194,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	}
 	before := served()
 	ca.issue("serving")
-	require.Eventually(t, func() bool { return served() != before }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return served() != before }, time.Minute, 20*time.Millisecond)
 }
 
 // Until the account is complete, the webhook answers with an error: its failurePolicy decides.
@@ -215,7 +215,7 @@ func TestWebhookIsNotServedWithoutTLS(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, _ := post(t, a, "/admission", "{}")
 		return code == http.StatusNotFound
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 func TestSecureOptions(t *testing.T) {

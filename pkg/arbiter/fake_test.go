@@ -163,10 +163,14 @@ func (a *fakeAPI) Bind(ctx context.Context, binding *v1.Binding) error {
 	return answer
 }
 
-// assign does what BindingREST.assignPod of the API server does.
 func (a *fakeAPI) assign(b *v1.Binding) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.assignLocked(b)
+}
+
+// assignLocked does what BindingREST.assignPod of the API server does. a.mu is held.
+func (a *fakeAPI) assignLocked(b *v1.Binding) error {
 	p := a.pods[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}]
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(bindings, b.Name, fmt.Errorf(format, args...))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/julienschmidt/httprouter"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,20 +26,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(collected{m}) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
-// collected are tests after which garbage is collected: client-go stops following the files of a
-// certificate once nothing has its transport any more.
-type collected struct{ tests *testing.M }
-
-func (c collected) Run() int {
-	defer runtime.GC()
-	return c.tests.Run()
-}
-
-const eventually = 10 * time.Second
+const eventually = time.Minute
 
 // system is a ledger whose one node, node-1, has 4 CPU, and the API on it.
 type system struct {

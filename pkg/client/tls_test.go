@@ -167,10 +167,11 @@ func TestDeadConnectionIsGivenUp(t *testing.T) {
 	})
 	_, err := c.Revision(t.Context())
 	require.NoError(t, err)
+	before := w.opened.Load()
 	w.kill()
 	_, err = c.Revision(t.Context())
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, w.opened.Load())
+	assert.Greater(t, w.opened.Load(), before)
 }
 
 // A token says who the client is, as it is in the file now.

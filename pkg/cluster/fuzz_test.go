@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"flag"
 	"runtime"
 	"testing"
 
@@ -48,6 +49,8 @@ func FuzzPodAnnotations(f *testing.F) {
 				require.NotEmpty(t, ref.Name)
 			}
 		})
-		assert.Less(t, used, uint64(1<<20+200*length))
+		if flag.Lookup("test.fuzz").Value.String() != "" { // else others allocate as well
+			assert.Less(t, used, uint64(1<<20+200*length))
+		}
 	})
 }

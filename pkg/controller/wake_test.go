@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -375,8 +376,11 @@ func TestSentPodsAreNotPatched(t *testing.T) {
 		w := newWorld(t, "a")
 		holder := w.pod("holder", "4", 0)
 		w.reserve(holder, "a", time.Hour)
+		var mu sync.Mutex // pods are woken side by side
 		offered := map[string]int{}
 		w.send = func(pod *cluster.Pod, count int) bool {
+			mu.Lock()
+			defer mu.Unlock()
 			offered[pod.Ref.Name] = count
 			return pod.Ref.Name == "sent"
 		}

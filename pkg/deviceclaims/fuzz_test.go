@@ -3,7 +3,6 @@ package deviceclaims
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,7 +10,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// FuzzClaim: whatever states a claim has one after the other, what is known of it is the last one, soon, and nothing once it
+// FuzzClaim: whatever states a claim has one after the other, what is known of it is the last one, and nothing once it
 // is gone.
 func FuzzClaim(f *testing.F) {
 	const named = `{"metadata":{"namespace":"ns","name":"c","uid":"u"},`
@@ -21,7 +20,6 @@ func FuzzClaim(f *testing.F) {
 	f.Add(named+`"spec":{"metadataRequirements":{"matchExpressions":[{"key":"\u0000","operator":"x","values":[""]}]}}}`, named+`"metadata":{"deletionTimestamp":"x"}}`)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		claims := newClaimSet()
-		start := time.Now()
 		var last *v1alpha1.ExtendedResourceClaim
 		for _, state := range []string{first, second} {
 			claim := &v1alpha1.ExtendedResourceClaim{}
@@ -36,7 +34,6 @@ func FuzzClaim(f *testing.F) {
 		require.True(t, claims.remove(last))
 		assert.Empty(t, claims.byKey)
 		assert.Empty(t, claims.byPod)
-		assert.Less(t, time.Since(start), 5*time.Second, "%.200s %.200s", first, second)
 	})
 }
 
@@ -49,7 +46,6 @@ func FuzzDevice(f *testing.F) {
 	f.Add(`{}`, `{"spec":{"nodeName":"other","deviceID":"0"}}`)
 	f.Add(`{"metadata":{"name":"a","generation":-1}}`, `null`)
 	f.Fuzz(func(t *testing.T, first, second string) {
-		start := time.Now()
 		a, b := &v1alpha1.ExtendedResource{}, &v1alpha1.ExtendedResource{}
 		if len(first)+len(second) > 64<<10 || json.Unmarshal([]byte(first), a) != nil || json.Unmarshal([]byte(second), b) != nil {
 			return
@@ -75,6 +71,5 @@ func FuzzDevice(f *testing.F) {
 		assert.Zero(t, devicesOn(a.Spec.NodeName)+devicesOn(b.Spec.NodeName))
 		assert.Empty(t, inventory.byName)
 		assert.Empty(t, inventory.byNode)
-		assert.Less(t, time.Since(start), 5*time.Second, "%.200s %.200s", first, second)
 	})
 }

@@ -29,8 +29,10 @@ func TestAnnotationsEditedWhileNoServerWasThere(t *testing.T) {
 				Phase: v1alpha1.ExtendedResourceClaimBound, NodeName: "n1", ExtendedResources: []string{"a"},
 				PodRef: &v1alpha1.PodReference{Name: "p", UID: "uid-p"},
 			}
-			w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), held, claimFor(t, "two", "{}"), claimFor(t, "three", "{}"))
+			w, podsKnown := newWorldAtStart(t, device("a", "n1", "K80"), device("b", "n1", "K80"), held,
+				claimFor(t, "two", "{}"), claimFor(t, "three", "{}"))
 			w.observe(w.pod("p", edited.claims, "n1", edited.given))
+			podsKnown()
 			assert.Equal(t, ledger.DeviceClaimInUse, w.fits(w.pod("q", "one", "", ""), "n1"))
 			assert.Equal(t, "GPU-b", w.bind("q", "two", "n1"))
 			assert.Equal(t, ledger.InsufficientDevices, w.fits(w.pod("r", "three", "", ""), "n1"))
@@ -45,7 +47,7 @@ func TestAnnotationsOfWhatNoClaimNames(t *testing.T) {
 	held.Status = v1alpha1.ExtendedResourceClaimStatus{
 		ExtendedResources: []string{"gone"}, PodRef: &v1alpha1.PodReference{Name: "p", UID: "uid-p"},
 	}
-	w := newWorld(t, device("a", "n1", "K80"), device("b", "n1", "K80"), held, claimFor(t, "two", "{}"))
+	w, _ := newWorldAtStart(t, device("a", "n1", "K80"), device("b", "n1", "K80"), held, claimFor(t, "two", "{}"))
 	require.Equal(t, "GPU-b", w.controller.Devices(w.pod("p", "one", "n1", "GPU-b")).Given, "its device has no object")
 	require.Equal(t, "GPU-a", w.controller.Devices(w.pod("other", "one", "n1", "GPU-a")).Given, "another pod's")
 	assert.Nil(t, w.controller.Devices(w.pod("third", "", "n1", "")))

@@ -64,12 +64,18 @@ func TestSlowBodiesHoldNothing(t *testing.T) {
 	body := string(filterBody(t, 5000))
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			in := NewIntake(8<<20, byHeader)
-			in.memory.grace = time.Hour // it is others that make them go, not time
+			var came atomic.Int64
+			in := NewIntake(8<<20, func(r *http.Request) string {
+				came.Add(1)
+				return byHeader(r)
+			})
+			in.memory.grace, in.memory.wait = time.Hour, time.Minute // it is others that make them go, not time
 			server := intakeServer(t, in)
 			for range 200 {
 				slowly(t, server, tt.header, tt.begin)
 			}
+			all := func() bool { return came.Load() >= 200 }
+			require.Eventually(t, all, time.Minute, time.Millisecond, "who comes later goes later")
 			for _, caller := range []string{"", "another"} {
 				r, err := http.NewRequest(http.MethodPost, server.URL, strings.NewReader(body))
 				require.NoError(t, err)
@@ -89,7 +95,7 @@ func TestSlowBodiesHoldNothing(t *testing.T) {
 // Without anybody else who needs the memory, a client has as long as the rate gives it.
 func TestSlowBody(t *testing.T) {
 	in := NewIntake(8<<20, byHeader)
-	in.memory.grace = 50 * time.Millisecond
+	in.memory.grace = time.Second
 	server := intakeServer(t, in)
 	conn := slowly(t, server, "Content-Length: 1000", `{"Name":`)
 	answer, err := io.ReadAll(conn) // the server closes

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -122,7 +124,10 @@ func TestMadeByServer(t *testing.T) {
 				w.create(rsv)
 				w.ledger.ReleaseSlots(testNamespace, "r") // given back, ...
 				place(w, time.Minute)                     // ... reserved again, and only then does the watch tell of the deletion
-				w.delete("r")
+				objects := w.client.GlobalreserveV1alpha1().Reservations(testNamespace)
+				if err := objects.Delete(w.ctx(), "r", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+					assert.NoError(w.t, err) // else the controller was sooner
+				}
 			},
 			want: "deleted", held: 2,
 		},

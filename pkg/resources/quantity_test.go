@@ -2,21 +2,19 @@ package resources
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A quantity that is accepted is one Kubernetes accepts, and its arithmetic is
-// quick.
+// A quantity that is accepted is one Kubernetes accepts, and its arithmetic ends
+// soon: else the fuzzer reports that it hangs.
 func FuzzQuantity(f *testing.F) {
 	for _, s := range []string{"1", "500m", "1.5", "4Gi", "1e3", "1E", "1Ei", "-1", "+.5e-3", "1e", "e", "", "1e99999999999"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		start := time.Now()
 		q, err := ParseQuantity(s)
 		if err == nil {
 			q.Value()
@@ -24,7 +22,6 @@ func FuzzQuantity(f *testing.F) {
 			q.Cmp(resource.MustParse("1"))
 			_ = q.String()
 		}
-		assert.Less(t, time.Since(start), time.Second, s)
 	})
 }
 

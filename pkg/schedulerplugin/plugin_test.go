@@ -3,6 +3,7 @@ package schedulerplugin
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -203,19 +204,21 @@ func TestRacesLostInARow(t *testing.T) {
 	assert.Equal(t, 10*time.Second, pauseAfter(short, 1000))
 	assert.Equal(t, 10*time.Second, pauseAfter(ledger.QuotaExceeded, 1), "no race: it is still so in a moment")
 
-	f := newFixture(t, Fail)
-	pod := newPod("p", "1")
-	f.known(pod)
-	f.backend.fail = &RefusedError{Reason: ledger.InsufficientResource}
-	began := time.Now()
-	for range 4 {
-		f.Reserve(t.Context(), f.begin(pod), pod, "a")
-		f.woken()
-	}
-	assert.GreaterOrEqual(t, time.Since(began), 700*time.Millisecond)
-	f.backend.fail = nil
-	require.True(t, f.Reserve(t.Context(), f.begin(pod), pod, "a").IsSuccess())
-	assert.Empty(t, f.waker.races)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Fail)
+		pod := newPod("p", "1")
+		f.known(pod)
+		f.backend.fail = &RefusedError{Reason: ledger.InsufficientResource}
+		began := time.Now()
+		for range 4 {
+			f.Reserve(t.Context(), f.begin(pod), pod, "a")
+			f.woken()
+		}
+		assert.GreaterOrEqual(t, time.Since(began), 700*time.Millisecond)
+		f.backend.fail = nil
+		require.True(t, f.Reserve(t.Context(), f.begin(pod), pod, "a").IsSuccess())
+		assert.Empty(t, f.waker.races)
+	})
 }
 
 // woken returns the next pod that is activated.
@@ -224,7 +227,7 @@ func (f *fixture) woken() string {
 	select {
 	case name := <-f.handle.activated:
 		return name
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		f.t.Fatal("no pod was woken")
 		return ""
 	}

@@ -3,7 +3,6 @@ package convert
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -27,7 +26,6 @@ func FuzzSlots(f *testing.F) {
 		if len(data) > 64<<10 || json.Unmarshal(data, &rsv) != nil {
 			return
 		}
-		start := time.Now()
 		table := resources.NewTable()
 		if slots, err := Slots(table, &rsv); err == nil {
 			assert.LessOrEqual(t, len(slots), len(rsv.Spec.Slots))
@@ -37,6 +35,5 @@ func FuzzSlots(f *testing.F) {
 		}
 		_ = Deadline(&rsv)
 		_ = Granted(&rsv)
-		assert.Less(t, time.Since(start), 5*time.Second, "%.200s", data)
 	})
 }

@@ -108,7 +108,7 @@ func TestBindingIsRefused(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
+		inBubble(t, name, func(t *testing.T) {
 			w := newWorld(t)
 			p := pod("p", "3")
 			if tc.change != nil {

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/julienschmidt/httprouter"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -43,9 +43,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // self is the user that the server under test is to the API server.
 const self = "system:serviceaccount:globalreserve-system:globalreserve"
@@ -108,6 +109,12 @@ func (w *world) node(name, cpu string) {
 		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourcePods: resource.MustParse("110"),
 	}}}
 	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: resources.Allocatable(w.ledger.Table(), node)})
+}
+
+// inBubble runs a test in which no time passes but what it waits for: a claim that nobody carries out is withdrawn
+// soon.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // start has the Arbiter find out who the server is.
@@ -363,7 +370,7 @@ func negative(p *v1.Pod) {
 }
 
 const (
-	waitFor = 10 * time.Second
+	waitFor = time.Minute
 	poll    = 10 * time.Millisecond
 )
 

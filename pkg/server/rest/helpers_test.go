@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,9 +30,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const (
 	testScheduler = "batch-scheduler"
@@ -68,13 +69,15 @@ func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) erro
 
 // newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a
 // cluster that does not know Reservations.
-func newFixture(t testing.TB, limits Limits) *fixture {
+func newFixture(t testing.TB, limits Limits, changes ...func(*http.Server)) *fixture {
 	t.Helper()
 	f := newBareFixture(t)
 	f.NoKind = true
 	f.start(limits)
 	f.server = httptest.NewUnstartedServer(testRouter(f.api, f.log))
-	f.server.Config.ReadTimeout = time.Second
+	for _, change := range changes {
+		change(f.server.Config)
+	}
 	f.server.Start()
 	t.Cleanup(func() {
 		f.server.CloseClientConnections()
@@ -267,6 +270,12 @@ func (f *fixture) countsFor(ref ledger.PodRef) *resources.Request {
 	allocation, ok := f.ledger.Allocation(ref)
 	require.True(f.t, ok)
 	return allocation.Request
+}
+
+// assertExpires: what was reserved between a moment and now has the usual time. Clocks may differ by a second.
+func assertExpires(t *testing.T, at, begun time.Time) {
+	t.Helper()
+	assert.WithinRange(t, at, begun.Add(testTTL-time.Second), time.Now().Add(testTTL+time.Second))
 }
 
 // nameOnly is a pod of which only the name is known.

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,6 +21,18 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
+// untilCaughtUp ends a watch when all there is was told.
+type untilCaughtUp struct {
+	*httptest.ResponseRecorder
+	end func()
+}
+
+func (w *untilCaughtUp) Flush() {
+	if strings.Contains(w.Body.String(), "event: bookmark\n") {
+		w.end()
+	}
+}
+
 // ask sends a request as somebody who may see some namespaces.
 func (f *fixture) ask(caller user.Info, method, path string, request any) (int, string) {
 	f.t.Helper()
@@ -28,9 +40,9 @@ func (f *fixture) ask(caller user.Info, method, path string, request any) (int, 
 	f.api.Register(router)
 	data, err := json.Marshal(request)
 	require.NoError(f.t, err)
-	ctx, cancel := context.WithTimeout(identity.As(f.t.Context(), caller), 200*time.Millisecond) // ends a watch
+	ctx, cancel := context.WithCancel(identity.As(f.t.Context(), caller))
 	defer cancel()
-	w := httptest.NewRecorder()
+	w := &untilCaughtUp{httptest.NewRecorder(), cancel}
 	router.ServeHTTP(w, httptest.NewRequest(method, path, bytes.NewReader(data)).WithContext(ctx))
 	return w.Code, w.Body.String()
 }

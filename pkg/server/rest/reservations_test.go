@@ -62,6 +62,7 @@ func TestReservations(t *testing.T) {
 		h.Request.Ports = []resources.HostPort{{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"}}
 	})
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
+	begun := time.Now()
 	f.reserve(gang1(aPod("k", "100m", "1Gi"), "node-3"))
 	f.reserve(gang1(aPod("l", "100m", "1Gi"), "node-3"))
 
@@ -70,7 +71,7 @@ func TestReservations(t *testing.T) {
 	assert.Equal(t, f.ledger.Revision(), all.Revision)
 	require.Len(t, all.Reservations, 4)
 	kept := all.Reservations[0]
-	assert.WithinDuration(t, time.Now().Add(testTTL), kept.ExpiresAt, 10*time.Second)
+	assertExpires(t, kept.ExpiresAt, begun)
 	amounts := reserver.Amounts{"cpu": 100, "memory": gib, "pods": 1}
 	assert.Equal(t, reserver.Reservation{
 		Namespace: "team-a", Scheduler: testScheduler, Policy: "Once", ExpiresAt: kept.ExpiresAt,

@@ -72,10 +72,11 @@ func TestReserveAnswer(t *testing.T) {
 		Holders: []reserver.Holder{{Namespace: "team-a", Pod: "old", UID: "uid-old", Scheduler: testScheduler, State: "Bound", Amount: 3000}},
 	}, r)
 
+	begun := time.Now()
 	granted := f.reserve(gang1(aPod("a", "1", "1Gi"), "node-1"))
 	assert.Empty(t, granted.Error)
 	assert.Equal(t, before+1, granted.Revision)
-	assert.WithinDuration(t, time.Now().Add(testTTL), granted.ExpiresAt, 10*time.Second)
+	assertExpires(t, granted.ExpiresAt, begun)
 	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "granted"))
 	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "refused"))
 	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "cpu"))

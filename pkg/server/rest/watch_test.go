@@ -201,7 +201,7 @@ func TestWatchHeartbeat(t *testing.T) {
 
 // The server's limit on the time a request takes to be read is for short ones.
 func TestWatchOutlivesReadTimeout(t *testing.T) {
-	f := newFixture(t, Limits{})
+	f := newFixture(t, Limits{}, func(s *http.Server) { s.ReadTimeout, s.ReadHeaderTimeout = time.Second, time.Minute })
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
 	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
@@ -217,7 +217,7 @@ func TestWatchEndsWithTheServer(t *testing.T) {
 	close(f.done)
 	_, ok := w.next()
 	assert.False(t, ok)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	assert.NoError(t, f.server.Config.Shutdown(ctx), "no stream holds the server up")
 }
@@ -230,7 +230,7 @@ func TestTooManyWatchers(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, string(reply), "2 watchers")
 	first.cancel()
-	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, time.Minute, time.Millisecond)
 	f.watch("")
 }
 
@@ -254,13 +254,13 @@ func TestWatchFallsBehind(t *testing.T) {
 
 // A reader that takes nothing is cut off, and its place is free again.
 func TestSlowWatcherIsCutOff(t *testing.T) {
-	f := newFixture(t, Limits{WriteTimeout: 50 * time.Millisecond})
+	f := newFixture(t, Limits{WriteTimeout: 3 * time.Second})
 	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	_, err = fmt.Fprintf(conn, "GET /v1/watch?revision=%d HTTP/1.1\r\nHost: x\r\n\r\n", f.ledger.Revision())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, time.Minute, time.Millisecond)
 	// Names as long as can be fill the kernel's buffers soon.
 	long := strings.Repeat("n", 100_000)
 	require.Eventually(t, func() bool {
@@ -269,5 +269,5 @@ func TestSlowWatcherIsCutOff(t *testing.T) {
 			f.ledger.RemoveNode(long + fmt.Sprint(i))
 		}
 		return f.api.watchers.open() == 0
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
