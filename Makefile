@@ -23,6 +23,11 @@ LDFLAGS := -X $(VERSION_PKG).gitVersion=$(VERSION) \
            -X $(VERSION_PKG).gitCommit=$(COMMIT) \
            -X $(VERSION_PKG).buildDate=$(BUILD_DATE)
 
+# One set of flags for builds, vet and tests, so that nothing is compiled twice; test/binaries/build.sh has the same. The
+# race detector alone needs others.
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath
+
 # The nested modules keep the dependencies of tests and tools out of the product's.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard cmd/*/go.mod examples/*/go.mod test/*/go.mod))
 # Of those, the ones with Go packages: the others only pin what is built from them.
@@ -30,11 +35,30 @@ CODE_MODULES = $(shell for m in $(MODULES); do \
 	[ -z "$$(cd $$m && $(GO) list ./... 2>/dev/null)" ] || echo $$m; done)
 TEST_MODULES = $(filter-out .,$(CODE_MODULES))
 
-# What lies under test/ may use the control plane and runs alone; everything else is a unit test.
+# Tiers of tests. A test file without a build tag belongs to the gate; the tags of the other tiers have their names. What
+# lies under test/ may use the control plane; everything else is a unit test. test/tools/tiers.sh lists them all, and
+# fails where a test is in none.
+TAGS := e2e,chaos,soak,costs
+# Unit tests of packages where nothing runs side by side; those of all others run under the race detector.
+PLAIN := /(cmd|docs|manifests|scheduler-config|pkg/(apis|certificate|devices|kubectl|policy|resources|version))(/|$$)
 UNIT_PKGS = $(shell $(GO) list ./... | grep -v /globalreserve/test/)
-E2E_PKGS  ?= ./test/...
-# Those that measure times, or have few seconds for something, run with nothing beside them; of the others two at a time.
-E2E_ALONE := /test/(bench|e2e/(admission|election|flood|linear))$$
+# Modules whose tests are in the gate, and those whose tests belong to make e2e and make bench-scheduler.
+GATE_MODULES := test/agreement
+E2E_MODULES  := cmd/globalreserve-scheduler test/legacypolicy
+# What the gate needs of the control plane; the rest takes minutes to build.
+GATE_BINARIES := etcd kube-apiserver kube-scheduler
+# Property tests draw the same in each run, and leave nothing in the tree; make chaos sets another seed.
+RAPID_SEED ?= 1
+export RAPID_SEED
+export RAPID_NOFAILFILE := true
+
+in_root   = grep -vE '^($(subst $() $(),|,$(filter-out .,$(MODULES))))/'
+tagged    = $(shell grep -rlE --include='*_test.go' '^//go:build .*\b$(1)\b' cmd examples pkg test | $(in_root))
+packages  = $(addprefix ./,$(sort $(patsubst %/,%,$(dir $(1)))))
+# A regular expression for the tests in files.
+names     = ^($(shell grep -ho '^func Test[A-Za-z0-9]*' $(1) | cut -c6- | sort -u | paste -sd '|'))$$
+GATE_FILES = $(shell grep -rl --include='*_test.go' '^func Test' test | xargs grep -L '^//go:build' | $(in_root))
+E2E_PKGS  ?= $(call packages,$(call tagged,e2e))
 BENCH_PKGS ?= ./pkg/... ./test/bench/... ./test/e2e/durable
 BENCH      ?= .
 
@@ -100,12 +124,15 @@ clean: ## Remove all that was built, the control plane and the tools included
 
 ##@ Test
 
+RUN_TESTS = $(GOTESTSUM) --format testname --format-hide-empty-pkg --jsonfile
+
 .PHONY: test
-test: $(GOTESTSUM) ## Run all tests: unit, end-to-end on the real control plane, nested modules
+test: $(GOTESTSUM) ## Run the gate: all unit tests, and on the real control plane what a user would miss first
 	@rm -rf $(RESULTS); failed=; \
-	for part in unit e2e nested; do \
-	  echo "test: $$part"; \
+	for part in unit system nested; do \
+	  echo "test: $$part"; started=$$SECONDS; \
 	  $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+	  echo "test: $$part took $$((SECONDS - started))s"; \
 	done; \
 	echo "test: all parts together"; \
 	$(GOTESTSUM) --format none --raw-command -- cat $(RESULTS)/*.json || true; \
@@ -113,40 +140,77 @@ test: $(GOTESTSUM) ## Run all tests: unit, end-to-end on the real control plane,
 	echo "test: PASSED"
 
 .PHONY: unit
-unit: $(GOTESTSUM) ## Run the unit tests only; they need no control plane
-	@mkdir -p $(RESULTS)
-	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile $(RESULTS)/unit.json -- \
-	  -timeout 15m $(TEST_ARGS) $(UNIT_PKGS)
-
-.PHONY: e2e
-e2e: build scheduler controlplane $(GOTESTSUM) ## Run the tests on the real control plane
-	@mkdir -p $(RESULTS); failed=; \
-	run() { \
-	  [ $$# -eq 2 ] || $(GOTESTSUM) --format testname --format-hide-empty-pkg --jsonfile $(RESULTS)/$$1.json -- \
-	    -p $$2 -count 1 -timeout 20m $(TEST_ARGS) "$${@:3}" || failed=1; \
-	}; \
-	all=$$($(GO) list $(E2E_PKGS)); \
-	run e2e 2 $$(grep -vE '$(E2E_ALONE)' <<< "$$all" || true); \
-	run e2e-alone 1 $$(grep -E '$(E2E_ALONE)' <<< "$$all" || true); \
+unit: $(GOTESTSUM) ## Run the unit tests only, each once; they need no control plane
+	@mkdir -p $(RESULTS); failed=; all='$(UNIT_PKGS)'; \
+	run() { $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --jsonfile $(RESULTS)/$$1.json -- \
+	  -timeout 30m $(TEST_ARGS) "$${@:2}" || failed=1; }; \
+	run unit $$(tr ' ' '\n' <<< "$$all" | grep -E '$(PLAIN)'); \
+	CGO_ENABLED=1 run race -race $$(tr ' ' '\n' <<< "$$all" | grep -vE '$(PLAIN)'); \
 	[ -z "$$failed" ]
 
-.PHONY: chaos
-chaos: build controlplane ## Check histories under kills, stops and partitions for long (CHAOS_ARGS="-duration=8h -seed=7")
-	$(GO) test ./test/e2e/linear -run 'TestLinearizable|TestGateOff' -count 1 -v -timeout 0 -args -duration=10m $(CHAOS_ARGS)
+# Three at a time: most of them wait most of the time.
+.PHONY: system
+system: build $(GOTESTSUM) ## Run the gate's tests on the real control plane only
+	@bash test/binaries/build.sh $(BIN)/controlplane $(GATE_BINARIES)
+	@mkdir -p $(RESULTS)
+	@GLOBALRESERVE_CONTROLPLANE_BIN='$(CURDIR)/$(BIN)/controlplane' $(RUN_TESTS) $(RESULTS)/system.json -- \
+	  -p 3 -count 1 -timeout 30m $(TEST_ARGS) $(call packages,$(GATE_FILES))
 
 .PHONY: nested
-nested: $(GOTESTSUM) ## Run the tests of the nested modules
+nested: $(GOTESTSUM) ## Run the gate's tests of nested modules only
 	@mkdir -p $(RESULTS)
-	@failed=; for module in $(TEST_MODULES); do \
+	@failed=; for module in $(NESTED); do \
 	  (cd $$module && $(CURDIR)/$(GOTESTSUM) --format pkgname --format-hide-empty-pkg \
-	    --jsonfile $(CURDIR)/$(RESULTS)/nested-$${module//\//-}.json -- -timeout 20m $(TEST_ARGS) ./...) \
+	    --jsonfile $(CURDIR)/$(RESULTS)/nested-$${module//\//-}.json -- -timeout 30m $(TEST_ARGS) ./...) \
 	    || failed=1; \
 	done; [ -z "$$failed" ]
+NESTED = $(GATE_MODULES)
 
-.PHONY: race
-race: $(GOTESTSUM) ## Run the unit tests under the race detector
-	@CGO_ENABLED=1 $(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- \
-	  -race -timeout 20m $(TEST_ARGS) ./cmd/... ./pkg/... ./examples/...
+# Those that have few seconds for something run with nothing beside them; of the others two at a time.
+E2E_ALONE := /(admission|election)$$
+
+.PHONY: e2e
+e2e: build scheduler controlplane $(GOTESTSUM) ## Run all tests on the real control plane (E2E_PKGS=./test/e2e/durable for one folder)
+	@mkdir -p $(RESULTS); failed=; all='$(E2E_PKGS)'; \
+	run() { \
+	  [ $$# -eq 2 ] || $(RUN_TESTS) $(RESULTS)/$$1.json -- \
+	    -p $$2 -count 1 -timeout 30m -tags e2e $(TEST_ARGS) "$${@:3}" || failed=1; \
+	}; \
+	run e2e 2 $$(tr ' ' '\n' <<< "$$all" | grep -vE '$(E2E_ALONE)' || true); \
+	run e2e-alone 1 $$(tr ' ' '\n' <<< "$$all" | grep -E '$(E2E_ALONE)' || true); \
+	$(MAKE) --no-print-directory nested NESTED='$(E2E_MODULES)' || failed=1; \
+	[ -z "$$failed" ]
+
+CHAOS_SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+PROPERTY_FILES = $(shell grep -rlE --include='*_test.go' '"pgregory.net/rapid"|/ledgertest"' pkg)
+LINEAR := ./test/e2e/linear
+
+.PHONY: chaos
+chaos: build scheduler controlplane ## Random requests, kills and partitions for long (CHAOS_SEED=7 CHAOS_ARGS="-duration=8h")
+	@echo "chaos: make chaos CHAOS_SEED=$(CHAOS_SEED) draws the same"
+	RAPID_SEED=$(CHAOS_SEED) $(GO) test -count 1 -timeout 0 $(call packages,$(PROPERTY_FILES)) -args -rapid.checks=1000
+	$(GO) test -tags chaos -p 1 -count 1 -timeout 60m -run '$(call names,$(call tagged,chaos))' \
+	  $(filter-out $(LINEAR),$(call packages,$(call tagged,chaos)))
+	$(GO) test -tags chaos $(LINEAR) -count 1 -v -timeout 0 -args -duration=10m -seed=$(CHAOS_SEED) $(CHAOS_ARGS)
+
+.PHONY: soak
+soak: build controlplane ## Floods, greedy tenants and how long bindings take then, with nothing beside them
+	$(GO) test -tags soak -p 1 -count 1 -timeout 60m -v -run '$(call names,$(call tagged,soak))' $(call packages,$(call tagged,soak))
+
+N ?= 20
+PKG ?= ./test/e2e
+.PHONY: flake
+flake: build controlplane ## Run a package's tests N times in random orders, and count what failed (N=20 PKG=./test/e2e/durable TEST_ARGS="-tags e2e")
+	@mkdir -p $(BIN)/flake
+	@$(GO) test -c -o $(BIN)/flake/test $(TEST_ARGS) $(PKG)
+	@for i in $$(seq $(N)); do \
+	  (cd $(PKG) && $(GO) tool test2json -t '$(CURDIR)/$(BIN)/flake/test' -test.v=test2json -test.shuffle on -test.timeout 30m $(FLAKE_ARGS)) \
+	    >$(BIN)/flake/$$i.json 2>&1 </dev/null; \
+	  echo "flake: run $$i of $(N): $$(tail -n 1 $(BIN)/flake/$$i.json | grep -o '"Action":"[a-z]*"')"; \
+	done; \
+	echo "flake: what failed how often, in $(N) runs ($(BIN)/flake has them)"; \
+	grep -h '"Action":"fail"' $$(seq -f '$(BIN)/flake/%g.json' $(N)) | grep -o '"Test":"[^"]*"' | sort | uniq -c | sort -rn; \
+	! grep -q '"Action":"fail"' $$(seq -f '$(BIN)/flake/%g.json' $(N))
 
 # How long each of the 17 fuzz targets runs: all of them together, with what they are built for, take ten minutes. `make unit`
 # runs their seeds.
@@ -196,28 +260,44 @@ SCALE ?= 5000:150000 15000:500000 30000:1000000
 bench-plots: ## Draw the plots of docs/performance.md from docs/performance/*.txt
 	$(GO) run ./test/plots docs/performance
 
-# The packages whose hot paths have a baseline.
-COST_PKGS := ./pkg/arbiter ./pkg/cluster ./pkg/ledger ./pkg/server/extender ./pkg/server/rest
+.PHONY: costs
+costs: ## Compare what the hot paths cost with a baseline: allocations, and processor time in units of fixed work
+	$(GO) test -tags costs -p 1 -count 1 -v -run '$(call names,$(call tagged,costs))' $(call packages,$(call tagged,costs)) $(COSTS_ARGS)
 
 .PHONY: bench-baseline
-bench-baseline: ## Measure what the hot paths cost and write that into test/costs/baseline.json, which `make unit` compares with
-	$(GO) test -run '^TestCosts$$' -count 1 -p 1 -v $(COST_PKGS) -args -write-costs='$(CURDIR)/test/costs/baseline.json'
+bench-baseline: ## Measure what the hot paths cost and write that into test/costs/baseline.json, which `make costs` compares with
+	$(GO) test -tags costs -run '^TestCosts$$' -count 1 -p 1 -v $(filter-out ./test/costs,$(call packages,$(call tagged,costs))) \
+	  -args -write-costs='$(CURDIR)/test/costs/baseline.json'
 
 ##@ Check
 
+.PHONY: check
+check: lint verify ## Check all that needs no test
+
+# What golangci-lint says of the root module, vet says of the nested ones.
 .PHONY: lint
-lint: $(GOLANGCI_LINT) $(DEADCODE) ## Check style, dependency directions and dead code
-	@failed=; for module in $(CODE_MODULES); do \
-	  echo "lint: golangci-lint in $$module"; \
-	  (cd $$module && $(CURDIR)/$(GOLANGCI_LINT) run --allow-serial-runners \
-	    --config $(CURDIR)/.golangci.yml ./...) || failed=1; \
+lint: $(GOLANGCI_LINT) ## Check style, dependency directions, and that each test is in a tier
+	@failed=; \
+	echo "lint: golangci-lint"; \
+	$(GOLANGCI_LINT) run --allow-serial-runners ./... || failed=1; \
+	for module in $(TEST_MODULES); do \
+	  echo "lint: go vet in $$module"; \
+	  (cd $$module && $(GO) vet ./...) || failed=1; \
 	done; \
-	echo "lint: deadcode"; \
-	bash test/tools/deadcode.sh $(DEADCODE) $(patsubst %/go.mod,%,$(wildcard cmd/*/go.mod)) || failed=1; \
 	echo "lint: paths of one machine"; \
 	if git grep --untracked -nIE '(^|[^A-Za-z0-9_.~-])/(home|root|work|Users)/' -- . ':!Makefile'; then \
 	  echo "lint: the lines above name a place that exists on one machine only" >&2; failed=1; fi; \
+	echo "lint: tiers of tests"; \
+	$(MAKE) --no-print-directory tiers >/dev/null || failed=1; \
 	[ -z "$$failed" ]
+
+.PHONY: tiers
+tiers: ## List which tier each package with tests is in, and fail where one is in none
+	@GATE='$(call packages,$(GATE_FILES))' MODULES='$(GATE_MODULES) $(E2E_MODULES)' TAGS='$(TAGS)' bash test/tools/tiers.sh
+
+.PHONY: audit
+audit: $(DEADCODE) verify-modules ## Look for dead code and go.mod files that are not tidy; takes minutes, and the network
+	@bash test/tools/deadcode.sh $(DEADCODE) '$(TAGS)' $(patsubst %/go.mod,%,$(wildcard cmd/*/go.mod))
 
 # The tool and its database are not pinned: what is asked is what is known today.
 .PHONY: vulncheck
@@ -236,10 +316,7 @@ generate: $(GENERATORS) $(GOFUMPT) $(GOLANGCI_LINT) ## Write what is generated: 
 	@$(GOLANGCI_LINT) fmt --config .golangci.yml
 
 .PHONY: verify
-verify: verify-generated verify-modules verify-vet ## Check that generated files, go.mod files and formatting are up to date
-
-.PHONY: verify-generated
-verify-generated: $(GENERATORS) $(GOFUMPT) $(GOLANGCI_LINT)
+verify: $(GENERATORS) $(GOFUMPT) $(GOLANGCI_LINT) ## Check that generated files and formatting are up to date
 	@bash test/tools/verify-generated.sh
 
 .PHONY: verify-modules
@@ -249,13 +326,6 @@ verify-modules:
 	  (cd $$module && $(GO) mod tidy -diff) || failed=1; \
 	done; \
 	if [ -n "$$failed" ]; then echo "verify: run 'go mod tidy' in the modules above" >&2; exit 1; fi
-
-.PHONY: verify-vet
-verify-vet:
-	@failed=; for module in $(CODE_MODULES); do \
-	  echo "verify: go vet in $$module"; \
-	  (cd $$module && $(GO) vet ./...) || failed=1; \
-	done; [ -z "$$failed" ]
 
 # A tool is built again only when the pins change; its version comes from test/tools/go.mod.
 tool_golangci-lint  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint

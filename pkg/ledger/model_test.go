@@ -12,7 +12,7 @@ import (
 // TestMain makes runs long enough for pods to be reserved, bound, removed and
 // made anew. -rapid.steps and -rapid.checks ask for more.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.steps": "120", "rapid.checks": "300", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.steps": "120", "rapid.checks": "100", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

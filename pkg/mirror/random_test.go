@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.steps": "80", "rapid.checks": "100", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.steps": "80", "rapid.checks": "30", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

@@ -32,7 +32,7 @@ import (
 
 // TestMain sets how many cases are tried; -rapid.checks asks for more.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": "20000", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": "5000", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

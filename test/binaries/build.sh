@@ -2,14 +2,15 @@
 # Builds the control plane the end-to-end tests, the demo and the benchmarks run on: etcd,
 # kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl, at the versions go.mod pins.
 #
-#   bash test/binaries/build.sh [--quiet] [OUTPUT_DIR]
+#   bash test/binaries/build.sh [--quiet] [OUTPUT_DIR [NAME...]]
 #
-# OUTPUT_DIR defaults to bin/controlplane in the repository. --quiet says nothing when there is
-# nothing to do.
+# OUTPUT_DIR defaults to bin/controlplane in the repository, the names to all of them. --quiet says
+# nothing when there is nothing to do. Where KUBEBUILDER_ASSETS names a directory, as setup-envtest
+# prints it, etcd, kube-apiserver and kubectl of the pinned minor versions are linked from there.
 #
-# Needs Go, bash and coreutils. A run that finds everything built ends at once: a stamp in the
-# output directory holds a hash of all that the result depends on. Two runs may overlap: they take
-# turns where flock exists, and every file appears under its final name in one rename in any case.
+# Needs Go, bash and coreutils. A run that finds everything built ends at once: a stamp beside each
+# binary holds a hash of all that it depends on. Two runs may overlap: they take turns where flock
+# exists, and every file appears under its final name in one rename in any case.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,6 +20,7 @@ if [ "${1:-}" = --quiet ]; then
   shift
 fi
 out=${1:-$here/../../bin/controlplane}
+names=("${@:2}")
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$here"
@@ -33,7 +35,7 @@ command -v go >/dev/null || {
 unset GOOS GOARCH
 export CGO_ENABLED=0 GOWORK=off GOFLAGS=-mod=readonly
 
-names=(etcd kube-apiserver kube-scheduler kwok kube-controller-manager kubectl)
+[ ${#names[@]} -gt 0 ] || names=(etcd kube-apiserver kube-scheduler kwok kube-controller-manager kubectl)
 declare -A packages=(
   [etcd]=go.etcd.io/etcd/server/v3
   [kube-apiserver]=k8s.io/kubernetes/cmd/kube-apiserver
@@ -42,16 +44,44 @@ declare -A packages=(
   [kubectl]=k8s.io/kubernetes/cmd/kubectl
   [kwok]=sigs.k8s.io/kwok/cmd/kwok
 )
+for name in "${names[@]}"; do
+  [ -n "${packages[$name]:-}" ] || {
+    echo "controlplane: there is no '$name'; the names are: ${!packages[*]}" >&2
+    exit 2
+  }
+done
 
 fingerprint() {
   { cat go.mod go.sum build.sh; go version; go env GOOS GOARCH; } | sha256sum | cut -d' ' -f1
 }
 
-up_to_date() {
+# The file of KUBEBUILDER_ASSETS that serves as a binary; fails where none does.
+provided() {
+  local name=$1 file=${KUBEBUILDER_ASSETS:-}/$1 module=k8s.io/kubernetes say=--version version
+  [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$file" ] || return 1
+  case $name in
+    etcd) module=go.etcd.io/etcd/server/v3 ;;
+    kube-apiserver) ;;
+    kubectl) say='version --client' ;;
+    *) return 1 ;;
+  esac
+  version=$(go list -m -f '{{.Version}}' "$module")
+  version=${version#v}
+  # shellcheck disable=SC2086 # the words of $say are arguments
+  [[ "$("$file" $say 2>/dev/null)" == *[v\ ]"${version%.*}".* ]] || return 1
+  echo "$file"
+}
+
+# What the stamp of a binary says when it is as it is to be.
+stamp() { echo "$want $(provided "$1" || true)"; }
+
+up_to_date() { [ -x "$out/$1" ] && [ "$(cat "$out/.$1.stamp" 2>/dev/null)" = "$(stamp "$1")" ]; }
+
+# The names of the binaries that are not as they are to be.
+outdated() {
   local name
-  [ "$(cat "$out/.stamp" 2>/dev/null)" = "$want" ] || return 1
   for name in "${names[@]}"; do
-    [ -x "$out/$name" ] || return 1
+    up_to_date "$name" || echo "$name"
   done
 }
 
@@ -76,7 +106,11 @@ version_flags() {
 }
 
 build() {
-  local name=$1 ldflags="-s -w" temporary="$out/.$1.$$"
+  local name=$1 ldflags="-s -w" temporary="$out/.$1.$$" file
+  if file=$(provided "$name"); then
+    ln -sf "$file" "$out/$name"
+    return
+  fi
   case $name in
     kube*) ldflags+=$(version_flags "$kubernetes_version") ;;
   esac
@@ -104,7 +138,7 @@ stop_progress() {
 
 progress=
 want=$(fingerprint)
-if up_to_date; then
+if [ -z "$(outdated)" ]; then
   [ -n "$quiet" ] || echo "controlplane: up to date in $out"
   exit 0
 fi
@@ -116,25 +150,25 @@ if command -v flock >/dev/null; then
     echo "controlplane: another build is running, waiting for it"
     flock 9
   }
-  if up_to_date; then
-    echo "controlplane: up to date in $out"
-    exit 0
-  fi
+fi
+mapfile -t names < <(outdated)
+if [ ${#names[@]} -eq 0 ]; then
+  echo "controlplane: up to date in $out"
+  exit 0
 fi
 
 kubernetes_version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 echo "controlplane: building ${#names[@]} binaries of Kubernetes $kubernetes_version into $out"
-echo "controlplane: a first build takes about 7 minutes on two cores, a later one 20 seconds"
-rm -f "$out/.stamp"
+echo "controlplane: a first build of all takes about 10 minutes on two cores, a later one 20 seconds"
 SECONDS=0
 for i in "${!names[@]}"; do
   name=${names[$i]}
   echo "controlplane: [$((i + 1))/${#names[@]}] $name (${SECONDS}s so far)"
   report_progress "$name" &
   progress=$!
+  rm -f "$out/.$name.stamp"
   build "$name"
+  stamp "$name" >"$out/.$name.stamp"
   stop_progress
 done
-echo "$want" >"$out/.stamp.$$"
-mv -f "$out/.stamp.$$" "$out/.stamp"
 echo "controlplane: done in ${SECONDS}s"

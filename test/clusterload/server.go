@@ -9,12 +9,17 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
 // ServerName is the name of the first GlobalReserve server among the parts of a control plane.
 const ServerName = "globalreserve"
+
+// leaseName is the Lease that all servers of a cluster share.
+const leaseName = "globalreserve"
 
 // The service account of manifests/base.
 const (
@@ -43,21 +48,21 @@ type ServerOptions struct {
 	Args, Env []string
 	// StandBy has StartServer return as soon as the server serves: it may have to wait for another one that decides.
 	StandBy bool
-	// ReadyTimeout is how long StartServer waits for the server. Default: one minute.
+	// ReadyTimeout is how long StartServer waits for the server. Default: Patience.
 	ReadyTimeout time.Duration
 }
 
-// QuickStart are arguments of a server for tests that prove nothing by the time a start may take. A server
-// that starts waits until the Lease of a killed one is over, and where the fence is not installed until its
-// binds are, for as long as one request of a bind may last, which is a third of its time.
-var QuickStart = append([]string{"--bind-timeout=2s"}, QuickLease...)
+// QuickLease are the times of a Lease for clusters that would rather not be without a leader for long. A machine that
+// stands still for three seconds ends it, so tests have it only where they wait for the end of Leases again and again.
+var QuickLease = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}
 
-// QuickLease are the times of a Lease for clusters that would rather not be without a leader for long, SlowLease those
-// that a server has unless told otherwise: it survives an API server that is away for some seconds.
-var (
-	QuickLease = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}
-	SlowLease  = []string{"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s"}
-)
+// FreeLease takes the Lease from a server that was killed, so that the next one need not wait for its end. The
+// server must be gone, and no other one may have the Lease.
+func FreeLease(ctx context.Context, cp *controlplane.ControlPlane) error {
+	leases := cp.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
+	_, err := leases.Patch(ctx, leaseName, types.MergePatchType, []byte(`{"spec":{"holderIdentity":null}}`), metav1.PatchOptions{})
+	return err
+}
 
 // Server is a running GlobalReserve server. It ends with its control plane.
 type Server struct {

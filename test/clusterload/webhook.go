@@ -117,7 +117,7 @@ func awaitWebhook(ctx context.Context, cp *controlplane.ControlPlane, asks bool)
 	}
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 		_, last = cp.Client().CoreV1().Pods(corev1.NamespaceDefault).Create(ctx, probe, dryRun)
 		asked := last != nil && strings.Contains(last.Error(), nowhere)
 		return asked == asks && (asks || last == nil), nil

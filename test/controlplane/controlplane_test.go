@@ -1,3 +1,5 @@
+//go:build e2e
+
 package controlplane
 
 import (
@@ -16,9 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// clusterWait is how long a real cluster may take to do what a test waits for.
-const clusterWait = 30 * time.Second
 
 func testPod(name, scheduler, cpu string) *corev1.Pod {
 	return &corev1.Pod{
@@ -49,7 +48,7 @@ func requirePod(t *testing.T, c *ControlPlane, name string, wanted func(*corev1.
 	require.Eventually(t, func() bool {
 		pod, err = c.Client().CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && wanted(pod)
-	}, clusterWait, pollInterval)
+	}, Patience, pollInterval)
 }
 
 func isBound(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
@@ -147,7 +146,7 @@ func TestKwok(t *testing.T) {
 			}
 		}
 		return ready == 2
-	}, clusterWait, pollInterval, "the controller manager takes the taint off")
+	}, Patience, pollInterval, "the controller manager takes the taint off")
 
 	always := corev1.ContainerRestartPolicyAlways
 	pod := testPod("runs", "", "100m")
@@ -161,7 +160,7 @@ func TestKwok(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := c.Client().CoreV1().Pods("default").Get(ctx, "runs", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, clusterWait, pollInterval, "kwok lets a deleted pod go")
+	}, Patience, pollInterval, "kwok lets a deleted pod go")
 
 	require.NoError(t, c.CreateNamespace(ctx, "batch"))
 	template := testPod("", "", "100m").Spec
@@ -174,7 +173,7 @@ func TestKwok(t *testing.T) {
 	require.Eventually(t, func() bool {
 		job, err := c.Client().BatchV1().Jobs("batch").Get(ctx, "job", metav1.GetOptions{})
 		return err == nil && job.Status.Succeeded == 1
-	}, clusterWait, pollInterval, "kwok completes the pods of jobs")
+	}, Patience, pollInterval, "kwok completes the pods of jobs")
 }
 
 func TestStopLeavesNothing(t *testing.T) {

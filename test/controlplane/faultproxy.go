@@ -23,12 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const (
-	// committedTimeout bounds a request whose client may be gone but which must reach the API server.
-	committedTimeout = 30 * time.Second
-	// proxyStopTimeout is how long Stop waits for requests in flight to notice their end.
-	proxyStopTimeout = 3 * time.Second
-)
+// proxyStopTimeout is how long Stop waits for requests in flight to notice their end.
+const proxyStopTimeout = 3 * time.Second
 
 // Fault is what the proxy does to one request. The zero value passes it on unharmed.
 type Fault struct {
@@ -110,7 +106,7 @@ func (c *ControlPlane) StartFaultProxy() (*FaultProxy, error) {
 		},
 		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // no HTTP/2
 		BaseContext:       func(net.Listener) context.Context { return p.ctx },
-		ReadHeaderTimeout: committedTimeout,
+		ReadHeaderTimeout: Patience,
 		ErrorLog:          discardLog, // broken connections are its trade
 	}
 	c.mu.Lock()
@@ -194,7 +190,7 @@ func (p *FaultProxy) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if fault.DropAnswer {
 		// The client's patience must not decide whether the API server gets to commit.
-		ctx, cancel := context.WithTimeout(p.ctx, committedTimeout)
+		ctx, cancel := context.WithTimeout(p.ctx, Patience)
 		defer cancel()
 		r = r.WithContext(ctx)
 	}

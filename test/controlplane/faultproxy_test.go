@@ -1,3 +1,5 @@
+//go:build e2e
+
 package controlplane
 
 import (
@@ -163,7 +165,7 @@ func testServerEnd(t *testing.T, c *ControlPlane, proxy *FaultProxy) {
 	select {
 	case event := <-watch.ResultChan():
 		require.Equal(t, "node-0", event.Object.(*corev1.Node).Name, "watch events pass at once")
-	case <-time.After(clusterWait):
+	case <-time.After(Patience):
 		require.Fail(t, "no watch event came through the proxy")
 	}
 	create := func() error { // client-go sends nothing but reads twice

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -16,10 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-const (
-	nodeWriters      = 16
-	namespaceTimeout = 30 * time.Second
-)
+const nodeWriters = 16
 
 // NodeTemplate describes fake nodes. The zero value is a ready node with 4 CPUs, 16 GiB of memory
 // and capacity for 110 pods.
@@ -95,7 +91,7 @@ func (c *ControlPlane) CreateNamespace(ctx context.Context, name string) error {
 // awaitNamespace waits for the namespace and, where pods need one, its default service account.
 func (c *ControlPlane) awaitNamespace(ctx context.Context, name string) error {
 	var missing error
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, namespaceTimeout, true,
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, Patience, true,
 		func(ctx context.Context) (bool, error) {
 			_, missing = c.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 			if missing == nil && c.options.Workloads {

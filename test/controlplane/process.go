@@ -14,11 +14,8 @@ import (
 )
 
 const (
-	defaultReadyTimeout = 60 * time.Second
-	defaultStopTimeout  = 10 * time.Second
-	killTimeout         = 10 * time.Second
-	pollInterval        = 25 * time.Millisecond
-	logTailBytes        = 2048
+	pollInterval = 25 * time.Millisecond
+	logTailBytes = 2048
 )
 
 // ReadyFunc reports whether a started program can be used yet: nil means yes. Process.Start calls
@@ -42,9 +39,9 @@ type ProcessOptions struct {
 	LogFile string
 	// Ready decides when Start returns. Default: as soon as the program runs.
 	Ready ReadyFunc
-	// ReadyTimeout is how long Start waits for Ready. Default: one minute.
+	// ReadyTimeout is how long Start waits for Ready. Default: Patience.
 	ReadyTimeout time.Duration
-	// StopTimeout is how long Stop waits after SIGTERM before it sends SIGKILL. Default: 10 s.
+	// StopTimeout is how long Stop waits after SIGTERM before it sends SIGKILL. Default: Patience.
 	StopTimeout time.Duration
 }
 
@@ -72,10 +69,10 @@ func NewProcess(options ProcessOptions) *Process {
 		options.Name = filepath.Base(options.Path)
 	}
 	if options.ReadyTimeout <= 0 {
-		options.ReadyTimeout = defaultReadyTimeout
+		options.ReadyTimeout = Patience
 	}
 	if options.StopTimeout <= 0 {
-		options.StopTimeout = defaultStopTimeout
+		options.StopTimeout = Patience
 	}
 	return &Process{options: options}
 }
@@ -137,9 +134,9 @@ func (p *Process) Kill() error {
 		return nil
 	}
 	r.signal(syscall.SIGKILL)
-	if !r.wait(killTimeout) {
+	if !r.wait(Patience) {
 		return fmt.Errorf("%s (process %d) is still there %s after SIGKILL",
-			p.options.Name, r.pid, killTimeout)
+			p.options.Name, r.pid, Patience)
 	}
 	return nil
 }

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package controlplane
 
 import (
@@ -89,7 +91,7 @@ func leaveBehind(t *testing.T, c *ControlPlane) {
 	require.Eventually(t, func() bool {
 		_, err := c.Client().CoreV1().Pods("default").Create(ctx, testPod("refused", "nobody", "1"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsInternalError(err)
-	}, clusterWait, pollInterval, "the webhook is asked")
+	}, Patience, pollInterval, "the webhook is asked")
 }
 
 // TestSharedIsGivenUp has a test take away what all tests are to find: it is told, and the next one gets a

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	resetTimeout = 30 * time.Second
-	resetPoll    = 20 * time.Millisecond
+	resetPoll = 20 * time.Millisecond
 	// reactionTime is what the controller manager needs to hear of the end of a workload, and to
 	// write what it was about to.
 	reactionTime = 200 * time.Millisecond
@@ -45,7 +44,7 @@ func (c *ControlPlane) State(ctx context.Context) (*State, error) {
 // stopped first. It is an error if objects of the State are gone, or there are other definitions of
 // kinds: what did that needs a control plane of its own.
 func (c *ControlPlane) Reset(ctx context.Context, state *State) error {
-	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	removed := map[string][]string{} // names, by kind
 	for {

@@ -15,11 +15,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 )
 
-const (
-	// servedTimeout is how long the API server may take to serve a new definition.
-	servedTimeout = 30 * time.Second
-	pollInterval  = 20 * time.Millisecond
-)
+const pollInterval = 20 * time.Millisecond
 
 // kinds are those that manifests/crd defines, by their plural names.
 var kinds = map[string]string{
@@ -72,7 +68,7 @@ func awaitCreators(ctx context.Context, cp *controlplane.ControlPlane) error {
 	if err != nil {
 		return err
 	}
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 		created, err := resource.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsServiceUnavailable(err) {
 			return false, nil
@@ -99,7 +95,7 @@ func Define(ctx context.Context, cp *controlplane.ControlPlane) error {
 	for _, kind := range kinds {
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
-		err := wait.PollUntilContextTimeout(ctx, pollInterval, servedTimeout, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, controlplane.Patience, true, func(ctx context.Context) (bool, error) {
 			resource, err := cp.Resource(object, metav1.NamespaceDefault)
 			if err == nil {
 				_, err = resource.List(ctx, metav1.ListOptions{})

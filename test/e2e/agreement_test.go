@@ -12,6 +12,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // requireAgreement waits until the server says of every pod and node what the API server says, and
@@ -117,4 +118,18 @@ func compareNode(account *reserver.Node, offered, used map[string]int64) []strin
 		}
 	}
 	return differences
+}
+
+// driftFound counts what the server's comparisons have found since it started.
+const driftFound = "globalreserve_ledger_drift_found_total"
+
+// requireNoDriftSeen fails if the server's comparison has found a difference since the server started.
+func (c *cluster) requireNoDriftSeen() {
+	c.T.Helper()
+	var metrics testbed.Families
+	c.Eventually(func(t *assert.CollectT) {
+		metrics = c.Scrape()
+		assert.Contains(t, metrics, driftFound, "nothing was compared yet")
+	})
+	require.Zero(c.T, metrics.Sum(driftFound), "the ledger differed from the cluster: %s", testbed.Tail(c.Server.LogFile(), 20))
 }

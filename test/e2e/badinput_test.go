@@ -1,3 +1,5 @@
+//go:build e2e
+
 package e2e
 
 import (
@@ -146,7 +148,7 @@ func talk(ctx context.Context, address, start string) (string, error) {
 		return "", err
 	}
 	defer connection.Close()
-	if err := connection.SetDeadline(time.Now().Add(late)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(testbed.Soon)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(connection, start); err != nil {

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package e2e
 
 import (
@@ -65,7 +67,7 @@ func TestBypassedBindsOfOneScheduler(t *testing.T) {
 	require.NoError(t, c.StartScheduler(t.Context(), "rogue", nil))
 	c.Create(testbed.NewPods(5, "good", "default-scheduler", "100m")...)
 	c.Create(testbed.NewPods(4, "rogue", "rogue", "100m")...)
-	require.Equal(t, 9, c.awaitSettled(late).Bound)
+	require.Equal(t, 9, c.awaitSettled().Bound)
 	c.requireAgreement()
 	metrics := c.Scrape()
 	require.Equal(t, 4, int(metrics.Sum("globalreserve_bypassed_binds_total", "scheduler", "rogue")))

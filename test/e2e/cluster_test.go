@@ -12,19 +12,18 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 const (
 	nobody = testbed.Nobody
-	// late is how long many pods under faults may take; quiet is how long no pod may change before a cluster
-	// counts as settled.
-	late  = 90 * time.Second
+	// quiet is how long no pod may change before a cluster counts as settled.
 	quiet = time.Second
 )
 
 // shared is the control plane of all tests that do not break it.
-var shared controlplane.Shared
+var shared = controlplane.Shared{Prepare: crd.Prepare}
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 
@@ -40,7 +39,9 @@ func newCluster(t *testing.T, nodes int) *cluster {
 // newOwnCluster is newCluster for a test that stops parts of the control plane.
 func newOwnCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	return clusterOn(t, controlplane.StartT(t, controlplane.Options{}), nodes)
+	cp := controlplane.StartT(t, controlplane.Options{})
+	require.NoError(t, crd.Prepare(t.Context(), cp))
+	return clusterOn(t, cp, nodes)
 }
 
 func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster {
@@ -50,7 +51,7 @@ func clusterOn(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster 
 	return c
 }
 
-// newServedCluster is newCluster with a server, which compares itself all the time.
+// newServedCluster is newCluster with a server.
 func newServedCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	c := newCluster(t, nodes)
@@ -65,9 +66,13 @@ func (c *cluster) in(t *testing.T) *cluster {
 	return &inner
 }
 
+// run runs a subtest.
+func (c *cluster) run(name string, test func(c *cluster)) bool {
+	return c.T.(*testing.T).Run(name, func(t *testing.T) { test(c.in(t)) })
+}
+
 func (c *cluster) startServer(o clusterload.ServerOptions) {
 	c.T.Helper()
-	o.Args = append([]string{"--full-compare-interval=3s"}, o.Args...)
 	if o.Proxy == nil {
 		o.Proxy = c.Proxy
 	}
@@ -75,9 +80,9 @@ func (c *cluster) startServer(o clusterload.ServerOptions) {
 }
 
 // awaitSettled waits until nothing is left to do for any scheduler.
-func (c *cluster) awaitSettled(within time.Duration) clusterload.Snapshot {
+func (c *cluster) awaitSettled() clusterload.Snapshot {
 	c.T.Helper()
-	ctx, cancel := context.WithTimeout(c.T.Context(), within)
+	ctx, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)
 	defer cancel()
 	snapshot, err := c.Watcher.AwaitSettled(ctx, quiet)
 	require.NoError(c.T, err)
@@ -104,7 +109,7 @@ func (c *cluster) nodes() []reserver.Node {
 	return answer.Nodes
 }
 
-// gangOf asks for capacity for one pod on each of the nodes.
+// gangOf asks for capacity, in memory, for one pod on each of the nodes.
 func gangOf(pods []*corev1.Pod, nodes ...string) *reserver.Request {
-	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes}
+	return &reserver.Request{SchedulerName: nobody, Pods: pods, Nodes: nodes, Durable: new(bool)}
 }

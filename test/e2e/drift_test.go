@@ -1,3 +1,5 @@
+//go:build e2e
+
 package e2e
 
 import (
@@ -11,26 +13,12 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// driftFound counts what the server's comparisons have found since it started.
-const driftFound = "globalreserve_ledger_drift_found_total"
-
-// requireNoDriftSeen fails if the server's comparison has found a difference since the server started.
-func (c *cluster) requireNoDriftSeen() {
-	c.T.Helper()
-	var metrics testbed.Families
-	c.Eventually(func(t *assert.CollectT) {
-		metrics = c.Scrape()
-		assert.Contains(t, metrics, driftFound, "nothing was compared yet")
-	})
-	require.Zero(c.T, metrics.Sum(driftFound), "the ledger differed from the cluster: %s", testbed.Tail(c.Server.LogFile(), 20))
-}
-
 // TestDriftIsFoundAndRepaired keeps from the server that a pod was created and bound, as no watch of the
 // API server does: only a list tells. The comparison has to find it, count it once and put it right.
 func TestDriftIsFoundAndRepaired(t *testing.T) {
 	t.Parallel() // most of the time it waits for the comparison to be sure
 	c := newOwnCluster(t, 2)
-	proxy := c.startProxiedServer()
+	proxy := c.startProxiedServer("--full-compare-interval=3s")
 	c.requireAgreement()
 	proxy.SetFault(func(*http.Request) controlplane.Fault { return controlplane.Fault{HideEvents: "unheard-of"} })
 	pod := c.CreatePod("unheard-of", nobody, "3")

@@ -1,8 +1,12 @@
+//go:build chaos
+
 package e2e
 
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -45,7 +49,7 @@ func (c *cluster) underLoad(faults ...func()) {
 		c.T.Logf("fault %d took %s, %d pods are bound", i+1, time.Since(began).Round(time.Millisecond), c.Watcher.Snapshot().Bound)
 	}
 	require.NoError(c.T, creator.Wait())
-	snapshot := c.awaitSettled(3 * time.Minute)
+	snapshot := c.awaitSettled()
 	c.T.Logf("%d of %d pods bound, %d wait, %d gaps in the watch", snapshot.Bound, snapshot.Pods, snapshot.Pending, c.Watcher.Gaps())
 	require.NotZero(c.T, snapshot.Pending, "everything fitted: no node was full")
 	// A gap in the watch hides no overcommit here: no pod ever leaves its node, so it would last.
@@ -60,7 +64,7 @@ func (c *cluster) createThroughFaults(ctx context.Context, pods []*corev1.Pod) e
 	for _, pod := range pods {
 		group.Go(func() error {
 			var last error
-			err := wait.PollUntilContextTimeout(ctx, testbed.Poll, late, true, func(ctx context.Context) (bool, error) {
+			err := wait.PollUntilContextTimeout(ctx, testbed.Poll, testbed.Soon, true, func(ctx context.Context) (bool, error) {
 				_, last = c.Client().CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 				return last == nil || apierrors.IsAlreadyExists(last), nil
 			})
@@ -85,7 +89,7 @@ func (c *cluster) awaitBoundCount(n int) {
 // the API server answers late or with errors of its own.
 func TestControlPlaneFaults(t *testing.T) {
 	c := newOwnCluster(t, faultNodes)
-	c.startServer(clusterload.ServerOptions{Args: append([]string{"--bind-timeout=8s"}, clusterload.SlowLease...)}) // as in production
+	c.startServer(clusterload.ServerOptions{})
 	apiServer, err := c.Process(controlplane.APIServer)
 	require.NoError(t, err)
 	etcd, err := c.Process(controlplane.Etcd)
@@ -102,7 +106,7 @@ func TestControlPlaneFaults(t *testing.T) {
 		func() { // the binds that the server dies over are still on their way when it comes back
 			var start errgroup.Group
 			c.frozen(etcd, 2*time.Second, func() {
-				require.NoError(t, c.Server.Kill())
+				c.Server.KillAlone(t)
 				start.Go(func() error { return c.Server.Start(t.Context()) })
 			})
 			require.NoError(t, start.Wait())
@@ -134,4 +138,33 @@ func TestServerFaults(t *testing.T) {
 		require.NoError(t, c.Server.Start(t.Context()))
 	}
 	c.underLoad(kill, kill, stop, kill, kill)
+}
+
+// TestLostAnswersUnderLoad loses every fourth answer while kube-schedulers bind.
+func TestLostAnswersUnderLoad(t *testing.T) {
+	c, proxy := newProxiedCluster(t, faultNodes)
+	var mu sync.Mutex
+	count := 0
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if !controlplane.IsBinding(r) {
+			return controlplane.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		count++
+		switch count % 12 {
+		case 0, 4:
+			return controlplane.Fault{DropAnswer: true}
+		case 8:
+			return controlplane.Fault{DropRequest: true}
+		case 2:
+			return controlplane.Fault{Refuse: http.StatusServiceUnavailable}
+		default:
+			return controlplane.Fault{}
+		}
+	})
+	c.underLoad()
+	t.Logf("%d binds were harmed", proxy.Faulted())
+	require.Greater(t, proxy.Faulted(), int64(100))
+	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"), "the server took its own binds for those of others")
 }

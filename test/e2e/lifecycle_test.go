@@ -1,3 +1,5 @@
+//go:build e2e
+
 package e2e
 
 import (
@@ -144,7 +146,7 @@ func TestMetricNames(t *testing.T) {
 	c := newServedCluster(t, 1)
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	c.Create(testbed.NewPods(6, "pod", "default-scheduler", "1")...)
-	c.awaitSettled(late)
+	c.awaitSettled()
 	bypass := c.CreatePod("stranger", nobody, "1")
 	require.NoError(c.T, c.BindDirectly(bypass.Name, "node-0"))
 	refused := c.CreatePod("refused", nobody, "1")

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,9 +11,8 @@ import (
 )
 
 const (
-	raceNodes  = 50
-	raceRounds = 5
-	nodeCPU    = 4000 // milli-CPU
+	raceNodes = 50
+	nodeCPU   = 4000 // milli-CPU
 )
 
 func sizes(cpus ...string) (lists []corev1.ResourceList) {
@@ -47,7 +45,7 @@ func (c *cluster) race() clusterload.Snapshot {
 		GangScheduler: "gang-scheduler", GangSize: 8, GangPercent: 40,
 	})
 	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
-	snapshot := c.awaitSettled(late)
+	snapshot := c.awaitSettled()
 	whole, half := snapshot.CountGangs()
 	c.T.Logf("%d of %d pods bound, %d wait; %d gangs whole, %d half, of %d; %d violations, at most %d nodes overcommitted at once",
 		snapshot.Bound, snapshot.Pods, snapshot.Pending, whole, half, len(snapshot.Gangs),
@@ -55,36 +53,13 @@ func (c *cluster) race() clusterload.Snapshot {
 	return snapshot
 }
 
-// TestRace lets two kube-schedulers and a gang scheduler ask for 120% of what 50 nodes offer. First
-// each decides on its own copy of the cluster, which shows that the verdict can be bad; then all of
-// them go through GlobalReserve.
+// TestRace lets two kube-schedulers and a gang scheduler ask for 120% of what 50 nodes offer, all of them through
+// GlobalReserve.
 func TestRace(t *testing.T) {
-	c := newCluster(t, raceNodes)
-	t.Run("without GlobalReserve nodes are overcommitted", func(t *testing.T) { c.in(t).requireOvercommit() })
-	c.clear()
-	c.startServer(clusterload.ServerOptions{})
+	c := newServedCluster(t, raceNodes)
 	c.startRacers("")
-	for round := range raceRounds {
-		t.Run(fmt.Sprintf("with GlobalReserve none is, round %d", round+1), func(t *testing.T) {
-			c.in(t).requireWholeRace()
-		})
-	}
+	c.requireWholeRace()
 	c.requireNoDriftSeen()
-}
-
-// requireOvercommit races without the server, which ends badly: at the first try as a rule.
-func (c *cluster) requireOvercommit() {
-	c.T.Helper()
-	names := c.startRacers("-alone")
-	for round := 0; len(c.Watcher.Violations()) == 0; round++ {
-		require.Less(c.T, round, raceRounds, "no node was ever overcommitted: the race shows nothing")
-		c.clear()
-		c.race()
-	}
-	require.NotZero(c.T, c.Watcher.Snapshot().OvercommittedNodes)
-	for _, name := range names {
-		require.NoError(c.T, c.StopPart(name))
-	}
 }
 
 func (c *cluster) requireWholeRace() {

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Prints the functions that no program and no test of the repository reaches, and fails if there are
 # any. What only a nested module's program uses is looked for there: deadcode sees one module at a time.
-# Usage: deadcode.sh DEADCODE NESTED_MODULE...
+# Usage: deadcode.sh DEADCODE TAGS NESTED_MODULE...
 set -euo pipefail
 
 deadcode=$(realpath "$1")
-shift
+tags=$2
+shift 2
 ours='github.com/globalreserve/globalreserve'
 format='{{range .Funcs}}{{$.Path}} {{.Name}} {{.Position}}{{println}}{{end}}'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$deadcode" -test -f "$format" ./... >"$work/found"
+"$deadcode" -tags "$tags" -test -f "$format" ./... >"$work/found"
 awk 'NF' "$work/found" | sort -u >"$work/dead"
 for module in "$@"; do
   [ -s "$work/dead" ] || break

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package admission
 
 import (
@@ -134,6 +136,6 @@ func resizeThatFails(t *testing.T, c *cluster, h *otherHook) {
 	require.True(t, asked)
 	assert.EqualValues(t, 3000, c.bound(), "it might have been written")
 	require.Error(t, c.BindDirectly("waits", "node-0"))
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.EqualValues(t, 1000, c.bound()) }, givenBackWithin, testbed.Poll)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.EqualValues(t, 1000, c.bound()) }, testbed.Soon, testbed.Poll)
 	require.NoError(t, c.BindDirectly("waits", "node-0"))
 }

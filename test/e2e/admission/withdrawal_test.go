@@ -1,3 +1,5 @@
+//go:build e2e
+
 package admission
 
 import (
@@ -13,9 +15,6 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// givenBackWithin is how soon the capacity of a binding that did not happen must be free again.
-const givenBackWithin = 8 * time.Second
-
 // awaitOtherHook waits until the API server calls the other webhook.
 func (c *cluster) awaitOtherHook(h *otherHook) {
 	c.T.Helper()
@@ -26,12 +25,6 @@ func (c *cluster) awaitOtherHook(h *otherHook) {
 	})
 	h.set(allow)
 	c.Delete("probe")
-}
-
-// requireGivenBack waits until nothing is being bound any more.
-func (c *cluster) requireGivenBack() {
-	c.T.Helper()
-	require.EventuallyWithT(c.T, func(t *assert.CollectT) { assert.Zero(t, c.allocationsIn("Binding")) }, givenBackWithin, testbed.Poll)
 }
 
 // TestWithdrawnBindings is about bindings that we allow and that do not happen.

@@ -14,10 +14,13 @@ import (
 
 const scheduler = "default-scheduler"
 
-// shared is the control plane of all tests, with our definitions.
-var shared = controlplane.Shared{Options: controlplane.Options{Workloads: true}, Prepare: crd.Prepare}
+// shared is the control plane of the tests with workloads, and plain that of those without, with our definitions.
+var (
+	shared = controlplane.Shared{Options: controlplane.Options{Workloads: true}, Prepare: crd.Prepare}
+	plain  = controlplane.Shared{Prepare: crd.Prepare}
+)
 
-func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
+func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared, &plain)) }
 
 // cluster is a control plane with a GlobalReserve server and one kube-scheduler behind it.
 type cluster struct{ testbed.Cluster }
@@ -25,7 +28,12 @@ type cluster struct{ testbed.Cluster }
 // newCluster starts a cluster without nodes. args are added to the server's command line.
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
-	c := &cluster{testbed.NewCluster(t, shared.StartT(t))}
+	return clusterOn(t, &shared, args...)
+}
+
+func clusterOn(t *testing.T, plane *controlplane.Shared, args ...string) *cluster {
+	t.Helper()
+	c := &cluster{testbed.NewCluster(t, plane.StartT(t))}
 	c.StartServer(clusterload.ServerOptions{Args: args})
 	return c
 }

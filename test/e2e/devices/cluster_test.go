@@ -173,3 +173,13 @@ func (c *cluster) awaitDevice(name string, phase v1alpha1.ExtendedResourcePhase)
 	})
 	return device
 }
+
+// awaitSeen waits until the server knows a claim.
+func (c *cluster) awaitSeen(claim string) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		claim, err := c.DeviceClaims().Get(c.T.Context(), claim, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.NotEmpty(t, claim.Status.Phase, "the server has not seen it yet")
+	})
+}

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package devices
 
 import (
@@ -19,20 +21,8 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-const (
-	raceNodes   = 5
-	raceDevices = 20
-	racePods    = 40
-	raceRounds  = 2
-)
-
-// createRaceDevices creates the devices that are raced for.
-func (c *cluster) createRaceDevices() {
-	c.T.Helper()
-	for i := range raceDevices {
-		c.CreateDevice(fmt.Sprintf("gpu-%d", i), fmt.Sprintf("node-%d", i%raceNodes), "K80")
-	}
-}
+// raceRounds is how often is raced.
+const raceRounds = 2
 
 // createRacePods creates pods with a claim each, for the schedulers in turn, while these stand still.
 func (c *cluster) createRacePods(prefix string, schedulers ...string) (names []string) {

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package devices
 
 import (
@@ -10,7 +12,7 @@ import (
 
 // TestReservedDevices has Reservations keep devices for pods that are to come.
 func TestReservedDevices(t *testing.T) {
-	c := newCluster(t, setup{nodes: 2, args: quickStart})
+	c := newCluster(t, setup{nodes: 2})
 	c.startScheduler(scheduler)
 	for name, test := range map[string]func(*cluster){
 		"a slot keeps devices":                     slotKeeps,

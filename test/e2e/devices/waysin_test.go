@@ -1,3 +1,5 @@
+//go:build e2e
+
 package devices
 
 import (
@@ -52,16 +54,6 @@ func (c *cluster) claimant(name, model string) *corev1.Pod {
 	c.CreateDeviceClaim(name, model, 1)
 	c.awaitSeen(name)
 	return c.create(name, testbed.Nobody, name)
-}
-
-// awaitSeen waits until the server knows a claim.
-func (c *cluster) awaitSeen(claim string) {
-	c.T.Helper()
-	c.Eventually(func(t *assert.CollectT) {
-		claim, err := c.DeviceClaims().Get(c.T.Context(), claim, metav1.GetOptions{})
-		require.NoError(t, err)
-		assert.NotEmpty(t, claim.Status.Phase, "the server has not seen it yet")
-	})
 }
 
 func byExtender(c *cluster) {

@@ -1,12 +1,14 @@
 package durable
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -72,4 +74,15 @@ func (c *cluster) create(prefix, cpu string, n int) []*corev1.Pod {
 func (c *cluster) giveBack(reservation string) {
 	c.T.Helper()
 	require.Empty(c.T, c.Unreserve(&reserver.Request{SchedulerName: scheduler, Reservation: reservation}).Error)
+}
+
+// bigGang is a gang of pods that do not exist yet, spread over the nodes.
+func (c *cluster) bigGang(prefix string, n int, cpu string) *reserver.Request {
+	pods, nodes := make([]*corev1.Pod, n), make([]string, n)
+	for i := range pods {
+		pods[i] = testbed.NewPod(fmt.Sprintf("%s-%d", prefix, i), scheduler, cpu)
+		pods[i].UID = types.UID(fmt.Sprintf("%08d-0000-0000-0000-%012d", i, i))
+		nodes[i] = c.nodes[i%len(c.nodes)]
+	}
+	return gangOn(nodes, pods...)
 }

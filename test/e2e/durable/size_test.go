@@ -1,3 +1,5 @@
+//go:build e2e
+
 package durable
 
 import (
@@ -8,35 +10,20 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
-	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // etcdLimit is the largest value etcd takes with its default settings.
 const etcdLimit = 1536 << 10
 
-// bigGang is a gang of pods that do not exist yet, spread over the nodes.
-func (c *cluster) bigGang(prefix string, n int, cpu string) *reserver.Request {
-	pods, nodes := make([]*corev1.Pod, n), make([]string, n)
-	for i := range pods {
-		pods[i] = testbed.NewPod(fmt.Sprintf("%s-%d", prefix, i), scheduler, cpu)
-		pods[i].UID = types.UID(fmt.Sprintf("%08d-0000-0000-0000-%012d", i, i))
-		nodes[i] = c.nodes[i%len(c.nodes)]
-	}
-	return gangOn(nodes, pods...)
-}
-
 // TestLargestGang: 1,000 pods are one object, written once, that etcd takes even when all slots are
 // used; one pod more is refused with the limit.
 func TestLargestGang(t *testing.T) {
 	// The quick times leave a write less time than the API server may take for objects that large.
-	c := clusterOn(t, shared.StartT(t), 50, true, clusterload.SlowLease...)
+	c := clusterOn(t, shared.StartT(t), 50, true)
 	created := make(chan int64, 10)
 	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
 		if isCreate(r) {

@@ -87,7 +87,7 @@ func TestKilledBeforeTheWrite(t *testing.T) {
 	}()
 	<-reached
 	assert.Len(t, c.Held(), 2)
-	require.NoError(t, c.Server.Kill())
+	c.Server.KillAlone(t)
 	require.Error(t, <-answered, "nobody was told anything")
 	c.Proxy.SetFault(nil)
 	require.NoError(t, c.Server.Start(t.Context()))

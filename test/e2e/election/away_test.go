@@ -1,3 +1,5 @@
+//go:build e2e
+
 package election
 
 import (
@@ -11,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -23,10 +26,10 @@ func TestTheAPIServerIsAwayForLongerThanTheLease(t *testing.T) {
 			c := newCluster(t, shared.StartT(t), 1)
 			proxy, err := c.StartFaultProxy()
 			require.NoError(t, err)
-			first := c.start("first", proxy)
+			first := c.start("first", proxy, clusterload.QuickLease...)
 			c.awaitLeader(first)
 			for range others {
-				c.start("second", proxy)
+				c.start("second", proxy, clusterload.QuickLease...)
 			}
 			c.Ledger = first.Caller
 			granted := c.Reserve(&reserver.Request{

@@ -38,9 +38,9 @@ func newCluster(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster
 }
 
 // start starts one more server, which has to wait where another one decides.
-func (c *cluster) start(name string, proxy *controlplane.FaultProxy) *testbed.Server {
+func (c *cluster) start(name string, proxy *controlplane.FaultProxy, args ...string) *testbed.Server {
 	c.T.Helper()
-	server := testbed.StartServer(c.T, c.ControlPlane, clusterload.ServerOptions{Name: name, Proxy: proxy, StandBy: true})
+	server := testbed.StartServer(c.T, c.ControlPlane, clusterload.ServerOptions{Name: name, Proxy: proxy, StandBy: true, Args: args})
 	c.servers = append(c.servers, server)
 	return server
 }
@@ -91,4 +91,18 @@ func bindAt(ctx context.Context, server *testbed.Server, pod *corev1.Pod, node s
 		err = fmt.Errorf("%w: %s", errNobody, answer.Error)
 	}
 	return answer.Error, err
+}
+
+// leader waits for the server that decides.
+func (c *cluster) leader() (leader *testbed.Server) {
+	c.T.Helper()
+	require.Eventually(c.T, func() bool {
+		for _, s := range c.servers {
+			if decides(c.T.Context(), s) {
+				leader = s
+			}
+		}
+		return leader != nil
+	}, testbed.Soon, testbed.Poll)
+	return leader
 }

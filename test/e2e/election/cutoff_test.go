@@ -1,3 +1,5 @@
+//go:build e2e
+
 package election
 
 import (
@@ -14,6 +16,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/election/forward"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -23,9 +26,9 @@ func TestCutOffFromTheAPIServer(t *testing.T) {
 	c := newCluster(t, shared.StartT(t), 1)
 	proxy, err := c.StartFaultProxy()
 	require.NoError(t, err)
-	first := c.start("first", proxy)
+	first := c.start("first", proxy, clusterload.QuickLease...)
 	c.awaitLeader(first)
-	second := c.start("second", nil)
+	second := c.start("second", nil, clusterload.QuickLease...)
 	c.CreatePod("pod", nobody, "1")
 	asking := &decisions{}
 	stop := asking.follow(c, first, second)

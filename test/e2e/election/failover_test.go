@@ -1,3 +1,5 @@
+//go:build chaos
+
 package election
 
 import (
@@ -79,20 +81,6 @@ func TestRollingRestart(t *testing.T) {
 	c.requireBound()
 	assert.Zero(t, c.load.Times("no answer"), "connections that broke")
 	assert.Zero(t, c.plain.refusals()+c.hooks.refusals(), "connections that were refused")
-}
-
-// leader waits for the server that decides.
-func (c *cluster) leader() (leader *testbed.Server) {
-	c.T.Helper()
-	require.Eventually(c.T, func() bool {
-		for _, s := range c.servers {
-			if decides(c.T.Context(), s) {
-				leader = s
-			}
-		}
-		return leader != nil
-	}, testbed.Soon, testbed.Poll)
-	return leader
 }
 
 // awaitOther waits until another server than the one before decides, and returns how long that took.

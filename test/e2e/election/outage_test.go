@@ -1,3 +1,5 @@
+//go:build e2e
+
 package election
 
 import (
@@ -38,7 +40,7 @@ func TestTheLedgerIsRightAfterOutages(t *testing.T) {
 	require.NoError(t, err)
 	for _, name := range []string{"first", "second"} {
 		c.servers = append(c.servers, testbed.StartServer(t, cp, clusterload.ServerOptions{
-			Name: name, Proxy: proxy, StandBy: true, Args: clusterload.SlowLease,
+			Name: name, Proxy: proxy, StandBy: true,
 		}))
 	}
 	c.leader()

@@ -1,3 +1,5 @@
+//go:build soak
+
 package flood
 
 import (
@@ -48,7 +50,7 @@ func TestBindsGoBeforeTenants(t *testing.T) {
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("1000"),
 	}})
 	remove := c.ApplyFile("manifests", "base", "flowcontrol.yaml")
-	c.StartServer(clusterload.ServerOptions{Args: clusterload.SlowLease})
+	c.StartServer(clusterload.ServerOptions{})
 	binds := &binds{Cluster: &c, node: nodes[0]}
 	quiet := binds.oneByOne(t, 200)
 	tenants := saturate(t, &c)

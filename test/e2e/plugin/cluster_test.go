@@ -1,3 +1,5 @@
+//go:build e2e
+
 package plugin
 
 import (
@@ -43,7 +45,7 @@ type cluster struct {
 	nodes     []string
 }
 
-// serverArgs are as short as clusterload.QuickStart.
+// serverArgs are the settings of the server in the scheduler: what was killed is replaced soon.
 var serverArgs = map[string]any{
 	"bindTimeout": "2s", "peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
 }

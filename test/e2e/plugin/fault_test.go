@@ -1,3 +1,5 @@
+//go:build e2e
+
 package plugin
 
 import (
@@ -122,7 +124,7 @@ func TestServerAway(t *testing.T) {
 	})
 	t.Run("Fail", func(t *testing.T) {
 		c := start(t, "Fail")
-		require.NoError(t, c.Server.Kill())
+		c.Server.KillAlone(t)
 		c.create("meanwhile", "1")
 		assert.Contains(t, c.AwaitRefused("meanwhile"), "GlobalReserve: the server cannot be reached")
 		require.NoError(t, c.Server.Start(t.Context())) // it is ready when this returns
@@ -134,7 +136,7 @@ func TestServerAway(t *testing.T) {
 	})
 	t.Run("Ignore", func(t *testing.T) {
 		c := start(t, "Ignore")
-		require.NoError(t, c.Server.Kill())
+		c.Server.KillAlone(t)
 		c.create("meanwhile", "1")
 		c.bound("meanwhile")
 		require.NoError(t, c.Server.Start(t.Context()))

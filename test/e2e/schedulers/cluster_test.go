@@ -1,3 +1,5 @@
+//go:build e2e
+
 package schedulers
 
 import (
@@ -20,7 +22,6 @@ const (
 	nodeCPUs  = 4   // of every node
 	percent   = 120 // of what the nodes offer is asked for
 	quiet     = 1500 * time.Millisecond
-	raceTime  = 90 * time.Second
 )
 
 // shared is the control plane of all tests, with our definitions.
@@ -43,7 +44,7 @@ func race(c *testbed.Cluster, demand clusterload.RaceOptions, rename func(name s
 // runs in part.
 func settle(c *testbed.Cluster) clusterload.Snapshot {
 	c.T.Helper()
-	limited, cancel := context.WithTimeout(c.T.Context(), raceTime)
+	limited, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)
 	defer cancel()
 	snapshot, err := c.Watcher.AwaitSettled(limited, quiet)
 	require.NoError(c.T, err, "everything that fits is bound")

@@ -1,9 +1,10 @@
+//go:build e2e
+
 package schedulers
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -58,7 +59,7 @@ func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
 	if local {
 		options.ServerArgs = webhook.PluginArgs
 	} else {
-		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, webhook.Args)})
+		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: webhook.Args})
 		require.NoError(t, err)
 		c.Ledger.URL, options.RemoteURL = server.URL, server.URL
 	}

@@ -23,13 +23,14 @@ const (
 	Namespace = corev1.NamespaceDefault
 	// Poll is how often a condition is looked at.
 	Poll = 20 * time.Millisecond
-	// Soon is how long it may take to come true, far above what it takes on an idle machine.
-	Soon = time.Minute
 	// Never is for how long something is watched that must not happen.
 	Never = 1500 * time.Millisecond
 	// WakeWithin is how soon a waiting pod has to run after what it waits for was given back.
 	WakeWithin = 2 * time.Second
 )
+
+// Soon is how long a condition may take to come true.
+var Soon = controlplane.Patience
 
 // Cluster is a control plane in the hands of one test, with what judges it and, mostly, a GlobalReserve server.
 type Cluster struct {

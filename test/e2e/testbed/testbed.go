@@ -21,13 +21,14 @@ const shownLines = 40
 type Server struct {
 	*controlplane.Process
 	Caller
+	cp *controlplane.ControlPlane
 }
 
 // StartServer starts a server that compares itself with the cluster all the time. Its log is shown where the
 // test fails.
 func StartServer(t testing.TB, cp *controlplane.ControlPlane, o clusterload.ServerOptions) *Server {
 	t.Helper()
-	o.Args = slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, o.Args)
+	o.Args = slices.Concat([]string{"--log-level=debug", "--compare-interval=500ms"}, o.Args)
 	if o.Binary == "" {
 		o.Binary = os.Getenv("GLOBALRESERVE_BINARY")
 	}
@@ -38,14 +39,21 @@ func StartServer(t testing.TB, cp *controlplane.ControlPlane, o clusterload.Serv
 			t.Logf("end of the server's log:\n%s", Tail(server.LogFile(), shownLines))
 		}
 	})
-	return &Server{Process: server.Process, Caller: Caller{URL: server.URL}}
+	return &Server{Process: server.Process, Caller: Caller{URL: server.URL}, cp: cp}
 }
 
-// Crash ends the server as a crash does and starts it again.
+// Crash ends the only server of a cluster as a crash does and starts it again.
 func (s *Server) Crash(t testing.TB) {
 	t.Helper()
-	require.NoError(t, s.Kill())
+	s.KillAlone(t)
 	require.NoError(t, s.Start(t.Context()))
+}
+
+// KillAlone ends the only server of a cluster as a crash does; the next one need not wait for the end of its Lease.
+func (s *Server) KillAlone(t testing.TB) {
+	t.Helper()
+	require.NoError(t, s.Kill())
+	require.NoError(t, clusterload.FreeLease(t.Context(), s.cp))
 }
 
 // File is the path of a file of the repository, which must be there: a program is built by 'make build'.

@@ -1,0 +1,22 @@
+package controlplane
+
+import (
+	"os"
+	"strconv"
+	"time"
+)
+
+// PatienceEnv names the environment variable with the factor by which Patience is longer, for slow machines.
+const PatienceEnv = "GLOBALRESERVE_TEST_PATIENCE"
+
+// Patience is how long tests, and what they start, wait for what has to come. It is a net: far more than all of it takes
+// on a quiet machine, so that nothing is proven by its being enough.
+var Patience = patience(os.Getenv(PatienceEnv))
+
+func patience(factor string) time.Duration {
+	const one = 2 * time.Minute
+	if f, err := strconv.ParseFloat(factor, 64); err == nil && f > 0 {
+		return time.Duration(f * float64(one))
+	}
+	return one
+}

@@ -1,0 +1,93 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/globalreserve/globalreserve/test/clusterload"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+)
+
+// TestNodeObjectsOnTheWire runs a kube-scheduler that sends whole nodes instead of their names.
+func TestNodeObjectsOnTheWire(t *testing.T) {
+	c := newServedCluster(t, 3)
+	content, err := clusterload.SchedulerConfig("default-scheduler.yaml", c.Server.URL)
+	require.NoError(t, err)
+	config := map[string]any{}
+	require.NoError(t, yaml.Unmarshal(content, &config))
+	extender, ok := config["extenders"].([]any)[0].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, true, extender["nodeCacheCapable"], "the file is to send names")
+	extender["nodeCacheCapable"] = false
+	content, err = yaml.Marshal(config)
+	require.NoError(t, err)
+	require.NoError(t, c.StartScheduler(t.Context(), "default-scheduler", content))
+	c.Create(testbed.NewPods(10, "pod", "default-scheduler", "1500m")...)
+	snapshot := c.awaitSettled()
+	require.Equal(t, 6, snapshot.Bound, "three nodes have capacity for two pods each")
+	require.Equal(t, 4, snapshot.Pending)
+	c.RequireNeverOvercommitted()
+	c.requireAgreement()
+}
+
+// withClass gives a pod a priority class.
+func withClass(name string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.PriorityClassName = name }
+}
+
+// TestPreemption has a kube-scheduler make capacity for a pod of high priority. By its own account, the
+// node with the victim of the lowest priority is the best one; the server knows that the rest of that
+// node is promised to somebody, so that evicting there would help nobody.
+func TestPreemption(t *testing.T) {
+	c := newServedCluster(t, 2)
+	for name, value := range map[string]int32{"low": 1, "middle": 10, "high": 1000} {
+		c.CreatePriorityClass(name, value)
+	}
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	low := c.CreatePod("low", nobody, "2", withClass("low"))
+	middle := c.CreatePod("middle", nobody, "2", withClass("middle"))
+	require.Empty(t, c.Bind(low, "node-0"))
+	require.Empty(t, c.Bind(middle, "node-1"))
+	promised := gangOf([]*corev1.Pod{testbed.NewPod("promised", nobody, "2")}, "node-0")
+	promised.TTLSeconds = 600
+	require.True(t, c.Reserve(promised).Granted())
+
+	high := c.CreatePod("high", "default-scheduler", "3", withClass("high"))
+	bound, _ := c.AwaitBound(high.Name)
+	require.Equal(t, "node-1", bound.Spec.NodeName, "only there an eviction makes capacity")
+	require.Equal(t, "node-0", c.Pod(low.Name).Spec.NodeName, "the pod that was in nobody's way lives on")
+	names := map[string]bool{}
+	for _, pod := range c.Pods() {
+		names[pod.Name] = true
+	}
+	require.Equal(t, map[string]bool{"low": true, "high": true}, names)
+	require.NotZero(t, c.Metric("globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
+	require.True(t, c.Unreserve(promised).Granted())
+	c.RequireNeverOvercommitted()
+	c.requireAgreement()
+}
+
+// TestPreemptionOnFullNodes fills all nodes with pods of low priority.
+func TestPreemptionOnFullNodes(t *testing.T) {
+	c := newServedCluster(t, 3)
+	c.CreatePriorityClass("high", 1000)
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	c.Create(testbed.NewPods(6, "low", "default-scheduler", "2")...)
+	c.awaitSettled()
+	highs := c.Create(testbed.NewPods(2, "high", "default-scheduler", "2500m", withClass("high"))...)
+	c.Eventually(func(t *assert.CollectT) {
+		for _, high := range highs {
+			assert.NotEmpty(t, c.Pod(high.Name).Spec.NodeName, high.Name)
+		}
+	})
+	snapshot := c.awaitSettled()
+	require.Equal(t, 4, snapshot.Bound, "two nodes with one high pod each, one with two low ones")
+	c.RequireNeverOvercommitted()
+	c.requireAgreement()
+}
