@@ -192,7 +192,9 @@ func TestServerServes(t *testing.T) {
 // after the next one has read all pods: until it cannot be any more, nobody may
 // be granted that capacity.
 func TestServerWaitsForBindsBeforeIt(t *testing.T) {
-	a, log := startUnfenced(t, testOptions(), fake.NewClientset(testNode("a")))
+	o := testOptions()
+	o.BindTimeout = 29 * time.Second // it waits for a third of that
+	a, log := startUnfenced(t, o, fake.NewClientset(testNode("a")))
 	waits := func() bool { return strings.Contains(log.String(), "waits before it decides") }
 	require.Eventually(t, waits, time.Minute, 5*time.Millisecond)
 	code, body := get(t, a, "/readyz")

@@ -201,7 +201,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 func TestWebhookIsGated(t *testing.T) {
 	ca := newAuthority(t)
 	o := secureOptions(ca)
-	o.Secure.AdmissionClients = []string{user.Anonymous}
+	o.Secure.AdmissionClients, o.BindTimeout = []string{user.Anonymous}, 29*time.Second
 	a, _ := startUnfenced(t, o, fake.NewClientset()) // it waits for what one before it may have sent
 	code, body := ask(t, ca.client(""), a, http.MethodPost, "/admission")
 	assert.Equal(t, http.StatusServiceUnavailable, code)

@@ -23,6 +23,7 @@ out=${1:-$here/../../bin/controlplane}
 names=("${@:2}")
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
+assets=${KUBEBUILDER_ASSETS:+$(realpath -m "$KUBEBUILDER_ASSETS")}
 cd "$here"
 
 command -v go >/dev/null || {
@@ -57,8 +58,8 @@ fingerprint() {
 
 # The file of KUBEBUILDER_ASSETS that serves as a binary; fails where none does.
 provided() {
-  local name=$1 file=${KUBEBUILDER_ASSETS:-}/$1 module=k8s.io/kubernetes say=--version version
-  [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$file" ] || return 1
+  local name=$1 file=$assets/$1 module=k8s.io/kubernetes say=--version version
+  [ -n "$assets" ] && [ -x "$file" ] || return 1
   case $name in
     etcd) module=go.etcd.io/etcd/server/v3 ;;
     kube-apiserver) ;;
@@ -108,7 +109,8 @@ version_flags() {
 build() {
   local name=$1 ldflags="-s -w" temporary="$out/.$1.$$" file
   if file=$(provided "$name"); then
-    ln -sf "$file" "$out/$name"
+    ln -s "$file" "$temporary"
+    mv -fT "$temporary" "$out/$name"
     return
   fi
   case $name in

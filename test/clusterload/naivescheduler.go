@@ -2,6 +2,7 @@ package clusterload
 
 import (
 	"context"
+	"hash/fnv"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ type NaiveScheduler struct {
 	Namespace string // of its pods
 	Nodes     []string
 
+	dice *rand.Rand // of Run
+
 	mu      sync.Mutex // guards what follows
 	refused int
 	changed int
@@ -31,6 +34,9 @@ type NaiveScheduler struct {
 
 // Run schedules until ctx ends.
 func (s *NaiveScheduler) Run(ctx context.Context) {
+	seed := fnv.New64()
+	_, _ = seed.Write([]byte(s.Name))
+	s.dice = rand.New(rand.NewPCG(seed.Sum64(), 0))
 	for ctx.Err() == nil {
 		pods, err := s.Client.CoreV1().Pods(s.Namespace).List(ctx, metav1.ListOptions{
 			FieldSelector: "spec.nodeName=,spec.schedulerName=" + s.Name,
@@ -48,7 +54,7 @@ func (s *NaiveScheduler) Run(ctx context.Context) {
 }
 
 func (s *NaiveScheduler) schedule(ctx context.Context, p *corev1.Pod) {
-	for _, i := range rand.Perm(len(s.Nodes)) {
+	for _, i := range s.dice.Perm(len(s.Nodes)) {
 		binding := &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 			Target:     corev1.ObjectReference{Kind: "Node", Name: s.Nodes[i]},

@@ -54,7 +54,9 @@ type ServerOptions struct {
 
 // QuickLease are the times of a Lease for clusters that would rather not be without a leader for long. A machine that
 // stands still for three seconds ends it, so tests have it only where they wait for the end of Leases again and again.
-var QuickLease = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}
+var QuickLease = []string{
+	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s", "--bind-timeout=8s",
+}
 
 // FreeLease takes the Lease from a server that was killed, so that the next one need not wait for its end. The
 // server must be gone, and no other one may have the Lease.

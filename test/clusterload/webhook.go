@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
@@ -71,6 +72,7 @@ func (w *Webhook) Configuration() (*admissionregistrationv1.MutatingWebhookConfi
 	}
 	for i := range configuration.Webhooks {
 		configuration.Webhooks[i].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &w.URL, CABundle: w.CA}
+		configuration.Webhooks[i].TimeoutSeconds = ptr.To[int32](30) // the most there is: the machine may be busy
 	}
 	return &configuration, nil
 }

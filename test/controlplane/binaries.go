@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// BinDirEnv names the environment variable that points to a directory with the five binaries,
+// BinDirEnv names the environment variable that points to a directory with the binaries,
 // which are then used as they are.
 const BinDirEnv = "GLOBALRESERVE_CONTROLPLANE_BIN"
 

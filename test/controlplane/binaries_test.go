@@ -27,8 +27,8 @@ esac
 
 // buildScript runs a copy of build.sh with the fake go command.
 type buildScript struct {
-	t                     *testing.T
-	dir, version, failing string
+	t                             *testing.T
+	dir, version, failing, assets string
 }
 
 func newBuildScript(t *testing.T) *buildScript {
@@ -53,7 +53,7 @@ func (b *buildScript) path(elements ...string) string {
 func (b *buildScript) run() (string, error) {
 	script := exec.Command("bash", b.path("build.sh"), "--quiet", b.path("out"))
 	script.Env = append(os.Environ(), "PATH="+b.path("bin")+":"+os.Getenv("PATH"),
-		"FAKE_GO_LOG="+b.path("log"), "FAKE_GO_VERSION="+b.version, "FAKE_GO_BREAK="+b.failing)
+		"FAKE_GO_LOG="+b.path("log"), "FAKE_GO_VERSION="+b.version, "FAKE_GO_BREAK="+b.failing, "KUBEBUILDER_ASSETS="+b.assets)
 	output, err := script.CombinedOutput()
 	return string(output), err
 }
@@ -98,6 +98,28 @@ func TestBuildScript(t *testing.T) {
 	leftovers, err := filepath.Glob(b.path("out", ".*.[0-9]*"))
 	require.NoError(t, err)
 	require.Empty(t, leftovers)
+}
+
+// What KUBEBUILDER_ASSETS has of the right minor version is used, and the rest is built.
+func TestBuildScriptUsesAssets(t *testing.T) {
+	b := newBuildScript(t)
+	b.assets = b.path("assets")
+	require.NoError(t, os.Mkdir(b.assets, 0o700))
+	for name, says := range map[string]string{"etcd": "etcd Version: 1.2.9", "kube-apiserver": "Kubernetes v11.2.3", "kubectl": "Client Version: v1.3.0"} {
+		require.NoError(t, os.WriteFile(filepath.Join(b.assets, name), []byte("#!/bin/sh\necho "+says+"\n"), 0o700))
+	}
+	for _, want := range []int{5, 0} {
+		output, err := b.run()
+		require.NoError(t, err, output)
+		require.Equal(t, want, b.built(), output)
+	}
+	linked, err := os.Readlink(b.path("out", "etcd"))
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(b.assets, "etcd"), linked)
+	b.assets = ""
+	_, err = b.run()
+	require.NoError(t, err)
+	require.Equal(t, 1, b.built(), "it is not there any more")
 }
 
 func TestBuildScriptRunsSideBySide(t *testing.T) {

@@ -88,7 +88,8 @@ func (s *suite) testRecords(t *testing.T) {
 	}
 
 	c.Eventually(func(t *assert.CollectT) { // the API server has the policy a moment after it is made
-		assert.Error(t, write(tenant, records["devices"], metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))
+		err := write(tenant, records["devices"], metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		assert.ErrorContains(t, err, "ValidatingAdmissionPolicy")
 	})
 	for name, r := range records {
 		t.Run(name, func(t *testing.T) {

@@ -156,8 +156,6 @@ func badGangs() map[string]badRequest {
 		"a node nobody knows": gang(okPod, `["no-such-node"]`),
 		"more than a node":    gang(podAsking("cpu", `"1000"`), okNodes),
 		"no such resource":    gang(podAsking("example.com/none", `"1"`), okNodes),
-		// The cluster of these tests does not have the kind Reservation.
-		"what cannot be kept": gangWith(`"Durable":true`),
 	} {
 		all[testbed.ReservePath+": "+name] = badRequest{path: testbed.ReservePath, body: body, status: http.StatusOK}
 	}

@@ -61,7 +61,7 @@ const success, failure, either = "bound", "not bound", "either"
 // TestLostAnswers loses what the API server answers to binds, or the binds themselves. Whatever the
 // caller is told, the pod is bound at most once, and the ledger ends as the API server has it.
 func TestLostAnswers(t *testing.T) {
-	c, _ := newProxiedCluster(t, 2, "--bind-timeout=25s")
+	c, _ := newProxiedCluster(t, 2)
 	c.loseAnswers(map[string]lostAnswer{
 		"the answer is lost after the commit": {onFirstBinds(1, controlplane.Fault{DropAnswer: true}), success},
 		"every answer is lost":                {onFirstBinds(100, controlplane.Fault{DropAnswer: true}), success},

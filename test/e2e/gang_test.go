@@ -204,7 +204,9 @@ func TestReservedPods(t *testing.T) {
 			c := c.in(t)
 			c.clear()
 			pod := c.CreatePod("worker", nobody, "3")
-			require.True(t, c.Reserve(gangOf([]*corev1.Pod{pod}, "node-0")).Granted())
+			reserved := gangOf([]*corev1.Pod{pod}, "node-0")
+			reserved.TTLSeconds = 3600
+			require.True(t, c.Reserve(reserved).Granted())
 			c.requireUsed("node-0", reserver.NodeAmount{Allocatable: 4000, Reserved: 3000, Free: 1000})
 			rival := c.CreatePod("rival", nobody, "2")
 			refused := c.Reserve(gangOf([]*corev1.Pod{rival}, "node-0"))

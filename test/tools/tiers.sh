@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 failed=
+list=
 fail() {
   echo "tiers: $*" >&2
   failed=yes
@@ -34,7 +35,8 @@ while IFS= read -r file; do
     fi
   fi
   [ "$(wc -w <<<"$tier")" -le 1 ] || fail "$file: has tests in several tiers:$tier"
-  echo "$tier $package"
+  list+="${tier# } $package"$'\n'
 done < <(git ls-files --cached --others --exclude-standard '*_test.go' | while IFS= read -r f; do [ ! -e "$f" ] || echo "$f"; done |
-  xargs grep -lE '^func (Test[A-Z]|Fuzz|Example)' | sort) | sed 's/^ //' | sort -u
+  xargs grep -lE '^func (Test[A-Z]|Fuzz|Example)' | sort)
+sort -u <<<"${list%$'\n'}"
 [ -z "$failed" ]

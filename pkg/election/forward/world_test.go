@@ -103,7 +103,8 @@ func (w *world) server(name string) *server {
 		},
 	})
 	require.NoError(w.t, err)
-	s.hold, s.probeFor, s.servers.dialFor = time.Minute, time.Minute, time.Minute // the machine may be busy
+	s.hold, s.probeFor = time.Minute, time.Minute // the machine may be busy
+	s.servers.dialFor, s.servers.leaveAfter = time.Minute, time.Minute
 	routes := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if why := undecided(); why != "" && r.URL.Path != "/own" {
 			http.Error(rw, why, http.StatusServiceUnavailable)

@@ -51,7 +51,8 @@ func TestRemoteSchedulerByToken(t *testing.T) {
 	c.CreatePod("second", remote, "1")
 	c.AwaitBound("second")
 
-	c.servers[1].Crash(t)
+	require.NoError(t, c.servers[1].Kill())
+	require.NoError(t, c.servers[1].Start(t.Context()))
 	c.CreatePod("third", remote, "1")
 	c.AwaitBound("third")
 	assert.GreaterOrEqual(t, c.Metric("globalreserve_decisions_total", "verb", "bind", "result", "granted", "scheduler", remote), 3)

@@ -1,7 +1,7 @@
 /*
 Package deletedpods holds the end-to-end tests of how pods come to use reserved capacity, on a real control
-plane with kube-controller-manager, kwok in the place of the kubelets, and a real kube-scheduler behind
-bin/globalreserve, which has exactly the rights of manifests/base. There is nothing here to import.
+plane with a real kube-scheduler behind bin/globalreserve, which has exactly the rights of manifests/base. Where there
+are workloads, it has kube-controller-manager, too, and kwok in the place of the kubelets. There is nothing here to import.
 
 	make build controlplane
 	go test ./test/e2e/deletedpods -v
@@ -10,7 +10,7 @@ What lives where:
 
   - cluster_test.go     the cluster, and what every test asks of it
   - workload_test.go    pods, Deployments, StatefulSets, Jobs and Reservations
-  - godel_test.go       the workflow of the Gödel scheduler, step by step
+  - godel_test.go       the workflow of the Gödel scheduler, step by step; deployments_test.go: with Deployments
   - controllers_test.go controllers whose pods come back: scaling, rolling updates, recurring names
   - ttl_test.go         how long capacity is kept, and who gets it then
   - examples_test.go    the walk-throughs of examples/reservations

@@ -18,6 +18,9 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
+// leaseDuration is that of clusterload.QuickLease.
+const leaseDuration = 4 * time.Second
+
 // The API server is away from all servers for longer than the Lease lasts. Nobody decides then. Afterwards the server
 // that decided does so again, and has not forgotten what only its memory had.
 func TestTheAPIServerIsAwayForLongerThanTheLease(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -17,11 +16,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-const (
-	nobody = testbed.Nobody
-	// leaseDuration is that of clusterload.QuickLease.
-	leaseDuration = 4 * time.Second
-)
+const nobody = testbed.Nobody
 
 // cluster is a control plane with nodes of 4 CPUs and several servers.
 type cluster struct {

@@ -30,7 +30,7 @@ const (
 // decides soon, no node is ever overcommitted, and nothing is lost that was acknowledged.
 func TestKilledLeaders(t *testing.T) {
 	c := newCrowd(t, shared.StartT(t),
-		"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms")
+		"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms", "--bind-timeout=2s")
 	stop := c.run()
 	var took []time.Duration
 	for range kills {

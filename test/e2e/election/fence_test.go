@@ -63,9 +63,11 @@ func TestFence(t *testing.T) {
 	first, took, stop := elector(t, cp, "first")
 	old := <-took
 	eventually(t, func(t *assert.CollectT) { assert.Empty(t, first.Leads()) })
-	fence, ok := first.Fence()
-	require.True(t, ok)
-	require.True(t, fence.Up, fence.Why)
+	eventually(t, func(t *assert.CollectT) { // the policy may be a moment old
+		fence, ok := first.Fence()
+		assert.True(t, ok)
+		assert.True(t, fence.Up, fence.Why)
+	})
 	second, tookSecond, _ := elector(t, cp, "second")
 	eventually(t, func(t *assert.CollectT) { assert.Equal(t, "server first decides, and not this one", second.Leads()) })
 

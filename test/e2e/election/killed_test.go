@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -17,7 +18,14 @@ func TestKilledLeader(t *testing.T) {
 	c := newCluster(t, shared.StartT(t), nodes)
 	one, two := c.start("one", nil), c.start("two", nil)
 	c.Ledger.URL = "http://" + newService(t, []backend{{host(one.URL), one.URL}, {host(two.URL), two.URL}}).address()
-	leader := c.leader()
+	c.Eventually(func(t *assert.CollectT) { // either of them may be asked
+		assert.NoError(t, controlplane.HTTPReady(one.URL+"/readyz", nil)(c.T.Context()))
+		assert.NoError(t, controlplane.HTTPReady(two.URL+"/readyz", nil)(c.T.Context()))
+	})
+	leader, next := c.leader(), one
+	if leader == one {
+		next = two
+	}
 	gang := c.Create(testbed.NewPods(2, "gang", nobody, "2")...)
 	answer := c.Reserve(&reserver.Request{SchedulerName: nobody, Pods: gang, Nodes: c.nodes[:2], TTLSeconds: 3600})
 	require.Empty(t, answer.Error)
@@ -28,6 +36,7 @@ func TestKilledLeader(t *testing.T) {
 	bound := func() int { return len(testbed.Bound(c.Pods())) }
 	c.Eventually(func(t *assert.CollectT) { assert.Greater(t, bound(), 5) })
 	require.NoError(t, leader.Kill())
+	c.awaitLeader(next)
 	c.Eventually(func(t *assert.CollectT) { assert.Equal(t, nodes*4-gangCPUs, bound()) })
 	for i, pod := range gang {
 		require.Empty(t, c.Bind(pod, c.nodes[i]))

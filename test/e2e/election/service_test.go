@@ -3,7 +3,6 @@ package election
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/test/controlplane"
+	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // lookEvery is how often a service looks which of its servers are ready.
@@ -33,6 +33,7 @@ type service struct {
 
 	mu      sync.Mutex // guards what follows
 	ready   []string
+	turn    int // connections so far
 	refused int // connections that a server refused which was said to be ready
 	open    map[net.Conn]bool
 }
@@ -109,13 +110,14 @@ func (s *service) serve(client net.Conn) {
 	_ = server.Close()
 }
 
-// dial takes a server at random, and another one where that one listens no more.
+// dial takes the servers in turn, and another one where one listens no more.
 func (s *service) dial() net.Conn {
 	s.mu.Lock()
-	ready := s.ready
+	ready, first := s.ready, s.turn
+	s.turn++
 	s.mu.Unlock()
-	for _, i := range rand.Perm(len(ready)) {
-		if conn, err := (&net.Dialer{Timeout: time.Second}).Dial("tcp", ready[i]); err == nil {
+	for i := range ready {
+		if conn, err := (&net.Dialer{Timeout: testbed.Soon}).Dial("tcp", ready[(first+i)%len(ready)]); err == nil {
 			return conn
 		}
 		s.mu.Lock()

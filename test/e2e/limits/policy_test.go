@@ -29,7 +29,7 @@ func TestPolicyLimits(t *testing.T) {
 	c := &inner
 	reserve := func(c *testbed.Cluster, name, cpu string, durable bool) *reserver.Answer {
 		request := &reserver.Request{
-			SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(name, testbed.Nobody, cpu)}, Nodes: []string{"node-0"}, Durable: &durable,
+			SchedulerName: testbed.Nobody, Pods: []*corev1.Pod{testbed.NewPod(name, testbed.Nobody, cpu)}, Nodes: []string{"node-0"}, Durable: &durable, TTLSeconds: 3600,
 		}
 		request.Pods[0].Namespace = c.Namespace
 		return c.Reserve(request)

@@ -6,6 +6,6 @@
 // account, history_test.go what the clients do, nemesis_test.go what happens to the servers meanwhile. Porcupine
 // looks for the order.
 //
-// What is done is chosen by a seed, which is printed; when it is done depends on the machine. `make chaos` goes on
-// for longer than CI does.
+// What is done is chosen by a seed, which is printed; when it is done depends on the machine. `make chaos` runs
+// it.
 package linear

@@ -55,7 +55,7 @@ func (f *fleet) startReplicas(election bool) {
 			Name: fmt.Sprint("server-", i), Proxy: proxy, StandBy: true, Args: []string{
 				"--peer-address=" + r.peers.to, "--peer-advertise-url=https://" + r.peers.listener.Addr().String(),
 				fmt.Sprintf("--leader-elect=%t", election), "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s",
-				"--leader-elect-retry-period=500ms", "--compare-interval=10s",
+				"--leader-elect-retry-period=500ms", "--bind-timeout=2s", "--compare-interval=10s",
 			},
 		})
 		f.servers = append(f.servers, r)

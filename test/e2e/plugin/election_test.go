@@ -105,7 +105,7 @@ func TestAServerBesideASchedulerWithALedger(t *testing.T) {
 
 	killed := time.Now()
 	require.NoError(t, c.Server.Kill())
-	c.firstOf("waits", killed, afterKill)
+	c.firstOf("waits", killed, testbed.Soon)
 	require.NoError(t, c.Server.Start(t.Context()), "it stands by, and is ready")
 	require.True(t, c.leads(c.scheduler.URL))
 	require.False(t, c.leads(c.Server.URL))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,10 +42,22 @@ func (c *cluster) in(t *testing.T, namespace string) *cluster {
 	return &cluster{c.In(t, namespace)}
 }
 
-// nodes adds n nodes of four CPUs, named after the namespace.
+// nodes adds n nodes of four CPUs, named after the namespace, and waits until the server knows them.
 func (c *cluster) nodes(n int) []string {
 	c.T.Helper()
-	return c.AddNodes(n, controlplane.NodeTemplate{Prefix: c.Namespace + "-", Labels: map[string]string{"pool": c.Namespace}})
+	names := c.AddNodes(n, controlplane.NodeTemplate{Prefix: c.Namespace + "-", Labels: map[string]string{"pool": c.Namespace}})
+	c.Eventually(func(t *assert.CollectT) {
+		answer, err := c.Ledger.Nodes(c.T.Context())
+		require.NoError(t, err)
+		known := map[string]bool{}
+		for i := range answer.Nodes {
+			known[answer.Nodes[i].Name] = true
+		}
+		for _, name := range names {
+			assert.True(t, known[name], name)
+		}
+	})
+	return names
 }
 
 // get returns a Reservation, which must be there.

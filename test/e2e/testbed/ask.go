@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
@@ -39,7 +38,7 @@ const (
 const all = "?limit=1000"
 
 var httpClient = &http.Client{
-	Timeout:   time.Minute,
+	Timeout:   Soon,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
 }
 
