@@ -78,10 +78,31 @@ func TestWebhookConfigurations(t *testing.T) {
 					return p.Port == *reference.Port && p.TargetPort.StrVal == "https"
 				}))
 			}
+			requireClaimsWebhook(t, objects, tc.policy, tc.annotations)
 			account := "system:serviceaccount:" + systemNamespace + ":" + only[corev1.ServiceAccount](t, objects, "ServiceAccount").Name
 			assert.Contains(t, configuration.Webhooks[0].MatchConditions[0].Expression, `"`+account+`"`)
 		})
 	}
+}
+
+// requireClaimsWebhook looks at the webhook that decides who is given DRA devices. It leaves no namespace out: a device that
+// is given without asking may be given twice.
+func requireClaimsWebhook(
+	t *testing.T, objects map[string][][]byte, policy admissionregistrationv1.FailurePolicyType, annotations map[string]string,
+) {
+	t.Helper()
+	configuration := only[admissionregistrationv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration")
+	assert.Equal(t, annotations, configuration.Annotations)
+	require.Len(t, configuration.Webhooks, 1)
+	w, service := configuration.Webhooks[0], only[corev1.Service](t, objects, "Service")
+	assert.Equal(t, policy, *w.FailurePolicy)
+	assert.Equal(t, admissionregistrationv1.SideEffectClassNoneOnDryRun, *w.SideEffects)
+	assert.Equal(t, admissionregistrationv1.Equivalent, *w.MatchPolicy)
+	assert.Nil(t, w.NamespaceSelector)
+	assert.Equal(t, []string{"resourceclaims/status"}, w.Rules[0].Resources)
+	assert.Equal(t, admission.ResourceClaimsPath, *w.ClientConfig.Service.Path)
+	assert.Equal(t, service.Name, w.ClientConfig.Service.Name)
+	assert.Equal(t, service.Namespace, w.ClientConfig.Service.Namespace)
 }
 
 func TestAdmissionReadmeNamesTheFolders(t *testing.T) {
@@ -119,7 +140,7 @@ func TestEveryOverlayHasThePolicies(t *testing.T) {
 		objects := build(t, folder)
 		for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
 			policies := string(bytes.Join(objects[kind], nil))
-			for _, name := range []string{"globalreserve-fence", "globalreserve-records"} {
+			for _, name := range []string{"globalreserve-fence", "globalreserve-records", "globalreserve-privileges", "globalreserve-nodes", "globalreserve-podgroups"} {
 				assert.Contains(t, policies, "  name: "+name+"\n", folder)
 			}
 		}

@@ -2,6 +2,7 @@ package manifests_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -110,6 +111,7 @@ func checkPluginConfig(t *testing.T, content []byte, name string, mode scheduler
 	args, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: profile.PluginConfig[0].Args.Raw})
 	require.NoError(t, err)
 	assert.Equal(t, mode, args.Mode)
+	checkAsMeasured(t, config, args)
 	assert.False(t, *config.LeaderElection.LeaderElect, "the plugin elects in mode local, and in mode remote there is one replica")
 	if mode == schedulerplugin.Local {
 		assert.Equal(t, ":23458", args.Server.PeerAddress, "as the NetworkPolicy has it")
@@ -128,6 +130,26 @@ func checkPluginConfig(t *testing.T, content []byte, name string, mode scheduler
 	assert.True(t, slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
 		return m.Name == authority.Name && filepath.Join(m.MountPath, "ca.crt") == args.CAFile
 	}))
+}
+
+// checkAsMeasured shows that a deployed configuration differs from the file of scheduler-config, which the benchmarks
+// measure, in names, addresses, secrets and leader election alone.
+func checkAsMeasured(t *testing.T, config schedulerv1.KubeSchedulerConfiguration, args *schedulerplugin.Args) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "scheduler-config", "plugin", string(args.Mode)+".yaml"))
+	require.NoError(t, err)
+	var measured schedulerv1.KubeSchedulerConfiguration
+	require.NoError(t, yaml.UnmarshalStrict(content, &measured))
+	same, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: measured.Profiles[0].PluginConfig[0].Args.Raw})
+	require.NoError(t, err)
+	assert.Equal(t, same.FailurePolicy, args.FailurePolicy)
+	assert.Equal(t, same.ReservationTTL, args.ReservationTTL)
+	assert.Equal(t, same.IgnoredResources, args.IgnoredResources)
+	for _, c := range []*schedulerv1.KubeSchedulerConfiguration{&config, &measured} {
+		c.ClientConnection.Kubeconfig, c.LeaderElection.LeaderElect = "", nil
+		c.Profiles[0].SchedulerName, c.Profiles[0].PluginConfig = nil, nil
+	}
+	assert.Equal(t, measured, config)
 }
 
 func TestRightsOfTheDefaultScheduler(t *testing.T) {

@@ -12,6 +12,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	k8s.io/component-base v0.37.1
 	k8s.io/klog/v2 v2.140.0
+	k8s.io/kube-scheduler v0.37.1
 	k8s.io/kubernetes v1.37.1
 )
 
@@ -33,6 +34,8 @@ require (
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
+	github.com/globalreserve/globalreserve/pkg/client v0.1.0 // indirect
+	github.com/globalreserve/globalreserve/pkg/reserver v0.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
@@ -121,7 +124,6 @@ require (
 	k8s.io/dynamic-resource-allocation v0.37.1 // indirect
 	k8s.io/kms v0.37.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
-	k8s.io/kube-scheduler v0.37.1 // indirect
 	k8s.io/kubelet v0.37.1 // indirect
 	k8s.io/streaming v0.37.1 // indirect
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // indirect
@@ -132,7 +134,11 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/globalreserve/globalreserve => ../..
+replace (
+	github.com/globalreserve/globalreserve => ../..
+	github.com/globalreserve/globalreserve/pkg/client => ../../pkg/client
+	github.com/globalreserve/globalreserve/pkg/reserver => ../../pkg/reserver
+)
 
 replace (
 	k8s.io/api => k8s.io/api v0.37.1

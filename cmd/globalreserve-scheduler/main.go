@@ -40,7 +40,7 @@ func main() {
 			os.Exit(1)
 		}}.Backend(),
 		schedulerplugin.Remote: remote.Options{Log: log}.Backend(),
-	}, log)
+	}, waits, log)
 	command := app.NewSchedulerCommand(app.WithPlugin(schedulerplugin.Name, plugins.New))
 	command.Use = "globalreserve-scheduler"
 	command.PreRunE = checkFile

@@ -21,6 +21,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/pkg/server/admission"
 )
 
 // A server becomes ready while a request is being kept back: the request must be told why it was,
@@ -29,7 +30,7 @@ func TestGateWhileTheServerBecomesReady(t *testing.T) {
 	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
 		t.Run(path, func(t *testing.T) {
 			looks := 0
-			h := &health{observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, unreachable: func() string { return "" }, synced: func() bool {
+			h := &health{observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, unreachable: func() string { return "" }, troubles: func() string { return "" }, synced: func() bool {
 				looks++
 				return looks > 1 // from the second look on
 			}}
@@ -64,7 +65,7 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 // its account is.
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
-	h := &health{observe: func(string, int, time.Duration) {}, unreachable: func() string { return "" }, synced: func() bool { return true }, leads: func() string {
+	h := &health{observe: func(string, int, time.Duration) {}, unreachable: func() string { return "" }, troubles: func() string { return "" }, synced: func() bool { return true }, leads: func() string {
 		if held {
 			return ""
 		}
@@ -127,4 +128,22 @@ func newArbiter(t *testing.T, api arbiter.API, h *health) *arbiter.Arbiter {
 	w := arbitertest.NewWorld(l)
 	w.Undecided = h.undecided
 	return w.New(t, func(o *arbiter.Options) { o.API = api })
+}
+
+// Nobody waits for a server that only observes to read pods and nodes; what it has read is told when that is all.
+func TestGateOfAnObserver(t *testing.T) {
+	h := &health{
+		observe: func(string, int, time.Duration) {}, observes: true, leads: func() string { return "" },
+		troubles: func() string { return "" }, unreachable: func() string { return "" }, synced: func() bool { return false },
+	}
+	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	for path, want := range map[string]int{
+		"/filter": http.StatusTeapot, "/prioritize": http.StatusTeapot, "/preempt": http.StatusTeapot, "/bind": http.StatusTeapot,
+		admission.Path: http.StatusTeapot, admission.ResourceClaimsPath: http.StatusTeapot,
+		"/v1/nodes": http.StatusServiceUnavailable, "/v1/watch": http.StatusServiceUnavailable,
+	} {
+		answer := httptest.NewRecorder()
+		gate.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, path, http.NoBody))
+		assert.Equal(t, want, answer.Code, path)
+	}
 }

@@ -48,7 +48,7 @@ func TestFollowerIsReady(t *testing.T) {
 	unreachable := ""
 	h := &health{
 		observe: func(string, int, time.Duration) {}, synced: func() bool { return true },
-		leads: func() string { return "server a decides" }, unreachable: func() string { return unreachable },
+		troubles: func() string { return "" }, leads: func() string { return "server a decides" }, unreachable: func() string { return unreachable },
 	}
 	assert.Empty(t, h.ready())
 	assert.False(t, (&App{health: h}).Deciding())

@@ -194,7 +194,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	}
 	before := served()
 	ca.issue("serving")
-	require.Eventually(t, func() bool { return served() != before }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return served() != before }, time.Minute, 20*time.Millisecond)
 }
 
 // Until the account is complete, the webhook answers with an error: its failurePolicy decides.

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
@@ -34,6 +35,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/pkg/resourceclaims"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
@@ -163,10 +165,14 @@ func (a *fakeAPI) Bind(ctx context.Context, binding *v1.Binding) error {
 	return answer
 }
 
-// assign does what BindingREST.assignPod of the API server does.
 func (a *fakeAPI) assign(b *v1.Binding) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.assignLocked(b)
+}
+
+// assignLocked does what BindingREST.assignPod of the API server does. a.mu is held.
+func (a *fakeAPI) assignLocked(b *v1.Binding) error {
 	p := a.pods[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}]
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(bindings, b.Name, fmt.Errorf(format, args...))
@@ -295,7 +301,7 @@ func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	}
 	w.objects = storetest.New(w.ledger)
 	w.question = &question.Maker{
-		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
+		Reader: cluster.Reader{Table: w.ledger.Table()}, Matcher: &matcher.Matcher{},
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.steering = steering.New(steering.Options{
@@ -326,6 +332,7 @@ func (w *world) newArbiter(o Options) *Arbiter {
 		return nil
 	}
 	o.BindTimeout = bindTimeout
+	o.ResourceClaims = resourceclaims.New(resourceclaims.Options{Client: fake.NewClientset(), Log: silent()})
 	return New(o)
 }
 
@@ -340,7 +347,7 @@ func silent() *logrus.Logger {
 // bring is what the watch does with the pods as they are now.
 func (w *world) bring(pods ...*v1.Pod) {
 	for _, p := range pods {
-		r := cluster.Compact(w.ledger.Table(), p)
+		r := cluster.Reader{Table: w.ledger.Table()}.Compact(p)
 		w.store.Put(r)
 		w.store.Seen(r.ResourceVersion)
 	}
@@ -369,7 +376,7 @@ func (w *world) outcomes() map[Outcome]int {
 }
 
 func (w *world) info(p *v1.Pod) *cluster.Pod {
-	info, err := cluster.NewPod(w.ledger.Table(), p)
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(p)
 	require.NoError(w.t, err)
 	return info
 }

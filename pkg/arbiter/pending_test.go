@@ -126,18 +126,17 @@ func (c *apiCluster) allow(p *v1.Pod, node string) *v1.Binding {
 	return b
 }
 
-// carryOut does what the API server does with a binding that was allowed.
-func (c *apiCluster) carryOut(b *v1.Binding) error {
-	var p *v1.Pod
-	c.api.change(func() { p = c.api.pods[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}] })
-	if p == nil || b.ResourceVersion != p.ResourceVersion {
-		return errors.New("conflict")
-	}
-	if err := c.api.assign(b); err != nil {
-		return err
-	}
-	c.edit(p, func(*v1.Pod) {})
-	return nil
+// carryOut does what the API server does with a binding that was allowed, in one step.
+func (c *apiCluster) carryOut(b *v1.Binding) (err error) {
+	c.api.change(func() {
+		p := c.api.pods[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}]
+		if p == nil || b.ResourceVersion != p.ResourceVersion {
+			err = errors.New("conflict")
+		} else if err = c.api.assignLocked(b); err == nil {
+			c.api.touch(p)
+		}
+	})
+	return err
 }
 
 // create has the API server ask about a pod with a node.
@@ -359,7 +358,7 @@ func TestPodGrowsBetweenTwoBindings(t *testing.T) {
 		c.allow(p, "a")
 		_, err := c.ask(ref(c.add("q", "2")), "a")
 		assertOutcome(t, Refused, err)
-		assert.ErrorContains(t, err, "free 1000")
+		assert.ErrorContains(t, err, "1 free")
 	})
 }
 

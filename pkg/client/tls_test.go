@@ -88,7 +88,8 @@ func newWire(t *testing.T, target string) *wire {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	w := &wire{listener: listener, target: target, dead: map[net.Conn]bool{}}
-	w.done.Go(w.accept)
+	w.done.Add(1)
+	go w.accept()
 	t.Cleanup(func() {
 		_ = listener.Close()
 		w.mu.Lock()
@@ -102,6 +103,7 @@ func newWire(t *testing.T, target string) *wire {
 }
 
 func (w *wire) accept() {
+	defer w.done.Done()
 	for {
 		client, err := w.listener.Accept()
 		if err != nil {
@@ -116,13 +118,15 @@ func (w *wire) accept() {
 		w.mu.Lock()
 		w.conns = append(w.conns, client, server)
 		w.mu.Unlock()
-		w.done.Go(func() { w.copy(server, client, client) })
-		w.done.Go(func() { w.copy(client, server, client) })
+		w.done.Add(2)
+		go w.copy(server, client, client)
+		go w.copy(client, server, client)
 	}
 }
 
 // copy passes on what comes, until the connection of that client is dead: then it is swallowed.
 func (w *wire) copy(to, from, client net.Conn) {
+	defer w.done.Done()
 	buffer := make([]byte, 4096)
 	for {
 		n, err := from.Read(buffer)
@@ -167,10 +171,11 @@ func TestDeadConnectionIsGivenUp(t *testing.T) {
 	})
 	_, err := c.Revision(t.Context())
 	require.NoError(t, err)
+	before := w.opened.Load()
 	w.kill()
 	_, err = c.Revision(t.Context())
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, w.opened.Load())
+	assert.Greater(t, w.opened.Load(), before)
 }
 
 // A token says who the client is, as it is in the file now.

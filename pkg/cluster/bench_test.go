@@ -91,10 +91,10 @@ func typicalNode(i int) *v1.Node {
 func filled() *Cache {
 	c := newCache()
 	for i := range manyNodes {
-		c.observeNode(newNodeRecord(c.table, typicalNode(i)))
+		c.observeNode(newNodeRecord(c.reader.Table, typicalNode(i)))
 	}
 	for i := range manyPods {
-		c.observePod(Compact(c.table, typicalPod(i)))
+		c.observePod(c.reader.Compact(typicalPod(i)))
 	}
 	c.podWatch.synced.Store(true)
 	c.nodeWatch.synced.Store(true)

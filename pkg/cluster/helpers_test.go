@@ -277,7 +277,7 @@ func (c *Cache) shareOf(name string) string {
 
 // placement asks for capacity for a pod.
 func placement(c *Cache, pod *v1.Pod, node string) ledger.Placement {
-	return Compact(c.table, pod).Placement(node)
+	return c.reader.Compact(pod).Placement(node)
 }
 
 func mustHoldInvariants(t *testing.T, l ledger.Observer) {

@@ -120,7 +120,7 @@ func TestMatchedPodsUseTheirSlot(t *testing.T) {
 	run(t, f, func(t *testing.T) {
 		slot := ledger.Slot{
 			Ref:  ledger.SlotRef{Namespace: "default", Name: "r", Slot: "s"},
-			Node: "n1", Request: Compact(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
+			Node: "n1", Request: f.reader.Compact(aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
 		}
 		f.ledger.ObserveSlot(slot)
 		f.podServer.send(watch.Added, aPod("a", 2, on("n1"), matched("default/r/s")))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,6 +43,7 @@ type world struct {
 	recorder    *events.FakeRecorder
 	served      atomic.Bool
 	definitions *follow.Definitions
+	pods        *cluster.Pods
 	annotated   chan map[string]string // what was written to pods
 
 	mu      sync.Mutex
@@ -63,10 +65,12 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	w := &world{
 		T: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), client: fake.NewSimpleClientset(objects...),
 		recorder: events.NewFakeRecorder(1000), nodes: map[string]bool{}, annotated: make(chan map[string]string, 100),
+		pods: cluster.NewPods(),
 	}
 	w.addNode("n1")
 	w.addNode("n2")
 	serve(w.client, &w.served)
+	separate(w.client)
 	w.definitions = follow.NewDefinitions(w.client.Discovery(), v1alpha1.SchemeGroupVersion, log)
 	w.controller = New(Options{
 		Ledger: w.ledger.Observer(), Client: w.client, Recorder: w.recorder, Log: log,
@@ -75,9 +79,11 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 			defer w.mu.Unlock()
 			return w.nodes[name]
 		},
-		Kind:        w.definitions.Kind("extendedresources", "extendedresourceclaims"),
-		StateSynced: func(context.Context) error { return nil },
-		Term:        func() election.Term { return 3 },
+		Pods:         w.pods,
+		Kind:         w.definitions.Kind("extendedresources", "extendedresourceclaims"),
+		TemplateKind: w.definitions.Kind("extendedresourceclaimtemplates"),
+		StateSynced:  func(context.Context) error { return nil },
+		Term:         func() election.Term { return 3 },
 		Annotate: func(_ context.Context, _ ledger.PodRef, annotations map[string]string) error {
 			w.annotated <- annotations
 			return nil
@@ -91,7 +97,29 @@ func makeWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
+// newWorldAtStart is a world whose server starts: it knows devices and claims, and not yet the pods that there are.
+// podsKnown ends that, and what is written then rests on them.
+func newWorldAtStart(t *testing.T, objects ...runtime.Object) (w *world, podsKnown func()) {
+	w = makeWorld(t, objects...)
+	w.served.Store(true)
+	pods := follow.NewGate()
+	w.controller.StateSynced = pods.Wait
+	w.run()
+	require.NoError(t, w.controller.WaitAdopted(t.Context()))
+	return w, func() {
+		pods.Open()
+		require.NoError(t, w.controller.WaitForSync(t.Context()))
+	}
+}
+
 func (w *world) start() {
+	w.run()
+	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(w, w.controller.WaitForSync(ctx))
+}
+
+func (w *world) run() {
 	running, stop := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = w.definitions.Run(running) })
@@ -100,16 +128,41 @@ func (w *world) start() {
 		stop()
 		ended.Wait()
 	})
-	ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
-	defer cancel()
-	require.NoError(w, w.controller.WaitForSync(ctx))
+}
+
+// separate has a fake API server do as a real one does with kinds that have a subresource for their status: who writes that writes
+// nothing else, and all others leave it. The fake would let a write that is behind take back what others wrote meanwhile.
+func separate(client *fake.Clientset) {
+	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		written := action.(clienttesting.UpdateAction).GetObject()
+		resource, namespace := action.GetResource(), action.GetNamespace()
+		object, err := meta.Accessor(written)
+		if err != nil {
+			return false, nil, err
+		}
+		known, err := client.Tracker().Get(resource, namespace, object.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		head, tail := written.DeepCopyObject(), known
+		if action.GetSubresource() == "status" {
+			head, tail = known.DeepCopyObject(), written
+		}
+		switch head := head.(type) {
+		case *v1alpha1.ExtendedResource:
+			head.Status = *tail.(*v1alpha1.ExtendedResource).Status.DeepCopy()
+		case *v1alpha1.ExtendedResourceClaim:
+			head.Status = *tail.(*v1alpha1.ExtendedResourceClaim).Status.DeepCopy()
+		}
+		return true, head, client.Tracker().Update(resource, head, namespace)
+	})
 }
 
 // serve makes a fake API server know the kinds while served is true.
 func serve(client *fake.Clientset, served *atomic.Bool) {
 	client.Resources = []*metav1.APIResourceList{{
 		GroupVersion: v1alpha1.SchemeGroupVersion.String(),
-		APIResources: []metav1.APIResource{{Name: "extendedresources"}, {Name: "extendedresourceclaims"}},
+		APIResources: []metav1.APIResource{{Name: "extendedresources"}, {Name: "extendedresourceclaims"}, {Name: "extendedresourceclaimtemplates"}},
 	}}
 	client.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if served.Load() {
@@ -175,7 +228,7 @@ func (w *world) pod(name, claims, node, given string) *cluster.Pod {
 	if given != "" {
 		pod.Annotations[v1alpha1.ExtendedResourcesAnnotation] = given
 	}
-	info, err := cluster.NewPod(w.ledger.Table(), pod)
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(pod)
 	require.NoError(w, err)
 	return info
 }
@@ -195,7 +248,7 @@ func (w *world) bind(name, claims, node string) string {
 	p.Devices = w.controller.Devices(pod)
 	grant, rejection := w.ledger.StartBind(&p, time.Now())
 	require.Nil(w, rejection)
-	given := strings.Join(grant.Devices, ",")
+	given := pod.Given(nil, grant.Devices)[v1alpha1.ExtendedResourcesAnnotation]
 	w.observe(w.pod(name, claims, node, given))
 	return given
 }
@@ -214,7 +267,7 @@ func (w *world) remove(name string) {
 // eventually polls until the condition holds.
 func (w *world) eventually(condition func(t *assert.CollectT)) {
 	w.Helper()
-	require.EventuallyWithT(w, condition, 10*time.Second, 5*time.Millisecond)
+	require.EventuallyWithT(w, condition, time.Minute, 5*time.Millisecond)
 }
 
 // awaitClaim waits until a claim is in a phase and returns its status.
@@ -246,7 +299,7 @@ func (w *world) awaitDevice(name string, phase v1alpha1.ExtendedResourcePhase) (
 // awaitEvent waits for an Event that contains a text.
 func (w *world) awaitEvent(text string) {
 	w.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case event := <-w.recorder.Events:

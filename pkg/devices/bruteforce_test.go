@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -153,8 +154,9 @@ func wasted(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
 }
 
 func (q *question) excess(spec *v1alpha1.ExtendedResourceClaimSpec, d *Device) (n int) {
-	for _, r := range spec.Selector.MatchExpressions {
-		if r.Operator != v1alpha1.PropertyGt && r.Operator != v1alpha1.PropertyLt {
+	for k, r := range spec.Selector.MatchExpressions {
+		again := slices.ContainsFunc(spec.Selector.MatchExpressions[:k], func(o v1alpha1.PropertyRequirement) bool { return reflect.DeepEqual(o, r) })
+		if again || r.Operator != v1alpha1.PropertyGt && r.Operator != v1alpha1.PropertyLt {
 			continue
 		}
 		own := d.Properties[r.Key]

@@ -140,6 +140,11 @@ func TestShapes(t *testing.T) {
 	for _, text := range same {
 		assert.Equal(t, requestOf(t, same[0]).shape, requestOf(t, text).shape, text)
 	}
+	const small = `{key: memory, operator: Lt, values: [80Gi]}`
+	once, twice := requestOf(t, `selector: {matchExpressions: [`+small+`]}`), requestOf(t, `selector: {matchExpressions: [`+small+`, `+small+`]}`)
+	assert.Equal(t, once.shape, twice.shape)
+	devices := []Device{gpuOf("a", "memory", "12Gi"), gpuOf("b", "memory", "16Gi")}
+	assert.Equal(t, NewPool(devices).match(once).costs, NewPool(devices).match(twice).costs, "a pool remembers costs by the shape")
 	different := []string{
 		same[0], ``, `resourceName: amd.com/gpu`,
 		`selector: {matchExpressions: [{key: a, operator: In, values: [b, c]}]}`,
@@ -250,28 +255,6 @@ func TestPoolForgets(t *testing.T) {
 	}
 	group.Wait()
 	assert.LessOrEqual(t, len(*p.matches.Load()), maxMatches+1)
-}
-
-func TestClaimNames(t *testing.T) {
-	for annotation, want := range map[string][]string{
-		"": nil, "  ": nil, "k80-erc": {"k80-erc"}, "k80-erc,other": {"k80-erc", "other"}, " b , a.c ": {"b", "a.c"},
-	} {
-		got, err := ClaimNames(annotation)
-		require.NoError(t, err, annotation)
-		assert.Equal(t, want, got, annotation)
-	}
-	for annotation, want := range map[string]string{
-		",":                      `annotation globalreserve.io/extended-resource-claims: "" is no claim's name: write names of claims of the pod's namespace`,
-		"a,":                     `"" is no claim's name`,
-		"other-ns/a":             `"other-ns/a" is no claim's name`,
-		"A":                      `"A" is no claim's name`,
-		"a, a":                   `names claim a twice`,
-		strings.Repeat("a,", 16): `names more than 16 claims`,
-	} {
-		_, err := ClaimNames(annotation)
-		require.Error(t, err, annotation)
-		assert.ErrorContains(t, err, want, annotation)
-	}
 }
 
 // The schema admits as bounds of Gt and Lt what this package reads, and all of it can be read.

@@ -15,8 +15,8 @@ import (
 
 // selector is a compiled DeviceSelector: requirements that a device has to meet all of.
 type selector struct {
-	requirements []requirement
-	keys         []string // that the requirements name, each once
+	requirements []requirement // in the order of their texts, each once
+	keys         []string      // that the requirements name, each once
 }
 
 type requirement struct {
@@ -58,6 +58,9 @@ func compileSelector(path *field.Path, from *v1alpha1.DeviceSelector) (selector,
 		errs = append(errs, bad...)
 		s.requirements = append(s.requirements, r)
 	}
+	// A requirement that is written twice counts once, or requests of the same shape would cost differently.
+	slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.String(), b.String()) })
+	s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.String() == b.String() })
 	for _, r := range s.requirements {
 		s.keys = append(s.keys, r.key)
 	}
@@ -142,19 +145,22 @@ func (s *selector) wasted(properties map[string]string) int {
 // String returns what the selector asks for, the same text for selectors that mean the same but for
 // the order they were written in.
 func (s *selector) String() string {
-	parts := make([]string, 0, len(s.requirements))
-	for _, r := range s.requirements {
-		part := quoteIfNeeded(r.key) + " " + string(r.operator)
-		for i, value := range r.values {
-			if i > 0 {
-				part += ","
-			}
-			part += " " + quoteIfNeeded(value)
-		}
-		parts = append(parts, part)
+	parts := make([]string, len(s.requirements))
+	for i := range s.requirements {
+		parts[i] = s.requirements[i].String()
 	}
-	slices.Sort(parts)
-	return strings.Join(slices.Compact(parts), "; ")
+	return strings.Join(parts, "; ")
+}
+
+func (r *requirement) String() string {
+	text := quoteIfNeeded(r.key) + " " + string(r.operator)
+	for i, value := range r.values {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + quoteIfNeeded(value)
+	}
+	return text
 }
 
 var plain = regexp.MustCompile(`^[-A-Za-z0-9_./:+@=]+$`)

@@ -51,13 +51,13 @@ func (j *Journal) Run(ctx context.Context, lock sync.Locker) error {
 	wake, unsubscribe := j.ledger.Subscribe()
 	defer unsubscribe()
 	for {
+		lock.Lock()
+		j.CatchUp()
+		lock.Unlock()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-wake:
-			lock.Lock()
-			j.CatchUp()
-			lock.Unlock()
 		}
 	}
 }

@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,12 +59,24 @@ func NewSource[T Object, L runtime.Object](
 		ObjectType: example, Transform: dropManagedFields,
 		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(listWatch(s, client), clients),
 		Handler: cache.ResourceEventHandlerDetailedFuncs{
-			AddFunc:    func(obj any, initial bool) { set(obj.(T), initial) },
-			UpdateFunc: func(_, obj any) { set(obj.(T), false) },
+			AddFunc: func(obj any, initial bool) { set(obj.(T), initial) },
+			UpdateFunc: func(old, obj any) {
+				// Another object of the name: nothing tells that the first was deleted where the watch was interrupted.
+				if old.(T).GetUID() != obj.(T).GetUID() {
+					gone(old.(T))
+				}
+				set(obj.(T), false)
+			},
 			DeleteFunc: s.gone,
 		},
 	}
 	return s
+}
+
+// MadeOf has the objects made from those of another type, which the client has, before anybody is told of them.
+func (s *Source) MadeOf(example runtime.Object, transform cache.TransformFunc) *Source {
+	s.options.ObjectType = example
+	return s.Keeping(transform)
 }
 
 // Keeping has objects cut down to what is kept of them before anybody is told of them.
@@ -103,6 +116,7 @@ func listWatch[L runtime.Object](s *Source, client Client[L]) *cache.ListWatch {
 
 func (s *Source) report(ctx context.Context, err error) {
 	if ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
+		s.pulse.Failed(err)
 		s.failed(s.plural, err)
 	}
 }
@@ -131,13 +145,14 @@ type Watch struct {
 	kind    *Kind // nil: always installed
 	sources []*Source
 	log     logrus.FieldLogger
+	advice  string // what to do where the kind is not installed
 	listed  atomic.Bool
 }
 
 // NewWatch returns a Watch that does not run. kind is nil for kinds that every API server has. The objects
 // of a source are told of once those of the sources before it are.
 func NewWatch(kind *Kind, log logrus.FieldLogger, sources ...*Source) *Watch {
-	w := &Watch{kind: kind, sources: sources, log: log}
+	w := &Watch{kind: kind, sources: sources, log: log, advice: "to have them: kubectl apply -k manifests/crd"}
 	for _, s := range sources {
 		s.failed = w.failed
 	}
@@ -149,11 +164,22 @@ func (w *Watch) failed(plural string, err error) {
 		w.kind.Doubt()
 		return
 	}
-	w.log.WithError(err).Warnf("could not read %s; will try again. If this stays: the server needs the rights in manifests/base/rbac.yaml", plural)
+	w.log.Warnf("could not read %s; will try again: %s", plural, Remedy(plural, err))
+}
+
+// Foreign says that the kind is none of ours, which most clusters do without.
+func (w *Watch) Foreign() *Watch {
+	w.advice = ""
+	return w
 }
 
 // Listed reports whether the kind is installed and every object there is has been told of.
 func (w *Watch) Listed() bool { return w.listed.Load() }
+
+// Stale reports whether nothing was heard of some kind for so long that what is known of it is too old to decide on.
+func (w *Watch) Stale() bool {
+	return slices.ContainsFunc(w.sources, func(s *Source) bool { return s.pulse.Age() > StaleAfter })
+}
 
 // Ages returns how long ago anything was heard of each kind, while they are listed.
 func (w *Watch) Ages() map[string]time.Duration {
@@ -165,6 +191,17 @@ func (w *Watch) Ages() map[string]time.Duration {
 		ages[s.plural] = s.pulse.Age()
 	}
 	return ages
+}
+
+// Troubles returns why kinds that are installed cannot be read.
+func (w *Watch) Troubles() map[string]error {
+	troubles := map[string]error{}
+	for _, s := range w.sources {
+		if err := s.pulse.Trouble(); err != nil && (w.kind == nil || w.kind.Installed()) {
+			troubles[s.plural] = err
+		}
+	}
+	return troubles
 }
 
 // Get returns the newest state known of an object of the first source, nil where there is none.
@@ -193,7 +230,9 @@ func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Conte
 			now = w.whileInstalled(ctx, present)
 			continue
 		}
-		w.log.Warnf("the cluster has no definition of %s: running without; install manifests/crd to have them", strings.Join(w.kind.plurals, " and "))
+		if w.advice != "" {
+			w.log.Warnf("the cluster has no definition of %s: running without; %s", strings.Join(w.kind.plurals, " and "), w.advice)
+		}
 		missing(ctx)
 		now = w.kind.next(ctx, now)
 	}

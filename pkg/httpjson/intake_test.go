@@ -64,12 +64,17 @@ func TestSlowBodiesHoldNothing(t *testing.T) {
 	body := string(filterBody(t, 5000))
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			in := NewIntake(8<<20, byHeader)
-			in.memory.grace = time.Hour // it is others that make them go, not time
+			var came atomic.Int64
+			in := NewIntake(8<<20, func(r *http.Request) string {
+				came.Add(1)
+				return byHeader(r)
+			})
+			in.memory.grace, in.memory.wait = time.Hour, time.Minute // it is others that make them go, not time
 			server := intakeServer(t, in)
 			for range 200 {
 				slowly(t, server, tt.header, tt.begin)
 			}
+			require.Eventually(t, func() bool { return came.Load() >= 200 }, time.Minute, time.Millisecond, "who comes later goes later")
 			for _, caller := range []string{"", "another"} {
 				r, err := http.NewRequest(http.MethodPost, server.URL, strings.NewReader(body))
 				require.NoError(t, err)

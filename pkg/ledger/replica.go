@@ -7,7 +7,8 @@ import (
 
 // What follows keeps a replica: a second Ledger that follows another one by what its
 // journal says (pkg/mirror). Nothing is decided in a replica. Its slots have no deadlines,
-// because the other ledger says when they end, and its revisions are its own.
+// because the other ledger says when they end, and its revisions are its own. Only what is assumed has a deadline: the
+// other ledger is about to decide on it, and may never tell of it.
 
 // Replica is a ledger that follows another one. Make one with NewReplica.
 type Replica struct{ Observer }
@@ -148,5 +149,33 @@ func (l *Replica) EndSlot(ref SlotRef, pod PodRef, why EventType) {
 	}
 	if e != nil {
 		l.endSlot(e, why, PodRef{})
+	}
+}
+
+// Assume counts a pod on a node, where the replica has nothing of it but what was assumed before. What the other ledger
+// says of the pod takes its place; Forget or Expire ends it.
+func (l *Replica) Assume(p *Placement, deadline time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.widen()
+	if l.exactly(p.Pod, true) != nil {
+		return
+	}
+	if e := l.exactly(p.Pod, false); e != nil && e.deadline == never {
+		return
+	}
+	l.dropInMemory(p.Pod)
+	spec := Slot{Pod: p.Pod, Node: p.Node, Request: p.Request, Scheduler: p.Scheduler, Priority: p.Priority, Deadline: deadline}
+	e := l.addSlot(&spec, l.ensureNode(p.Node), nil, nil)
+	l.schedule(e)
+	l.record(SlotPlaced, e, e.pod)
+}
+
+// Forget ends what Assume has counted, where the other ledger has said nothing of the pod since.
+func (l *Replica) Forget(pod PodRef) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.exactly(pod, false); e != nil && e.deadline != never {
+		l.endSlot(e, SlotReleased, PodRef{})
 	}
 }

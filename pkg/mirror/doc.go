@@ -4,6 +4,8 @@
 // A replica says what the ledger was a moment ago. It is for looking around: what it
 // offers has to be reserved at the server, which may refuse it.
 //
+// Assume adds a pod to it that is about to be bound at the server, until the watch tells of that, or for as long as a bind may take.
+//
 // # What it knows of its own age
 //
 //	synced   a whole snapshot has been taken in; goes with a lost connection

@@ -4,16 +4,22 @@ import (
 	"context"
 	"flag"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/julienschmidt/httprouter"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
+	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
+	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -33,26 +39,68 @@ func TestMain(m *testing.M) {
 
 // follow starts a mirror of a ledger that a server serves.
 func follow(t testing.TB, l *ledger.Ledger) (m *Mirror, stop func()) {
-	log, hook := logtest.NewNullLogger()
+	api, stopAPI := newAPI(t, l)
+	watcher, err := api.Watch(context.Background(), reserver.WatchOptions{})
+	require.NoError(t, err)
+	m, ended := run(t, watcher)
+	return m, func() {
+		ended()
+		stopAPI()
+	}
+}
+
+// newAPI makes the API of a ledger's server.
+func newAPI(t testing.TB, l *ledger.Ledger) (api *rest.API, stop func()) {
 	done := make(chan struct{})
 	w := arbitertest.NewWorld(l)
 	asked := w.New(t, nil)
-	api := rest.New(rest.Options{
+	api = rest.New(rest.Options{
 		Arbiter: asked, Ledger: l.Reader, Clock: w.Clock, Metrics: w.Metrics, Done: done,
 		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 	})
-	watcher, err := api.Watch(t.Context(), reserver.WatchOptions{})
-	require.NoError(t, err)
+	return api, func() {
+		close(done)
+		api.Stop()
+		require.NoError(t, asked.Stop(context.Background()))
+	}
+}
+
+// run runs a mirror, which has nothing to complain about.
+func run(t testing.TB, watcher *reserver.Watcher) (m *Mirror, stop func()) {
+	log, hook := logtest.NewNullLogger()
 	m = New(Options{Log: log})
 	ended := background.Run(t, func(ctx context.Context) error { return m.Run(ctx, watcher) })
 	return m, func() {
 		ended()
-		close(done)
-		api.Stop()
-		require.NoError(t, asked.Stop(context.Background()))
 		for _, e := range hook.AllEntries() {
 			require.Greater(t, e.Level, logrus.WarnLevel, e.Message)
 		}
+	}
+}
+
+// serve serves a ledger over HTTP.
+func serve(t testing.TB, l *ledger.Ledger) (url string, stop func()) {
+	api, stopAPI := newAPI(t, l)
+	router := httprouter.New()
+	api.Register(router)
+	server := httptest.NewServer(identity.Insecure(router))
+	return server.URL, func() {
+		server.CloseClientConnections()
+		server.Close()
+		stopAPI()
+	}
+}
+
+// followHTTP starts a mirror of the ledger that is served at a URL.
+func followHTTP(t testing.TB, url string) (m *Mirror, stop func()) {
+	asks, err := client.New(client.Options{URL: url})
+	require.NoError(t, err)
+	watcher, err := asks.Watch(context.Background(), reserver.WatchOptions{})
+	require.NoError(t, err)
+	m, ended := run(t, watcher)
+	return m, func() {
+		ended()
+		asks.Close()
 	}
 }
 
@@ -72,7 +120,7 @@ func TestMirrorFollowsTheLedger(t *testing.T) {
 		}
 		m, stop := follow(t, l)
 		defer stop()
-		steps := operations(l, w)
+		steps := ledgertest.Steps(l, w)
 		rt.Repeat(map[string]func(*rapid.T){
 			"": func(rt *rapid.T) {
 				require.NoError(rt, m.WaitFor(t.Context(), l.Revision()))
@@ -88,29 +136,67 @@ func TestMirrorFollowsTheLedger(t *testing.T) {
 	})
 }
 
-func operations(l *ledger.Ledger, w *ledgertest.World) []func(*rapid.T) {
-	reserve := func(t *rapid.T) { l.Reserve(w.Plan(t), w.Now) }
-	bind := func(t *rapid.T) { at := w.Placement(t); _, _ = l.StartBind(&at, w.Now) }
-	steps := []func(*rapid.T){
-		reserve, reserve, bind, bind,
-		func(t *rapid.T) { l.Confirm(w.Pod(t), w.Node(t)) },
-		func(t *rapid.T) { l.BindFailed(w.Pod(t), w.Node(t)) },
-		func(t *rapid.T) { l.Unreserve(w.Placements(t)) },
-		func(t *rapid.T) { w.Pass(t); l.Expire(w.Now) },
-		func(t *rapid.T) { l.ObserveNode(w.NodeObservation(t)) },
-		func(t *rapid.T) { l.RemoveNode(w.Node(t)) },
-		func(t *rapid.T) { l.ObservePod(w.PodObservation(t, l)) },
-		func(t *rapid.T) { l.ObserveUnbound(w.Pod(t)) },
-		func(t *rapid.T) { l.RemovePod(w.Pod(t), w.Version(t)) },
-		func(t *rapid.T) { w.Recreate(t) },
-		func(t *rapid.T) { l.Reserve(w.SlotPlan(t), w.Now) },
-		func(t *rapid.T) { l.ObserveSlot(w.Slot(t, true)) },
-		func(t *rapid.T) { l.ReleaseSlots("ns", w.SlotRef(t).Name) },
+// So it is over HTTP, however many changes travel together.
+func TestMirrorFollowsOverHTTP(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 4096})
+		w := ledgertest.NewWorld(l.Table())
+		w.Devices = rapid.Bool().Draw(rt, "devices")
+		steps := ledgertest.Steps(l, w)
+		burst := func(name string) {
+			for range rapid.IntRange(1, 100).Draw(rt, name) {
+				rapid.SampledFrom(steps).Draw(rt, "step")(rt)
+			}
+		}
+		burst("before")
+		url, stopServer := serve(t, l)
+		defer stopServer()
+		m, stop := followHTTP(t, url)
+		defer stop()
+		for range 2 {
+			require.NoError(t, m.WaitFor(t.Context(), l.Revision()))
+			compare(rt, l, m)
+			burst("then")
+		}
+		require.NoError(t, m.WaitFor(t.Context(), l.Revision()))
+		compare(rt, l, m)
+	})
+}
+
+// A movable slot keeps its pod from no node in the mirror either: by the snapshot that a watch begins with, by a change,
+// and after it was kept for its node alone.
+func TestMovableSlot(t *testing.T) {
+	l := ledger.New(ledger.Options{FirstRevision: 1000})
+	cpu := func(milli int64) []resources.Amount { return []resources.Amount{{Column: resources.CPU, Value: milli}} }
+	for _, name := range []string{"n1", "n2"} {
+		l.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: append(cpu(1000), resources.Amount{Column: resources.Pods, Value: 9})})
 	}
-	if w.Devices {
-		steps = append(steps, func(t *rapid.T) { l.ObserveDevices(w.Node(t), w.NodeDevices(t)) })
+	first := ledger.Placement{Pod: ledger.PodRef{Namespace: "ns", Name: "first", UID: "u1"}, Node: "n1", Request: &resources.Request{Amounts: cpu(400)}}
+	second := first
+	second.Pod = ledger.PodRef{Namespace: "ns", Name: "second", UID: "u2"}
+	keep := func(p ledger.Placement, movable bool) {
+		plan := ledger.NewPlan([]ledger.Placement{p}, ledger.AllOrNothing, time.Time{})
+		plan.Slots[0].Movable = movable
+		require.Empty(t, l.Reserve(plan, time.Now()).Rejections)
 	}
-	return steps
+	keep(first, true)
+	m, stop := follow(t, l)
+	defer stop()
+	keep(second, true)
+	agree := func(elsewhere ledger.Reason) {
+		require.NoError(t, m.WaitFor(t.Context(), l.Revision()))
+		for _, p := range []ledger.Placement{first, second} {
+			for _, reader := range []ledger.Reader{l.Reader, m.Ledger()} {
+				verdicts := reader.AppendFit(nil, &p, []string{"n1", "n2"})
+				assert.Equal(t, ledger.Fits.String(), verdicts[0].Reason.String(), p.Pod.Name)
+				assert.Equal(t, elsewhere.String(), verdicts[1].Reason.String(), p.Pod.Name)
+			}
+		}
+	}
+	agree(ledger.Fits)
+	keep(first, false)
+	keep(second, false)
+	agree(ledger.AllocatedElsewhere)
 }
 
 // seen is a snapshot in words that mean the same in both ledgers.
@@ -122,6 +208,7 @@ type seen struct {
 
 type node struct {
 	Exists, Unschedulable bool
+	Labels                map[string]string
 	Amounts               map[string]ledger.AmountView
 	Devices               []ledger.DeviceView
 }
@@ -134,6 +221,7 @@ type allocated struct {
 	Amounts         map[string]int64
 	Ports           int
 	Given           []ledger.GivenDevices
+	Movable         bool
 }
 
 type held struct {
@@ -158,16 +246,16 @@ func words(l ledger.Reader) seen {
 				amounts[string(a.Resource)] = a
 			}
 		}
-		s.Nodes[n.Name] = node{n.Exists, n.Unschedulable, amounts, n.Devices}
+		s.Nodes[n.Name] = node{n.Exists, n.Unschedulable, n.Labels, amounts, n.Devices}
 	}
 	for i := range snapshot.Allocations {
 		c := &snapshot.Allocations[i]
-		s.Allocations[c.Pod] = allocated{c.Node, c.Scheduler, c.State, c.Priority, c.Slot, named(l, c.Request), len(c.Request.Ports), something(c.Given)}
+		s.Allocations[c.Pod] = allocated{c.Node, c.Scheduler, c.State, c.Priority, c.Slot, named(l, c.Request), len(c.Request.Ports), something(c.Given), false}
 	}
 	for i := range snapshot.Slots {
 		h := &snapshot.Slots[i]
 		if h.InMemory() {
-			s.Allocations[h.Pod] = allocated{h.Node, h.Scheduler, ledger.NoAllocation, h.Priority, h.Within, named(l, h.Request), len(h.Request.Ports), something(h.Given)}
+			s.Allocations[h.Pod] = allocated{h.Node, h.Scheduler, ledger.NoAllocation, h.Priority, h.Within, named(l, h.Request), len(h.Request.Ports), something(h.Given), h.Movable}
 			continue
 		}
 		s.Slots[h.Ref] = held{h.Node, h.Overdue, h.Policy, h.Pod.Name, named(l, h.Request), named(l, h.Rest), len(h.Consumers), something(h.Given)}

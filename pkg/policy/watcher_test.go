@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
 const patience = 10 * time.Second
@@ -84,7 +84,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 func withTTL(ttl string) string { return head + "reservations: {defaultTTL: " + ttl + "}\n" }
 
 func TestWatcherSeesKubeletSwap(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer leaks.None(t)
 	mount := newConfigMap(t, withTTL("1s"))
 	w := watch(t, mount.path(), time.Hour)
 	defer w.stop()
@@ -167,7 +167,7 @@ func TestWatcherLoad(t *testing.T) {
 
 // A change between Load and Run is not missed.
 func TestWatcherChangeBeforeRun(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer leaks.None(t)
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(withTTL("3s")), 0o600))
 	reloads := make(chan *Policy, 2)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -30,7 +32,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 			_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 			assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
 			f.backend.unready = nil
-			f.waker.ready()
+			f.waker.ready(available)
 			assert.Equal(t, "ns/p", f.woken())
 			assert.Nil(t, f.PreEnqueue(t.Context(), pod))
 		}
@@ -43,7 +45,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 		assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message(), "a constant text, without the cause")
 		f.backend.unready = nil
-		f.waker.ready()
+		f.waker.ready(available)
 		assert.Equal(t, "ns/p", f.woken())
 	})
 	t.Run("away, Ignore", func(t *testing.T) {
@@ -108,9 +110,24 @@ func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
 	changed.Labels = nil
 	f.waker.updated(pods["waits"], changed)
 	f.backend.unready = nil
-	require.Len(t, f.waker.awaiting, 1)
-	f.waker.ready()
+	require.Len(t, f.waker.awaiting[Starting], 1)
+	f.waker.ready(available)
 	assert.Equal(t, "ns/waits", f.woken())
+}
+
+// Nor are those that were refused, or lost a race: what is freed would be looked at for them for ever.
+func TestRefusedPodsThatAreGone(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	info, err := f.read(pod)
+	require.NoError(t, err)
+	f.waker.again(info, &RefusedError{}, time.Hour)
+	f.waker.refused(info, f.backend.Ledger().Revision(), false)
+	require.True(t, f.waker.lost(pod.UID))
+	require.NotEmpty(t, f.waker.wakeups.AskedBy(pod.UID))
+	f.waker.deleted(pod)
+	assert.False(t, f.waker.lost(pod.UID))
+	assert.Empty(t, f.waker.wakeups.AskedBy(pod.UID))
 }
 
 // turning is a backend that is ready at times.
@@ -133,7 +150,7 @@ func TestReadinessIsTold(t *testing.T) {
 	b := &turning{fakeBackend: f.backend}
 	b.why.Store(&UnavailableError{Kind: Starting})
 	log, told := logtest.NewNullLogger()
-	plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }}, log)
+	plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }}, nobodyWaits, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{"mode":"local"}`)}, f.handle)
 	require.NoError(t, err)
@@ -152,6 +169,36 @@ func TestReadinessIsTold(t *testing.T) {
 	assert.Len(t, changes, 4, "each time once")
 }
 
+// Nobody sees a moment in which nothing can be decided and that is over before the next look. The pods that came in it are
+// tried again all the same.
+func TestAMomentUnready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Fail)
+		b := &turning{fakeBackend: f.backend}
+		log, _ := logtest.NewNullLogger()
+		plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }}, nobodyWaits, log)
+		ctx, cancel := context.WithCancel(t.Context())
+		made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{"mode":"local"}`)}, f.handle)
+		require.NoError(t, err)
+		<-time.After(2 * lookEvery)
+		for _, kind := range []Unavailability{Starting, Behind} {
+			pod := newPod(unavailable[kind], "1")
+			f.known(pod)
+			b.why.Store(&UnavailableError{Kind: kind})
+			_, status := made.(*Plugin).PreFilter(ctx, newState(), pod, nil)
+			require.Equal(t, unavailable[kind], status.Message())
+			b.why.Store(nil)
+			<-time.After(2 * lookEvery)
+			synctest.Wait()
+			require.NotEmpty(t, f.handle.activated)
+			assert.Equal(t, "ns/"+pod.Name, <-f.handle.activated)
+		}
+		cancel()
+		require.NoError(t, plugins.Wait())
+		f.waker.stop()
+	})
+}
+
 // An error of a bind that may have happened is no reason to bind past the ledger.
 func TestBindThatMayHaveHappened(t *testing.T) {
 	f := newFixture(t, Ignore)
@@ -159,6 +206,11 @@ func TestBindThatMayHaveHappened(t *testing.T) {
 	state := f.begin(pod)
 	f.backend.fail = errors.New("it is not known")
 	assert.Equal(t, fwk.Error, f.Bind(t.Context(), state, pod, "a").Code())
+	assert.Empty(t, f.lastAction())
+	f.backend.fail = &UnavailableError{Kind: Away, Sent: true}
+	status := f.Bind(t.Context(), state, pod, "a")
+	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code())
+	assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message())
 	assert.Empty(t, f.lastAction())
 }
 

@@ -32,7 +32,7 @@ func withDevices(t *testing.T, policy FailurePolicy) *fixture {
 // boundClaiming puts a pod with a claim on node a in the ledger.
 func (f *fixture) boundClaiming(pod *v1.Pod) {
 	f.t.Helper()
-	info, err := cluster.NewPod(f.backend.ledger.Table(), pod)
+	info, err := cluster.Reader{Table: f.backend.ledger.Table()}.NewPod(pod)
 	require.NoError(f.t, err)
 	o := info.Observation()
 	o.Node, o.Devices = "a", f.backend.devices(info)

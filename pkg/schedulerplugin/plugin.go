@@ -30,6 +30,7 @@ type Plugin struct {
 	handle  fwk.Handle
 	log     logrus.FieldLogger
 	waker   *waker
+	waits   func() bool // whether others in its profile may have pods wait between Reserve and Bind, or bind them
 	last    atomic.Pointer[read]
 
 	boundByOthers sync.Once // it was told
@@ -47,6 +48,7 @@ var (
 	_ fwk.PreFilterPlugin     = &Plugin{}
 	_ fwk.PreFilterExtensions = &Plugin{}
 	_ fwk.FilterPlugin        = &Plugin{}
+	_ fwk.PostFilterPlugin    = &Plugin{}
 	_ fwk.PreScorePlugin      = &Plugin{}
 	_ fwk.ScorePlugin         = &Plugin{}
 	_ fwk.ReservePlugin       = &Plugin{}
@@ -63,6 +65,7 @@ type NewBackend func(ctx context.Context, args *Args, handle fwk.Handle, s Sched
 // Plugins makes the plugins of one scheduler. All profiles share one backend.
 type Plugins struct {
 	backends map[Mode]NewBackend
+	waits    func(fwk.Handle) bool
 	log      logrus.FieldLogger
 
 	stopped sync.WaitGroup
@@ -73,9 +76,11 @@ type Plugins struct {
 	made    []*Plugin
 }
 
-// NewPlugins returns the factory of a scheduler's plugins, which knows these modes.
-func NewPlugins(backends map[Mode]NewBackend, log logrus.FieldLogger) *Plugins {
-	return &Plugins{backends: backends, log: log}
+// NewPlugins returns the factory of a scheduler's plugins, which knows these modes. waits reports whether others in a
+// profile, of which all are made by then, may have a pod wait between Reserve and Bind, do something for it there, or
+// bind it; of kube-scheduler's own it is known of which pods they do.
+func NewPlugins(backends map[Mode]NewBackend, waits func(fwk.Handle) bool, log logrus.FieldLogger) *Plugins {
+	return &Plugins{backends: backends, waits: waits, log: log}
 }
 
 // New makes the plugin of a profile. It is the framework's PluginFactory.
@@ -88,7 +93,7 @@ func (f *Plugins) New(ctx context.Context, section runtime.Object, handle fwk.Ha
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{args: args, backend: backend, handle: handle, log: f.log}
+	p := &Plugin{args: args, backend: backend, handle: handle, log: f.log, waits: sync.OnceValue(func() bool { return f.waits(handle) })}
 	p.waker = newWaker(ctx, p, klog.FromContext(ctx))
 	p.waker.start()
 	f.mu.Lock()
@@ -128,9 +133,21 @@ func (f *Plugins) share(ctx context.Context, args *Args, handle fwk.Handle) (Bac
 				p.waker.wakeups.DeviceClaimChanged(namespace, name)
 			}
 		},
+		Wake: func(pod *cluster.Pod) {
+			for _, p := range f.plugins() {
+				if p.handle.ProfileName() == pod.Scheduler {
+					p.waker.wakeups.Wake(pod)
+				}
+			}
+		},
 		Matched: func(namespace string) {
 			for _, p := range f.plugins() {
 				p.waker.wakeups.Matched(namespace)
+			}
+		},
+		Mapped: func(resources []string) {
+			for _, p := range f.plugins() {
+				p.waker.wakeups.Mapped(resources)
 			}
 		},
 	})
@@ -153,21 +170,23 @@ func (f *Plugins) plugins() []*Plugin {
 const lookEvery = 50 * time.Millisecond
 
 // followReady has the pods tried again that wait for the backend, whenever that comes to be
-// ready, or is not for another reason, until ctx ends.
+// ready, or is not for another reason, until ctx ends. A pod may have come in a moment between two looks, so what counts
+// is what each has been told, not what was seen at the last look.
 func (f *Plugins) followReady(ctx context.Context, backend Backend) {
 	was := Starting
 	wait.UntilWithContext(ctx, func(context.Context) {
 		err := backend.Ready()
-		if kindOf(err) == was {
-			return
-		}
-		if was = kindOf(err); err == nil {
+		now := kindOf(err)
+		switch {
+		case now == was:
+		case err == nil:
 			f.log.WithField("revision", backend.Ledger().Revision()).Info("Decisions can be made on the ledger")
-		} else {
+		default:
 			f.log.WithError(err).Warn("No decisions can be made on the ledger")
 		}
+		was = now
 		for _, p := range f.plugins() {
-			p.waker.ready()
+			p.waker.ready(now)
 		}
 	}, lookEvery)
 }
@@ -194,7 +213,7 @@ func (p *Plugin) read(pod *v1.Pod) (*cluster.Pod, error) {
 	if last := p.last.Load(); last != nil && last.from == pod && len(last.pod.Request.Unlisted) == 0 {
 		return last.pod, nil
 	}
-	info, err := cluster.NewPod(p.backend.Ledger().Table(), pod)
+	info, err := p.backend.Question().Reader.NewPod(pod)
 	if err != nil {
 		return nil, err
 	}

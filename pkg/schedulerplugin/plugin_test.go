@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -185,6 +187,66 @@ func TestReserveLosesARace(t *testing.T) {
 	assert.Equal(t, "ns/p", f.woken())
 }
 
+// Bind may decide where it follows Reserve at once, and a refusal would undo nothing.
+func TestBindsSoon(t *testing.T) {
+	group, claim := "group", "claim"
+	for name, tc := range map[string]struct {
+		change func(pod *v1.Pod)
+		before func(f *fixture)
+		soon   bool
+	}{
+		"a pod like most":         {soon: true},
+		"a volume that is no PVC": {change: func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "v"}} }, soon: true},
+		"a PVC": {change: func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+		}},
+		"an ephemeral volume": {change: func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
+		}},
+		"a gang":                    {change: func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group} }},
+		"a ResourceClaim":           {change: func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{ResourceClaimName: &claim}} }},
+		"a plugin that has it wait": {before: func(f *fixture) { f.waits = func() bool { return true } }},
+		"capacity is kept for it":   {before: func(f *fixture) { f.slot("r", "a", "1", "p") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, Fail)
+			pod := newPod("p", "1")
+			if tc.change != nil {
+				tc.change(pod)
+			}
+			if tc.before != nil {
+				tc.before(f)
+			}
+			require.True(t, f.Reserve(t.Context(), f.begin(pod), pod, "a").IsSuccess())
+			assert.Equal(t, []bool{tc.soon}, f.backend.soon)
+		})
+	}
+}
+
+// A pod that Bind refuses is woken without kube-scheduler's back-off, and decided at Reserve from then on.
+func TestBindIsRefused(t *testing.T) {
+	f := newFixture(t, Fail)
+	pod := newPod("p", "1")
+	f.known(pod)
+	state := f.begin(pod)
+	require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+	f.backend.fail = &RefusedError{Reason: ledger.InsufficientResource}
+	status := f.Bind(t.Context(), state, pod, "a")
+	assert.Equal(t, fwk.Unschedulable, status.Code())
+	assert.Equal(t, "GlobalReserve: not enough capacity left on the node", status.Message())
+	f.Unreserve(t.Context(), state, pod, "a")
+	assert.Equal(t, "ns/p", f.woken())
+	f.backend.fail = nil
+	state = f.begin(pod)
+	require.True(t, f.Reserve(t.Context(), state, pod, "a").IsSuccess())
+	assert.Equal(t, []bool{true, false}, f.backend.soon)
+
+	// What is refused after it was granted at Reserve, as a gang may be, would be so again at once.
+	f.backend.fail = &RefusedError{Reason: ledger.GangUnplaced}
+	assert.Equal(t, fwk.Unschedulable, f.Bind(t.Context(), state, pod, "a").Code())
+	assert.False(t, f.waker.lost(pod.UID))
+}
+
 // A refusal is never a success, also where the server gives no reason that is known here.
 func TestRefusalWithoutAReason(t *testing.T) {
 	f := newFixture(t, Fail)
@@ -263,6 +325,39 @@ func TestScore(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 }
 
+// Above 100 nodes the scheduler looks at some of them only, so a pod that may use a slot is kept to the slots' nodes, until
+// that has failed.
+func TestPodIsKeptToWhatIsReserved(t *testing.T) {
+	prefilter := func(f *fixture, pod *v1.Pod, nodes ...fwk.NodeInfo) []string {
+		result, status := f.PreFilter(t.Context(), newState(), pod, append(nodes, nodeInfo("a"), nodeInfo("other")))
+		require.True(t, status.IsSuccess(), status.Message())
+		if result.AllNodes() {
+			return nil
+		}
+		return sets.List(result.NodeNames)
+	}
+	f := newFixture(t, Fail)
+	pod, anyone := newPod("p", "1"), newPod("q", "1")
+	f.known(pod)
+	f.match(f.slot("r", "b", "2", ""), "p")
+	assert.Equal(t, []string{"b"}, prefilter(f, pod, nodeInfo("b")))
+	assert.Equal(t, "ns/p", f.woken(), "it is tried again")
+	assert.Empty(t, prefilter(f, pod, nodeInfo("b")), "and has its choice, because it was not placed")
+	f.waker.settled(pod.UID)
+	assert.Equal(t, []string{"b"}, prefilter(f, pod, nodeInfo("b")))
+	f.waker.settled(pod.UID)
+	assert.Empty(t, prefilter(f, anyone, nodeInfo("b")), "nothing is kept for it")
+
+	tainted := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}}}
+	assert.Empty(t, prefilter(f, pod, fakeNode{node: tainted}), "it does not tolerate the node")
+	assert.Empty(t, prefilter(f, pod), "the scheduler does not know the node")
+	volume := newPod("p", "1")
+	volume.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+	assert.Empty(t, prefilter(f, volume, nodeInfo("b")), "its volume decides")
+	big := newPod("p", "5")
+	assert.Empty(t, prefilter(f, big, nodeInfo("b")), "the node is too small for it")
+}
+
 func TestSignature(t *testing.T) {
 	f := newFixture(t, Fail)
 	sign := func(pod *v1.Pod) []fwk.SignFragment {
@@ -286,6 +381,9 @@ func TestSignature(t *testing.T) {
 	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.backend.unready = nil; return sign(one) }())
 }
 
+// nobodyWaits is of a profile without plugins that have pods wait.
+func nobodyWaits(fwk.Handle) bool { return false }
+
 func TestProfilesShareABackend(t *testing.T) {
 	made, scheduler := 0, Scheduler{}
 	log, _ := logtest.NewNullLogger()
@@ -293,7 +391,7 @@ func TestProfilesShareABackend(t *testing.T) {
 	plugins := NewPlugins(map[Mode]NewBackend{Local: func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
 		made, scheduler = made+1, s
 		return f.backend, nil
-	}}, log)
+	}}, nobodyWaits, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	args := func(json string) runtime.Object { return &runtime.Unknown{Raw: []byte(json)} }
 	for range 2 {
@@ -305,8 +403,32 @@ func TestProfilesShareABackend(t *testing.T) {
 	assert.False(t, scheduler.HasProfile("another"))
 	_, err := plugins.New(ctx, args(`{"mode":"local","reservationTTL":"5s"}`), f.handle)
 	assert.ErrorContains(t, err, "give all of them the same")
-	_, err = NewPlugins(nil, log).New(ctx, args(`{"mode":"local"}`), f.handle)
+	_, err = NewPlugins(nil, nobodyWaits, log).New(ctx, args(`{"mode":"local"}`), f.handle)
 	assert.ErrorContains(t, err, "was built without mode")
+	cancel()
+	require.NoError(t, plugins.Wait())
+}
+
+// A backend that hears of a class which maps what a pod was refused for has it tried again.
+func TestMappedResourceIsHeardOf(t *testing.T) {
+	const gpu = "example.com/gpu"
+	log, _ := logtest.NewNullLogger()
+	f, scheduler := newFixture(t, Fail), Scheduler{}
+	plugins := NewPlugins(map[Mode]NewBackend{Local: func(_ context.Context, _ *Args, _ fwk.Handle, s Scheduler) (Backend, error) {
+		scheduler = s
+		return f.backend, nil
+	}}, nobodyWaits, log)
+	ctx, cancel := context.WithCancel(t.Context())
+	made, err := plugins.New(ctx, &runtime.Unknown{Raw: []byte(`{"mode":"local"}`)}, f.handle)
+	require.NoError(t, err)
+	g := &fixture{Plugin: made.(*Plugin), t: t, backend: f.backend, handle: f.handle}
+	pod := newPod("p", "1")
+	pod.Spec.Containers[0].Resources.Requests[gpu] = resource.MustParse("1")
+	g.known(pod)
+	require.False(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
+	scheduler.Mapped(f.backend.ledger.ObserveMapped([]string{gpu}))
+	assert.Equal(t, "ns/p", g.woken())
+	require.True(t, g.filter(g.begin(pod), pod, "a").IsSuccess())
 	cancel()
 	require.NoError(t, plugins.Wait())
 }

@@ -16,6 +16,12 @@ import (
 // tolerance is how far two clocks may differ and still count as one. Objects have whole seconds.
 const tolerance = 2 * time.Second
 
+// atOnce is how far apart two clocks may be read that are compared: what comes between counts as a difference.
+const atOnce = 100 * time.Millisecond
+
+// looks is how often that is tried.
+const looks = 100
+
 // Clock is both clocks. It is safe for concurrent use.
 type Clock struct {
 	wall func() time.Time
@@ -31,7 +37,19 @@ var Process = New(time.Now)
 
 // New makes a Clock that shows what a wall clock shows now.
 func New(wall func() time.Time) *Clock {
-	return &Clock{wall: wall, origin: wall().Round(0), begun: time.Now()}
+	origin, begun := look(wall)
+	return &Clock{wall: wall, origin: origin, begun: begun}
+}
+
+// look reads a wall clock and returns the moment of that, too. It reads again, not for ever, where the process was paused meanwhile.
+func look(wall func() time.Time) (shown, at time.Time) {
+	for range looks {
+		at = time.Now()
+		if shown = wall().Round(0); time.Since(at) < atOnce {
+			break
+		}
+	}
+	return shown, at
 }
 
 // Now is the steady clock's.
@@ -69,7 +87,8 @@ func (c *Clock) Ends(wall time.Time, ttl time.Duration) time.Time {
 // stepped returns by how much the wall clock is ahead.
 func (c *Clock) stepped() time.Duration {
 	known := time.Duration(c.ahead.Load())
-	if ahead := c.Wall().Sub(c.Now()); (ahead - known).Abs() >= time.Second {
+	shown, at := look(c.wall)
+	if ahead := shown.Sub(c.origin) - at.Sub(c.begun); (ahead - known).Abs() >= time.Second {
 		known = ahead.Round(time.Second)
 		c.ahead.Store(int64(known))
 	}

@@ -36,6 +36,25 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// A process that is paused between its looks at the two clocks takes that for no step.
+func TestPauseBetweenTheClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pauses := 1
+		c := New(func() time.Time {
+			shown := time.Now()
+			for ; pauses > 0; pauses-- {
+				<-time.After(time.Hour)
+			}
+			return shown
+		})
+		assert.Equal(t, time.Now(), c.Now(), "when it was made")
+		at := time.Now().Add(time.Minute)
+		pauses = 1
+		assert.Equal(t, at, c.At(at))
+		assert.Equal(t, at, c.WallAt(at))
+	})
+}
+
 // The API server's clock may be another one: what it wrote just now lasts for its ttl.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

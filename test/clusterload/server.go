@@ -47,11 +47,6 @@ type ServerOptions struct {
 	ReadyTimeout time.Duration
 }
 
-// QuickStart are arguments of a server for tests that prove nothing by the time a start may take. A server
-// that starts waits until the Lease of a killed one is over, and where the fence is not installed until its
-// binds are, for as long as one request of a bind may last, which is a third of its time.
-var QuickStart = append([]string{"--bind-timeout=2s"}, QuickLease...)
-
 // QuickLease are the times of a Lease for clusters that would rather not be without a leader for long, SlowLease those
 // that a server has unless told otherwise: it survives an API server that is away for some seconds.
 var (
@@ -66,6 +61,11 @@ type Server struct {
 	URL string
 }
 
+// longestStop is a little more than for how long a server finishes what is under way when it is told to end: the default of
+// --shutdown-timeout. Mostly that takes well under a second, but on a busy machine, and with an API server that does not answer,
+// it may take all of it.
+const longestStop = 30 * time.Second
+
 // StartServer starts a GlobalReserve server and returns when it is ready to decide.
 func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options ServerOptions) (*Server, error) {
 	if options.Name == "" {
@@ -76,13 +76,8 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 		return nil, err
 	}
 	if options.Kubeconfig == "" {
-		if options.Kubeconfig, err = ServerKubeconfig(ctx, cp); err != nil {
+		if options.Kubeconfig, err = ServerKubeconfigThrough(ctx, cp, options.Proxy); err != nil {
 			return nil, err
-		}
-		if options.Proxy != nil {
-			if options.Kubeconfig, err = options.Proxy.Kubeconfig(serverUser, serverGangs...); err != nil {
-				return nil, err
-			}
 		}
 	}
 	if options.Port == 0 {
@@ -100,7 +95,7 @@ func StartServer(ctx context.Context, cp *controlplane.ControlPlane, options Ser
 		Name: options.Name, Path: options.Binary,
 		Args:  append([]string{"--kubeconfig=" + options.Kubeconfig, "--port=" + port, "--peer-address=127.0.0.1:0"}, options.Args...),
 		Env:   options.Env,
-		Ready: controlplane.HTTPReady(url+ready, nil), ReadyTimeout: options.ReadyTimeout,
+		Ready: controlplane.HTTPReady(url+ready, nil), ReadyTimeout: options.ReadyTimeout, StopTimeout: longestStop,
 	})
 	if err != nil {
 		return nil, err
@@ -125,8 +120,16 @@ func serverBinary(path string) (string, error) {
 // ServerKubeconfig grants the service account of manifests/base the rights that are written there,
 // and returns the path of a kubeconfig that authenticates as it.
 func ServerKubeconfig(ctx context.Context, cp *controlplane.ControlPlane) (string, error) {
+	return ServerKubeconfigThrough(ctx, cp, nil)
+}
+
+// ServerKubeconfigThrough is ServerKubeconfig for a server that reaches the API server through a proxy, unless that is nil.
+func ServerKubeconfigThrough(ctx context.Context, cp *controlplane.ControlPlane, proxy *controlplane.FaultProxy) (string, error) {
 	if err := grant(ctx, cp, "base", "rbac.yaml"); err != nil {
 		return "", err
+	}
+	if proxy != nil {
+		return proxy.Kubeconfig(serverUser, serverGangs...)
 	}
 	return cp.Kubeconfig(serverUser, serverGangs...)
 }

@@ -9,17 +9,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
 const (
-	eventually = 20 * time.Second
+	eventually = time.Minute
 	tick       = 5 * time.Millisecond
 )
 
@@ -72,7 +73,7 @@ func startWatcher(t *testing.T, a *api) *Watcher {
 	require.NoError(t, w.Start(t.Context()))
 	t.Cleanup(func() {
 		w.Stop()
-		goleak.VerifyNone(t)
+		leaks.None(t)
 	})
 	return w
 }

@@ -11,16 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeGo stands in for the go command: it notes every build and writes an executable file.
+// fakeGo stands in for the go command: it notes every build and writes an executable file. 200 packages are to be compiled,
+// 25 of them for each binary.
 const fakeGo = `#!/bin/sh
 case $1 in
 version) echo "go version $FAKE_GO_VERSION" ;;
 env) echo linux; echo amd64 ;;
-list) echo v1.2.3 ;;
+list) if [ "$2" = -deps ]; then seq 200 | sed 's/.*/stale/'; else echo v1.2.3; fi ;;
 build)
+  for n in $(seq 25); do echo "example.com/package$n" >&2; done
   while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
   echo "$1" >>"$FAKE_GO_LOG"
-  [ "$1" = "$FAKE_GO_BREAK" ] && exit 1
+  [ "$1" = "$FAKE_GO_BREAK" ] && { echo "main.go:1:1: this is broken" >&2; exit 1; }
   echo "$1" >"$out"; chmod +x "$out" ;;
 esac
 `
@@ -90,8 +92,12 @@ func TestBuildScript(t *testing.T) {
 	requireRun(0, "all is there")
 
 	b.version, b.failing = "go3", "sigs.k8s.io/kwok/cmd/kwok"
-	_, err := b.run()
+	output, err := b.run()
 	require.Error(t, err)
+	require.Contains(t, output, "this is broken")
+	require.NotContains(t, output, "example.com/", "what was compiled is no reason")
+	require.Regexp(t, `\[1/6\] etcd \(\d+s so far\)`, output, "nothing is compiled yet to judge by")
+	require.Regexp(t, `\[3/6\] kube-scheduler \(\d+s so far, 50 of 200 packages, about \d+ min \d+ s left\)`, output)
 	require.Equal(t, 4, b.built(), "it stops at the first failure")
 	b.failing = ""
 	requireRun(6, "a failed build does not count")

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	resetTimeout = 30 * time.Second
+	resetTimeout = 2 * time.Minute
 	resetPoll    = 20 * time.Millisecond
 	// reactionTime is what the controller manager needs to hear of the end of a workload, and to
 	// write what it was about to.

@@ -20,7 +20,7 @@ import (
 // it waits for one answer of the API server within that: both shorter than in production, and so are the
 // faults.
 const (
-	bindTime    = 4 * time.Second
+	bindTime    = 7 * time.Second
 	requestTime = bindTime / 3
 )
 
@@ -37,7 +37,7 @@ func (c *cluster) startProxiedServer() *controlplane.FaultProxy {
 	var err error
 	c.Proxy, err = c.StartFaultProxy()
 	require.NoError(c.T, err)
-	c.startServer(clusterload.ServerOptions{Args: []string{"--bind-timeout=" + bindTime.String()}})
+	c.startServer(clusterload.ServerOptions{Args: append([]string{"--bind-timeout=" + bindTime.String()}, clusterload.SlowLease...)})
 	return c.Proxy
 }
 
@@ -189,7 +189,16 @@ func TestLateEvents(t *testing.T) {
 // became of the bind, it neither gives the capacity to others nor binds the pod elsewhere.
 func TestUnknownOutcome(t *testing.T) {
 	c, proxy := newProxiedCluster(t, 2)
-	proxy.SetFault(onFirstBinds(100, controlplane.Fault{Before: bindTime * 5 / 4, DropAnswer: true}))
+	release := make(chan struct{})
+	arrive := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(arrive)
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if !controlplane.IsBinding(r) {
+			return controlplane.Fault{}
+		}
+		<-release
+		return controlplane.Fault{DropAnswer: true}
+	})
 	pod := c.CreatePod("pod", nobody, "3")
 	rival := c.CreatePod("rival", nobody, "2")
 	require.Contains(t, c.Bind(pod, "node-0"), "not known")
@@ -199,6 +208,7 @@ func TestUnknownOutcome(t *testing.T) {
 	require.Equal(t, "Binding", allocation.State)
 	require.NotEmpty(t, c.Bind(pod, "node-1"), "it may be on node-0 soon")
 	require.Equal(t, []string{"rival"}, c.Reserve(gangOf([]*corev1.Pod{rival}, "node-0")).FailedPods)
+	arrive()
 	bound, _ := c.AwaitBound(pod.Name)
 	require.Equal(t, "node-0", bound.Spec.NodeName)
 	c.RequireNeverOvercommitted()

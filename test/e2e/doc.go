@@ -17,6 +17,7 @@ What lives where:
   - badinput_test.go   malformed and hostile requests over all routes; its table is in badcases_test.go
   - fault_test.go      API server, etcd and server restarted under load; bindfault_test.go: lost answers
   - expiry_test.go     reservations that end wake the pods that wait for their capacity
+  - skew_test.go       kube-schedulers of older releases: docs/skew.md
   - scheduler_test.go, preempt_test.go, extender_test.go  kube-scheduler's side
   - drift_test.go      the server's comparison of its ledger with the cluster
   - bypass_test.go, policy_test.go, lifecycle_test.go, whatif_test.go  the rest, by what it is about

@@ -21,7 +21,7 @@ const wakeRounds = 4
 func TestWaitingPodsWakeUp(t *testing.T) {
 	c := newServedCluster(t, 1)
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
-	const ttl = 2 * time.Second
+	const ttl = 12 * time.Second // the pods are refused within it
 	reservation := func(seconds time.Duration) *reserver.Request {
 		request := gangOf([]*corev1.Pod{testbed.NewPod("never-comes", nobody, "4")}, "node-0")
 		request.TTLSeconds = int64(seconds / time.Second)

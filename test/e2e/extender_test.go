@@ -66,6 +66,9 @@ func TestRefusalsAreConstant(t *testing.T) {
 		}
 	}
 	require.Len(t, texts, 1, "%v", texts)
+	refusal := c.AwaitRefusal("path=filter&pod=asks-5")
+	require.Equal(t, map[string]int{"InsufficientResource": 2}, refusal.Reasons, "what it does not say is told here")
+	require.Equal(t, []any{int64(5000), int64(4000)}, []any{refusal.Rejection.Requested, refusal.Rejection.Free})
 }
 
 // TestBindRefusals asks for binds that must not happen.
@@ -110,6 +113,9 @@ func TestBindRefusals(t *testing.T) {
 			c.requireAgreement()
 		})
 	}
+	require.Equal(t, "taken", c.AwaitRefusal("path=bind&pod=too-large").Rejection.Holders[0].Pod)
+	require.NotEmpty(t, c.Reserve(gangOf([]*corev1.Pod{c.CreatePod("one-more", nobody, "2")}, "node-0")).Error)
+	require.Equal(t, "taken", c.AwaitRefusal("path=reserve&pod=one-more").Rejection.Holders[0].Pod)
 	require.Empty(t, c.Bind(taken, "node-0"), "the same bind again is a success")
 	c.RequireNeverOvercommitted()
 }

@@ -33,7 +33,7 @@ func (c *cluster) startRacers(suffix string) (names []string) {
 	c.StartKubeScheduler("second-scheduler"+suffix, "second-scheduler.yaml")
 	_, err := clusterload.StartGangScheduler(c.T.Context(), c.ControlPlane, clusterload.GangSchedulerOptions{
 		Name: "gang-scheduler" + suffix, SchedulerName: "gang-scheduler",
-		ServerURL: c.Ledger.URL, Command: []string{testbed.Program(c.T, "gangscheduler")},
+		ServerURL: c.Documented(), Command: []string{testbed.Program(c.T, "gangscheduler")},
 	})
 	require.NoError(c.T, err)
 	return []string{"default-scheduler" + suffix, "second-scheduler" + suffix, "gang-scheduler" + suffix}

@@ -77,36 +77,42 @@ func withClass(name string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.PriorityClassName = name }
 }
 
-// TestPreemption has a kube-scheduler make capacity for a pod of high priority. By its own account, the
+func TestPreemption(t *testing.T) {
+	c := newCluster(t, 0)
+	c.requirePreemption()
+	c.RequireNeverOvercommitted()
+	c.requireAgreement()
+}
+
+// requirePreemption has a kube-scheduler make capacity for a pod of high priority. By its own account, the
 // node with the victim of the lowest priority is the best one; the server knows that the rest of that
 // node is promised to somebody, so that evicting there would help nobody.
-func TestPreemption(t *testing.T) {
-	c := newServedCluster(t, 2)
+func (c *cluster) requirePreemption() {
+	c.T.Helper()
+	c.addServed(2)
 	for name, value := range map[string]int32{"low": 1, "middle": 10, "high": 1000} {
 		c.CreatePriorityClass(name, value)
 	}
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
 	low := c.CreatePod("low", nobody, "2", withClass("low"))
 	middle := c.CreatePod("middle", nobody, "2", withClass("middle"))
-	require.Empty(t, c.Bind(low, "node-0"))
-	require.Empty(t, c.Bind(middle, "node-1"))
+	require.Empty(c.T, c.Bind(low, "node-0"))
+	require.Empty(c.T, c.Bind(middle, "node-1"))
 	promised := gangOf([]*corev1.Pod{testbed.NewPod("promised", nobody, "2")}, "node-0")
 	promised.TTLSeconds = 600
-	require.True(t, c.Reserve(promised).Granted())
+	require.True(c.T, c.Reserve(promised).Granted())
 
 	high := c.CreatePod("high", "default-scheduler", "3", withClass("high"))
 	bound, _ := c.AwaitBound(high.Name)
-	require.Equal(t, "node-1", bound.Spec.NodeName, "only there an eviction makes capacity")
-	require.Equal(t, "node-0", c.Pod(low.Name).Spec.NodeName, "the pod that was in nobody's way lives on")
+	require.Equal(c.T, "node-1", bound.Spec.NodeName, "only there an eviction makes capacity")
+	require.Equal(c.T, "node-0", c.Pod(low.Name).Spec.NodeName, "the pod that was in nobody's way lives on")
 	names := map[string]bool{}
 	for _, pod := range c.Pods() {
 		names[pod.Name] = true
 	}
-	require.Equal(t, map[string]bool{"low": true, "high": true}, names)
-	require.NotZero(t, c.Metric("globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
-	require.True(t, c.Unreserve(promised).Granted())
-	c.RequireNeverOvercommitted()
-	c.requireAgreement()
+	require.Equal(c.T, map[string]bool{"low": true, "high": true}, names)
+	require.NotZero(c.T, c.Metric("globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
+	require.True(c.T, c.Unreserve(promised).Granted())
 }
 
 // TestPreemptionOnFullNodes fills all nodes with pods of low priority.
@@ -114,16 +120,25 @@ func TestPreemptionOnFullNodes(t *testing.T) {
 	c := newServedCluster(t, 3)
 	c.CreatePriorityClass("high", 1000)
 	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
-	c.Create(testbed.NewPods(6, "low", "default-scheduler", "2")...)
-	c.awaitSettled(late)
-	highs := c.Create(testbed.NewPods(2, "high", "default-scheduler", "2500m", withClass("high"))...)
-	c.Eventually(func(t *assert.CollectT) {
-		for _, high := range highs {
-			assert.NotEmpty(t, c.Pod(high.Name).Spec.NodeName, high.Name)
+	// A scheduler that sees its victims go long before the server does is refused there, and makes others go elsewhere: that
+	// is chance, and no fault. Where it was not refused, there are no such others.
+	testbed.Measure(t, 3, func(try assert.TestingT) {
+		c.clear()
+		c.Create(testbed.NewPods(6, "low", "default-scheduler", "2")...)
+		c.awaitSettled(late)
+		before := c.Refusals("pod=high-0") + c.Refusals("pod=high-1")
+		highs := c.Create(testbed.NewPods(2, "high", "default-scheduler", "2500m", withClass("high"))...)
+		c.Eventually(func(t *assert.CollectT) {
+			for _, high := range highs {
+				assert.NotEmpty(t, c.Pod(high.Name).Spec.NodeName, high.Name)
+			}
+		})
+		snapshot := c.awaitSettled(late)
+		c.RequireNeverOvercommitted()
+		c.requireAgreement()
+		refused := c.Refusals("pod=high-0") + c.Refusals("pod=high-1") - before
+		if !assert.Equal(try, 4, snapshot.Bound, "two nodes with one high pod each, one with two low ones") {
+			require.Positive(t, refused, "more were evicted than had to be, and no node was refused")
 		}
 	})
-	snapshot := c.awaitSettled(late)
-	require.Equal(t, 4, snapshot.Bound, "two nodes with one high pod each, one with two low ones")
-	c.RequireNeverOvercommitted()
-	c.requireAgreement()
 }

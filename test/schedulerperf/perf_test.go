@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	_ "k8s.io/component-base/logs/json/register" // as the benchmark's own packages have it
+	fwk "k8s.io/kube-scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
 	"k8s.io/kubernetes/test/utils/client-go/ktesting"
@@ -155,7 +156,7 @@ func (r *runner) measure(b *testing.B, c benchmarkCase) float64 {
 	plugins := schedulerplugin.NewPlugins(map[schedulerplugin.Mode]schedulerplugin.NewBackend{
 		schedulerplugin.Local:  local.Options{Log: log, Out: os.Stderr, Exit: func(err error) { b.Errorf("the ledger ended: %v", err) }}.Backend(),
 		schedulerplugin.Remote: remote.Options{Log: log}.Backend(),
-	}, log)
+	}, func(fwk.Handle) bool { return false }, log) // its profile has no plugins but kube-scheduler's own
 	perf.RunBenchmarkPerfScheduling(b, r.caseFile(b, c), "globalreserve", frameworkruntime.Registry{schedulerplugin.Name: plugins.New},
 		perf.WithPrepareFn(r.prepare))
 	return r.throughput(b)

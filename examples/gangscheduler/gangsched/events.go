@@ -1,6 +1,9 @@
 package gangsched
 
 import (
+	"cmp"
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -92,14 +95,14 @@ func (s *Scheduler) forget(uid types.UID) {
 	delete(s.assumed, uid)
 }
 
-// nodeOf returns the node of a pod, also when only this scheduler knows of it yet.
-func (s *Scheduler) nodeOf(pod *corev1.Pod) string {
-	if pod.Spec.NodeName != "" {
-		return pod.Spec.NodeName
-	}
+// knownNodes returns a function that tells the node of a pod, also when only this scheduler knows of it
+// yet. Call it before the pods are read: an event in between makes the scheduler forget what it
+// assumed, and the pods that were read before it do not show their nodes.
+func (s *Scheduler) knownNodes() func(*corev1.Pod) string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.assumed[pod.UID]
+	assumed := maps.Clone(s.assumed)
+	s.mu.Unlock()
+	return func(pod *corev1.Pod) string { return cmp.Or(pod.Spec.NodeName, assumed[pod.UID]) }
 }
 
 // allExist tells whether every pod of the plan is still there, by what the informer knows now.

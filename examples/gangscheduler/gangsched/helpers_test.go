@@ -25,7 +25,7 @@ import (
 
 const (
 	testScheduler = "gang-scheduler"
-	eventually    = 20 * time.Second
+	eventually    = time.Minute
 	tick          = 5 * time.Millisecond
 	never         = 300 * time.Millisecond
 )
@@ -72,6 +72,9 @@ type cluster struct {
 	t         *testing.T
 	client    *fake.Clientset
 	scheduler *Scheduler
+	// watching is over when pods and nodes are watched: the fake API server sends no events of before. The scheduler
+	// begins as soon as it has read them, so whatever changes an object waits for it.
+	watching sync.WaitGroup
 }
 
 func newCluster(t *testing.T, nodes []*corev1.Node, pods ...*corev1.Pod) *cluster {
@@ -91,7 +94,7 @@ func newCluster(t *testing.T, nodes []*corev1.Node, pods ...*corev1.Pod) *cluste
 // run starts a scheduler and returns when it watches the cluster. It ends with the test.
 func (c *cluster) run(server GlobalReserve) {
 	c.t.Helper()
-	watching := c.watchReactor()
+	c.watchReactor()
 	log, _ := logrustest.NewNullLogger()
 	var err error
 	c.scheduler, err = New(Options{
@@ -106,23 +109,19 @@ func (c *cluster) run(server GlobalReserve) {
 		require.NoError(c.t, <-ended)
 	})
 	<-c.scheduler.Ready()
-	watching.Wait()
+	c.watching.Wait()
 }
 
-// watchReactor lets a test wait until both watches are there: the fake API server sends no events of
-// before.
-func (c *cluster) watchReactor() *sync.WaitGroup {
-	var watching sync.WaitGroup
-	watching.Add(2)
+func (c *cluster) watchReactor() {
+	c.watching.Add(2)
 	once := map[string]*sync.Once{"pods": {}, "nodes": {}}
 	c.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		stream, err := c.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
 		if o := once[action.GetResource().Resource]; o != nil {
-			o.Do(watching.Done)
+			o.Do(c.watching.Done)
 		}
 		return true, stream, err
 	})
-	return &watching
 }
 
 // bindReactor makes the fake API server do with a Binding what the real one does.
@@ -137,6 +136,7 @@ func (c *cluster) bindReactor() {
 }
 
 func (c *cluster) bind(namespace, name string, uid types.UID, node string) error {
+	c.watching.Wait()
 	gvr := corev1.SchemeGroupVersion.WithResource("pods")
 	object, err := c.client.Tracker().Get(gvr, namespace, name)
 	if err != nil {

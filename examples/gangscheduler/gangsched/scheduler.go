@@ -197,15 +197,16 @@ func (s *Scheduler) handle(ctx context.Context, key string) {
 
 // attempt tries to place what is not placed of a gang.
 func (s *Scheduler) attempt(ctx context.Context, key string) (outcome, error) {
+	nodeOf := s.knownNodes()
 	members, err := s.members(key)
 	if err != nil {
 		return nothingToDo, err
 	}
-	g, err := collect(members, func(pod *corev1.Pod) bool { return s.nodeOf(pod) != "" })
+	g, err := collect(members, func(pod *corev1.Pod) bool { return nodeOf(pod) != "" })
 	if err != nil || !g.complete() || len(g.waiting) == 0 {
 		return nothingToDo, err
 	}
-	v, err := s.view()
+	v, err := s.view(nodeOf)
 	if err != nil {
 		return nothingToDo, err
 	}
@@ -288,7 +289,7 @@ func (s *Scheduler) giveBackAllocation(ctx context.Context, plan []placement, r 
 	}
 }
 
-func (s *Scheduler) view() (*view, error) {
+func (s *Scheduler) view(nodeOf func(*corev1.Pod) string) (*view, error) {
 	nodes, err := s.nodes.List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -297,5 +298,5 @@ func (s *Scheduler) view() (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newView(nodes, pods, s.nodeOf), nil
+	return newView(nodes, pods, nodeOf), nil
 }

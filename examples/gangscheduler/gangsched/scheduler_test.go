@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
@@ -175,6 +178,7 @@ func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
 	c := newCluster(t, oneNode("8"), testGang("g", 2, "1")...)
 	s := &server{onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
 		if try == 1 { // a slow answer is asked for again
+			c.watching.Wait()
 			err := c.client.CoreV1().Pods("default").Delete(context.Background(), "g-1", metav1.DeleteOptions{})
 			assert.NoError(t, err)
 		}
@@ -209,6 +213,56 @@ func TestBindFailsHalfWay(t *testing.T) {
 	assert.Equal(t, []string{"g-1", "g-2"}, names(unreserves[0].Pods), "what is not bound is given back")
 	require.Len(t, reserves, 2)
 	assert.Equal(t, []string{"g-1", "g-2"}, names(reserves[1].Pods), "what is bound is not planned again")
+}
+
+// lateNews is an informer's store that shows a pod without its node to whoever reads, and delivers the
+// event of its bind before the reader goes on.
+type lateNews struct {
+	cache.Indexer
+	deliver func()
+}
+
+func (l lateNews) ByIndex(index, key string) ([]any, error) {
+	defer l.deliver()
+	return l.Indexer.ByIndex(index, key)
+}
+
+func (l lateNews) List() []any {
+	defer l.deliver()
+	return l.Indexer.List()
+}
+
+// What the scheduler read before the event, it must not hold against what it knows after it.
+func TestPodThatShowsItsNodeMeanwhile(t *testing.T) {
+	s := &server{onBind: func(int, *extenderv1.ExtenderBindingArgs) error { return nil }}
+	scheduler, err := New(Options{Client: fake.NewClientset(), SchedulerName: testScheduler, GlobalReserve: s})
+	require.NoError(t, err)
+	pods := testGang("g", 2, "1")
+	for _, pod := range pods {
+		require.NoError(t, scheduler.podIndex.Add(pod))
+	}
+	scheduler.podIndex = lateNews{Indexer: scheduler.podIndex, deliver: func() {
+		scheduler.podChanged(boundTo(pods[0].DeepCopy(), "n"))
+	}}
+	scheduler.pods = corelisters.NewPodLister(scheduler.podIndex)
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	require.NoError(t, nodes.Add(testNode("n", "2")))
+	scheduler.nodes = corelisters.NewNodeLister(nodes)
+
+	scheduler.assume(pods[0].UID, "n")
+	result, err := scheduler.attempt(t.Context(), "default/g")
+	require.NoError(t, err)
+	assert.Equal(t, placed, result)
+	_, _, binds := s.asked()
+	require.Len(t, binds, 1)
+	assert.Equal(t, "g-1", binds[0].PodName, "what is bound is not planned again")
+
+	scheduler.assume(pods[0].UID, "n")
+	v, err := scheduler.view(scheduler.knownNodes())
+	require.NoError(t, err)
+	cpu, known := v.table.Lookup(corev1.ResourceCPU)
+	require.True(t, known)
+	assert.Zero(t, v.nodes["n"].free[cpu], "both pods have their capacity")
 }
 
 func TestGangWithoutCapacityWaitsForIt(t *testing.T) {

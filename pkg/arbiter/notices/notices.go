@@ -1,5 +1,5 @@
 // Package notices tells pods that wait, by an Event, which reservation keeps the
-// capacity they lack, or which limit they are over. Filter's own reasons are constant texts and name nobody, because
+// capacity they lack, which limit they are over, or why they have to wait for their gang. Filter's own reasons are constant texts and name nobody, because
 // schedulers copy them into the pods' conditions.
 //
 // What may be touched: how often Events are written is decided here, and nowhere
@@ -8,9 +8,11 @@ package notices
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/lru"
 
@@ -31,8 +33,8 @@ const (
 	eventBurst      = 50
 )
 
-// Reason is that of the Events about reservations; those about a limit have the name of the
-// ledger's reason.
+// Reason is that of the Events about reservations; those about a limit, or a gang, have the
+// name of the ledger's reason.
 const Reason = "CapacityReserved"
 
 // Writer writes the Events. Make one with New. It is safe for concurrent use.
@@ -40,7 +42,8 @@ type Writer struct {
 	ledger   ledger.Reader
 	question *question.Maker
 	events   *follow.Events
-	next     *lru.Cache // by UID: when a pod is looked at again
+	looking  sync.Mutex // so that of several who look at one pod at once one goes on
+	next     *lru.Cache // by UID, or refusal: when a pod is looked at again
 }
 
 // New returns a Writer.
@@ -56,17 +59,48 @@ func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 		return
 	}
 	now := time.Now()
-	if next, ok := w.next.Get(pod.Ref.UID); ok && now.Before(next.(time.Time)) {
+	if !w.isDue(pod.Ref.UID, now) {
 		return
 	}
-	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
 	placement := w.question.Of(pod, "")
-	reason, note := w.why(&placement, offered)
-	if reason == "" {
+	if reason, note := w.why(&placement, offered); reason != "" {
+		w.tell(pod.Ref.UID, pod, now, reason, "Filter", note)
+	}
+}
+
+// GangRefused is told of a pod that was refused for the sake of its gang, and why. The reason of the Event is the
+// ledger's; of each the pod is told by itself. What reservations keep from it is of no account meanwhile.
+func (w *Writer) GangRefused(pod *cluster.Pod, reason ledger.Reason, why string) {
+	if pod.Ref.UID == "" {
 		return
 	}
-	if w.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "Filter", note) {
-		w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
+	now := time.Now()
+	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
+	if key := (refusal{pod.Ref.UID, reason}); w.isDue(key, now) {
+		w.tell(key, pod, now, reason.String(), "KeepWhole", why)
+	}
+}
+
+// refusal is what a pod is told for the sake of its gang.
+type refusal struct {
+	pod    types.UID
+	reason ledger.Reason
+}
+
+// isDue reports whether it is time to look at a key, and takes note that it was looked at.
+func (w *Writer) isDue(key lru.Key, now time.Time) bool {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	if next, ok := w.next.Get(key); ok && now.Before(next.(time.Time)) {
+		return false
+	}
+	w.next.Add(key, now.Add(lookAfter))
+	return true
+}
+
+func (w *Writer) tell(key lru.Key, pod *cluster.Pod, now time.Time, reason, action, note string) {
+	if w.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, action, note) {
+		w.next.Add(key, now.Add(repeatAfter))
 	}
 }
 

@@ -2,6 +2,7 @@ package notices
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,7 +45,7 @@ func newQuestion(t *testing.T, l *ledger.Ledger, wanted *ledger.DeviceRequest, c
 		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: ref.Slot}}, Consumers: consumers},
 	}))
 	return &question.Maker{
-		Table: l.Table(), Matcher: m, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return wanted },
+		Reader: cluster.Reader{Table: l.Table()}, Matcher: m, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return wanted },
 	}
 }
 
@@ -129,5 +130,49 @@ func TestHowOften(t *testing.T) {
 		<-time.After(lookAfter)
 		w.Refused(newPod(fmt.Sprint("p-", 10*eventBurst-1), 2000), []string{"held"})
 		assert.Equal(t, 1, told(), "one that was left out")
+	})
+}
+
+// A pod that is refused by several at once is told once.
+func TestRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, recorder := newRig(t, nil)
+		for i := range eventBurst {
+			var refused sync.WaitGroup
+			for range 8 {
+				refused.Go(func() { w.Refused(newPod(fmt.Sprint("p-", i), 2000), []string{"held"}) })
+			}
+			refused.Wait()
+			require.Len(t, recorder.Events, i+1)
+		}
+	})
+}
+
+// Who is refused for the sake of a gang is told why, now and then, and nothing else meanwhile.
+func TestGangRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, recorder := newRig(t, nil)
+		for range 100 {
+			w.GangRefused(newPod("p", 2000), ledger.GangUnplaced, "there is too little for the gang")
+			w.Refused(newPod("p", 2000), []string{"held"})
+		}
+		require.Len(t, recorder.Events, 1)
+		assert.Equal(t, "Warning GangUnplaced there is too little for the gang", <-recorder.Events)
+		<-time.After(2 * lookAfter)
+		w.GangRefused(newPod("p", 2000), ledger.GangUnplaced, "there is too little for the gang")
+		require.Empty(t, recorder.Events)
+		w.GangRefused(newPod("p", 2000), ledger.GangWaits, "another one comes first")
+		require.Len(t, recorder.Events, 1, "of another reason it is told at once")
+		assert.Equal(t, "Warning GangWaits another one comes first", <-recorder.Events)
+		<-time.After(repeatAfter)
+		w.GangRefused(newPod("p", 2000), ledger.GangWaits, "another one still comes first")
+		require.Len(t, recorder.Events, 1)
+		assert.Equal(t, "Warning GangWaits another one still comes first", <-recorder.Events)
+		for i := range 10 * eventBurst {
+			w.GangRefused(newPod(fmt.Sprint("p-", i), 2000), ledger.GangUnplaced, "all of them")
+		}
+		assert.Len(t, recorder.Events, eventBurst-1, "all pods together, right after one")
+		w.GangRefused(&cluster.Pod{}, ledger.GangUnplaced, "nobody knows it")
+		assert.Len(t, recorder.Events, eventBurst-1)
 	})
 }

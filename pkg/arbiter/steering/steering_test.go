@@ -13,7 +13,6 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,9 +26,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // api is an API server that pods' nominations are written to.
 type api struct {
@@ -96,7 +96,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 			return cluster.Node{Name: name}, true
 		},
 		Question: &question.Maker{
-			Table: w.ledger.Table(), Matcher: w.matcher,
+			Reader: cluster.Reader{Table: w.ledger.Table()}, Matcher: w.matcher,
 			Devices: func(*cluster.Pod) *ledger.DeviceRequest { return w.devices },
 		},
 		OnGivenUp: func(pod *cluster.Pod) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
@@ -136,7 +136,12 @@ func (w *world) usable(p *cluster.Pod) []ledger.UsableSlot {
 
 // direct is one filter call; the result is the node kept, "elsewhere" or "".
 func (w *world) direct(p *cluster.Pod, offered ...string) string {
-	node, elsewhere := w.Direct(p, w.usable(p), offered)
+	return w.directNominated(p, "", offered...)
+}
+
+// directNominated is that of a scheduler that knows of a nomination.
+func (w *world) directNominated(p *cluster.Pod, nominated string, offered ...string) string {
+	node, elsewhere := w.Direct(p, nominated, w.usable(p), offered)
 	if elsewhere {
 		return "elsewhere"
 	}
@@ -187,11 +192,11 @@ func TestNominatedAgain(t *testing.T) {
 		pass(settle)
 		w.expect([]string{"p -> a"})
 		assert.Empty(t, w.givenUp, "the nomination wakes it")
-		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+		assert.Equal(t, "elsewhere", w.directNominated(p, "a", sample()...))
 		pass(settle)
 		w.expect([]string{"p -> a", "p -> a"})
 		assert.Equal(t, []string{"p"}, w.givenUp, "it is woken some other way")
-		assert.Empty(t, w.direct(p, sample()...), "it has its choice")
+		assert.Empty(t, w.directNominated(p, "a", sample()...), "it has its choice")
 	})
 }
 
@@ -291,11 +296,34 @@ func TestEffortIsBounded(t *testing.T) {
 
 		got = nil
 		for range 4 {
-			got = append(got, w.direct(q, sample()...))
+			got = append(got, w.directNominated(q, w.api.nominated["q"], sample()...))
 			pass(time.Second)
 		}
 		assert.Equal(t, []string{"elsewhere", "elsewhere", "", ""}, got)
 		w.expect([]string{"q -> a", "q -> a"})
+	})
+}
+
+// Other events than the nomination may have the scheduler try a pod many times before it has seen that.
+func TestAttemptsThatDoNotKnowOfTheNomination(t *testing.T) {
+	run(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		defer w.Stop()
+		w.slot("r", "a", ledger.Once)
+		p := pod("p")
+		for range 10 {
+			assert.Equal(t, "elsewhere", w.direct(p, sample()...))
+			pass(settle)
+		}
+		assert.Equal(t, "a", w.direct(p, "a"), "the scheduler comes back with the node")
+		w.Settled(p.Ref.UID)
+
+		q := pod("q")
+		assert.Equal(t, "elsewhere", w.direct(q, sample()...))
+		pass(patience)
+		assert.Equal(t, "elsewhere", w.direct(q, sample()...))
+		pass(settle)
+		assert.Empty(t, w.direct(q, sample()...), "this scheduler does not look at nominations")
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // ServerHeader names, in an answer, the server that decided.
@@ -62,7 +63,8 @@ type Forwarder struct {
 	key     *Key
 	servers *servers
 	waiting atomic.Int64 // requests
-	hold    time.Duration
+	// hold and probeFor are maxHold and probeTimeout, but for tests.
+	hold, probeFor time.Duration
 	// held and unknown count the requests that have waited for a leader, and those that no answer came to.
 	held, unknown atomic.Int64
 
@@ -82,7 +84,7 @@ func New(o Options) (*Forwarder, error) {
 		return nil, err
 	}
 	f := &Forwarder{
-		o: o, key: key, servers: newServers(&o, key), hold: maxHold,
+		o: o, key: key, servers: newServers(&o, key), hold: maxHold, probeFor: probeTimeout,
 		idle: make(chan struct{}),
 	}
 	f.leaving, f.leave = context.WithCancel(context.Background())
@@ -134,6 +136,17 @@ func (f *Forwarder) exit() {
 	}
 }
 
+// decide has this server decide a request, and reports whether it does.
+func (f *Forwarder) decide(w http.ResponseWriter, r *http.Request, local http.Handler) bool {
+	if f.enter() != "" {
+		return false
+	}
+	defer f.exit()
+	w.Header().Set(ServerHeader, f.o.Name)
+	local.ServeHTTP(w, r)
+	return true
+}
+
 // Run follows who leads until ctx ends, and tells the other servers of this one.
 func (f *Forwarder) Run(ctx context.Context) error {
 	var running sync.WaitGroup
@@ -160,7 +173,7 @@ func (f *Forwarder) probe(ctx context.Context) {
 
 // ask asks a leader whether it decides. How that ends is taken down.
 func (f *Forwarder) ask(ctx context.Context, to *leader) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.probeFor)
 	defer cancel()
 	question, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", http.NoBody)
 	if err != nil {
@@ -237,8 +250,7 @@ func (f *Forwarder) fromServer(r *http.Request) bool {
 }
 
 // Handler passes the requests on that passes names by their path while this server does not decide, with the caller
-// that is known by then. The others,
-// and those that no server decides in time, are local's.
+// that is known by then. The others, and those that no server decides in time, are local's.
 func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) http.Handler {
 	remote := httpjson.Handle("forward", f.o.Observe, func(w http.ResponseWriter, r *http.Request) error {
 		return f.forward(w, r, local)
@@ -247,11 +259,7 @@ func (f *Forwarder) Handler(passes func(path string) bool, local http.Handler) h
 		switch {
 		case !passes(r.URL.Path):
 			local.ServeHTTP(w, r)
-		case f.enter() == "":
-			defer f.exit()
-			w.Header().Set(ServerHeader, f.o.Name)
-			local.ServeHTTP(w, r)
-		default:
+		case !f.decide(w, r, local):
 			remote.ServeHTTP(w, r)
 		}
 	})
@@ -281,15 +289,17 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 		},
 		Transport: roundTripper(func(out *http.Request) (*http.Response, error) { return f.send(out, body, f.holdOf(r)) }),
 		ModifyResponse: func(response *http.Response) error {
-			if writer.streams = response.Header.Get("Content-Type") == "text/event-stream"; writer.streams {
+			if writer.streams = isStream(response.Header.Get("Content-Type")); writer.streams {
 				response.Body = endWith(f.leaving, response.Body)
 			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if errors.Is(err, errNobody) {
-				w.Header().Set("Connection", "close") // another server may know of one
-				local.ServeHTTP(w, withBody(r, body))
+				if again := withBody(r, body); !f.decide(w, again, local) { // it may do so by now
+					w.Header().Set("Connection", "close") // another server may know of one
+					local.ServeHTTP(w, again)
+				}
 				return
 			}
 			if !errors.Is(err, errLeft) { // else nobody reads the answer
@@ -302,6 +312,11 @@ func (f *Forwarder) forward(w http.ResponseWriter, r *http.Request, local http.H
 	r.Body = http.NoBody
 	proxy.ServeHTTP(writer, r)
 	return nil
+}
+
+// isStream reports whether an answer of a kind goes on until somebody ends it: GET /v1/watch in both of its forms.
+func isStream(contentType string) bool {
+	return contentType == "text/event-stream" || contentType == reserver.BatchMediaType
 }
 
 // holdOf is how long a request may wait for a leader: an API server says how long it waits for a webhook.

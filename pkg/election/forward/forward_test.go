@@ -13,10 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
 // An answer comes as the leader gave it: status, header, body and length.
@@ -134,12 +134,12 @@ func TestWaitsForALeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			leader, follower := pair(t)
 			next := leader.w.server("next")
-			require.Eventually(t, func() bool { return next.Why() == "" }, 20*time.Second, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return next.Why() == "" }, time.Minute, 5*time.Millisecond)
 			prepare(leader, follower)
 			follower.upToDate()
 			replies := make(chan reply)
 			go func() { replies <- follower.post("/x", "body") }()
-			require.Eventually(t, func() bool { return follower.waiting.Load() == 1 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return follower.waiting.Load() == 1 }, time.Minute, time.Millisecond)
 			next.answer(func(w http.ResponseWriter, r *http.Request) {
 				content, _ := io.ReadAll(r.Body)
 				_, _ = w.Write(content)
@@ -156,7 +156,7 @@ func TestWaitsForALeader(t *testing.T) {
 	}
 }
 
-// Whoever begins to decide itself answers what waits.
+// Whoever begins to decide itself answers what waits, and that is under way, too, when it hands over.
 func TestDecidesMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	s := w.server("only")
@@ -165,10 +165,15 @@ func TestDecidesMeanwhile(t *testing.T) {
 	s.answer(func(w http.ResponseWriter, r *http.Request) {
 		content, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(content)
+		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+		defer cancel()
+		assert.Error(t, s.HandOver(ctx))
 	})
-	require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
 	s.lead()
-	assert.Equal(t, "body", (<-replies).body)
+	got := <-replies
+	assert.Equal(t, "body", got.body)
+	assert.Equal(t, "only", got.header.Get(ServerHeader))
 }
 
 // A request waits no longer than it may, and no more requests than may do.
@@ -228,10 +233,10 @@ func TestClientThatLeaves(t *testing.T) {
 		}
 		left <- err
 	}()
-	require.Eventually(t, func() bool { return follower.waiting.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return follower.waiting.Load() == 1 }, time.Minute, time.Millisecond)
 	leave()
 	require.Error(t, <-left)
-	require.Eventually(t, func() bool { return follower.waiting.Load() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return follower.waiting.Load() == 0 }, time.Minute, time.Millisecond)
 	assert.InDelta(t, 1, follower.Held(), 0)
 	assert.Zero(t, follower.Unknown())
 }
@@ -297,12 +302,12 @@ func TestWhetherTheLeaderCanBeAsked(t *testing.T) {
 	next := w.server("next")
 	next.lead()
 	s.knows(next)
-	require.Eventually(t, func() bool { return s.Why() == "" }, 10*time.Second, 5*time.Millisecond, "nobody has asked it anything")
+	require.Eventually(t, func() bool { return s.Why() == "" }, time.Minute, 5*time.Millisecond, "nobody has asked it anything")
 	assert.Zero(t, next.asked.Load())
 	next.upToDate()
 	next.decides.Store(false)
 	assert.Equal(t, "this server is to decide itself", next.Why())
-	require.Eventually(t, func() bool { return strings.Contains(s.Why(), "it answers 503") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(s.Why(), "it answers 503") }, time.Minute, 5*time.Millisecond)
 }
 
 // A server that is stopping finishes what it was asked, and passes on what it is asked from then on: to a leader that
@@ -310,7 +315,6 @@ func TestWhetherTheLeaderCanBeAsked(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	w := newWorld(t)
 	leader, next := w.pair()
-	leader.hold, next.hold = time.Minute, time.Minute
 	asked, finish := make(chan struct{}), make(chan struct{})
 	leader.answer(func(rw http.ResponseWriter, _ *http.Request) {
 		close(asked)
@@ -322,7 +326,7 @@ func TestHandOver(t *testing.T) {
 	<-asked
 	handed := make(chan error, 1)
 	go func() { handed <- leader.HandOver(t.Context()) }()
-	require.Eventually(t, leader.isLeaving, 20*time.Second, time.Millisecond)
+	require.Eventually(t, leader.isLeaving, time.Minute, time.Millisecond)
 	for _, server := range []*server{leader, next} {
 		running.Go(func() { assert.Equal(t, "follower", server.post("/x", "").body, "by %s", server.o.Name) })
 	}
@@ -340,10 +344,34 @@ func TestHandOver(t *testing.T) {
 	assert.Equal(t, int32(2), next.asked.Load())
 }
 
+// A request is on its way to a leader when another one has followed. That leader says that it has done nothing, and the
+// other one decides it: the outcome is known.
+func TestFollowedWhileAsked(t *testing.T) {
+	w := newWorld(t)
+	leader, follower := w.pair()
+	follower.servers.leaveAfter = time.Minute
+	next := w.server("next")
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	leader.whenReached(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/x" {
+			close(asked)
+			<-goOn
+		}
+	})
+	leader.decides.Store(false)
+	var running sync.WaitGroup
+	running.Go(func() { assert.Equal(t, "next", follower.post("/x", "").body) })
+	<-asked
+	next.lead()
+	follower.upToDate()
+	close(goOn)
+	running.Wait()
+	assert.Zero(t, follower.refused.Load())
+}
+
 // A server that nobody can follow does not keep those waiting who ask it while it stops.
 func TestHandOverToNobody(t *testing.T) {
 	only := newWorld(t).server("only")
-	only.hold = time.Minute
 	only.lead()
 	require.NoError(t, only.HandOver(t.Context()))
 	only.decides.Store(false)
@@ -354,20 +382,30 @@ func TestHandOverToNobody(t *testing.T) {
 
 // A stream that is passed on ends with the server that passes it on.
 func TestStreamEndsWithAStop(t *testing.T) {
-	leader, follower := pair(t)
-	leader.answer(func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(rw, "first\n")
-		assert.NoError(t, http.NewResponseController(rw).Flush())
-		<-r.Context().Done()
-	})
-	response, err := http.Get(follower.front.URL + "/v1/watch")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.NoError(t, follower.HandOver(t.Context()))
-	content, err := io.ReadAll(response.Body)
-	require.NoError(t, err, "it is not cut off")
-	assert.Equal(t, "first\n", string(content))
+	for _, media := range []string{"text/event-stream", reserver.BatchMediaType} {
+		t.Run(media, func(t *testing.T) {
+			leader, follower := pair(t)
+			leader.answer(func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header().Set("Content-Type", media)
+				_, _ = io.WriteString(rw, "first\n")
+				assert.NoError(t, http.NewResponseController(rw).Flush())
+				<-r.Context().Done()
+			})
+			response, err := http.Get(follower.front.URL + "/v1/watch")
+			require.NoError(t, err)
+			defer response.Body.Close()
+			stop := time.AfterFunc(10*time.Second, func() { _ = response.Body.Close() })
+			defer stop.Stop()
+			stream := bufio.NewReader(response.Body)
+			first, err := stream.ReadString('\n')
+			require.NoError(t, err)
+			assert.Equal(t, "first\n", first)
+			require.NoError(t, follower.HandOver(t.Context()))
+			rest, err := io.ReadAll(stream)
+			require.NoError(t, err, "it is not cut off")
+			assert.Empty(t, rest)
+		})
+	}
 }
 
 // A leader may be known before it is known where it can be asked. Until then clients are sent elsewhere.
@@ -386,12 +424,9 @@ func TestAddressComesLater(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	assert.True(t, response.Close, "the next connection may be to another server")
 
-	terms := w.objects.GlobalreserveV1alpha1().LedgerTerms()
-	term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-	require.NoError(t, err)
-	term.Spec.URL, term.Spec.PublicKey = leader.peer.URL, leader.Key().Public
-	_, err = terms.Update(t.Context(), term, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	w.edit(func(term *v1alpha1.LedgerTerm) {
+		term.Spec.URL, term.Spec.PublicKey = leader.peer.URL, leader.Key().Public
+	})
 	leader.knows(follower)
 	assert.Equal(t, "leader", follower.post("/x", "").body)
 }

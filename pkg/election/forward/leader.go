@@ -18,6 +18,8 @@ import (
 
 const (
 	dialTimeout = time.Second
+	// leaveTimeout is how long a leader that another one has followed has to answer what it was asked.
+	leaveTimeout = time.Second
 	// answerTimeout is how long the leader may take to begin an answer. It is above what a bind may take, and
 	// below what the server has for its own answer.
 	answerTimeout = 18 * time.Second
@@ -51,7 +53,7 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec) *leader {
+func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec, dialFor time.Duration) *leader {
 	l := &leader{term: spec.Term, name: spec.Leader, failure: errUntried}
 	l.gone, l.stop = context.WithCancel(context.Background())
 	address, err := url.Parse(spec.URL)
@@ -66,7 +68,7 @@ func newLeader(key *Key, spec *v1alpha1.LedgerTermSpec) *leader {
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{}, Config: key.clientTLS(spec.PublicKey)}
 	l.transport = &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+			ctx, cancel := context.WithTimeout(ctx, dialFor)
 			defer cancel()
 			conn, err := dialer.DialContext(ctx, network, addr)
 			if err != nil {
@@ -115,10 +117,13 @@ func (b *endingBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// leave ends what is under way to a leader that another one has followed.
-func (l *leader) leave() {
-	l.stop()
-	l.transport.CloseIdleConnections()
+// leave ends, after a while, what is under way to a leader that another one has followed. One that lives says until then that it
+// has done nothing, and the outcome is known.
+func (l *leader) leave(after time.Duration) {
+	time.AfterFunc(after, func() {
+		l.stop()
+		l.transport.CloseIdleConnections()
+	})
 }
 
 // tried takes down how a try ended.

@@ -36,6 +36,8 @@ type servers struct {
 	log    logrus.FieldLogger
 	doubts chan struct{}
 	news   chan struct{} // that the own entry is missing
+	// dialFor and leaveAfter are dialTimeout and leaveTimeout, but for tests.
+	dialFor, leaveAfter time.Duration
 	// renewed is what each server's entry last said, and since when by this server's clock. keepEntry's alone.
 	renewed map[string]renewal
 
@@ -57,6 +59,7 @@ func newServers(o *Options, key *Key) *servers {
 	s := &servers{
 		name: o.Name, key: key, terms: o.Client.GlobalreserveV1alpha1().LedgerTerms(), leads: o.Leads, moved: o.Moved, log: o.Log,
 		doubts: make(chan struct{}, 1), news: make(chan struct{}, 1), changed: make(chan struct{}), renewed: map[string]renewal{},
+		dialFor: dialTimeout, leaveAfter: leaveTimeout,
 	}
 	s.watch = follow.NewWatch(o.Kind, o.Log, follow.NewSource(o.Client, "ledgerterms", s.terms, &v1alpha1.LedgerTerm{},
 		func(term *v1alpha1.LedgerTerm, _ bool) { s.observe(term) }, s.gone))
@@ -156,12 +159,12 @@ func (s *servers) standBy() bool {
 func (s *servers) follow(spec *v1alpha1.LedgerTermSpec) {
 	if s.leader != nil && spec.Term == s.leader.term {
 		if s.leader.url == nil && spec.URL != "" {
-			s.replace(newLeader(s.key, spec))
+			s.replace(newLeader(s.key, spec, s.dialFor))
 		}
 		return
 	}
 	if s.leader == nil || spec.Term > s.leader.term {
-		s.replace(newLeader(s.key, spec))
+		s.replace(newLeader(s.key, spec, s.dialFor))
 	}
 	s.moved()
 }
@@ -180,10 +183,10 @@ func (s *servers) forget() {
 	s.replace(nil)
 }
 
-// replace is called under the lock. What is under way to the leader before ends: it may be paused.
+// replace is called under the lock. What is under way to the leader before ends soon: it may be paused.
 func (s *servers) replace(next *leader) {
 	if s.leader != nil {
-		s.leader.leave()
+		s.leader.leave(s.leaveAfter)
 	}
 	s.leader = next
 	close(s.changed)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,11 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/follow"
@@ -36,7 +41,27 @@ func newWorld(t testing.TB) *world {
 	w.objects.Resources = []*metav1.APIResourceList{{
 		GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "ledgerterms"}},
 	}}
+	refuseStale(w.objects)
 	return w
+}
+
+// refuseStale has a fake API server refuse to write over a state that the writer has not read, as a real one does: else
+// a server that writes its entry would take back a term that has begun meanwhile.
+func refuseStale(client *objects.Clientset) {
+	writes := 0
+	client.PrependReactor("update", "ledgerterms", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		term := action.(clienttesting.UpdateAction).GetObject().(*v1alpha1.LedgerTerm)
+		known, err := client.Tracker().Get(action.GetResource(), "", term.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		if known.(*v1alpha1.LedgerTerm).ResourceVersion != term.ResourceVersion {
+			return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), term.Name, nil)
+		}
+		writes++
+		term.ResourceVersion = strconv.Itoa(writes)
+		return false, nil, nil // the fake does the rest
+	})
 }
 
 // server is one of several servers over real TLS.
@@ -46,6 +71,7 @@ type server struct {
 	// decides says whether it decides; why is what it says otherwise.
 	decides atomic.Bool
 	serve   atomic.Pointer[http.HandlerFunc] // its routes
+	reached atomic.Pointer[http.HandlerFunc] // what comes before others are let in
 	asked   atomic.Int32                     // how often they were
 	front   *httptest.Server
 	peer    *httptest.Server
@@ -58,6 +84,7 @@ func (w *world) server(name string) *server {
 	w.t.Helper()
 	s := &server{w: w}
 	s.answer(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, name) })
+	s.whenReached(func(http.ResponseWriter, *http.Request) {})
 	undecided := func() string {
 		if s.decides.Load() {
 			return ""
@@ -76,6 +103,7 @@ func (w *world) server(name string) *server {
 		},
 	})
 	require.NoError(w.t, err)
+	s.hold, s.probeFor, s.servers.dialFor = time.Minute, time.Minute, time.Minute // the machine may be busy
 	routes := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if why := undecided(); why != "" && r.URL.Path != "/own" {
 			http.Error(rw, why, http.StatusServiceUnavailable)
@@ -90,7 +118,11 @@ func (w *world) server(name string) *server {
 	s.front = httptest.NewUnstartedServer(identity.Insecure(s.Handler(func(path string) bool { return path != "/own" }, routes)))
 	s.front.Config.WriteTimeout = w.writeTimeout
 	s.front.Start()
-	s.peer = httptest.NewUnstartedServer(s.Accept(routes))
+	accept := s.Accept(routes)
+	s.peer = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		(*s.reached.Load())(rw, r)
+		accept.ServeHTTP(rw, r)
+	}))
 	s.peer.TLS = s.Key().ServerTLS()
 	s.peer.StartTLS()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -111,6 +143,8 @@ func (w *world) server(name string) *server {
 
 func (s *server) answer(serve http.HandlerFunc) { s.serve.Store(&serve) }
 
+func (s *server) whenReached(do http.HandlerFunc) { s.reached.Store(&do) }
+
 // lead has a server decide in the next term, at its own address.
 func (s *server) lead() {
 	s.w.t.Helper()
@@ -123,20 +157,31 @@ func (s *server) lead() {
 // raise begins a term.
 func (w *world) raise(change func(*v1alpha1.LedgerTermSpec)) {
 	w.t.Helper()
-	terms := w.objects.GlobalreserveV1alpha1().LedgerTerms()
-	term, err := terms.Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-	if err != nil {
-		term = &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}}
+	w.edit(func(term *v1alpha1.LedgerTerm) {
 		change(&term.Spec)
-		term.Spec.Term = 1
-		_, err = terms.Create(context.Background(), term, metav1.CreateOptions{})
-		require.NoError(w.t, err)
-		return
-	}
-	change(&term.Spec)
-	term.Spec.Term++
-	_, err = terms.Update(context.Background(), term, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+		term.Spec.Term++
+	})
+}
+
+// edit changes the LedgerTerm, which it makes where there is none. The fake takes the status with the rest.
+func (w *world) edit(change func(*v1alpha1.LedgerTerm)) {
+	w.t.Helper()
+	terms := w.objects.GlobalreserveV1alpha1().LedgerTerms()
+	require.NoError(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		term, err := terms.Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			term = &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}}
+			change(term)
+			_, err = terms.Create(context.Background(), term, metav1.CreateOptions{})
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		change(term)
+		_, err = terms.Update(context.Background(), term, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 // upToDate waits until a server knows the newest term.

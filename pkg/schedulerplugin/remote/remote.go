@@ -9,8 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
@@ -20,19 +20,23 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/deviceclaims"
 	"github.com/globalreserve/globalreserve/pkg/follow"
+	"github.com/globalreserve/globalreserve/pkg/gangs/kinds"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/mirror"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
 // Time limits. All pods of a scheduler wait while one is reserved, so that gives up
 // soon; a bind may wait for the API server, and runs beside others.
 const (
-	reserveTry   = 2 * time.Second
-	reserveFor   = 2 * time.Second
-	bindTry      = 15 * time.Second
-	bindFor      = 10 * time.Second
+	reserveTry = 2 * time.Second
+	reserveFor = 2 * time.Second
+	bindTry    = 15 * time.Second
+	bindFor    = 10 * time.Second
+	// bindPatience is after how long without an answer to a bind, or any other, it is asked whether the server is there.
+	bindPatience = 2 * time.Second
 	unreserveFor = 3 * time.Second
 	catchUpFor   = 2 * time.Second
 	// reconnectAfter is how soon it is tried again to get the watch back: pods wait.
@@ -67,19 +71,46 @@ func (o Options) Backend() schedulerplugin.NewBackend {
 			mirror:    mirror.New(mirror.Options{IgnoredResources: args.IgnoredResources, Log: o.Log}),
 			reserving: reserving, binding: binding, ttl: args.ReservationTTL.Duration, log: o.Log,
 		}
-		b.health = &health{mirror: b.mirror, started: time.Now()}
+		b.health = &health{mirror: b.mirror, clock: clock.RealClock{}, started: time.Now()}
+		b.teller = newTeller(b.tell, o.Log)
 		definitions := follow.NewDefinitions(objects.Discovery(), v1alpha1.SchemeGroupVersion, o.Log)
 		reservations := &reservations{matcher: &matcher.Matcher{}, matched: s.Matched, log: o.Log}
 		claims := deviceclaims.NewReader(objects, definitions.Kind("extendedresourceclaims"), s.ClaimChanged, o.Log)
-		b.question = &question.Maker{Table: b.Ledger().Table(), Matcher: reservations.matcher, Devices: claims.Devices}
+		reader, err := newReader(b.Ledger().Table())
+		if err != nil {
+			return nil, err
+		}
+		b.question = &question.Maker{Reader: reader, Matcher: reservations.matcher, Devices: claims.Devices}
+		listed, err := followClasses(handle.SharedInformerFactory().Resource().V1().DeviceClasses().Informer(), func(resources []string) {
+			if added := b.mirror.ObserveMapped(resources); len(added) > 0 {
+				s.Mapped(added)
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("following DeviceClasses: %w", err)
+		}
 		for _, run := range []func(context.Context) error{
 			definitions.Run, reservations.watch(objects, definitions.Kind("reservations")), claims.Run,
-			func(ctx context.Context) error { return b.mirror.Run(ctx, watcher) },
+			func(ctx context.Context) error { return b.mirror.Run(ctx, watcher) }, b.teller.run,
+			func(ctx context.Context) error {
+				err := listed(ctx)
+				b.health.classes.Store(err == nil)
+				return err
+			},
 		} {
 			b.running.Go(func() { _ = run(ctx) }) // the mirror's health says where its watch has ended
 		}
 		return b, nil
 	}
+}
+
+// newReader reads pods. It knows which gang a pod is a member of by the kinds that need no policy file.
+func newReader(table *resources.Table) (cluster.Reader, error) {
+	gangs, err := kinds.New(kinds.Default())
+	if err != nil {
+		return cluster.Reader{}, fmt.Errorf("the kinds of gangs: %w", err)
+	}
+	return cluster.Reader{Table: table, Gangs: gangs}, nil
 }
 
 func newClient(args *schedulerplugin.Args, try, all time.Duration) (*client.Client, error) {
@@ -96,6 +127,7 @@ type backend struct {
 	reserving *client.Client
 	binding   *client.Client
 	health    *health
+	teller    *teller
 	ttl       time.Duration
 	log       logrus.FieldLogger
 	running   sync.WaitGroup
@@ -119,9 +151,16 @@ func (b *backend) Question() *question.Maker { return b.question }
 func (b *backend) Ready() error { return b.health.ready() }
 
 // Reserve implements schedulerplugin.Backend.
-func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement) (made bool, err error) {
+func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement, soon bool) (made bool, err error) {
 	if err := b.health.ready(); err != nil {
 		return false, err
+	}
+	if soon {
+		if err := b.health.trust(ctx, b.alive); err != nil {
+			return false, err
+		}
+		b.mirror.Assume(p)
+		return true, nil
 	}
 	made = !b.heldByAnother(p)
 	answer, err := b.reserving.Reserve(ctx, &reserver.Request{
@@ -130,6 +169,7 @@ func (b *backend) Reserve(ctx context.Context, pod *v1.Pod, p *ledger.Placement)
 	})
 	if answer != nil {
 		b.mirror.Seen(answer.Revision)
+		b.health.heard()
 	}
 	if err == nil {
 		return made, nil
@@ -153,38 +193,6 @@ func (b *backend) heldByAnother(p *ledger.Placement) bool {
 	return allocated
 }
 
-// explain says in the plugin's own words what a request has met.
-func (b *backend) explain(err error) error {
-	var refused *reserver.RefusedError
-	var unknown *reserver.UnknownOutcomeError
-	var away *reserver.UnavailableError
-	switch {
-	case errors.As(err, &unknown):
-		return err // also where its last try has found nobody: one before may have been carried out
-	case errors.As(err, &refused):
-		e := &schedulerplugin.RefusedError{Message: refused.Error(), Revision: refused.Answer.Revision}
-		if len(refused.Answer.Rejections) > 0 {
-			e.Reason = reasons[refused.Answer.Rejections[0].Reason] // zero for one that only newer servers have
-			e.Message = refused.Answer.Rejections[0].Message
-		}
-		return e
-	case errors.As(err, &away):
-		b.health.failed(err)
-		return &schedulerplugin.UnavailableError{Kind: schedulerplugin.Away, Cause: err}
-	default:
-		return err
-	}
-}
-
-// reasons are the ledger's by their names on the wire.
-var reasons = func() map[string]ledger.Reason {
-	known := map[string]ledger.Reason{}
-	for r := ledger.NodeUnknown; r <= ledger.CallerLimit; r++ {
-		known[r.String()] = r
-	}
-	return known
-}()
-
 // slim is a pod without what a reservation does not ask for: the node that the
 // scheduler assumes, volumes, environments.
 func slim(pod *v1.Pod) *v1.Pod {
@@ -207,33 +215,13 @@ func containers(all []v1.Container) []v1.Container {
 }
 
 // Unreserve implements schedulerplugin.Backend. It waits for the answer: the pod may
-// be reserved on another node next.
-func (b *backend) Unreserve(ctx context.Context, p *ledger.Placement) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unreserveFor)
-	defer cancel()
-	pod := &v1.Pod{}
-	pod.Namespace, pod.Name, pod.UID = p.Pod.Namespace, p.Pod.Name, p.Pod.UID
-	answer, err := b.reserving.Unreserve(ctx, &reserver.Request{
-		SchedulerName: p.Scheduler, Pods: []*v1.Pod{pod}, Nodes: []string{p.Node},
-	})
-	if answer != nil {
-		b.mirror.Seen(answer.Revision)
+// be reserved on another node next. Of a pod that was only assumed the server has nothing, or it is being bound.
+func (b *backend) Unreserve(ctx context.Context, p *ledger.Placement, soon bool) {
+	if soon {
+		b.mirror.Forget(p.Pod)
+		return
 	}
-	if err != nil {
-		b.log.WithError(err).WithFields(logrus.Fields{"pod": p.Pod.String(), "node": p.Node}).
-			Warn("The capacity of a pod could not be given back; it ends at its deadline")
-	}
-}
-
-// Bind implements schedulerplugin.Backend.
-func (b *backend) Bind(ctx context.Context, pod *cluster.Pod, node string) error {
-	err := b.binding.Bind(ctx, &extenderv1.ExtenderBindingArgs{
-		PodNamespace: pod.Ref.Namespace, PodName: pod.Ref.Name, PodUID: pod.Ref.UID, Node: node,
-	})
-	if err == nil {
-		return nil
-	}
-	return b.explain(err)
+	b.giveBack(ctx, &reserver.Request{SchedulerName: p.Scheduler, Pods: []*v1.Pod{named(p)}, Nodes: []string{p.Node}})
 }
 
 // Caught implements schedulerplugin.Backend.

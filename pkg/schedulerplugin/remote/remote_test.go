@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
@@ -43,30 +45,44 @@ func (g given) feed(ctx context.Context, send func(*reserver.Event) bool) {
 	}
 }
 
-// newBackend returns a backend whose server answers with handle, and whose mirror has a snapshot.
+// newBackend returns a backend whose server answers with handle, and whose mirror has a snapshot. It asks once, and has
+// patience. The time of its health stands still.
 func newBackend(t *testing.T, handle http.HandlerFunc) *testBackend {
 	t.Helper()
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
 	log, _ := logtest.NewNullLogger()
-	asking, err := newClient(&schedulerplugin.Args{RemoteURL: server.URL}, time.Second, 10*time.Millisecond)
+	asking, err := newClient(&schedulerplugin.Args{RemoteURL: server.URL}, time.Minute, time.Nanosecond)
 	require.NoError(t, err)
 	b := &backend{mirror: mirror.New(mirror.Options{Log: log}), question: &question.Maker{Matcher: &matcher.Matcher{}}, reserving: asking, binding: asking, ttl: 1500 * time.Millisecond, log: log}
-	b.health = &health{mirror: b.mirror, started: time.Now()}
+	clock := clocktesting.NewFakeClock(time.Now())
+	b.health = &health{mirror: b.mirror, clock: clock, started: clock.Now()}
 	events := make(given)
 	background.Run(t, func(ctx context.Context) error { return b.mirror.Run(ctx, reserver.NewWatcher(ctx, events.feed)) })
 	assert.Equal(t, schedulerplugin.Starting, kindOf(b.Ready()))
 	events <- reserver.Event{Type: reserver.SnapshotEvent, First: true, Revision: 5, Snapshot: &reserver.WatchSnapshot{Revision: 5}}
 	require.NoError(t, b.mirror.WaitFor(t.Context(), 5))
+	assert.Equal(t, schedulerplugin.Starting, kindOf(b.Ready()), "what DeviceClasses leave to DRA is not known yet")
+	b.health.classes.Store(true)
 	require.NoError(t, b.Ready())
-	return &testBackend{b, server.URL, events}
+	return &testBackend{b, server.URL, events, clock}
 }
 
-// testBackend is a backend, where its server is, and what its watch tells.
+// testBackend is a backend, where its server is, what its watch tells, and the time of its health.
 type testBackend struct {
 	*backend
 	url    string
 	events given
+	clock  *clocktesting.FakeClock
+}
+
+// endPause has the pause after a failed request end.
+func (b *testBackend) endPause() { b.clock.Step(failedPause + 1) }
+
+// catchUp has the watch tell of a revision.
+func (b *testBackend) catchUp(t *testing.T, revision uint64) {
+	b.events <- reserver.Event{Type: reserver.BookmarkEvent, Revision: revision, Bookmark: &reserver.WatchBookmark{Revision: revision}}
+	require.NoError(t, b.mirror.WaitFor(t.Context(), revision))
 }
 
 // available stands for no unavailability.
@@ -80,7 +96,7 @@ func kindOf(err error) schedulerplugin.Unavailability {
 }
 
 // answering answers every request alike and keeps the last one.
-func answering(t *testing.T, status int, answer any, last *reserver.Request) http.HandlerFunc {
+func answering(t *testing.T, status int, answer, last any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if last != nil {
 			assert.NoError(t, json.NewDecoder(r.Body).Decode(last))
@@ -108,7 +124,7 @@ func TestReserve(t *testing.T) {
 	var asked reserver.Request
 	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{}, Revision: 7}, &asked))
 	p, placement := pod()
-	made, err := b.Reserve(t.Context(), p, placement)
+	made, err := b.Reserve(t.Context(), p, placement, false)
 	require.NoError(t, err)
 	assert.True(t, made)
 	assert.Equal(t, []string{"n"}, asked.Nodes)
@@ -123,6 +139,45 @@ func TestReserve(t *testing.T) {
 	assert.Equal(t, "n", p.Spec.NodeName, "the scheduler's own pod stays as it is")
 	_, behind := b.mirror.Lag()
 	assert.EqualValues(t, 2, behind, "the answer's revision is awaited")
+}
+
+// A pod that is bound at once is counted in the mirror alone, until the watch tells of it or it is given back.
+func TestReserveOfAPodThatIsBoundSoon(t *testing.T) {
+	b := newBackend(t, func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") })
+	p, placement := pod()
+	placement.Request = &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}}
+	used := func() int64 {
+		return b.mirror.Ledger().AppendUsage(nil, []string{"n"}, []resources.Column{resources.CPU})[0].Used
+	}
+	for range 2 {
+		made, err := b.Reserve(t.Context(), p, placement, true)
+		require.NoError(t, err)
+		assert.True(t, made)
+		assert.EqualValues(t, 1000, used())
+	}
+	b.Unreserve(t.Context(), placement, true)
+	assert.Zero(t, used())
+
+	_, err := b.Reserve(t.Context(), p, placement, true)
+	require.NoError(t, err)
+	b.events <- reserver.Event{Type: reserver.AllocationEvent, Revision: 6, Allocation: &reserver.WatchAllocation{Revision: 6, Allocation: reserver.Allocation{
+		Namespace: "ns", Pod: "p", UID: "u", Node: "n", State: "Binding", Scheduler: "s", Requests: reserver.Amounts{"cpu": 1000},
+	}}}
+	require.NoError(t, b.mirror.WaitFor(t.Context(), 6))
+	assert.EqualValues(t, 1000, used(), "it is counted once")
+	b.Unreserve(t.Context(), placement, true)
+	assert.EqualValues(t, 1000, used(), "the server is binding it")
+}
+
+// What Bind refuses is a refusal like one of Reserve.
+func TestBindIsRefused(t *testing.T) {
+	b := newBackend(t, answering(t, http.StatusOK, &reserver.BindAnswer{Error: "taken", Outcome: "refused", Reason: "HostPortConflict", Revision: 9}, nil))
+	err := b.Bind(t.Context(), &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}, "n")
+	assert.Equal(t, &schedulerplugin.RefusedError{Reason: ledger.HostPortConflict, Message: "taken", Revision: 9}, err)
+	_, behind := b.mirror.Lag()
+	assert.EqualValues(t, 4, behind, "its revision is awaited")
+	b.catchUp(t, 9)
+	assert.NoError(t, b.Ready())
 }
 
 // A cycle gives back what the cycles before it, or a process before this one, have left of its
@@ -151,7 +206,7 @@ func TestClaimsOfThisScheduler(t *testing.T) {
 			b.events <- event
 			require.NoError(t, b.mirror.WaitFor(t.Context(), 6))
 			p, placement := pod()
-			made, err := b.Reserve(t.Context(), p, placement)
+			made, err := b.Reserve(t.Context(), p, placement, false)
 			require.NoError(t, err)
 			assert.Equal(t, tc.made, made)
 		})
@@ -174,9 +229,10 @@ func TestReserveIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{FailedPods: []string{"p"}, Error: "no", Revision: 9, Rejections: tc.rejections}, nil))
 			p, placement := pod()
-			made, err := b.Reserve(t.Context(), p, placement)
+			made, err := b.Reserve(t.Context(), p, placement, false)
 			assert.False(t, made)
 			assert.Equal(t, &tc.want, err)
+			b.catchUp(t, 9)
 			assert.NoError(t, b.Ready(), "a refusal is an answer")
 		})
 	}
@@ -185,39 +241,44 @@ func TestReserveIsRefused(t *testing.T) {
 func TestServerIsAway(t *testing.T) {
 	b := newBackend(t, answering(t, http.StatusServiceUnavailable, map[string]string{"error": "stopping"}, nil))
 	p, placement := pod()
-	_, err := b.Reserve(t.Context(), p, placement)
+	_, err := b.Reserve(t.Context(), p, placement, false)
 	assert.Equal(t, schedulerplugin.Away, kindOf(err))
 	assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()), "nobody else tries for a while")
-	back := func() bool { return b.Ready() == nil }
-	require.Eventually(t, back, 10*failedPause, 10*time.Millisecond, "the pause after the failure is over")
+	b.endPause()
+	require.NoError(t, b.Ready())
 	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: errors.New("connection lost")}
-	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Away }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Away }, time.Minute, time.Millisecond)
 	b.events <- reserver.Event{Type: reserver.HeartbeatEvent}
-	require.Eventually(t, back, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Ready() == nil }, time.Minute, time.Millisecond)
 }
 
 // A scheduler without the right to watch is told which one it lacks, and not that the server cannot be reached.
 func TestServerDeniesTheWatch(t *testing.T) {
 	b := newBackend(t, answering(t, http.StatusOK, &reserver.Answer{}, nil))
 	b.events <- reserver.Event{Type: reserver.DisconnectedEvent, Err: &reserver.UnauthorizedError{Status: http.StatusForbidden, Message: `"s" may not GET /v1/watch`}}
-	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Denied }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return kindOf(b.Ready()) == schedulerplugin.Denied }, time.Minute, time.Millisecond)
 	require.ErrorContains(t, b.Ready(), `"s" may not GET /v1/watch`)
 }
 
 // A request of which no answer comes may have been carried out, so Unreserve has to give the capacity back.
 // And its server, which may still seem to be there, is away for those who come next.
 func TestReserveWithoutAnAnswer(t *testing.T) {
-	for name, handle := range map[string]http.HandlerFunc{
-		"lost":  hangUp,
-		"owing": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	for name, handle := range map[string]func(r *http.Request, timeout context.CancelFunc){
+		"lost": func(*http.Request, context.CancelFunc) { hangUp() },
+		"owing": func(r *http.Request, timeout context.CancelFunc) {
+			timeout()
+			<-r.Context().Done()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+			ctx, timeout := context.WithCancel(t.Context())
+			defer timeout()
+			b := newBackend(t, func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
-				handle(w, r)
+				handle(r, timeout)
 			})
 			p, placement := pod()
-			made, err := b.Reserve(t.Context(), p, placement)
+			made, err := b.Reserve(ctx, p, placement, false)
 			assert.True(t, made)
 			assert.Equal(t, schedulerplugin.Away, kindOf(err), "%v", err)
 			assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()))
@@ -226,26 +287,93 @@ func TestReserveWithoutAnAnswer(t *testing.T) {
 }
 
 // hangUp ends the connection without an answer.
-func hangUp(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }
+func hangUp() { panic(http.ErrAbortHandler) }
 
 // A bind that may have been carried out is not to be done again past the ledger, also where nobody is
 // found to ask about it.
 func TestBindWithoutAnAnswer(t *testing.T) {
-	tries := 0
-	b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
-		if tries++; tries == 1 {
-			hangUp(w, r)
+	var tries atomic.Int32
+	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		if tries.Add(1) == 1 {
+			hangUp()
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
-	binding, err := client.New(client.Options{URL: b.url, RetryFor: 300 * time.Millisecond})
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	binding, err := client.New(client.Options{URL: b.url, RetryFor: time.Minute, OnRetry: func(string, error, time.Duration) {
+		if tries.Load() > 1 {
+			giveUp()
+		}
+	}})
 	require.NoError(t, err)
 	t.Cleanup(binding.Close)
 	b.binding = binding
-	err = b.Bind(t.Context(), &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}}, "n")
+	// Bind asks for a sign of life as well, if this takes long.
+	err = b.bind(ctx, ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}, "n")
 	require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
-	assert.Greater(t, tries, 1)
+	assert.Greater(t, tries.Load(), int32(1))
 	assert.Equal(t, available, kindOf(err))
+}
+
+// Whether a server that owes the answer to a bind is there is asked it soon, and before anything else is assumed of it. One
+// that is there has its time.
+func TestBindAtAServerThatHangs(t *testing.T) {
+	ref := ledger.PodRef{Namespace: "ns", Name: "p", UID: "u"}
+	hang := func(r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}
+	t.Run("frozen", func(t *testing.T) {
+		t.Parallel()
+		thawed := make(chan struct{})
+		b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-thawed:
+				answering(t, http.StatusOK, &reserver.RevisionAnswer{Revision: 5}, nil)(w, r)
+			default:
+				hang(r)
+			}
+		})
+		patient := b.reserving
+		hasty, err := newClient(&schedulerplugin.Args{RemoteURL: b.url}, 100*time.Millisecond, time.Nanosecond)
+		require.NoError(t, err)
+		t.Cleanup(hasty.Close)
+		b.reserving = hasty
+		err = b.Bind(t.Context(), &cluster.Pod{Ref: ref}, "n")
+		var away *schedulerplugin.UnavailableError
+		require.ErrorAs(t, err, &away)
+		assert.Equal(t, schedulerplugin.Away, away.Kind)
+		assert.True(t, away.Sent, "it may be carried out yet")
+		assert.Equal(t, schedulerplugin.Away, kindOf(b.Ready()))
+
+		b.endPause()
+		require.NoError(t, b.Ready())
+		p, placement := pod()
+		made, err := b.Reserve(t.Context(), p, placement, true)
+		assert.False(t, made)
+		assert.Equal(t, schedulerplugin.Away, kindOf(err), "nothing has been heard of it since")
+		close(thawed)
+		b.reserving = patient
+		b.endPause()
+		_, err = b.Reserve(t.Context(), p, placement, true)
+		require.NoError(t, err)
+	})
+	t.Run("slow", func(t *testing.T) {
+		t.Parallel()
+		asked := make(chan struct{}, 10)
+		b := newBackend(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/bind" {
+				asked <- struct{}{}
+				w.WriteHeader(http.StatusForbidden) // that is an answer, too
+				return
+			}
+			<-asked
+			answering(t, http.StatusOK, &reserver.BindAnswer{}, nil)(w, r)
+		})
+		require.NoError(t, b.Bind(t.Context(), &cluster.Pod{Ref: ref}, "n"))
+		assert.NoError(t, b.Ready())
+	})
 }
 
 func TestBind(t *testing.T) {
@@ -298,10 +426,25 @@ func TestReservationsAreToldOf(t *testing.T) {
 	assert.Empty(t, m.Candidates(member))
 }
 
+// Members of gangs find the reservations that were made for these.
+func TestReservationsForGangs(t *testing.T) {
+	rsv := &v1alpha1.Reservation{Spec: v1alpha1.ReservationSpec{
+		Consumers: &v1alpha1.ConsumerSpec{Gang: &v1alpha1.GangReference{Name: "training", Kind: "volcano"}}, Slots: []v1alpha1.Slot{{Name: "s"}},
+	}}
+	rsv.Namespace, rsv.Name, rsv.UID = "ns", "r", "uid"
+	log, _ := logtest.NewNullLogger()
+	r := &reservations{matcher: &matcher.Matcher{}, log: log, matched: func(string) {}}
+	r.set(rsv, true)
+	assert.Len(t, r.matcher.Candidates(newInfo(t, map[string]string{"scheduling.k8s.io/group-name": "training"})), 1)
+	assert.Empty(t, r.matcher.Candidates(newInfo(t, map[string]string{"scheduling.k8s.io/group-name": "inference"})))
+}
+
 func newInfo(t *testing.T, annotations map[string]string) *cluster.Pod {
 	p, _ := pod()
 	p.Annotations = annotations
-	info, err := cluster.NewPod(ledger.New(ledger.Options{}).Table(), p)
+	reader, err := newReader(ledger.New(ledger.Options{}).Table())
+	require.NoError(t, err)
+	info, err := reader.NewPod(p)
 	require.NoError(t, err)
 	return info
 }

@@ -72,7 +72,7 @@ func TestBindingIsRefused(t *testing.T) {
 	}{
 		"no capacity": {
 			before: func(t *testing.T, w *world) { w.add(pod("q", "2")); bind("q", "a")(t, w) },
-			code:   http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 3000, free 2000; largest holder ns/q (2000, Binding by naive)`,
+			code:   http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 3 CPU, 2 free; largest holder ns/q (2 CPU, Binding by naive)`,
 		},
 		"no such node": {given: func(b *v1.Binding) { b.Target.Name = "x" }, code: http.StatusConflict, want: `node "x" is not in the ledger`},
 		"bound, and the watch is behind": {
@@ -108,7 +108,7 @@ func TestBindingIsRefused(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
+		inBubble(t, name, func(t *testing.T) {
 			w := newWorld(t)
 			p := pod("p", "3")
 			if tc.change != nil {

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/julienschmidt/httprouter"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -43,9 +43,10 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
 	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // self is the user that the server under test is to the API server.
 const self = "system:serviceaccount:globalreserve-system:globalreserve"
@@ -53,7 +54,7 @@ const self = "system:serviceaccount:globalreserve-system:globalreserve"
 // world is a webhook with everything behind it: an Arbiter, what the watch has brought,
 // and an API server that the test plays.
 type world struct {
-	t        *testing.T
+	t        testing.TB
 	ledger   *ledger.Ledger
 	store    *cluster.Pods // what the watch has brought
 	question *question.Maker
@@ -67,21 +68,22 @@ type world struct {
 	failing   error              // what the API server answers instead
 	gets      int
 	undecided string
+	deciding  int // how often it decides still; negative: for ever
 }
 
 func newWorld(t *testing.T) *world { return newWorldWith(t, arbiter.Options{}) }
 
-func newWorldWith(t *testing.T, o arbiter.Options) *world {
+func newWorldWith(t testing.TB, o arbiter.Options) *world {
 	t.Helper()
 	w := &world{
 		t: t, ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256}), store: cluster.NewPods(),
-		metrics: metrics.New(), live: map[string]*v1.Pod{}, version: 100,
+		metrics: metrics.New(), live: map[string]*v1.Pod{}, version: 100, deciding: -1,
 	}
 	w.node("a", "4")
 	w.node("b", "4")
 	log, _ := logtest.NewNullLogger()
 	w.question = &question.Maker{
-		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
+		Reader: cluster.Reader{Table: w.ledger.Table()}, Matcher: &matcher.Matcher{},
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	o.Pods, o.Question, o.API, o.Metrics, o.Log, o.BindTimeout = w.store, w.question, w, w.metrics, log, 8*time.Second
@@ -90,7 +92,7 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 		Ledger: w.ledger.Reader, Question: w.question, Nominator: w, Log: log,
 		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},
 	})
-	o.Ledger = arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided })
+	o.Ledger = arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), w.why)
 	objects := storetest.New(w.ledger)
 	o.Store, o.Serving, o.ReleaseSlots = objects.Store(t), func() bool { return true }, objects.ReleaseSlots
 	o.Term = func() election.Term { return 0 }
@@ -103,11 +105,29 @@ func newWorldWith(t *testing.T, o arbiter.Options) *world {
 	return w
 }
 
+// why is why nothing can be decided.
+func (w *world) why() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deciding == 0 {
+		return "the Lease is lost"
+	}
+	if w.deciding > 0 {
+		w.deciding--
+	}
+	return w.undecided
+}
+
 func (w *world) node(name, cpu string) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourcePods: resource.MustParse("110"),
 	}}}
 	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: resources.Allocatable(w.ledger.Table(), node)})
+}
+
+// inBubble runs a test in which no time passes but what it waits for: a claim that nobody carries out is withdrawn soon.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // start has the Arbiter find out who the server is.
@@ -144,7 +164,7 @@ func (w *world) put(p *v1.Pod) *v1.Pod {
 func (w *world) show(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := cluster.Compact(w.ledger.Table(), w.live[name])
+	r := cluster.Reader{Table: w.ledger.Table()}.Compact(w.live[name])
 	w.store.Put(r)
 	w.store.Seen(r.ResourceVersion)
 	if r.Bound() {
@@ -270,10 +290,12 @@ func dryRun(r *admissionv1.AdmissionRequest) { r.DryRun = ptr.To(true) }
 func byUs(r *admissionv1.AdmissionRequest)   { r.UserInfo.Username = self }
 
 // post sends a body and returns the status and the answer.
-func (w *world) post(body string) (int, string) {
+func (w *world) post(body string) (int, string) { return w.postTo(admission.Path, body) }
+
+func (w *world) postTo(path, body string) (int, string) {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
-	request := httptest.NewRequest(http.MethodPost, admission.Path+"?timeout=5s", strings.NewReader(body))
+	request := httptest.NewRequest(http.MethodPost, path+"?timeout=5s", strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	w.router.ServeHTTP(recorder, request)
 	return recorder.Code, recorder.Body.String()
@@ -308,7 +330,7 @@ func (w *world) bind(b *v1.Binding, changes ...func(*admissionv1.AdmissionReques
 }
 
 // apply carries out the patch of a response, as the API server does.
-func apply[T any](t *testing.T, response *admissionv1.AdmissionResponse, object *T) {
+func apply[T any](t testing.TB, response *admissionv1.AdmissionResponse, object *T) {
 	t.Helper()
 	if len(response.Patch) == 0 {
 		return

@@ -69,7 +69,7 @@ func (w *world) runClaiming(name, node, claim string) {
 	p := claiming(name, claim)
 	p.Spec.NodeName = node
 	p.Annotations[v1alpha1.ExtendedResourcesAnnotation] = "gpu-" + node
-	info, err := cluster.NewPod(w.ledger.Table(), p)
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(p)
 	require.NoError(w.t, err)
 	o := info.Observation()
 	o.Devices = gpuClaims{}.Devices(info)

@@ -97,7 +97,7 @@ func (w *writes) Clear(context.Context, ledger.PodRef, string) error { return ni
 
 // bring has the watch bring a pod as it is.
 func (w *world) bring(p *v1.Pod) {
-	r := cluster.Compact(w.ledger.Table(), p)
+	r := cluster.Reader{Table: w.ledger.Table()}.Compact(p)
 	w.store.Put(r)
 	w.store.Seen(r.ResourceVersion)
 }

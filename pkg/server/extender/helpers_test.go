@@ -58,6 +58,7 @@ type world struct {
 	metrics  *metrics.Metrics
 
 	everywhere [][]string // the nodes offered, of pods refused all
+	undecided  string     // why nothing can be decided; "" where it can
 }
 
 // newWorld has a watch that is not behind, of a cluster without pods.
@@ -72,7 +73,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.store.Seen(startVersion)
 	w.question = &question.Maker{
-		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
+		Reader: cluster.Reader{Table: w.ledger.Table()}, Matcher: &matcher.Matcher{},
 		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
 	}
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
@@ -88,7 +89,7 @@ func newWorld(t testing.TB) *world {
 	})
 	objects := storetest.New(w.ledger)
 	decider := arbiter.New(arbiter.Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
+		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
 		Metrics: w.metrics, Log: silent, BindTimeout: 8 * time.Second,
 		Store: objects.Store(t), Serving: func() bool { return true }, ReleaseSlots: objects.ReleaseSlots, MayUse: func(context.Context, user.Info, string) error { return nil }, Term: func() election.Term { return 0 },
 		AskedBy: w.wakeups.AskedBy,
@@ -134,7 +135,7 @@ func (w *world) run(uid types.UID, node string, cpu, memory int64, ports ...reso
 
 // reserve holds capacity for a pod on a node.
 func (w *world) reserve(p *v1.Pod, node string) {
-	info, err := cluster.NewPod(w.ledger.Table(), p)
+	info, err := cluster.Reader{Table: w.ledger.Table()}.NewPod(p)
 	require.NoError(w.t, err)
 	plan := ledger.NewPlan([]ledger.Placement{info.Placement(node)}, ledger.AllOrNothing, time.Now().Add(time.Hour))
 	require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)

@@ -87,5 +87,9 @@ func (a *API) newExplainAnswer(e *arbiter.Explanation) *reserver.ExplainAnswer {
 	if c := e.Closest; c != nil {
 		answer.Closest = &reserver.ClosestNode{Node: c.Node, Missing: c.Missing, Holders: newHolders(c.Holders), Message: c.Message}
 	}
+	if e.Gang != nil {
+		gang := newGang(e.Gang)
+		answer.Gang = &gang
+	}
 	return answer
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,11 +27,14 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
+	"github.com/globalreserve/globalreserve/pkg/reservations"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/leaks"
+	"github.com/globalreserve/globalreserve/test/openapi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const (
 	testScheduler = "batch-scheduler"
@@ -55,6 +57,8 @@ type fixture struct {
 	server  *httptest.Server
 	// notReady is why nothing can be decided.
 	notReady string
+	// waiting are the Reservation objects that wait for capacity.
+	waiting []reservations.Pending
 	// reads are the namespaces whose names a caller may see; nil: all.
 	reads map[string]bool
 }
@@ -68,14 +72,20 @@ func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) erro
 
 // newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a
 // cluster that does not know Reservations.
-func newFixture(t testing.TB, limits Limits) *fixture {
+func newFixture(t testing.TB, limits Limits, changes ...func(*http.Server)) *fixture {
 	t.Helper()
 	f := newBareFixture(t)
 	f.NoKind = true
 	f.start(limits)
 	f.server = httptest.NewUnstartedServer(testRouter(f.api, f.log))
-	f.server.Config.ReadTimeout = time.Second
+	for _, change := range changes {
+		change(f.server.Config)
+	}
 	f.server.Start()
+	found := &openapi.Found{}
+	found.Report(t)
+	client := f.server.Client()
+	client.Transport = &openapi.Transport{Base: client.Transport, Found: found}
 	t.Cleanup(func() {
 		f.server.CloseClientConnections()
 		f.server.Close()
@@ -102,7 +112,7 @@ func (f *fixture) start(limits Limits) {
 	f.api = New(Options{
 		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-		MayRead: f.mayRead,
+		MayRead: f.mayRead, PendingReservations: func() []reservations.Pending { return f.waiting },
 	})
 }
 
@@ -149,6 +159,18 @@ func (f *fixture) addNode(name, cpu, memory string) {
 	f.ledger.ObserveNode(ledger.NodeObservation{
 		Name: name, UID: types.UID("uid-" + name), Allocatable: resources.Allocatable(f.ledger.Table(), node),
 	})
+}
+
+// label gives a node labels, and changes nothing else of it.
+func (f *fixture) label(name string, labels map[string]string) {
+	view, _, ok := f.ledger.Node(name)
+	require.True(f.t, ok)
+	o := ledger.NodeObservation{Name: name, UID: view.UID, Unschedulable: view.Unschedulable, Labels: labels}
+	for _, a := range view.Amounts {
+		column, _ := f.ledger.Table().Intern(a.Resource)
+		o.Allocatable = append(o.Allocatable, resources.Amount{Column: column, Value: a.Allocatable})
+	}
+	require.True(f.t, f.ledger.ObserveNode(o))
 }
 
 // aPod is a pod with one container.
@@ -284,6 +306,6 @@ func (r *recordedStream) Header() http.Header { return r.header }
 func (r *recordedStream) WriteHeader(int)     {}
 func (r *recordedStream) Flush()              {}
 
-func recordStream(t *testing.T) *stream {
-	return newStream(t.Context(), &recordedStream{header: http.Header{}}, time.Second)
+func (f *fixture) recordStream(t *testing.T) *stream {
+	return &stream{connection: newConnection(t.Context(), &recordedStream{header: http.Header{}}, time.Second), api: f.api}
 }

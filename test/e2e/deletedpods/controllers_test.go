@@ -129,7 +129,7 @@ func statefulSet(c *cluster) {
 func job(c *cluster) {
 	t := c.T
 	c.nodes(2)
-	for attempt := range 5 {
+	for attempt := range 10 {
 		name := fmt.Sprintf("work-%d", attempt)
 		_, err := c.Client().BatchV1().Jobs(c.Namespace).Create(t.Context(), c.newJob(name, "3", keep), metav1.CreateOptions{})
 		require.NoError(t, err)

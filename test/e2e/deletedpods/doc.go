@@ -14,6 +14,7 @@ What lives where:
   - controllers_test.go controllers whose pods come back: scaling, rolling updates, recurring names
   - ttl_test.go         how long capacity is kept, and who gets it then
   - examples_test.go    the walk-throughs of examples/reservations
+  - provisioning_test.go nodes that are requested for Reservations that fit none
   - match_test.go       namespaces, preemptible capacity, and 500 nodes of which a scheduler sees a sample
 
 A cluster costs a few seconds, so tests that do not disturb each other share one as subtests, each in

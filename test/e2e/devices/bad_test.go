@@ -64,7 +64,7 @@ var badClaims = map[string]struct {
 	"elsewhere": {event: "claims of other namespaces cannot be used"},
 	"slash":     {annotation: "other/slash", event: "other/slash"},
 	"capitals":  {annotation: "K80_ERC", event: "K80_ERC"},
-	"twice":     {annotation: "twice,twice", event: "names claim twice twice"},
+	"twice":     {annotation: "twice,twice", event: "twice is named twice"},
 	"commas":    {annotation: ",", event: "extended-resource-claims"},
 	"crowd":     {annotation: strings.TrimSuffix(strings.Repeat("c,", 17), ","), event: "extended-resource-claims"},
 }

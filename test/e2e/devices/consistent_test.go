@@ -38,6 +38,13 @@ func (c *cluster) differences(t require.TestingT) []string {
 	for i := range pods {
 		found = append(found, all.add(&pods[i])...)
 	}
+	for i := range pods {
+		for k := range claims.Items {
+			if metav1.IsControlledBy(&claims.Items[k], &pods[i]) && pods[i].Spec.NodeName != "" {
+				all.byClaim[claims.Items[k].Name] = &pods[i]
+			}
+		}
+	}
 	names := map[string]string{}
 	for i := range devices.Items {
 		d := &devices.Items[i]
@@ -54,14 +61,14 @@ func (a *truth) add(pod *corev1.Pod) (found []string) {
 	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
-	for _, id := range split(given(pod)) {
+	for _, id := range idsOf(pod) {
 		key := pod.Spec.NodeName + " " + id
 		if other := a.byDevice[key]; other != nil {
 			found = append(found, fmt.Sprintf("%s is with %s and %s", key, other.Name, pod.Name))
 		}
 		a.byDevice[key] = pod
 	}
-	for _, name := range split(pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]) {
+	for _, name := range claimsOf(pod) {
 		a.byClaim[name] = pod
 	}
 	return found
@@ -72,9 +79,9 @@ func (a *truth) checkDevice(d *v1alpha1.ExtendedResource) []string {
 	switch {
 	case pod == nil && (status.Phase != v1alpha1.ExtendedResourceAvailable || status.ClaimRef != nil):
 		return []string{fmt.Sprintf("no pod has device %s, which says %+v", d.Name, status)}
-	case pod != nil && (status.Phase != v1alpha1.ExtendedResourceBound || status.ClaimRef == nil):
+	case pod != nil && (status.Phase != v1alpha1.ExtendedResourceBound || (status.ClaimRef == nil) != (gpusByCount(pod) > 0)):
 		return []string{fmt.Sprintf("%s has device %s, which says %+v", pod.Name, d.Name, status)}
-	case pod != nil && a.byClaim[status.ClaimRef.Name] != pod:
+	case pod != nil && status.ClaimRef != nil && a.byClaim[status.ClaimRef.Name] != pod:
 		return []string{fmt.Sprintf("%s has device %s, which names claim %s", pod.Name, d.Name, status.ClaimRef.Name)}
 	}
 	return nil
@@ -96,7 +103,7 @@ func (a *truth) checkClaim(claim *v1alpha1.ExtendedResourceClaim, names map[stri
 		return []string{fmt.Sprintf("claim %s is of %d devices and has %v", claim.Name, claim.Spec.Count, status.ExtendedResources)}
 	}
 	var has []string
-	for _, id := range split(given(pod)) {
+	for _, id := range idsOf(pod) {
 		has = append(has, names[pod.Spec.NodeName+" "+id])
 	}
 	for _, name := range status.ExtendedResources {

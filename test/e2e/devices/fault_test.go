@@ -75,7 +75,7 @@ func TestLostBinds(t *testing.T) {
 
 // TestChangesWhileDown changes everything while no server is there to see it.
 func TestChangesWhileDown(t *testing.T) {
-	c := newCluster(t, setup{nodes: 3, args: quickStart})
+	c := newCluster(t, setup{nodes: 3})
 	for i := range 6 {
 		name := fmt.Sprintf("gpu-%d", i)
 		c.CreateDevice(name, fmt.Sprintf("node-%d", i%3), name)

@@ -22,10 +22,6 @@ const (
 	mostPods = 16
 )
 
-// quickStart shortens what a server that starts waits for: binds of the one before, for as long as these may
-// take.
-var quickStart = []string{"--bind-timeout=1500ms"}
-
 // load is what users and schedulers do, all at once, to a server that may be killed at any moment.
 type load struct {
 	*cluster
@@ -40,7 +36,7 @@ type load struct {
 // /bind place pods with claims, and pods and claims are deleted. After each start all must say what the
 // bound pods say, and at no event may a device have been with two pods.
 func TestKilledAgainAndAgain(t *testing.T) {
-	c := newCluster(t, setup{nodes: raceNodes, args: quickStart})
+	c := newCluster(t, setup{nodes: raceNodes})
 	c.createRaceDevices()
 	c.startScheduler(scheduler)
 	l := &load{cluster: c}

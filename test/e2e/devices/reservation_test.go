@@ -10,7 +10,7 @@ import (
 
 // TestReservedDevices has Reservations keep devices for pods that are to come.
 func TestReservedDevices(t *testing.T) {
-	c := newCluster(t, setup{nodes: 2, args: quickStart})
+	c := newCluster(t, setup{nodes: 2})
 	c.startScheduler(scheduler)
 	for name, test := range map[string]func(*cluster){
 		"a slot keeps devices":                     slotKeeps,
@@ -83,7 +83,7 @@ func deletedPodKeeps(c *cluster) {
 func slotExpires(c *cluster) {
 	c.CreateDevice("short", "node-0", "short")
 	c.awaitDevice("short", v1alpha1.ExtendedResourceAvailable)
-	c.CreateReservation("short", `{ttl: 2s, consumers: {index: short}, slots: [{name: a, requests: {cpu: 100m},
+	c.CreateReservation("short", `{ttl: 20s, consumers: {index: short}, slots: [{name: a, requests: {cpu: 100m},
 		devices: [{resourceName: nvidia.com/gpu, matchProperties: {model: short}}]}]}`)
 	c.AwaitReservation("short", v1alpha1.ReservationAvailable)
 	c.CreateDeviceClaim("waits", "short", 1)

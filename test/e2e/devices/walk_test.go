@@ -3,6 +3,7 @@ package devices
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
@@ -27,18 +29,20 @@ import (
 func TestWalkThrough(t *testing.T) {
 	c := newCluster(t, setup{
 		own: &controlplane.Options{Workloads: true}, nodes: 2,
-		args: []string{"--ignored-resources=globalreserve.io/devices"},
+		args: slices.Concat([]string{"--ignored-resources=globalreserve.io/devices"}, clusterload.QuickLease),
 	})
 	c.AwaitUntainted("")
 	c.StartKubeScheduler(corev1.DefaultSchedulerName, "managed-resources.yaml")
 	c.startExampleScheduler()
 	t.Run("one claim after another", func(t *testing.T) { walkClaims(c.in(t)) })
+	t.Run("templates", func(t *testing.T) { walkTemplates(c.in(t)) })
 	t.Run("a Job", func(t *testing.T) { walkJob(c.in(t)) })
 	t.Run("managedResources", func(t *testing.T) { walkManaged(c.in(t)) })
 	c.deleteClaims()
 	require.NoError(t, c.Devices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	require.NoError(t, c.Client().CoreV1().Events(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	t.Run("README", func(t *testing.T) { walkReadme(c.in(t)) })
+	c.awaitOwned(0) // kube-controller-manager deletes what pods owned; it knows the kind half a minute after its start
 	c.requireConsistent()
 	c.verdict.requireGood(t)
 }
@@ -133,21 +137,21 @@ func walkClaims(c *cluster) {
 	c.example("claims.yaml")
 	c.example("deployment.yaml")
 	trainer := c.awaitTrainer(1)
-	require.Equal(c.T, "node-1", trainer.Spec.NodeName, "the node with the K80")
+	require.Equal(c.T, "node-1", trainer.Spec.NodeName, "the node with the L4")
 	require.Equal(c.T, "GPU-80b20001", given(trainer))
-	claim := c.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimBound)
+	claim := c.awaitClaim("l4-erc", v1alpha1.ExtendedResourceClaimBound)
 	require.Equal(c.T, trainer.UID, claim.Status.PodRef.UID)
-	require.Equal(c.T, "k80-erc", c.awaitDevice("node-1-k80-0", v1alpha1.ExtendedResourceBound).Status.ClaimRef.Name)
-	c.requireAvailable("node-0-t4-0", "node-0-t4-1")
+	require.Equal(c.T, "l4-erc", c.awaitDevice("node-1-l4-0", v1alpha1.ExtendedResourceBound).Status.ClaimRef.Name)
+	c.requireAvailable("node-0-h100-0", "node-0-h100-1")
 
 	c.scale(0)
-	c.awaitDevice("node-1-k80-0", v1alpha1.ExtendedResourceAvailable)
-	c.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimPending)
+	c.awaitDevice("node-1-l4-0", v1alpha1.ExtendedResourceAvailable)
+	c.awaitClaim("l4-erc", v1alpha1.ExtendedResourceClaimPending)
 	c.scale(1)
 
 	c.example("waiting-pod.yaml")
 	require.Contains(c.T, c.AwaitRefused("next"), "GlobalReserve: another pod has a device claim of the pod")
-	c.AwaitEvent("Pod", "next", "DeviceClaimInUse", "ExtendedResourceClaim k80-erc is in use by pod trainer-")
+	c.AwaitEvent("Pod", "next", "DeviceClaimInUse", "ExtendedResourceClaim l4-erc is in use by pod trainer-")
 	c.AwaitBackOffOver()
 	c.scale(0)
 	gone := time.Now()
@@ -161,10 +165,54 @@ func walkClaims(c *cluster) {
 	require.Equal(c.T, "GPU-7a1c0001,GPU-7a1c0002", given(large))
 	c.example("bad-pod.yaml")
 	c.AwaitRefused("bad")
-	c.AwaitEvent("Pod", "bad", "DeviceClaimUnusable", "there is no ExtendedResourceClaim k90-erc in namespace default")
+	c.AwaitEvent("Pod", "bad", "DeviceClaimUnusable", "there is no ExtendedResourceClaim l40-erc in namespace default")
 	c.requireConsistent()
 	c.Delete("next", "large", "bad")
 	require.NoError(c.T, c.Client().AppsV1().Deployments(namespace).Delete(c.T.Context(), "trainer", metav1.DeleteOptions{}))
+}
+
+// walkTemplates has each pod of a Deployment get a claim of its own, also where the server is killed meanwhile, which
+// goes with the pod; and a pod whose containers have claims of their own.
+func walkTemplates(c *cluster) {
+	c.example("template.yaml")
+	c.Server.Crash(c.T) // when pods are there, and claims perhaps
+	owners := c.awaitOwned(3)
+	c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), 3) })
+	ids := map[string]bool{}
+	for _, pod := range c.boundPods() {
+		ids[given(&pod)] = true
+		require.Contains(c.T, owners, pod.UID)
+	}
+	require.Equal(c.T, map[string]bool{"GPU-80b20001": true, "GPU-7a1c0001": true, "GPU-7a1c0002": true}, ids)
+	c.requireConsistent()
+	require.NoError(c.T, c.Objects.GlobalreserveV1alpha1().ExtendedResourceClaimTemplates(namespace).Delete(c.T.Context(), "one-gpu", metav1.DeleteOptions{}))
+	require.NoError(c.T, c.Client().AppsV1().Deployments(namespace).Delete(c.T.Context(), "workers", metav1.DeleteOptions{}))
+	c.requireAvailable("node-0-h100-0", "node-0-h100-1", "node-1-l4-0")
+
+	c.example("containers-pod.yaml")
+	pod, _ := c.AwaitBound("containers")
+	require.Equal(c.T, "train=GPU-7a1c0001,GPU-7a1c0002;watch=GPU-7a1c0002", given(pod))
+	c.awaitClaim("second-h100", v1alpha1.ExtendedResourceClaimBound)
+	c.Server.Crash(c.T)
+	c.requireConsistent()
+	c.Delete("containers")
+}
+
+// awaitOwned waits until pods own so many claims, and returns their UIDs.
+func (c *cluster) awaitOwned(count int) (owners []types.UID) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) {
+		list, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		owners = nil
+		for i := range list.Items {
+			if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil {
+				owners = append(owners, owner.UID)
+			}
+		}
+		assert.Len(t, owners, count)
+	})
+	return owners
 }
 
 // walkJob has the pod of a Job finish, which gives its device back although the pod is still there.
@@ -176,23 +224,25 @@ metadata: {name: once}
 spec:
   template:
     metadata:
-      annotations: {globalreserve.io/extended-resource-claims: k80-erc}
+      annotations: {globalreserve.io/extended-resource-claims: l4-erc}
     spec:
       schedulerName: extended-resource-scheduler
       restartPolicy: Never
       containers: [{name: main, image: none}]
 `)
-	c.awaitDevice("node-1-k80-0", v1alpha1.ExtendedResourceBound)
-	c.awaitDevice("node-1-k80-0", v1alpha1.ExtendedResourceAvailable)
-	c.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimPending)
-	list, err := c.Client().CoreV1().Pods(namespace).List(c.T.Context(), metav1.ListOptions{LabelSelector: "job-name=once"})
-	require.NoError(c.T, err)
-	require.Len(c.T, list.Items, 1)
-	require.Equal(c.T, corev1.PodSucceeded, list.Items[0].Status.Phase)
-	require.Equal(c.T, "GPU-80b20001", given(&list.Items[0]))
+	var pod corev1.Pod
+	c.Eventually(func(t *assert.CollectT) { // it has the device for half a second only
+		list, err := c.Client().CoreV1().Pods(namespace).List(c.T.Context(), metav1.ListOptions{LabelSelector: "job-name=once"})
+		require.NoError(t, err)
+		require.Len(t, list.Items, 1)
+		pod = list.Items[0]
+		assert.Equal(t, corev1.PodSucceeded, pod.Status.Phase)
+	})
+	require.Equal(c.T, "GPU-80b20001", given(&pod))
+	c.requireConsistent() // no pod has it
 	background := metav1.DeletePropagationBackground
 	require.NoError(c.T, c.Client().BatchV1().Jobs(namespace).Delete(c.T.Context(), "once", metav1.DeleteOptions{PropagationPolicy: &background}))
-	c.Eventually(func(t *assert.CollectT) { assert.Nil(t, c.FindPod(list.Items[0].Name)) })
+	c.Eventually(func(t *assert.CollectT) { assert.Nil(t, c.FindPod(pod.Name)) })
 }
 
 // walkManaged has the default scheduler ask GlobalReserve for the pods with the mark and for no others.
@@ -214,6 +264,6 @@ func walkManaged(c *cluster) {
 	require.Equal(c.T, "node-1", marked.Spec.NodeName)
 	require.Equal(c.T, "GPU-80b20001", given(marked))
 	require.Greater(c.T, asked(), before)
-	c.awaitClaim("k80-erc", v1alpha1.ExtendedResourceClaimBound)
+	c.awaitClaim("l4-erc", v1alpha1.ExtendedResourceClaimBound)
 	c.Delete("unmarked", "marked")
 }

@@ -115,11 +115,13 @@ func TestGivingBack(t *testing.T) {
 	assert.Contains(t, theirs.Error, "belongs to another scheduler")
 	c.Server.Crash(c.T)
 	assert.Len(t, c.Held(), 3, "what was given back stays so over a restart")
-	states := map[v1alpha1.SlotState]int{}
-	for _, slot := range c.ListReservations()[0].Status.Slots {
-		states[slot.State]++
-	}
-	assert.Equal(t, map[v1alpha1.SlotState]int{v1alpha1.SlotReserved: 3, v1alpha1.SlotReleased: 1}, states)
+	c.Eventually(func(t *assert.CollectT) {
+		states := map[v1alpha1.SlotState]int{}
+		for _, slot := range c.ListReservations()[0].Status.Slots {
+			states[slot.State]++
+		}
+		assert.Equal(t, map[v1alpha1.SlotState]int{v1alpha1.SlotReserved: 3, v1alpha1.SlotReleased: 1}, states)
+	})
 
 	require.NoError(t, c.BindDirectly(workers[1].Name, c.nodes[1]))
 	theirs = c.Unreserve(&reserver.Request{SchedulerName: "theirs", Reservation: "default/job"})

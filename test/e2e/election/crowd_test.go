@@ -52,7 +52,7 @@ const (
 type crowd struct {
 	*cluster
 	load         testbed.Load
-	plain, hooks *service
+	plain, hooks *testbed.Service
 	client       *client.Client
 	numbers      atomic.Int64
 	forgiving    atomic.Bool // what must not happen, may
@@ -84,7 +84,7 @@ func newCrowd(t *testing.T, cp *controlplane.ControlPlane, args ...string) *crow
 	c.nodes = c.AddNodes(crowdNodes, controlplane.NodeTemplate{})
 	c.AddNodes(1, controlplane.NodeTemplate{Prefix: strings.TrimSuffix(roomy, "0")})
 	c.ChangeNode(roomy, func(node *corev1.Node) { node.Spec.Unschedulable = true })
-	var plain, hooks []backend
+	var plain, hooks []testbed.Backend
 	var webhook *clusterload.Webhook
 	for i := range 3 {
 		var err error
@@ -94,17 +94,17 @@ func newCrowd(t *testing.T, cp *controlplane.ControlPlane, args ...string) *crow
 			Name: fmt.Sprint("server-", i), StandBy: true, Args: slices.Concat(webhook.Args, []string{"--finished-reservation-ttl=1s"}, args),
 		})
 		c.servers = append(c.servers, server)
-		plain = append(plain, backend{host(server.URL), server.URL})
-		hooks = append(hooks, backend{host(webhook.URL), server.URL})
+		plain = append(plain, testbed.Backend{Address: testbed.Host(server.URL), URL: server.URL})
+		hooks = append(hooks, testbed.Backend{Address: testbed.Host(webhook.URL), URL: server.URL})
 	}
 	c.awaitAllReady()
-	c.plain, c.hooks = newService(t, plain), newService(t, hooks)
-	c.Ledger.URL = "http://" + c.plain.address()
+	c.plain, c.hooks = testbed.NewService(t, plain), testbed.NewService(t, hooks)
+	c.Ledger.URL = "http://" + c.plain.Address()
 	var err error
 	c.client, err = client.New(client.Options{URL: c.Ledger.URL, RetryFor: 2 * testbed.Soon})
 	require.NoError(t, err)
 	t.Cleanup(c.client.Close)
-	webhook.URL = "https://" + c.hooks.address() + "/admission"
+	webhook.URL = "https://" + c.hooks.Address() + "/admission"
 	require.NoError(t, webhook.Install(t.Context(), cp, nil))
 	c.StartKubeScheduler(byExtender, "default-scheduler.yaml")
 	_, err = clusterload.StartPluginScheduler(t.Context(), cp, clusterload.PluginSchedulerOptions{Name: byPlugin, RemoteURL: c.Ledger.URL})
@@ -116,6 +116,7 @@ func newCrowd(t *testing.T, cp *controlplane.ControlPlane, args ...string) *crow
 func (c *crowd) awaitAllReady() {
 	c.T.Helper()
 	c.Eventually(func(t *assert.CollectT) {
+		c.revive()
 		for _, s := range c.servers {
 			assert.NoError(t, controlplane.HTTPReady(s.URL+"/readyz", nil)(c.T.Context()), s.Name())
 		}
@@ -326,11 +327,12 @@ func (c *crowd) consume(ctx context.Context) error {
 	return c.load.Did("consume", nil)
 }
 
-// ask asks what any server answers, and does not ask again.
+// ask asks what any server answers, and does not ask again. It waits for as long as that takes: a slow answer is no broken
+// connection.
 func (c *crowd) ask(ctx context.Context) error {
 	pod := testbed.NewPod("asked", byExtender, "1")
 	pod.UID = "asked"
-	reply, err := c.Ledger.Send(ctx, http.MethodPost, testbed.FilterPath, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &c.nodes})
+	reply, err := c.Ledger.Send(context.WithoutCancel(ctx), http.MethodPost, testbed.FilterPath, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &c.nodes})
 	if err == nil && reply.Status == http.StatusOK {
 		return c.load.Did("ask", nil)
 	}

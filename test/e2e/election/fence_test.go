@@ -47,7 +47,7 @@ func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *elect
 	e, err = election.New(election.Options{
 		Client: client, Terms: objects.GlobalreserveV1alpha1().LedgerTerms(),
 		Namespace: metav1.NamespaceDefault, Identity: name,
-		Times: election.Times{Lease: 3 * time.Second, Renew: 2 * time.Second, Retry: 500 * time.Millisecond},
+		Times: election.DefaultTimes(), // nobody loses the Lease by a pause
 		Bind:  time.Second, Object: 2 * time.Second, Log: log, Follow: func() {},
 		Stale: func() string { return "" }, StandBy: func() bool { return false },
 		Resume: func(context.Context) error { return nil },
@@ -66,9 +66,7 @@ func TestFence(t *testing.T) {
 	first, took, stop := elector(t, cp, "first")
 	old := <-took
 	eventually(t, func(t *assert.CollectT) { assert.Empty(t, first.Leads()) })
-	fence, ok := first.Fence()
-	require.True(t, ok)
-	require.True(t, fence.Up, fence.Why)
+	awaitFence(t, first)
 	second, tookSecond, _ := elector(t, cp, "second")
 	eventually(t, func(t *assert.CollectT) { assert.Equal(t, "server first decides, and not this one", second.Leads()) })
 
@@ -79,6 +77,7 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, old+1, newer)
 	eventually(t, func(t *assert.CollectT) { assert.Empty(t, second.Leads()) })
 	t.Logf("the next one decides %s after a stop", time.Since(stopped).Round(time.Millisecond))
+	awaitFence(t, second)
 
 	err := bind(t, cp, "late", old.Annotate(nil))
 	require.True(t, apierrors.IsInvalid(err), "%v", err)
@@ -99,6 +98,15 @@ func TestFence(t *testing.T) {
 	_, err = cp.Client().CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), "pending", types.MergePatchType,
 		[]byte(`{"status":{"nominatedNodeName":"n"}}`), metav1.PatchOptions{FieldManager: old.Manager()}, "status")
 	require.NoError(t, err, "a hint does no harm when it is late")
+}
+
+// awaitFence waits until an elector has found the fence up. An API server that answers too late has it look once more.
+func awaitFence(t *testing.T, e *election.Elector) {
+	t.Helper()
+	eventually(t, func(t *assert.CollectT) {
+		fence, _ := e.Fence()
+		assert.True(t, fence.Up, fence.Why)
+	})
 }
 
 // writes are all that servers write besides bindings, each by a field manager.
@@ -226,5 +234,5 @@ func podNamed(name string) *corev1.Pod {
 
 func eventually(t *testing.T, condition func(t *assert.CollectT)) {
 	t.Helper()
-	require.EventuallyWithT(t, condition, 30*time.Second, 20*time.Millisecond)
+	require.EventuallyWithT(t, condition, testbed.Soon, testbed.Poll)
 }

@@ -30,10 +30,10 @@ func TestAnyServerAnswers(t *testing.T) {
 	c := newCluster(t, shared.StartT(t), 3)
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(t, err)
-	leader := c.start("leader", nil)
+	leader := c.start("leader", nil, clusterload.SlowLease...)
 	c.awaitLeader(leader)
-	follower := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{Name: "follower", Args: webhook.Args})
-	other := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{Name: "other"})
+	follower := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{Name: "follower", Args: slices.Concat(webhook.Args, clusterload.SlowLease)})
+	other := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{Name: "other", Args: clusterload.SlowLease})
 	c.servers = append(c.servers, follower, other)
 	require.True(t, decides(t.Context(), leader))
 	require.False(t, decides(t.Context(), follower) || decides(t.Context(), other))
@@ -85,9 +85,11 @@ func TestAnyServerAnswers(t *testing.T) {
 		require.NoError(t, c.BindDirectly("naive", c.nodes[1]))
 		c.CreatePod("too-large", nobody, "4")
 		require.Error(t, c.BindDirectly("too-large", c.nodes[1]))
-		granted, err := leader.Metric(t.Context(), "globalreserve_decisions_total", "verb", "admission", "result", "granted")
-		require.NoError(t, err)
-		assert.Positive(t, granted, "the server that decides did so")
+		c.Eventually(func(t *assert.CollectT) { // a review is counted when it is answered
+			granted, err := leader.Metric(c.T.Context(), "globalreserve_decisions_total", "verb", "admission", "result", "granted")
+			require.NoError(t, err)
+			assert.Positive(t, granted, "the server that decides did so")
+		})
 	})
 	t.Run("kube-scheduler", func(t *testing.T) {
 		c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
@@ -105,7 +107,7 @@ func (c *cluster) watches(t *testing.T, server *testbed.Server) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+testbed.WatchPath, http.NoBody)
 	require.NoError(t, err)
-	response, err := http.DefaultClient.Do(request)
+	response, err := testbed.Streaming.Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
@@ -130,7 +132,7 @@ func (c *cluster) watches(t *testing.T, server *testbed.Server) {
 func TestHandover(t *testing.T) {
 	c := newCluster(t, shared.StartT(t), 20)
 	for i := range 3 {
-		server := c.start(fmt.Sprint("server-", i), nil)
+		server := c.start(fmt.Sprint("server-", i), nil, clusterload.SlowLease...)
 		if i == 0 {
 			c.awaitLeader(server)
 		}

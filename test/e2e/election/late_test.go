@@ -17,13 +17,14 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// lateCluster is a cluster of one node with two servers. The first one decides, reaches the API server through a
-// proxy, and has sent a write that the proxy holds back.
+// lateCluster is a cluster of one node with two servers. The first one decided, reaches the API server through a
+// proxy, and was suspended when it had sent a write that the proxy holds back.
 type lateCluster struct {
 	*cluster
 	first, second *testbed.Server
@@ -34,16 +35,15 @@ type lateCluster struct {
 	late, other *corev1.Pod
 }
 
-// holdBack starts both servers, and has the first one send a write for a pod. Of the writes that match, lost ones are
-// lost first, and then repeated by the server.
-func holdBack(t *testing.T, cp *controlplane.ControlPlane, matches func(*http.Request) bool, lost int64, send func(c *lateCluster)) *lateCluster {
+// holdBack starts the first server, has it send a write for a pod, and suspends it. Of the writes that match, lost ones are
+// lost first, and then repeated by the server. The second one is started only then: nobody else takes the Lease before.
+func holdBack(t *testing.T, cp *controlplane.ControlPlane, matches func(*http.Request) bool, lost int64, send func(c *lateCluster), args ...string) *lateCluster {
 	t.Helper()
 	c := &lateCluster{cluster: newCluster(t, cp, 1), answers: make(chan int, 10)}
 	proxy, err := c.StartFaultProxy()
 	require.NoError(t, err)
-	c.first = c.start("first", proxy)
+	c.first = c.start("first", proxy, args...)
 	c.awaitLeader(c.first)
-	c.second = c.start("second", nil)
 	pods := c.Create(testbed.NewPod("late", nobody, "3"), testbed.NewPod("other", nobody, "3"))
 	c.late, c.other = pods[0], pods[1]
 
@@ -67,7 +67,15 @@ func holdBack(t *testing.T, cp *controlplane.ControlPlane, matches func(*http.Re
 	case <-time.After(testbed.Soon):
 		require.Fail(t, "the server never wrote")
 	}
+	c.suspendFirst(args...)
 	return c
+}
+
+// suspendFirst suspends the first server, and starts the second one.
+func (c *lateCluster) suspendFirst(args ...string) {
+	c.T.Helper()
+	require.NoError(c.T, c.first.Signal(syscall.SIGSTOP))
+	c.second = c.start("second", nil, args...)
 }
 
 // sendBind and sendReserve ask the first server for what it writes; nobody waits for the answer.
@@ -98,7 +106,6 @@ func TestLateWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := holdBack(t, shared.StartT(t), tc.matches, tc.lost, tc.send)
-			require.NoError(t, c.first.Signal(syscall.SIGSTOP))
 			stopped := time.Now()
 			c.awaitLeader(c.second)
 			t.Logf("the next one decides %s later", time.Since(stopped).Round(time.Millisecond))
@@ -120,7 +127,7 @@ func TestLateWrite(t *testing.T) {
 			assert.Empty(t, c.Pod("late").Spec.NodeName)
 			assert.Empty(t, c.ListReservations())
 			c.RequireNeverOvercommitted()
-			assert.True(t, decides(t.Context(), c.second), "its lease is its own")
+			c.awaitLeader(c.second) // its lease is its own
 		})
 	}
 }
@@ -143,7 +150,6 @@ func TestLateChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := holdBack(t, shared.StartT(t), tc.matches, 0, tc.send)
-			require.NoError(t, c.first.Signal(syscall.SIGSTOP))
 			c.awaitLeader(c.second)
 			if len(c.ListReservations()) > 0 {
 				c.AwaitReservation("late", v1alpha1.ReservationAvailable)
@@ -176,7 +182,6 @@ func TestAnswerThatNeverComes(t *testing.T) {
 	require.NoError(t, err)
 	c.first = c.start("first", proxy)
 	c.awaitLeader(c.first)
-	c.second = c.start("second", nil)
 	c.late = c.CreatePod("late", nobody, "3")
 	proxy.SetFault(func(r *http.Request) controlplane.Fault {
 		if controlplane.IsBinding(r) {
@@ -186,7 +191,7 @@ func TestAnswerThatNeverComes(t *testing.T) {
 	})
 	go sendBind(c)
 	require.Equal(t, http.StatusCreated, <-c.answers)
-	require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+	c.suspendFirst()
 	before := c.Pod("late")
 	require.Equal(t, c.nodes[0], before.Spec.NodeName)
 	c.awaitLeader(c.second)
@@ -210,8 +215,9 @@ func TestLateWriteWithoutAFence(t *testing.T) {
 	cp := controlplane.StartT(t, controlplane.Options{})
 	require.NoError(t, crd.Prepare(t.Context(), cp))
 	removeFence(t, cp)
-	c := holdBack(t, cp, controlplane.IsBinding, 0, sendBind)
-	require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+	// A control plane that has just started may leave requests waiting for seconds, which must not cost the first server
+	// its Lease: its next leadership would have to wait as well.
+	c := holdBack(t, cp, controlplane.IsBinding, 0, sendBind, clusterload.SlowLease...)
 	require.Eventually(t, func() bool {
 		return strings.Contains(testbed.Tail(c.second.LogFile(), 100), "so this one waits before it decides")
 	}, testbed.Soon, testbed.Poll)
@@ -242,7 +248,6 @@ func TestLateDelete(t *testing.T) {
 	require.NoError(t, err)
 	c.first = c.start("first", proxy)
 	c.awaitLeader(c.first)
-	c.second = c.start("second", nil)
 	pods := c.Create(testbed.NewPod("late", nobody, "3"), testbed.NewPod("other", nobody, "3"))
 	held, released, answered := make(chan struct{}, 100), make(chan struct{}), make(chan int, 100)
 	var failed atomic.Bool
@@ -266,7 +271,7 @@ func TestLateDelete(t *testing.T) {
 	require.NotEmpty(t, answer.Error)
 	failed.Store(true)
 	<-held
-	require.NoError(t, c.first.Signal(syscall.SIGSTOP))
+	c.suspendFirst()
 	c.awaitLeader(c.second)
 	repeat := &reserver.Answer{}
 	require.NoError(t, c.second.Post(t.Context(), testbed.ReservePath, request, repeat))

@@ -43,14 +43,18 @@ func (c *cluster) settled(bound int) {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(c.T.Context(), 2*testbed.Soon)
 	defer cancel()
-	for c.Watcher.Snapshot().Bound < bound && ctx.Err() == nil {
+	for ctx.Err() == nil {
+		changed := c.Watcher.Changed()
+		if c.Watcher.Snapshot().Bound >= bound {
+			break
+		}
 		select {
-		case <-c.Watcher.Changed():
+		case <-changed:
 		case <-ctx.Done():
 		}
 	}
 	assert.Never(c.T, func() bool { return c.Watcher.Snapshot().Bound != bound }, testbed.Never, testbed.Poll)
-	require.NoError(c.T, c.Watcher.CatchUp(ctx))
+	c.CatchUp()
 	require.Equal(c.T, bound, c.Watcher.Snapshot().Bound)
 }
 

@@ -11,14 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/app"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/test/background"
-	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
@@ -62,11 +60,7 @@ func TestStepOfTheWallClock(t *testing.T) {
 // serveHere runs a server in this process until the test ends.
 func (c *cluster) serveHere(clock *steady.Clock) {
 	c.T.Helper()
-	kubeconfig, err := clusterload.ServerKubeconfig(c.T.Context(), c.ControlPlane)
-	require.NoError(c.T, err)
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	require.NoError(c.T, err)
-	clients, err := app.NewClients(config)
+	clients, err := app.NewClients(c.ServerConfig())
 	require.NoError(c.T, err)
 	o := app.DefaultOptions()
 	o.Port, o.Peers.Address, o.Clock = 0, "127.0.0.1:0", clock
@@ -81,7 +75,7 @@ func (c *cluster) serveHere(clock *steady.Clock) {
 // bindOn binds pods to a node, and deletes them, one after another.
 func (c *cluster) bindOn(ctx context.Context, node string, binds *atomic.Int64) error {
 	for i := 0; ctx.Err() == nil; i++ {
-		pod := c.Create(testbed.NewPod(fmt.Sprintf("load-%d", i), nobody, "1"))[0]
+		pod := c.Create(testbed.NewPod(fmt.Sprintf("load-%d", i), nobody, "10m"))[0]
 		refusal, err := c.Ledger.TryBind(ctx, pod, node)
 		if stopped := ctx.Err() != nil; !stopped && (refusal != "" || err != nil) {
 			return fmt.Errorf("%s: %q: %w", pod.Name, refusal, err)

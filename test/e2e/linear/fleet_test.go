@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/globalreserve/globalreserve/pkg/client"
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -53,7 +55,7 @@ func (f *fleet) startReplicas(election bool) {
 			Name: fmt.Sprint("server-", i), Proxy: proxy, StandBy: true, Args: []string{
 				"--peer-address=" + r.peers.to, "--peer-advertise-url=https://" + r.peers.listener.Addr().String(),
 				fmt.Sprintf("--leader-elect=%t", election), "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s",
-				"--leader-elect-retry-period=500ms", "--compare-interval=10s",
+				"--leader-elect-retry-period=500ms", "--bind-timeout=2s", "--compare-interval=10s",
 			},
 		})
 		f.servers = append(f.servers, r)
@@ -183,5 +185,21 @@ func (l *line) cut(isCut bool) {
 		for c := range l.open {
 			c.Close()
 		}
+	}
+}
+
+// awaitKnown waits until each server says that it knows nodes that were added, or the one that it passes that on to.
+func (f *fleet) awaitKnown(nodes []string) {
+	f.T.Helper()
+	for _, server := range f.clients {
+		f.Eventually(func(t *assert.CollectT) {
+			answer, err := server.Nodes(f.T.Context())
+			require.NoError(t, err)
+			known := sets.New[string]()
+			for i := range answer.Nodes {
+				known.Insert(answer.Nodes[i].Name)
+			}
+			assert.Empty(t, sets.New(nodes...).Difference(known))
+		})
 	}
 }

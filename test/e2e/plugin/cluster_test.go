@@ -17,6 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
+	"github.com/globalreserve/globalreserve/test/openapi"
 )
 
 // scheduler is the name of the scheduler under test.
@@ -43,9 +44,9 @@ type cluster struct {
 	nodes     []string
 }
 
-// serverArgs are as short as clusterload.QuickStart.
+// serverArgs have the times of clusterload.QuickLease.
 var serverArgs = map[string]any{
-	"bindTimeout": "2s", "peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
+	"peerAddress": "127.0.0.1:0", "leaseDuration": "4s", "leaseRenewDeadline": "3s", "leaseRetryPeriod": "1s",
 }
 
 // setup says what a cluster is like.
@@ -62,11 +63,13 @@ type setup struct {
 	via func(serverURL string) (url string)
 }
 
-// eachMode runs a test with the ledger in the scheduler and in a server.
+// eachMode runs a test with the ledger in the scheduler and in a server, where what the two tell each other is held against
+// the OpenAPI document.
 func eachMode(t *testing.T, s setup, test func(t *testing.T, c *cluster)) {
 	for mode, remote := range map[string]bool{"local": false, "remote": true} {
 		t.Run(mode, func(t *testing.T) {
 			s.remote = remote
+			s.via = func(server string) string { return openapi.Proxy(t, server) }
 			test(t, newCluster(t, s))
 		})
 	}
@@ -80,7 +83,10 @@ func newCluster(t *testing.T, s setup) *cluster {
 	c := &cluster{Cluster: testbed.NewCluster(t, s.plane.StartT(t))}
 	c.nodes = c.AddNodes(s.nodes, nodeOf(s.cpu))
 	o := s.scheduler
-	o.Name, o.ServerArgs = scheduler, serverArgs
+	o.Name = scheduler
+	if o.ServerArgs == nil {
+		o.ServerArgs = serverArgs
+	}
 	if s.remote {
 		c.StartServer(clusterload.ServerOptions{})
 		o.RemoteURL = c.Server.URL
@@ -121,6 +127,25 @@ func (c *cluster) bound(name string) string {
 	c.T.Helper()
 	pod, _ := c.AwaitBound(name)
 	return pod.Spec.NodeName
+}
+
+// promptly is how long a pod may wait after there is capacity for it: less than the pauses between its own attempts grow to.
+const promptly = 5 * time.Second
+
+// boundSoon waits until a pod is bound, the last one so far. It fails where that took as long as where nothing wakes it.
+func (c *cluster) boundSoon(name string, since time.Time) {
+	c.T.Helper()
+	_, took := c.boundAfter(name, since)
+	assert.Less(c.T, took, testbed.WakeWithin)
+}
+
+// boundAfter waits until a pod is bound, the last one so far, and returns its node and how long after a moment the API server
+// told of that: asking for the pod takes longer than binding it, on a machine with other things to do.
+func (c *cluster) boundAfter(name string, since time.Time) (node string, took time.Duration) {
+	c.T.Helper()
+	node = c.bound(name)
+	c.CatchUp()
+	return node, c.Watcher.Snapshot().LastBind.Sub(since)
 }
 
 // reserve has somebody else reserve CPU on a node, for a pod that does not exist.

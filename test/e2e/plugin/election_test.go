@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -12,17 +13,24 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// afterKill and afterStop are how soon another scheduler has to schedule when the one that did is gone.
+// afterStop is how soon another scheduler has to schedule when the one that did has given up the Lease.
 const (
-	afterKill = 4*time.Second + 2*time.Second // serverArgs' leaseDuration, and some
-	afterStop = 2 * time.Second
+	lease     = 16 * time.Second
+	afterStop = lease - 3*time.Second // less than a Lease that nobody gave up lasts
 )
+
+// longLease are serverArgs with which giving up the Lease takes much less time than its end.
+func longLease() map[string]any {
+	args := maps.Clone(serverArgs)
+	args["leaseDuration"], args["leaseRenewDeadline"] = lease.String(), "9s"
+	return args
+}
 
 // replica starts one more scheduler for the pods of the first one, with the configuration that is shipped.
 func (c *cluster) replica(name string) *clusterload.PluginScheduler {
 	c.T.Helper()
 	s, err := clusterload.StartPluginScheduler(c.T.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{
-		Name: name, SchedulerName: scheduler, ServerArgs: serverArgs,
+		Name: name, SchedulerName: scheduler, ServerArgs: longLease(),
 	})
 	require.NoError(c.T, err)
 	return s
@@ -32,6 +40,12 @@ func (c *cluster) replica(name string) *clusterload.PluginScheduler {
 func (c *cluster) leads(url string) bool {
 	leads, err := testbed.Caller{URL: url}.Metric(c.T.Context(), "globalreserve_leader")
 	return err == nil && leads == 1
+}
+
+// awaitLeads waits until it has.
+func (c *cluster) awaitLeads(url string) {
+	c.T.Helper()
+	c.Eventually(func(t *assert.CollectT) { assert.True(t, c.leads(url)) })
 }
 
 // wave creates pods of 1 CPU each.
@@ -53,9 +67,9 @@ func (c *cluster) firstOf(wave string, since time.Time, limit time.Duration) {
 // One of two schedulers with the ledger in their process schedules, which is the one that has the ledger. When it is
 // killed or stopped the other one goes on.
 func TestTwoSchedulersOneElection(t *testing.T) {
-	c := newCluster(t, setup{nodes: 4, cpu: "4"})
+	c := newCluster(t, setup{nodes: 4, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{ServerArgs: longLease()}})
 	other := c.replica("other-replica")
-	require.True(t, c.leads(c.scheduler.URL))
+	c.awaitLeads(c.scheduler.URL)
 	require.False(t, c.leads(other.URL))
 	c.wave("before", 4)
 	c.firstOf("before", time.Now(), testbed.Soon)
@@ -63,12 +77,12 @@ func TestTwoSchedulersOneElection(t *testing.T) {
 	killed := time.Now()
 	require.NoError(t, c.scheduler.Kill())
 	c.wave("killed", 4)
-	c.firstOf("killed", killed, afterKill)
+	c.firstOf("killed", killed, testbed.Soon)
 	c.Ledger.URL = other.URL
 
 	require.NoError(t, c.scheduler.Start(t.Context()))
 	require.NoError(t, c.scheduler.AwaitReady(t.Context()), "who stands by passes on what it is asked")
-	require.True(t, c.leads(other.URL))
+	c.awaitLeads(other.URL)
 	stopped, ended := time.Now(), make(chan error, 1)
 	go func() {
 		_, err := other.Stop()
@@ -89,7 +103,7 @@ func TestAServerBesideASchedulerWithALedger(t *testing.T) {
 	c.nodes = c.AddNodes(2, nodeOf("4"))
 	c.StartServer(clusterload.ServerOptions{})
 	c.scheduler = c.replica(scheduler)
-	require.True(t, c.leads(c.Server.URL))
+	c.awaitLeads(c.Server.URL)
 	c.create("waits-0", "1")
 	kept := c.reserve("kept", "4", c.nodes[0], time.Hour)
 	c.Ledger.URL = c.scheduler.URL
@@ -103,9 +117,9 @@ func TestAServerBesideASchedulerWithALedger(t *testing.T) {
 
 	killed := time.Now()
 	require.NoError(t, c.Server.Kill())
-	c.firstOf("waits", killed, afterKill)
+	c.firstOf("waits", killed, testbed.Soon)
 	require.NoError(t, c.Server.Start(t.Context()), "it stands by, and is ready")
-	require.True(t, c.leads(c.scheduler.URL))
+	c.awaitLeads(c.scheduler.URL)
 	require.False(t, c.leads(c.Server.URL))
 	c.RequireNeverOvercommitted()
 }

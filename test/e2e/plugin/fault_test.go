@@ -64,7 +64,7 @@ spec: {storageClassName: nobody, accessModes: [ReadWriteOnce], resources: {reque
 // A scheduler that is killed between Reserve and Bind leaves an allocation behind in the server's memory,
 // which ends at its deadline; the scheduler in its place binds the pod.
 func TestAKilledSchedulerLeavesNothingBehind(t *testing.T) {
-	const ttl = 5 * time.Second
+	const ttl = 12 * time.Second
 	eachMode(t, setup{nodes: 2, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
 		Args: map[string]any{"reservationTTL": ttl.String()},
 	}}, func(t *testing.T, c *cluster) {
@@ -73,7 +73,7 @@ func TestAKilledSchedulerLeavesNothingBehind(t *testing.T) {
 		require.NoError(t, c.Kill(scheduler))
 		if c.Server != nil { // with the ledger in the scheduler its memory is gone
 			assert.Len(t, c.claims(), 1)
-			require.Eventually(t, func() bool { return len(c.claims()) == 0 }, ttl+2*time.Second, testbed.Poll)
+			require.Eventually(t, func() bool { return len(c.claims()) == 0 }, ttl+testbed.Soon, testbed.Poll)
 		}
 		c.Delete("waiting")
 		for i := range 2 {
@@ -88,22 +88,26 @@ func TestAKilledSchedulerLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// While the server is away pods wait, or not, by the policy; when it is back they go on within a
-// second of its being ready.
+// While the server is away pods wait, or not, by the policy; when it is back they go on within some
+// seconds of its being ready.
 func TestServerAway(t *testing.T) {
+	const away = "GlobalReserve: the server cannot be reached"
 	start := func(t *testing.T, policy string) *cluster {
 		c := newCluster(t, setup{remote: true, nodes: 2, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
 			Args: map[string]any{"failurePolicy": policy},
 		}})
 		c.create("before", "1")
 		c.bound("before")
+		c.create("large", "100") // what is said of it shows that the mirror has heard of the pod before
+		c.Eventually(func(t *assert.CollectT) { assert.Contains(t, c.AwaitRefused("large"), "Insufficient cpu") })
+		c.Delete("large")
 		return c
 	}
 	t.Run("Fail, frozen", func(t *testing.T) {
 		c := start(t, "Fail")
 		require.NoError(t, c.Server.Signal(syscall.SIGSTOP)) // its connections stay, and nothing comes
 		c.create("meanwhile", "1")
-		assert.Contains(t, c.AwaitRefused("meanwhile"), "GlobalReserve: the server cannot be reached")
+		assert.Contains(t, c.AwaitRefused("meanwhile"), away)
 		require.NoError(t, c.Server.Signal(syscall.SIGCONT))
 		c.bound("meanwhile")
 		c.awaitClaims(0, "no allocation is left behind")
@@ -124,12 +128,10 @@ func TestServerAway(t *testing.T) {
 		c := start(t, "Fail")
 		require.NoError(t, c.Server.Kill())
 		c.create("meanwhile", "1")
-		assert.Contains(t, c.AwaitRefused("meanwhile"), "GlobalReserve: the server cannot be reached")
+		assert.Contains(t, c.AwaitRefused("meanwhile"), away)
 		require.NoError(t, c.Server.Start(t.Context())) // it is ready when this returns
 		ready := time.Now()
-		c.bound("meanwhile")
-		t.Logf("bound %s after the server was back", time.Since(ready).Round(time.Millisecond))
-		assert.Less(t, time.Since(ready), 2*time.Second, "the watch tries again now and then")
+		c.boundSoon("meanwhile", ready) // the watch tries again now and then
 		c.RequireNeverOvercommitted()
 	})
 	t.Run("Ignore", func(t *testing.T) {

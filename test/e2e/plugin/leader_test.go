@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,17 +18,45 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
+// createWithVolume creates a pod with a volume that is there. kube-scheduler may have work with volumes between Reserve
+// and Bind, so the capacity is taken at the server first.
+func (c *cluster) createWithVolume(name string) {
+	c.T.Helper()
+	c.Apply(`
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: data}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  hostPath: {path: /data}
+  claimRef: {namespace: ` + testbed.Namespace + `, name: data}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, annotations: {pv.kubernetes.io/bind-completed: "yes"}}
+spec: {storageClassName: "", volumeName: data, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+`)
+	c.create(name, "4", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}
+	})
+}
+
 // A server is killed between the Reserve and the Bind of a pod, and the one in its place, which knows
 // nothing of the allocation, gives the capacity to somebody else. The bind is refused, not carried out beside it,
 // and the pod is bound when the capacity comes free.
 func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 	binds, release := make(chan struct{}, 100), make(chan struct{})
+	var crashed atomic.Bool
 	c := newCluster(t, setup{remote: true, nodes: 1, cpu: "4", via: func(server string) string {
 		target, err := url.Parse(server)
 		require.NoError(t, err)
 		forward := httputil.NewSingleHostReverseProxy(target)
 		between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == testbed.BindPath {
+			// After the crash others come first, however soon the scheduler tries again.
+			if r.URL.Path == testbed.BindPath || crashed.Load() && r.URL.Path == testbed.ReservePath {
 				select {
 				case binds <- struct{}{}:
 				default:
@@ -43,9 +72,10 @@ func TestAnotherServerBetweenReserveAndBind(t *testing.T) {
 		t.Cleanup(between.CloseClientConnections)
 		return between.URL
 	}})
-	c.create("pod", "4")
+	c.createWithVolume("pod")
 	<-binds
 	require.Len(t, c.claims(), 1)
+	crashed.Store(true)
 	c.Server.Crash(t) // it is ready when this returns
 	require.Empty(t, c.claims(), "the allocation was in memory only")
 	others := c.reserve("other", "4", c.nodes[0], time.Hour)
@@ -72,6 +102,7 @@ func TestALedgerThatWasSuspended(t *testing.T) {
 	const next = "next-scheduler"
 	other, err := clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, clusterload.PluginSchedulerOptions{Name: next})
 	require.NoError(t, err)
+	require.Empty(t, c.Pod("late").Spec.NodeName, "it was suspended before that was created")
 	c.create("meanwhile", "3", func(p *corev1.Pod) { p.Spec.SchedulerName = next })
 	c.bound("meanwhile")
 	require.NoError(t, c.scheduler.Signal(syscall.SIGCONT))

@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
@@ -43,6 +46,20 @@ func (c *cluster) in(t *testing.T, namespace string) *cluster {
 
 // nodes adds n nodes of four CPUs, named after the namespace.
 func (c *cluster) nodes(n int) []string {
+	c.T.Helper()
+	names := c.addNodes(n)
+	c.Eventually(func(t *assert.CollectT) {
+		known, err := c.Ledger.Nodes(c.T.Context())
+		require.NoError(t, err)
+		for _, name := range names {
+			assert.True(t, slices.ContainsFunc(known.Nodes, func(node reserver.Node) bool { return node.Name == name }), "%s is not in the ledger", name)
+		}
+	})
+	return names
+}
+
+// addNodes is nodes while there may be no server.
+func (c *cluster) addNodes(n int) []string {
 	c.T.Helper()
 	return c.AddNodes(n, controlplane.NodeTemplate{Prefix: c.Namespace + "-", Labels: map[string]string{"pool": c.Namespace}})
 }

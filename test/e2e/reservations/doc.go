@@ -11,6 +11,7 @@ What lives where:
   - cluster_test.go  the cluster, and what every test asks of it
   - life_test.go     phases and conditions, ttl, nodes that go, Events, finished objects
   - bad_test.go      objects written by hand that make no sense
+  - autoscaler_test.go  nodes that are annotated against being removed
   - kill_test.go     a server killed again and again under load
   - load_test.go     that load, and what it knows must hold
 

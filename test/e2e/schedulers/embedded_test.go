@@ -1,6 +1,7 @@
 package schedulers
 
 import (
+	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -25,7 +26,15 @@ func startEmbedded(t *testing.T) (*testbed.Cluster, *controlplane.Process) {
 	t.Helper()
 	c := testbed.NewCluster(t, shared.StartT(t))
 	c.AddNodes(embeddedNodes, controlplane.NodeTemplate{})
-	kubeconfig, err := clusterload.ServerKubeconfig(t.Context(), c.ControlPlane) // the server's own rights are enough
+	proxy, err := c.StartFaultProxy() // slows bindings down, so that gangs can be seen half way
+	require.NoError(t, err)
+	proxy.SetFault(func(r *http.Request) controlplane.Fault {
+		if controlplane.IsBinding(r) {
+			return controlplane.Fault{Before: 50 * time.Millisecond}
+		}
+		return controlplane.Fault{}
+	})
+	kubeconfig, err := clusterload.ServerKubeconfigThrough(t.Context(), c.ControlPlane, proxy) // the server's own rights are enough
 	require.NoError(t, err)
 	port, err := c.FreePort()
 	require.NoError(t, err)

@@ -110,7 +110,7 @@ func TestDiesBetweenReserveAndBind(t *testing.T) {
 	}))
 	t.Cleanup(between.Close)
 	t.Cleanup(func() { close(release) })
-	const ttl = 5 * time.Second
+	const ttl = 10 * time.Second
 	process := c.start("doomed", between.URL, fmt.Sprint("--reservation-ttl=", ttl))
 	began := time.Now()
 	c.Create(testbed.NewPods(1, "pod", first, "3")...)
@@ -131,7 +131,7 @@ func TestDiesBetweenReserveAndBind(t *testing.T) {
 
 	require.Eventually(t, func() bool {
 		return len(c.Kept()) == 0 && c.CPU("node-0").Reserved == 0
-	}, ttl+5*time.Second, testbed.Poll, "the capacity is given back")
+	}, ttl+testbed.Soon, testbed.Poll, "the capacity is given back")
 	assert.GreaterOrEqual(t, time.Since(began), ttl-time.Second, "and not before its time")
 	assert.Zero(t, c.Watcher.Snapshot().Bound)
 

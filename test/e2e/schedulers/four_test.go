@@ -35,7 +35,7 @@ func TestFourSchedulersAtOnce(t *testing.T) {
 				race(&c, clusterload.RaceOptions{
 					Capacity: fourNodes * nodeCPUs * 1000, Sizes: []corev1.ResourceList{testbed.Requests("1"), testbed.Requests("500m")},
 					Schedulers:    []string{behindExtender, withPlugin, naive},
-					GangScheduler: onREST, GangSize: 4, GangPercent: 20,
+					GangScheduler: onREST, GangSize: 4, GangPercent: 40, // so that there is room for whole gangs, however late their scheduler is
 				}, func(name string) string { return fmt.Sprintf("round-%d-%s", round, name) })
 				settle(&c)
 				require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
@@ -58,7 +58,7 @@ func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
 	if local {
 		options.ServerArgs = webhook.PluginArgs
 	} else {
-		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickStart, webhook.Args)})
+		server, err := clusterload.StartServer(ctx, c.ControlPlane, clusterload.ServerOptions{Args: slices.Concat(clusterload.QuickLease, webhook.Args)})
 		require.NoError(t, err)
 		c.Ledger.URL, options.RemoteURL = server.URL, server.URL
 	}
@@ -75,7 +75,7 @@ func startFour(c *testbed.Cluster, local bool) *clusterload.NaiveScheduler {
 	require.NoError(t, webhook.Install(ctx, c.ControlPlane, nil))
 	c.StartKubeScheduler(behindExtender, "default-scheduler.yaml")
 	_, err = clusterload.StartGangScheduler(ctx, c.ControlPlane, clusterload.GangSchedulerOptions{
-		SchedulerName: onREST, ServerURL: c.Ledger.URL, Command: []string{testbed.Program(t, "gangscheduler")},
+		SchedulerName: onREST, ServerURL: c.Documented(), Command: []string{testbed.Program(t, "gangscheduler")},
 	})
 	require.NoError(t, err)
 	blind := &clusterload.NaiveScheduler{Client: c.Client(), Name: naive, Namespace: namespace, Nodes: names}

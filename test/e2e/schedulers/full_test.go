@@ -24,9 +24,11 @@ var fullNodes = flag.Int("full-nodes", 1000, "nodes of the cluster that is nearl
 const (
 	mostFree = 40
 	// extra is how much longer than a plain kube-scheduler one behind the ledger may take.
-	extra = 10 * time.Second
+	extra = 30 * time.Second
 	// usedShare is one node in how many that is full for every scheduler; the others are full in the ledger only.
 	usedShare = 4
+	// mostAtOnce is how many pods are reserved by one request.
+	mostAtOnce = 1000
 )
 
 // TestNearlyFull has all nodes full but a few, most of them by what the ledger alone knows of. kube-scheduler offers
@@ -103,8 +105,8 @@ func (f *full) bindAll(prefix, url string, schedulers, demand int, names []strin
 	for i := range schedulers {
 		require.NoError(f.T, f.StopPart(fmt.Sprintf("%s-%d", prefix, i)))
 	}
-	if url != "" {
-		require.True(f.T, f.Unreserve(promised).Granted())
+	for _, request := range promised {
+		require.True(f.T, f.Unreserve(request).Granted())
 	}
 	require.NoError(f.T, clusterload.DeletePods(f.T.Context(), f.Client(), namespace))
 	f.Eventually(func(t *assert.CollectT) { assert.Empty(t, f.Allocations().Allocations) })
@@ -125,14 +127,15 @@ func (f *full) use(nodes []string) {
 }
 
 // promise reserves each of the nodes for a pod that does not come.
-func (f *full) promise(nodes []string) *reserver.Request {
+func (f *full) promise(nodes []string) (promised []*reserver.Request) {
 	f.T.Helper()
-	request := &reserver.Request{
-		SchedulerName: testbed.Nobody, Nodes: nodes, TTLSeconds: 600,
-		Pods: testbed.NewPods(len(nodes), "promised", testbed.Nobody, strconv.Itoa(nodeCPUs)),
-	}
-	if len(nodes) > 0 {
+	for chunk := range slices.Chunk(nodes, mostAtOnce) {
+		request := &reserver.Request{
+			SchedulerName: testbed.Nobody, Nodes: chunk, TTLSeconds: 600,
+			Pods: testbed.NewPods(len(chunk), "promised-"+chunk[0], testbed.Nobody, strconv.Itoa(nodeCPUs)),
+		}
 		require.True(f.T, f.Reserve(request).Granted())
+		promised = append(promised, request)
 	}
-	return request
+	return promised
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // shownLines is how much is shown of the log of a server whose test failed.
-const shownLines = 40
+const shownLines = 12
 
 // Server is a GlobalReserve server that can be asked.
 type Server struct {
@@ -27,7 +27,7 @@ type Server struct {
 // test fails.
 func StartServer(t testing.TB, cp *controlplane.ControlPlane, o clusterload.ServerOptions) *Server {
 	t.Helper()
-	o.Args = slices.Concat(clusterload.QuickStart, []string{"--log-level=debug", "--compare-interval=500ms"}, o.Args)
+	o.Args = slices.Concat(clusterload.QuickLease, []string{"--log-level=debug", "--compare-interval=500ms"}, o.Args)
 	if o.Binary == "" {
 		o.Binary = os.Getenv("GLOBALRESERVE_BINARY")
 	}

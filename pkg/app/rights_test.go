@@ -1,0 +1,95 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+)
+
+// A server that lacks a right says on /readyz which, and what gives it, whatever kind it is for.
+func TestMissingRightIsNamed(t *testing.T) {
+	for _, plural := range []string{"nodes", "pods", "resourcequotas", "reservations", "extendedresources", "extendedresourceclaims", "leases"} {
+		t.Run(plural, func(t *testing.T) {
+			t.Parallel()
+			core := fake.NewClientset(testNode("a"))
+			fence(t, core)
+			objects := reservationsfake.NewSimpleClientset()
+			objects.Resources = []*metav1.APIResourceList{{
+				GroupVersion: v1alpha1.SchemeGroupVersion.String(),
+				APIResources: []metav1.APIResource{{Name: "reservations"}, {Name: "extendedresources"}, {Name: "extendedresourceclaims"}},
+			}}
+			deny(&core.Fake, plural)
+			deny(&objects.Fake, plural)
+			clients := testClients(core)
+			clients.Reservations = objects
+			a, err := New(testOptions(), clients, &logBuffer{})
+			require.NoError(t, err)
+			require.NoError(t, a.Start(t.Context()))
+			t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+			require.EventuallyWithT(t, func(c *assert.CollectT) {
+				status, text := get(t, a, "/readyz")
+				assert.Equal(c, http.StatusServiceUnavailable, status)
+				assert.Contains(c, text, "the API server denies this server "+plural+" ("+plural)
+				assert.Contains(c, text, `is forbidden: User "robot" cannot`)
+				assert.Contains(c, text, "apply manifests/base/rbac.yaml")
+			}, 30*time.Second, 20*time.Millisecond)
+		})
+	}
+}
+
+// What autoscalers cannot be told is no reason to decide nothing, and is said where somebody asks.
+func TestMissingRightsOfAutoscaling(t *testing.T) {
+	core := fake.NewClientset(testNode("a"))
+	fence(t, core)
+	core.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "a", nil)
+	})
+	objects := reservationsfake.NewSimpleClientset(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r", UID: "r"},
+		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "s", NodeName: "a", Requests: v1.ResourceList{"cpu": resource.MustParse("1")}}}},
+	})
+	objects.Resources = []*metav1.APIResourceList{{
+		GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "reservations"}},
+	}}
+	clients := testClients(core)
+	clients.Reservations = objects
+	a, err := New(testOptions(), clients, &logBuffer{})
+	require.NoError(t, err)
+	require.NoError(t, a.Start(t.Context()))
+	t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		status, text := get(t, a, "/readyz?verbose")
+		assert.Equal(c, http.StatusOK, status)
+		assert.Contains(c, text, "autoscalers: not told: the API server denies this server nodes (")
+		assert.Contains(c, text, "apply manifests/base/rbac.yaml")
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
+// deny has a fake API server refuse everything about a kind.
+func deny(api *clienttesting.Fake, plural string) {
+	refused := func(verb string) error {
+		status := apierrors.NewForbidden(schema.GroupResource{Resource: plural}, "", nil)
+		status.ErrStatus.Message = plural + ` is forbidden: User "robot" cannot ` + verb
+		return status
+	}
+	api.PrependReactor("*", plural, func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, refused(a.GetVerb())
+	})
+	api.PrependWatchReactor(plural, func(clienttesting.Action) (bool, watch.Interface, error) { return true, nil, refused("watch") })
+}
