@@ -2,6 +2,7 @@ package manifests_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -20,34 +21,20 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/schedulerplugin"
 )
 
-// all reads the objects of a kind, strictly, by their names.
-func all[T any](t *testing.T, objects map[string][][]byte, kind string, name func(*T) string) map[string]*T {
-	t.Helper()
-	found := map[string]*T{}
-	for _, content := range objects[kind] {
-		object := new(T)
-		require.NoError(t, yaml.UnmarshalStrict(content, object))
-		found[name(object)] = object
-	}
-	return found
-}
-
 func TestSecondScheduler(t *testing.T) {
 	cases := map[string]struct {
-		mode       schedulerplugin.Mode
-		deployment string
-		account    string
-		replicas   int
-		strategy   appsv1.DeploymentStrategyType
+		mode     schedulerplugin.Mode
+		account  string // and Deployment
+		replicas int
+		strategy appsv1.DeploymentStrategyType
 	}{
-		"second-remote": {schedulerplugin.Remote, "globalreserve-scheduler", "globalreserve-scheduler", 1, appsv1.RecreateDeploymentStrategyType},
-		"second-local":  {schedulerplugin.Local, "globalreserve", "globalreserve", 2, appsv1.RollingUpdateDeploymentStrategyType},
+		"second-remote": {schedulerplugin.Remote, "globalreserve-scheduler", 1, appsv1.RecreateDeploymentStrategyType},
+		"second-local":  {schedulerplugin.Local, "globalreserve", 2, appsv1.RollingUpdateDeploymentStrategyType},
 	}
 	for folder, tc := range cases {
 		t.Run(folder, func(t *testing.T) {
 			objects := build(t, filepath.Join("scheduler", folder))
-			deployment := all(t, objects, "Deployment", func(d *appsv1.Deployment) string { return d.Name })[tc.deployment]
-			require.NotNil(t, deployment)
+			deployment := named[*appsv1.Deployment](t, objects, tc.account)
 			pod := deployment.Spec.Template.Spec
 			assert.EqualValues(t, tc.replicas, *deployment.Spec.Replicas)
 			assert.Equal(t, tc.strategy, deployment.Spec.Strategy.Type)
@@ -57,12 +44,16 @@ func TestSecondScheduler(t *testing.T) {
 			assert.Equal(t, []string{"--config=/etc/globalreserve-scheduler/config.yaml", "--cert-dir=/tmp"}, pod.Containers[0].Args)
 			checkSecurity(t, pod)
 
-			config := all(t, objects, "ConfigMap", func(c *corev1.ConfigMap) string { return c.Name })["globalreserve-scheduler"]
-			require.NotNil(t, config)
-			checkPluginConfig(t, []byte(config.Data["config.yaml"]), "globalreserve-scheduler", tc.mode, pod)
+			config := named[*corev1.ConfigMap](t, objects, "globalreserve-scheduler").Data["config.yaml"]
+			args := checkPluginConfig(t, []byte(config), "globalreserve-scheduler", tc.mode, false)
+			if tc.mode == schedulerplugin.Local {
+				checkServer(t, args, pod)
+			} else {
+				checkAuthority(t, args, pod)
+			}
 
 			roles := map[string]bool{}
-			for _, b := range all(t, objects, "ClusterRoleBinding", func(b *rbacv1.ClusterRoleBinding) string { return b.Name }) {
+			for _, b := range all[*rbacv1.ClusterRoleBinding](objects) {
 				for _, subject := range b.Subjects {
 					if subject.Kind == rbacv1.UserKind {
 						continue // the cluster's own scheduler, see ../base
@@ -77,7 +68,7 @@ func TestSecondScheduler(t *testing.T) {
 			assert.Equal(t, tc.mode == schedulerplugin.Local, roles["globalreserve"], "the server's rights are for who has the ledger")
 			if tc.mode == schedulerplugin.Remote {
 				assert.True(t, roles["globalreserve-scheduler"] && roles["globalreserve-use-globalreserve-scheduler"], "to ask the server")
-				checkRemoteRole(t, all(t, objects, "ClusterRole", func(r *rbacv1.ClusterRole) string { return r.Name })["globalreserve-remote-scheduler"])
+				checkRemoteRole(t, named[*rbacv1.ClusterRole](t, objects, "globalreserve-remote-scheduler"))
 			}
 		})
 	}
@@ -86,19 +77,31 @@ func TestSecondScheduler(t *testing.T) {
 // checkRemoteRole checks what a scheduler reads itself whose ledger is elsewhere.
 func checkRemoteRole(t *testing.T, role *rbacv1.ClusterRole) {
 	t.Helper()
-	require.NotNil(t, role)
 	assert.Equal(t, []rbacv1.PolicyRule{{
 		APIGroups: []string{"globalreserve.io"}, Resources: []string{"reservations", "extendedresourceclaims"},
 		Verbs: []string{"get", "list", "watch"},
 	}}, role.Rules)
 }
 
+// The configurations for kube-scheduler's place.
+func TestPluginConfigs(t *testing.T) {
+	for file, mode := range map[string]schedulerplugin.Mode{"local.yaml": schedulerplugin.Local, "remote.yaml": schedulerplugin.Remote} {
+		t.Run(file, func(t *testing.T) {
+			content, err := os.ReadFile(filepath.Join("..", "scheduler-config", "plugin", file))
+			require.NoError(t, err)
+			checkPluginConfig(t, content, corev1.DefaultSchedulerName, mode, mode == schedulerplugin.Remote)
+		})
+	}
+}
+
 // checkPluginConfig checks a configuration of globalreserve-scheduler, of which the plugin itself
-// reads its section.
-func checkPluginConfig(t *testing.T, content []byte, name string, mode schedulerplugin.Mode, pod corev1.PodSpec) {
+// reads its section. In mode local the plugin elects; in mode remote kube-scheduler does, or there is one replica.
+func checkPluginConfig(t *testing.T, content []byte, name string, mode schedulerplugin.Mode, elects bool) *schedulerplugin.Args {
 	t.Helper()
 	var config schedulerv1.KubeSchedulerConfiguration
 	require.NoError(t, yaml.UnmarshalStrict(content, &config))
+	assert.Equal(t, elects, *config.LeaderElection.LeaderElect)
+	assert.Empty(t, config.Extenders, "each pod would be reserved twice over")
 	require.Len(t, config.Profiles, 1)
 	profile := config.Profiles[0]
 	assert.Equal(t, name, *profile.SchedulerName)
@@ -106,20 +109,26 @@ func checkPluginConfig(t *testing.T, content []byte, name string, mode scheduler
 	assert.Equal(t, []schedulerv1.Plugin{{Name: schedulerplugin.Name}}, profile.Plugins.Bind.Enabled)
 	assert.Equal(t, []schedulerv1.Plugin{{Name: "DefaultBinder"}}, profile.Plugins.Bind.Disabled, "it would be asked first")
 	require.Len(t, profile.PluginConfig, 1)
-	assert.Empty(t, config.Extenders)
 	args, err := schedulerplugin.ReadArgs(&runtime.Unknown{Raw: profile.PluginConfig[0].Args.Raw})
 	require.NoError(t, err)
 	assert.Equal(t, mode, args.Mode)
-	assert.False(t, *config.LeaderElection.LeaderElect, "the plugin elects in mode local, and in mode remote there is one replica")
-	if mode == schedulerplugin.Local {
-		assert.Equal(t, ":23458", args.Server.PeerAddress, "as the NetworkPolicy has it")
-		o := app.DefaultOptions()
-		o.BindAddress, o.AllowInsecureHTTP = *args.Server.BindAddress, args.Server.AllowInsecureHTTP
-		o.Secure.CertFile, o.Secure.KeyFile = args.Server.TLSCertFile, args.Server.TLSPrivateKeyFile
-		o.Secure.Port, o.Secure.ClientCAFile = *args.Server.SecurePort, args.Server.ClientCAFile
-		checkTLSOnly(t, &o, pod)
-		return
-	}
+	return args
+}
+
+// checkServer checks how the server in a scheduler is reached.
+func checkServer(t *testing.T, args *schedulerplugin.Args, pod corev1.PodSpec) {
+	t.Helper()
+	assert.Equal(t, ":23458", args.Server.PeerAddress, "as the NetworkPolicy has it")
+	o := app.DefaultOptions()
+	o.BindAddress, o.AllowInsecureHTTP = *args.Server.BindAddress, args.Server.AllowInsecureHTTP
+	o.Secure.CertFile, o.Secure.KeyFile = args.Server.TLSCertFile, args.Server.TLSPrivateKeyFile
+	o.Secure.Port, o.Secure.ClientCAFile = *args.Server.SecurePort, args.Server.ClientCAFile
+	checkTLSOnly(t, &o, pod)
+}
+
+// checkAuthority checks how a scheduler reaches a server elsewhere.
+func checkAuthority(t *testing.T, args *schedulerplugin.Args, pod corev1.PodSpec) {
+	t.Helper()
 	assert.Equal(t, fmt.Sprintf("https://%s:%d", certificate.ServerName, serverPort), args.RemoteURL)
 	assert.Equal(t, "/var/run/secrets/kubernetes.io/serviceaccount/token", args.TokenFile, "which is renewed")
 	authority := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })]
@@ -133,12 +142,10 @@ func checkPluginConfig(t *testing.T, content []byte, name string, mode scheduler
 func TestRightsOfTheDefaultScheduler(t *testing.T) {
 	objects := load(t, filepath.Join("scheduler", "default"))
 	require.NotEmpty(t, objects)
-	for _, o := range objects {
-		if role, ok := o.(*rbacv1.ClusterRole); ok {
-			checkRemoteRole(t, role)
-		}
-		if binding, ok := o.(*rbacv1.ClusterRoleBinding); ok {
-			assert.Equal(t, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"}}, binding.Subjects)
-		}
+	for _, role := range all[*rbacv1.ClusterRole](objects) {
+		checkRemoteRole(t, role)
+	}
+	for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
+		assert.Equal(t, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"}}, binding.Subjects)
 	}
 }

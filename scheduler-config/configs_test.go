@@ -128,25 +128,3 @@ func TestDeployedConfigurationIsTheSame(t *testing.T) {
 	want.Extenders[0].URLPrefix, want.Extenders[0].EnableHTTPS, want.Extenders[0].TLSConfig = over.URLPrefix, true, over.TLSConfig
 	assert.Equal(t, want, deployed)
 }
-
-// The facts stand at the top of each file, because files get copied without their folder.
-func TestConfigurationsExplainThemselves(t *testing.T) {
-	facts := []string{
-		"ignorable", "nodeCacheCapable", "Only one extender may bind", "certificate", "bearer token",
-		"prioritize", "back-off", "sample", "preempt",
-	}
-	files, err := filepath.Glob("*.yaml")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(file, func(t *testing.T) {
-			content, err := os.ReadFile(file)
-			require.NoError(t, err)
-			comment, _, found := strings.Cut(string(content), "\napiVersion:")
-			require.True(t, found)
-			for _, fact := range facts {
-				assert.Contains(t, comment, fact)
-			}
-		})
-	}
-}

@@ -87,16 +87,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestDemandIsMoreThanFits(t *testing.T) {
-	pods := demand()
-	assert.Len(t, pods, podsThatFit*demandPercent/100)
-	perScheduler := map[string]int{}
-	for _, pod := range pods {
-		perScheduler[pod.Spec.SchedulerName]++
-	}
-	assert.Equal(t, map[string]int{defaultScheduler: 90, secondScheduler: 90, gangScheduler: 60}, perScheduler)
-}
-
 func TestInterrupted(t *testing.T) {
 	broken := errors.New("a request failed")
 	interrupted, cancel := context.WithCancel(t.Context())

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -9,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	runtimeutil "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
@@ -34,24 +34,6 @@ import (
 	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
-
-// logBuffer is a log that may be read while it is written.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 func testNode(name string) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
@@ -85,41 +67,37 @@ func testOptions() Options {
 	return o
 }
 
-// startApp runs a server on a fake API with a fence until the test ends.
-func startApp(t *testing.T, o Options, client *fake.Clientset) (*App, *logBuffer) {
+// startApp runs a server on a fake API with a fence until the test ends, and returns when it is ready.
+func startApp(t *testing.T, o Options, client *fake.Clientset) *App {
 	t.Helper()
 	fence(t, client)
-	return startUnfenced(t, o, client)
+	a := startUnfenced(t, o, client)
+	require.NoError(t, a.WaitReady(t.Context()))
+	return a
 }
 
-func startUnfenced(t *testing.T, o Options, client *fake.Clientset) (*App, *logBuffer) {
+func startUnfenced(t *testing.T, o Options, client *fake.Clientset) *App {
 	t.Helper()
-	log := &logBuffer{}
-	a, err := New(o, testClients(client), log)
+	a, err := New(o, testClients(client), io.Discard)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
-	return a, log
+	return a
 }
 
 func get(t *testing.T, a *App, path string) (int, string) {
 	t.Helper()
-	response, err := http.Get("http://" + a.Addr() + path)
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	return read(t, response)
+	return ask(t, http.DefaultClient, http.MethodGet, "http://"+a.Addr()+path)
 }
 
-func post(t *testing.T, a *App, path, body string) (int, string) {
+// ask sends an empty object.
+func ask(t *testing.T, client *http.Client, method, url string) (int, string) {
 	t.Helper()
-	response, err := http.Post("http://"+a.Addr()+path, "application/json", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
+	require.NoError(t, err)
+	response, err := client.Do(request)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
-	return read(t, response)
-}
-
-func read(t *testing.T, response *http.Response) (int, string) {
-	t.Helper()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	return response.StatusCode, string(body)
@@ -127,25 +105,20 @@ func read(t *testing.T, response *http.Response) (int, string) {
 
 // Probes and metrics have a port where nothing is decided, and plain HTTP need not be served.
 func TestProbesHaveAPortOfTheirOwn(t *testing.T) {
-	o := secureOptions(newAuthority(t))
+	o := secureOptions(newCertificates(t))
 	o.BindAddress, o.HealthAddress = "", "127.0.0.1:0"
-	a, _ := startApp(t, o, fake.NewClientset(testNode("a")))
-	require.NoError(t, a.WaitReady(t.Context()))
+	a := startApp(t, o, fake.NewClientset(testNode("a")))
 	assert.Empty(t, a.Addr())
 	for path, want := range map[string]int{
 		"/livez": http.StatusOK, "/healthz": http.StatusOK, "/version": http.StatusOK, "/metrics": http.StatusOK,
 		"/v1/nodes": http.StatusNotFound, "/bind": http.StatusNotFound, "/admission": http.StatusNotFound, "/openapi.yaml": http.StatusNotFound,
 	} {
-		response, err := http.Get("http://" + a.HealthAddr() + path)
-		require.NoError(t, err)
-		code, _ := read(t, response)
-		require.NoError(t, response.Body.Close())
+		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.HealthAddr()+path)
 		assert.Equal(t, want, code, path)
 	}
 	require.Eventually(t, func() bool {
-		response, err := http.Get("http://" + a.HealthAddr() + "/readyz")
-		require.NoError(t, err)
-		return response.Body.Close() == nil && response.StatusCode == http.StatusOK
+		code, _ := ask(t, http.DefaultClient, http.MethodGet, "http://"+a.HealthAddr()+"/readyz")
+		return code == http.StatusOK
 	}, time.Minute, 20*time.Millisecond)
 }
 
@@ -155,17 +128,13 @@ func TestServerServes(t *testing.T) {
 		http.DefaultClient.CloseIdleConnections()
 		leaks.None(t, ignored)
 	})
-	a, log := startApp(t, testOptions(), fake.NewClientset(testNode("a")))
-	require.NoError(t, a.WaitReady(t.Context()))
+	a := startApp(t, testOptions(), fake.NewClientset(testNode("a")))
 
 	for _, path := range []string{"/livez", "/readyz", "/healthz"} {
 		code, body := get(t, a, path)
 		assert.Equal(t, http.StatusOK, code, path)
 		assert.Equal(t, "ok\n", body)
-		response, err := http.Head("http://" + a.Addr() + path)
-		require.NoError(t, err)
-		code, _ = read(t, response)
-		assert.NoError(t, response.Body.Close())
+		code, _ = ask(t, http.DefaultClient, http.MethodHead, "http://"+a.Addr()+path)
 		assert.Equal(t, http.StatusOK, code, "HEAD %s", path)
 	}
 	_, body := get(t, a, "/readyz?verbose")
@@ -182,26 +151,57 @@ func TestServerServes(t *testing.T) {
 	code, body = get(t, a, "/no/such/path")
 	assert.Equal(t, http.StatusNotFound, code)
 	assert.Contains(t, body, `"Error"`)
+	assert.Empty(t, a.SecureAddr())
+	code, _ = ask(t, http.DefaultClient, http.MethodPost, "http://"+a.Addr()+"/admission")
+	assert.Equal(t, http.StatusNotFound, code, "the webhook is served by TLS alone")
 	code, body = get(t, a, "/filter")
 	assert.Equal(t, http.StatusMethodNotAllowed, code)
 	assert.Contains(t, body, `"Error"`)
-	assert.Contains(t, log.String(), "serving")
+}
+
+// Until it has read all pods, a server is alive but not ready, and decides nothing.
+func TestServerReadsAllPodsFirst(t *testing.T) {
+	client := fake.NewClientset(testNode("a"))
+	var asked, readable atomic.Bool
+	client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked.Store(true)
+		return !readable.Load(), nil, apierrors.NewInternalError(io.ErrUnexpectedEOF)
+	})
+	fence(t, client)
+	a := startUnfenced(t, testOptions(), client)
+	require.Eventually(t, asked.Load, time.Minute, time.Millisecond)
+	for path, want := range map[string]int{
+		"/livez": http.StatusOK, "/healthz": http.StatusOK, "/metrics": http.StatusOK, "/version": http.StatusOK,
+		"/readyz": http.StatusServiceUnavailable,
+	} {
+		code, body := get(t, a, path)
+		assert.Equal(t, want, code, "%s: %s", path, body)
+	}
+	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.Addr()+"/bind")
+	assert.Contains(t, body, "is taking over")
+	readable.Store(true)
+	require.NoError(t, a.WaitReady(t.Context()))
 }
 
 // A server killed with a bind under way leaves a binding that may be written
 // after the next one has read all pods: until it cannot be any more, nobody may
-// be granted that capacity.
+// be granted that capacity. The webhook answers with an error, too: its failurePolicy decides.
 func TestServerWaitsForBindsBeforeIt(t *testing.T) {
-	o := testOptions()
+	ca := newCertificates(t)
+	o := secureOptions(ca)
+	o.Secure.AdmissionClients = []string{user.Anonymous}
 	o.BindTimeout = 29 * time.Second // it waits for a third of that
-	a, log := startUnfenced(t, o, fake.NewClientset(testNode("a")))
-	waits := func() bool { return strings.Contains(log.String(), "waits before it decides") }
+	a := startUnfenced(t, o, fake.NewClientset(testNode("a")))
+	waits := func() bool {
+		code, body := get(t, a, "/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "is taking over")
+	}
 	require.Eventually(t, waits, time.Minute, 5*time.Millisecond)
-	code, body := get(t, a, "/readyz")
+	_, body := ask(t, http.DefaultClient, http.MethodPost, "http://"+a.Addr()+"/bind")
+	assert.Contains(t, body, "is taking over")
+	code, body := ask(t, ca.client("", nil), http.MethodPost, "https://"+a.SecureAddr()+"/admission")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Contains(t, body, "is taking over")
-	_, body = post(t, a, "/bind", "{}")
-	assert.Contains(t, body, "is taking over")
+	assert.Contains(t, body, `"Error"`)
 	_, body = get(t, a, "/readyz?verbose")
 	assert.Contains(t, body, "fence: ")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -213,13 +213,20 @@ func TestServerStartErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
+	port := taken.Addr().(*net.TCPAddr).Port
+	ca := newCertificates(t)
+	ca.serve("other")
 	badPolicy := filepath.Join(t.TempDir(), "policy.yaml")
 	require.NoError(t, os.WriteFile(badPolicy, []byte("kind: Nonsense"), 0o600))
 	cases := map[string]struct {
 		change func(*Options)
 		want   string
 	}{
-		"port taken":        {change: func(o *Options) { o.Port = taken.Addr().(*net.TCPAddr).Port }, want: "choose another with --port"},
+		"port taken":        {change: func(o *Options) { o.Port = port }, want: "choose another with --port"},
+		"TLS's port taken":  {change: func(o *Options) { o.Secure.Port = port }, want: "choose another with --secure-port"},
+		"no certificate":    {change: func(o *Options) { o.Secure.CertFile += ".gone" }, want: "--tls-cert-file"},
+		"another one's key": {change: func(o *Options) { o.Secure.KeyFile = ca.path("other.key") }, want: "--tls-cert-file"},
+		"no client CA":      {change: func(o *Options) { o.Secure.ClientCAFile = ca.path("gone") }, want: "--client-ca-file"},
 		"policy file bad":   {change: func(o *Options) { o.PolicyFile = badPolicy }, want: "policy file"},
 		"policy file gone":  {change: func(o *Options) { o.PolicyFile = badPolicy + ".gone" }, want: "policy file"},
 		"kubeconfig absent": {change: func(o *Options) { o.Kubeconfig = "/does/not/exist" }, want: "--kubeconfig /does/not/exist"},
@@ -227,7 +234,7 @@ func TestServerStartErrors(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := testOptions()
+			o := secureOptions(ca)
 			tc.change(&o)
 			if o.Kubeconfig != "" || o.Validate() != nil {
 				require.ErrorContains(t, Run(t.Context(), o, io.Discard), tc.want)

@@ -23,16 +23,24 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
+// newHealth is that of a server that decides.
+func newHealth() *health {
+	return &health{
+		observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, unreachable: func() string { return "" },
+		synced: func() bool { return true },
+	}
+}
+
 // A server becomes ready while a request is being kept back: the request must be told why it was,
 // because an answer with no Error says that it was granted.
 func TestGateWhileTheServerBecomesReady(t *testing.T) {
 	for _, path := range []string{"/filter", "/bind", "/v1/nodes"} {
 		t.Run(path, func(t *testing.T) {
-			looks := 0
-			h := &health{observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, unreachable: func() string { return "" }, synced: func() bool {
+			looks, h := 0, newHealth()
+			h.synced = func() bool {
 				looks++
 				return looks > 1 // from the second look on
-			}}
+			}
 			decided := false
 			gate := h.gate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { decided = true }))
 			recorder := httptest.NewRecorder()
@@ -64,12 +72,13 @@ func TestStopClosesAPortThatIsNotServedYet(t *testing.T) {
 // its account is.
 func TestGateOfALeaseThatMayBeLost(t *testing.T) {
 	held := true
-	h := &health{observe: func(string, int, time.Duration) {}, unreachable: func() string { return "" }, synced: func() bool { return true }, leads: func() string {
+	h := newHealth()
+	h.leads = func() string {
 		if held {
 			return ""
 		}
 		return "could not renew its lease"
-	}}
+	}
 	gate := h.gate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	ask := func() *httptest.ResponseRecorder {
 		recorder := httptest.NewRecorder()

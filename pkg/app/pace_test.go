@@ -17,7 +17,7 @@ func TestPaceOfPlainHTTP(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			o := testOptions()
 			o.BindAddress, o.AllowInsecureHTTP = address, true
-			a, _ := startApp(t, o, fake.NewClientset(testNode("a")))
+			a := startApp(t, o, fake.NewClientset(testNode("a")))
 			refused := 0
 			ask := func(from string) int {
 				r := httptest.NewRequest(http.MethodGet, "/livez", http.NoBody)

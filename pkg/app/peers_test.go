@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,11 +44,8 @@ func TestDecides(t *testing.T) {
 
 // A server that passes requests on is ready; in its own process it decides nothing all the same.
 func TestFollowerIsReady(t *testing.T) {
-	unreachable := ""
-	h := &health{
-		observe: func(string, int, time.Duration) {}, synced: func() bool { return true },
-		leads: func() string { return "server a decides" }, unreachable: func() string { return unreachable },
-	}
+	unreachable, h := "", newHealth()
+	h.leads, h.unreachable = func() string { return "server a decides" }, func() string { return unreachable }
 	assert.Empty(t, h.ready())
 	assert.False(t, (&App{health: h}).Deciding())
 	unreachable = "no route"

@@ -17,8 +17,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// A program that has the server in its process is told while that does not decide, and when it stops; what
-// it is granted is shown in test/e2e/embedded.
+// A program that has the server in its process reserves by it, and is told while it does not decide, and when it stops.
 func TestServerInTheSameProcess(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}}
 	a, err := New(testOptions(), testClients(fake.NewClientset(testNode("a"), pod)), io.Discard)
@@ -41,6 +40,11 @@ func TestServerInTheSameProcess(t *testing.T) {
 	revision, err := a.Reserver().Revision(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, a.Ledger().Revision(), revision)
+	inMemory := *request
+	inMemory.Durable = new(bool)
+	answer, err := a.Reserver().Reserve(t.Context(), &inMemory)
+	require.NoError(t, err)
+	assert.True(t, answer.Granted(), "%+v", answer)
 	watcher, err := a.Reserver().Watch(t.Context(), reserver.WatchOptions{})
 	require.NoError(t, err)
 	require.NoError(t, a.Stop(context.Background()))

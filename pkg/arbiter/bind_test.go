@@ -19,7 +19,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
@@ -64,46 +64,46 @@ const many = -1
 // TestBind binds pod p, which the watch has brought, to node a.
 func TestBind(t *testing.T) {
 	now := metav1.Now()
-	tests := map[string]struct {
+	type testCase struct {
 		setup   func(w *world, p *v1.Pod)
 		bind    func(n int) reply
 		get     func(n int) error
 		outcome Outcome
-		state   ledger.State
 		posts   int
 		gets    int
 		within  time.Duration // 0: at once
-	}{
-		"success":            {outcome: Bound, state: ledger.Bound, posts: 1},
-		"the answer is lost": {bind: script(lost), outcome: Bound, state: ledger.Bound, posts: 1, gets: 1},
+	}
+	tests := map[string]testCase{
+		"success":            {outcome: Bound, posts: 1},
+		"the answer is lost": {bind: script(lost), outcome: Bound, posts: 1, gets: 1},
 		"a 500 after the commit": {
 			bind:    script(reply{commit: before, err: errInternal}),
-			outcome: Bound, state: ledger.Bound, posts: 1, gets: 1,
+			outcome: Bound, posts: 1, gets: 1,
 		},
 		"a 409 for a storage timeout after the commit": {
 			bind:    script(reply{commit: before, err: errStorage}),
-			outcome: Bound, state: ledger.Bound, posts: 1, gets: 1,
+			outcome: Bound, posts: 1, gets: 1,
 		},
-		"the request is lost": {bind: script(unsent), outcome: Bound, state: ledger.Bound, posts: 2, gets: 1, within: time.Second},
+		"the request is lost": {bind: script(unsent), outcome: Bound, posts: 2, gets: 1, within: time.Second},
 		"a 409 for a storage timeout without a commit": {
 			bind:    script(reply{err: errStorage}),
-			outcome: Bound, state: ledger.Bound, posts: 2, gets: 1, within: time.Second,
+			outcome: Bound, posts: 2, gets: 1, within: time.Second,
 		},
 		"the answer is lost, and the first read fails": {
 			bind: script(lost), get: fail(1, errReset),
-			outcome: Bound, state: ledger.Bound, posts: 2, gets: 2, within: time.Second,
+			outcome: Bound, posts: 2, gets: 2, within: time.Second,
 		},
 		"carried out late": {
 			bind:    script(late(10*time.Millisecond), reply{err: errTimeout}),
-			outcome: Bound, state: ledger.Bound, posts: 2, gets: 2, within: time.Second,
+			outcome: Bound, posts: 2, gets: 2, within: time.Second,
 		},
 		"an answer that hangs": {
 			bind:    script(reply{commit: before, hang: true}),
-			outcome: Bound, state: ledger.Bound, posts: 1, gets: 1, within: 3 * time.Second,
+			outcome: Bound, posts: 1, gets: 1, within: 3 * time.Second,
 		},
 		"both hang once": {
 			bind: script(reply{hang: true}), get: fail(1, context.DeadlineExceeded),
-			outcome: Bound, state: ledger.Bound, posts: 2, gets: 1, within: 6 * time.Second,
+			outcome: Bound, posts: 2, gets: 1, within: 6 * time.Second,
 		},
 		"403": {bind: always(errForbidden), outcome: Failed, posts: 1},
 		"404": {
@@ -111,9 +111,9 @@ func TestBind(t *testing.T) {
 			outcome: PodGone, posts: 1,
 		},
 		"404 of a proxy":          {bind: always(errNoRoute), outcome: Failed, posts: 1},
-		"429 once":                {bind: script(reply{err: errTooMany}), outcome: Bound, state: ledger.Bound, posts: 2, within: 2 * time.Second},
+		"429 once":                {bind: script(reply{err: errTooMany}), outcome: Bound, posts: 2, within: 2 * time.Second},
 		"429 for ever":            {bind: always(errTooMany), outcome: Failed, posts: many, within: bindTimeout},
-		"nobody listens, once":    {bind: script(reply{err: errRefused}), outcome: Bound, state: ledger.Bound, posts: 2, within: time.Second},
+		"nobody listens, once":    {bind: script(reply{err: errRefused}), outcome: Bound, posts: 2, within: time.Second},
 		"nobody listens for ever": {bind: always(errRefused), outcome: Failed, posts: many, within: bindTimeout},
 		"409: bound elsewhere": {
 			setup:   func(w *world, p *v1.Pod) { p.Spec.NodeName = "b" },
@@ -121,7 +121,7 @@ func TestBind(t *testing.T) {
 		},
 		"409: bound to our node by somebody else": {
 			setup:   func(w *world, p *v1.Pod) { p.Spec.NodeName = "a" },
-			outcome: Bound, state: ledger.Bound, posts: 1, gets: 1,
+			outcome: Bound, posts: 1, gets: 1,
 		},
 		"409: being deleted": {
 			setup:   func(w *world, p *v1.Pod) { p.DeletionTimestamp = &now },
@@ -146,33 +146,36 @@ func TestBind(t *testing.T) {
 			outcome: PodGone, posts: 1, gets: 1,
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				pod := p.DeepCopy()
-				w := newWorld(t, p)
-				if tt.setup != nil {
-					tt.setup(w, p)
-				}
-				w.api.bind, w.api.get = tt.bind, tt.get
-				start := time.Now()
-				err := w.bindPod(pod, "a")
-				assert.LessOrEqual(t, time.Since(start), tt.within)
-				assertOutcome(t, tt.outcome, err)
-				w.end()
-				state, _ := w.state(pod)
-				assert.Equal(t, tt.state, state)
-				if tt.posts == many {
-					assert.Greater(t, w.api.posts, 5, "POSTs")
-				} else {
-					assert.Equal(t, tt.posts, w.api.posts, "POSTs")
-				}
-				assert.Equal(t, tt.gets, w.api.gets, "GETs")
-				assert.Equal(t, map[Outcome]int{tt.outcome: 1}, w.outcomes())
-			})
-		})
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p := newPod("p")
+		pod := p.DeepCopy()
+		w := newWorld(t, p)
+		if tt.setup != nil {
+			tt.setup(w, p)
+		}
+		w.api.bind, w.api.get = tt.bind, tt.get
+		start := time.Now()
+		err := w.bindPod(pod, "a")
+		assert.LessOrEqual(t, time.Since(start), tt.within)
+		assertOutcome(t, tt.outcome, err)
+		w.end()
+		assert.Equal(t, settled(tt.outcome), w.on(ref(pod)))
+		if tt.posts == many {
+			assert.Greater(t, w.api.posts, 5, "POSTs")
+		} else {
+			assert.Equal(t, tt.posts, w.api.posts, "POSTs")
+		}
+		assert.Equal(t, tt.gets, w.api.gets, "GETs")
+		assert.Equal(t, map[string]int{string(tt.outcome): 1}, w.outcomes())
+	})
+}
+
+// settled is what a pod has on node a after a bind whose outcome is known.
+func settled(outcome Outcome) string {
+	if outcome == Bound {
+		return "Bound on a"
 	}
+	return "none"
 }
 
 func assertOutcome(t *testing.T, want Outcome, err error) {
@@ -193,14 +196,15 @@ func assertOutcome(t *testing.T, want Outcome, err error) {
 // comes from.
 func TestBeforeSending(t *testing.T) {
 	now := metav1.Now()
-	tests := map[string]struct {
+	type testCase struct {
 		setup   func(w *world, p *v1.Pod)
 		outcome Outcome
 		posts   int
 		gets    int
 		reason  ledger.Reason
 		waited  time.Duration
-	}{
+	}
+	tests := map[string]testCase{
 		"the watch is behind": {setup: func(w *world, p *v1.Pod) { w.forget() }, outcome: Bound, posts: 1, gets: 1},
 		"a pod of that UID was read under another name": {
 			setup: func(w *world, p *v1.Pod) {
@@ -213,18 +217,6 @@ func TestBeforeSending(t *testing.T) {
 				w.api.gets = 0
 			},
 			outcome: Bound, posts: 1, gets: 1,
-		},
-		"a node with a new resource came after the pod": {
-			setup: func(w *world, p *v1.Pod) {
-				p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
-				w.bring(p)
-				gpu, ok := w.ledger.Table().Intern("example.com/gpu")
-				require.True(w.t, ok)
-				w.ledger.ObserveNode(ledger.NodeObservation{Name: "a", Allocatable: []resources.Amount{
-					{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10}, {Column: gpu, Value: 1},
-				}})
-			},
-			outcome: Bound, posts: 1,
 		},
 		"resized since the watch brought it, and larger than the node": {
 			setup: func(w *world, p *v1.Pod) {
@@ -286,13 +278,6 @@ func TestBeforeSending(t *testing.T) {
 			},
 			outcome: InFlight,
 		},
-		"a reservation on that node": {
-			setup: func(w *world, p *v1.Pod) {
-				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("a")}, ledger.AllOrNothing, time.Now().Add(time.Minute))
-				require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
-			},
-			outcome: Bound, posts: 1,
-		},
 		"a reservation on another node": {
 			setup: func(w *world, p *v1.Pod) {
 				plan := ledger.NewPlan([]ledger.Placement{w.info(p).Placement("b")}, ledger.AllOrNothing, time.Now().Add(time.Minute))
@@ -300,36 +285,27 @@ func TestBeforeSending(t *testing.T) {
 			},
 			outcome: Refused, reason: ledger.AllocatedElsewhere,
 		},
-		"the ledger knows it is gone": {
-			setup:   func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) },
-			outcome: Refused, reason: ledger.PodGone,
-		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				pod := p.DeepCopy()
-				w := newWorld(t, p)
-				tt.setup(w, p)
-				start := time.Now()
-				err := w.bindPod(pod, "a")
-				assert.Equal(t, tt.waited, time.Since(start))
-				assertOutcome(t, tt.outcome, err)
-				assert.Equal(t, tt.posts, w.api.posts, "POSTs")
-				assert.Equal(t, tt.gets, w.api.gets, "GETs")
-				if tt.posts == 0 {
-					assert.Empty(t, w.outcomes(), "nothing was sent")
-				}
-				if tt.outcome == Refused {
-					var e *Error
-					require.ErrorAs(t, err, &e)
-					assert.Equal(t, tt.reason, e.Rejection.Reason)
-				}
-				w.end()
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p := newPod("p")
+		pod := p.DeepCopy()
+		w := newWorld(t, p)
+		tt.setup(w, p)
+		start := time.Now()
+		err := w.bindPod(pod, "a")
+		assert.Equal(t, tt.waited, time.Since(start))
+		assertOutcome(t, tt.outcome, err)
+		assert.Equal(t, tt.posts, w.api.posts, "POSTs")
+		assert.Equal(t, tt.gets, w.api.gets, "GETs")
+		if tt.posts == 0 {
+			assert.Empty(t, w.outcomes(), "nothing was sent")
+		}
+		if tt.outcome == Refused {
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, tt.reason, e.Rejection.Reason)
+		}
+	})
 }
 
 func TestBindingSent(t *testing.T) {
@@ -347,7 +323,6 @@ func TestBindingSent(t *testing.T) {
 			Target: v1.ObjectReference{Kind: "Node", Name: "a"},
 		}, got)
 		assert.Equal(t, "scheduler", info.Scheduler)
-		w.end()
 	})
 }
 
@@ -382,19 +357,11 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// Nothing is sent while nothing can be decided, but a pod that is bound is bound.
+// Nothing is said while nothing can be decided, not even of a pod that is bound.
 func TestBindWhileUndecided(t *testing.T) {
 	bound := newPod("bound")
 	bound.Spec.NodeName = "a"
-	w := newWorld(t, newPod("p"), bound)
+	w := newWorld(t, bound)
 	w.undecided.Store(new("the account is incomplete"))
-	err := w.bindPod(newPod("p"), "a")
-	assertOutcome(t, NotReady, err)
-	require.EqualError(t, err, *w.undecided.Load())
 	assertOutcome(t, NotReady, w.bindPod(bound, "a"))
-	assert.Zero(t, w.api.posts)
-	assert.Zero(t, w.ledger.Stats().Allocations)
-	w.undecided.Store(nil)
-	require.NoError(t, w.bindPod(newPod("p"), "a"))
-	w.end()
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // On each path what a caller has counts against its limit, whatever scheduler the pod names, and others go on.
@@ -30,7 +30,7 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 		}
 		return nil
 	}
-	for name, ask := range map[string]func(w *world, p *v1.Pod, caller string) error{
+	bubble.Each(t, map[string]func(w *world, p *v1.Pod, caller string) error{
 		"bind": func(w *world, p *v1.Pod, caller string) error {
 			_, err := w.Bind(as(w.t.Context(), caller), ref(p), "a")
 			if err == nil {
@@ -65,35 +65,30 @@ func TestCallersStayWithinTheirLimits(t *testing.T) {
 			_, _, err := w.Keep(&placement, time.Minute)
 			return err
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				pods := []*v1.Pod{newPod("first"), newPod("second"), newPod("of-others")}
-				for i, p := range pods {
-					p.ResourceVersion = []string{"1", "2", "3"}[i]
-				}
-				w := newWorld(t, pods...)
-				defer w.end()
-				w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": oneCPU})
-				require.NoError(t, ask(w, pods[0], "for-scheduler"))
-				err := ask(w, pods[1], "for-scheduler")
-				assertOutcome(t, Refused, err)
-				var e *Error
-				require.ErrorAs(t, err, &e)
-				assert.Equal(t, ledger.CallerLimit, e.Rejection.Reason)
-				assert.Contains(t, e.Rejection.Message(), "for-scheduler")
-				require.NoError(t, ask(w, pods[2], ledger.Trusted))
-			})
-		})
-	}
+	}, func(t *testing.T, ask func(w *world, p *v1.Pod, caller string) error) {
+		pods := []*v1.Pod{newPod("first"), newPod("second"), newPod("of-others")}
+		for i, p := range pods {
+			p.ResourceVersion = []string{"1", "2", "3"}[i]
+		}
+		w := newWorld(t, pods...)
+		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": oneCPU})
+		require.NoError(t, ask(w, pods[0], "for-scheduler"))
+		err := ask(w, pods[1], "for-scheduler")
+		assertOutcome(t, Refused, err)
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, ledger.CallerLimit, e.Rejection.Reason)
+		assert.Contains(t, e.Rejection.Message(), "for-scheduler")
+		require.NoError(t, ask(w, pods[2], ledger.Trusted))
+	})
 }
 
-// Filter says so before, to the caller that would be refused and to nobody else.
-func TestFilterKnowsTheLimitsOfItsCaller(t *testing.T) {
+// Filter says so before, to the caller that would be refused and to nobody else. What is explained of a pod that waits
+// is what the caller was told that asked about it last.
+func TestAdviceKnowsTheLimitsOfWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
-		defer w.end()
 		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU}}}})
 		filter := func(caller string) *Advice {
 			advice, err := w.Filter(as(t.Context(), caller), &PodQuery{Ref: ref(p)}, []string{"a"}, &Scratch{})
@@ -104,16 +99,7 @@ func TestFilterKnowsTheLimitsOfItsCaller(t *testing.T) {
 		assert.Equal(t, ledger.CallerLimit, refused.Verdicts[0].Reason)
 		assert.Equal(t, "for-scheduler", refused.Pod.Caller, "whoever wakes the pod looks at the same limit")
 		assert.Equal(t, ledger.Fits, filter(ledger.Trusted).Verdicts[0].Reason)
-	})
-}
 
-// What is explained of a pod that waits is what the caller was told that asked about it last.
-func TestExplainKnowsTheLimitsOfWhoAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPod("p")
-		w := newWorld(t, p)
-		defer w.end()
-		w.ledger.Observer().SetLimits(ledger.OfCaller, map[string]*ledger.Limits{"for-scheduler": {Use: []resources.Amount{{Column: resources.CPU}}}})
 		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "nobody has asked")
 		w.askedBy = ledger.Trusted
 		assert.Equal(t, 2, w.Explain(ref(p)).Fitting, "its limits are others'")
@@ -130,8 +116,6 @@ func TestWhoReservedPays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod("p")
 		w := newWorld(t, p)
-		defer w.end()
-		w.o.Policy.Set(policy.Default())
 		_, err := w.Reserve(as(t.Context(), "for-scheduler"), &Gang{
 			Scheduler: "scheduler", Caller: "for-scheduler", Pods: []GangPod{{Ref: ref(p), Node: "a"}}, Mode: ledger.AllOrNothing,
 		})

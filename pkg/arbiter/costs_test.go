@@ -18,7 +18,6 @@ import (
 // A pod is bound by an API server that answers at once, and goes again.
 func TestCosts(t *testing.T) {
 	w := newWorld(t)
-	defer w.end()
 	// One name is given to pods in turns, of which more come than are remembered when they are gone.
 	pods, records := make([]*v1.Pod, 64), make([]*cluster.Pod, 64)
 	for i := range pods {

@@ -10,28 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
-
-// gpuClaims stands for a cluster in which every claim asks for one GPU; "missing" does
-// not exist.
-func gpuClaims(pod *cluster.Pod) *ledger.DeviceRequest {
-	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
-	for _, name := range pod.Devices.Claims {
-		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
-		if err != nil {
-			panic(err)
-		}
-		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name, UID: "1"})
-		r.Requests = append(r.Requests, compiled)
-		if name == "missing" {
-			return &ledger.DeviceRequest{Err: "there is no claim missing"}
-		}
-	}
-	return r
-}
 
 func claiming(name, claims string) *v1.Pod {
 	p := newPod(name)
@@ -54,13 +36,14 @@ func (w *world) freeDevices() (free []string) {
 }
 
 func TestBindWithClaims(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		node, claims string
 		reply        reply
 		outcome      Outcome
 		given        string // of the Binding, if one was sent
 		free         []string
-	}{
+	}
+	tests := map[string]testCase{
 		"one device":         {"a", "c", honest, Bound, "gpu-0", []string{"gpu-1"}},
 		"two":                {"a", "c, d", honest, Bound, "gpu-0,gpu-1", nil},
 		"too many":           {"a", "c,d,e", honest, Refused, "", []string{"gpu-0", "gpu-1"}},
@@ -70,29 +53,21 @@ func TestBindWithClaims(t *testing.T) {
 		"the bind fails":     {"a", "c", reply{err: errForbidden}, Failed, "gpu-0", []string{"gpu-0", "gpu-1"}},
 		"the answer is lost": {"a", "c", lost, Bound, "gpu-0", []string{"gpu-1"}},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := claiming("p", tt.claims)
-				w := newWorld(t, p)
-				w.question.Devices = gpuClaims
-				w.ledger.ObserveDevices("a", []devices.Device{
-					{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
-				})
-				sent := ""
-				w.api.onBind = func(b *v1.Binding) { sent = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
-				w.api.bind = func(int) reply { return tt.reply }
-				if err := w.bindPod(p, tt.node); tt.outcome == Bound {
-					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
-				}
-				assert.Equal(t, tt.given, sent)
-				assert.Equal(t, tt.free, w.freeDevices())
-				w.end()
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p := claiming("p", tt.claims)
+		w := newWorld(t, p)
+		questiontest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
+		sent := ""
+		w.api.onBind = func(b *v1.Binding) { sent = b.Annotations[v1alpha1.ExtendedResourcesAnnotation] }
+		w.api.bind = func(int) reply { return tt.reply }
+		if err := w.bindPod(p, tt.node); tt.outcome == Bound {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
+		}
+		assert.Equal(t, tt.given, sent)
+		assert.Equal(t, tt.free, w.freeDevices())
+	})
 }
 
 // TestBindOfPodWhoseClaimsChanged binds a pod that names other claims by now than when
@@ -102,13 +77,10 @@ func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
 		before, after := claiming("p", "c,d"), claiming("p", "e")
 		before.ResourceVersion, after.ResourceVersion = "1", "2"
 		w := newWorld(t, after)
-		w.question.Devices = gpuClaims
-		w.ledger.ObserveDevices("a", []devices.Device{
-			{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}, {Name: "gpu-1", Resource: "nvidia.com/gpu", ID: "gpu-1"},
-		})
+		questiontest.GPUs(w.ledger, "a", "gpu-0", "gpu-1")
 		info := w.info(before)
 		placement := info.Placement("a")
-		placement.Devices = gpuClaims(info)
+		placement.Devices = questiontest.Claims(info)
 		require.Equal(t, 1, w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Time{}), time.Now()).Granted)
 		require.Empty(t, w.freeDevices())
 		w.bring(before)
@@ -121,6 +93,5 @@ func TestBindOfPodWhoseClaimsChanged(t *testing.T) {
 		allocation, ok := w.ledger.Allocation(ref(after))
 		require.True(t, ok)
 		assert.Equal(t, "ns/e", allocation.Given[0].Claim.String())
-		w.end()
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reservations/convert"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 var rsvKind = v1alpha1.Resource("reservations")
@@ -57,59 +58,49 @@ var wholeGang = []string{"x/job", "y/job-2", "z/job-3"}
 // said to be, or nothing is left of it.
 func TestWritesOfSeveralObjects(t *testing.T) {
 	never := storetest.Fate{Never: true, Err: apierrors.NewForbidden(rsvKind, "r", errors.New("not yours"))}
-	lost := storetest.Fate{Err: errReset}
-	gone := storetest.Fate{Never: true, Err: errReset}
 	late := storetest.Fate{Err: errReset, Commit: 10 * time.Second}
-	many := func(f storetest.Fate) (list []storetest.Fate) {
-		for range 40 {
-			list = append(list, f)
-		}
-		return list
-	}
-	tests := map[string]struct {
+	type testCase struct {
 		creates, gets, patches []storetest.Fate
 		granted                bool
-	}{
-		"all written":                  {granted: true},
-		"an answer lost":               {creates: []storetest.Fate{{}, lost}, granted: true},
-		"the head refused":             {creates: []storetest.Fate{never}},
-		"another part refused":         {creates: []storetest.Fate{{}, {}, never}},
-		"another part never there":     {creates: append([]storetest.Fate{{}}, many(gone)...)},
-		"another part there too late":  {creates: append([]storetest.Fate{{}, late}, many(gone)...), gets: many(gone)},
+	}
+	tests := map[string]testCase{
+		"all written":              {granted: true},
+		"an answer lost":           {creates: []storetest.Fate{{}, lostAnswer}, granted: true},
+		"the head refused":         {creates: []storetest.Fate{never}},
+		"another part refused":     {creates: []storetest.Fate{{}, {}, never}},
+		"another part never there": {creates: append([]storetest.Fate{{}}, fates(40, neverThere)...)},
+		"another part there too late": {
+			creates: append([]storetest.Fate{{}, late}, fates(40, neverThere)...), gets: fates(40, neverThere),
+		},
 		"the last write refused":       {patches: []storetest.Fate{never}},
-		"the last write never there":   {patches: many(gone)},
-		"the last answer lost":         {patches: []storetest.Fate{lost}, granted: true},
-		"the last answers always lost": {patches: many(lost)},
+		"the last write never there":   {patches: fates(40, neverThere)},
+		"the last answer lost":         {patches: []storetest.Fate{lostAnswer}, granted: true},
+		"the last answers always lost": {patches: fates(40, lostAnswer)},
 		"a name that is taken":         {creates: []storetest.Fate{{}, {Never: true, Err: apierrors.NewAlreadyExists(rsvKind, "r")}, never}},
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.objects.Creates, w.objects.Gets, w.objects.Patches = tc.creates, tc.gets, tc.patches
-				d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
-				require.NoError(t, err)
-				assert.Equal(t, tc.granted, d.Error == "", d.Error)
-				if tc.granted {
-					assert.Equal(t, wholeGang, w.written())
-					assert.Len(t, w.slots(), 3)
-					assert.Empty(t, d.Failed)
-					for _, object := range w.objects.All() {
-						assert.False(t, isUnfinished(object))
-					}
-				} else {
-					assert.Len(t, d.Failed, 3)
-					w.objects.Heal()
-					<-time.After(5 * time.Minute)
-					synctest.Wait()
-					assert.Empty(t, w.written())
-					assert.Empty(t, w.slots())
-				}
-				w.objects.Late.Wait()
-				w.end()
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tc testCase) {
+		w := newWorld(t)
+		w.objects.Creates, w.objects.Gets, w.objects.Patches = tc.creates, tc.gets, tc.patches
+		d, err := w.Reserve(t.Context(), inTwoNamespaces(w))
+		require.NoError(t, err)
+		assert.Equal(t, tc.granted, d.Error == "", d.Error)
+		if tc.granted {
+			assert.Equal(t, wholeGang, w.written())
+			assert.Len(t, w.slots(), 3)
+			assert.Empty(t, d.Failed)
+			for _, object := range w.objects.All() {
+				assert.False(t, isUnfinished(object))
+			}
+		} else {
+			assert.Len(t, d.Failed, 3)
+			w.objects.Heal()
+			<-time.After(5 * time.Minute)
+			synctest.Wait()
+			assert.Empty(t, w.written())
+			assert.Empty(t, w.slots())
+		}
+		w.objects.Late.Wait()
+	})
 }
 
 // A server that dies while it writes a gang leaves all of it or what the next one
@@ -197,7 +188,6 @@ func TestForgedHeadTakesNothingAlong(t *testing.T) {
 		w.Start()
 		<-time.After(2 * time.Minute)
 		assert.Equal(t, []string{"others/by-hand", "others/job", "others/job-2"}, w.written())
-		w.end()
 	})
 }
 
@@ -213,7 +203,6 @@ func TestOwnGangIsNotRemoved(t *testing.T) {
 		assert.Empty(t, d.Error)
 		<-time.After(time.Minute)
 		assert.Equal(t, wholeGang, w.written())
-		w.end()
 	})
 }
 
@@ -221,59 +210,50 @@ func TestOwnGangIsNotRemoved(t *testing.T) {
 // been written.
 func TestConflictThatWasWritten(t *testing.T) {
 	conflict := apierrors.NewConflict(rsvKind, "job", errors.New("storage"))
-	for name, fate := range map[string]storetest.Fate{
+	bubble.Each(t, map[string]storetest.Fate{
 		"written": {Err: conflict}, "written later": {Err: conflict, Commit: 30 * time.Millisecond}, "not written": {Never: true, Err: conflict},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.objects.Creates = []storetest.Fate{fate}
-				g := inTwoNamespaces(w)
-				g.Pods = g.Pods[:1]
-				d, err := w.Reserve(t.Context(), g)
-				require.NoError(t, err)
-				assert.Empty(t, d.Error)
-				assert.Equal(t, []string{"x/job"}, w.written())
-				assert.Equal(t, []string{"x/job/p"}, w.slots())
-				w.objects.Late.Wait()
-				w.end()
-			})
-		})
-	}
+	}, func(t *testing.T, fate storetest.Fate) {
+		w := newWorld(t)
+		w.objects.Creates = []storetest.Fate{fate}
+		g := inTwoNamespaces(w)
+		g.Pods = g.Pods[:1]
+		d, err := w.Reserve(t.Context(), g)
+		require.NoError(t, err)
+		assert.Empty(t, d.Error)
+		assert.Equal(t, []string{"x/job"}, w.written())
+		assert.Equal(t, []string{"x/job/p"}, w.slots())
+		w.objects.Late.Wait()
+	})
 }
 
 // A pod that is being bound needs no slot, if it is bound in the end. What is acknowledged must not rest on a bind whose
 // outcome is not known: the next server knows nothing of it.
 func TestReservedWhileBeingBound(t *testing.T) {
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		bind  func(n int) reply
 		slots []string
 		why   string
-	}{
+	}
+	bubble.Each(t, map[string]testCase{
 		"bound":     {script(reply{commit: before, hang: true}), []string{}, ""},
 		"not known": {func(int) reply { return reply{hang: true} }, []string{}, "it is not known yet whether pod"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				w := newWorld(t, p)
-				w.api.bind = tc.bind
-				done := make(chan struct{})
-				go func() { defer close(done); _ = w.bindPod(p, "a") }()
-				synctest.Wait()
-				d, err := w.Reserve(t.Context(), &Gang{
-					Scheduler: "scheduler", Durable: true, Name: "r", Fingerprint: "f", Pods: []GangPod{{Ref: ref(p), Node: "a"}},
-				})
-				require.NoError(t, err)
-				if tc.why == "" {
-					assert.Empty(t, d.Error)
-				} else {
-					assert.Contains(t, d.Error, tc.why)
-				}
-				assert.Equal(t, tc.slots, w.slots())
-				<-done
-				w.end()
-			})
+	}, func(t *testing.T, tc testCase) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.api.bind = tc.bind
+		done := make(chan struct{})
+		go func() { defer close(done); _ = w.bindPod(p, "a") }()
+		synctest.Wait()
+		d, err := w.Reserve(t.Context(), &Gang{
+			Scheduler: "scheduler", Durable: true, Name: "r", Fingerprint: "f", Pods: []GangPod{{Ref: ref(p), Node: "a"}},
 		})
-	}
+		require.NoError(t, err)
+		if tc.why == "" {
+			assert.Empty(t, d.Error)
+		} else {
+			assert.Contains(t, d.Error, tc.why)
+		}
+		assert.Equal(t, tc.slots, w.slots())
+		<-done
+	})
 }

@@ -23,8 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
@@ -34,7 +34,6 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
@@ -291,28 +290,22 @@ type world struct {
 }
 
 // newWorld has the nodes a and b with capacity for four pods each, and a watch that
-// has brought the pods.
+// has brought the pods. The ledger is checked when the test ends.
 func newWorld(t *testing.T, pods ...*v1.Pod) *world {
 	w := &world{
 		t: t, api: newFakeAPI(pods...), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}),
 		store: cluster.NewPods(), metrics: metrics.New(),
 	}
 	w.objects = storetest.New(w.ledger)
-	w.question = &question.Maker{
-		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
-	}
+	w.question = questiontest.NewMaker(w.ledger)
+	questiontest.Nodes(w.ledger, 4000, "a", "b")
 	w.steering = steering.New(steering.Options{
 		Ledger: w.ledger.Reader, Question: w.question, Nominator: &w.nominations, Log: silent(),
 		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},
 	})
-	for _, name := range []string{"a", "b"} {
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10},
-		}})
-	}
 	w.bring(pods...)
 	w.Arbiter = w.newArbiter(Options{})
+	t.Cleanup(w.end)
 	return w
 }
 
@@ -356,20 +349,26 @@ func (w *world) forget() {
 	w.pods.cached = w.store
 }
 
-// outcomes counts the bindings sent, by outcome, as the metrics do.
-func (w *world) outcomes() map[Outcome]int {
+// counted is what a metric counts, by the values of a label.
+func (w *world) counted(metric, label string) map[string]int {
 	families, err := w.metrics.Gatherer().Gather()
 	require.NoError(w.t, err)
-	counts := map[Outcome]int{}
+	counts := map[string]int{}
 	for _, f := range families {
-		if f.GetName() != "globalreserve_bind_outcomes_total" {
-			continue
-		}
 		for _, m := range f.GetMetric() {
-			counts[Outcome(m.GetLabel()[0].GetValue())] = int(m.GetCounter().GetValue())
+			for _, l := range m.GetLabel() {
+				if f.GetName() == metric && l.GetName() == label {
+					counts[l.GetValue()] += int(m.GetCounter().GetValue())
+				}
+			}
 		}
 	}
 	return counts
+}
+
+// outcomes counts the bindings sent, by outcome.
+func (w *world) outcomes() map[string]int {
+	return w.counted("globalreserve_bind_outcomes_total", "outcome")
 }
 
 func (w *world) info(p *v1.Pod) *cluster.Pod {
@@ -383,13 +382,13 @@ func (w *world) bindPod(p *v1.Pod, node string) error {
 	return err
 }
 
-// state is the state and the node of a pod's allocation.
-func (w *world) state(p *v1.Pod) (ledger.State, string) {
-	allocation, ok := w.ledger.Allocation(ref(p))
+// on tells the state of a pod's allocation, known by UID or by name only.
+func (w *world) on(pod ledger.PodRef) string {
+	allocation, ok := w.ledger.Allocation(pod)
 	if !ok {
-		return ledger.NoAllocation, ""
+		return "none"
 	}
-	return allocation.State, allocation.Node
+	return allocation.State.String() + " on " + allocation.Node
 }
 
 // observe tells the ledger what a pod is, as the informers would.

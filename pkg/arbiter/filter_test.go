@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // TestFilterWithReservations asks about a pod of two CPUs on nodes of four: b is
@@ -89,6 +90,14 @@ func TestFilterWithReservations(t *testing.T) {
 			assert.Equal(t, tt.tryAgain, advice.TryAgain)
 			assert.Equal(t, tt.allowed, w.preemptors.isAllowed(p.UID))
 			assert.True(t, advice.Known)
+			err := w.bindPod(p, "c") // where the preemptible slot is
+			if !tt.allowed {
+				assertOutcome(t, Refused, err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, 1, w.ledger.Stats().Slots, "it has ended the slot")
+			assert.False(t, w.preemptors.isAllowed(p.UID), "it has used its leave")
 		})
 	}
 }
@@ -100,9 +109,7 @@ func reserved(t *testing.T, change func(*v1.Pod)) (*world, *v1.Pod) {
 		change(p)
 	}
 	w := newWorld(t, p)
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: "c", Allocatable: []resources.Amount{
-		{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10},
-	}})
+	questiontest.Nodes(w.ledger, 4000, "c")
 	w.offer(consumedByIndex)
 	match, idle := slot(4), slot(4)
 	match.Node = "b"
@@ -145,47 +152,43 @@ func TestFilterSendsPodToNodeThatWasNotOffered(t *testing.T) {
 
 // All nodes of the sample are full, and one that was not in it is free.
 func TestFilterSendsPodThatASampleRefuses(t *testing.T) {
-	for name, tt := range map[string]struct {
+	type testCase struct {
 		offered   []string // and nodes that are full
 		nominated string
 		want      string
-	}{
+	}
+	bubble.Each(t, map[string]testCase{
 		"to a free node":                   {want: "b"},
 		"not where one of the sample fits": {offered: []string{"a"}},
 		"not while victims end elsewhere":  {nominated: "a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				w := newWorld(t, p)
-				if tt.offered == nil {
-					w.ledger.RemoveNode("a")
-				}
-				defer background.Run(t, w.steering.Run)()
-				offered := tt.offered
-				for i := range steering.MinSample {
-					full := fmt.Sprint("full-", i)
-					w.ledger.ObserveNode(ledger.NodeObservation{Name: full})
-					offered = append(offered, full)
-				}
-				q := w.query(p, 0, small)
-				q.Nominated = tt.nominated
-				w.reasons(q, offered...)
-				pass(time.Second)
-				assert.Equal(t, tt.want, w.nominations.of("p"))
-				if tt.want == "" {
-					return
-				}
-				// The scheduler tries it, and something else was faster: nobody is waited for.
-				w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"})
-				q.Nominated = tt.want
-				began := time.Now()
-				w.reasons(q, tt.want)
-				assert.Zero(t, time.Since(began))
-				w.end()
-			})
-		})
-	}
+	}, func(t *testing.T, tt testCase) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		if tt.offered == nil {
+			w.ledger.RemoveNode("a")
+		}
+		defer background.Run(t, w.steering.Run)()
+		offered := tt.offered
+		for i := range steering.MinSample {
+			full := fmt.Sprint("full-", i)
+			w.ledger.ObserveNode(ledger.NodeObservation{Name: full})
+			offered = append(offered, full)
+		}
+		q := w.query(p, 0, small)
+		q.Nominated = tt.nominated
+		w.reasons(q, offered...)
+		pass(time.Second)
+		assert.Equal(t, tt.want, w.nominations.of("p"))
+		if tt.want == "" {
+			return
+		}
+		// The scheduler tries it, and something else was faster: nobody is waited for.
+		w.ledger.ObserveNode(ledger.NodeObservation{Name: "b"})
+		q.Nominated = tt.want
+		began := time.Now()
+		w.reasons(q, tt.want)
+		assert.Zero(t, time.Since(began))
+	})
 }
 
 func TestPrioritize(t *testing.T) {

@@ -11,20 +11,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/identity"
-	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // TestUnknown covers binds whose outcome is not known at their deadline.
 func TestUnknown(t *testing.T) {
 	const outage = time.Minute
-	tests := map[string]struct {
+	type testCase struct {
 		// bind and get are scripts by the time since the bind was asked for.
 		bind    func(since time.Duration) reply
 		get     func(since time.Duration) error
-		outcome Outcome // in the end
-		state   ledger.State
+		outcome Outcome       // in the end
 		within  time.Duration // of the final outcome
-	}{
+	}
+	tests := map[string]testCase{
 		"the API server is away after it committed": {
 			bind: func(since time.Duration) reply {
 				if since == 0 {
@@ -33,7 +33,7 @@ func TestUnknown(t *testing.T) {
 				return reply{err: errRefused}
 			},
 			get:     func(since time.Duration) error { return errIf(since < outage, errRefused) },
-			outcome: Bound, state: ledger.Bound, within: outage + 10*time.Second,
+			outcome: Bound, within: outage + 10*time.Second,
 		},
 		"the API server is away, then binds": {
 			bind: func(since time.Duration) reply {
@@ -43,7 +43,7 @@ func TestUnknown(t *testing.T) {
 				return honest
 			},
 			get:     func(since time.Duration) error { return errIf(since < outage, context.DeadlineExceeded) },
-			outcome: Bound, state: ledger.Bound, within: outage + 15*time.Second,
+			outcome: Bound, within: outage + 15*time.Second,
 		},
 		"rights are withdrawn after a POST that was lost": {
 			bind: func(since time.Duration) reply {
@@ -61,47 +61,40 @@ func TestUnknown(t *testing.T) {
 				}
 				return reply{err: errForbidden}
 			},
-			outcome: Bound, state: ledger.Bound, within: 65 * time.Second,
+			outcome: Bound, within: 65 * time.Second,
 		},
 		"500 for ever": {
 			bind:    func(time.Duration) reply { return reply{err: errInternal} },
 			outcome: Failed, within: 2*bindSettle + bindTimeout + 10*time.Second,
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				w := newWorld(t, p)
-				start := time.Now()
-				w.api.bind = func(int) reply { return tt.bind(time.Since(start)) }
-				if tt.get != nil {
-					w.api.get = func(int) error { return tt.get(time.Since(start)) }
-				}
-				err := w.bindPod(p, "a")
-				assertOutcome(t, Unknown, err)
-				require.ErrorIs(t, err, ErrUnknownOutcome)
-				assert.Equal(t, bindTimeout, time.Since(start), "callers are answered in time")
-				state, node := w.state(p)
-				assert.Equal(t, ledger.Binding, state, "the capacity must not be given away")
-				assert.Equal(t, "a", node)
-				assertOutcome(t, Refused, w.bindPod(p, "b"))
-				assertOutcome(t, Unknown, w.bindPod(p, "a"))
-				<-time.After(outage / 3)
-				assert.Equal(t, map[Outcome]int{Unknown: 1}, w.outcomes(), "counted before it is known")
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		start := time.Now()
+		w.api.bind = func(int) reply { return tt.bind(time.Since(start)) }
+		if tt.get != nil {
+			w.api.get = func(int) error { return tt.get(time.Since(start)) }
+		}
+		err := w.bindPod(p, "a")
+		assertOutcome(t, Unknown, err)
+		require.ErrorIs(t, err, ErrUnknownOutcome)
+		assert.Equal(t, bindTimeout, time.Since(start), "callers are answered in time")
+		assert.Equal(t, "Binding on a", w.on(ref(p)), "the capacity must not be given away")
+		assertOutcome(t, Refused, w.bindPod(p, "b"))
+		assertOutcome(t, Unknown, w.bindPod(p, "a"))
+		<-time.After(outage / 3)
+		assert.Equal(t, map[string]int{string(Unknown): 1}, w.outcomes(), "counted before it is known")
 
-				w.wait()
-				assert.LessOrEqual(t, time.Since(start), tt.within)
-				state, _ = w.state(p)
-				assert.Equal(t, tt.state, state)
-				assert.Equal(t, map[Outcome]int{Unknown: 1, tt.outcome: 1}, w.outcomes())
-				w.end()
-				if tt.outcome == Bound {
-					assert.Equal(t, "a", w.api.read("ns", "p").Spec.NodeName)
-				}
-			})
-		})
-	}
+		w.wait()
+		assert.LessOrEqual(t, time.Since(start), tt.within)
+		assert.Equal(t, settled(tt.outcome), w.on(ref(p)))
+		assert.Equal(t, map[string]int{string(Unknown): 1, string(tt.outcome): 1}, w.outcomes())
+		w.end()
+		if tt.outcome == Bound {
+			assert.Equal(t, "a", w.api.read("ns", "p").Spec.NodeName)
+		}
+	})
 }
 
 func errIf(when bool, err error) error {
@@ -126,42 +119,35 @@ func (w *world) wait() {
 
 // TestObservationEndsFlight: what the informers say spares asking the API server.
 func TestObservationEndsFlight(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		observe func(w *world, p *v1.Pod)
 		outcome Outcome
-		state   ledger.State
-		node    string
-	}{
+		want    string
+	}
+	tests := map[string]testCase{
 		"bound here": {
-			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: Bound, state: ledger.Bound, node: "a",
+			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "a") }, outcome: Bound, want: "Bound on a",
 		},
 		"bound elsewhere": {
-			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "b") }, outcome: BoundElsewhere, state: ledger.Bound, node: "b",
+			observe: func(w *world, p *v1.Pod) { w.observeOn(p, "b") }, outcome: BoundElsewhere, want: "Bound on b",
 		},
 		"deleted": {
-			observe: func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) }, outcome: PodGone,
+			observe: func(w *world, p *v1.Pod) { w.ledger.RemovePod(ref(p), 0) }, outcome: PodGone, want: "none",
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				w := newWorld(t, p)
-				w.api.bind = always(errReset)
-				w.api.get = func(int) error { return errReset }
-				result := make(chan error, 1)
-				go func() { result <- w.bindPod(p, "a") }()
-				synctest.Wait()
-				tt.observe(w, p)
-				assertOutcome(t, tt.outcome, <-result)
-				state, node := w.state(p)
-				assert.Equal(t, tt.state, state)
-				assert.Equal(t, tt.node, node)
-				assert.Equal(t, 1, w.api.posts)
-				w.end()
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.api.bind = always(errReset)
+		w.api.get = func(int) error { return errReset }
+		result := make(chan error, 1)
+		go func() { result <- w.bindPod(p, "a") }()
+		synctest.Wait()
+		tt.observe(w, p)
+		assertOutcome(t, tt.outcome, <-result)
+		assert.Equal(t, tt.want, w.on(ref(p)))
+		assert.Equal(t, 1, w.api.posts)
+	})
 }
 
 func (w *world) observeOn(p *v1.Pod, node string) {
@@ -197,7 +183,6 @@ func TestJoin(t *testing.T) {
 		assert.Equal(t, 1, w.api.posts)
 		require.NoError(t, w.bindPod(p, "a"), "again, after it ended")
 		assert.Equal(t, 1, w.api.posts)
-		w.end()
 	})
 }
 
@@ -215,7 +200,6 @@ func TestMaxInFlight(t *testing.T) {
 		require.NotEmpty(t, err.Error())
 		require.NoError(t, <-result)
 		require.NoError(t, w.bindPod(q, "a"))
-		w.end()
 	})
 }
 
@@ -231,8 +215,7 @@ func TestStop(t *testing.T) {
 			require.NoError(t, w.Stop(t.Context()))
 			require.NoError(t, <-result)
 			require.ErrorIs(t, w.bindPod(newPod("q"), "a"), &Error{Outcome: Stopping})
-			state, _ := w.state(p)
-			assert.Equal(t, ledger.Bound, state)
+			assert.Equal(t, "Bound on a", w.on(ref(p)))
 		})
 	})
 	t.Run("does not wait for what nobody waits for", func(t *testing.T) {
@@ -245,8 +228,7 @@ func TestStop(t *testing.T) {
 			start := time.Now()
 			require.NoError(t, w.Stop(t.Context()))
 			assert.Zero(t, time.Since(start))
-			state, _ := w.state(p)
-			assert.Equal(t, ledger.Binding, state)
+			assert.Equal(t, "Binding on a", w.on(ref(p)))
 		})
 	})
 	t.Run("cuts off at the deadline", func(t *testing.T) {
@@ -270,10 +252,8 @@ func TestStop(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorIs(t, <-lost, ErrUnknownOutcome)
 			require.Error(t, <-refused)
-			state, _ := w.state(p)
-			assert.Equal(t, ledger.Binding, state)
-			state, _ = w.state(q)
-			assert.Equal(t, ledger.NoAllocation, state, "certainly not bound")
+			assert.Equal(t, "Binding on a", w.on(ref(p)))
+			assert.Equal(t, "none", w.on(ref(q)), "certainly not bound")
 		})
 	})
 }

@@ -3,6 +3,7 @@ package arbiter
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
 
-// A gate that refuses a namespace refuses it on every integration path, and others on none.
+// A gate that refuses a namespace refuses it on every integration path, and others on none. While nothing can be
+// decided, nobody passes.
 // Placement of Reservation objects and the capacity of deleted pods are asked for in
 // pkg/reservations and its folder deletedpods, which have the same test.
 func TestGatesAreOnEveryPath(t *testing.T) {
@@ -39,17 +41,18 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 	paths := map[string]func(t *testing.T, w *world, p *v1.Pod) error{
 		"filter": func(t *testing.T, w *world, p *v1.Pod) error {
 			advice, err := w.Filter(t.Context(), w.query(p, noVersion, nil), []string{"a"}, &Scratch{})
-			require.NoError(t, err)
+			if err != nil {
+				return err
+			}
 			assert.Equal(t, advice.Refused == nil, len(advice.Verdicts) == 1)
 			return advice.Refused
 		},
 		"preempt": func(t *testing.T, w *world, p *v1.Pod) error {
 			_, fits, err := w.Preempt(t.Context(), w.query(p, noVersion, nil), map[string][]types.UID{"a": {"victim"}})
-			require.NoError(t, err)
-			if !fits["a"] {
+			if err == nil && !fits["a"] {
 				return errClosed
 			}
-			return nil
+			return err
 		},
 		"bind": func(_ *testing.T, w *world, p *v1.Pod) error { return w.bindPod(p, "a") },
 		"reserve in memory": func(t *testing.T, w *world, p *v1.Pod) error {
@@ -72,6 +75,16 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 		},
 		"admission of a binding": func(t *testing.T, w *world, p *v1.Pod) error {
 			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a"})
+			return err
+		},
+		"dry run of an admission": func(t *testing.T, w *world, p *v1.Pod) error {
+			_, err := w.AdmitBinding(t.Context(), &BindingQuery{Pod: ref(p), Node: "a", DryRun: true})
+			return err
+		},
+		"admission of a resize": func(t *testing.T, w *world, p *v1.Pod) error {
+			larger := p.DeepCopy()
+			asking("2")(larger)
+			_, err := w.AdmitResize(t.Context(), &ResizeQuery{Before: p, Pod: larger})
 			return err
 		},
 		"admission of a pod": func(t *testing.T, w *world, p *v1.Pod) error {
@@ -97,12 +110,21 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 			return w.o.Ledger.MayKeep(&ledger.Slot{Ref: ledger.SlotRef{Namespace: p.Namespace, Name: "r", Slot: "s"}})
 		},
 	}
+	promisesNothingNew := []string{"explain", "slot kept on"}
 	for name, ask := range paths {
 		t.Run(name, func(t *testing.T) {
-			for _, namespace := range []string{"ns", "closed"} {
+			for _, tc := range []struct{ namespace, undecided, want string }{
+				{namespace: "ns"},
+				{namespace: "closed", want: errClosed.Error()},
+				{namespace: "ns", undecided: "another server decides", want: "another server decides"},
+			} {
+				if tc.undecided != "" && slices.Contains(promisesNothingNew, name) {
+					tc.want = ""
+				}
 				p := sized("p", "1", 5)
-				p.Namespace = namespace
+				p.Namespace = tc.namespace
 				w := newWorld(t, p)
+				w.undecided.Store(&tc.undecided)
 				w.gates = []Gate{func(asked *ledger.Placement) *Error {
 					if asked.Pod.Namespace != "closed" {
 						return nil
@@ -111,15 +133,16 @@ func TestGatesAreOnEveryPath(t *testing.T) {
 				}}
 				w.Arbiter = w.newArbiter(Options{})
 				err := ask(t, w, p)
-				if namespace == "ns" {
+				if tc.want == "" {
 					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, errClosed.Error())
-					stats := w.ledger.Stats()
-					assert.Zero(t, stats.InMemory+stats.Slots+stats.Allocations[ledger.Binding]+stats.Allocations[ledger.Bound])
-					assert.Empty(t, w.written())
+					continue
 				}
-				w.end()
+				require.ErrorContains(t, err, tc.want)
+				assert.Equal(t, tc.undecided != "", isNotReady(err))
+				stats := w.ledger.Stats()
+				assert.Zero(t, stats.InMemory+stats.Slots+stats.Allocations[ledger.Binding]+stats.Allocations[ledger.Bound])
+				assert.Empty(t, w.written())
+				assert.Zero(t, w.api.posts)
 			}
 		})
 	}

@@ -12,14 +12,9 @@ import (
 // TestKeep keeps capacity for a pod as a scheduler in the same process does, and binds it.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, big := newPod("p"), newPod("big")
+		p, big := newPod("p"), sized("big", "4", 1)
 		w := newWorld(t, p, big)
 		placement := w.question.Of(w.info(p), "a")
-		w.undecided.Store(new("the lease may be lost"))
-		_, _, err := w.Keep(&placement, time.Minute)
-		assertOutcome(t, NotReady, err)
-		w.undecided.Store(nil)
-
 		made, _, err := w.Keep(&placement, time.Minute)
 		require.NoError(t, err)
 		assert.True(t, made)
@@ -28,10 +23,6 @@ func TestKeep(t *testing.T) {
 		assert.False(t, made, "it has it already")
 
 		huge := w.question.Of(w.info(big), "a")
-		request := *huge.Request
-		request.Amounts = append(request.Amounts[:0:0], request.Amounts...)
-		request.Amounts[0].Value = 4000
-		huge.Request = &request
 		_, _, err = w.Keep(&huge, time.Minute)
 		assertOutcome(t, Refused, err)
 		w.GiveBack(&placement)
@@ -39,6 +30,5 @@ func TestKeep(t *testing.T) {
 		require.NoError(t, err)
 		w.GiveBack(&huge)
 		require.NoError(t, w.BindKnown(t.Context(), w.info(p), "a"))
-		w.end()
 	})
 }

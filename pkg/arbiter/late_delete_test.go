@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 var (
@@ -60,17 +61,24 @@ func TestUndoLeavesWhatAnotherServerAcknowledged(t *testing.T) {
 		synctest.Wait()
 		assert.Len(t, w.written(), 1)
 		require.NoError(t, next.Stop(t.Context()))
-		w.end()
 	})
 }
 
 // The network holds a leader's DELETE back until the next leader has acknowledged the object.
 func TestLateDelete(t *testing.T) {
 	late := fates(1, storetest.Fate{Err: errReset, Commit: time.Minute})
-	for name, tc := range map[string]struct {
+	givenBack := func(w *world) {
+		assert.Empty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
+		w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
+		d, err := w.Unreserve(w.t.Context(), oneDurable(w))
+		require.NoError(w.t, err)
+		assert.Contains(w.t, d.Error, "could not be changed: try again")
+	}
+	type testCase struct {
 		begin  func(w *world)
 		repeat func(w *world) *Gang
-	}{
+	}
+	bubble.Each(t, map[string]testCase{
 		"of what is taken back": {begin: func(w *world) {
 			w.objects.Creates = append(fates(1, lostAnswer), fates(400, neverThere)...)
 			w.objects.Gets = fates(15, neverThere)
@@ -78,47 +86,29 @@ func TestLateDelete(t *testing.T) {
 			assert.NotEmpty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
 			<-time.After(20 * time.Second)
 		}},
-		"of what is given back": {begin: func(w *world) {
-			assert.Empty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
-			w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
-			d, err := w.Unreserve(w.t.Context(), oneDurable(w))
-			require.NoError(w.t, err)
-			assert.Contains(w.t, d.Error, "could not be changed: try again")
-		}},
-		"and another request finds it": {begin: func(w *world) {
-			assert.Empty(w.t, w.reserve(w.Arbiter, oneDurable(w)))
-			w.objects.Deletes = slices.Concat(late, fates(400, neverThere))
-			d, err := w.Unreserve(w.t.Context(), oneDurable(w))
-			require.NoError(w.t, err)
-			assert.Contains(w.t, d.Error, "could not be changed: try again")
-		}, repeat: func(w *world) *Gang {
+		"of what is given back": {begin: givenBack},
+		"and another request finds it": {begin: givenBack, repeat: func(w *world) *Gang {
 			g := oneDurable(w)
 			g.RequestID, g.Fingerprint = "another", "of another request"
 			return g
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.t = t
-				tc.begin(w)
-				synctest.Wait()
-				require.Positive(t, w.objects.DeleteCount)
-				next := w.oust()
-				repeat := oneDurable(w)
-				if tc.repeat != nil {
-					repeat = tc.repeat(w)
-				}
-				assert.Empty(t, w.reserve(next, repeat))
-				w.objects.Late.Wait()
-				synctest.Wait()
-				assert.Len(t, w.written(), 1)
-				assert.Len(t, w.slots(), 1)
-				require.NoError(t, next.Stop(t.Context()))
-				w.end()
-			})
-		})
-	}
+	}, func(t *testing.T, tc testCase) {
+		w := newWorld(t)
+		tc.begin(w)
+		synctest.Wait()
+		require.Positive(t, w.objects.DeleteCount)
+		next := w.oust()
+		repeat := oneDurable(w)
+		if tc.repeat != nil {
+			repeat = tc.repeat(w)
+		}
+		assert.Empty(t, w.reserve(next, repeat))
+		w.objects.Late.Wait()
+		synctest.Wait()
+		assert.Len(t, w.written(), 1)
+		assert.Len(t, w.slots(), 1)
+		require.NoError(t, next.Stop(t.Context()))
+	})
 }
 
 // The creation of a try that failed is carried out after all, and a repeat is granted it before the server looks
@@ -138,7 +128,6 @@ func TestGuardLeavesWhatARepeatWasGranted(t *testing.T) {
 		<-time.After(5 * time.Minute)
 		synctest.Wait()
 		assert.Len(t, w.written(), 1)
-		w.end()
 	})
 }
 
@@ -152,7 +141,6 @@ func TestChangedObjectIsReadAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.t = t
 				assert.Empty(t, w.reserve(w.Arbiter, oneDurable(w)))
 				object := w.objects.All()[0]
 				key := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
@@ -172,7 +160,6 @@ func TestChangedObjectIsReadAgain(t *testing.T) {
 					assert.Len(t, w.written(), 1)
 					assert.Len(t, w.slots(), 1)
 				}
-				w.end()
 			})
 		})
 	}

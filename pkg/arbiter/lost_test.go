@@ -9,51 +9,43 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // A server that does not decide any more sends no Binding again, whatever became of the last one: without the fence the
 // next leader waits for one request only.
 func TestNoBindingIsRepeatedAfterTheLease(t *testing.T) {
-	for name, tc := range map[string]struct {
+	type testCase struct {
 		answer  error
 		outcome Outcome
-	}{
+	}
+	bubble.Each(t, map[string]testCase{
 		"none may be under way": {apierrors.NewTooManyRequests("later", 1), NotReady},
 		"one may be under way":  {errReset, Unknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				w := newWorld(t, p)
-				w.api.bind = func(n int) reply {
-					if n == 2 {
-						w.undecided.Store(new("another server may be deciding by now"))
-					}
-					return reply{err: tc.answer}
-				}
-				var e *Error
-				require.ErrorAs(t, w.bindPod(p, "a"), &e)
-				assert.Equal(t, tc.outcome, e.Outcome)
-				assert.Equal(t, 3, w.api.posts)
-				state, _ := w.state(p)
-				assert.Equal(t, tc.outcome == Unknown, state == ledger.Binding)
-				<-time.After(time.Minute)
-				assert.Equal(t, 3, w.api.posts)
-				w.end()
-			})
-		})
-	}
+	}, func(t *testing.T, tc testCase) {
+		p := newPod("p")
+		w := newWorld(t, p)
+		w.api.bind = func(n int) reply {
+			if n == 2 {
+				w.undecided.Store(new("another server may be deciding by now"))
+			}
+			return reply{err: tc.answer}
+		}
+		var e *Error
+		require.ErrorAs(t, w.bindPod(p, "a"), &e)
+		assert.Equal(t, tc.outcome, e.Outcome)
+		assert.Equal(t, 3, w.api.posts)
+		assert.Equal(t, tc.outcome == Unknown, w.on(ref(p)) == "Binding on a")
+		<-time.After(time.Minute)
+		assert.Equal(t, 3, w.api.posts)
+	})
 }
 
 // The same for Reservations.
 func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		for range 100 {
-			w.objects.Creates = append(w.objects.Creates, storetest.Fate{Never: true, Err: errReset})
-		}
+		w.objects.Creates = fates(100, neverThere)
 		time.AfterFunc(time.Second, func() { w.undecided.Store(new("another server may be deciding by now")) })
 		g := inTwoNamespaces(w)
 		begun := time.Now()
@@ -65,6 +57,5 @@ func TestNoReservationIsRepeatedAfterTheLease(t *testing.T) {
 		assert.Greater(t, before, 2)
 		<-time.After(time.Minute)
 		assert.Equal(t, before, w.objects.CreateCount)
-		w.end()
 	})
 }

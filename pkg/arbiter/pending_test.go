@@ -154,111 +154,63 @@ func (c *apiCluster) created(name, cpu, node string) {
 	c.api.put(p)
 }
 
-// on tells the state of a pod's allocation, known by UID or by name only.
-func (c *apiCluster) on(pod ledger.PodRef) string {
-	allocation, ok := c.ledger.Allocation(pod)
-	if !ok {
-		return "none"
-	}
-	return allocation.State.String() + " on " + allocation.Node
-}
-
 func named(name string) ledger.PodRef { return ledger.PodRef{Namespace: "ns", Name: name} }
 
-func TestBindingThatHappensIsForgotten(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		p := c.add("p", "3")
-		require.NoError(t, c.carryOut(c.allow(p, "a")))
-		c.show("p")
-		pass(afterGrace)
-		assert.Equal(t, "Bound on a", c.on(ref(p)))
-		gets, patches := c.sent()
-		assert.Zero(t, gets+patches, "the watch has told it all")
-	})
-}
-
-func TestBindingThatHappenedUnseen(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		p := c.add("p", "3")
-		require.NoError(t, c.carryOut(c.allow(p, "a")))
-		pass(afterGrace)
-		assert.Equal(t, "Bound on a", c.on(ref(p)))
-		_, patches := c.sent()
-		assert.Zero(t, patches)
-	})
-}
-
 // What was allowed and has not happened is made impossible before its capacity is given back.
-func TestBindingThatDoesNotHappen(t *testing.T) {
+func TestWhatBecomesOfAnAllowedBinding(t *testing.T) {
+	const bound, withdrawn = "Bound on a", "none"
 	cases := map[string]struct {
-		meanwhile   func(*apiCluster, *v1.Pod)
-		wantPatches int
+		meanwhile     func(c *apiCluster, p *v1.Pod, allowed *v1.Binding)
+		want          string
+		gets, patches int
 	}{
-		"still unbound": {meanwhile: func(*apiCluster, *v1.Pod) {}, wantPatches: 1},
-		"changed": {
-			meanwhile:   func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }) },
-			wantPatches: 1,
-		},
-		"gone": {meanwhile: func(c *apiCluster, p *v1.Pod) { c.api.remove(p) }},
-		"made again": {meanwhile: func(c *apiCluster, _ *v1.Pod) {
+		"it happens": {meanwhile: func(c *apiCluster, _ *v1.Pod, allowed *v1.Binding) {
+			assert.NoError(c.t, c.carryOut(allowed))
+			c.show("p")
+		}, want: bound},
+		"it happens unseen": {meanwhile: func(c *apiCluster, _ *v1.Pod, allowed *v1.Binding) {
+			assert.NoError(c.t, c.carryOut(allowed))
+		}, want: bound, gets: 1},
+		"between our look at the pod and the patch": {meanwhile: func(c *apiCluster, _ *v1.Pod, allowed *v1.Binding) {
+			c.api.change(func() { c.api.onPatch = func() { assert.NoError(c.t, c.carryOut(allowed)) } })
+		}, want: bound, gets: 1, patches: 1},
+		"still unbound": {meanwhile: func(*apiCluster, *v1.Pod, *v1.Binding) {}, want: withdrawn, gets: 1, patches: 1},
+		"changed": {meanwhile: func(c *apiCluster, p *v1.Pod, _ *v1.Binding) {
+			c.edit(p, func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} })
+		}, want: withdrawn, gets: 1, patches: 1},
+		"gone": {meanwhile: func(c *apiCluster, p *v1.Pod, _ *v1.Binding) { c.api.remove(p) }, want: withdrawn, gets: 1},
+		"made again": {meanwhile: func(c *apiCluster, _ *v1.Pod, _ *v1.Binding) {
 			another := sized("p", "3", 7)
 			another.UID = "another"
 			c.api.put(another)
-		}},
-		"being deleted": {meanwhile: func(c *apiCluster, p *v1.Pod) {
+		}, want: withdrawn, gets: 1},
+		"being deleted": {meanwhile: func(c *apiCluster, p *v1.Pod, _ *v1.Binding) {
 			c.edit(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} })
-		}},
-		"bound elsewhere": {meanwhile: func(c *apiCluster, p *v1.Pod) { c.edit(p, func(p *v1.Pod) { p.Spec.NodeName = "b" }) }},
+		}, want: withdrawn, gets: 1},
+		"bound elsewhere": {meanwhile: func(c *apiCluster, p *v1.Pod, _ *v1.Binding) {
+			c.edit(p, func(p *v1.Pod) { p.Spec.NodeName = "b" })
+		}, want: withdrawn, gets: 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(t *testing.T, c *apiCluster) {
 				p := c.add("p", "3")
 				allowed := c.allow(p, "a")
-				tc.meanwhile(c, p)
+				tc.meanwhile(c, p, allowed)
 				pass(grace - time.Second)
-				assert.Equal(t, "Binding on a", c.on(ref(p)))
+				assert.NotEqual(t, "none", c.on(ref(p)))
 				pass(2 * time.Second)
-				assert.Equal(t, "none", c.on(ref(p)))
-				_, patches := c.sent()
-				assert.Equal(t, tc.wantPatches, patches)
-				assert.Equal(t, 1, c.decisions("withdrawn"))
-				require.Error(t, c.carryOut(allowed), "too late")
+				assert.Equal(t, tc.want, c.on(ref(p)))
+				gets, patches := c.sent()
+				assert.Equal(t, tc.gets, gets)
+				assert.Equal(t, tc.patches, patches)
+				if tc.want == withdrawn {
+					assert.Equal(t, 1, c.counted("globalreserve_decisions_total", "result")["withdrawn"])
+					require.Error(t, c.carryOut(allowed), "too late")
+				}
 			})
 		})
 	}
-}
-
-// decisions counts the decisions of one result on admissions, as the metrics do.
-func (w *world) decisions(result string) (count int) {
-	families, err := w.metrics.Gatherer().Gather()
-	require.NoError(w.t, err)
-	for _, f := range families {
-		if f.GetName() != "globalreserve_decisions_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for _, label := range m.GetLabel() {
-				if label.GetName() == "result" && label.GetValue() == result {
-					count += int(m.GetCounter().GetValue())
-				}
-			}
-		}
-	}
-	return count
-}
-
-// The binding is carried out between our look at the pod and the patch.
-func TestBindingThatHappensAtTheLastMoment(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *apiCluster) {
-		p := c.add("p", "3")
-		allowed := c.allow(p, "a")
-		c.api.change(func() { c.api.onPatch = func() { assert.NoError(t, c.carryOut(allowed)) } })
-		pass(afterGrace)
-		assert.Equal(t, "Bound on a", c.on(ref(p)))
-		_, patches := c.sent()
-		assert.Equal(t, 1, patches)
-	})
 }
 
 // The same binding is allowed once more while the first is being withdrawn: it may happen, so the

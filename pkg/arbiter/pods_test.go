@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // noVersion is newer than any state the API server has.
@@ -68,23 +70,34 @@ func (w *world) reasons(q *PodQuery, nodes ...string) (*Advice, map[string]ledge
 // anywhere runs a test with a watch that has brought the pods, and with one that
 // has not.
 func anywhere(t *testing.T, pods func() []*v1.Pod, test func(t *testing.T, w *world, pods []*v1.Pod)) {
-	for name, brought := range map[string]bool{"the watch has brought the pods": true, "the watch has not": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				pods := pods()
-				w := newWorld(t, pods...)
-				if !brought {
-					w.forget()
-				}
-				test(t, w, pods)
-				w.end()
-			})
-		})
-	}
+	cases := map[string]bool{"the watch has brought the pods": true, "the watch has not": false}
+	bubble.Each(t, cases, func(t *testing.T, brought bool) {
+		pods := pods()
+		w := newWorld(t, pods...)
+		if !brought {
+			w.forget()
+		}
+		test(t, w, pods)
+	})
 }
 
-func TestForgedAmountsDoNotPreempt(t *testing.T) {
+// Whoever sends a copy cannot say with it what a pod may have: where the API server has the pod, nobody looks at the
+// copy.
+func TestCopiesOfKnownPodsCountForNothing(t *testing.T) {
 	anywhere(t, func() []*v1.Pod { return []*v1.Pod{sized("p", "3", 5)} }, func(t *testing.T, w *world, pods []*v1.Pod) {
+		q := &PodQuery{Ref: ref(pods[0]), Version: noVersion, Copy: func() (*cluster.Pod, error) {
+			t.Error("the copy was asked for")
+			return nil, errForbidden
+		}}
+		own := w.info(pods[0]).Request
+		advice, err := w.Filter(t.Context(), q, []string{"a"}, &Scratch{})
+		require.NoError(t, err)
+		assert.True(t, advice.Known)
+		assert.Equal(t, own, advice.Pod.Request)
+		pod, _, err := w.Prioritize(t.Context(), q, []string{"a"})
+		require.NoError(t, err)
+		assert.Equal(t, own, pod.Request)
+
 		var victims []types.UID
 		for k := range 4 {
 			victim := newPod(fmt.Sprint(k))
@@ -93,102 +106,30 @@ func TestForgedAmountsDoNotPreempt(t *testing.T) {
 			victims = append(victims, victim.UID)
 		}
 		for count, fits := range []bool{false, false, false, true, true} {
-			pod, got, err := w.Preempt(t.Context(), w.query(pods[0], noVersion, small), map[string][]types.UID{"a": victims[:count]})
+			pod, got, err := w.Preempt(t.Context(), q, map[string][]types.UID{"a": victims[:count]})
 			require.NoError(t, err)
-			assert.Equal(t, w.info(pods[0]).Request, pod.Request)
+			assert.Equal(t, own, pod.Request)
 			assert.Equal(t, map[string]bool{"a": fits}, got, "%d of four victims", count)
 		}
 	})
-}
-
-// Whether a pod may end a preemptible slot is said by its own priority.
-func TestForgedPriorityEndsNothing(t *testing.T) {
-	for name, own := range map[string]bool{"its own": true, "forged": false} {
-		t.Run(name, func(t *testing.T) {
-			one := func() []*v1.Pod {
-				p := sized("p", "3", 5)
-				if own {
-					important(p)
-				}
-				return []*v1.Pod{p}
-			}
-			anywhere(t, one, func(t *testing.T, w *world, pods []*v1.Pod) {
-				kept := slot(4)
-				kept.Preemptible = true
-				require.True(t, w.ledger.ObserveSlot(kept))
-				want := ledger.InsufficientResource
-				for look := range looksBeforePreempting {
-					advice, said := w.reasons(w.query(pods[0], noVersion, important), "a")
-					if own && look == looksBeforePreempting-1 {
-						want = ledger.Fits
-					}
-					assert.Equal(t, want, said["a"], "look %d", look)
-					assert.Equal(t, own && want != ledger.Fits, advice.TryAgain)
-				}
-				assert.Equal(t, own, w.preemptors.isAllowed(pods[0].UID))
-				if own {
-					require.NoError(t, w.bindPod(pods[0], "a"))
-					assert.Zero(t, w.ledger.Stats().Slots)
-				} else {
-					assertOutcome(t, Refused, w.bindPod(pods[0], "a"))
-					assert.Equal(t, 1, w.ledger.Stats().Slots)
-				}
-			})
-		})
-	}
-}
-
-// Which reservation a pod may use is said by its own annotations and labels.
-func TestForgedAnnotationUsesNothing(t *testing.T) {
-	for name, own := range map[string]bool{"its own": true, "forged": false} {
-		t.Run(name, func(t *testing.T) {
-			two := func() []*v1.Pod {
-				p, q := sized("p", "3", 5), sized("q", "3", 6)
-				indexed(q)
-				if own {
-					indexed(p)
-				}
-				return []*v1.Pod{p, q}
-			}
-			anywhere(t, two, func(t *testing.T, w *world, pods []*v1.Pod) {
-				w.offer(consumedByIndex)
-				require.True(t, w.ledger.ObserveSlot(slot(4)))
-				forged := w.query(pods[0], noVersion, indexed)
-				_, said := w.reasons(forged, "a", "b")
-				_, scores, err := w.Prioritize(t.Context(), forged, []string{"a", "b"})
-				require.NoError(t, err)
-				_, others := w.reasons(w.query(pods[1], 6, indexed), "a", "b")
-				bound := w.bindPod(pods[0], "a")
-				if own {
-					assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.AllocatedElsewhere}, said)
-					assert.Equal(t, []int64{10, 0}, scores)
-					assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.Fits}, others, "the slot is the first pod's")
-					require.NoError(t, bound)
-					return
-				}
-				assert.Equal(t, map[string]ledger.Reason{"a": ledger.InsufficientResource, "b": ledger.Fits}, said)
-				assert.NotEqual(t, []int64{10, 0}, scores)
-				assert.Equal(t, map[string]ledger.Reason{"a": ledger.Fits, "b": ledger.AllocatedElsewhere}, others, "the slot is free to be planned for")
-				assertOutcome(t, Refused, bound)
-			})
-		})
-	}
 }
 
 // TestFind looks for a pod that the API server has at version 7 and the watch has
 // brought at version 5.
 func TestFind(t *testing.T) {
 	const soon = 30 * time.Millisecond
-	tests := map[string]struct {
+	type testCase struct {
 		setup   func(w *world, p *v1.Pod)
 		later   func(w *world, p *v1.Pod) // soon after the question
 		version uint64
+		byName  bool    // no UID is named
 		want    uint64  // version
 		outcome Outcome // of the *Error
 		wrong   bool    // an *UncountableError
 		waited  time.Duration
 		gets    int
-	}{
+	}
+	tests := map[string]testCase{
 		"the watch has brought it":        {version: 5, want: 5},
 		"the watch has brought more":      {version: 4, want: 5},
 		"nobody names a version":          {want: 5},
@@ -203,13 +144,15 @@ func TestFind(t *testing.T) {
 		"the watch has brought nothing, and a version is named": {
 			setup: func(w *world, _ *v1.Pod) { w.forget() }, later: (*world).catchUp, version: 7, want: 7, waited: soon,
 		},
-		"a former pod of the name": {
-			setup: func(w *world, p *v1.Pod) {
-				former := p.DeepCopy()
-				former.UID, former.ResourceVersion = "former", "6"
-				w.bring(former)
-			},
-			version: 5, want: 7, gets: 1,
+		"a former pod of the name": {setup: former(func(*v1.Pod) {}), version: 5, want: 7, gets: 1},
+		"a name alone, and a former one was bound": {
+			setup: former(func(p *v1.Pod) { p.Spec.NodeName = "a" }), byName: true, want: 7, gets: 1,
+		},
+		"a name alone, and a former one has finished": {
+			setup: former(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), byName: true, want: 7, gets: 1,
+		},
+		"a name alone, and a former one is being deleted": {
+			setup: former(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), byName: true, want: 7, gets: 1,
 		},
 		"no such pod": {
 			setup:   func(w *world, p *v1.Pod) { w.forget(); w.api.remove(p) },
@@ -245,38 +188,47 @@ func TestFind(t *testing.T) {
 			wrong: true, gets: 1,
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := sized("p", "1", 5)
-				w := newWorld(t, p)
-				p.ResourceVersion = "7"
-				asked := ref(p)
-				if tt.setup != nil {
-					tt.setup(w, p)
-				}
-				if tt.later != nil {
-					time.AfterFunc(soon, func() { tt.later(w, p) })
-				}
-				start := time.Now()
-				info, err := w.pods.find(t.Context(), asked, tt.version)
-				assert.Equal(t, tt.waited, time.Since(start))
-				assert.Equal(t, tt.gets, w.api.gets)
-				var u *UncountableError
-				switch {
-				case tt.outcome != "":
-					assertOutcome(t, tt.outcome, err)
-				case tt.wrong:
-					require.ErrorAs(t, err, &u)
-					assert.Equal(t, asked, u.Pod)
-					assert.ErrorContains(t, err, "cpu")
-				default:
-					require.NoError(t, err)
-					assert.Equal(t, asked, info.Ref)
-					assert.Equal(t, tt.want, info.ResourceVersion)
-				}
-			})
-		})
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p := sized("p", "1", 5)
+		w := newWorld(t, p)
+		p.ResourceVersion = "7"
+		asked, want := ref(p), ref(p)
+		if tt.byName {
+			asked.UID = ""
+		}
+		if tt.setup != nil {
+			tt.setup(w, p)
+		}
+		if tt.later != nil {
+			time.AfterFunc(soon, func() { tt.later(w, p) })
+		}
+		start := time.Now()
+		info, err := w.pods.find(t.Context(), asked, tt.version)
+		assert.Equal(t, tt.waited, time.Since(start))
+		assert.Equal(t, tt.gets, w.api.gets)
+		var u *UncountableError
+		switch {
+		case tt.outcome != "":
+			assertOutcome(t, tt.outcome, err)
+		case tt.wrong:
+			require.ErrorAs(t, err, &u)
+			assert.Equal(t, asked, u.Pod)
+			assert.ErrorContains(t, err, "cpu")
+		default:
+			require.NoError(t, err)
+			assert.Equal(t, want, info.Ref)
+			assert.Equal(t, tt.want, info.ResourceVersion)
+		}
+	})
+}
+
+// former has the watch bring a pod that had the name before, as it was last.
+func former(last func(*v1.Pod)) func(w *world, p *v1.Pod) {
+	return func(w *world, p *v1.Pod) {
+		before := p.DeepCopy()
+		before.UID, before.ResourceVersion = "former", "6"
+		last(before)
+		w.bring(before)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // A version that the API server does not have costs one live read, and not one for
@@ -45,21 +46,17 @@ func TestVersionThatDoesNotExist(t *testing.T) {
 
 // What was read live is not forgotten for something older that the watch brings.
 func TestReadIsNewerThanWhatTheWatchBrings(t *testing.T) {
-	for name, version := range map[string]uint64{"a version was named": 6, "none was": 0} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := sized("p", "3", 7)
-				w := newWorld(t, p)
-				w.forget()
-				_, err := w.pods.find(t.Context(), ref(p), version)
-				require.NoError(t, err)
-				w.bring(sized("p", "1", 6))
-				info, err := w.pods.find(t.Context(), ref(p), 0)
-				require.NoError(t, err)
-				assert.EqualValues(t, 7, info.ResourceVersion)
-			})
-		})
-	}
+	bubble.Each(t, map[string]uint64{"a version was named": 6, "none was": 0}, func(t *testing.T, version uint64) {
+		p := sized("p", "3", 7)
+		w := newWorld(t, p)
+		w.forget()
+		_, err := w.pods.find(t.Context(), ref(p), version)
+		require.NoError(t, err)
+		w.bring(sized("p", "1", 6))
+		info, err := w.pods.find(t.Context(), ref(p), 0)
+		require.NoError(t, err)
+		assert.EqualValues(t, 7, info.ResourceVersion)
+	})
 }
 
 // A live read under way says nothing of a version that is named meanwhile.
@@ -115,7 +112,6 @@ func TestFilterCountsBoundPod(t *testing.T) {
 		w.bring(p)
 		w.observe(p)
 		assert.Equal(t, 1, w.ledger.Stats().Allocations[ledger.Bound])
-		w.end()
 	})
 }
 

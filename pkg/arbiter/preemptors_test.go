@@ -2,17 +2,16 @@ package arbiter
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // offer lets all pods of the namespace use the slot of capacityRef.
@@ -34,9 +33,7 @@ var capacityRef = ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
 
 // slot keeps so many CPUs of node a.
 func slot(cpus int64) ledger.Slot {
-	return ledger.Slot{Ref: capacityRef, Node: "a", Policy: ledger.Once, Request: &resources.Request{Amounts: []resources.Amount{
-		{Column: resources.CPU, Value: 1000 * cpus}, {Column: resources.Pods, Value: 1},
-	}}}
+	return ledger.Slot{Ref: capacityRef, Node: "a", Policy: ledger.Once, Request: questiontest.Request(1000 * cpus)}
 }
 
 func TestBindWithSlots(t *testing.T) {
@@ -48,7 +45,7 @@ func TestBindWithSlots(t *testing.T) {
 	open := func(*reservation) {}
 	uid := func(r *reservation) { r.UID = "7" }
 	godel := func(r *reservation) { r.Annotations = map[string]string{v1alpha1.GodelReservationAnnotation: "true"} }
-	tests := map[string]struct {
+	type testCase struct {
 		node    string
 		offer   func(*reservation) // nil: nobody may use it
 		pod     func(*v1.Pod)
@@ -56,7 +53,8 @@ func TestBindWithSlots(t *testing.T) {
 		outcome Outcome
 		want    map[string]string
 		holds   int // afterwards
-	}{
+	}
+	tests := map[string]testCase{
 		"its slot":          {"a", open, nil, honest, Bound, map[string]string{ours: "ns/r/s"}, 0},
 		"nobody else's":     {"a", nil, nil, honest, Refused, nil, 1},
 		"not on its node":   {"b", open, nil, honest, Bound, nil, 1},
@@ -66,52 +64,31 @@ func TestBindWithSlots(t *testing.T) {
 		"Gödel reservation": {"a", godel, nil, honest, Bound, map[string]string{ours: "ns/r/s", godels: "ns/r-placeholder"}, 0},
 		"a copied pod":      {"b", nil, annotated(ours, "ns/old/s"), honest, Bound, map[string]string{ours: ""}, 1},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPod("p")
-				if tt.pod != nil {
-					tt.pod(p)
-				}
-				w := newWorld(t, p)
-				if tt.offer != nil {
-					w.offer(tt.offer)
-				}
-				require.True(t, w.ledger.ObserveSlot(slot(4)))
-				var sent map[string]string
-				w.api.onBind = func(b *v1.Binding) {
-					sent = b.Annotations
-					if delete(sent, v1alpha1.CallerAnnotation); len(sent) == 0 {
-						sent = nil
-					}
-				}
-				w.api.bind = script(tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply, tt.reply)
-				err := w.bindPod(p, tt.node)
-				if tt.outcome == Bound {
-					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
-				}
-				assert.Equal(t, tt.want, sent)
-				assert.Equal(t, tt.holds, w.ledger.Stats().Slots)
-				w.end()
-			})
-		})
-	}
-}
-
-func TestPreemptors(t *testing.T) {
-	p := newPreemptors(2)
-	for _, pod := range []types.UID{"a", "b", "c", "c"} {
-		p.looked(pod)
-	}
-	assert.Equal(t, 2, p.pods.Len())
-	assert.Equal(t, 3, p.looked("c"))
-	assert.False(t, p.isAllowed("c"))
-	p.allow("c")
-	assert.True(t, p.isAllowed("c"))
-	p.withdraw("c")
-	p.withdraw("none")
-	assert.False(t, p.isAllowed("c"))
-	assert.Equal(t, 1, p.looked("c"))
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		p := newPod("p")
+		if tt.pod != nil {
+			tt.pod(p)
+		}
+		w := newWorld(t, p)
+		if tt.offer != nil {
+			w.offer(tt.offer)
+		}
+		require.True(t, w.ledger.ObserveSlot(slot(4)))
+		var sent map[string]string
+		w.api.onBind = func(b *v1.Binding) {
+			sent = b.Annotations
+			if delete(sent, v1alpha1.CallerAnnotation); len(sent) == 0 {
+				sent = nil
+			}
+		}
+		w.api.bind = func(int) reply { return tt.reply }
+		err := w.bindPod(p, tt.node)
+		if tt.outcome == Bound {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, &Error{Outcome: tt.outcome})
+		}
+		assert.Equal(t, tt.want, sent)
+		assert.Equal(t, tt.holds, w.ledger.Stats().Slots)
+	})
 }

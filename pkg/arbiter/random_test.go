@@ -178,15 +178,15 @@ func (w *world) crowded() error {
 // agrees compares a pod's allocation with the API server. A pod that somebody else
 // bound, or that was deleted after it was bound, is for the informers to report.
 func (w *world) agrees(p *v1.Pod, removed bool) error {
-	state, node := w.state(p)
+	allocation, _ := w.ledger.Allocation(ref(p))
 	live := w.api.read(p.Namespace, p.Name)
 	switch {
-	case state == ledger.Binding:
-		return fmt.Errorf("pod %s is left %s", p.Name, state)
+	case allocation.State == ledger.Binding:
+		return fmt.Errorf("pod %s is left %s", p.Name, allocation.State)
 	case live == nil && removed, live != nil && live.Spec.NodeName == "b":
 		return nil
-	case live.Spec.NodeName != node:
-		return fmt.Errorf("pod %s is on %q, in the ledger on %q", p.Name, live.Spec.NodeName, node)
+	case live.Spec.NodeName != allocation.Node:
+		return fmt.Errorf("pod %s is on %q, in the ledger on %q", p.Name, live.Spec.NodeName, allocation.Node)
 	}
 	return nil
 }

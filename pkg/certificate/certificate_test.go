@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -23,6 +24,8 @@ func TestCertificate(t *testing.T) {
 	var secret corev1.Secret
 	require.NoError(t, yaml.UnmarshalStrict(out.Bytes(), &secret))
 	assert.Equal(t, corev1.SecretTypeTLS, secret.Type)
+	assert.Equal(t, "globalreserve-system/globalreserve-tls", secret.Namespace+"/"+secret.Name, "as manifests/ mount it")
+	assert.Equal(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, secret.TypeMeta)
 
 	pair, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
 	require.NoError(t, err)

@@ -2,17 +2,11 @@ package client_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,34 +32,16 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// requestIDs are those of the tries a server has got.
-type requestIDs struct {
-	mu   sync.Mutex
-	list []string
-}
-
-func (r *requestIDs) add(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list = append(r.list, id)
-}
-
-func (r *requestIDs) all() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.list)
-}
-
 // loseAnswers carries requests out and cuts the connection before the first n
-// answers.
-func loseAnswers(t *testing.T, s *system, n int64, ids *requestIDs) *httptest.Server {
+// answers. ids are told the RequestID of each try.
+func loseAnswers(t *testing.T, s *system, n int64, ids chan<- string) *httptest.Server {
 	var tries atomic.Int64
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
 		var sent struct{ RequestID string }
 		assert.NoError(t, json.Unmarshal(content, &sent))
-		ids.add(sent.RequestID)
+		ids <- sent.RequestID
 		r.Body = io.NopCloser(strings.NewReader(string(content)))
 		recorder := httptest.NewRecorder()
 		s.handler.ServeHTTP(recorder, r)
@@ -78,28 +54,28 @@ func loseAnswers(t *testing.T, s *system, n int64, ids *requestIDs) *httptest.Se
 
 func TestLostAnswer(t *testing.T) {
 	s := newSystem(t)
-	var ids requestIDs
-	c := newClient(t, client.Options{URL: loseAnswers(t, s, 2, &ids).URL})
+	ids := make(chan string, 3)
+	c := newClient(t, client.Options{URL: loseAnswers(t, s, 2, ids).URL})
 	answer, err := c.Reserve(t.Context(), ask(aPod("a", "3"))) // twice would not fit
 	require.NoError(t, err)
 	allocation, ok := s.ledger.InMemory(allocationOf("a"))
 	require.True(t, ok)
 	assert.Equal(t, "node-1", allocation.Node)
 	assert.Equal(t, answer.Revision, s.ledger.Revision(), "carried out once")
-	tries := ids.all()
-	require.Len(t, tries, 3)
-	assert.NotEmpty(t, tries[0])
-	assert.Equal(t, []string{tries[0], tries[0], tries[0]}, tries)
+	require.Len(t, ids, 3)
+	first := <-ids
+	assert.NotEmpty(t, first)
+	assert.Equal(t, []string{first, first}, []string{<-ids, <-ids})
 }
 
 func TestAnswerThatIsAlwaysLost(t *testing.T) {
 	s := newSystem(t)
-	var ids requestIDs
-	c := newClient(t, client.Options{URL: loseAnswers(t, s, 1<<40, &ids).URL, RetryFor: 200 * time.Millisecond})
+	ids := make(chan string, 1000)
+	c := newClient(t, client.Options{URL: loseAnswers(t, s, 1<<40, ids).URL, RetryFor: 200 * time.Millisecond})
 	_, err := c.Reserve(t.Context(), ask(aPod("a", "3")))
 	var unknown *reserver.UnknownOutcomeError
 	require.ErrorAs(t, err, &unknown)
-	assert.Equal(t, ids.all()[0], unknown.RequestID)
+	assert.Equal(t, <-ids, unknown.RequestID)
 
 	again := ask(aPod("a", "3"))
 	again.RequestID = unknown.RequestID
@@ -141,13 +117,8 @@ func TestNobodyListens(t *testing.T) {
 }
 
 func TestAnswersThatAreNone(t *testing.T) {
-	type want int
-	const (
-		away want = iota
-		unknown
-		unauthorized
-		bad
-	)
+	away, unknown := new(*reserver.UnavailableError), new(*reserver.UnknownOutcomeError)
+	unauthorized, bad := new(*reserver.UnauthorizedError), new(*reserver.BadRequestError)
 	answer := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
@@ -156,7 +127,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 	cases := map[string]struct {
 		handler http.HandlerFunc
-		want    want
+		want    any
 		text    string
 	}{
 		"not ready":          {answer(200, `{"Error":"not read yet","FailedPods":[]}`), away, "not read yet"},
@@ -185,21 +156,12 @@ func TestAnswersThatAreNone(t *testing.T) {
 			c := newClient(t, client.Options{URL: serve(t, tc.handler).URL, RetryFor: time.Millisecond, MaxAnswer: 1000})
 			_, err := c.Reserve(t.Context(), ask(aPod("a", "1")))
 			require.ErrorContains(t, err, tc.text)
-			switch tc.want {
-			case away:
-				require.ErrorAs(t, err, new(*reserver.UnavailableError))
-			case unknown:
-				require.ErrorAs(t, err, new(*reserver.UnknownOutcomeError))
-			case unauthorized:
-				require.ErrorAs(t, err, new(*reserver.UnauthorizedError))
-			case bad:
-				require.ErrorAs(t, err, new(*reserver.BadRequestError))
-			}
+			require.ErrorAs(t, err, tc.want)
 			if tc.want != unknown {
-				require.NotErrorAs(t, err, new(*reserver.UnknownOutcomeError))
+				require.NotErrorAs(t, err, unknown)
 			}
 			_, err = c.Revision(t.Context())
-			require.NotErrorAs(t, err, new(*reserver.UnknownOutcomeError), "a read changes nothing")
+			require.NotErrorAs(t, err, unknown, "a read changes nothing")
 		})
 	}
 }
@@ -373,33 +335,6 @@ func TestAnnotationsAreSent(t *testing.T) {
 			assert.Len(t, pod.ManagedFields, 1, "the caller's own pod stays as it is")
 		})
 	}
-}
-
-// writePEM writes a file and returns its path.
-func writePEM(t *testing.T, kind string, der []byte) string {
-	path := filepath.Join(t.TempDir(), "file.pem")
-	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-	return path
-}
-
-func TestTLS(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		assert.Len(t, r.TLS.PeerCertificates, 1)
-		_, _ = io.WriteString(w, `{"Revision":7}`)
-	}))
-	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
-	require.NoError(t, err)
-	certificate := writePEM(t, "CERTIFICATE", server.Certificate().Raw)
-	c := newClient(t, client.Options{URL: server.URL, CAFile: certificate, CertFile: certificate, KeyFile: writePEM(t, "PRIVATE KEY", key)})
-	_, err = c.Revision(t.Context())
-	require.NoError(t, err)
-
-	stranger := newClient(t, client.Options{URL: server.URL, RetryFor: time.Millisecond})
-	_, err = stranger.Revision(t.Context())
-	require.ErrorContains(t, err, "certificate", "the server's certificate is of nobody it knows")
 }
 
 func TestOptions(t *testing.T) {

@@ -23,155 +23,129 @@ import (
 )
 
 // newCertificate returns a self-made certificate of a server with that IP address or name, and
-// the same in PEM.
-func newCertificate(t *testing.T, host string) (tls.Certificate, []byte) {
+// the files it and its key are in.
+func newCertificate(t *testing.T, host string) (pair tls.Certificate, certFile, keyFile string) {
 	certPEM, keyPEM, err := certutil.GenerateSelfSignedCertKey(host, nil, nil)
 	require.NoError(t, err)
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	pair, err = tls.X509KeyPair(certPEM, keyPEM)
 	require.NoError(t, err)
-	return pair, certPEM
+	certFile, keyFile = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	require.NoError(t, os.WriteFile(certFile, certPEM, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, keyPEM, 0o600))
+	return pair, certFile, keyFile
 }
 
-// serveTLS runs a server whose certificate can be changed.
-func serveTLS(t *testing.T, certificate *atomic.Pointer[tls.Certificate]) *httptest.Server {
+// serveTLS runs a server that answers all requests with a revision, on a listener of its own or on
+// one that is given.
+func serveTLS(t *testing.T, config *tls.Config, over net.Listener) *httptest.Server {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"Revision":7}`)
 	}))
-	server.EnableHTTP2 = true
-	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		return &tls.Config{Certificates: []tls.Certificate{*certificate.Load()}, NextProtos: []string{"h2", "http/1.1"}}, nil
-	}}
+	if over != nil {
+		require.NoError(t, server.Listener.Close())
+		server.Listener = over
+	}
+	server.EnableHTTP2, server.TLS = true, config
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
 }
 
+// The server asks for a certificate of its clients.
+func TestTLS(t *testing.T) {
+	own, certFile, keyFile := newCertificate(t, "127.0.0.1")
+	config := &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAnyClientCert}
+	server := serveTLS(t, config, nil)
+	c := newClient(t, client.Options{URL: server.URL, CAFile: certFile, CertFile: certFile, KeyFile: keyFile})
+	_, err := c.Revision(t.Context())
+	require.NoError(t, err)
+	stranger := newClient(t, client.Options{URL: server.URL, CertFile: certFile, KeyFile: keyFile, RetryFor: time.Millisecond})
+	_, err = stranger.Revision(t.Context())
+	require.ErrorContains(t, err, "certificate", "the server's certificate is of nobody it knows")
+}
+
 // A certificate of a known authority is not enough: it must be the server's own.
 func TestCertificateOfAnotherHost(t *testing.T) {
-	for _, host := range []string{"127.0.0.2", "elsewhere.example.com"} {
+	for host, name := range map[string]string{"127.0.0.2": "127.0.0.1", "elsewhere.example.com": "localhost"} {
 		t.Run(host, func(t *testing.T) {
-			other, otherPEM := newCertificate(t, host)
-			var certificate atomic.Pointer[tls.Certificate]
-			certificate.Store(&other)
-			server := serveTLS(t, &certificate)
-			file := filepath.Join(t.TempDir(), "ca.pem")
-			require.NoError(t, os.WriteFile(file, otherPEM, 0o600))
+			own, file, _ := newCertificate(t, host)
+			server := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{own}}, nil)
 			_, port, err := net.SplitHostPort(server.Listener.Addr().String())
 			require.NoError(t, err)
-			for _, name := range []string{"127.0.0.1", "localhost"} {
-				c := newClient(t, client.Options{URL: "https://" + net.JoinHostPort(name, port), CAFile: file, RetryFor: time.Millisecond})
-				_, err := c.Revision(t.Context())
-				var failed *tls.CertificateVerificationError
-				require.ErrorAs(t, err, &failed)
-				var wrong x509.HostnameError
-				require.ErrorAs(t, failed.Err, &wrong)
-				assert.Equal(t, name, wrong.Host)
-			}
+			c := newClient(t, client.Options{URL: "https://" + net.JoinHostPort(name, port), CAFile: file, RetryFor: time.Millisecond})
+			_, err = c.Revision(t.Context())
+			var wrong x509.HostnameError
+			require.ErrorAs(t, err, &wrong)
+			assert.Equal(t, name, wrong.Host)
 		})
 	}
 }
 
-// wire is a way to a server whose connections can go dead, as they do when a host vanishes:
+// mortals is a listener whose connections can go dead, as they do when a host vanishes:
 // nothing that is sent arrives any more, and nobody says so.
-type wire struct {
-	listener net.Listener
-	target   string
-	opened   atomic.Int64
-
+type mortals struct {
+	net.Listener
 	mu    sync.Mutex
-	conns []net.Conn
-	dead  map[net.Conn]bool
-	done  sync.WaitGroup
+	conns []*mortal
 }
 
-func newWire(t *testing.T, target string) *wire {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wire{listener: listener, target: target, dead: map[net.Conn]bool{}}
-	w.done.Go(w.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		w.mu.Lock()
-		for _, conn := range w.conns {
-			_ = conn.Close()
-		}
-		w.mu.Unlock()
-		w.done.Wait()
-	})
-	return w
+type mortal struct {
+	net.Conn
+	dead atomic.Bool
 }
 
-func (w *wire) accept() {
+func (m *mortals) Accept() (net.Conn, error) {
+	conn, err := m.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.conns = append(m.conns, &mortal{Conn: conn})
+	return m.conns[len(m.conns)-1], nil
+}
+
+// kill makes the connections there are dead, and returns how many that are.
+func (m *mortals) kill() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, conn := range m.conns {
+		conn.dead.Store(true)
+	}
+	return len(m.conns)
+}
+
+// Read waits, once the connection is dead, for its end.
+func (m *mortal) Read(p []byte) (int, error) {
 	for {
-		client, err := w.listener.Accept()
-		if err != nil {
-			return
-		}
-		w.opened.Add(1)
-		server, err := net.Dial("tcp", w.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		w.mu.Lock()
-		w.conns = append(w.conns, client, server)
-		w.mu.Unlock()
-		w.done.Go(func() { w.copy(server, client, client) })
-		w.done.Go(func() { w.copy(client, server, client) })
-	}
-}
-
-// copy passes on what comes, until the connection of that client is dead: then it is swallowed.
-func (w *wire) copy(to, from, client net.Conn) {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := from.Read(buffer)
-		w.mu.Lock()
-		dead := w.dead[client]
-		w.mu.Unlock()
-		if dead && err == nil {
-			continue
-		}
-		if !dead && n > 0 {
-			_, _ = to.Write(buffer[:n])
-		}
-		if err != nil {
-			if !dead {
-				_ = to.Close()
-			}
-			return
+		if n, err := m.Conn.Read(p); err != nil || !m.dead.Load() {
+			return n, err
 		}
 	}
 }
 
-// kill makes the connections there are dead.
-func (w *wire) kill() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, conn := range w.conns {
-		w.dead[conn] = true
+func (m *mortal) Write(p []byte) (int, error) {
+	if m.dead.Load() {
+		return len(p), nil
 	}
+	return m.Conn.Write(p)
 }
 
 // A connection that has gone dead is given up after a while, and not used for all requests that
 // come, which over HTTP/2 share one.
 func TestDeadConnectionIsGivenUp(t *testing.T) {
-	own, ownPEM := newCertificate(t, "127.0.0.1")
-	var certificate atomic.Pointer[tls.Certificate]
-	certificate.Store(&own)
-	w := newWire(t, serveTLS(t, &certificate).Listener.Addr().String())
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(file, ownPEM, 0o600))
-	c := newClient(t, client.Options{
-		URL: "https://" + w.listener.Addr().String(), CAFile: file, Timeout: 500 * time.Millisecond, RetryFor: eventually,
-	})
-	_, err := c.Revision(t.Context())
+	own, file, _ := newCertificate(t, "127.0.0.1")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	before := w.opened.Load()
-	w.kill()
+	connections := &mortals{Listener: listener}
+	server := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{own}}, connections)
+	c := newClient(t, client.Options{URL: server.URL, CAFile: file, Timeout: 500 * time.Millisecond, RetryFor: eventually})
 	_, err = c.Revision(t.Context())
 	require.NoError(t, err)
-	assert.Greater(t, w.opened.Load(), before)
+	before := connections.kill()
+	_, err = c.Revision(t.Context())
+	require.NoError(t, err)
+	assert.Greater(t, connections.kill(), before)
 }
 
 // A token says who the client is, as it is in the file now.

@@ -57,7 +57,7 @@ func TestWatchResumesAfterABrokenConnection(t *testing.T) {
 // A server that was started anew knows nothing of the events of the one before.
 func TestWatchOverARestart(t *testing.T) {
 	first, second := newSystem(t), newSystem(t)
-	second.addNode("node-2")
+	second.AddNode("node-2", "4", "8Gi")
 	var current atomic.Pointer[system]
 	current.Store(first)
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) { current.Load().handler.ServeHTTP(w, r) })

@@ -54,6 +54,7 @@ func TestAnnotations(t *testing.T) {
 			assert.Equal(t, tt.want.Index, info.Index())
 			assert.Equal(t, tt.want.Matched, info.Matched())
 			assert.Equal(t, tt.want.MatchedUID, info.MatchedUID())
+			assert.Equal(t, tt.want.Matched, info.Observation().Slot)
 			assert.Equal(t, tt.want.MatchedUID, info.Observation().SlotUID)
 		})
 	}

@@ -57,9 +57,18 @@ func TestFirstStateReachesTheLedger(t *testing.T) {
 				assert.True(t, f.Synced())
 				assert.Len(t, f.allPods(), 6)
 				assert.Len(t, f.nodes.appendAll(nil), 2)
-				assert.Len(t, slices.Collect(f.PendingPods()), 2)
-				view, allocations, ok := f.ledger.Node("n1")
-				require.True(t, ok)
+				var pending []string
+				for pod := range f.PendingPods() {
+					pending = append(pending, pod.Ref.Name)
+					_, _ = f.Pod("default", "bound") // no lock is in the way
+				}
+				assert.ElementsMatch(t, []string{"waiting", "odd"}, pending)
+				assert.NoError(t, f.PodError("default", "bound"))
+				_, ok := f.Pod("default", "none")
+				assert.False(t, ok)
+				assert.NoError(t, f.PodError("default", "none"))
+				view, allocations, known := f.ledger.Node("n1")
+				require.True(t, known)
 				assert.Equal(t, []string{"default/bound", "default/leaving"}, []string{allocations[0].Pod.String(), allocations[1].Pod.String()})
 				assert.Len(t, allocations, 2)
 				cpu := view.Amounts[slices.IndexFunc(view.Amounts, func(a ledger.AmountView) bool { return a.Resource == v1.ResourceCPU })]
@@ -75,27 +84,6 @@ func TestFirstStateReachesTheLedger(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestLookups(t *testing.T) {
-	f := newFixture(objects(aPod("a", 2), aPod("b", 3, on("n1")), aPod("c", 4), aPod("odd", 5, uncounted)), nil)
-	run(t, f, func(t *testing.T) {
-		pod, ok := f.Pod("default", "b")
-		require.True(t, ok)
-		assert.Equal(t, "n1", pod.Node)
-		assert.Equal(t, uint64(3), pod.ResourceVersion)
-		_, ok = f.Pod("default", "none")
-		assert.False(t, ok)
-		assert.NoError(t, f.PodError("default", "b"))
-		assert.NoError(t, f.PodError("default", "none"))
-
-		var pending []string
-		for pod := range f.PendingPods() {
-			pending = append(pending, pod.Ref.Name)
-			_, _ = f.Pod("default", "a") // no lock is in the way
-		}
-		assert.ElementsMatch(t, []string{"a", "c", "odd"}, pending)
-	})
 }
 
 func TestAPodWhoseRequestCannotBeCountedIsRefusedAndNotLost(t *testing.T) {
@@ -156,22 +144,10 @@ func TestEvents(t *testing.T) {
 			want:   "Bound n1",
 			told:   []string{"bound default/p"},
 		},
-		"created on the node of the slot kept for it alone": {
-			before: keepSlot("p", "n1"),
-			steps:  []step{{watch.Added, aPod("p", 10, on("n1"))}},
-			want:   "Bound n1",
-			told:   []string{"bound default/p"},
-		},
 		"bound elsewhere than its slot": {
 			before: keepSlot("p", "n1"),
 			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n2"))}},
 			want:   "Bound n2",
-			told:   []string{"bound default/p", "bypassed default/p"},
-		},
-		"bound where another pod's slot is": {
-			before: keepSlot("q", "n1"),
-			steps:  []step{{watch.Added, aPod("p", 10)}, {watch.Modified, aPod("p", 11, on("n1"))}},
-			want:   "Bound n1",
 			told:   []string{"bound default/p", "bypassed default/p"},
 		},
 		"an update without a node, older than the reservation, releases nothing": {

@@ -72,19 +72,3 @@ func TestCatchUpWhenAWatchBegins(t *testing.T) {
 		})
 	}
 }
-
-// A reservation would keep its pod from all nodes that exist until its deadline.
-func TestReservationsEndWithTheirNode(t *testing.T) {
-	w := newWorld(t)
-	waiting := aPod("w", 12)
-	plan := ledger.NewPlan([]ledger.Placement{placement(w.Cache, waiting, "n2")}, ledger.AllOrNothing, time.Now().Add(time.Hour))
-	require.Equal(t, 1, w.decides.Reserve(plan, time.Now()).Granted)
-	w.bindInFlight(t, aPod("binding", 13), "n2")
-	require.NoError(t, w.nodeSink().Delete(aNode("n2", 30, "4")))
-	assert.Nil(t, w.claim("w"))
-	assert.NotNil(t, w.claim("binding"), "the API server may have written it")
-	elsewhere := placement(w.Cache, waiting, "n1")
-	verdicts := w.decides.AppendFit(nil, &elsewhere, []string{"n1"})
-	assert.Equal(t, ledger.Fits, verdicts[0].Reason)
-	mustHoldInvariants(t, w.Cache.ledger)
-}

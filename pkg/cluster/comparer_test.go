@@ -192,14 +192,6 @@ func TestComparer(t *testing.T) {
 			allocations: map[string]string{"a": "none"},
 			told:        []string{"gone default/a"},
 		},
-		"bound and deleted while the watch was broken": {
-			spoil: func(t *testing.T, w *world) {
-				w.confirmed(t, aPod("never-seen", 25), "n2")
-			},
-			found:       map[Kind]int{StaleAllocation: 1},
-			allocations: map[string]string{"never-seen": "none"},
-			told:        []string{"gone default/never-seen"},
-		},
 		"the cache is behind: bound, and the ledger is right": {
 			spoil: func(t *testing.T, w *world) {
 				w.confirmed(t, aPod("w", 12), "n2")

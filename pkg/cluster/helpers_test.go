@@ -142,8 +142,9 @@ func (e *told) take() []string {
 // tells it to: it streams lists or does not, is silent, breaks watches.
 type apiServer struct {
 	mu        sync.Mutex
-	noStreams bool  // it does not support streaming lists
-	down      error // what it answers to everything, if not nil
+	noStreams bool          // it does not support streaming lists
+	down      error         // what it answers to everything, if not nil
+	takes     time.Duration // by a list of everything
 	kind      runtime.Object
 	version   int
 	objects   []runtime.Object // what a list shows
@@ -159,10 +160,20 @@ func newAPIServer(kind runtime.Object, objects ...runtime.Object) *apiServer {
 func (s *apiServer) IsWatchListSemanticsUnSupported() bool { return s.noStreams }
 
 // List shows everything, in pages of one object where a limit is asked for.
-func (s *apiServer) List(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (s *apiServer) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	s.lists = append(s.lists, o)
+	takes := s.takes
+	s.mu.Unlock()
+	if takes > 0 && o.Limit != 1 {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lists = append(s.lists, o)
 	if s.down != nil {
 		return nil, s.down
 	}
@@ -185,6 +196,13 @@ func (s *apiServer) List(_ context.Context, o metav1.ListOptions) (runtime.Objec
 		list.Items = append(list.Items, *o.(*v1.Pod))
 	}
 	return list, nil
+}
+
+// slowDown lets lists of everything take some time from now on, and forgets those before.
+func (s *apiServer) slowDown(takes time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes, s.lists = takes, nil
 }
 
 // Watch streams the objects first if it is asked to.

@@ -46,10 +46,6 @@ func keepCapacity(p *v1.Pod) {
 	p.Annotations = map[string]string{"globalreserve.io/reservation": "true"}
 }
 
-func matched(with string) func(*v1.Pod) {
-	return func(p *v1.Pod) { p.Annotations = map[string]string{"globalreserve.io/matched-reservation": with} }
-}
-
 // used is how much CPU of n1 is taken, and slots how many slots there are.
 func (c *Cache) used() (cpu int64, slots int) {
 	view, _, _ := c.ledger.Node("n1")
@@ -111,24 +107,4 @@ func TestCapacitiesOfPodsThatAreGone(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A pod that says what it was bound with uses that slot from its observation on:
-// its capacity is not counted next to the slot's.
-func TestMatchedPodsUseTheirSlot(t *testing.T) {
-	f := newFixture(nil, objects(aNode("n1", 1, "4")))
-	run(t, f, func(t *testing.T) {
-		slot := ledger.Slot{
-			Ref:  ledger.SlotRef{Namespace: "default", Name: "r", Slot: "s"},
-			Node: "n1", Request: Compact(f.table, aPod("x", 1, asking("1"))).Request, Policy: ledger.Aligned,
-		}
-		f.ledger.ObserveSlot(slot)
-		f.podServer.send(watch.Added, aPod("a", 2, on("n1"), matched("default/r/s")))
-		f.podServer.send(watch.Added, aPod("b", 3, on("n1"), matched("default/other/s")))
-		pass(0)
-		cpu, slots := f.used()
-		assert.EqualValues(t, 1100, cpu)
-		assert.Equal(t, 1, slots)
-		assert.Equal(t, "a", f.ledger.ReservationSlots("default", "r")[0].Consumers[0].Pod.Name)
-	})
 }

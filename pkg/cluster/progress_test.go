@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/follow"
 	"github.com/globalreserve/globalreserve/test/background"
@@ -62,68 +62,27 @@ func TestCatchUp(t *testing.T) {
 	})
 }
 
-// Few objects are listed anew, at once.
-func TestCatchUpWithFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(objects(aPod("a", 1)), objects(aNode("n1", 1, "4")))
-		defer background.Run(t, f.Run)()
-		pass(5 * time.Second)
-		f.podServer.reach(30, aPod("a", 29, on("n1")))
-		f.nodeServer.reach(40, aNode("n1", 1, "4"), aNode("n2", 40, "4"))
-		begun := time.Now()
-		require.NoError(t, f.CatchUp(t.Context()))
-		assert.Zero(t, time.Since(begun))
-		assert.Equal(t, "Bound n1", f.shareOf("a"))
-		_, ok := f.Node("n2")
-		assert.True(t, ok)
-		pass(time.Second)
-		f.podServer.send(watch.Modified, aPod("a", 31, on("n1"), inPhase(v1.PodSucceeded)))
-		synctest.Wait()
-		assert.Empty(t, f.shareOf("a"), "the watch goes on")
-	})
-}
-
-// slowLists has full lists take some time.
-type slowLists struct {
-	cache.ListerWatcher
-	takes time.Duration
-	begun int
-}
-
-func (*slowLists) IsWatchListSemanticsUnSupported() bool { return true }
-
-func (s *slowLists) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	if o.Limit != 1 {
-		s.begun++
-		select {
-		case <-time.After(s.takes):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return cache.ToListerWithContext(s.ListerWatcher).ListWithContext(ctx, o)
-}
-
-func (s *slowLists) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	return cache.ToWatcherWithContext(s.ListerWatcher).WatchWithContext(ctx, o)
-}
-
-// A list that takes longer than one waits for the next look would never end, were it begun again each time.
+// Few objects are listed anew. A list that takes longer than one waits for the next look would never end, were it begun
+// again each time.
 func TestCatchUpWithSlowLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(objects(aPod("a", 1)), objects(aNode("n1", 1, "4")))
-		slow := &slowLists{ListerWatcher: f.podWatch.ListerWatcher}
-		f.podServer.noStreams = true
-		f.podWatch.ListerWatcher = slow
+		f.connect(true)
 		defer background.Run(t, f.Run)()
 		pass(5 * time.Second)
-		slow.takes, slow.begun = 5*hurriedFor, 0
+		f.podServer.slowDown(5 * hurriedFor)
 		f.podServer.reach(30, aPod("a", 29, on("n1")))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.NoError(t, f.CatchUp(ctx))
-		assert.Equal(t, 1, slow.begun)
+		ofOne := func(o metav1.ListOptions) bool { return o.Limit == 1 }
+		full := slices.DeleteFunc(slices.Clone(f.podServer.lists), ofOne)
+		assert.Len(t, full, 1)
 		assert.Equal(t, "Bound n1", f.shareOf("a"))
+		pass(time.Second)
+		f.podServer.send(watch.Modified, aPod("a", 31, on("n1"), inPhase(v1.PodSucceeded)))
+		synctest.Wait()
+		assert.Empty(t, f.shareOf("a"), "the watch goes on")
 	})
 }
 

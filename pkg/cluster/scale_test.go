@@ -20,8 +20,8 @@ import (
 
 // The size of BenchmarkScale. `make bench-scale` runs it with 30,000 nodes and 1,000,000 pods.
 var (
-	scaleNodes = flag.Int("scale-nodes", manyNodes, "how many nodes BenchmarkScale has")
-	scalePods  = flag.Int("scale-pods", manyPods, "how many pods BenchmarkScale has")
+	scaleNodes = flag.Int("scale-nodes", 5_000, "how many nodes BenchmarkScale has")
+	scalePods  = flag.Int("scale-pods", 150_000, "how many pods BenchmarkScale has")
 )
 
 // scaledPods decodes one pod after another, as they come from an API server: each with memory of its own.

@@ -7,48 +7,22 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
-// fakeClaims are the claims of devices there are, each for one GPU.
-type fakeClaims struct{ made map[string]bool }
-
-func (f *fakeClaims) Devices(pod *cluster.Pod) *ledger.DeviceRequest {
-	if pod.Devices == nil {
-		return nil
-	}
-	r := &ledger.DeviceRequest{}
-	for _, name := range pod.Devices.Claims {
-		if !f.made[name] {
-			return &ledger.DeviceRequest{Err: "there is no claim " + name}
-		}
-		request, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
-		if err != nil {
-			panic(err)
-		}
-		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: "default", Name: name, UID: types.UID("uid-" + name)})
-		r.Requests = append(r.Requests, request)
-	}
-	return r
-}
-
-// deviceWorld has nodes a and b with a GPU each, and claims c and d.
-func deviceWorld(t *testing.T) (*world, *fakeClaims) {
-	claims := &fakeClaims{map[string]bool{"c": true, "d": true}}
+// deviceWorld has nodes a and b with a GPU each.
+func deviceWorld(t *testing.T) *world {
 	w := makeWorld(t, "a", "b")
-	w.question.Devices = claims.Devices
-	for _, node := range []string{"a", "b"} {
-		w.ledger.ObserveDevices(node, []devices.Device{{Name: node, Resource: "nvidia.com/gpu", ID: "GPU-" + node}})
-	}
+	questiontest.GPUs(w.ledger, "a", "GPU-a")
+	questiontest.GPUs(w.ledger, "b", "GPU-b")
 	background.Run(t, w.wakeups.Run)
 	advance(time.Minute)
-	return w, claims
+	return w
 }
 
 func (w *world) claimant(name, claim string) *cluster.Pod {
@@ -66,27 +40,13 @@ func (w *world) reserveDevices(p *cluster.Pod, node string, ttl time.Duration) {
 	require.Equal(w.t, 1, result.Granted, "%+v", result.Rejections)
 }
 
-// The claim was the only thing in the way: its pods may run on any node.
-func TestClaimGivenBackWakesItsPods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := deviceWorld(t)
-		w.reserveDevices(w.claimant("first", "c"), "a", time.Minute)
-		w.refuse(w.claimant("second", "c"), "b")
-		w.refuse(w.claimant("other", "d"), "a")
-		advance(30 * time.Second)
-		assert.Empty(t, w.patcher.names())
-		w.ledger.Expire(time.Now().Add(time.Minute))
-		advance(10 * time.Millisecond)
-		assert.ElementsMatch(t, []string{"second", "other"}, w.patcher.names())
-	})
-}
-
 // The claim is given back on a node that is of no use to the pod that waits for it.
 func TestClaimGivenBackElsewhereWakesItsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := deviceWorld(t)
+		w := deviceWorld(t)
 		w.reserveDevices(w.claimant("first", "c"), "a", time.Minute)
-		w.ledger.ObserveDevices("a", []devices.Device{{Name: "a", Resource: "nvidia.com/gpu", ID: "GPU-a", Unschedulable: true}})
+		cordoned := devices.Device{Name: "GPU-a", Resource: "nvidia.com/gpu", ID: "GPU-a", Unschedulable: true}
+		w.ledger.ObserveDevices("a", []devices.Device{cordoned})
 		advance(10 * time.Second)
 		w.refuse(w.claimant("second", "c"), "a", "b")
 		advance(10 * time.Second)
@@ -100,9 +60,9 @@ func TestClaimGivenBackElsewhereWakesItsPods(t *testing.T) {
 // A bound pod that goes is heard of by schedulers, too. One that heard of it first and was refused is woken.
 func TestClaimOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, claims := deviceWorld(t)
+		w := deviceWorld(t)
 		first := w.claimant("first", "c")
-		w.ledger.ObservePod(ledger.PodObservation{Pod: first.Ref, Node: "a", Request: first.Request, Devices: claims.Devices(first)})
+		w.ledger.ObservePod(ledger.PodObservation{Pod: first.Ref, Node: "a", Request: first.Request, Devices: w.question.Devices(first)})
 		advance(time.Minute)
 		w.refuse(w.claimant("second", "c"), "a", "b")
 		w.ledger.RemovePod(first.Ref, 0)
@@ -113,13 +73,13 @@ func TestClaimOfAPodThatIsGone(t *testing.T) {
 
 func TestNewDeviceWakesPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := deviceWorld(t)
+		w := deviceWorld(t)
 		w.ledger.ObserveDevices("b", nil)
 		w.reserveDevices(w.claimant("first", "c"), "a", time.Hour)
 		w.refuse(w.claimant("second", "d"), "a", "b")
 		advance(time.Minute)
 		assert.Empty(t, w.patcher.names())
-		w.ledger.ObserveDevices("b", []devices.Device{{Name: "new", Resource: "nvidia.com/gpu", ID: "GPU-new"}})
+		questiontest.GPUs(w.ledger, "b", "GPU-new")
 		advance(10 * time.Millisecond)
 		assert.Equal(t, []string{"second"}, w.patcher.names())
 	})
@@ -128,13 +88,20 @@ func TestNewDeviceWakesPods(t *testing.T) {
 // The ledger does not hear of a claim's object. A refusal may come after the object that it did not know.
 func TestNewClaimWakesItsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, claims := deviceWorld(t)
+		w := deviceWorld(t)
+		made := false
+		w.question.Devices = func(pod *cluster.Pod) *ledger.DeviceRequest {
+			if !made {
+				return &ledger.DeviceRequest{Err: "there is no claim new"}
+			}
+			return questiontest.Claims(pod)
+		}
 		w.refuse(w.claimant("before", "new"), "a", "b")
 		advance(time.Minute)
 		w.wakeups.DeviceClaimChanged("default", "new")
 		advance(time.Minute)
 		assert.Empty(t, w.patcher.names(), "it came and cannot be used")
-		claims.made["new"] = true
+		made = true
 		w.wakeups.DeviceClaimChanged("elsewhere", "new")
 		w.wakeups.DeviceClaimChanged("default", "new")
 		w.refuse(w.claimant("after", "new"), "a", "b")

@@ -18,11 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -64,14 +63,6 @@ func silentLog() logrus.FieldLogger {
 	return log
 }
 
-// newQuestion is how pods ask where there are no reservations and no claims of devices.
-func newQuestion(l *ledger.Ledger) *question.Maker {
-	return &question.Maker{
-		Table: l.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
-	}
-}
-
 // world is a ledger with nodes of 4 CPU each and a started Wakeups.
 type world struct {
 	t        *testing.T
@@ -103,12 +94,8 @@ func newWorld(t *testing.T, nodes ...string) *world {
 // makeWorld starts nothing.
 func makeWorld(t *testing.T, nodes ...string) *world {
 	w := &world{t: t, ledger: ledger.New(ledger.Options{FirstRevision: 100}), patcher: &fakePatcher{}, pods: cluster.NewPods(), ready: make(chan struct{})}
-	for _, n := range nodes {
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
-		}})
-	}
-	w.question = newQuestion(w.ledger)
+	questiontest.Nodes(w.ledger, 4000, nodes...)
+	w.question = questiontest.NewMaker(w.ledger)
 	w.elsewhere = func(string) bool { return false }
 	w.send = func(*cluster.Pod, int) bool { return false }
 	w.wakeups = NewWakeups(WakeupOptions{

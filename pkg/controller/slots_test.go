@@ -14,53 +14,49 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 var testSlot = ledger.SlotRef{Namespace: "default", Name: "r", Slot: "s"}
 
 func (w *world) slot(node string, cpu int64) {
 	require.True(w.t, w.ledger.ObserveSlot(ledger.Slot{
-		Ref: testSlot, Node: node, Policy: ledger.Once,
-		Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 1}}},
+		Ref: testSlot, Node: node, Policy: ledger.Once, Request: questiontest.Request(cpu),
 	}))
 }
 
 func TestSlotsWakeThePodsThatMayUseThem(t *testing.T) {
-	for name, steers := range map[string]bool{"steered": true, "patched": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a", "b")
-				var steered []string
-				w.match("waiting", "too-large")
-				w.wakeups.Steer = func(pod *cluster.Pod) bool {
-					if steers {
-						steered = append(steered, pod.Ref.Name)
-					}
-					return steers
-				}
-				w.refuse(w.pod("waiting", "3", 0))
-				w.refuse(w.pod("too-large", "5", 0))
-				w.refuse(w.pod("stranger", "1", 0))
-				advance(time.Minute)
-				w.slot("a", 3000)
-				synctest.Wait()
-				if steers {
-					assert.Equal(t, []string{"waiting"}, steered)
-					assert.Empty(t, w.patcher.names())
-				} else {
-					assert.Equal(t, []string{"waiting"}, w.patcher.names())
-				}
-				assert.EqualValues(t, 1, w.count.Load())
-				w.refuse(w.pod("waiting", "3", 0))
-				advance(time.Minute)
-				assert.EqualValues(t, 1, w.count.Load(), "the slot is no news any more")
-			})
-		})
-	}
+	bubble.Each(t, map[string]bool{"steered": true, "patched": false}, func(t *testing.T, steers bool) {
+		w := newWorld(t, "a", "b")
+		var steered []string
+		w.match("waiting", "too-large")
+		w.wakeups.Steer = func(pod *cluster.Pod) bool {
+			if steers {
+				steered = append(steered, pod.Ref.Name)
+			}
+			return steers
+		}
+		w.refuse(w.pod("waiting", "3", 0))
+		w.refuse(w.pod("too-large", "5", 0))
+		w.refuse(w.pod("stranger", "1", 0))
+		advance(time.Minute)
+		w.slot("a", 3000)
+		synctest.Wait()
+		if steers {
+			assert.Equal(t, []string{"waiting"}, steered)
+			assert.Empty(t, w.patcher.names())
+		} else {
+			assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		}
+		assert.EqualValues(t, 1, w.count.Load())
+		w.refuse(w.pod("waiting", "3", 0))
+		advance(time.Minute)
+		assert.EqualValues(t, 1, w.count.Load(), "the slot is no news any more")
+	})
 }
 
 // It becomes known who may use a slot after the slot is: by then the pods have been refused.
@@ -78,20 +74,6 @@ func TestSlotThatIsMatchedLater(t *testing.T) {
 		advance(time.Minute)
 		assert.Empty(t, w.patcher.names(), "matching never crosses namespaces")
 		w.wakeups.Matched("default")
-		synctest.Wait()
-		assert.Equal(t, []string{"waiting"}, w.patcher.names())
-	})
-}
-
-// The slot was placed between the decision of a filter call and its report.
-func TestSlotPlacedBehindARefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
-		w.match("waiting")
-		decidedAt := w.ledger.Revision()
-		w.slot("a", 1000)
-		synctest.Wait()
-		w.wakeups.Refused(w.pod("waiting", "1", 0), decidedAt, nil, false)
 		synctest.Wait()
 		assert.Equal(t, []string{"waiting"}, w.patcher.names())
 	})

@@ -18,11 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // A server that is new has no refusals, and schedulers do not ask again.
@@ -121,79 +121,37 @@ func TestFreedWhileWoken(t *testing.T) {
 	})
 }
 
-func TestConflictIsNotTheEnd(t *testing.T) {
-	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "waiting", errors.New("modified"))
-	cases := map[string]struct {
-		known func(w *world, waiting *cluster.Pod) []*cluster.Pod
-		want  []string
-	}{
-		"another writer": {
-			func(_ *world, waiting *cluster.Pod) []*cluster.Pod { return []*cluster.Pod{waiting} }, []string{"waiting"},
-		},
-		"another pod of its name": {func(w *world, _ *cluster.Pod) []*cluster.Pod {
-			other := w.pod("waiting", "4", 0)
-			other.Ref.UID = "another"
-			return []*cluster.Pod{other}
-		}, []string{}},
-		"no such pod": {func(*world, *cluster.Pod) []*cluster.Pod { return nil }, []string{}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a")
-				holder, waiting := w.pod("holder", "4", 0), w.pod("waiting", "4", 0)
-				w.put(tc.known(w, waiting)...)
-				w.reserve(holder, "a", time.Hour)
-				w.refuse(waiting)
-				tries := 0
-				w.patcher.answer = func(context.Context, ledger.PodRef) error {
-					if tries++; tries == 1 {
-						return conflict
-					}
-					return nil
-				}
-				w.unreserve(holder, "a")
-				advance(time.Minute)
-				assert.Equal(t, tc.want, w.patcher.names())
-			})
-		})
-	}
-}
-
 // What the ledger hears late is news, however long ago the pod was refused.
 func TestWakeupsOnLateNews(t *testing.T) {
-	cases := map[string]struct {
+	type testCase struct {
 		wait  time.Duration
 		first bool // the wake-ups are told before the ledger
 		after bool // they are told after it
-	}{
+	}
+	cases := map[string]testCase{
 		"a slow watch":                     {wait: 7500 * time.Millisecond},
 		"a watch that was broken":          {wait: time.Hour, first: true},
 		"a list that told what was missed": {wait: time.Hour, after: true},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a")
-				bound := w.pod("bound", "4", 0)
-				w.observeBound(bound, "a")
-				w.refuse(w.pod("waiting", "1", 0), "a")
-				advance(tc.wait)
-				since := w.ledger.Revision()
-				if tc.first {
-					w.wakeups.CatchUp(since)
-					advance(catchUp - time.Second)
-				}
-				w.ledger.RemovePod(bound.Ref, 0)
-				synctest.Wait()
-				if tc.after {
-					w.wakeups.CatchUp(since)
-				}
-				advance(announcedDelay)
-				assert.Equal(t, []string{"waiting"}, w.patcher.names())
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "a")
+		bound := w.pod("bound", "4", 0)
+		w.observeBound(bound, "a")
+		w.refuse(w.pod("waiting", "1", 0), "a")
+		advance(tc.wait)
+		since := w.ledger.Revision()
+		if tc.first {
+			w.wakeups.CatchUp(since)
+			advance(catchUp - time.Second)
+		}
+		w.ledger.RemovePod(bound.Ref, 0)
+		synctest.Wait()
+		if tc.after {
+			w.wakeups.CatchUp(since)
+		}
+		advance(announcedDelay)
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+	})
 }
 
 // A pod is refused because nothing offers a resource that it names; then a node
@@ -223,10 +181,11 @@ func TestResourceOfferedLater(t *testing.T) {
 // What is kept for a pod in memory keeps it from all other nodes, so its end is news
 // whatever has become of its own.
 func TestOwnClaimEnds(t *testing.T) {
-	cases := map[string]struct {
+	type testCase struct {
 		before func(w *world)
 		end    func(w *world, p *cluster.Pod)
-	}{
+	}
+	cases := map[string]testCase{
 		"the node is gone": {
 			func(*world) {},
 			func(w *world, _ *cluster.Pod) { w.ledger.RemoveNode("a") },
@@ -236,24 +195,20 @@ func TestOwnClaimEnds(t *testing.T) {
 			func(w *world, p *cluster.Pod) { w.unreserve(p, "a") },
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a", "b")
-				p, other := w.pod("p", "4", 0), w.pod("other", "4", 0)
-				w.reserve(p, "a", time.Minute)
-				w.observeBound(w.pod("filler", "1", 0), "b")
-				tc.before(w)
-				w.refuse(p, "b")
-				w.refuse(other, "a", "b")
-				advance(time.Minute)
-				assert.Empty(t, w.patcher.names())
-				tc.end(w, p)
-				synctest.Wait()
-				assert.Equal(t, []string{"p"}, w.patcher.names())
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "a", "b")
+		p, other := w.pod("p", "4", 0), w.pod("other", "4", 0)
+		w.reserve(p, "a", time.Minute)
+		w.observeBound(w.pod("filler", "1", 0), "b")
+		tc.before(w)
+		w.refuse(p, "b")
+		w.refuse(other, "a", "b")
+		advance(time.Minute)
+		assert.Empty(t, w.patcher.names())
+		tc.end(w, p)
+		synctest.Wait()
+		assert.Equal(t, []string{"p"}, w.patcher.names())
+	})
 }
 
 // TestFailuresBackOff has patches fail while the ledger changes a hundred times a second.
@@ -261,39 +216,36 @@ func TestFailuresBackOff(t *testing.T) {
 	status := func(code int) error {
 		return fmt.Errorf("annotating: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(code)}})
 	}
-	cases := map[string]struct {
+	type testCase struct {
 		err   error
 		tries int64 // within 10 s
-	}{
+	}
+	cases := map[string]testCase{
 		"forbidden":         {status(http.StatusForbidden), 1},
 		"invalid":           {status(http.StatusUnprocessableEntity), 1},
 		"too many requests": {status(http.StatusTooManyRequests), 4}, // at 0, 1, 3 and 7 s
 		"internal error":    {status(http.StatusInternalServerError), 4},
 		"connection lost":   {errors.New("connection lost"), 4},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a")
-				holder := w.pod("holder", "3", 0)
-				w.reserve(holder, "a", time.Hour)
-				w.refuse(w.pod("denied", "1", 0), "a")
-				var tries atomic.Int64
-				w.patcher.answer = func(context.Context, ledger.PodRef) error {
-					tries.Add(1)
-					return tc.err
-				}
-				w.unreserve(holder, "a")
-				for i := range 1000 {
-					churn := w.pod(fmt.Sprint("churn", i), "1", 0)
-					w.reserve(churn, "a", time.Hour)
-					w.unreserve(churn, "a")
-					advance(10 * time.Millisecond)
-				}
-				assert.Equal(t, tc.tries, tries.Load())
-			})
-		})
-	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "a")
+		holder := w.pod("holder", "3", 0)
+		w.reserve(holder, "a", time.Hour)
+		w.refuse(w.pod("denied", "1", 0), "a")
+		var tries atomic.Int64
+		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+			tries.Add(1)
+			return tc.err
+		}
+		w.unreserve(holder, "a")
+		for i := range 1000 {
+			churn := w.pod(fmt.Sprint("churn", i), "1", 0)
+			w.reserve(churn, "a", time.Hour)
+			w.unreserve(churn, "a")
+			advance(10 * time.Millisecond)
+		}
+		assert.Equal(t, tc.tries, tries.Load())
+	})
 }
 
 // Patches that hang do not hold others.

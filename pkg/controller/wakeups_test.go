@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,21 +11,24 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 func TestWakeupsOnSilentlyFreedCapacity(t *testing.T) {
-	cases := map[string]struct {
+	type testCase struct {
 		slot func(w *world, p *cluster.Pod)
 		free func(w *world, p *cluster.Pod)
-	}{
+	}
+	cases := map[string]testCase{
 		"unreserved": {
 			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Hour) },
-			free: func(w *world, p *cluster.Pod) { w.ledger.Unreserve([]ledger.Placement{p.Placement("a")}) },
+			free: func(w *world, p *cluster.Pod) { w.unreserve(p, "a") },
 		},
 		"expired": {
 			slot: func(w *world, p *cluster.Pod) { w.reserve(p, "a", time.Minute) },
@@ -49,27 +51,23 @@ func TestWakeupsOnSilentlyFreedCapacity(t *testing.T) {
 			free: func(w *world, p *cluster.Pod) { w.observeBound(p, "b") },
 		},
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a", "b")
-				holder, waiting := w.pod("holder", "4", 0), w.pod("waiting", "3", 0)
-				w.observeBound(w.pod("filler", "2", 0), "b")
-				tc.slot(w, holder)
-				w.refuse(waiting)
-				advance(10 * raceWindow) // long after: it is no race with an event
-				assert.Empty(t, w.patcher.names(), "nothing was freed yet")
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "a", "b")
+		holder, waiting := w.pod("holder", "4", 0), w.pod("waiting", "3", 0)
+		w.observeBound(w.pod("filler", "2", 0), "b")
+		tc.slot(w, holder)
+		w.refuse(waiting)
+		advance(10 * raceWindow) // long after: it is no race with an event
+		assert.Empty(t, w.patcher.names(), "nothing was freed yet")
 
-				tc.free(w, holder)
-				synctest.Wait()
-				assert.Equal(t, []string{"waiting"}, w.patcher.names())
-				assert.EqualValues(t, 1, w.count.Load())
+		tc.free(w, holder)
+		synctest.Wait()
+		assert.Equal(t, []string{"waiting"}, w.patcher.names())
+		assert.EqualValues(t, 1, w.count.Load())
 
-				advance(time.Minute)
-				assert.Len(t, w.patcher.names(), 1, "woken once, not again and again")
-			})
-		})
-	}
+		advance(time.Minute)
+		assert.Len(t, w.patcher.names(), 1, "woken once, not again and again")
+	})
 }
 
 func TestWakeupsOrderAndFit(t *testing.T) {
@@ -90,7 +88,7 @@ func TestWakeupsOrderAndFit(t *testing.T) {
 		w.refuse(settled)
 		w.wakeups.Settled(settled.Ref.UID)
 
-		w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
+		w.unreserve(holder, "a")
 		advance(time.Second)
 		assert.Equal(t, []string{"high", "middle-first", "middle-second", "low"}, w.patcher.names())
 	})
@@ -131,16 +129,22 @@ func TestWakeupsOnDeletionOfBoundPod(t *testing.T) {
 	})
 }
 
-// The capacity was freed between the decision of a filter call and its report.
+// The capacity was freed, or the slot was placed, between the decision of a filter call and its report.
 func TestWakeupsRefusedWithOldView(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Each(t, map[string]bool{"freed": true, "a slot was placed": false}, func(t *testing.T, freed bool) {
 		w := newWorld(t, "a")
+		w.match("waiting")
 		holder := w.pod("holder", "4", 0)
-		w.reserve(holder, "a", time.Hour)
+		if freed {
+			w.reserve(holder, "a", time.Hour)
+		}
 		decidedAt := w.ledger.Revision()
-		w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
+		if freed {
+			w.unreserve(holder, "a")
+		} else {
+			w.slot("a", 4000)
+		}
 		synctest.Wait()
-
 		w.wakeups.Refused(w.pod("waiting", "4", 0), decidedAt, nil, false)
 		synctest.Wait()
 		assert.Equal(t, []string{"waiting"}, w.patcher.names())
@@ -148,40 +152,46 @@ func TestWakeupsRefusedWithOldView(t *testing.T) {
 }
 
 func TestWakeupsPatchFailures(t *testing.T) {
-	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "waiting")
-	cases := map[string]struct {
-		errs []error // of the first tries; then success
-		want int     // wake-ups in the end
-		took time.Duration
-	}{
-		"first try":                  {want: 1},
-		"API server away for a time": {errs: []error{errors.New("refused"), errors.New("refused")}, want: 1, took: 3 * firstPause},
-		"pod deleted meanwhile":      {errs: []error{notFound}, want: 0},
+	pods := schema.GroupResource{Resource: "pods"}
+	away, conflict := errors.New("refused"), apierrors.NewConflict(pods, "waiting", errors.New("modified"))
+	type testCase struct {
+		errs  []error // of the first tries; then success
+		known string  // the UID of the pod of that name, "" where there is none
+		want  int     // wake-ups in the end
+		took  time.Duration
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a")
-				errs := tc.errs
-				w.patcher.answer = func(context.Context, ledger.PodRef) error {
-					if len(errs) == 0 {
-						return nil
-					}
-					err := errs[0]
-					errs = errs[1:]
-					return err
-				}
-				holder := w.pod("holder", "4", 0)
-				w.reserve(holder, "a", time.Hour)
-				w.refuse(w.pod("waiting", "1", 0))
-				w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
-				advance(tc.took)
-				assert.Len(t, w.patcher.names(), tc.want)
-				advance(time.Minute)
-				assert.Len(t, w.patcher.names(), tc.want, "not tried again")
-			})
-		})
+	cases := map[string]testCase{
+		"API server away for a time":        {errs: []error{away, away}, want: 1, took: 3 * firstPause},
+		"pod deleted meanwhile":             {errs: []error{apierrors.NewNotFound(pods, "waiting")}},
+		"conflict with another writer":      {errs: []error{conflict}, known: "uid-waiting", want: 1, took: firstPause},
+		"conflict with another of its name": {errs: []error{conflict}, known: "another"},
+		"conflict without a pod":            {errs: []error{conflict}},
 	}
+	bubble.Each(t, cases, func(t *testing.T, tc testCase) {
+		w := newWorld(t, "a")
+		if tc.known != "" {
+			known := w.pod("waiting", "1", 0)
+			known.Ref.UID = types.UID(tc.known)
+			w.put(known)
+		}
+		errs := tc.errs
+		w.patcher.answer = func(context.Context, ledger.PodRef) error {
+			if len(errs) == 0 {
+				return nil
+			}
+			err := errs[0]
+			errs = errs[1:]
+			return err
+		}
+		holder := w.pod("holder", "4", 0)
+		w.reserve(holder, "a", time.Hour)
+		w.refuse(w.pod("waiting", "1", 0))
+		w.unreserve(holder, "a")
+		advance(tc.took)
+		assert.Len(t, w.patcher.names(), tc.want)
+		advance(time.Minute)
+		assert.Len(t, w.patcher.names(), tc.want, "not tried again")
+	})
 }
 
 // When more happened than the journal keeps, nobody is forgotten.
@@ -204,23 +214,6 @@ func TestWakeupsAfterJournalOverrun(t *testing.T) {
 		w.wakeups.CatchUp(before)
 		synctest.Wait()
 		assert.ElementsMatch(t, []string{"waiting", "elsewhere"}, w.patcher.names())
-	})
-}
-
-func TestWakeupsAreRateLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "a")
-		holder := w.pod("holder", "4", 0)
-		w.reserve(holder, "a", time.Hour)
-		const pods = wakeupBurst + wakeupsPerSecond
-		for i := range pods {
-			w.refuse(w.pod(fmt.Sprintf("p%d", i), "1m", 0))
-		}
-		w.ledger.Unreserve([]ledger.Placement{holder.Placement("a")})
-		synctest.Wait()
-		assert.Len(t, w.patcher.names(), wakeupBurst)
-		advance(time.Second)
-		assert.Len(t, w.patcher.names(), pods)
 	})
 }
 

@@ -118,8 +118,6 @@ func TestClaimDeletedWhileItsPodRuns(t *testing.T) {
 			assert.Empty(t, claim.Finalizers)
 		}
 	})
-	require.NoError(t, w.claims().Delete(t.Context(), "c", metav1.DeleteOptions{}))
-	w.requireGone("c")
 }
 
 func TestResolving(t *testing.T) {
@@ -207,34 +205,33 @@ func TestPodBoundAroundTheLedger(t *testing.T) {
 	w.awaitDevice("a", v1alpha1.ExtendedResourceAvailable)
 }
 
-func TestWithoutTheDefinitions(t *testing.T) {
-	w := makeWorld(t)
-	w.start()
-	assert.False(t, w.controller.watch.Listed())
-	pod := w.pod("p", "c", "", "")
-	assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
-	assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
-	assert.Equal(t, ledger.Fits, w.fits(w.pod("q", "", "", ""), "n1"))
-}
-
-// TestDefinitionsGoAndComeBack uninstalls the definitions, with which their objects go.
-func TestDefinitionsGoAndComeBack(t *testing.T) {
+// TestDefinitionsComeAndGo installs the definitions, and uninstalls them, with which their objects go. The server works
+// without devices.
+func TestDefinitionsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
+		w := makeWorld(t, device("a", "n1", "K80"), claimFor(t, "c", k80))
+		w.start()
 		pass := func(d time.Duration) {
 			<-time.After(d)
 			synctest.Wait()
 		}
-		pass(time.Second)
 		pod := w.pod("p", "c", "", "")
+		without := func() {
+			assert.False(t, w.controller.watch.Listed())
+			assert.True(t, w.controller.Synced())
+			assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
+			assert.Equal(t, ledger.DeviceClaimUnusable, w.fits(pod, "n1"))
+			assert.Equal(t, ledger.Fits, w.fits(w.pod("q", "", "", ""), "n1"))
+		}
+		without()
+		w.served.Store(true)
+		pass(noticed)
 		require.True(t, w.controller.watch.Listed())
 		require.Equal(t, ledger.Fits, w.fits(pod, "n1"))
 
 		w.served.Store(false)
 		pass(noticed)
-		assert.False(t, w.controller.watch.Listed())
-		assert.True(t, w.controller.Synced(), "the server works without devices")
-		assert.Contains(t, w.controller.Devices(pod).Err, "install manifests/crd")
+		without()
 		node, _, _ := w.ledger.Node("n1")
 		assert.Empty(t, node.Devices)
 

@@ -308,9 +308,3 @@ func (w *world) awaitEvent(text string) {
 		}
 	}
 }
-
-func (w *world) requireGone(name string) {
-	w.Helper()
-	_, err := w.claims().Get(w.Context(), name, metav1.GetOptions{})
-	require.True(w, apierrors.IsNotFound(err))
-}

@@ -173,13 +173,6 @@ func TestWrittenTwiceCountsOnce(t *testing.T) {
 	assert.Equal(t, p.newMatch(once), p.newMatch(twice))
 }
 
-func TestRequestTellsWhatIsWanted(t *testing.T) {
-	r := requestOf(t, `{count: 2, selector: {matchProperties: {model: Tesla K80}, matchExpressions: [{key: memory, operator: Gt, values: [8Gi]}, {key: mig, operator: DoesNotExist}]}, extendedResourceNames: [gpu-0]}`)
-	assert.Equal(t, `2 nvidia.com/gpu (memory Gt 8Gi; mig DoesNotExist; model In "Tesla K80") with gpu-0`, r.String())
-	assert.Equal(t, 2, r.Count())
-	assert.Equal(t, gpu, r.Resource())
-}
-
 // Two objects for one device must not give it out twice.
 func TestTheSameDeviceTwice(t *testing.T) {
 	twin := gpuOf("b", "model", "T4")

@@ -77,3 +77,18 @@ func bigNode(devices int) *Pool {
 	}
 	return NewPool(all)
 }
+
+// contended is eight claims on a node of 64 devices, of which one device in eight is left over and
+// which compete for the same models and sizes.
+func contended(b testing.TB) []*Request {
+	return []*Request{
+		requestOf(b, `count: 7`),
+		requestOf(b, `{count: 7, selector: {matchProperties: {model: K80}}}`),
+		requestOf(b, `{count: 7, selector: {matchExpressions: [{key: memory, operator: Gt, values: [12Gi]}]}}`),
+		requestOf(b, `{count: 7, selector: {matchExpressions: [{key: model, operator: In, values: [K80, T4]}]}}`),
+		requestOf(b, `{count: 7, selector: {matchExpressions: [{key: nvlink, operator: Exists}]}}`),
+		requestOf(b, `{count: 7, selector: {matchExpressions: [{key: memory, operator: Lt, values: [32Gi]}]}}`),
+		requestOf(b, `{count: 7, selector: {matchProperties: {model: A100}}}`),
+		requestOf(b, `{count: 7, selector: {matchExpressions: [{key: model, operator: NotIn, values: [A100]}]}}`),
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -23,8 +22,7 @@ import (
 )
 
 func TestOneLeads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		first, second := w.elector("first", nil), w.elector("second", nil)
 		assert.Equal(t, "no server decides now; ask again in a moment", first.Leads())
 		stopFirst := w.run(first)
@@ -54,13 +52,9 @@ func TestOneLeads(t *testing.T) {
 
 // A lease that cannot be renewed is lost before another server can have it. If none has, the server goes on as it can.
 func TestLostLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
-		var away atomic.Bool
-		w.core.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return away.Load(), nil, errors.New("the API server is away")
-		})
+	inWorld(t, func(t *testing.T, w *world) {
 		e := w.elector("only", nil)
+		away := cutOff(e)
 		stop := w.run(e)
 		<-time.After(time.Minute)
 		require.Empty(t, e.Leads())
@@ -90,16 +84,11 @@ func TestLostLease(t *testing.T) {
 func TestLostLeaseOfAnother(t *testing.T) {
 	for name, gone := range map[string]bool{"another one decides": false, "another one decided": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, true)
-				var cut atomic.Bool
-				first := w.elector("first", nil)
-				first.lease.Interface = cutOff{first.lease.Interface, &cut}
-				stopFirst := w.run(first)
-				<-time.After(time.Minute)
+			inWorld(t, func(t *testing.T, w *world) {
+				first, second := w.elector("first", nil), w.elector("second", nil)
+				cut := cutOff(first)
+				stopFirst, stopSecond := w.runBoth(first, second)
 				require.Empty(t, first.Leads())
-				second := w.elector("second", nil)
-				stopSecond := w.run(second)
 				cut.Store(true)
 				<-time.After(time.Minute)
 				require.Empty(t, second.Leads())
@@ -120,43 +109,20 @@ func TestLostLeaseOfAnother(t *testing.T) {
 	}
 }
 
-// cutOff is the Lease of a server that may be cut off from the API server.
-type cutOff struct {
-	resourcelock.Interface
-	cut *atomic.Bool
-}
-
-func (c cutOff) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if c.cut.Load() {
-		return nil, nil, errors.New("no route to the API server")
-	}
-	return c.Interface.Get(ctx)
-}
-
-func (c cutOff) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if c.cut.Load() {
-		return errors.New("no route to the API server")
-	}
-	return c.Interface.Update(ctx, record)
-}
-
 // Where the API server was away from all servers, the one that decided goes on, and the other ones stand by.
 func TestAllServersAreCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
-		var cut atomic.Bool
+	inWorld(t, func(t *testing.T, w *world) {
 		first, second := w.elector("first", nil), w.elector("second", nil)
-		first.lease.Interface = cutOff{first.lease.Interface, &cut}
-		second.lease.Interface = cutOff{second.lease.Interface, &cut}
-		stopFirst := w.run(first)
-		<-time.After(time.Second)
-		stopSecond := w.run(second)
+		cutFirst, cutSecond := cutOff(first), cutOff(second)
+		stopFirst, stopSecond := w.runBoth(first, second)
 		for outage := time.Second; outage < 2*time.Minute; outage += 7*time.Second + 130*time.Millisecond {
 			<-time.After(time.Minute)
 			require.Empty(t, first.Leads())
-			cut.Store(true)
+			cutFirst.Store(true)
+			cutSecond.Store(true)
 			<-time.After(outage)
-			cut.Store(false)
+			cutFirst.Store(false)
+			cutSecond.Store(false)
 		}
 		<-time.After(time.Minute)
 		assert.Empty(t, first.Leads())
@@ -169,8 +135,7 @@ func TestAllServersAreCutOff(t *testing.T) {
 
 // A process that was suspended learns from its clock that the lease may be another's.
 func TestSuspendedProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		e := w.elector("only", nil)
 		now := e.lease.now
 		var suspended atomic.Int64
@@ -186,8 +151,7 @@ func TestSuspendedProcess(t *testing.T) {
 
 // Whoever cannot take over lets others try, and tries again itself where nothing was begun.
 func TestTakeOverFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		fails := errors.New("cannot list pods")
 		e := w.elector("only", func(o *Options) { o.TakeOver = func(context.Context, time.Duration) error { return fails } })
 		require.ErrorIs(t, e.Run(t.Context()), fails)
@@ -210,8 +174,7 @@ func TestTakeOverFails(t *testing.T) {
 
 // The lease of a server that is gone is taken when it is over by the longer of both servers' times, and by one.
 func TestLeaseOfAServerThatIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		holder, times := "gone", int32(20)
 		_, err := w.core.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: LeaseName},
@@ -252,34 +215,19 @@ func TestLeaseOfOthersIsNotGivenUp(t *testing.T) {
 	assert.Empty(t, ptr.Deref(w.lease().HolderIdentity, ""))
 }
 
-// Without an election the server decides at once, in a term of its own.
-func TestAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
-		e := w.elector("only", func(o *Options) { o.Alone = true })
-		stop := w.run(e)
-		<-time.After(time.Second)
-		assert.Empty(t, e.Leads())
-		assert.NotZero(t, e.Term())
-		require.NoError(t, stop())
-	})
-}
-
-// Two that decide beside each other, of which one does not look, end each other again and again.
+// Without an election a server decides in a term of its own, once no other one does: two that decide beside each
+// other, of which one does not look, end each other again and again.
 func TestAloneWaitsForTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
-		first := w.elector("first", nil)
-		stopFirst := w.run(first)
-		<-time.After(time.Second)
-		alone := w.elector("alone", func(o *Options) { o.Alone = true })
-		stopAlone := w.run(alone)
+	inWorld(t, func(t *testing.T, w *world) {
+		first, alone := w.elector("first", nil), w.elector("alone", func(o *Options) { o.Alone = true })
+		stopFirst, stopAlone := w.runBoth(first, alone)
 		<-time.After(time.Minute)
 		assert.Empty(t, first.Leads())
 		assert.NotEmpty(t, alone.Leads())
 		require.NoError(t, stopFirst())
 		<-time.After(time.Second)
 		assert.Empty(t, alone.Leads())
+		assert.Equal(t, first.Term()+1, alone.Term())
 		require.NoError(t, stopAlone())
 	})
 }

@@ -3,7 +3,6 @@ package election
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -27,13 +26,10 @@ func (k *knowledge) set(o *Options) {
 // A leader that does not hear of changes any more lets another server decide, as soon as what it decided before has
 // come to its end.
 func TestStaleLeaderGivesTheLeaseUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		var first, second knowledge
 		a, b := w.elector("a", first.set), w.elector("b", second.set)
-		stopA := w.run(a)
-		<-time.After(time.Second)
-		stopB := w.run(b)
+		stopA, stopB := w.runBoth(a, b)
 		<-time.After(time.Minute)
 		require.Empty(t, a.Leads())
 
@@ -56,8 +52,7 @@ func TestStaleLeaderGivesTheLeaseUp(t *testing.T) {
 
 // A leader without another server keeps what it remembers, and decides again as soon as it hears of changes.
 func TestStaleLeaderWithoutAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		var only knowledge
 		only.alone.Store(true)
 		e := w.elector("only", only.set)
@@ -73,13 +68,10 @@ func TestStaleLeaderWithoutAnother(t *testing.T) {
 
 // A server that does not hear of changes does not take the Lease, and takes it when it does.
 func TestStaleServerDoesNotTakeTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		var first, second knowledge
 		a, b := w.elector("a", first.set), w.elector("b", second.set)
-		stopA := w.run(a)
-		<-time.After(time.Second)
-		stopB := w.run(b)
+		stopA, stopB := w.runBoth(a, b)
 		second.stale.Store(true)
 		<-time.After(time.Minute)
 		require.NoError(t, stopA())

@@ -1,7 +1,6 @@
 package election
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,11 +20,7 @@ func TestWithoutAFence(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"the policy is not installed": func(*world) {},
 		"the policy does nothing":     func(w *world) { w.install() },
-		"the kind is not installed": func(w *world) {
-			w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
-			})
-		},
+		"the kind is not installed":   func(w *world) { w.definitions().Store(false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -55,7 +50,6 @@ func TestRaiseWhileTheObjectChanges(t *testing.T) {
 	e.Advertise("https://only", "key")
 	before, err := e.raise(t.Context())
 	require.NoError(t, err)
-	terms := w.own.GlobalreserveV1alpha1().LedgerTerms()
 	gvr := v1alpha1.SchemeGroupVersion.WithResource("ledgerterms")
 	meanwhile := func(change func(*v1alpha1.LedgerTerm)) {
 		done := false
@@ -76,8 +70,7 @@ func TestRaiseWhileTheObjectChanges(t *testing.T) {
 	raised, err := e.raise(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, before+1, raised)
-	term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-	require.NoError(t, err)
+	term := w.own.Term()
 	assert.Equal(t, []v1alpha1.LedgerServer{{Name: "another"}}, term.Status.Servers)
 	assert.Equal(t, "https://only", term.Spec.URL)
 	assert.Equal(t, v1alpha1.PublicKey("key"), term.Spec.PublicKey)
@@ -89,8 +82,7 @@ func TestRaiseWhileTheObjectChanges(t *testing.T) {
 
 // The term's object comes back when somebody deletes it, and who finds a later one decides no more.
 func TestTermIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		terms := w.own.GlobalreserveV1alpha1().LedgerTerms()
 		e := w.elector("only", nil)
 		e.Advertise("https://only", "key")
@@ -104,59 +96,29 @@ func TestTermIsKept(t *testing.T) {
 		assert.Equal(t, own, w.term())
 		assert.Empty(t, e.Leads())
 
-		earlier, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-		require.NoError(t, err)
-		earlier.Spec.Term, earlier.Spec.Leader = own-1, "before" // of a backup
-		_, err = terms.Update(t.Context(), earlier, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		w.own.Edit(func(term *v1alpha1.LedgerTerm) { term.Spec.Term, term.Spec.Leader = own-1, "before" }) // of a backup
 		<-time.After(DefaultTimes().Lease)
 		assert.Equal(t, own, w.term())
 		assert.Empty(t, e.Leads())
 
-		cut, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-		require.NoError(t, err)
-		cut.Spec.URL, cut.Spec.PublicKey = "", "" // by a definition that does not know them
-		_, err = terms.Update(t.Context(), cut, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		w.own.Edit(func(term *v1alpha1.LedgerTerm) { term.Spec.URL, term.Spec.PublicKey = "", "" }) // by a definition without them
 		<-time.After(DefaultTimes().Lease)
-		whole, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-		require.NoError(t, err)
-		assert.Equal(t, "https://only", whole.Spec.URL)
-		assert.Equal(t, v1alpha1.PublicKey("key"), whole.Spec.PublicKey)
-
-		later, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-		require.NoError(t, err)
-		later.Spec.Term++
-		_, err = terms.Update(t.Context(), later, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		assert.Equal(t, "https://only", w.own.Term().Spec.URL)
+		assert.Equal(t, v1alpha1.PublicKey("key"), w.own.Term().Spec.PublicKey)
+		w.own.Edit(func(term *v1alpha1.LedgerTerm) { term.Spec.Term++ })
 		<-time.After(DefaultTimes().Lease)
 		assert.NotEmpty(t, e.Leads())
 		require.ErrorIs(t, stop(), ErrLost)
 	})
 }
 
-// definitions has the kind of the LedgerTerm come and go; it is installed at first.
-func (w *world) definitions() (installed *atomic.Bool) {
-	installed = &atomic.Bool{}
-	installed.Store(true)
-	w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return !installed.Load(), nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
-	})
-	return installed
-}
-
 // A term is higher than every one before also where the object and its definition were gone in between, and the clock
 // is behind.
 func TestTermOutlivesItsDefinition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		installed := w.definitions()
 		terms := w.own.GlobalreserveV1alpha1().LedgerTerms()
-		_, err := terms.Create(t.Context(), &v1alpha1.LedgerTerm{
-			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName},
-			Spec:       v1alpha1.LedgerTermSpec{Term: time.Now().Add(time.Hour).Unix()},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		w.own.Edit(func(term *v1alpha1.LedgerTerm) { term.Spec.Term = time.Now().Add(time.Hour).Unix() })
 		first, second, third := w.elector("first", nil), w.elector("second", nil), w.elector("third", nil)
 		stop := w.run(first)
 		<-time.After(time.Minute)
@@ -186,8 +148,7 @@ func TestTermOutlivesItsDefinition(t *testing.T) {
 
 // While the definition of the term is gone the server that decides says that late writes are not refused.
 func TestFenceIsWatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		installed := w.definitions()
 		e := w.elector("only", nil)
 		stop := w.run(e)
@@ -223,27 +184,6 @@ func TestWaitsForObjectsWithoutATerm(t *testing.T) {
 		assert.Contains(t, e.Leads(), "taking over")
 		<-time.After(2 * time.Second)
 		assert.Empty(t, e.Leads())
-		require.NoError(t, stop())
-	})
-}
-
-// A server whose cluster gets the definition of the term later has a term from then on.
-func TestTermComesLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
-		var installed atomic.Bool
-		w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return !installed.Load(), nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
-		})
-		e := w.elector("only", nil)
-		stop := w.run(e)
-		<-time.After(10 * time.Second)
-		require.Empty(t, e.Leads())
-		assert.Zero(t, e.Term())
-		installed.Store(true)
-		<-time.After(DefaultTimes().Lease)
-		assert.NotZero(t, e.Term())
-		assert.Equal(t, Term(w.term()), e.Term())
 		require.NoError(t, stop())
 	})
 }

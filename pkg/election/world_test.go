@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -22,16 +23,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	objects "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+	"github.com/globalreserve/globalreserve/pkg/election/termtest"
 )
 
 // world is an API server with a Lease and a LedgerTerm; fenced says that it has the fence, too.
 type world struct {
 	t      *testing.T
 	core   *fake.Clientset
-	own    *objects.Clientset
+	own    *termtest.API
 	fenced atomic.Bool
 	took   int           // times a server took over
 	led    time.Duration // how long ago another one had led then
@@ -41,8 +43,14 @@ type world struct {
 	followed atomic.Int32
 }
 
+// inWorld runs a test in a bubble, with the fence.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, true)) })
+}
+
 func newWorld(t *testing.T, fenced bool) *world {
-	w := &world{t: t, core: fake.NewClientset(), own: objects.NewSimpleClientset()}
+	w := &world{t: t, core: fake.NewClientset(), own: termtest.New(t)}
 	w.fenced.Store(fenced)
 	if fenced {
 		w.install()
@@ -85,14 +93,18 @@ func (w *world) install() {
 	require.NoError(w.t, err)
 }
 
-// term is that of the LedgerTerm, 0 without one.
-func (w *world) term() int64 {
-	term, err := w.own.GlobalreserveV1alpha1().LedgerTerms().Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-	if err != nil {
-		return 0
-	}
-	return term.Spec.Term
+// definitions has the kind of the LedgerTerm come and go; it is installed at first.
+func (w *world) definitions() (installed *atomic.Bool) {
+	installed = &atomic.Bool{}
+	installed.Store(true)
+	w.own.PrependReactor("*", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !installed.Load(), nil, apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "page not found", 0, true)
+	})
+	return installed
 }
+
+// term is that of the LedgerTerm, 0 without one.
+func (w *world) term() int64 { return w.own.Term().Spec.Term }
 
 func (w *world) lease() *coordinationv1.LeaseSpec {
 	lease, err := w.core.CoordinationV1().Leases("kube-system").Get(context.Background(), LeaseName, metav1.GetOptions{})
@@ -131,4 +143,39 @@ func (w *world) run(e *Elector) (stop func() error) {
 		cancel()
 		return <-ended
 	}
+}
+
+// runBoth runs an elector, which leads, and a second later another one.
+func (w *world) runBoth(first, second *Elector) (stopFirst, stopSecond func() error) {
+	stopFirst = w.run(first)
+	<-time.After(time.Second)
+	return stopFirst, w.run(second)
+}
+
+// cutOff has an elector lose the way to its Lease while the flag is set.
+func cutOff(e *Elector) (cut *atomic.Bool) {
+	cut = &atomic.Bool{}
+	e.lease.Interface = cutOffLease{e.lease.Interface, cut}
+	return cut
+}
+
+type cutOffLease struct {
+	resourcelock.Interface
+	cut *atomic.Bool
+}
+
+var errNoRoute = errors.New("no route to the API server")
+
+func (c cutOffLease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if c.cut.Load() {
+		return nil, nil, errNoRoute
+	}
+	return c.Interface.Get(ctx)
+}
+
+func (c cutOffLease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if c.cut.Load() {
+		return errNoRoute
+	}
+	return c.Interface.Update(ctx, record)
 }

@@ -16,17 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 )
 
 var errNoAnswer = errors.New("connection reset by peer")
-
-// awayFor has the API server carry out no renewal of the server "first" while the flag is set.
-func (w *world) awayFor(away *atomic.Bool) {
-	w.core.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		holder := a.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease).Spec.HolderIdentity
-		return away.Load() && holder != nil && *holder == "first", nil, errors.New("etcd is slow")
-	})
-}
 
 // decidesAfter waits until a server decides and returns how long after a moment that is.
 func decidesAfter(e *Elector, since time.Time) time.Duration {
@@ -37,31 +30,10 @@ func decidesAfter(e *Elector, since time.Time) time.Duration {
 }
 
 // A leader that cannot renew its lease leaves it to its end, although it could be given up by then: what it has sent may
-// be past the fence and not carried out yet.
-func TestLostLeaseIsNotGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
-		var away atomic.Bool
-		w.awayFor(&away)
-		first, second := w.elector("first", nil), w.elector("second", nil)
-		stopFirst := w.run(first)
-		<-time.After(time.Second)
-		stopSecond := w.run(second)
-		<-time.After(20 * time.Second)
-		away.Store(true)
-		renewed := w.lease().RenewTime.Time
-		times := DefaultTimes()
-		assert.GreaterOrEqual(t, decidesAfter(second, renewed), times.Lease+times.Write())
-		_ = stopFirst() // by the time it may have seen the other one
-		require.NoError(t, stopSecond())
-	})
-}
-
-// Whoever takes over from a leader that is gone waits until the API server has abandoned what that one sent before the
-// fence came into force. A leader that gave the lease up has left nothing.
+// be past the fence and not carried out yet. Whoever takes over waits until the API server has abandoned what was sent
+// before the fence came into force. A leader that gave the lease up has left nothing.
 func TestTakeOverAwaitsWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		times := DefaultTimes()
 		var raised time.Time
 		w.own.PrependReactor("update", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -69,14 +41,16 @@ func TestTakeOverAwaitsWrites(t *testing.T) {
 			return false, nil, nil
 		})
 		first, second, third := w.elector("first", nil), w.elector("second", nil), w.elector("third", nil)
-		var away atomic.Bool
-		w.awayFor(&away)
-		stopFirst := w.run(first)
-		<-time.After(time.Second)
-		stopSecond := w.run(second)
+		var away atomic.Bool // for renewals: giving the lease up would be carried out
+		w.core.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			lease := a.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+			return away.Load() && ptr.Deref(lease.Spec.HolderIdentity, "") == "first", nil, errors.New("etcd is slow")
+		})
+		stopFirst, stopSecond := w.runBoth(first, second)
 		<-time.After(time.Minute)
 		away.Store(true)
-		decidesAfter(second, time.Now())
+		renewed := w.lease().RenewTime.Time
+		assert.GreaterOrEqual(t, decidesAfter(second, renewed), times.Lease+times.Write())
 		assert.GreaterOrEqual(t, time.Since(raised), fenceSpread+times.Write())
 		_ = stopFirst() // by the time it may have seen the other one
 
@@ -91,16 +65,14 @@ func TestTakeOverAwaitsWrites(t *testing.T) {
 
 // A server that cannot take over from one that is gone leaves the waiting to the next one.
 func TestFailedTakeOverOwesTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
-		var away, forbidden atomic.Bool
-		w.awayFor(&away)
+	inWorld(t, func(t *testing.T, w *world) {
+		first, second := w.elector("first", nil), w.elector("second", nil)
+		away := cutOff(first)
+		var forbidden atomic.Bool
 		w.own.PrependReactor("update", "ledgerterms", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return forbidden.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "ledgerterms"}, "globalreserve", nil)
 		})
-		stopFirst := w.run(w.elector("first", nil))
-		<-time.After(time.Second)
-		stopSecond := w.run(w.elector("second", nil))
+		stopFirst, stopSecond := w.runBoth(first, second)
 		<-time.After(time.Minute)
 		forbidden.Store(true)
 		away.Store(true)
@@ -116,12 +88,9 @@ func TestFailedTakeOverOwesTheWait(t *testing.T) {
 
 // The lease of a leader is not free because somebody deletes it.
 func TestDeletedLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		first, second := w.elector("first", nil), w.elector("second", nil)
-		stopFirst := w.run(first)
-		<-time.After(time.Second)
-		stopSecond := w.run(second)
+		stopFirst, stopSecond := w.runBoth(first, second)
 		<-time.After(time.Minute)
 		require.NoError(t, w.core.CoordinationV1().Leases("kube-system").Delete(t.Context(), LeaseName, metav1.DeleteOptions{}))
 		<-time.After(time.Minute)
@@ -147,8 +116,7 @@ func TestStopAwaitsWrites(t *testing.T) {
 		"a storage's word": {apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errNoAnswer), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, true)
+			inWorld(t, func(t *testing.T, w *world) {
 				e := w.elector("only", nil)
 				stop := w.run(e)
 				<-time.After(time.Second)
@@ -164,12 +132,10 @@ func TestStopAwaitsWrites(t *testing.T) {
 
 // A write begins only while nobody else can lead, and is over by then.
 func TestWritesEndWithTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		times := DefaultTimes()
-		var away atomic.Bool
-		w.awayFor(&away)
 		e := w.elector("first", nil)
+		away := cutOff(e)
 		sent := 0
 		send := func(ctx context.Context) error {
 			sent++
@@ -198,8 +164,7 @@ func TestWritesEndWithTheLease(t *testing.T) {
 
 // A write that has no answer yet is one of unknown fate.
 func TestStopAwaitsWritesUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true)
+	inWorld(t, func(t *testing.T, w *world) {
 		e := w.elector("only", nil)
 		stop := w.run(e)
 		<-time.After(time.Second)

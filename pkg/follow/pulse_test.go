@@ -36,11 +36,7 @@ func (p *pulsed) begin(t *testing.T, o metav1.ListOptions) watch.Interface {
 
 func (p *pulsed) timeouts() (seconds []int64) {
 	for _, o := range p.asked {
-		if o.TimeoutSeconds == nil {
-			seconds = append(seconds, 0)
-		} else {
-			seconds = append(seconds, *o.TimeoutSeconds)
-		}
+		seconds = append(seconds, ptr.Deref(o.TimeoutSeconds, 0))
 	}
 	return seconds
 }

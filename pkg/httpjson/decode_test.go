@@ -34,9 +34,6 @@ type sample struct {
 }
 
 func TestDecodeRefuses(t *testing.T) {
-	nested := func(depth int) string {
-		return `{"Ignored":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}`
-	}
 	tests := map[string]struct {
 		body    string
 		header  map[string]string
@@ -47,37 +44,22 @@ func TestDecodeRefuses(t *testing.T) {
 		"white space only":         {" \r\n\t", nil, 400, "is empty: send a JSON object"},
 		"null":                     {" null ", nil, 400, "is null: send a JSON object"},
 		"plain text":               {"hello", nil, 400, "not valid JSON at byte 0"},
-		"form":                     {"a=b", nil, 400, "not valid JSON at byte 0"},
 		"truncated object":         {`{"Name":"a"`, nil, 400, "ends too early at byte 11"},
-		"truncated string":         {`{"Name":"a`, nil, 400, "ends too early"},
 		"trailing object":          {`{} {}`, nil, 400, "not valid JSON at byte 3"},
-		"trailing garbage":         {`{}x`, nil, 400, "not valid JSON at byte 2"},
-		"trailing NUL":             {"{}\x00", nil, 400, "not valid JSON at byte 2"},
-		"NUL in a string":          {"{\"Name\":\"a\x00b\"}", nil, 400, "not valid JSON"},
 		"byte order mark":          {"\xef\xbb\xbf{}", nil, 400, "not valid JSON at byte 0"},
-		"comment":                  {`{/*x*/}`, nil, 400, "not valid JSON"},
-		"trailing comma":           {`{"Count":1,}`, nil, 400, "not valid JSON"},
-		"single quotes":            {`{'Name':'a'}`, nil, 400, "not valid JSON"},
 		"invalid UTF-8":            {"{\"Name\":\"a\xff\"}", nil, 400, "in UTF-8"},
-		"invalid UTF-8 in a key":   {"{\"a\xff\":1}", nil, 400, "in UTF-8"},
 		"lone surrogate":           {`{"Name":"\ud800"}`, nil, 400, "not valid JSON"},
-		"string for an object":     {`"x"`, nil, 400, "top level: got a string, want an object"},
 		"array for an object":      {`[]`, nil, 400, "top level: got an array, want an object"},
-		"number for a string":      {`{"Name":5}`, nil, 400, "field /Name: got a number, want a string, at byte 8"},
 		"string for a number":      {`{"Count":"5"}`, nil, 400, "field /Count: got a string, want a whole number of 64 bits"},
 		"fraction for an integer":  {`{"Count":1.5}`, nil, 400, "field /Count: got a number, want a whole number of 64 bits"},
-		"overflow of 64 bits":      {`{"Count":9223372036854775808}`, nil, 400, "field /Count: the number is out of range"},
 		"overflow of 8 bits":       {`{"Small":128}`, nil, 400, "field /Small: the number is out of range, want a whole number of 8 bits"},
 		"object for an array":      {`{"List":{}}`, nil, 400, "field /List: got an object, want an array"},
 		"object in a string list":  {`{"List":["a",{}]}`, nil, 400, "field /List/1: got an object, want a string"},
 		"number for a flag":        {`{"Flag":1}`, nil, 400, "field /Flag: got a number, want true or false"},
-		"array for a table":        {`{"Table":[]}`, nil, 400, "field /Table: got an array, want an object"},
 		"wrong type further in":    {`{"Inner":{"Label":true}}`, nil, 400, "field /Inner/Label: got true, want a string"},
 		"wrong time":               {`{"Time":"yesterday"}`, nil, 400, "field /Time: the value is not usable: parsing time"},
-		"too deep":                 {nested(10_001), nil, 400, "exceeded max depth"},
 		"far too deep, unfinished": {`{"a":` + strings.Repeat("[", 20_000), nil, 400, "exceeded max depth"},
 		"too large":                {`{"Name":"` + strings.Repeat("a", testLimit) + `"}`, nil, 413, "larger than the limit of 32768 bytes"},
-		"form by its type":         {`{}`, map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 415, "Content-Type: application/json"},
 		"protobuf":                 {`{}`, map[string]string{"Content-Type": "application/vnd.kubernetes.protobuf"}, 415, "is not supported"},
 		"another charset":          {`{}`, map[string]string{"Content-Type": "application/json; charset=latin1"}, 415, "in UTF-8"},
 		"broken content type":      {`{}`, map[string]string{"Content-Type": "application/json; =;"}, 415, "is not supported"},
@@ -109,8 +91,6 @@ func TestDecodeAccepts(t *testing.T) {
 		"any case":                    {`{"NAME":"a","cOuNt":2}`, "", sample{Name: "a", Count: 2}},
 		"no content type":             {`{"Flag":true}`, "", sample{Flag: true}},
 		"charset":                     {`{"Flag":true}`, "application/json; charset=UTF-8", sample{Flag: true}},
-		"content type in upper case":  {`{"Flag":true}`, "Application/JSON", sample{Flag: true}},
-		"white space around":          {"\n {\"Flag\":true} \n", "", sample{Flag: true}},
 		"unknown fields":              {`{"Other":{"a":[1,2]},"Name":"a"}`, "", sample{Name: "a"}},
 		"null fields":                 {`{"Name":null,"List":null,"Inner":null}`, "", sample{}},
 		"the last of two equal names": {`{"Name":"a","Name":"b"}`, "", sample{Name: "b"}},

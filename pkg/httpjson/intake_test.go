@@ -179,7 +179,8 @@ func TestMemoryIsTakenFromWhoHasMost(t *testing.T) {
 	_, ok, err := mine.tryGrow(200)
 	require.NoError(t, err)
 	require.False(t, ok, "the second has not given back yet")
-	require.Equal(t, map[string]bool{"first": false, "second": true, "third": false, "mine": false}, merged(cut, "mine"))
+	require.True(t, cut["second"])
+	require.False(t, cut["first"] || cut["third"] || cut["mine"])
 	_, ok, err = mine.tryGrow(200)
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -196,11 +197,6 @@ func TestMemoryIsTakenFromWhoHasMost(t *testing.T) {
 	}
 	assert.Zero(t, m.used)
 	assert.Empty(t, m.callers)
-}
-
-func merged(m map[string]bool, name string) map[string]bool {
-	m[name] = m[name] || false
-	return m
 }
 
 // Callers take turns, whatever number of requests each has sent.

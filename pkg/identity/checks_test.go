@@ -1,16 +1,9 @@
 package identity
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -26,7 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/util/cert"
+
+	"github.com/globalreserve/globalreserve/test/authority"
 )
 
 // apiServer knows one token, and gives the rights that are listed as "user verb path" or "user use scheduler".
@@ -71,48 +65,16 @@ func (a *apiServer) checks() *Checks {
 	return NewChecks(a, log)
 }
 
-// authority issues client certificates.
-type authority struct {
-	t           *testing.T
-	certificate *x509.Certificate
-	key         crypto.Signer
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "ca"}, key)
-	require.NoError(t, err)
-	return &authority{t, certificate, key}
-}
-
-func (a *authority) content() dynamiccertificates.CAContentProvider {
-	content, err := dynamiccertificates.NewStaticCAContent("ca", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
-	require.NoError(a.t, err)
-	return content
-}
-
-func (a *authority) issue(name string, ends time.Duration, usage x509.ExtKeyUsage, groups ...string) *x509.Certificate {
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, Organization: groups},
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(ends), ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, a.key.Public(), a.key)
-	require.NoError(a.t, err)
-	leaf, err := x509.ParseCertificate(der)
-	require.NoError(a.t, err)
-	return leaf
-}
-
 // Who is let in, and as whom.
 func TestOutside(t *testing.T) {
-	ca, foreign := newAuthority(t), newAuthority(t)
+	ca, foreign := authority.New(t), authority.New(t)
+	content, err := dynamiccertificates.NewStaticCAContent("ca", ca.PEM())
+	require.NoError(t, err)
 	const client = x509.ExtKeyUsageClientAuth
 	hour := time.Hour
 	cases := map[string]struct {
 		path        string
-		certificate *x509.Certificate
+		certificate tls.Certificate // or none
 		token       string
 		names       []string // of --admission-client-names
 		noCA        bool
@@ -122,47 +84,45 @@ func TestOutside(t *testing.T) {
 	}{
 		"nobody":                            {path: "/bind", want: 401},
 		"nobody, where everybody may ask":   {path: "/livez", want: 200, caller: user.Anonymous},
-		"a certificate":                     {path: "/bind", certificate: ca.issue("scheduler", hour, client, "a"), want: 200, caller: "scheduler"},
-		"a certificate without the right":   {path: "/reserve", certificate: ca.issue("scheduler", hour, client), want: 403},
-		"one of another authority":          {path: "/bind", certificate: foreign.issue("scheduler", hour, client), want: 401},
-		"an old one":                        {path: "/bind", certificate: ca.issue("scheduler", -hour, client), want: 401},
-		"that of a server":                  {path: "/bind", certificate: ca.issue("scheduler", hour, x509.ExtKeyUsageServerAuth), want: 401},
-		"one of an authority nobody named":  {path: "/bind", certificate: ca.issue("scheduler", hour, client), noCA: true, want: 401},
-		"a kubelet":                         {path: "/bind", certificate: ca.issue("system:node:a", hour, client, "system:nodes"), want: 403},
-		"one who says that he is trusted":   {path: "/bind", certificate: ca.issue(trusted.Name, hour, client), want: 401},
-		"one who says that he is nobody":    {path: "/bind", certificate: ca.issue(user.Anonymous, hour, client), want: 401},
+		"a certificate":                     {path: "/bind", certificate: ca.Issue("scheduler", hour, client, "a"), want: 200, caller: "scheduler"},
+		"a certificate without the right":   {path: "/reserve", certificate: ca.Issue("scheduler", hour, client), want: 403},
+		"one of another authority":          {path: "/bind", certificate: foreign.Issue("scheduler", hour, client), want: 401},
+		"an old one":                        {path: "/bind", certificate: ca.Issue("scheduler", -hour, client), want: 401},
+		"that of a server":                  {path: "/bind", certificate: ca.Issue("scheduler", hour, x509.ExtKeyUsageServerAuth), want: 401},
+		"one of an authority nobody named":  {path: "/bind", certificate: ca.Issue("scheduler", hour, client), noCA: true, want: 401},
+		"a kubelet":                         {path: "/bind", certificate: ca.Issue("system:node:a", hour, client, "system:nodes"), want: 403},
+		"one who says that he is trusted":   {path: "/bind", certificate: ca.Issue(trusted.Name, hour, client), want: 401},
+		"one who says that he is nobody":    {path: "/bind", certificate: ca.Issue(user.Anonymous, hour, client), want: 401},
 		"a token":                           {path: "/bind", token: "good", want: 200, caller: "token"},
-		"a token, and an old certificate":   {path: "/bind", token: "good", certificate: ca.issue("scheduler", -hour, client), want: 200, caller: "token"},
+		"a token, and an old certificate":   {path: "/bind", token: "good", certificate: ca.Issue("scheduler", -hour, client), want: 200, caller: "token"},
 		"a bad token":                       {path: "/bind", token: "bad", want: 401},
-		"a bad token, and a certificate":    {path: "/bind", token: "bad", certificate: ca.issue("scheduler", hour, client), want: 200, caller: "scheduler"},
+		"a bad token, and a certificate":    {path: "/bind", token: "bad", certificate: ca.Issue("scheduler", hour, client), want: 200, caller: "scheduler"},
 		"a token nobody can look up":        {path: "/bind", token: "good", apiError: errors.New("away"), want: 503},
-		"a right nobody can look up":        {path: "/bind", certificate: ca.issue("scheduler", hour, client), apiError: errors.New("away"), want: 503},
+		"a right nobody can look up":        {path: "/bind", certificate: ca.Issue("scheduler", hour, client), apiError: errors.New("away"), want: 503},
 		"webhook, by nobody":                {path: "/admission", want: 401},
 		"webhook, by nobody, names":         {path: "/admission", names: []string{"api"}, want: 401},
 		"webhook, by all, where one may":    {path: "/admission", names: []string{user.Anonymous}, want: 200, caller: user.Anonymous},
-		"webhook, by no name":               {path: "/admission", certificate: ca.issue("api", hour, client), want: 403},
-		"webhook, by another name":          {path: "/admission", names: []string{"api"}, certificate: ca.issue("scheduler", hour, client), want: 403},
-		"webhook, by the API server":        {path: "/admission", names: []string{"x", "api"}, certificate: ca.issue("api", hour, client), want: 200, caller: "api"},
-		"webhook, by a name of another one": {path: "/admission", names: []string{"api"}, certificate: foreign.issue("api", hour, client), want: 401},
+		"webhook, by no name":               {path: "/admission", certificate: ca.Issue("api", hour, client), want: 403},
+		"webhook, by another name":          {path: "/admission", names: []string{"api"}, certificate: ca.Issue("scheduler", hour, client), want: 403},
+		"webhook, by the API server":        {path: "/admission", names: []string{"x", "api"}, certificate: ca.Issue("api", hour, client), want: 200, caller: "api"},
+		"webhook, by a name of another one": {path: "/admission", names: []string{"api"}, certificate: foreign.Issue("api", hour, client), want: 401},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer("scheduler post /bind", "token post /bind", "scheduler post /admission", trusted.Name+" post /bind", user.Anonymous+" post /bind")
 			server.err = tc.apiError
 			entry := &Entry{
-				ClientCA: ca.content(), Open: func(path string) bool { return path == "/livez" }, Admission: "/admission", AdmissionCallers: tc.names,
+				ClientCA: content, Open: func(path string) bool { return path == "/livez" }, Admission: "/admission", AdmissionCallers: tc.names,
 				Pace: func(*http.Request) error { return nil },
 			}
 			if tc.noCA {
 				entry.ClientCA = nil
 			}
-			r := httptest.NewRequest(http.MethodPost, tc.path, http.NoBody)
-			for i := 0; i < len(forged); i += 2 {
-				r.Header[forged[i]] = append(r.Header[forged[i]], forged[i+1])
-			}
+			r := request(forged...)
+			r.Method, r.URL.Path = http.MethodPost, tc.path
 			r.TLS = &tls.ConnectionState{}
-			if tc.certificate != nil {
-				r.TLS.PeerCertificates = []*x509.Certificate{tc.certificate}
+			if tc.certificate.Leaf != nil {
+				r.TLS.PeerCertificates = []*x509.Certificate{tc.certificate.Leaf}
 			}
 			if tc.token != "" {
 				r.Header.Set("Authorization", "Bearer "+tc.token)

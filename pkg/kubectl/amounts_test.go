@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand"
 	"slices"
-	"strings"
 	"testing"
 	"testing/quick"
 
@@ -90,14 +89,4 @@ func TestBar(t *testing.T) {
 	} {
 		assert.Equal(t, tt.want, bar(tt.account), "%+v", tt.account)
 	}
-}
-
-// TestBarIsAlwaysAsLong checks any account that adds up.
-func TestBarIsAlwaysAsLong(t *testing.T) {
-	require.NoError(t, quick.Check(func(allocatable, bound, reserved uint32) bool {
-		a := reserver.NodeAmount{Allocatable: int64(allocatable), Bound: int64(bound), Reserved: int64(reserved)}
-		a.Free = a.Allocatable - a.Bound - a.Reserved
-		drawn, _, _ := strings.Cut(bar(a), " ")
-		return len(drawn) == barWidth+2
-	}, &quick.Config{MaxCount: 5000}))
 }

@@ -1,7 +1,6 @@
 package kubectl
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -35,7 +34,7 @@ func TestGolden(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".golden"), func(t *testing.T) {
 			want, err := os.ReadFile(file)
 			require.NoError(t, err)
-			r := newRig(t, append([]runtime.Object{webCapacity(), train(), fresh(), ended(), forever()}, devicesInTests()...)...)
+			r := newRig(t, reservationsInTests()...)
 			r.eventsOfWebCapacity()
 			r.routesInTests()
 			command, _, _ := strings.Cut(string(want), "\n")
@@ -91,8 +90,6 @@ func mustFind(value string, found bool) string {
 func (r *rig) routesInTests() {
 	all := nodeAccounts()
 	found := allocations()
-	missing, err := json.Marshal(map[string]any{"Error": `pod "default/web-9" is not known: there is no such pod`, "Status": 404})
-	require.NoError(r.t, err)
 	reserved := reserver.ExplainAnswer{
 		Namespace: "default", Pod: "worker-0", Scheduler: "batch-scheduler", State: "Reserved", Node: "gpu-1", ExpiresAt: now.Add(45 * time.Second), Reservation: "batch/train/worker",
 		Requests: reserver.Amounts{"cpu": 2000}, Message: `capacity for the pod is reserved on node "gpu-1"`,
@@ -120,7 +117,7 @@ func (r *rig) routesInTests() {
 		"/v1/explain?namespace=default&pod=web-3": reserver.ExplainAnswer{
 			Namespace: "default", Pod: "web-3", State: "Pending", Message: "there are no nodes in the ledger",
 		},
-		"/v1/explain?namespace=default&pod=web-9":                                   refusal{http.StatusNotFound, string(missing)},
+		"/v1/explain?namespace=default&pod=web-9":                                   refusal{http.StatusNotFound, `{"Error":"pod \"default/web-9\" is not known: there is no such pod","Status":404}`},
 		"/v1/explain?namespace=default&pod=worker-0":                                reserved,
 		"/v1/allocations?limit=1000&namespace=default":                              reserver.AllocationsAnswer{Revision: 77, Allocations: found},
 		"/v1/allocations?limit=1000":                                                reserver.AllocationsAnswer{Revision: 77, Allocations: found},

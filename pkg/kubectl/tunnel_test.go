@@ -33,13 +33,11 @@ import (
 type forwardingAPI struct {
 	t        *testing.T
 	backend  string
-	asked    atomic.Int32
 	upgraded atomic.Int32
 }
 
 func (a *forwardingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	assert.Equal(a.t, "/api/v1/namespaces/globalreserve-system/pods/b/portforward", r.URL.Path)
-	a.asked.Add(1)
 	if r.Method == http.MethodGet { // a websocket
 		http.Error(w, "not here", http.StatusForbidden)
 		return
@@ -107,10 +105,11 @@ func TestTunnel(t *testing.T) {
 	assert.ErrorContains(t, err, "connection refused", "the port is closed")
 }
 
-// Through a tunnel, too, the server is known by the name of its Service.
+// A command forwards a port where it has no --ledger-url. Through that, too, the server is known by the name of its
+// Service.
 func TestTunnelToTLS(t *testing.T) {
 	r := newRig(t)
-	r.routes["/v1/nodes?limit=1000"] = reserver.NodesAnswer{}
+	r.routes["/v1/nodes?limit=1000"] = reserver.NodesAnswer{Nodes: nodeAccounts()}
 	r.kube = kubefake.NewClientset(service(func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }), serverPod("b"))
 	chain, key, err := cert.GenerateSelfSignedCertKey("globalreserve.globalreserve-system.svc", nil, nil)
 	require.NoError(t, err)
@@ -124,8 +123,11 @@ func TestTunnelToTLS(t *testing.T) {
 	authority := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(authority, chain, 0o600))
 
-	got := r.run("nodes", "--ledger-certificate-authority", authority)
+	got := r.run("nodes", "-o", "name", "--ledger-certificate-authority", authority)
 	assert.Zero(t, got.code, got.err)
+	assert.Equal(t, "node/gpu-1\nnode/node-1\nnode/node-2\n", got.out)
+	assert.Equal(t, []podPort{{system, "b", 23456, "https"}}, r.forwarded)
+	assert.Equal(t, 1, r.closed, "the tunnel is closed")
 	got = r.run("nodes")
 	assert.Equal(t, ExitUnreachable, got.code)
 	assert.Contains(t, got.err, "give --ledger-certificate-authority FILE")
@@ -190,9 +192,8 @@ func deleting(p *corev1.Pod) {
 }
 func of(other string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Labels["app"] = other } }
 
-// TestChoosePod chooses among fake pods; where there are none is shown in test/e2e/kubectl. That a port is really forwarded to the chosen one needs a
-// kubelet, which the control plane of the end-to-end tests does not have; TestTunnel forwards one
-// through a server that speaks the protocol.
+// TestChoosePod chooses among fake pods. That a port is really forwarded to the chosen one needs a kubelet, which the
+// control plane of the end-to-end tests does not have; TestTunnel forwards one through a server that speaks the protocol.
 func TestChoosePod(t *testing.T) {
 	https := func(s *corev1.Service) { s.Spec.Ports[0].Name = "https" }
 	byNumber := func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(8443) }
@@ -235,6 +236,8 @@ func TestChoosePod(t *testing.T) {
 			objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "tls",
 			want: with(func(p *podPort) { p.port, p.scheme = 1443, "https" }),
 		},
+		"no Service":      {says: "there is no Service globalreserve-system/globalreserve", code: ExitUnreachable},
+		"no pods":         {objects: []runtime.Object{service(), serverPod("b", of("other"))}, says: "has no pods", code: ExitUnreachable},
 		"no selector":     {objects: []runtime.Object{service(noSelector)}, says: "selects no pods", code: ExitUnreachable},
 		"no ports":        {objects: []runtime.Object{service(noPorts), serverPod("b")}, says: "has no ports", code: ExitUnreachable},
 		"no such port":    {objects: []runtime.Object{service(twoPorts), serverPod("b")}, port: "81", says: `has no port "81": it has http 80, tls 443`, code: ExitUsage},
@@ -253,17 +256,4 @@ func TestChoosePod(t *testing.T) {
 			assert.Equal(t, tt.code, exitCode(err))
 		})
 	}
-}
-
-// TestCommandsForwardAPort runs a command without --ledger-url.
-func TestCommandsForwardAPort(t *testing.T) {
-	r := newRig(t)
-	require.NoError(t, r.kube.Tracker().Add(service()))
-	require.NoError(t, r.kube.Tracker().Add(serverPod("b")))
-	r.routes["/v1/nodes?limit=1000"] = reserver.NodesAnswer{Nodes: nodeAccounts()}
-	got := r.run("nodes", "-o", "name")
-	assert.Equal(t, ExitOK, got.code, got.err)
-	assert.Equal(t, "node/gpu-1\nnode/node-1\nnode/node-2\n", got.out)
-	assert.Equal(t, []podPort{{system, "b", 23456, "http"}}, r.forwarded)
-	assert.Equal(t, 1, r.closed, "the tunnel is closed")
 }

@@ -123,11 +123,9 @@ func TestListWatches(t *testing.T) {
 	r.reservations.PrependWatchReactor("reservations", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, events, nil
 	})
-	for version, phase := range map[string]v1alpha1.ReservationPhase{"8": v1alpha1.ReservationSucceeded} {
-		changed := webCapacity()
-		changed.ResourceVersion, changed.Status.Phase, changed.Status.Consumed = version, phase, "2/2"
-		events.Modify(changed)
-	}
+	changed := webCapacity()
+	changed.ResourceVersion, changed.Status.Phase, changed.Status.Consumed = "8", v1alpha1.ReservationSucceeded, "2/2"
+	events.Modify(changed)
 	bookmark := webCapacity()
 	bookmark.ResourceVersion = "9"
 	events.Action(watch.Bookmark, bookmark)

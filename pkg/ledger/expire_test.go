@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -10,6 +11,24 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 )
+
+// placeMany places slots of 1 CPU in gangs of 1,000, all with one deadline.
+func placeMany(t *testing.T, l *ledger.Ledger, count, nodes int, deadline time.Time) {
+	t.Helper()
+	const gang = 1000
+	r := request(1000, 1<<30)
+	for first := 0; first < count; first += gang {
+		var plan ledger.Plan
+		for i := first; i < min(first+gang, count); i++ {
+			plan.Slots = append(plan.Slots, ledger.Slot{
+				Ref:  ledger.SlotRef{Namespace: "ns", Name: fmt.Sprintf("group-%d", first/gang), Slot: fmt.Sprintf("slot-%d", i)},
+				Node: nodeName(i % nodes), Request: r, Policy: ledger.Once, Deadline: deadline, Pod: podRef(fmt.Sprintf("kept-%d", i)),
+			})
+		}
+		result := l.Reserve(plan, start)
+		require.Equal(t, len(plan.Slots), result.Granted, "%+v", result.Rejections)
+	}
+}
 
 // backlog returns a ledger of full nodes whose 2,000 slots, and after them one
 // allocation on the last of the nodes, have all expired at the moment returned: more
@@ -38,11 +57,6 @@ func TestDecisionsSeeABacklogAsExpired(t *testing.T) {
 			p := wants("new", last)
 			_, rejection := l.StartBind(&p, now)
 			require.Nil(t, rejection)
-		},
-		"Reserve": func(t *testing.T, l *ledger.Ledger, now time.Time, last string) {
-			p := wants("new", last)
-			result := l.Reserve(ledger.NewPlan([]ledger.Placement{p}, "", time.Time{}), now)
-			require.Equal(t, 1, result.Granted, "%+v", result.Rejections)
 		},
 		"Reserve of a pod whose allocation elsewhere is due": func(t *testing.T, l *ledger.Ledger, now time.Time, _ string) {
 			p := wants("reserved", nodeName(498))

@@ -18,8 +18,8 @@ import (
 
 // The size of BenchmarkScale. `make bench-scale` runs it with 30,000 nodes and 1,000,000 pods.
 var (
-	scaleNodes = flag.Int("scale-nodes", benchNodes, "how many nodes BenchmarkScale has")
-	scalePods  = flag.Int("scale-pods", benchAllocations, "how many pods BenchmarkScale has")
+	scaleNodes = flag.Int("scale-nodes", 5_000, "how many nodes BenchmarkScale has")
+	scalePods  = flag.Int("scale-pods", 100_000, "how many pods BenchmarkScale has")
 )
 
 // scalePod observes a pod as the API server tells of one: nothing of it is in memory already but what comes with

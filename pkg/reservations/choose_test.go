@@ -33,10 +33,6 @@ func TestChoose(t *testing.T) {
 		s.NodeSelector, s.Tolerations = selector, tolerations
 		return s
 	}
-	withPort := func(s v1alpha1.Slot) v1alpha1.Slot {
-		s.HostPorts = []v1alpha1.HostPort{{Port: 80}}
-		return s
-	}
 	zone := map[string]string{"zone": "a"}
 	cases := map[string]struct {
 		slots []v1alpha1.Slot
@@ -58,7 +54,6 @@ func TestChoose(t *testing.T) {
 			},
 			want: []string{"cordoned"},
 		},
-		"a port on each node once": {slots: []v1alpha1.Slot{withPort(slot("a", "", 500)), withPort(slot("b", "", 500))}, want: []string{"full", "half"}},
 		"too large": {
 			slots: []v1alpha1.Slot{slot("a", "", 4001)},
 			why:   "slot a: no node of 6 fits: 4 with too little cpu, 1 cordoned, 1 with a taint the slot does not tolerate",

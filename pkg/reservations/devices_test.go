@@ -97,11 +97,6 @@ func TestSlotsKeepDevices(t *testing.T) {
 			assert.Equal(t, "InsufficientDevices", w.bindClaiming("p", "n2", "c", "K80"), "they are kept from others")
 			assert.Equal(t, "n2-1", w.bindClaiming("p", "n2", "c", ""))
 		},
-		"slots of a gang do not count on the same device": func(t *testing.T, w *world) {
-			w.addDevices("n1", "K80")
-			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":K80"), keeping(slot("b", "", 1000), ":K80")))
-			assert.ElementsMatch(t, []string{"a@n1:n1-0", "b@n2:n2-0"}, w.kept("r"))
-		},
 		"a slot that will take any leaves what another one needs": func(t *testing.T, w *world) {
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), ":"), keeping(slot("b", "", 1000), ":K80")))
 			assert.Equal(t, []string{"a@n2:n2-1", "b@n2:n2-0"}, w.kept("r"))
@@ -119,13 +114,6 @@ func TestSlotsKeepDevices(t *testing.T) {
 			assert.Equal(t, "Succeeded", string(w.get("r").Status.Phase))
 			assert.Equal(t, []string{"a@n2:"}, w.kept("r"), "the pod has them now")
 		},
-		"an allocation that is kept for serves nobody else": func(t *testing.T, w *world) {
-			rsv := newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), "c:"))
-			rsv.Spec.Slots[0].Pod = &v1alpha1.PodReference{Name: "mine"}
-			w.create(rsv)
-			assert.Equal(t, "DeviceClaimInUse", w.bindClaiming("other", "n2", "c", ""))
-			assert.Equal(t, "n2-0", w.bindClaiming("mine", "n2", "c", ""))
-		},
 		"an allocation in use is waited for": func(t *testing.T, w *world) {
 			require.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", ""))
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "", 1000), "c:")))
@@ -135,31 +123,12 @@ func TestSlotsKeepDevices(t *testing.T) {
 			w.settle()
 			assert.Equal(t, []string{"a@n2:n2-0"}, w.kept("r"))
 		},
-		"the ttl gives them back": func(t *testing.T, w *world) {
-			w.create(newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), ":K80")))
-			w.pass(2 * time.Minute)
-			assert.Equal(t, "Expired", string(w.get("r").Status.Phase))
-			assert.Equal(t, "n2-0", w.bindClaiming("p", "n2", "c", "K80"))
-		},
 		"deleting gives them back, and who waits gets them": func(t *testing.T, w *world) {
 			w.create(newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), ":K80")))
 			w.create(newReservation("later", time.Minute, keeping(slot("a", "", 1000), ":K80")))
 			assert.Empty(t, w.held("later"))
 			w.delete("r")
 			assert.Equal(t, []string{"a@n2:n2-0"}, w.kept("later"))
-		},
-		"a higher priority takes them": func(t *testing.T, w *world) {
-			rsv := newReservation("r", time.Minute, keeping(slot("a", "n2", 1000), ":K80"))
-			rsv.Spec.Preemptible = true
-			w.create(rsv)
-			p := ledger.Placement{
-				Pod: podRef("p"), Node: "n2", Request: request(1000), Devices: claimRequest("c", "K80"), Priority: 1, Preempt: true,
-			}
-			grant, refused := w.ledger.StartBind(&p, time.Now())
-			require.Nil(t, refused)
-			assert.Equal(t, []string{"n2-0"}, grant.Devices)
-			w.settle()
-			assert.Equal(t, "Preempted", string(w.get("r").Status.Phase))
 		},
 		"what makes no sense fails": func(t *testing.T, w *world) {
 			s := keeping(slot("a", "n2", 1000), ":")
@@ -238,11 +207,6 @@ func TestDevicesAfterRestart(t *testing.T) {
 			},
 			want: []string{"a@n:n-0,n-1"}, free: []string{"n-2"},
 		},
-		"made by the server, which wrote no status": {
-			before:  func(*world) {},
-			between: func(w *world) { w.create(byServer()) },
-			want:    []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
-		},
 		"a consumer keeps those it was given": {
 			before: func(w *world) {
 				rsv := newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))
@@ -251,15 +215,6 @@ func TestDevicesAfterRestart(t *testing.T) {
 			},
 			between: func(w *world) { boundClaiming(w, "p", "n-1", slotRef("r", "a")) },
 			want:    []string{"a@n:n-1"}, free: []string{"n-0", "n-2"},
-		},
-		"used up by a pod that nobody saw": {
-			before: func(w *world) {
-				rsv := newReservation("r", time.Minute, keeping(slot("a", "n", 1000), ":"))
-				rsv.Spec.Consumers = everyone
-				w.create(rsv)
-			},
-			between: func(w *world) { boundClaiming(w, "p", "n-1", slotRef("r", "a")) },
-			want:    []string{"a@n:"}, free: []string{"n-0", "n-2"},
 		},
 	}
 	for name, tc := range cases {

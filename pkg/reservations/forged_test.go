@@ -57,20 +57,6 @@ func TestForged(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
 		},
-		"status, and it is larger than any node": {
-			forged: func() *v1alpha1.Reservation {
-				return available(newReservation("r", time.Hour, slot("a", "", 5000)), "n1")
-			},
-			want: "Pending NoNodeFits  0/1",
-		},
-		"status of a resource that no node has": {
-			forged: func() *v1alpha1.Reservation {
-				rsv := newReservation("r", time.Hour, slot("a", "n1", 100))
-				rsv.Spec.Slots[0].Requests["example.com/gpu"] = rsv.Spec.Slots[0].Requests["cpu"]
-				return available(rsv, "n1")
-			},
-			want: "Pending InsufficientResource  0/1",
-		},
 		"status of a resource that no node has, and a pod uses the slot": {
 			forged: func() *v1alpha1.Reservation {
 				rsv := newReservation("r", time.Hour, slot("a", "n2", 1500))
@@ -83,12 +69,6 @@ func TestForged(t *testing.T) {
 		"label": {
 			forged: func() *v1alpha1.Reservation {
 				return madeBy(newReservation("r", time.Hour, slot("a", "n1", 2000)), convert.MadeByReserve)
-			},
-			want: "Pending InsufficientResource  0/1",
-		},
-		"label and status": {
-			forged: func() *v1alpha1.Reservation {
-				return madeBy(available(newReservation("r", time.Hour, slot("a", "n1", 2000)), "n1"), convert.MadeByDeletedPod)
 			},
 			want: "Pending InsufficientResource  0/1",
 		},

@@ -52,42 +52,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Pending NotGranted  0/3",
 		},
-		"used in part": {
-			steps: func(w *world) {
-				w.create(gang())
-				w.bind("p", "n2", 1000, slotRef("r", "c"))
-			},
-			want: "Available AllSlotsHeld n1 +1 1/3 a@n1=Reserved b@n2=Reserved c@n2=Consumed:p", held: []string{"a@n1", "b@n2"},
-		},
-		"a bind that fails gives the slot back": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				p := ledger.Placement{Pod: podRef("p"), Node: "n1", Request: request(3000), Slots: []ledger.SlotRef{slotRef("r", "a")}}
-				_, refused := w.ledger.StartBind(&p, time.Now())
-				require.Nil(w.t, refused)
-				w.ledger.BindFailed(p.Pod, "n1")
-				w.settle()
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
-		},
-		"expires with a slot used": {
-			steps: func(w *world) {
-				w.create(gang())
-				w.bind("p", "n2", 1000, slotRef("r", "c"))
-				w.pass(61 * time.Second)
-			},
-			want: "Expired Expired n1 +1 1/3 a@n1=Released b@n2=Released c@n2=Consumed:p",
-		},
-		"shared, by two, and one is gone": {
-			steps: func(w *world) {
-				w.create(shared(v1alpha1.AllocateRestricted))
-				w.bind("p", "n1", 500, slotRef("r", "a"))
-				w.bind("q", "n1", 500, slotRef("r", "a"))
-				require.Equal(w.t, "Available AllSlotsHeld n1 1/1 a@n1=Consumed:p:q", w.shown("r"))
-				w.deletePod("p")
-			},
-			want: "Available AllSlotsHeld n1 1/1 a@n1=Consumed:q", held: []string{"a@n1"},
-		},
 		"shared, and expired with a pod on it": {
 			steps: func(w *world) {
 				w.create(shared(v1alpha1.AllocateAligned))
@@ -137,20 +101,6 @@ func TestLife(t *testing.T) {
 			},
 			want: "Failed PodGone  0/1",
 		},
-		"its pod takes it": {
-			steps: func(w *world) {
-				w.create(forPod(once("r", "n1"), ""))
-				w.bind("p", "n1", 1000)
-			},
-			want: "Succeeded Succeeded n1 1/1 a@n1=Consumed:p",
-		},
-		"its pod runs elsewhere": {
-			steps: func(w *world) {
-				w.create(forPod(once("r", "n1"), ""))
-				w.bind("p", "n2", 1000)
-			},
-			want: "Failed AllSlotsReleased n1 0/1 a@n1=Released",
-		},
 		"its pod has capacity in another reservation": {
 			steps: func(w *world) {
 				w.create(forPod(once("first", "n1"), ""))
@@ -184,31 +134,12 @@ func TestLife(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},
-		"deleted while it waits": {
-			steps: func(w *world) {
-				w.create(once("r", "n9"))
-				w.delete("r")
-				w.addNode("n9")
-				w.settle()
-			},
-			want: "deleted",
-		},
 		"kept by a finalizer only": {
 			steps: func(w *world) {
 				w.create(once("r", "n1"))
 				w.change("r", func(rsv *v1alpha1.Reservation) { rsv.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 			},
 			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved",
-		},
-		"another one of the same name": {
-			steps: func(w *world) {
-				w.create(once("r", "n1"))
-				w.delete("r")
-				rsv := once("r", "n2")
-				rsv.UID = "second"
-				w.create(rsv)
-			},
-			want: "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
 		},
 	}
 	for name, tc := range cases {
@@ -331,38 +262,4 @@ func TestDefinitionGoesAndComesBack(t *testing.T) {
 		assert.Equal(t, []string{"a@n1"}, w.held("new"))
 		assert.Empty(t, w.held("r"))
 	})
-}
-
-// TestPendingIsTriedAgain checks each way a pod that takes the capacity of a pending
-// reservation may give it up.
-func TestPendingIsTriedAgain(t *testing.T) {
-	cases := map[string]func(w *world, pod ledger.PodRef){
-		"gone":        func(w *world, pod ledger.PodRef) { w.ledger.RemovePod(pod, 1) },
-		"bind failed": func(w *world, pod ledger.PodRef) { w.ledger.BindFailed(pod, "n1") },
-		"bound elsewhere": func(w *world, pod ledger.PodRef) {
-			w.ledger.ObservePod(ledger.PodObservation{Pod: pod, Node: "n2", Request: request(3500)})
-		},
-		"smaller than thought": func(w *world, pod ledger.PodRef) {
-			w.ledger.ObservePod(ledger.PodObservation{Pod: pod, Node: "n1", Request: request(500)})
-		},
-	}
-	for name, giveUp := range cases {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.addNode("n1")
-				w.addNode("n2")
-				pod := podRef("p")
-				_, refused := w.ledger.StartBind(&ledger.Placement{Pod: pod, Node: "n1", Request: request(3500)}, time.Now())
-				require.Nil(t, refused)
-				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
-				require.Equal(t, "Pending InsufficientResource  0/1", w.shown("r"))
-				giveUp(w, pod)
-				w.settle()
-				if name == "smaller than thought" {
-					w.pass(placeAgain) // no event tells
-				}
-				assert.Equal(t, "Available AllSlotsHeld n1 0/1 a@n1=Reserved", w.shown("r"))
-			})
-		})
-	}
 }

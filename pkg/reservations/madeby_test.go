@@ -66,36 +66,6 @@ func TestMadeByServer(t *testing.T) {
 			},
 			want: "deleted",
 		},
-		"used up": {
-			steps: func(w *world) {
-				w.create(place(w, time.Minute))
-				w.bind("p", "n1", 1000)
-				w.bind("q", "n1", 1000)
-			},
-			want: "deleted",
-		},
-		"pods gone, or elsewhere": {
-			steps: func(w *world) {
-				w.create(place(w, time.Minute))
-				w.deletePod("p")
-				w.bind("q", "n2", 1000)
-			},
-			want: "deleted",
-		},
-		"expired": {
-			steps: func(w *world) {
-				w.create(place(w, time.Minute))
-				w.pass(61 * time.Second)
-			},
-			want: "deleted",
-		},
-		"its node is gone": {
-			steps: func(w *world) {
-				w.create(place(w, time.Minute))
-				w.removeNode("n1")
-			},
-			want: "deleted",
-		},
 		"given back before the watch tells": {
 			steps: func(w *world) {
 				rsv := place(w, time.Minute)

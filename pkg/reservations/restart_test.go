@@ -52,13 +52,6 @@ func TestRestart(t *testing.T) {
 			before: func(w *world) { w.create(gang(time.Minute)) },
 			want:   "Available AllSlotsHeld n1 0/2 a@n1=Reserved b@n1=Reserved", held: []string{"a@n1", "b@n1"},
 		},
-		"what is used up stays so": {
-			before: func(w *world) {
-				w.create(gang(time.Minute))
-				w.bind("p", "n1", 1000, slotRef("r", "a"))
-			},
-			want: "Available AllSlotsHeld n1 1/2 a@n1=Consumed:p b@n1=Reserved", held: []string{"b@n1"},
-		},
 		"a pod was bound with a slot": {
 			before:  func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) { bound(w, "p", "n1", 500, slotRef("r", "b")) },
@@ -121,15 +114,6 @@ func TestRestart(t *testing.T) {
 			after:  func(w *world) { w.pass(2 * time.Minute) },
 			want:   "Expired Expired n1 0/2 a@n1=Released b@n1=Released",
 		},
-		"its node went meanwhile": {
-			before: func(w *world) { w.create(gang(time.Minute)) },
-			between: func(w *world) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				delete(w.nodes, "n1")
-			},
-			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
-		},
 		"its node is another one now": {
 			before: func(w *world) { w.create(gang(time.Minute)) },
 			between: func(w *world) {
@@ -138,24 +122,6 @@ func TestRestart(t *testing.T) {
 				w.nodes["n1"] = Node{Name: "n1", UID: "new"}
 			},
 			want: "Failed NodeGone n1 0/2 a@n1=Released b@n1=Released",
-		},
-		"deleted meanwhile": {
-			before:  func(w *world) { w.create(gang(time.Minute)) },
-			between: func(w *world) { w.delete("r") },
-			want:    "deleted",
-		},
-		"pending is tried again": {
-			before: func(w *world) {
-				w.bind("p", "n1", 3500)
-				w.create(newReservation("r", time.Minute, slot("a", "n1", 1000)))
-				require.Equal(w.t, "Pending InsufficientResource  0/1", w.shown("r"))
-			},
-			between: func(w *world) {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				delete(w.pods, podRef("p").String())
-			},
-			want: "Available AllSlotsHeld n1 0/1 a@n1=Reserved", held: []string{"a@n1"},
 		},
 		"made by the server, and nothing written yet": {
 			between: func(w *world) {
@@ -168,13 +134,6 @@ func TestRestart(t *testing.T) {
 			between: func(w *world) { w.create(made()) },
 			want:    "Available AllSlotsHeld n1 +1 0/2 a@n1=Released b@n2=Reserved", held: []string{"b@n2"},
 		},
-		"made by the server, and bound by its scheduler": {
-			between: func(w *world) {
-				w.create(made())
-				bound(w, "p", "n1", 1000, ledger.SlotRef{})
-			},
-			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
-		},
 		"made by the server, and one that did not decide any more said that it waits": {
 			between: func(w *world) {
 				rsv := made()
@@ -184,13 +143,6 @@ func TestRestart(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 +1 1/2 a@n1=Consumed:p b@n2=Reserved", held: []string{"b@n2"},
 		},
-		"made by the server, and over before it came back": {
-			between: func(w *world) {
-				w.create(made())
-				w.pass(2 * time.Minute)
-			},
-			want: "deleted",
-		},
 		"a slot given back stays given back": {
 			before: func(w *world) {
 				w.create(gang(time.Minute))
@@ -198,23 +150,10 @@ func TestRestart(t *testing.T) {
 			},
 			want: "Available AllSlotsHeld n1 0/2 a@n1=Released b@n1=Reserved", held: []string{"b@n1"},
 		},
-		"its capacity was taken meanwhile": {
-			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "n1", 3000))) },
-			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },
-			want:    "Pending InsufficientResource  0/1",
-		},
 		"its capacity was taken meanwhile, and there is other capacity": {
 			before:  func(w *world) { w.create(newReservation("r", time.Minute, slot("a", "", 3000))) },
 			between: func(w *world) { bound(w, "p", "n1", 3000, ledger.SlotRef{}) },
 			want:    "Available AllSlotsHeld n2 0/1 a@n2=Reserved", held: []string{"a@n2"},
-		},
-		"made by the server, and its capacity was taken meanwhile": {
-			between: func(w *world) {
-				bound(w, "p", "", 0, ledger.SlotRef{})
-				bound(w, "q", "n1", 3500, ledger.SlotRef{})
-				w.create(made())
-			},
-			want: "Pending InsufficientResource  0/2",
 		},
 		"made by the server, and over while its capacity is taken": {
 			between: func(w *world) {

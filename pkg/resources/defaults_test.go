@@ -20,7 +20,6 @@ func TestSetDefaults(t *testing.T) {
 		pod  *v1.Pod
 		want amounts
 	}{
-		"nothing to default": {podOf(limited(list("cpu", "1"), nil)), amounts{"pods": 1, "cpu": 1000}},
 		"a missing request is the limit": {
 			podOf(limited(nil, list("cpu", "2", "memory", "5"))), amounts{"pods": 1, "cpu": 2000, "memory": 5},
 		},
@@ -43,9 +42,6 @@ func TestSetDefaults(t *testing.T) {
 		"pod-level limits stand in where no container requests": {
 			podLevel(nil, list("cpu", "4", "memory", "9"), limited(list("cpu", "1"), nil)), amounts{"pods": 1, "cpu": 1000, "memory": 9},
 		},
-		"pod-level requests stay": {
-			podLevel(list("cpu", "3"), list("cpu", "4"), limited(list("cpu", "1"), nil)), amounts{"pods": 1, "cpu": 3000},
-		},
 		"containers' defaulted requests come before pod-level limits": {
 			podLevel(nil, list("cpu", "4"), limited(nil, list("cpu", "1"))), amounts{"pods": 1, "cpu": 1000},
 		},
@@ -54,9 +50,6 @@ func TestSetDefaults(t *testing.T) {
 		},
 		"hugepages follow the pod's limit before the containers' requests": {
 			podLevel(nil, list("hugepages-2Mi", "8Mi"), limited(nil, list("hugepages-2Mi", "4Mi"))), amounts{"pods": 1, "hugepages-2Mi": 8 << 20},
-		},
-		"other resources have no pod level": {
-			podLevel(nil, list("cpu", "1", "example.com/gpu", "4"), limited(nil, nil)), amounts{"pods": 1, "cpu": 1000},
 		},
 		"empty pod-level resources change nothing": {podLevel(nil, nil, limited(nil, list("cpu", "1"))), amounts{"pods": 1, "cpu": 1000}},
 	}

@@ -64,13 +64,6 @@ func TestRequestsOfIncomingPods(t *testing.T) {
 			amounts{"pods": 1, "cpu": 201, "memory": 1},
 		},
 		"the least fraction counts": {podOf(container("a", list("cpu", "1n", "memory", "1n"))), amounts{"pods": 1, "cpu": 1, "memory": 1}},
-		"the largest init container counts where it is more": {
-			&v1.Pod{Spec: v1.PodSpec{
-				InitContainers: []v1.Container{container("i", list("cpu", "3", "memory", "1")), container("j", list("cpu", "1", "memory", "5"))},
-				Containers:     []v1.Container{container("a", list("cpu", "2", "memory", "2"))},
-			}},
-			amounts{"pods": 1, "cpu": 3000, "memory": 5},
-		},
 		"a sidecar runs next to later init containers and to the containers": {
 			&v1.Pod{Spec: v1.PodSpec{
 				InitContainers: []v1.Container{
@@ -79,13 +72,6 @@ func TestRequestsOfIncomingPods(t *testing.T) {
 				Containers: []v1.Container{container("a", list("cpu", "2"))},
 			}},
 			amounts{"pods": 1, "cpu": 6000},
-		},
-		"a sidecar is added to the containers": {
-			&v1.Pod{Spec: v1.PodSpec{
-				InitContainers: []v1.Container{sidecar("s", list("cpu", "1"))},
-				Containers:     []v1.Container{container("a", list("cpu", "2"))},
-			}},
-			amounts{"pods": 1, "cpu": 3000},
 		},
 		"overhead is added to what is needed at most": {
 			&v1.Pod{Spec: v1.PodSpec{
@@ -102,9 +88,6 @@ func TestRequestsOfIncomingPods(t *testing.T) {
 				Overhead:   list("cpu", "1m"),
 			}},
 			amounts{"pods": 1, "cpu": 1001, "memory": 7, "example.com/gpu": 1},
-		},
-		"limits alone count nothing before they are defaulted": {
-			podOf(v1.Container{Resources: v1.ResourceRequirements{Limits: list("cpu", "2")}}), amounts{"pods": 1},
 		},
 		"scalar resources": {
 			podOf(container("a", list("example.com/gpu", "2", "hugepages-2Mi", "4Mi", "attachable-volumes-csi", "3", "kubernetes.io/odd", "1"))),
@@ -271,11 +254,6 @@ func TestInPlaceResize(t *testing.T) {
 		_, _, err = ForResizedPod(NewTable(), resized("2", "2", "1", ""), resized("-1", "2", "1", ""))
 		require.ErrorContains(t, err, "spec.containers[0].resources.requests[cpu]")
 	})
-	t.Run("an incoming pod has no status to look at", func(t *testing.T) {
-		req, err := ForIncomingPod(NewTable(), resized("1", "2", "3", ""))
-		require.NoError(t, err)
-		assert.Equal(t, int64(1000), req.Value(CPU))
-	})
 	t.Run("pod-level resources", func(t *testing.T) {
 		pod := podOf(container("a", list("cpu", "1")))
 		pod.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", "2")}
@@ -303,24 +281,13 @@ func TestAllocatable(t *testing.T) {
 }
 
 func TestToleratesUnschedulable(t *testing.T) {
-	tests := map[string]struct {
-		tolerations []v1.Toleration
-		want        bool
-	}{
-		"none":           {nil, false},
-		"another key":    {[]v1.Toleration{{Key: "x", Operator: v1.TolerationOpExists}}, false},
-		"another effect": {[]v1.Toleration{{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}}, false},
-		"the taint":      {[]v1.Toleration{{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}, true},
-		"everything":     {[]v1.Toleration{{Operator: v1.TolerationOpExists}}, true},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			pod := &v1.Pod{Spec: v1.PodSpec{Tolerations: tt.tolerations}}
-			req, err := ForIncomingPod(NewTable(), pod)
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, req.ToleratesUnschedulable)
-			assert.Equal(t, tt.want, ForBoundPod(NewTable(), pod).ToleratesUnschedulable)
-		})
+	for effect, want := range map[v1.TaintEffect]bool{"": true, v1.TaintEffectNoSchedule: true, v1.TaintEffectNoExecute: false} {
+		toleration := v1.Toleration{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: effect}
+		pod := &v1.Pod{Spec: v1.PodSpec{Tolerations: []v1.Toleration{toleration}}}
+		req, err := ForIncomingPod(NewTable(), pod)
+		require.NoError(t, err)
+		assert.Equal(t, want, req.ToleratesUnschedulable)
+		assert.Equal(t, want, ForBoundPod(NewTable(), pod).ToleratesUnschedulable)
 	}
 }
 

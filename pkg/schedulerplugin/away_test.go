@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/sirupsen/logrus"
@@ -25,11 +24,11 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 		for _, policy := range []FailurePolicy{Fail, Ignore} {
 			f := newFixture(t, policy)
 			f.known(pod)
-			f.backend.unready = &UnavailableError{Kind: Starting}
+			f.backend.unready.Store(&UnavailableError{Kind: Starting})
 			assert.Equal(t, fwk.UnschedulableAndUnresolvable, f.PreEnqueue(t.Context(), pod).Code())
 			_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 			assert.Equal(t, "GlobalReserve: the ledger is not complete yet", status.Message())
-			f.backend.unready = nil
+			f.backend.unready.Store(nil)
 			f.waker.ready()
 			assert.Equal(t, "ns/p", f.woken())
 			assert.Nil(t, f.PreEnqueue(t.Context(), pod))
@@ -38,17 +37,17 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 	t.Run("away, Fail", func(t *testing.T) {
 		f := newFixture(t, Fail)
 		f.known(pod)
-		f.backend.unready = &UnavailableError{Kind: Away, Cause: errors.New("no route")}
+		f.backend.unready.Store(&UnavailableError{Kind: Away, Cause: errors.New("no route")})
 		assert.Nil(t, f.PreEnqueue(t.Context(), pod), "its status is to say why it waits")
 		_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 		assert.Equal(t, "GlobalReserve: the server cannot be reached", status.Message(), "a constant text, without the cause")
-		f.backend.unready = nil
+		f.backend.unready.Store(nil)
 		f.waker.ready()
 		assert.Equal(t, "ns/p", f.woken())
 	})
 	t.Run("away, Ignore", func(t *testing.T) {
 		f := newFixture(t, Ignore)
-		f.backend.unready = &UnavailableError{Kind: Away}
+		f.backend.unready.Store(&UnavailableError{Kind: Away})
 		state := f.begin(pod)
 		assert.True(t, f.filter(state, newPod("p", "100"), "nowhere").IsSuccess())
 		assert.True(t, f.PreScore(t.Context(), state, pod, nil).IsSkip())
@@ -92,7 +91,7 @@ func TestWhileNothingCanBeDecided(t *testing.T) {
 // Pods that another scheduler has bound while this one stood by, or that were deleted, are not kept in mind.
 func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
 	f := newFixture(t, Fail)
-	f.backend.unready = &UnavailableError{Kind: Starting}
+	f.backend.unready.Store(&UnavailableError{Kind: Starting})
 	pods := map[string]*v1.Pod{}
 	for _, name := range []string{"bound", "deleted", "missed", "waits"} {
 		pods[name] = newPod(name, "1")
@@ -107,31 +106,18 @@ func TestPodsThatDoNotWaitAnyMore(t *testing.T) {
 	changed := pods["waits"].DeepCopy()
 	changed.Labels = nil
 	f.waker.updated(pods["waits"], changed)
-	f.backend.unready = nil
+	f.backend.unready.Store(nil)
 	require.Len(t, f.waker.awaiting, 1)
 	f.waker.ready()
 	assert.Equal(t, "ns/waits", f.woken())
-}
-
-// turning is a backend that is ready at times.
-type turning struct {
-	*fakeBackend
-	why atomic.Pointer[UnavailableError]
-}
-
-func (b *turning) Ready() error {
-	if why := b.why.Load(); why != nil {
-		return why
-	}
-	return nil
 }
 
 // Pods that wait for the account are tried again whenever it can be decided on, or cannot for
 // another reason than before.
 func TestReadinessIsTold(t *testing.T) {
 	f := newFixture(t, Fail)
-	b := &turning{fakeBackend: f.backend}
-	b.why.Store(&UnavailableError{Kind: Starting})
+	b := f.backend
+	b.unready.Store(&UnavailableError{Kind: Starting})
 	log, told := logtest.NewNullLogger()
 	plugins := NewPlugins(map[Mode]NewBackend{Local: func(context.Context, *Args, fwk.Handle, Scheduler) (Backend, error) { return b, nil }}, log)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +129,7 @@ func TestReadinessIsTold(t *testing.T) {
 	require.NoError(t, err)
 	for _, next := range []*UnavailableError{nil, {Kind: Away}, {Kind: Behind}, nil} {
 		made.(*Plugin).waker.await(info, kindOf(b.Ready()))
-		b.why.Store(next)
+		b.unready.Store(next)
 		assert.Equal(t, "ns/p", f.woken())
 	}
 	cancel()

@@ -10,7 +10,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/devices"
 )
 
@@ -27,17 +26,6 @@ func withDevices(t *testing.T, policy FailurePolicy) *fixture {
 	f.backend.claims = map[string]bool{"c": true, "d": true}
 	f.backend.ledger.ObserveDevices("a", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
 	return f
-}
-
-// boundClaiming puts a pod with a claim on node a in the ledger.
-func (f *fixture) boundClaiming(pod *v1.Pod) {
-	f.t.Helper()
-	info, err := cluster.NewPod(f.backend.ledger.Table(), pod)
-	require.NoError(f.t, err)
-	o := info.Observation()
-	o.Node, o.Devices = "a", f.backend.devices(info)
-	o.Devices.Given = "gpu-0"
-	f.backend.ledger.ObservePod(o)
 }
 
 func TestFilterLooksAtDevices(t *testing.T) {
@@ -60,7 +48,7 @@ func TestFilterLooksAtDevices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := withDevices(t, Fail)
 			if tc.taken != "" {
-				f.boundClaiming(claiming("other", tc.taken))
+				f.bound(claiming("other", tc.taken), "a")
 			}
 			pod, state := claiming("p", tc.claims), newState()
 			_, status := f.PreFilter(t.Context(), state, pod, []fwk.NodeInfo{nodeInfo("a"), nodeInfo("b")})
@@ -86,7 +74,7 @@ func TestPodsWithClaimsHaveNoSignature(t *testing.T) {
 func TestPreemptionForDevices(t *testing.T) {
 	f := withDevices(t, Fail)
 	victim, pod := claiming("victim", "d"), claiming("p", "c")
-	f.boundClaiming(victim)
+	f.bound(victim, "a")
 	state := f.begin(pod)
 	require.Equal(t, fwk.Unschedulable, f.filter(state, pod, "a").Code())
 	f.RemovePod(t.Context(), state, pod, fakePod{pod: victim}, nodeInfo("a"))
@@ -124,7 +112,7 @@ func TestPodsWithClaimsWaitForTheAccount(t *testing.T) {
 	assert.Equal(t, notNow(away), f.Reserve(t.Context(), state, pod, "a"))
 	assert.False(t, f.Bind(t.Context(), state, pod, "a").IsSuccess())
 	assert.Empty(t, f.lastAction(), "it was not bound directly")
-	f.backend.unready = away
+	f.backend.unready.Store(away)
 	_, status := f.PreFilter(t.Context(), newState(), pod, nil)
 	assert.Equal(t, notNow(away), status)
 }

@@ -3,6 +3,7 @@ package schedulerplugin
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ import (
 type fakeBackend struct {
 	ledger   *ledger.Ledger
 	question *question.Maker
-	unready  error
+	unready  atomic.Pointer[UnavailableError]
 	fail     error           // of Reserve and Bind
 	made     bool            // Reserve may have been carried out where it fails
 	claims   map[string]bool // of devices: those that exist, each for one GPU
@@ -62,7 +63,13 @@ func (b *fakeBackend) devices(pod *cluster.Pod) *ledger.DeviceRequest {
 	return r
 }
 
-func (b *fakeBackend) Ready() error                   { return b.unready }
+func (b *fakeBackend) Ready() error {
+	if why := b.unready.Load(); why != nil {
+		return why
+	}
+	return nil
+}
+
 func (b *fakeBackend) Caught(context.Context, uint64) {}
 func (b *fakeBackend) Wait() error                    { return nil }
 
@@ -212,13 +219,16 @@ func (f *fixture) match(slot ledger.SlotRef, pod string) {
 	}))
 }
 
-// bound puts a pod on a node in the ledger.
+// bound puts a pod on a node in the ledger, which gives it the first device where it has claims.
 func (f *fixture) bound(pod *v1.Pod, node string) {
 	f.t.Helper()
 	info, err := cluster.NewPod(f.backend.ledger.Table(), pod)
 	require.NoError(f.t, err)
 	observation := info.Observation()
 	observation.Node = node
+	if observation.Devices = f.backend.devices(info); observation.Devices != nil {
+		observation.Devices.Given = "gpu-0"
+	}
 	f.backend.ledger.ObservePod(observation)
 }
 

@@ -142,7 +142,7 @@ func TestDryRunsAreApart(t *testing.T) {
 // A nominated pod that has capacity kept for it there takes no more than that.
 func TestNominatedPodWithCapacityOfItsOwn(t *testing.T) {
 	f := newFixture(t, Fail)
-	f.match(f.slot("r", "a", "2", ""), "nominated")
+	f.match(f.slot("r", "a", "2"), "nominated")
 	pod := newPod("p", "2")
 	state := f.begin(pod)
 	require.True(t, f.filter(state, pod, "a").IsSuccess())
@@ -184,15 +184,10 @@ func TestReserveLosesARace(t *testing.T) {
 	assert.Equal(t, fwk.Unschedulable, status.Code())
 	assert.Equal(t, "GlobalReserve: not enough capacity left on the node", status.Message())
 	assert.Equal(t, "ns/p", f.woken())
-}
 
-// A refusal is never a success, also where the server gives no reason that is known here.
-func TestRefusalWithoutAReason(t *testing.T) {
-	f := newFixture(t, Fail)
-	pod := newPod("p", "1")
-	f.known(pod)
 	f.backend.fail = &RefusedError{Message: "no"}
-	assert.Equal(t, fwk.Unschedulable, f.Reserve(t.Context(), f.begin(pod), pod, "a").Code())
+	status = f.Reserve(t.Context(), f.begin(pod), pod, "a")
+	assert.Equal(t, fwk.Unschedulable, status.Code(), "whatever the reason")
 }
 
 // A pod that Filter keeps offering what Reserve refuses does not keep the scheduler busy.
@@ -236,7 +231,7 @@ func (f *fixture) woken() string {
 // A pod that is refused while it becomes known that it may use what is held is tried again.
 func TestReservationIsHeardOfWithinTheCycle(t *testing.T) {
 	f := newFixture(t, Fail)
-	slot := f.slot("r", "a", "4", "")
+	slot := f.slot("r", "a", "4")
 	f.bound(newPod("other", "4"), "b")
 	pod := newPod("p", "3")
 	f.known(pod)
@@ -251,8 +246,8 @@ func TestScore(t *testing.T) {
 	f := newFixture(t, Fail)
 	pod := newPod("p", "1")
 	assert.True(t, f.PreScore(t.Context(), f.begin(pod), pod, nil).IsSkip(), "no capacity is kept for it")
-	f.match(f.slot("r", "b", "2", ""), "p")
-	f.match(f.slot("s", "a", "2", ""), "p")
+	f.match(f.slot("r", "b", "2"), "p")
+	f.match(f.slot("s", "a", "2"), "p")
 	state := f.begin(pod)
 	require.True(t, f.PreScore(t.Context(), state, pod, nil).IsSuccess())
 	best, _ := f.Score(t.Context(), state, pod, nodeInfo("b"))
@@ -285,8 +280,8 @@ func TestSignature(t *testing.T) {
 	tolerant := newPod("tolerant", "1")
 	tolerant.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 	assert.NotEqual(t, sign(one), sign(tolerant))
-	f.backend.unready = &UnavailableError{}
-	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.backend.unready = nil; return sign(one) }())
+	f.backend.unready.Store(&UnavailableError{})
+	assert.NotEqual(t, sign(one), func() []fwk.SignFragment { f.backend.unready.Store(nil); return sign(one) }())
 }
 
 func TestProfilesShareABackend(t *testing.T) {
@@ -314,16 +309,13 @@ func TestProfilesShareABackend(t *testing.T) {
 	require.NoError(t, plugins.Wait())
 }
 
-// slot keeps CPU on a node, for one pod alone if it is named.
-func (f *fixture) slot(name, node, cpu, pod string) ledger.SlotRef {
+// slot keeps CPU on a node.
+func (f *fixture) slot(name, node, cpu string) ledger.SlotRef {
 	f.t.Helper()
 	info, err := f.read(newPod("hold-"+name, cpu))
 	require.NoError(f.t, err)
 	ref := ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}
 	spec := ledger.Slot{Ref: ref, Node: node, Policy: ledger.Once, Request: &resources.Request{Amounts: info.Request.Amounts}}
-	if pod != "" {
-		spec.Pod = ledger.PodRef{Namespace: "ns", Name: pod}
-	}
 	require.Equal(f.t, 1, f.backend.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{spec}}, time.Now()).Granted)
 	return ref
 }

@@ -31,8 +31,6 @@ type PluginSchedulerOptions struct {
 	ServerArgs map[string]any
 	// Path is the binary. Default: bin/globalreserve-scheduler.
 	Path string
-	// Kubeconfig says who the scheduler is, and through what it reaches the API server.
-	Kubeconfig string
 	// Change changes the configuration before it is used; nil leaves it.
 	Change func(config map[string]any)
 }
@@ -83,7 +81,7 @@ func StartPluginScheduler(ctx context.Context, cp *controlplane.ControlPlane, o 
 		return nil, fmt.Errorf("the configuration of %s: %w", o.Name, err)
 	}
 	err = cp.RunScheduler(ctx, controlplane.SchedulerOptions{
-		Name: o.Name, Config: config, Path: o.Path, Kubeconfig: o.Kubeconfig,
+		Name: o.Name, Config: config, Path: o.Path,
 		LeaderElection: o.RemoteURL == "", // as it is shipped: none but that of the ledger
 	})
 	if err != nil {

@@ -13,21 +13,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
-// TestClients runs all that needs no more than an API server and the proxy on one of each.
-func TestClients(t *testing.T) {
+// TestFaultProxy runs all tests of the proxy on one API server.
+func TestFaultProxy(t *testing.T) {
 	c := StartT(t, Options{})
 	_, err := c.CreateNodes(t.Context(), 1, NodeTemplate{})
 	require.NoError(t, err)
 	proxy, err := c.StartFaultProxy()
 	require.NoError(t, err)
-	t.Run("identities", func(t *testing.T) { testIdentities(t, c, proxy) })
 	t.Run("faults", func(t *testing.T) { testFaults(t, c, proxy) })
 	for _, contentType := range []string{protobufContentType, "application/json"} {
 		t.Run("hidden events in "+contentType, func(t *testing.T) { testHiddenEvents(t, proxy, contentType) })
 	}
 	t.Run("the API server's end", func(t *testing.T) { testServerEnd(t, c, proxy) })
+}
+
+func newClient(t *testing.T, config *rest.Config, err error) kubernetes.Interface {
+	t.Helper()
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return client
 }
 
 // testHiddenEvents watches two pods, one of which the proxy hides until it goes.

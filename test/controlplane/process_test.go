@@ -20,10 +20,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-const (
-	helperEnv  = "GLOBALRESERVE_CONTROLPLANE_TEST_HELPER"
-	eventually = 10 * time.Second
-)
+const helperEnv = "GLOBALRESERVE_CONTROLPLANE_TEST_HELPER"
 
 // TestMain lets this binary play the program that dies and must take its children with it.
 func TestMain(m *testing.M) {
@@ -35,21 +32,17 @@ func TestMain(m *testing.M) {
 }
 
 // shell returns a Process that runs a shell script which touches "ready" when it is ready.
-func shell(t *testing.T, script string, change func(*ProcessOptions)) *Process {
+func shell(t *testing.T, script string) *Process {
 	t.Helper()
 	dir := t.TempDir()
-	options := ProcessOptions{
+	p := NewProcess(ProcessOptions{
 		Name: "script", Path: "/bin/sh", Args: []string{"-c", script}, Dir: dir,
-		LogFile: filepath.Join(dir, "log"),
+		LogFile: filepath.Join(dir, "log"), StopTimeout: 200 * time.Millisecond,
 		Ready: func(context.Context) error {
 			_, err := os.Stat(filepath.Join(dir, "ready"))
 			return err
 		},
-	}
-	if change != nil {
-		change(&options)
-	}
-	p := NewProcess(options)
+	})
 	t.Cleanup(func() { require.NoError(t, p.Kill()) })
 	return p
 }
@@ -74,7 +67,7 @@ func TestProcessStop(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := shell(t, test.script, func(o *ProcessOptions) { o.StopTimeout = 200 * time.Millisecond })
+			p := shell(t, test.script)
 			require.NoError(t, p.Start(t.Context()))
 			code, err := p.Stop()
 			if test.failure == "" {
@@ -86,85 +79,6 @@ func TestProcessStop(t *testing.T) {
 			require.False(t, p.Running())
 		})
 	}
-}
-
-func TestProcessThatEndedKeepsItsCode(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	p := shell(t, "exit 3", func(o *ProcessOptions) { o.Ready = nil })
-	_, err := p.Wait(t.Context())
-	require.ErrorContains(t, err, "never started")
-	require.NoError(t, p.Start(t.Context()))
-	code, err := p.Wait(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 3, code)
-	code, err = p.Stop()
-	require.NoError(t, err)
-	require.Equal(t, 3, code)
-	require.NoError(t, p.Kill(), "there is nothing left to kill")
-}
-
-func TestProcessStartFailures(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	tests := map[string]struct {
-		script  string
-		change  func(*ProcessOptions)
-		failure []string
-	}{
-		"it ends before it is ready": {
-			script:  "echo no free seat; exit 4",
-			failure: []string{"start script", "exit code 4", "no free seat"},
-		},
-		"it never becomes ready": {
-			script:  "echo thinking; exec sleep 1000",
-			change:  func(o *ProcessOptions) { o.ReadyTimeout = 300 * time.Millisecond },
-			failure: []string{"not ready within 300ms", "no such file", "thinking"},
-		},
-		"there is no such program": {
-			change:  func(o *ProcessOptions) { o.Path = "/nowhere/etcd" },
-			failure: []string{"start script", "/nowhere/etcd"},
-		},
-		"its log cannot be written": {
-			change:  func(o *ProcessOptions) { o.LogFile = "/nowhere/log" },
-			failure: []string{"open its log", "/nowhere/log"},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := shell(t, test.script, test.change)
-			err := p.Start(t.Context())
-			for _, text := range test.failure {
-				require.ErrorContains(t, err, text)
-			}
-			require.False(t, p.Running(), "a failed start leaves nothing behind")
-		})
-	}
-}
-
-func TestProcessRunsAgain(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	p := shell(t, "echo $GREETING $$; touch ready; exec sleep 1000", func(o *ProcessOptions) {
-		o.Env = []string{"GREETING=hello"}
-	})
-	require.NoError(t, p.Start(t.Context()))
-	first := p.PID()
-	require.ErrorContains(t, p.Start(t.Context()), "running already")
-	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(p.LogFile()), "ready")))
-	require.NoError(t, p.Restart(t.Context()))
-	second := p.PID()
-	require.NotEqual(t, first, second)
-	require.NoError(t, p.Kill())
-	require.False(t, exists(first) || exists(second))
-	require.NoError(t, p.Start(t.Context()))
-	require.NoError(t, p.Signal(syscall.SIGUSR1))
-	code, err := p.Wait(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, -1, code)
-	require.ErrorContains(t, p.Signal(syscall.SIGUSR1), "not running")
-
-	log, err := os.ReadFile(p.LogFile())
-	require.NoError(t, err)
-	require.Contains(t, string(log), fmt.Sprintf("hello %d\nhello %d\n", first, second),
-		"the log keeps every run")
 }
 
 // startSleeperAndBlock is the helper's body: it prints the process id of its child and waits.
@@ -195,7 +109,7 @@ func TestProcessDiesWithItsParent(t *testing.T) {
 
 	require.NoError(t, helper.Process.Kill())
 	_ = helper.Wait() // it reports the signal
-	require.Eventually(t, func() bool { return !exists(pid) }, eventually, pollInterval)
+	require.Eventually(t, func() bool { return !exists(pid) }, Patience, pollInterval)
 }
 
 // exists tells whether a process is there and no zombie.

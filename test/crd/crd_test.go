@@ -33,14 +33,12 @@ func TestDefinitions(t *testing.T) {
 		"final phase": s.testFinalPhase,
 		"largest":     s.testLargest,
 		"columns":     s.testColumns,
-		"informers":   s.testInformers,
 		"records":     s.testRecords,
 		"creators":    s.testCreators,
 
-		"devices: status":   s.testDeviceStatus,
-		"devices: columns":  s.testDeviceColumns,
-		"claims: update":    s.testUpdateClaim,
-		"claims: finalizer": s.testClaimFinalizer,
+		"devices: status":  s.testDeviceStatus,
+		"devices: columns": s.testDeviceColumns,
+		"claims: update":   s.testUpdateClaim,
 	} {
 		t.Run(name, test)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -157,25 +156,6 @@ func (s *suite) testUpdateClaim(t *testing.T) {
 	got.Labels = testbed.Pairs("by", "update")
 	_, err = s.DeviceClaims().Update(t.Context(), got, metav1.UpdateOptions{})
 	require.NoError(t, err)
-}
-
-// A claim that a pod uses outlives its deletion until whoever put the finalizer there takes it away.
-func (s *suite) testClaimFinalizer(t *testing.T) {
-	client := s.DeviceClaims()
-	_, err := client.Create(t.Context(), &v1alpha1.ExtendedResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "in-use", Finalizers: []string{v1alpha1.ExtendedResourceClaimFinalizer}},
-		Spec:       v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err, "the finalizer's name is one the API server takes")
-	require.NoError(t, client.Delete(t.Context(), "in-use", metav1.DeleteOptions{}))
-	got, err := client.Get(t.Context(), "in-use", metav1.GetOptions{})
-	require.NoError(t, err)
-	assert.NotNil(t, got.DeletionTimestamp)
-	got.Finalizers = nil
-	_, err = client.Update(t.Context(), got, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = client.Get(t.Context(), "in-use", metav1.GetOptions{})
-	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
 // table asks for an object as kubectl prints it and returns the columns, the wide ones in brackets,

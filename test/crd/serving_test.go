@@ -3,19 +3,15 @@ package crd
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/generated/informers/externalversions"
 )
 
 // etcdLimit is the most bytes of one request to etcd, by its default --max-request-bytes.
@@ -79,38 +75,4 @@ func (s *suite) testColumns(t *testing.T) {
 	assert.Equal(t, []any{"columns", "node-7 +2", "Available", "2/3", "2030-01-02T03:04:05Z"}, cells[:5])
 	assert.Regexp(t, `^\d+s$`, cells[5])
 	assert.Equal(t, []any{"Reserved", "batch"}, cells[6:])
-}
-
-// The generated informers tell of all kinds, the one that has no namespace included.
-func (s *suite) testInformers(t *testing.T) {
-	factory := externalversions.NewSharedInformerFactoryWithOptions(s.Objects, 0, externalversions.WithNamespace(s.Namespace))
-	api := factory.Globalreserve().V1alpha1()
-	reservations, devices, claims := api.Reservations(), api.ExtendedResources(), api.ExtendedResourceClaims()
-	synced := []cache.InformerSynced{reservations.Informer().HasSynced, devices.Informer().HasSynced, claims.Informer().HasSynced}
-	stop := make(chan struct{})
-	defer factory.Shutdown()
-	defer close(stop)
-	factory.Start(stop)
-	require.True(t, cache.WaitForCacheSync(t.Context().Done(), synced...))
-	require.NoError(t, s.reserve(t, "informed", one(`ttl: 10m`)))
-	require.NoError(t, s.setStatus(t, "informed", v1alpha1.ReservationStatus{Phase: v1alpha1.ReservationPending}))
-	require.NoError(t, s.create(t, "ExtendedResource", "informed", device(``)))
-	require.NoError(t, s.create(t, "ExtendedResourceClaim", "informed", claim(``)))
-	s.Eventually(func(t *assert.CollectT) {
-		reservation, err := reservations.Lister().Reservations(s.Namespace).Get("informed")
-		require.NoError(t, err)
-		assert.Equal(t, 10*time.Minute, reservation.Spec.TTL.Duration)
-		assert.Equal(t, v1alpha1.ReservationPending, reservation.Status.Phase)
-		device, err := devices.Lister().Get("informed")
-		require.NoError(t, err)
-		assert.Equal(t, "GPU-0", device.Spec.DeviceID)
-		claim, err := claims.Lister().ExtendedResourceClaims(s.Namespace).Get("informed")
-		require.NoError(t, err)
-		assert.EqualValues(t, 1, claim.Spec.Count)
-	})
-	require.NoError(t, s.Reservations().Delete(t.Context(), "informed", metav1.DeleteOptions{}))
-	s.Eventually(func(t *assert.CollectT) {
-		_, err := reservations.Lister().Reservations(s.Namespace).Get("informed")
-		assert.True(t, apierrors.IsNotFound(err), "%v", err)
-	})
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,6 +71,18 @@ func TestLostAnswers(t *testing.T) {
 		"an internal error before the commit": {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusInternalServerError}), either},
 		"the API server is overloaded":        {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusTooManyRequests}), either},
 		"not allowed":                         {onFirstBinds(1, controlplane.Fault{Refuse: http.StatusForbidden}), failure},
+	})
+}
+
+// TestLateAnswers is TestLostAnswers with answers and binds that come, but not in time. The server has less time for a
+// bind than in production, and a third of that for one answer of the API server, so that the faults are short, too.
+func TestLateAnswers(t *testing.T) {
+	const bindTime = 4 * time.Second
+	const requestTime = bindTime / 3
+	c, _ := newProxiedCluster(t, 2, "--bind-timeout="+bindTime.String())
+	c.loseAnswers(map[string]lostAnswer{
+		"the answer takes too long":                       {onFirstBinds(1, controlplane.Fault{After: requestTime * 5 / 4}), either},
+		"committed late, when the server has tried again": {onFirstBinds(1, controlplane.Fault{Before: requestTime * 3 / 2, DropAnswer: true}), either},
 	})
 }
 

@@ -59,17 +59,3 @@ func (c *cluster) overcommitted() []string {
 	}
 	return names
 }
-
-// TestBypassedBindsOfOneScheduler names the scheduler that is not behind the server.
-func TestBypassedBindsOfOneScheduler(t *testing.T) {
-	c := newServedCluster(t, 3)
-	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
-	require.NoError(t, c.StartScheduler(t.Context(), "rogue", nil))
-	c.Create(testbed.NewPods(5, "good", "default-scheduler", "100m")...)
-	c.Create(testbed.NewPods(4, "rogue", "rogue", "100m")...)
-	require.Equal(t, 9, c.awaitSettled().Bound)
-	c.requireAgreement()
-	metrics := c.Scrape()
-	require.Equal(t, 4, int(metrics.Sum("globalreserve_bypassed_binds_total", "scheduler", "rogue")))
-	require.Equal(t, 4, int(metrics.Sum("globalreserve_bypassed_binds_total")))
-}

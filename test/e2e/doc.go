@@ -14,15 +14,15 @@ What lives where:
 
   - cluster_test.go    a control plane with a server; what is common to all folders is in testbed
   - agreement_test.go  compares what the server says with what the API server has
-  - race_test.go       schedulers compete for less capacity than they ask for; racealone_test.go: without the server
-  - gang_test.go       gangs are reserved whole or not at all; what becomes of reserved pods
-  - badinput_test.go   malformed and hostile requests over all routes; its table is in badcases_test.go
+  - race_test.go       schedulers compete for less capacity than they ask for
+  - reserved_test.go   what becomes of reserved pods
+  - badinput_test.go   malformed, hostile and slow requests to the whole server
   - fault_test.go      API server, etcd and server restarted under load
-  - bindfault_test.go  answers that are lost; bindlate_test.go: late ones
+  - bindfault_test.go  answers that are lost, or late
   - expiry_test.go     reservations that end wake the pods that wait for their capacity
   - scheduler_test.go, preemption_test.go, extender_test.go  kube-scheduler's side
   - drift_test.go      the server's comparison of its ledger with the cluster
-  - bypass_test.go, policy_test.go, lifecycle_test.go, whatif_test.go  the rest, by what it is about
+  - bypass_test.go, lifecycle_test.go  the rest, by what it is about
 
 Verdicts come from the API server: from every single watch event (clusterload.Watcher), and from lists
 at the end. What the server says of itself is compared with those, never trusted. The tests

@@ -5,8 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -121,50 +119,4 @@ func (c *cluster) frozen(process *controlplane.Process, d time.Duration, do func
 	do()
 	<-time.After(d)
 	require.NoError(c.T, process.Signal(syscall.SIGCONT))
-}
-
-// TestServerFaults kills the server again and again while pods are being bound. All it knows it has
-// to read from the API server each time.
-func TestServerFaults(t *testing.T) {
-	c := newServedCluster(t, faultNodes)
-	kill := func() {
-		c.requireNoDriftSeen() // the next one counts from nothing
-		c.Server.Crash(t)
-	}
-	stop := func() {
-		code, err := c.Server.Stop()
-		require.NoError(t, err)
-		require.Zero(t, code)
-		require.NoError(t, c.Server.Start(t.Context()))
-	}
-	c.underLoad(kill, kill, stop, kill, kill)
-}
-
-// TestLostAnswersUnderLoad loses every fourth answer while kube-schedulers bind.
-func TestLostAnswersUnderLoad(t *testing.T) {
-	c, proxy := newProxiedCluster(t, faultNodes)
-	var mu sync.Mutex
-	count := 0
-	proxy.SetFault(func(r *http.Request) controlplane.Fault {
-		if !controlplane.IsBinding(r) {
-			return controlplane.Fault{}
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		count++
-		switch count % 12 {
-		case 0, 4:
-			return controlplane.Fault{DropAnswer: true}
-		case 8:
-			return controlplane.Fault{DropRequest: true}
-		case 2:
-			return controlplane.Fault{Refuse: http.StatusServiceUnavailable}
-		default:
-			return controlplane.Fault{}
-		}
-	})
-	c.underLoad()
-	t.Logf("%d binds were harmed", proxy.Faulted())
-	require.Greater(t, proxy.Faulted(), int64(100))
-	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"), "the server took its own binds for those of others")
 }

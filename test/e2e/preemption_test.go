@@ -5,29 +5,16 @@ package e2e
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
-	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // TestNodeObjectsOnTheWire runs a kube-scheduler that sends whole nodes instead of their names.
 func TestNodeObjectsOnTheWire(t *testing.T) {
 	c := newServedCluster(t, 3)
-	content, err := clusterload.SchedulerConfig("default-scheduler.yaml", c.Server.URL)
-	require.NoError(t, err)
-	config := map[string]any{}
-	require.NoError(t, yaml.Unmarshal(content, &config))
-	extender, ok := config["extenders"].([]any)[0].(map[string]any)
-	require.True(t, ok)
-	require.Equal(t, true, extender["nodeCacheCapable"], "the file is to send names")
-	extender["nodeCacheCapable"] = false
-	content, err = yaml.Marshal(config)
-	require.NoError(t, err)
-	require.NoError(t, c.StartScheduler(t.Context(), "default-scheduler", content))
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml", "nodeCacheCapable: true", "nodeCacheCapable: false")
 	c.Create(testbed.NewPods(10, "pod", "default-scheduler", "1500m")...)
 	snapshot := c.awaitSettled()
 	require.Equal(t, 6, snapshot.Bound, "three nodes have capacity for two pods each")
@@ -69,25 +56,6 @@ func TestPreemption(t *testing.T) {
 	require.Equal(t, map[string]bool{"low": true, "high": true}, names)
 	require.NotZero(t, c.Metric("globalreserve_decisions_total", "verb", "preempt", "scheduler", "default-scheduler"))
 	require.True(t, c.Unreserve(promised).Granted())
-	c.RequireNeverOvercommitted()
-	c.requireAgreement()
-}
-
-// TestPreemptionOnFullNodes fills all nodes with pods of low priority.
-func TestPreemptionOnFullNodes(t *testing.T) {
-	c := newServedCluster(t, 3)
-	c.CreatePriorityClass("high", 1000)
-	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
-	c.Create(testbed.NewPods(6, "low", "default-scheduler", "2")...)
-	c.awaitSettled()
-	highs := c.Create(testbed.NewPods(2, "high", "default-scheduler", "2500m", withClass("high"))...)
-	c.Eventually(func(t *assert.CollectT) {
-		for _, high := range highs {
-			assert.NotEmpty(t, c.Pod(high.Name).Spec.NodeName, high.Name)
-		}
-	})
-	snapshot := c.awaitSettled()
-	require.Equal(t, 4, snapshot.Bound, "two nodes with one high pod each, one with two low ones")
 	c.RequireNeverOvercommitted()
 	c.requireAgreement()
 }

@@ -26,15 +26,15 @@ func sizes(cpus ...string) (lists []corev1.ResourceList) {
 var mixedSizes = sizes("500m", "1", "750m", "1500m", "250m")
 
 // startRacers starts two kube-schedulers and the gang scheduler.
-func (c *cluster) startRacers(suffix string) (names []string) {
-	c.StartKubeScheduler("default-scheduler"+suffix, "default-scheduler.yaml")
-	c.StartKubeScheduler("second-scheduler"+suffix, "second-scheduler.yaml")
+func (c *cluster) startRacers() {
+	c.T.Helper()
+	c.StartKubeScheduler("default-scheduler", "default-scheduler.yaml")
+	c.StartKubeScheduler("second-scheduler", "second-scheduler.yaml")
 	_, err := clusterload.StartGangScheduler(c.T.Context(), c.ControlPlane, clusterload.GangSchedulerOptions{
-		Name: "gang-scheduler" + suffix, SchedulerName: "gang-scheduler",
+		Name: "gang-scheduler", SchedulerName: "gang-scheduler",
 		ServerURL: c.Ledger.URL, Command: []string{testbed.Program(c.T, "gangscheduler")},
 	})
 	require.NoError(c.T, err)
-	return []string{"default-scheduler" + suffix, "second-scheduler" + suffix, "gang-scheduler" + suffix}
 }
 
 func (c *cluster) race() clusterload.Snapshot {
@@ -57,23 +57,17 @@ func (c *cluster) race() clusterload.Snapshot {
 // GlobalReserve.
 func TestRace(t *testing.T) {
 	c := newServedCluster(t, raceNodes)
-	c.startRacers("")
-	c.requireWholeRace()
-	c.requireNoDriftSeen()
-}
-
-func (c *cluster) requireWholeRace() {
-	c.T.Helper()
-	c.clear()
+	c.startRacers()
 	snapshot := c.race()
 	c.RequireNeverOvercommitted()
-	require.Zero(c.T, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
-	require.Zero(c.T, snapshot.OvercommittedNodes)
-	require.Empty(c.T, snapshot.FittingPods, "pods wait although they fit")
-	require.NotZero(c.T, snapshot.Pending, "everything fitted: this was no race for capacity")
+	require.Zero(t, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
+	require.Zero(t, snapshot.OvercommittedNodes)
+	require.Empty(t, snapshot.FittingPods, "pods wait although they fit")
+	require.NotZero(t, snapshot.Pending, "everything fitted: this was no race for capacity")
 	whole, half := snapshot.CountGangs()
-	require.Zero(c.T, half, "gangs of which only a part is bound")
-	require.NotZero(c.T, whole)
+	require.Zero(t, half, "gangs of which only a part is bound")
+	require.NotZero(t, whole)
 	c.requireAgreement()
-	require.Zero(c.T, c.Metric("globalreserve_bypassed_binds_total"))
+	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"))
+	c.requireNoDriftSeen()
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	logrustest "github.com/sirupsen/logrus/hooks/test"
@@ -15,20 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
-const (
-	testScheduler = "gang-scheduler"
-	eventually    = time.Minute
-	tick          = 5 * time.Millisecond
-	never         = 300 * time.Millisecond
-)
+const testScheduler = "gang-scheduler"
 
 func testNode(name, cpu string) *corev1.Node {
 	return &corev1.Node{
@@ -67,14 +63,12 @@ func boundTo(pod *corev1.Pod, node string) *corev1.Pod {
 	return pod
 }
 
-// cluster is a fake API server with a scheduler at work.
+// cluster is a fake API server with a scheduler at work, in a bubble of synctest.
 type cluster struct {
 	t         *testing.T
 	client    *fake.Clientset
 	scheduler *Scheduler
-	// watching is over when pods and nodes are watched: the fake API server sends no events of before. The scheduler
-	// begins as soon as it has read them, so whatever changes an object waits for it.
-	watching sync.WaitGroup
+	pods      []*corev1.Pod
 }
 
 func newCluster(t *testing.T, nodes []*corev1.Node, pods ...*corev1.Pod) *cluster {
@@ -83,49 +77,7 @@ func newCluster(t *testing.T, nodes []*corev1.Node, pods ...*corev1.Pod) *cluste
 	for _, node := range nodes {
 		objects = append(objects, node)
 	}
-	for _, pod := range pods {
-		objects = append(objects, pod)
-	}
-	c := &cluster{t: t, client: fake.NewClientset(objects...)}
-	c.bindReactor()
-	return c
-}
-
-// run starts a scheduler and returns when it watches the cluster. It ends with the test.
-func (c *cluster) run(server GlobalReserve) {
-	c.t.Helper()
-	c.watchReactor()
-	log, _ := logrustest.NewNullLogger()
-	var err error
-	c.scheduler, err = New(Options{
-		Client: c.client, SchedulerName: testScheduler, Log: log, Recheck: 50 * time.Millisecond, GlobalReserve: server,
-	})
-	require.NoError(c.t, err)
-	ctx, cancel := context.WithCancel(c.t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.scheduler.Run(ctx) }()
-	c.t.Cleanup(func() {
-		cancel()
-		require.NoError(c.t, <-ended)
-	})
-	<-c.scheduler.Ready()
-	c.watching.Wait()
-}
-
-func (c *cluster) watchReactor() {
-	c.watching.Add(2)
-	once := map[string]*sync.Once{"pods": {}, "nodes": {}}
-	c.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		stream, err := c.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
-		if o := once[action.GetResource().Resource]; o != nil {
-			o.Do(c.watching.Done)
-		}
-		return true, stream, err
-	})
-}
-
-// bindReactor makes the fake API server do with a Binding what the real one does.
-func (c *cluster) bindReactor() {
+	c := &cluster{t: t, client: fake.NewClientset(objects...), pods: pods}
 	c.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetSubresource() != "binding" {
 			return false, nil, nil
@@ -133,10 +85,42 @@ func (c *cluster) bindReactor() {
 		binding := action.(clienttesting.CreateAction).GetObject().(*corev1.Binding)
 		return true, binding, c.bind(binding.Namespace, binding.Name, binding.UID, binding.Target.Name)
 	})
+	return c
 }
 
+// run starts a scheduler, creates the pods once it watches, and returns when it has done what there is to do. The
+// fake API server sends no events from before. It ends with the test.
+func (c *cluster) run(server GlobalReserve) {
+	c.t.Helper()
+	log, _ := logrustest.NewNullLogger()
+	var err error
+	c.scheduler, err = New(Options{
+		Client: c.client, SchedulerName: testScheduler, Log: log, GlobalReserve: server,
+	})
+	require.NoError(c.t, err)
+	background.Run(c.t, c.scheduler.Run)
+	<-c.scheduler.Ready()
+	synctest.Wait()
+	c.create(c.pods...)
+}
+
+// create creates pods and returns when the scheduler has done what there is to do.
+func (c *cluster) create(pods ...*corev1.Pod) {
+	for _, pod := range pods {
+		_, err := c.client.CoreV1().Pods(pod.Namespace).Create(c.t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(c.t, err)
+	}
+	c.settle()
+}
+
+// settle waits until the scheduler has tried again what failed, and looked again for capacity.
+func (c *cluster) settle() {
+	<-time.After(3 * longestBackOff)
+	synctest.Wait()
+}
+
+// bind does with a Binding what a real API server does.
 func (c *cluster) bind(namespace, name string, uid types.UID, node string) error {
-	c.watching.Wait()
 	gvr := corev1.SchemeGroupVersion.WithResource("pods")
 	object, err := c.client.Tracker().Get(gvr, namespace, name)
 	if err != nil {
@@ -153,13 +137,6 @@ func (c *cluster) bindAsked(_ int, r *extenderv1.ExtenderBindingArgs) error {
 	return c.bind(r.PodNamespace, r.PodName, r.PodUID, r.Node)
 }
 
-func (c *cluster) create(pods ...*corev1.Pod) {
-	for _, pod := range pods {
-		_, err := c.client.CoreV1().Pods(pod.Namespace).Create(c.t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(c.t, err)
-	}
-}
-
 // bound returns the node of every pod that has one.
 func (c *cluster) bound() map[string]string {
 	list, err := c.client.CoreV1().Pods("").List(context.Background(), metav1.ListOptions{})
@@ -171,12 +148,6 @@ func (c *cluster) bound() map[string]string {
 		}
 	}
 	return nodes
-}
-
-func (c *cluster) awaitBound(want map[string]string) {
-	c.t.Helper()
-	require.Eventually(c.t, func() bool { return assert.ObjectsAreEqual(want, c.bound()) }, eventually, tick,
-		"want %v", want)
 }
 
 // server is a GlobalReserve that does what the test says and remembers what it was asked.

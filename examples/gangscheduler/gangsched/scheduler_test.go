@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,44 +23,43 @@ import (
 func oneNode(cpu string) []*corev1.Node { return []*corev1.Node{testNode("n", cpu)} }
 
 func TestGangWaitsUntilItIsComplete(t *testing.T) {
-	pods := testGang("g", 3, "1")
-	c := newCluster(t, oneNode("3"), pods[:2]...)
-	s := &server{onBind: c.bindAsked}
-	c.run(s)
-	require.Never(t, func() bool { reserves, _, _ := s.asked(); return len(reserves) > 0 }, never, tick)
+	synctest.Test(t, func(t *testing.T) {
+		pods := testGang("g", 3, "1")
+		c := newCluster(t, oneNode("3"), pods[:2]...)
+		s := &server{onBind: c.bindAsked}
+		c.run(s)
+		reserves, _, _ := s.asked()
+		assert.Empty(t, reserves)
 
-	c.create(pods[2])
-	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"})
+		c.create(pods[2])
+		assert.Equal(t, map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"}, c.bound())
+	})
 }
 
 func TestGrantedGangIsBoundThroughTheServer(t *testing.T) {
-	single := testPod("single", "1") // not in a gang: another scheduler's business
-	foreign := testGang("foreign", 1, "1")[0]
-	foreign.Spec.SchedulerName = "somebody-else"
-	c := newCluster(t, oneNode("8"), append(testGang("g", 2, "1"), single, foreign)...)
-	s := &server{onBind: c.bindAsked}
-	c.run(s)
-	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
+	synctest.Test(t, func(t *testing.T) {
+		single := testPod("single", "1") // not in a gang: another scheduler's business
+		foreign := testGang("foreign", 1, "1")[0]
+		foreign.Spec.SchedulerName = "somebody-else"
+		c := newCluster(t, oneNode("8"), append(testGang("g", 2, "1"), single, foreign)...)
+		s := &server{onBind: c.bindAsked}
+		c.run(s)
+		assert.Equal(t, map[string]string{"g-0": "n", "g-1": "n"}, c.bound())
 
-	reserves, unreserves, binds := s.asked()
-	require.Len(t, reserves, 1)
-	assert.Equal(t, testScheduler, reserves[0].SchedulerName)
-	assert.Equal(t, []string{"g-0", "g-1"}, names(reserves[0].Pods))
-	assert.Equal(t, []string{"n", "n"}, reserves[0].Nodes)
-	assert.NotEmpty(t, reserves[0].RequestID)
-	assert.Positive(t, reserves[0].TTLSeconds)
-	assert.Empty(t, unreserves)
-	require.Len(t, binds, 2)
-	assert.EqualValues(t, "uid-g-0", binds[0].PodUID)
-	for _, action := range c.client.Actions() {
-		assert.NotEqual(t, "binding", action.GetSubresource(), "the server binds, not the scheduler")
-	}
-}
-
-func TestWithoutServerItBindsItself(t *testing.T) {
-	c := newCluster(t, oneNode("2"), testGang("g", 2, "1")...)
-	c.run(nil)
-	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
+		reserves, unreserves, binds := s.asked()
+		require.Len(t, reserves, 1)
+		assert.Equal(t, testScheduler, reserves[0].SchedulerName)
+		assert.Equal(t, []string{"g-0", "g-1"}, names(reserves[0].Pods))
+		assert.Equal(t, []string{"n", "n"}, reserves[0].Nodes)
+		assert.NotEmpty(t, reserves[0].RequestID)
+		assert.Positive(t, reserves[0].TTLSeconds)
+		assert.Empty(t, unreserves)
+		require.Len(t, binds, 2)
+		assert.EqualValues(t, "uid-g-0", binds[0].PodUID)
+		for _, action := range c.client.Actions() {
+			assert.NotEqual(t, "binding", action.GetSubresource(), "the server binds, not the scheduler")
+		}
+	})
 }
 
 func TestRefusalLeadsToAnotherPlan(t *testing.T) {
@@ -93,38 +94,42 @@ func TestRefusalLeadsToAnotherPlan(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			// Best fit prefers a, which has less capacity.
-			c := newCluster(t, []*corev1.Node{testNode("a", "4"), testNode("b", "8")}, testGang("g", 2, "2")...)
-			s := &server{
-				onBind: c.bindAsked,
-				onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
-					if try == 1 {
-						return refusal(test.rejections...)
-					}
-					return &reserver.Answer{Revision: 1}
-				},
-			}
-			c.run(s)
-			c.awaitBound(test.want)
-			reserves, _, _ := s.asked()
-			require.Len(t, reserves, 2)
-			assert.Equal(t, []string{"a", "a"}, reserves[0].Nodes)
-			assert.NotEqual(t, reserves[0].RequestID, reserves[1].RequestID, "another plan is another request")
+			synctest.Test(t, func(t *testing.T) {
+				// Best fit prefers a, which has less capacity.
+				c := newCluster(t, []*corev1.Node{testNode("a", "4"), testNode("b", "8")}, testGang("g", 2, "2")...)
+				s := &server{
+					onBind: c.bindAsked,
+					onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
+						if try == 1 {
+							return refusal(test.rejections...)
+						}
+						return &reserver.Answer{Revision: 1}
+					},
+				}
+				c.run(s)
+				assert.Equal(t, test.want, c.bound())
+				reserves, _, _ := s.asked()
+				require.Len(t, reserves, 2)
+				assert.Equal(t, []string{"a", "a"}, reserves[0].Nodes)
+				assert.NotEqual(t, reserves[0].RequestID, reserves[1].RequestID, "another plan is another request")
+			})
 		})
 	}
 }
 
 func TestRefusedGangIsNotBoundInParts(t *testing.T) {
-	c := newCluster(t, oneNode("8"), testGang("g", 2, "1")...)
-	s := &server{onReserve: func(int, *reserver.Request) *reserver.Answer {
-		return refusal(reserver.Rejection{
-			Namespace: "default", Pod: "g-1", Node: "n", Reason: "InsufficientResource", Resource: "cpu",
-		})
-	}}
-	c.run(s)
-	require.Eventually(t, func() bool { reserves, _, _ := s.asked(); return len(reserves) > 2 }, eventually, tick,
-		"it looks again after a while, for capacity that no event announces")
-	assert.Empty(t, c.bound())
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, oneNode("8"), testGang("g", 2, "1")...)
+		s := &server{onReserve: func(int, *reserver.Request) *reserver.Answer {
+			return refusal(reserver.Rejection{
+				Namespace: "default", Pod: "g-1", Node: "n", Reason: "InsufficientResource", Resource: "cpu",
+			})
+		}}
+		c.run(s)
+		reserves, _, _ := s.asked()
+		assert.Greater(t, len(reserves), 2, "it looks again after a while, for capacity that no event announces")
+		assert.Empty(t, c.bound())
+	})
 }
 
 // A process before this one has died with capacity reserved for the gang: the pods go there.
@@ -146,73 +151,73 @@ func TestCapacityLeftFromBeforeIsUsed(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, nodes, testGang("g", 2, "1")...)
-			s := &server{
-				onBind: c.bindAsked,
-				onReserve: func(try int, r *reserver.Request) *reserver.Answer {
-					switch {
-					case try == 1:
-						return refusal(tc.left)
-					case slices.Contains(r.Nodes, "b") && !tc.usable:
-						return refusal(reserver.Rejection{
-							Namespace: "default", Pod: "g-1", Node: "b", Reason: "InsufficientResource", Resource: "cpu", Free: -1,
-						})
-					default:
-						return &reserver.Answer{Revision: 1}
-					}
-				},
-			}
-			c.run(s)
-			c.awaitBound(tc.want)
-			_, unreserves, _ := s.asked()
-			var given []string
-			for _, u := range unreserves {
-				given = append(given, u.Nodes...)
-			}
-			assert.Equal(t, tc.unreserved, given)
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, nodes, testGang("g", 2, "1")...)
+				s := &server{
+					onBind: c.bindAsked,
+					onReserve: func(try int, r *reserver.Request) *reserver.Answer {
+						switch {
+						case try == 1:
+							return refusal(tc.left)
+						case slices.Contains(r.Nodes, "b") && !tc.usable:
+							return refusal(reserver.Rejection{
+								Namespace: "default", Pod: "g-1", Node: "b", Reason: "InsufficientResource", Resource: "cpu", Free: -1,
+							})
+						default:
+							return &reserver.Answer{Revision: 1}
+						}
+					},
+				}
+				c.run(s)
+				assert.Equal(t, tc.want, c.bound())
+				_, unreserves, _ := s.asked()
+				var given []string
+				for _, u := range unreserves {
+					given = append(given, u.Nodes...)
+				}
+				assert.Equal(t, tc.unreserved, given)
+			})
 		})
 	}
 }
 
 func TestPodDeletedBetweenReserveAndBind(t *testing.T) {
-	c := newCluster(t, oneNode("8"), testGang("g", 2, "1")...)
-	s := &server{onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
-		if try == 1 { // a slow answer is asked for again
-			c.watching.Wait()
-			err := c.client.CoreV1().Pods("default").Delete(context.Background(), "g-1", metav1.DeleteOptions{})
-			assert.NoError(t, err)
-		}
-		assert.Eventually(t, func() bool {
-			_, err := c.scheduler.pods.Pods("default").Get("g-1")
-			return err != nil
-		}, eventually, tick)
-		return &reserver.Answer{Revision: 1}
-	}}
-	c.run(s)
-	require.Eventually(t, func() bool { _, unreserves, _ := s.asked(); return len(unreserves) > 0 }, eventually, tick)
-
-	_, unreserves, binds := s.asked()
-	assert.Equal(t, []string{"g-0", "g-1"}, names(unreserves[0].Pods), "all of the capacity is given back")
-	assert.Empty(t, binds)
-	assert.Empty(t, c.bound())
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, oneNode("8"), testGang("g", 2, "1")...)
+		s := &server{onReserve: func(try int, _ *reserver.Request) *reserver.Answer {
+			if try == 1 { // a slow answer is asked for again
+				err := c.client.CoreV1().Pods("default").Delete(context.Background(), "g-1", metav1.DeleteOptions{})
+				assert.NoError(t, err)
+			}
+			<-time.After(time.Second) // the scheduler hears of it
+			return &reserver.Answer{Revision: 1}
+		}}
+		c.run(s)
+		_, unreserves, binds := s.asked()
+		assert.Equal(t, []string{"g-0", "g-1"}, names(unreserves[0].Pods), "all of the capacity is given back")
+		assert.Empty(t, binds)
+		assert.Empty(t, c.bound())
+	})
 }
 
 func TestBindFailsHalfWay(t *testing.T) {
-	c := newCluster(t, oneNode("8"), testGang("g", 3, "1")...)
-	s := &server{onBind: func(try int, r *extenderv1.ExtenderBindingArgs) error {
-		if try == 2 {
-			return errors.New("the API server refused it")
-		}
-		return c.bindAsked(try, r)
-	}}
-	c.run(s)
-	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"})
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, oneNode("8"), testGang("g", 3, "1")...)
+		s := &server{onBind: func(try int, r *extenderv1.ExtenderBindingArgs) error {
+			if try == 2 {
+				return errors.New("the API server refused it")
+			}
+			return c.bindAsked(try, r)
+		}}
+		c.run(s)
+		assert.Equal(t, map[string]string{"g-0": "n", "g-1": "n", "g-2": "n"}, c.bound())
 
-	reserves, unreserves, _ := s.asked()
-	require.Len(t, unreserves, 1)
-	assert.Equal(t, []string{"g-1", "g-2"}, names(unreserves[0].Pods), "what is not bound is given back")
-	require.Len(t, reserves, 2)
-	assert.Equal(t, []string{"g-1", "g-2"}, names(reserves[1].Pods), "what is bound is not planned again")
+		reserves, unreserves, _ := s.asked()
+		require.Len(t, unreserves, 1)
+		assert.Equal(t, []string{"g-1", "g-2"}, names(unreserves[0].Pods), "what is not bound is given back")
+		require.Len(t, reserves, 2)
+		assert.Equal(t, []string{"g-1", "g-2"}, names(reserves[1].Pods), "what is bound is not planned again")
+	})
 }
 
 // lateNews is an informer's store that shows a pod without its node to whoever reads, and delivers the
@@ -265,15 +270,19 @@ func TestPodThatShowsItsNodeMeanwhile(t *testing.T) {
 	assert.Zero(t, v.nodes["n"].free[cpu], "both pods have their capacity")
 }
 
+// Without a server the scheduler binds itself.
 func TestGangWithoutCapacityWaitsForIt(t *testing.T) {
-	blocker := boundTo(testPod("blocker", "3"), "n")
-	c := newCluster(t, oneNode("4"), append(testGang("g", 2, "1"), blocker)...)
-	c.run(nil)
-	require.Never(t, func() bool { return len(c.bound()) > 1 }, never, tick)
+	synctest.Test(t, func(t *testing.T) {
+		blocker := boundTo(testPod("blocker", "3"), "n")
+		c := newCluster(t, oneNode("4"), append([]*corev1.Pod{blocker}, testGang("g", 2, "1")...)...)
+		c.run(nil)
+		assert.Len(t, c.bound(), 1, "the one in the way")
 
-	err := c.client.CoreV1().Pods("default").Delete(t.Context(), "blocker", metav1.DeleteOptions{})
-	require.NoError(t, err)
-	c.awaitBound(map[string]string{"g-0": "n", "g-1": "n"})
+		err := c.client.CoreV1().Pods("default").Delete(t.Context(), "blocker", metav1.DeleteOptions{})
+		require.NoError(t, err)
+		c.settle()
+		assert.Equal(t, map[string]string{"g-0": "n", "g-1": "n"}, c.bound())
+	})
 }
 
 func TestMistakesAreExplained(t *testing.T) {

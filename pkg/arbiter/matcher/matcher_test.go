@@ -1,7 +1,6 @@
 package matcher_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -182,22 +181,4 @@ func TestOrigin(t *testing.T) {
 	assert.Equal(t, cluster.Origin{UID: "7", Godel: true}, m.Origin("ns", "godel"))
 	assert.Equal(t, cluster.Origin{}, m.Origin("ns", "plain"))
 	assert.Equal(t, cluster.Origin{}, m.Origin("other", "godel"))
-}
-
-func BenchmarkCandidates(b *testing.B) {
-	for _, count := range []int{0, 1, 1000} {
-		b.Run(fmt.Sprintf("reservations=%d", count), func(b *testing.B) {
-			var m matcher.Matcher
-			for i := range count {
-				if err := m.Set(newReservation(fmt.Sprintf("r-%d", i), byIndex(fmt.Sprintf("i-%d", i)))); err != nil {
-					b.Fatal(err)
-				}
-			}
-			pod := &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns"}, Annotations: &cluster.Annotations{Index: "i-0"}}
-			b.ReportAllocs()
-			for b.Loop() {
-				m.Candidates(pod)
-			}
-		})
-	}
 }

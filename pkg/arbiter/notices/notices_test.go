@@ -13,67 +13,56 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 )
-
-func request(milliCPU int64) *resources.Request {
-	return &resources.Request{Amounts: []resources.Amount{
-		{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 1},
-	}}
-}
 
 func newPod(name string, milliCPU int64) *cluster.Pod {
 	return &cluster.Pod{
-		Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Request: request(milliCPU),
+		Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID(name)}, Request: questiontest.Request(milliCPU),
 	}
 }
 
 var ref = ledger.SlotRef{Namespace: "ns", Name: "r", Slot: "s"}
 
-// newQuestion asks for the same devices for every pod. consumers, if there are any,
-// may use the slot.
-func newQuestion(t *testing.T, l *ledger.Ledger, wanted *ledger.DeviceRequest, consumers *v1alpha1.ConsumerSpec) *question.Maker {
-	m := &matcher.Matcher{}
-	require.NoError(t, m.Set(&v1alpha1.Reservation{
+// newWriter writes what a ledger has to say. consumers, if there are any, may use the slot.
+func newWriter(t *testing.T, l *ledger.Ledger, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.FakeRecorder) {
+	q := questiontest.NewMaker(l)
+	require.NoError(t, q.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
 		Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: ref.Slot}}, Consumers: consumers},
 	}))
-	return &question.Maker{
-		Table: l.Table(), Matcher: m, Devices: func(*cluster.Pod) *ledger.DeviceRequest { return wanted },
-	}
+	recorder := events.NewFakeRecorder(1000)
+	return New(l.Reader, q, recorder), recorder
 }
 
 // newRig has nodes full and held of 4 CPUs: one with a pod of 4, one with a slot of 3.
 func newRig(t *testing.T, consumers *v1alpha1.ConsumerSpec) (*Writer, *events.FakeRecorder) {
 	l := ledger.New(ledger.Options{})
-	for _, node := range []string{"full", "held"} {
-		l.ObserveNode(ledger.NodeObservation{Name: node, Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10},
-		}})
-	}
-	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: request(4000)})
-	require.True(t, l.ObserveSlot(ledger.Slot{Ref: ref, Node: "held", Policy: ledger.Once, Request: request(3000)}))
-	recorder := events.NewFakeRecorder(1000)
-	return New(l.Reader, newQuestion(t, l, nil, consumers), recorder), recorder
+	questiontest.Nodes(l, 4000, "full", "held")
+	l.ObservePod(ledger.PodObservation{Pod: newPod("there", 0).Ref, Node: "full", Request: questiontest.Request(4000)})
+	held := ledger.Slot{Ref: ref, Node: "held", Policy: ledger.Once, Request: questiontest.Request(3000)}
+	require.True(t, l.ObserveSlot(held))
+	return newWriter(t, l, consumers)
 }
 
 // TestRefusedForDevices has capacity for the pod everywhere, and its device is kept.
 func TestRefusedForDevices(t *testing.T) {
-	compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
-	require.NoError(t, err)
-	wanted := &ledger.DeviceRequest{Requests: []*devices.Request{compiled}}
 	l := ledger.New(ledger.Options{})
-	l.ObserveNode(ledger.NodeObservation{Name: "n", Allocatable: []resources.Amount{{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 10}}})
-	l.ObserveDevices("n", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
-	require.True(t, l.ObserveSlot(ledger.Slot{Ref: ref, Node: "n", Policy: ledger.Once, Request: request(1000), Devices: wanted}))
-	recorder := events.NewFakeRecorder(1)
-	w := New(l.Reader, newQuestion(t, l, wanted, nil), recorder)
-	w.Refused(newPod("p", 1000), []string{"n"})
+	questiontest.Nodes(l, 4000, "n")
+	questiontest.GPUs(l, "n", "gpu-0")
+	claiming := func(pod, claim string) *cluster.Pod {
+		p := newPod(pod, 1000)
+		p.Devices = &cluster.DeviceAnnotations{Claims: []string{claim}}
+		return p
+	}
+	other := claiming("other", "d")
+	require.True(t, l.ObserveSlot(ledger.Slot{
+		Ref: ref, Node: "n", Policy: ledger.Once, Request: other.Request, Devices: questiontest.Claims(other),
+	}))
+	w, recorder := newWriter(t, l, nil)
+	w.Refused(claiming("p", "c"), []string{"n"})
 	require.Len(t, recorder.Events, 1)
 	assert.Equal(t, "Warning CapacityReserved node n would have capacity for this pod, but reservation ns/r/s keeps it for others", <-recorder.Events)
 }

@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/resources"
+	"github.com/globalreserve/globalreserve/test/bubble"
 )
 
 // newLargeWorld has nodes of four CPUs and, before and after them, more full ones than a sample has.
@@ -24,11 +26,7 @@ func newLargeWorld(t *testing.T, nodes ...string) *world {
 		}
 	}
 	full("first")
-	for _, name := range nodes {
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
-		}})
-	}
+	questiontest.Nodes(w.ledger, 4000, nodes...)
 	full("last")
 	return w
 }
@@ -46,14 +44,15 @@ func asking(t *testing.T, w *world, name string, change func(*v1.PodSpec)) *clus
 }
 
 func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		nodes     []string
 		change    func(*v1.PodSpec)
 		nominated string
 		offered   int
 		want      []string
 		woken     []string
-	}{
+	}
+	tests := map[string]testCase{
 		"to a node that was not in it":                 {nodes: []string{"a"}, want: []string{"p -> a"}},
 		"to none where there is none":                  {},
 		"not where there are no more":                  {nodes: []string{"a"}, offered: MinSample - 1},
@@ -94,37 +93,31 @@ func TestPodsRefusedBySampleAreSentToFreeNodes(t *testing.T) {
 			s.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.DoNotSchedule}}
 		}},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newLargeWorld(t, tt.nodes...)
-				defer w.Stop()
-				w.nodes["labeled"] = cluster.Node{Name: "labeled", Labels: map[string]string{"disk": "fast"}}
-				w.nodes["tainted"] = cluster.Node{Name: "tainted", Taints: []v1.Taint{{Key: "own", Effect: v1.TaintEffectNoSchedule}}}
-				p := pod("p")
-				if tt.change != nil {
-					p = asking(t, w, "p", tt.change)
-				}
-				offered := tt.offered
-				if offered == 0 {
-					offered = MinSample
-				}
-				w.Seek(p, tt.nominated, offered)
-				w.expect(nil)
-				pass(settle)
-				w.expect(tt.want)
-				assert.Equal(t, tt.woken, w.givenUp)
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newLargeWorld(t, tt.nodes...)
+		w.nodes["labeled"] = cluster.Node{Name: "labeled", Labels: map[string]string{"disk": "fast"}}
+		w.nodes["tainted"] = cluster.Node{Name: "tainted", Taints: []v1.Taint{{Key: "own", Effect: v1.TaintEffectNoSchedule}}}
+		p := pod("p")
+		if tt.change != nil {
+			p = asking(t, w, "p", tt.change)
+		}
+		offered := tt.offered
+		if offered == 0 {
+			offered = MinSample
+		}
+		w.Seek(p, tt.nominated, offered)
+		w.expect(nil)
+		pass(settle)
+		w.expect(tt.want)
+		assert.Equal(t, tt.woken, w.givenUp)
+	})
 }
 
 // Three pods of half a node come to two gaps: what one was sent to counts as its own until it is bound, or
 // was not heard of for long.
 func TestSentPodsDoNotMeet(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
-		defer w.Stop()
 		w.bind(pod("filler"), "b") // capacity for one more
 		pods := []*cluster.Pod{pod("1"), pod("2"), pod("3"), pod("4")}
 		for _, p := range pods {
@@ -144,9 +137,8 @@ func TestSentPodsDoNotMeet(t *testing.T) {
 
 // A node in vain is followed by another one, after a pause that grows. When none is left it begins again.
 func TestNodesThatTheSchedulerRefuses(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
-		defer w.Stop()
 		p := pod("p")
 		w.Seek(p, "", MinSample)
 		pass(settle)
@@ -171,9 +163,8 @@ func TestNodesThatTheSchedulerRefuses(t *testing.T) {
 }
 
 func TestTriesAreLimited(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
-		defer w.Stop()
 		p, began := pod("p"), time.Now()
 		nominated := ""
 		for range manyTries {
@@ -193,9 +184,8 @@ func TestTriesAreLimited(t *testing.T) {
 
 // A nomination that stopped being true is changed, or cleared.
 func TestFreeNodeIsTaken(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
-		defer w.Stop()
 		p := pod("p")
 		w.Seek(p, "", MinSample)
 		pass(settle)
@@ -214,9 +204,8 @@ func TestFreeNodeIsTaken(t *testing.T) {
 
 // A pod that has capacity of its own is sent there.
 func TestPodIsSentHome(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a", "b")
-		defer w.Stop()
 		p := pod("p")
 		plan := ledger.NewPlan([]ledger.Placement{w.Question.Of(p, "b")}, ledger.AllOrNothing, time.Time{})
 		assert.Equal(t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
@@ -227,9 +216,8 @@ func TestPodIsSentHome(t *testing.T) {
 }
 
 func TestSendWakesByNomination(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
-		defer w.Stop()
 		assert.False(t, w.Send(pod("p"), MinSample-1), "all nodes were offered")
 		assert.False(t, w.Send(pod("p"), 2*MinSample+1), "all nodes were offered")
 		assert.True(t, w.Send(pod("p"), MinSample))
@@ -242,7 +230,7 @@ func TestSendWakesByNomination(t *testing.T) {
 
 // A pod that was to be woken is, where its node is taken before the nomination is written.
 func TestSentPodIsWokenWhereItsNodeIsTaken(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
 		w.Stop()
 		p := pod("p")
@@ -258,9 +246,8 @@ func TestSentPodIsWokenWhereItsNodeIsTaken(t *testing.T) {
 
 // A scheduler may ask about a pod that was bound just before.
 func TestBoundPodsAreNotSent(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
-		defer w.Stop()
 		bound := pod("p")
 		bound.Node, bound.Constraints = "a", nil
 		w.Seek(bound, "", MinSample)
@@ -280,9 +267,8 @@ func TestBoundPodsAreNotSent(t *testing.T) {
 
 // Capacity may be freed for a pod while it is searched for.
 func TestSentDuringASearch(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newLargeWorld(t, "a")
-		defer w.Stop()
 		p := pod("p")
 		w.Seek(p, "", MinSample)
 		var searches sync.WaitGroup

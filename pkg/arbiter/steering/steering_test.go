@@ -19,13 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question/questiontest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
+	"github.com/globalreserve/globalreserve/test/bubble"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
@@ -33,22 +32,18 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 // api is an API server that pods' nominations are written to.
 type api struct {
-	mu        sync.Mutex
-	writes    []string // "pod -> node", "pod -x node"
-	nominated map[string]string
-	answer    func(write string) error
+	mu     sync.Mutex
+	writes []string // "pod -> node", "pod -x node"
+	answer func(write string) error
 }
 
-func (a *api) write(text, pod, node string) error {
+func (a *api) write(text string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.writes = append(a.writes, text)
 	if a.answer != nil {
-		if err := a.answer(text); err != nil {
-			return err
-		}
+		return a.answer(text)
 	}
-	a.nominated[pod] = node
 	return nil
 }
 
@@ -59,11 +54,11 @@ func (a *api) written() []string {
 }
 
 func (a *api) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
-	return a.write(pod.Name+" -> "+node, pod.Name, node)
+	return a.write(pod.Name + " -> " + node)
 }
 
 func (a *api) Clear(_ context.Context, pod ledger.PodRef, node string) error {
-	return a.write(pod.Name+" -x "+node, pod.Name, "")
+	return a.write(pod.Name + " -x " + node)
 }
 
 // world is Steering that runs, with a ledger of nodes of four CPUs.
@@ -73,20 +68,14 @@ type world struct {
 	t       *testing.T
 	ledger  *ledger.Ledger
 	api     *api
-	matcher *matcher.Matcher
-	devices *ledger.DeviceRequest
 	nodes   map[string]cluster.Node // those with labels or taints
 	givenUp []string
 }
 
 func newWorld(t *testing.T, nodes ...string) *world {
 	log, _ := logtest.NewNullLogger()
-	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{nominated: map[string]string{}}, matcher: &matcher.Matcher{}, nodes: map[string]cluster.Node{}}
-	for _, n := range nodes {
-		w.ledger.ObserveNode(ledger.NodeObservation{Name: n, Allocatable: []resources.Amount{
-			{Column: resources.CPU, Value: 4000}, {Column: resources.Pods, Value: 110},
-		}})
-	}
+	w := &world{t: t, ledger: ledger.New(ledger.Options{}), api: &api{}, nodes: map[string]cluster.Node{}}
+	questiontest.Nodes(w.ledger, 4000, nodes...)
 	w.Steering = New(Options{
 		Ledger: w.ledger.Reader, Nominator: w.api, Log: log,
 		Node: func(name string) (cluster.Node, bool) {
@@ -95,10 +84,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 			}
 			return cluster.Node{Name: name}, true
 		},
-		Question: &question.Maker{
-			Table: w.ledger.Table(), Matcher: w.matcher,
-			Devices: func(*cluster.Pod) *ledger.DeviceRequest { return w.devices },
-		},
+		Question:  questiontest.NewMaker(w.ledger),
 		OnGivenUp: func(pod *cluster.Pod) { w.givenUp = append(w.givenUp, pod.Ref.Name) },
 	})
 	w.Stop = background.Run(t, w.Run)
@@ -109,8 +95,9 @@ func newWorld(t *testing.T, nodes ...string) *world {
 // slot keeps two CPUs of a node, which every pod of the namespace may use.
 func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.SlotRef {
 	ref := ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}
-	require.True(w.t, w.ledger.ObserveSlot(ledger.Slot{Ref: ref, Node: node, Policy: policy, Request: request(2000)}))
-	require.NoError(w.t, w.matcher.Set(&v1alpha1.Reservation{
+	slot := ledger.Slot{Ref: ref, Node: node, Policy: policy, Request: questiontest.Request(2000)}
+	require.True(w.t, w.ledger.ObserveSlot(slot))
+	require.NoError(w.t, w.Question.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: name},
 		Spec: v1alpha1.ReservationSpec{
 			AllocatePolicy: v1alpha1.AllocatePolicy(policy),
@@ -121,12 +108,8 @@ func (w *world) slot(name, node string, policy ledger.AllocatePolicy) ledger.Slo
 	return ref
 }
 
-func request(cpu int64) *resources.Request {
-	return &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: cpu}, {Column: resources.Pods, Value: 1}}}
-}
-
 func pod(name string) *cluster.Pod {
-	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: request(2000), Constraints: &cluster.Constraints{}}
+	return &cluster.Pod{Ref: ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}, Request: questiontest.Request(2000), Constraints: &cluster.Constraints{}}
 }
 
 func (w *world) usable(p *cluster.Pod) []ledger.UsableSlot {
@@ -171,16 +154,11 @@ func sample() []string {
 	return nodes
 }
 
-func run(t *testing.T, test func(t *testing.T)) {
-	synctest.Test(t, func(t *testing.T) { test(t) })
-}
-
 // A pod that comes back without its node after it was nominated may still have
 // the nomination: writing it again is no change then, and wakes nobody.
 func TestNominatedAgain(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		defer w.Stop()
 		w.slot("r", "a", ledger.Once)
 		p := pod("p")
 		assert.Equal(t, "elsewhere", w.direct(p, sample()...))
@@ -197,9 +175,8 @@ func TestNominatedAgain(t *testing.T) {
 
 // Five pods come back at once to three slots: each slot is one pod's.
 func TestOneSlotForOnePod(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b", "c", "d")
-		defer w.Stop()
 		for _, node := range []string{"a", "b", "c"} {
 			w.slot("r-"+node, node, ledger.Once)
 		}
@@ -228,9 +205,8 @@ func TestOneSlotForOnePod(t *testing.T) {
 }
 
 func TestSharedSlotsAreForAll(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
-		defer w.Stop()
 		w.slot("r", "a", ledger.Aligned)
 		for _, name := range []string{"1", "2", "3"} {
 			assert.Equal(t, "a", w.direct(pod(name), "a", "b"))
@@ -239,9 +215,8 @@ func TestSharedSlotsAreForAll(t *testing.T) {
 }
 
 func TestNodeThatWasNotOffered(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
-		defer w.Stop()
 		w.slot("r", "a", ledger.Once)
 		assert.Empty(t, w.direct(pod("small"), "b", "c"), "all that is feasible was offered")
 		p := pod("p")
@@ -259,9 +234,8 @@ func TestNodeThatWasNotOffered(t *testing.T) {
 }
 
 func TestOfferedSlotsComeFirst(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
-		defer w.Stop()
 		w.slot("r-a", "a", ledger.Once)
 		w.slot("r-b", "b", ledger.Once)
 		p := pod("p")
@@ -274,9 +248,8 @@ func TestOfferedSlotsComeFirst(t *testing.T) {
 
 // A plan is a preference: who is not bound after some attempts has its choice.
 func TestEffortIsBounded(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
-		defer w.Stop()
 		w.slot("r", "a", ledger.Once)
 		p, q := pod("p"), pod("q")
 		var got []string
@@ -300,10 +273,11 @@ func TestEffortIsBounded(t *testing.T) {
 }
 
 func TestNominationsAreCleared(t *testing.T) {
-	tests := map[string]struct {
+	type testCase struct {
 		end  func(w *world, slot ledger.SlotRef, p *cluster.Pod)
 		want []string
-	}{
+	}
+	tests := map[string]testCase{
 		"the slot is released": {
 			func(w *world, h ledger.SlotRef, _ *cluster.Pod) { w.ledger.ReleaseSlots(h.Namespace, h.Name) },
 			[]string{"p -> a", "p -x a"},
@@ -342,29 +316,23 @@ func TestNominationsAreCleared(t *testing.T) {
 			[]string{"p -> a"},
 		},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t, "a", "b")
-				defer w.Stop()
-				slot := w.slot("r", "a", ledger.Once)
-				p := pod("p")
-				require.True(t, w.Wake(p))
-				w.expect([]string{"p -> a"})
-				tt.end(w, slot, p)
-				pass(time.Minute)
-				w.expect(tt.want)
-				assert.Empty(t, w.givenUp)
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newWorld(t, "a", "b")
+		slot := w.slot("r", "a", ledger.Once)
+		p := pod("p")
+		require.True(t, w.Wake(p))
+		w.expect([]string{"p -> a"})
+		tt.end(w, slot, p)
+		pass(time.Minute)
+		w.expect(tt.want)
+		assert.Empty(t, w.givenUp)
+	})
 }
 
 // The pod was refused everything, and then there was nothing to send it to.
 func TestSlotGoneBeforeTheNomination(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		defer w.Stop()
 		slot := w.slot("r", "a", ledger.Once)
 		blocked := make(chan struct{})
 		w.api.answer = func(string) error { <-blocked; return errors.New("not now") }
@@ -378,9 +346,8 @@ func TestSlotGoneBeforeTheNomination(t *testing.T) {
 }
 
 func TestWake(t *testing.T) {
-	run(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
-		defer w.Stop()
 		assert.False(t, w.Wake(pod("p")), "no slot")
 		w.slot("r", "a", ledger.Once)
 		assert.True(t, w.Wake(pod("p")))
@@ -391,64 +358,54 @@ func TestWake(t *testing.T) {
 
 func TestFailedWrites(t *testing.T) {
 	resource := schema.GroupResource{Resource: "pods"}
-	tests := map[string]struct {
+	type testCase struct {
 		err     error
 		times   int
 		writes  int
 		givenUp []string
-	}{
+	}
+	tests := map[string]testCase{
 		"the API server is away for a while": {errors.New("refused"), 2, 3, nil},
 		"the API server is away for long":    {errors.New("refused"), 100, 1 + maxFailures, []string{"p"}},
 		"no right to do so":                  {apierrors.NewForbidden(resource, "p", errors.New("no")), 100, 1, []string{"p"}},
 		"the pod is gone":                    {apierrors.NewNotFound(resource, "p"), 100, 1, nil},
 		"the pod is another one":             {apierrors.NewConflict(resource, "p", errors.New("uid")), 100, 1, nil},
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
-				w := newWorld(t, "a")
-				defer w.Stop()
-				w.slot("r", "a", ledger.Once)
-				w.api.answer = func(string) error {
-					if len(w.api.writes) <= tt.times {
-						return tt.err
-					}
-					return nil
-				}
-				p := pod("p")
-				require.Equal(t, "elsewhere", w.direct(p, sample()...))
-				pass(time.Hour)
-				assert.Len(t, w.api.written(), tt.writes)
-				assert.Equal(t, tt.givenUp, w.givenUp)
-				if tt.givenUp != nil {
-					assert.Empty(t, w.direct(p, sample()...), "it is not refused for nothing again")
-				}
-			})
-		})
-	}
+	bubble.Each(t, tests, func(t *testing.T, tt testCase) {
+		w := newWorld(t, "a")
+		w.slot("r", "a", ledger.Once)
+		w.api.answer = func(string) error {
+			if len(w.api.writes) <= tt.times {
+				return tt.err
+			}
+			return nil
+		}
+		p := pod("p")
+		require.Equal(t, "elsewhere", w.direct(p, sample()...))
+		pass(time.Hour)
+		assert.Len(t, w.api.written(), tt.writes)
+		assert.Equal(t, tt.givenUp, w.givenUp)
+		if tt.givenUp != nil {
+			assert.Empty(t, w.direct(p, sample()...), "it is not refused for nothing again")
+		}
+	})
 }
 
 // A pod whose claims of devices cannot be met with a slot is not sent there.
 func TestPodsWithClaims(t *testing.T) {
-	for name, there := range map[string]bool{"the device is there": true, "it is not": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a")
-				defer w.Stop()
-				w.slot("r", "a", ledger.Once)
-				compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: "nvidia.com/gpu", Count: 1})
-				require.NoError(t, err)
-				w.devices = &ledger.DeviceRequest{Claims: []ledger.DeviceClaimRef{{Namespace: "ns", Name: "c"}}, Requests: []*devices.Request{compiled}}
-				if there {
-					w.ledger.ObserveDevices("a", []devices.Device{{Name: "gpu-0", Resource: "nvidia.com/gpu", ID: "gpu-0"}})
-				}
-				assert.Equal(t, there, w.Wake(pod("p")))
-				if there {
-					w.expect([]string{"p -> a"})
-					w.ledger.ObserveDevices("a", nil)
-					assert.False(t, w.stillUsable(w.plans["uid-p"]))
-				}
-			})
-		})
-	}
+	bubble.Each(t, map[string]bool{"the device is there": true, "it is not": false}, func(t *testing.T, there bool) {
+		w := newWorld(t, "a")
+		w.slot("r", "a", ledger.Once)
+		p := pod("p")
+		p.Devices = &cluster.DeviceAnnotations{Claims: []string{"c"}}
+		if there {
+			questiontest.GPUs(w.ledger, "a", "gpu-0")
+		}
+		assert.Equal(t, there, w.Wake(p))
+		if there {
+			w.expect([]string{"p -> a"})
+			w.ledger.ObserveDevices("a", nil)
+			assert.False(t, w.stillUsable(w.plans["uid-p"]))
+		}
+	})
 }

@@ -45,11 +45,7 @@ func TestPassedOn(t *testing.T) {
 	assert.Equal(t, "own", follower.post("/own", "").body, "some paths are each server's own")
 
 	large := bytes.Repeat([]byte("x"), 1<<20)
-	leader.answer(func(w http.ResponseWriter, r *http.Request) {
-		content, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
-		_, _ = w.Write(content)
-	})
+	leader.answer(echo)
 	assert.Equal(t, string(large), follower.post("/x", string(large)).body)
 }
 
@@ -71,13 +67,15 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// Each event of a stream comes when it is sent, and the stream ends with its reader or with the leadership.
+// Each event of a stream comes when it is sent, and the stream ends with its reader, with the leadership, or with the
+// server that passes it on.
 func TestStream(t *testing.T) {
 	w := newWorld(t)
 	w.writeTimeout = time.Nanosecond // not for streams
 	leader, follower := w.pair()
+	follower.leaveAtOnce()
 	next, gone := make(chan string), make(chan struct{}, 1)
-	leader.answer(func(w http.ResponseWriter, r *http.Request) {
+	stream := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for {
 			select {
@@ -89,8 +87,9 @@ func TestStream(t *testing.T) {
 				return
 			}
 		}
-	})
-	open := func() *http.Response {
+	}
+	leader.answer(stream)
+	open := func() (*http.Response, *bufio.Scanner) {
 		opened := make(chan *http.Response)
 		go func() {
 			response, err := http.Get(follower.front.URL + "/v1/watch") //nolint:bodyclose // who takes it closes it
@@ -98,24 +97,32 @@ func TestStream(t *testing.T) {
 			opened <- response
 		}()
 		next <- "first"
-		return <-opened
+		response := <-opened
+		lines := bufio.NewScanner(response.Body)
+		require.True(t, lines.Scan())
+		assert.Equal(t, "first", lines.Text())
+		return response, lines
 	}
-	response := open()
-	lines := bufio.NewScanner(response.Body)
-	require.True(t, lines.Scan())
-	assert.Equal(t, "first", lines.Text())
+	response, lines := open()
 	next <- "second"
 	require.True(t, lines.Scan(), "%v", lines.Err())
 	assert.Equal(t, "second", lines.Text())
 	require.NoError(t, response.Body.Close())
 	<-gone
 
-	response = open()
+	response, _ = open()
 	other := leader.w.server("other")
+	other.answer(stream)
 	other.lead()
 	_, _ = io.ReadAll(response.Body) // it ends, although a paused leader would never end it; most often it is cut off
 	_ = response.Body.Close()
 	<-gone
+
+	response, lines = open()
+	require.NoError(t, follower.HandOver(t.Context()))
+	assert.False(t, lines.Scan())
+	require.NoError(t, lines.Err(), "it is not cut off")
+	require.NoError(t, response.Body.Close())
 }
 
 // What could not be sent waits for the next leader.
@@ -139,11 +146,8 @@ func TestWaitsForALeader(t *testing.T) {
 			follower.upToDate()
 			replies := make(chan reply)
 			go func() { replies <- follower.post("/x", "body") }()
-			require.Eventually(t, func() bool { return follower.waiting.Load() == 1 }, time.Minute, time.Millisecond)
-			next.answer(func(w http.ResponseWriter, r *http.Request) {
-				content, _ := io.ReadAll(r.Body)
-				_, _ = w.Write(content)
-			})
+			follower.awaitWaiting(1)
+			next.answer(echo)
 			next.lead()
 			got := <-replies
 			assert.Equal(t, http.StatusOK, got.status)
@@ -163,13 +167,12 @@ func TestDecidesMeanwhile(t *testing.T) {
 	replies := make(chan reply)
 	go func() { replies <- s.post("/x", "body") }()
 	s.answer(func(w http.ResponseWriter, r *http.Request) {
-		content, _ := io.ReadAll(r.Body)
-		_, _ = w.Write(content)
+		echo(w, r)
 		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
 		defer cancel()
 		assert.Error(t, s.HandOver(ctx))
 	})
-	require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	s.awaitWaiting(1)
 	s.lead()
 	got := <-replies
 	assert.Equal(t, "body", got.body)
@@ -211,18 +214,31 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// A request of which nobody knows what was done is not sent again, even where another leader is known by then.
+// A request of which nobody knows what was done is not sent again, even where another leader is known by then: where the
+// leader has cut it off, and where it is paused, and never would.
 func TestLostAnswer(t *testing.T) {
-	for name, header := range map[string]string{"plain": "X-Plain", "said to be idempotent": "Idempotency-Key"} {
+	for name, tc := range map[string]struct {
+		header string
+		paused bool
+	}{
+		"plain": {header: "X-Plain"}, "said to be idempotent": {header: "Idempotency-Key"}, "paused": {header: "X-Plain", paused: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			leader, follower := pair(t)
 			assert.Equal(t, http.StatusOK, follower.post("/x", "").status) // over a connection that is used again
+			if tc.paused {
+				follower.leaveAtOnce()
+			}
 			next := leader.w.server("next")
-			leader.answer(func(http.ResponseWriter, *http.Request) {
+			leader.answer(func(_ http.ResponseWriter, r *http.Request) {
 				next.lead()
-				panic(http.ErrAbortHandler)
+				if !tc.paused {
+					panic(http.ErrAbortHandler)
+				}
+				_, _ = io.Copy(io.Discard, r.Body) // from then on the end of the connection is seen
+				<-r.Context().Done()
 			})
-			got := follower.post("/x", "body", header, "1")
+			got := follower.post("/x", "body", tc.header, "1")
 			assert.Equal(t, http.StatusServiceUnavailable, got.status)
 			assert.Contains(t, got.body, "outcome is unknown")
 			assert.Equal(t, int32(1), follower.refused.Load())
@@ -230,6 +246,8 @@ func TestLostAnswer(t *testing.T) {
 			assert.Zero(t, next.asked.Load())
 			assert.InDelta(t, 1, follower.Unknown(), 0)
 			assert.Zero(t, follower.Held())
+			follower.upToDate()
+			assert.Equal(t, "next", follower.post("/x", "").body)
 		})
 	}
 }
@@ -249,29 +267,12 @@ func TestClientThatLeaves(t *testing.T) {
 		}
 		left <- err
 	}()
-	require.Eventually(t, func() bool { return follower.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	follower.awaitWaiting(1)
 	leave()
 	require.Error(t, <-left)
-	require.Eventually(t, func() bool { return follower.waiting.Load() == 0 }, time.Minute, time.Millisecond)
+	follower.awaitWaiting(0)
 	assert.InDelta(t, 1, follower.Held(), 0)
 	assert.Zero(t, follower.Unknown())
-}
-
-// What is under way to a leader that is paused ends as soon as another one leads.
-func TestPausedLeader(t *testing.T) {
-	leader, follower := pair(t)
-	arrived := make(chan struct{})
-	leader.answer(func(_ http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-r.Context().Done()
-	})
-	replies := make(chan reply)
-	go func() { replies <- follower.post("/x", "") }()
-	<-arrived
-	next := leader.w.server("next")
-	next.lead()
-	assert.Contains(t, (<-replies).body, "outcome is unknown")
-	assert.Equal(t, "next", follower.post("/x", "").body)
 }
 
 // The leader knows who asked by what the follower says, and nobody else's word counts.
@@ -348,8 +349,8 @@ func TestHandOver(t *testing.T) {
 	for _, server := range []*server{leader, next} {
 		running.Go(func() { assert.Equal(t, "follower", server.post("/x", "").body, "by %s", server.o.Name) })
 	}
-	require.Eventually(t, func() bool { return leader.waiting.Load() == 1 && next.waiting.Load() == 1 },
-		time.Minute, time.Millisecond)
+	leader.awaitWaiting(1)
+	next.awaitWaiting(1)
 	assert.Empty(t, handed, "a request is under way")
 	close(finish)
 	require.NoError(t, <-handed)
@@ -365,7 +366,6 @@ func TestHandOver(t *testing.T) {
 func TestFollowedWhileAsked(t *testing.T) {
 	w := newWorld(t)
 	leader, follower := w.pair()
-	follower.servers.leaveAfter = time.Minute
 	next := w.server("next")
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	leader.whenReached(func(_ http.ResponseWriter, r *http.Request) {
@@ -395,28 +395,6 @@ func TestHandOverToNobody(t *testing.T) {
 	assert.Zero(t, only.Held())
 }
 
-// A stream that is passed on ends with the server that passes it on.
-func TestStreamEndsWithAStop(t *testing.T) {
-	leader, follower := pair(t)
-	leader.answer(func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(rw, "first\n")
-		assert.NoError(t, http.NewResponseController(rw).Flush())
-		<-r.Context().Done()
-	})
-	response, err := http.Get(follower.front.URL + "/v1/watch")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	stream := bufio.NewReader(response.Body)
-	first, err := stream.ReadString('\n')
-	require.NoError(t, err)
-	assert.Equal(t, "first\n", first)
-	require.NoError(t, follower.HandOver(t.Context()))
-	rest, err := io.ReadAll(stream)
-	require.NoError(t, err, "it is not cut off")
-	assert.Empty(t, rest)
-}
-
 // A leader may be known before it is known where it can be asked. Until then clients are sent elsewhere.
 func TestAddressComesLater(t *testing.T) {
 	w := newWorld(t)
@@ -425,15 +403,11 @@ func TestAddressComesLater(t *testing.T) {
 	leader.decides.Store(true)
 	w.raise(func(spec *v1alpha1.LedgerTermSpec) { spec.Leader = "leader" })
 	follower.upToDate()
-	request, err := http.NewRequest(http.MethodPost, follower.front.URL+"/x", http.NoBody)
-	require.NoError(t, err)
-	response, err := http.DefaultTransport.RoundTrip(request)
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
-	assert.True(t, response.Close, "the next connection may be to another server")
+	got := follower.post("/x", "")
+	assert.Equal(t, http.StatusServiceUnavailable, got.status)
+	assert.True(t, got.closes, "the next connection may be to another server")
 
-	w.edit(func(term *v1alpha1.LedgerTerm) {
+	w.objects.Edit(func(term *v1alpha1.LedgerTerm) {
 		term.Spec.URL, term.Spec.PublicKey = leader.peer.URL, leader.Key().Public
 	})
 	leader.knows(follower)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -71,7 +72,7 @@ func TestListedOnly(t *testing.T) {
 	key, err := NewKey("by-hand")
 	require.NoError(t, err)
 	list := func(servers ...v1alpha1.LedgerServer) {
-		leader.w.edit(func(term *v1alpha1.LedgerTerm) { term.Status.Servers = servers })
+		leader.w.objects.Edit(func(term *v1alpha1.LedgerTerm) { term.Status.Servers = servers })
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{key.certificate}}, MaxConnsPerHost: 1}
 	defer transport.CloseIdleConnections()
@@ -134,92 +135,86 @@ func TestNoLoop(t *testing.T) {
 	assert.Zero(t, leader.asked.Load()+follower.asked.Load())
 }
 
+// servers is what a server knows of others, without one that runs.
+func (w *world) servers(name string, leads func() string, moved func()) *servers {
+	key, err := NewKey(name)
+	require.NoError(w.t, err)
+	return newServers(&Options{Name: name, Client: w.objects, Leads: leads, Moved: moved}, key)
+}
+
+func leads() string { return "" }
+
 // The leader forgets servers whose entries nobody renews, by its own clock. The others leave that to it.
 func TestEntriesExpire(t *testing.T) {
-	w := newWorld(t)
-	w.raise(func(*v1alpha1.LedgerTermSpec) {})
-	terms := w.objects.GlobalreserveV1alpha1().LedgerTerms()
-	names := func() (names []string) {
-		term, err := terms.Get(t.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-		require.NoError(t, err)
-		for _, one := range term.Status.Servers {
-			names = append(names, one.Name)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.raise(func(*v1alpha1.LedgerTermSpec) {})
+		why := ""
+		old, leader := w.servers("old", leads, func() {}), w.servers("leader", func() string { return why }, func() {})
+		write := func(s *servers) { require.NoError(t, s.writeEntry(context.Background())) }
+		assertNames := func(want ...string) {
+			t.Helper()
+			var names []string
+			for _, one := range w.objects.Term().Status.Servers {
+				names = append(names, one.Name)
+			}
+			assert.Equal(t, want, names)
 		}
-		return names
-	}
-	write := func(s *servers) { require.NoError(t, s.writeEntry(context.Background())) }
-	leads := ""
-	key, err := NewKey("x")
-	require.NoError(t, err)
-	old := newServers(&Options{Name: "old", Client: w.objects, Leads: func() string { return "" }, Moved: func() {}}, key)
-	leader := newServers(&Options{Name: "leader", Client: w.objects, Leads: func() string { return leads }}, key)
-	write(old)
-	write(leader)
-	write(leader)
-	assert.Equal(t, []string{"old", "leader"}, names())
-	past := func() {
-		seen := leader.renewed["old"]
-		seen.since = time.Now().Add(-forgetAfter - time.Second)
-		leader.renewed["old"] = seen
-	}
-	past()
-	write(old) // it runs
-	write(leader)
-	assert.Equal(t, []string{"old", "leader"}, names())
-	past()
-	leads = "another does"
-	write(leader)
-	assert.Equal(t, []string{"old", "leader"}, names())
-	leads = ""
-	write(leader)
-	assert.Equal(t, []string{"leader"}, names())
+		write(old)
+		write(leader)
+		write(leader)
+		assertNames("old", "leader")
+		<-time.After(forgetAfter + time.Second)
+		write(old) // it runs
+		write(leader)
+		assertNames("old", "leader")
+		<-time.After(forgetAfter + time.Second)
+		why = "another does"
+		write(leader)
+		assertNames("old", "leader")
+		why = ""
+		write(leader)
+		assertNames("leader")
+	})
 }
 
 // An entry that was there before is no sign of a server that lives; one that comes, or is renewed, is.
 func TestStandBy(t *testing.T) {
-	key, err := NewKey("x")
-	require.NoError(t, err)
-	s := newServers(&Options{Name: "own", Client: newWorld(t).objects, Leads: func() string { return "" }, Moved: func() {}}, key)
-	told := map[string]time.Time{}
-	observe := func(name string, renewed time.Time) {
-		told[name] = renewed
-		term := &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}}
-		for name, at := range told {
-			term.Status.Servers = append(term.Status.Servers, v1alpha1.LedgerServer{Name: name, Renewed: metav1.NewMicroTime(at)})
+	synctest.Test(t, func(t *testing.T) {
+		s := newWorld(t).servers("own", leads, func() {})
+		told := map[string]time.Time{}
+		observe := func(name string, renewed time.Time) {
+			told[name] = renewed
+			term := &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}}
+			for name, at := range told {
+				term.Status.Servers = append(term.Status.Servers, v1alpha1.LedgerServer{Name: name, Renewed: metav1.NewMicroTime(at)})
+			}
+			s.observe(term)
 		}
-		s.observe(term)
-	}
-	past := func(name string) {
-		seen := s.alive[name]
-		seen.since = time.Now().Add(-forgetAfter)
-		s.alive[name] = seen
-	}
-	begun := time.Now()
-	observe("gone", begun)
-	assert.False(t, s.standBy())
-	observe("own", begun)
-	observe("own", begun.Add(time.Second))
-	assert.False(t, s.standBy(), "it is this server")
-	observe("another", begun.Add(-time.Hour))
-	assert.True(t, s.standBy(), "it has come")
-	observe("own", begun.Add(2*time.Second))
-	assert.True(t, s.standBy())
-	past("another")
-	assert.False(t, s.standBy(), "it has not told of itself for long")
-	observe("gone", begun.Add(time.Hour))
-	assert.True(t, s.standBy(), "it was not gone")
-	delete(told, "gone")
-	past("another")
-	observe("own", begun.Add(3*time.Second))
-	assert.False(t, s.standBy())
+		begun := time.Now()
+		observe("gone", begun)
+		assert.False(t, s.standBy())
+		observe("own", begun)
+		observe("own", begun.Add(time.Second))
+		assert.False(t, s.standBy(), "it is this server")
+		observe("another", begun.Add(-time.Hour))
+		assert.True(t, s.standBy(), "it has come")
+		observe("own", begun.Add(2*time.Second))
+		assert.True(t, s.standBy())
+		<-time.After(forgetAfter)
+		assert.False(t, s.standBy(), "it has not told of itself for long")
+		observe("gone", begun.Add(time.Hour))
+		assert.True(t, s.standBy(), "it was not gone")
+		delete(told, "gone")
+		observe("own", begun.Add(3*time.Second))
+		assert.False(t, s.standBy())
+	})
 }
 
 // Who leads is told at once when somebody else has a say in the term.
 func TestMoved(t *testing.T) {
-	key, err := NewKey("own")
-	require.NoError(t, err)
 	moved := 0
-	s := newServers(&Options{Name: "own", Client: newWorld(t).objects, Moved: func() { moved++ }}, key)
+	s := newWorld(t).servers("own", leads, func() { moved++ })
 	term := &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}, Spec: v1alpha1.LedgerTermSpec{Term: 7}}
 	observe := func(number int64) {
 		term.Spec.Term = number

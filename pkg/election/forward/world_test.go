@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,15 +14,10 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/election/termtest"
 	"github.com/globalreserve/globalreserve/pkg/follow"
-	objects "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 )
@@ -31,38 +25,12 @@ import (
 // world is an API server with a LedgerTerm.
 type world struct {
 	t       testing.TB
-	objects *objects.Clientset
+	objects *termtest.API
 	// writeTimeout is how long the servers may take for an answer that is not a stream; 0 means for ever.
 	writeTimeout time.Duration
 }
 
-func newWorld(t testing.TB) *world {
-	w := &world{t: t, objects: objects.NewSimpleClientset()}
-	w.objects.Resources = []*metav1.APIResourceList{{
-		GroupVersion: v1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "ledgerterms"}},
-	}}
-	refuseStale(w.objects)
-	return w
-}
-
-// refuseStale has a fake API server refuse to write over a state that the writer has not read, as a real one does: else
-// a server that writes its entry would take back a term that has begun meanwhile.
-func refuseStale(client *objects.Clientset) {
-	writes := 0
-	client.PrependReactor("update", "ledgerterms", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		term := action.(clienttesting.UpdateAction).GetObject().(*v1alpha1.LedgerTerm)
-		known, err := client.Tracker().Get(action.GetResource(), "", term.Name)
-		if err != nil {
-			return true, nil, err
-		}
-		if known.(*v1alpha1.LedgerTerm).ResourceVersion != term.ResourceVersion {
-			return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), term.Name, nil)
-		}
-		writes++
-		term.ResourceVersion = strconv.Itoa(writes)
-		return false, nil, nil // the fake does the rest
-	})
-}
+func newWorld(t testing.TB) *world { return &world{t: t, objects: termtest.New(t)} }
 
 // server is one of several servers over real TLS.
 type server struct {
@@ -142,6 +110,22 @@ func (w *world) server(name string) *server {
 	return s
 }
 
+// echo answers with what was sent.
+func echo(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
+
+// awaitWaiting waits until so many requests wait for a leader.
+func (s *server) awaitWaiting(requests int64) {
+	s.w.t.Helper()
+	require.Eventually(s.w.t, func() bool { return s.waiting.Load() == requests }, time.Minute, time.Millisecond)
+}
+
+// leaveAtOnce has a server end what is under way to a leader as soon as another one has followed.
+func (s *server) leaveAtOnce() {
+	s.servers.mu.Lock()
+	defer s.servers.mu.Unlock()
+	s.servers.leaveAfter = 0
+}
+
 func (s *server) answer(serve http.HandlerFunc) { s.serve.Store(&serve) }
 
 func (s *server) whenReached(do http.HandlerFunc) { s.reached.Store(&do) }
@@ -158,41 +142,19 @@ func (s *server) lead() {
 // raise begins a term.
 func (w *world) raise(change func(*v1alpha1.LedgerTermSpec)) {
 	w.t.Helper()
-	w.edit(func(term *v1alpha1.LedgerTerm) {
+	w.objects.Edit(func(term *v1alpha1.LedgerTerm) {
 		change(&term.Spec)
 		term.Spec.Term++
 	})
 }
 
-// edit changes the LedgerTerm, which it makes where there is none. The fake takes the status with the rest.
-func (w *world) edit(change func(*v1alpha1.LedgerTerm)) {
-	w.t.Helper()
-	terms := w.objects.GlobalreserveV1alpha1().LedgerTerms()
-	require.NoError(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		term, err := terms.Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			term = &v1alpha1.LedgerTerm{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LedgerTermName}}
-			change(term)
-			_, err = terms.Create(context.Background(), term, metav1.CreateOptions{})
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		change(term)
-		_, err = terms.Update(context.Background(), term, metav1.UpdateOptions{})
-		return err
-	}))
-}
-
 // upToDate waits until a server knows the newest term.
 func (s *server) upToDate() {
 	s.w.t.Helper()
-	term, err := s.w.objects.GlobalreserveV1alpha1().LedgerTerms().Get(context.Background(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-	require.NoError(s.w.t, err)
+	term := s.w.objects.Term().Spec.Term
 	require.Eventually(s.w.t, func() bool {
 		to, _ := s.servers.known()
-		return to != nil && to.term == term.Spec.Term
+		return to != nil && to.term == term
 	}, time.Minute, 5*time.Millisecond)
 }
 
@@ -242,7 +204,7 @@ func do(t testing.TB, client *http.Client, request *http.Request) reply {
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
 	assert.NoError(t, err)
-	return reply{status: response.StatusCode, header: response.Header, body: string(content), length: response.ContentLength}
+	return reply{status: response.StatusCode, header: response.Header, body: string(content), length: response.ContentLength, closes: response.Close}
 }
 
 // freeAddress is one where nobody listens.

@@ -118,15 +118,6 @@ func TestChooseTTL(t *testing.T) {
 	assert.Len(t, complaints, 1)
 }
 
-func TestConsumersOf(t *testing.T) {
-	controller := cluster.Controller{Kind: "StatefulSet", Name: "db"}
-	index := &cluster.Annotations{Index: "i"}
-	assert.Nil(t, consumersOf(&cluster.Pod{}))
-	assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, consumersOf(&cluster.Pod{Annotations: index, Controller: controller}))
-	assert.Equal(t, &v1alpha1.ConsumerSpec{Controller: &v1alpha1.ControllerReference{Kind: "StatefulSet", Name: "db"}},
-		consumersOf(&cluster.Pod{Controller: controller}))
-}
-
 func TestSuffixed(t *testing.T) {
 	pod := func(name string) *cluster.Pod {
 		return &cluster.Pod{Ref: ledger.PodRef{Name: name, UID: "6C09a9f1-1111"}}

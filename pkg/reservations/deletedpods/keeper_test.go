@@ -29,7 +29,10 @@ func TestKept(t *testing.T) {
 	run(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.Stop()
-		w.remove(pod("p", func(p *cluster.Pod) { p.Annotations.TTL, p.Annotations.Godel, p.Caller = "90", true, "c" }))
+		w.remove(pod("p", func(p *cluster.Pod) {
+			p.Annotations.TTL, p.Annotations.Godel, p.Caller = "90", true, "c"
+			p.Controller = cluster.Controller{Kind: "StatefulSet", Name: "db"}
+		}))
 		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.slots())
 		assert.Equal(t, []string{"ns/p/deleted-pod"}, w.told, "who wakes pods hears of it when it can be matched")
 		synctest.Wait()
@@ -37,7 +40,7 @@ func TestKept(t *testing.T) {
 		require.NotNil(t, rsv)
 		assert.Equal(t, convert.MadeByDeletedPod, rsv.Labels[convert.MadeByLabel])
 		assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "c", PodUIDAnnotation: "uid-of-p", v1alpha1.GodelReservationAnnotation: "true"}, rsv.Annotations)
-		assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, rsv.Spec.Consumers)
+		assert.Equal(t, &v1alpha1.ConsumerSpec{Index: "i"}, rsv.Spec.Consumers, "the index comes before the controller")
 		assert.Equal(t, 90*time.Second, rsv.Spec.TTL.Duration)
 		assert.Equal(t, v1alpha1.AllocateOnce, rsv.Spec.AllocatePolicy)
 		assert.Equal(t, "s", rsv.Spec.SchedulerName)

@@ -3,7 +3,9 @@ package admission_test
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,41 +15,26 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/ledger/ledgertest"
 )
 
 func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
-	cases := map[string]struct {
-		shown    bool // the informer has the pod
-		given    metav1.ObjectMeta
-		wantGets int
-	}{
-		"from the informer":             {shown: true},
-		"read live":                     {wantGets: 1},
-		"with preconditions of its own": {shown: true, given: metav1.ObjectMeta{UID: "uid-p", ResourceVersion: "101"}},
-		"informer behind": {
-			shown: true, given: metav1.ObjectMeta{UID: "uid-p", ResourceVersion: "102"}, wantGets: 1,
-		},
-	}
-	for name, tc := range cases {
+	for name, given := range map[string]metav1.ObjectMeta{
+		"it has none": {}, "with preconditions of its own": {UID: "uid-p", ResourceVersion: "101"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.put(pod("p", "3"))
-			if tc.shown {
-				w.show("p")
-			}
-			want := "101"
-			if tc.given.ResourceVersion == "102" {
-				w.change("p", func(*v1.Pod) {})
-				want = "102"
-			}
+			w.add(pod("p", "3"))
 			b := binding("p", "a")
-			b.UID, b.ResourceVersion = tc.given.UID, tc.given.ResourceVersion
+			b.UID, b.ResourceVersion = given.UID, given.ResourceVersion
 			allowed, refusal := w.bind(b)
 			require.Nil(t, refusal)
 			assert.EqualValues(t, "uid-p", allowed.UID)
-			assert.Equal(t, want, allowed.ResourceVersion)
+			assert.Equal(t, "101", allowed.ResourceVersion)
 			assert.Equal(t, map[string]string{v1alpha1.CallerAnnotation: "naive"}, allowed.Annotations)
-			assert.Equal(t, tc.wantGets, w.gets)
 			assert.Equal(t, "Binding on a", w.state("p"))
 			assert.Equal(t, 1, w.count("granted"))
 		})
@@ -55,85 +42,46 @@ func TestBindingIsAllowedUnderPreconditions(t *testing.T) {
 }
 
 func TestBindingIsRefused(t *testing.T) {
-	bind := func(name, node string) func(*testing.T, *world) {
-		return func(t *testing.T, w *world) {
-			t.Helper()
-			_, refusal := w.bind(binding(name, node))
-			require.Nil(t, refusal)
-		}
-	}
 	cases := map[string]struct {
-		before func(*testing.T, *world)
 		change func(*v1.Pod)
 		given  func(*v1.Binding)
 		code   int32
 		want   string
-		claim  string // afterwards; "none" if empty
 	}{
-		"no capacity": {
-			before: func(t *testing.T, w *world) { w.add(pod("q", "2")); bind("q", "a")(t, w) },
-			code:   http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 3000, free 2000; largest holder ns/q (2000, Binding by naive)`,
-		},
-		"no such node": {given: func(b *v1.Binding) { b.Target.Name = "x" }, code: http.StatusConflict, want: `node "x" is not in the ledger`},
-		"bound, and the watch is behind": {
-			before: func(_ *testing.T, w *world) { w.change("p", func(p *v1.Pod) { p.Spec.NodeName = "b" }) },
-			given:  func(b *v1.Binding) { b.ResourceVersion = "102" }, // the caller has seen it, so it is read live
-			code:   http.StatusConflict, want: `is bound to node "b" already`, claim: "Bound on b",
-		},
-		"bound": {change: func(p *v1.Pod) { p.Spec.NodeName = "a" }, code: http.StatusConflict, want: `is bound to node "a" already`, claim: "Bound on a"},
+		"no capacity": {change: func(p *v1.Pod) { *p = *pod("p", "5") }, code: http.StatusConflict, want: `node "a" has too little cpu for pod ns/p: requested 5000, free 4000`},
+		"bound":       {change: func(p *v1.Pod) { p.Spec.NodeName = "b" }, code: http.StatusConflict, want: `is bound to node "b" already`},
 		"being deleted": {
 			change: func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, code: http.StatusConflict, want: "is being deleted or has finished",
 		},
 		"finished":       {change: func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, code: http.StatusConflict, want: "is being deleted or has finished"},
-		"uncountable":    {change: func(p *v1.Pod) { negative(p) }, code: http.StatusUnprocessableEntity, want: "must not be negative"},
+		"uncountable":    {change: negative, code: http.StatusUnprocessableEntity, want: "must not be negative"},
 		"another UID":    {given: func(b *v1.Binding) { b.UID = "old" }, code: http.StatusConflict, want: "has another UID than old"},
 		"changed":        {given: func(b *v1.Binding) { b.ResourceVersion = "7" }, code: http.StatusConflict, want: "has another resourceVersion by now"},
 		"no such pod":    {given: func(b *v1.Binding) { b.Name = "x" }, code: http.StatusNotFound, want: "pod ns/x does not exist"},
 		"not a node":     {given: func(b *v1.Binding) { b.Target.Kind = "Pod" }, code: http.StatusBadRequest, want: `target.kind is "Pod"`},
 		"no target":      {given: func(b *v1.Binding) { b.Target.Name = "" }, code: http.StatusBadRequest, want: "target.name is missing"},
-		"no name":        {given: func(b *v1.Binding) { b.Name = "" }, code: http.StatusBadRequest, want: "is not the name of a pod"},
 		"name of a path": {given: func(b *v1.Binding) { b.Name = "../p" }, code: http.StatusBadRequest, want: "is not the name of a pod"},
-		"bound by the server itself": {
-			before: func(_ *testing.T, w *world) {
-				info := w.info("p")
-				placement := info.Placement("a")
-				_, rejection := w.ledger.StartBind(&placement, time0)
-				require.Nil(w.t, rejection)
-			},
-			code: http.StatusConflict, want: "is being bound to node \"a\" by somebody else", claim: "Binding on a",
-		},
-		"being bound elsewhere": {
-			before: bind("p", "b"),
-			code:   http.StatusConflict, want: `already has an allocation on node "b"`, claim: "Binding on b",
-		},
 	}
 	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			p := pod("p", "3")
 			if tc.change != nil {
 				tc.change(p)
 			}
-			w.put(p)
-			if name != "uncountable" {
-				w.show("p")
-			}
-			if tc.before != nil {
-				tc.before(t, w)
-			}
+			w.add(p)
 			b := binding("p", "a")
 			if tc.given != nil {
 				tc.given(b)
 			}
+			before := w.Ledger.Revision()
 			_, refusal := w.bind(b)
 			require.NotNil(t, refusal)
 			assert.Equal(t, tc.code, refusal.Code, refusal.Message)
 			assert.Contains(t, refusal.Message, tc.want)
 			assert.Equal(t, metav1.StatusFailure, refusal.Status)
-			if tc.claim == "" {
-				tc.claim = "none"
-			}
-			assert.Equal(t, tc.claim, w.state("p"))
+			assert.Equal(t, before, w.Ledger.Revision())
+			assert.Equal(t, 1, w.count("refused"))
 		})
 	}
 }
@@ -145,20 +93,23 @@ func TestOwnBinding(t *testing.T) {
 	require.Eventually(t, func() bool { // until the server knows who it is
 		_, refusal := w.bind(binding("nobody", "a"), byUs)
 		return refusal != nil
-	}, waitFor, poll)
+	}, time.Minute, 10*time.Millisecond)
 	info := w.info("p")
 	placement := info.Placement("a")
-	_, rejection := w.ledger.StartBind(&placement, time0)
+	_, rejection := w.Ledger.StartBind(&placement, time0)
 	require.Nil(t, rejection)
+	_, refused := w.bind(binding("p", "a"))
+	require.NotNil(t, refused, "somebody else sends it")
+	assert.Contains(t, refused.Message, `is being bound to node "a" by somebody else`)
 	require.Eventually(t, func() bool {
 		allowed, refusal := w.bind(binding("p", "a"), byUs)
 		return refusal == nil && assert.Equal(t, binding("p", "a"), allowed, "the binder looks after it itself")
-	}, waitFor, poll)
+	}, time.Minute, 10*time.Millisecond)
 	_, refusal := w.bind(binding("p", "b"), byUs)
 	require.NotNil(t, refusal, "on another node")
 
 	// Sent by a server that has been restarted since, which knows nothing of it.
-	w.ledger.BindFailed(info.Ref, "a")
+	w.Ledger.BindFailed(info.Ref, "a")
 	allowed, refusal := w.bind(binding("p", "a"), byUs)
 	require.Nil(t, refusal)
 	assert.Equal(t, p.ResourceVersion, allowed.ResourceVersion)
@@ -205,7 +156,8 @@ func TestForgedMatchIsTakenAway(t *testing.T) {
 }
 
 func TestTooManyPending(t *testing.T) {
-	w := newWorldWith(t, arbiter.Options{MaxPending: 1})
+	w := newWorld(t)
+	w.serve(func(o *arbiter.Options) { o.MaxPending = 1 })
 	w.add(pod("p", "1"))
 	w.add(pod("q", "1"))
 	_, refusal := w.bind(binding("p", "a"))
@@ -220,15 +172,15 @@ func TestTooManyPending(t *testing.T) {
 // What keeps the server from deciding is an error, so that the webhook's failurePolicy counts.
 func TestAPIServerAway(t *testing.T) {
 	w := newWorld(t)
-	w.fail(errors.New("connection refused"))
+	w.API.Answer(0, errors.New("connection refused"))
 	body := encode(t, review(t, "p", "pods", "binding", binding("p", "a")))
 	code, answer := w.post(body)
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, answer, "connection refused")
 
-	w.fail(nil)
-	w.put(pod("p", "1"))
-	w.undecided = "another server decides"
+	w.API.Answer(0, nil)
+	w.add(pod("p", "1"))
+	w.Undecided = func() string { return "another server decides" }
 	code, answer = w.post(body)
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, answer, "another server decides")
@@ -249,4 +201,74 @@ func TestOtherRequestsAreSkipped(t *testing.T) {
 	response := w.ask(review(t, "p", "pods", "", pod("p", "100")))
 	assert.True(t, response.Allowed, "a pod without a node")
 	assert.Empty(t, response.Warnings)
+}
+
+const gpu = "nvidia.com/gpu"
+
+// newDeviceWorld has a P100 and two K80 on node a, in a cluster in which each claim asks for one GPU: one whose name
+// begins with k80 for a K80.
+func newDeviceWorld(t *testing.T) *world {
+	w := newWorld(t)
+	w.Question.Devices = func(pod *cluster.Pod) *ledger.DeviceRequest {
+		if pod.Devices == nil {
+			return nil
+		}
+		r := &ledger.DeviceRequest{}
+		for _, name := range pod.Devices.Claims {
+			spec := &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1}
+			if strings.HasPrefix(name, "k80") {
+				spec.Selector = &v1alpha1.DeviceSelector{MatchProperties: map[string]string{"model": "K80"}}
+			}
+			compiled, err := devices.Compile(nil, spec)
+			require.NoError(t, err)
+			r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: "ns", Name: name, UID: "1"})
+			r.Requests = append(r.Requests, compiled)
+		}
+		return r
+	}
+	var list []devices.Device
+	for id, model := range map[string]string{"gpu-0": "P100", "gpu-1": "K80", "gpu-2": "K80"} {
+		list = append(list, devices.Device{Name: id, Resource: gpu, ID: id, Properties: map[string]string{"model": model}})
+	}
+	w.Ledger.ObserveDevices("a", list)
+	return w
+}
+
+func claiming(p *v1.Pod, claims string) *v1.Pod {
+	p.Annotations = map[string]string{v1alpha1.ExtendedResourceClaimsAnnotation: claims}
+	return p
+}
+
+// A pod that names other claims after its binding was allowed gets other devices with
+// the next. The first binding cannot be carried out: the pod has changed.
+func TestClaimsThatChangeBetweenBindings(t *testing.T) {
+	cases := map[string]struct{ before, after, first, second string }{
+		"another device":  {"k80-a", "any", "gpu-1", "gpu-0"},
+		"more devices":    {"k80-a", "k80-a,any", "gpu-1", "gpu-1,gpu-0"},
+		"fewer devices":   {"k80-a,any", "any", "gpu-1,gpu-0", "gpu-0"},
+		"no claims":       {"k80-a", "", "gpu-1", ""},
+		"claims at last":  {"", "k80-a", "", "gpu-1"},
+		"another order":   {"k80-a,any", "any,k80-a", "gpu-1,gpu-0", "gpu-0,gpu-1"},
+		"the same device": {"k80-a", "k80-b", "gpu-1", "gpu-1"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newDeviceWorld(t)
+			for _, step := range []struct{ claims, given string }{{tc.before, tc.first}, {tc.after, tc.second}} {
+				w.add(claiming(pod("p", "1"), step.claims))
+				allowed, refused := w.bind(binding("p", "a"))
+				require.Nil(t, refused)
+				assert.Equal(t, step.given, allowed.Annotations[v1alpha1.ExtendedResourcesAnnotation])
+			}
+			var owned []string
+			node, _, _ := w.Ledger.Node("a")
+			for _, device := range node.Devices {
+				if !device.Free {
+					owned = append(owned, device.ID)
+				}
+			}
+			assert.ElementsMatch(t, strings.FieldsFunc(tc.second, func(r rune) bool { return r == ',' }), owned)
+			require.NoError(t, ledgertest.CheckInvariants(w.Ledger.Reader))
+		})
+	}
 }

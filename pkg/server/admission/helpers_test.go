@@ -3,25 +3,21 @@ package admission_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/julienschmidt/httprouter"
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,91 +26,43 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
-	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
-	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/pkg/server/admission"
-	"github.com/globalreserve/globalreserve/pkg/steady"
 	"github.com/globalreserve/globalreserve/test/leaks"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// self is the user that the server under test is to the API server.
-const self = "system:serviceaccount:globalreserve-system:globalreserve"
-
-// world is a webhook with everything behind it: an Arbiter, what the watch has brought,
-// and an API server that the test plays.
+// world is a webhook with everything behind it, on nodes a and b of four CPUs.
 type world struct {
-	t        *testing.T
-	ledger   *ledger.Ledger
-	store    *cluster.Pods // what the watch has brought
-	question *question.Maker
-	metrics  *metrics.Metrics
-	arbiter  *arbiter.Arbiter
-	router   *httprouter.Router
-
-	mu        sync.Mutex // guards what follows
-	version   int
-	live      map[string]*v1.Pod // what the API server has, by name
-	failing   error              // what the API server answers instead
-	gets      int
-	undecided string
+	*arbitertest.World
+	t       *testing.T
+	arbiter *arbiter.Arbiter
+	router  *httprouter.Router
+	version int // of the pod that was written last
 }
 
-func newWorld(t *testing.T) *world { return newWorldWith(t, arbiter.Options{}) }
-
-func newWorldWith(t *testing.T, o arbiter.Options) *world {
+func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256}), store: cluster.NewPods(),
-		metrics: metrics.New(), live: map[string]*v1.Pod{}, version: 100,
+		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 256})), t: t, version: 100,
 	}
-	w.node("a", "4")
-	w.node("b", "4")
-	log, _ := logtest.NewNullLogger()
-	w.question = &question.Maker{
-		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
-	}
-	o.Pods, o.Question, o.API, o.Metrics, o.Log, o.BindTimeout = w.store, w.question, w, w.metrics, log, 8*time.Second
-	o.Policy = policy.NewStore(policy.Default(), time.Minute)
-	o.Steering = steering.New(steering.Options{
-		Ledger: w.ledger.Reader, Question: w.question, Nominator: w, Log: log,
-		Node: func(name string) (cluster.Node, bool) { return cluster.Node{Name: name}, true }, OnGivenUp: func(*cluster.Pod) {},
-	})
-	o.Ledger = arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return w.undecided })
-	objects := storetest.New(w.ledger)
-	o.Store, o.Serving, o.ReleaseSlots = objects.Store(t), func() bool { return true }, objects.ReleaseSlots
-	o.Term = func() election.Term { return 0 }
-	w.arbiter = arbiter.New(o)
-	w.router = httprouter.New()
-	admission.New(admission.Options{
-		Arbiter: w.arbiter, Metrics: w.metrics, Log: log,
-		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
-	}).Register(w.router)
+	w.AddNode("a", "4", "8Gi")
+	w.AddNode("b", "4", "8Gi")
+	w.serve(nil)
 	return w
 }
 
-func (w *world) node(name, cpu string) {
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourcePods: resource.MustParse("110"),
-	}}}
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: resources.Allocatable(w.ledger.Table(), node)})
-}
-
-// inBubble runs a test in which no time passes but what it waits for: a claim that nobody carries out is withdrawn
-// soon.
-func inBubble(t *testing.T, name string, test func(t *testing.T)) {
-	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+// serve makes the Arbiter and the webhook.
+func (w *world) serve(change func(*arbiter.Options)) {
+	w.arbiter, w.router = w.New(w.t, change), httprouter.New()
+	admission.New(admission.Options{
+		Arbiter: w.arbiter, Metrics: w.Metrics, Log: w.Log,
+		Intake: httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
+	}).Register(w.router)
 }
 
 // start has the Arbiter find out who the server is.
@@ -136,117 +84,28 @@ func pod(name, cpu string) *v1.Pod {
 	}
 }
 
-// put writes a pod to the API server.
-func (w *world) put(p *v1.Pod) *v1.Pod {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// add writes a pod to the API server, and has the watch bring it.
+func (w *world) add(p *v1.Pod) *v1.Pod {
 	w.version++
 	p = p.DeepCopy()
 	p.ResourceVersion = strconv.Itoa(w.version)
-	w.live[p.Name] = p
-	return p
-}
-
-// show has the watch bring what the API server has of a pod.
-func (w *world) show(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := cluster.Compact(w.ledger.Table(), w.live[name])
-	w.store.Put(r)
-	w.store.Seen(r.ResourceVersion)
+	w.API.Put(p)
+	r := w.Bring(p)
+	w.Pods.Seen(r.ResourceVersion)
 	if r.Bound() {
-		w.ledger.ObservePod(w.question.Observation(r))
-		return
+		w.Ledger.ObservePod(w.Question.Observation(r))
+	} else {
+		w.Ledger.ObserveUnbound(r.Ref)
 	}
-	w.ledger.ObserveUnbound(r.Ref)
+	return p
 }
 
 // info is a pod as the watch has brought it.
 func (w *world) info(name string) *cluster.Pod {
-	info, ok := w.store.Pod("ns", name)
+	info, ok := w.Pods.Pod("ns", name)
 	require.True(w.t, ok)
 	return info
 }
-
-// add is put and show.
-func (w *world) add(p *v1.Pod) *v1.Pod {
-	p = w.put(p)
-	w.show(p.Name)
-	return p
-}
-
-// change updates a pod at the API server.
-func (w *world) change(name string, change func(*v1.Pod)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.live[name].DeepCopy()
-	change(p)
-	w.version++
-	p.ResourceVersion = strconv.Itoa(w.version)
-	w.live[name] = p
-}
-
-func (w *world) remove(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.live, name)
-}
-
-func (w *world) fail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.failing = err
-}
-
-// carryOut does what the API server does with a binding that was allowed: it checks the
-// preconditions and writes.
-func (w *world) carryOut(b *v1.Binding) error {
-	w.mu.Lock()
-	p := w.live[b.Name]
-	w.mu.Unlock()
-	switch {
-	case p == nil, b.UID != "" && b.UID != p.UID, b.ResourceVersion != "" && b.ResourceVersion != p.ResourceVersion, p.Spec.NodeName != "":
-		return errors.New("conflict")
-	}
-	w.change(b.Name, func(p *v1.Pod) {
-		p.Spec.NodeName = b.Target.Name
-		for key, value := range b.Annotations {
-			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
-		}
-	})
-	return nil
-}
-
-// Get implements arbiter.API.
-func (w *world) Get(_ context.Context, _, name string) (*v1.Pod, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gets++
-	switch p := w.live[name]; {
-	case w.failing != nil:
-		return nil, w.failing
-	case p == nil:
-		return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
-	default:
-		return p, nil
-	}
-}
-
-// Annotate implements arbiter.API.
-func (w *world) Annotate(_ context.Context, pod ledger.PodRef, annotation, value string) (*v1.Pod, error) {
-	w.change(pod.Name, func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotation, value) })
-	return w.Get(context.Background(), pod.Namespace, pod.Name)
-}
-
-// Self implements arbiter.API.
-func (w *world) Self(context.Context) (string, error) { return self, nil }
-
-// Bind implements arbiter.API: nobody binds through the server here.
-func (w *world) Bind(context.Context, *v1.Binding) error { return errors.New("not here") }
-
-// Nominate and Clear implement steering.Nominator.
-func (w *world) Nominate(context.Context, ledger.PodRef, string) error { return nil }
-func (w *world) Clear(context.Context, ledger.PodRef, string) error    { return nil }
 
 func binding(name, node string) *v1.Binding {
 	return &v1.Binding{
@@ -274,7 +133,9 @@ func review(t testing.TB, name, resource, subresource string, object any, change
 }
 
 func dryRun(r *admissionv1.AdmissionRequest) { r.DryRun = ptr.To(true) }
-func byUs(r *admissionv1.AdmissionRequest)   { r.UserInfo.Username = self }
+
+// byUs has the server itself ask, as arbitertest calls it.
+func byUs(r *admissionv1.AdmissionRequest) { r.UserInfo.Username = "server" }
 
 // post sends a body and returns the status and the answer.
 func (w *world) post(body string) (int, string) {
@@ -289,9 +150,7 @@ func (w *world) post(body string) (int, string) {
 // ask returns the answer to a review.
 func (w *world) ask(r *admissionv1.AdmissionReview) *admissionv1.AdmissionResponse {
 	w.t.Helper()
-	body, err := json.Marshal(r)
-	require.NoError(w.t, err)
-	code, answer := w.post(string(body))
+	code, answer := w.post(encode(w.t, r))
 	require.Equal(w.t, http.StatusOK, code, answer)
 	var got admissionv1.AdmissionReview
 	require.NoError(w.t, json.Unmarshal([]byte(answer), &got))
@@ -331,31 +190,22 @@ func apply[T any](t *testing.T, response *admissionv1.AdmissionResponse, object 
 	require.NoError(t, json.Unmarshal(after, object))
 }
 
+// state is that of the allocation of a pod the watch has brought.
 func (w *world) state(name string) string {
-	allocation, ok := w.ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)})
+	return w.stateOf(ledger.PodRef{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)})
+}
+
+func (w *world) stateOf(pod ledger.PodRef) string {
+	allocation, ok := w.Ledger.Allocation(pod)
 	if !ok {
 		return "none"
 	}
 	return allocation.State.String() + " on " + allocation.Node
 }
 
-// count returns how many decisions of one result there were, as the metrics do.
-func (w *world) count(result string) (count int) {
-	families, err := w.metrics.Gatherer().Gather()
-	require.NoError(w.t, err)
-	for _, f := range families {
-		if f.GetName() != "globalreserve_decisions_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for _, label := range m.GetLabel() {
-				if label.GetName() == "result" && label.GetValue() == result {
-					count += int(m.GetCounter().GetValue())
-				}
-			}
-		}
-	}
-	return count
+// count returns how many decisions of one result there were.
+func (w *world) count(result string) int {
+	return w.Counted(w.t, "decisions_total", "admission", result)
 }
 
 func encode(t testing.TB, r *admissionv1.AdmissionReview) string {
@@ -369,11 +219,6 @@ func negative(p *v1.Pod) {
 	p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("-1")
 }
 
-const (
-	waitFor = time.Minute
-	poll    = 10 * time.Millisecond
-)
-
 // time0 is before every deadline of a test.
 var time0 = time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
 
@@ -382,13 +227,13 @@ var slot = ledger.SlotRef{Namespace: "ns", Name: "rsv", Slot: "0"}
 
 // keep keeps the slot on node a, for a pod as this one.
 func (w *world) keep(p *cluster.Pod) {
-	require.NoError(w.t, w.question.Matcher.Set(&v1alpha1.Reservation{
+	require.NoError(w.t, w.Matcher.Set(&v1alpha1.Reservation{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: slot.Namespace, Name: slot.Name, Annotations: map[string]string{v1alpha1.GodelReservationAnnotation: "true"},
 		},
 		Spec: v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: slot.Slot}}, Consumers: &v1alpha1.ConsumerSpec{Index: "i"}},
 	}))
-	result := w.ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
+	result := w.Ledger.Reserve(ledger.Plan{Slots: []ledger.Slot{{Ref: slot, Node: "a", Request: p.Request}}}, time0)
 	require.Empty(w.t, result.Rejections)
 }
 

@@ -22,14 +22,6 @@ func withNode(name, cpu, node string) *v1.Pod {
 	return p
 }
 
-func (w *world) byName(name string) string {
-	allocation, ok := w.ledger.Allocation(ledger.PodRef{Namespace: "ns", Name: name})
-	if !ok {
-		return "none"
-	}
-	return allocation.State.String() + " on " + allocation.Node
-}
-
 func TestGeneratedName(t *testing.T) {
 	w := newWorld(t)
 	for base, want := range map[string]string{
@@ -42,7 +34,7 @@ func TestGeneratedName(t *testing.T) {
 		require.True(t, response.Allowed)
 		apply(t, response, p)
 		assert.Regexp(t, want, p.Name)
-		assert.Equal(t, "Binding on a", w.byName(p.Name))
+		assert.Equal(t, "Binding on a", w.stateOf(ledger.PodRef{Namespace: "ns", Name: p.Name}))
 	}
 }
 
@@ -53,9 +45,8 @@ func TestPodWithANodeIsRefused(t *testing.T) {
 		code   int32
 		want   string
 	}{
-		"exists":      {before: func(w *world) { w.add(pod("p", "1")) }, code: http.StatusConflict, want: "pod ns/p already exists"},
-		"no name":     {change: func(p *v1.Pod) { p.Name = "" }, code: http.StatusUnprocessableEntity, want: "is not the name of a pod"},
-		"uncountable": {change: negative, code: http.StatusUnprocessableEntity, want: "must not be negative"},
+		"exists":  {before: func(w *world) { w.add(pod("p", "1")) }, code: http.StatusConflict, want: "pod ns/p already exists"},
+		"no name": {change: func(p *v1.Pod) { p.Name = "" }, code: http.StatusUnprocessableEntity, want: "is not the name of a pod"},
 		"mirror pod of somebody else": {
 			change: func(p *v1.Pod) {
 				p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
@@ -66,10 +57,8 @@ func TestPodWithANodeIsRefused(t *testing.T) {
 		"an earlier one is not gone": {
 			before: func(w *world) {
 				p := pod("p", "1")
-				w.add(p)
-				info := w.info("p")
-				w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{info.Placement("a")}, ledger.AllOrNothing, time.Time{}), time0)
-				w.remove("p")
+				placement := w.Bring(p).Placement("a")
+				w.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, time.Time{}), time0)
 			},
 			code: http.StatusConflict, want: "has not been seen to be gone yet",
 		},
@@ -98,7 +87,7 @@ func TestMirrorPodIsLetThrough(t *testing.T) {
 	p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 	response := w.ask(review(t, "p", "pods", "", p, func(r *admissionv1.AdmissionRequest) { r.UserInfo.Groups = []string{"system:nodes"} }))
 	assert.True(t, response.Allowed)
-	assert.Equal(t, "none", w.byName("p"))
+	assert.Equal(t, "none", w.stateOf(ledger.PodRef{Namespace: "ns", Name: "p"}))
 }
 
 func TestPodWithANodeUsesASlot(t *testing.T) {
@@ -121,7 +110,7 @@ func TestPodWithANodeNamesItsCreator(t *testing.T) {
 	placement := ledger.Placement{
 		Pod: ledger.PodRef{Namespace: "ns", Name: "p"}, Node: "a", Caller: "another", Request: &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 1000}}},
 	}
-	require.Empty(t, w.ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, deadline), time0).Rejections)
+	require.Empty(t, w.Ledger.Reserve(ledger.NewPlan([]ledger.Placement{placement}, ledger.AllOrNothing, deadline), time0).Rejections)
 	p := withNode("p", "1", "a")
 	p.Annotations = map[string]string{v1alpha1.CallerAnnotation: "forged"}
 	response := w.ask(review(t, "p", "pods", "", p))

@@ -16,7 +16,6 @@ import (
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/policy"
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
@@ -29,7 +28,7 @@ func fillWorld(t *testing.T) *world {
 	w.run("1", "full", 3500, 1e9)
 	w.node("port", 4000, 4e9)
 	w.run("2", "port", 0, 0, resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: 80}, IP: "0.0.0.0"})
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: "cordoned", Unschedulable: true})
+	w.Ledger.ObserveNode(ledger.NodeObservation{Name: "cordoned", Unschedulable: true})
 	return w
 }
 
@@ -38,7 +37,7 @@ var allNodes = []string{"empty", "full", "port", "cordoned", "unknown", "other"}
 func TestFilter(t *testing.T) {
 	full, port := question.Refusals[ledger.InsufficientResource].Text, question.Refusals[ledger.HostPortConflict].Text
 	unknown, cordoned := question.Refusals[ledger.NodeUnknown].Text, question.Refusals[ledger.NodeUnschedulable].Text
-	elsewhere, gone := question.Refusals[ledger.AllocatedElsewhere].Text, question.Refusals[ledger.PodGone].Text
+	gone := question.Refusals[ledger.PodGone].Text
 	withPort := func(_ *world, p *v1.Pod) {
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	}
@@ -63,14 +62,8 @@ func TestFilter(t *testing.T) {
 			nodes: []string{"full"}, kept: []string{}, failed: extenderv1.FailedNodesMap{"full": full},
 			wakes: true, result: "refused",
 		},
-		"a reservation elsewhere": {
-			setup: func(w *world, p *v1.Pod) { w.reserve(p, "other") },
-			nodes: []string{"empty", "other", "full"}, kept: []string{"other"},
-			unresolvable: extenderv1.FailedNodesMap{"empty": elsewhere, "full": elsewhere},
-			wakes:        true, result: "granted",
-		},
 		"a pod that is gone": {
-			setup: func(w *world, p *v1.Pod) { w.ledger.RemovePod(ledger.PodRef{UID: p.UID}, 1) },
+			setup: func(w *world, p *v1.Pod) { w.Ledger.RemovePod(ledger.PodRef{UID: p.UID}, 1) },
 			nodes: []string{"empty"}, kept: []string{}, unresolvable: extenderv1.FailedNodesMap{"empty": gone},
 			result: "refused",
 		},
@@ -88,7 +81,7 @@ func TestFilter(t *testing.T) {
 					tt.setup(w, p)
 				}
 				w.create(p)
-				before := w.ledger.Revision()
+				before := w.Ledger.Revision()
 
 				var got extenderv1.ExtenderFilterResult
 				w.ask("filter", extenderv1.ExtenderArgs{Pod: p, NodeNames: &tt.nodes}, &got)
@@ -104,9 +97,9 @@ func TestFilter(t *testing.T) {
 					assert.Equal(t, [][]string{tt.nodes}, w.everywhere)
 				}
 
-				assert.Equal(t, before, w.ledger.Revision(), "filter only reads")
-				assert.Equal(t, map[string]int{"filter scheduler " + tt.result: 1}, w.decisions())
-				assert.Equal(t, map[string]int{"filter 200": 1}, w.requests())
+				assert.Equal(t, before, w.Ledger.Revision(), "filter only reads")
+				assert.Equal(t, 1, w.Counted(t, "decisions_total", "filter", "scheduler", tt.result))
+				assert.Equal(t, 1, w.Counted(t, "requests_total", "filter", "200"))
 				w.askWithNodes(p, tt.nodes, tt.kept, tt.failed, tt.unresolvable)
 				woken := w.wokenAfter(w.grow(tt.nodes...))
 				assert.Equal(t, tt.wakes, len(woken) == 1, "%v", woken)
@@ -182,23 +175,19 @@ func TestReasonsAreComplete(t *testing.T) {
 // more than a version. Where there is nothing else, it is answered by the copy, and
 // nobody else hears of that.
 func TestCopyOfAPod(t *testing.T) {
-	inWatch := func(w *world, p *v1.Pod) { w.create(p) }
 	tests := map[string]struct {
 		setup  func(w *world, p *v1.Pod) // p is the API server's and fits nowhere
-		asked  string                    // the version in the request
 		copied bool                      // the copy, which fits, decides
 	}{
-		"the watch has brought it":      {inWatch, "7", false},
-		"no version":                    {inWatch, "", false},
-		"a version that is none":        {inWatch, "x", false},
-		"version 0":                     {inWatch, "0", false},
-		"a version that does not exist": {inWatch, "999", false},
-		"the watch has an older state":  {func(w *world, p *v1.Pod) { w.bring(newPod("p")); p.ResourceVersion = "8"; w.api.put(p) }, "8", false},
-		"the watch has not brought it":  {func(w *world, p *v1.Pod) { w.api.put(p) }, "7", false},
-		"nobody has it":                 {func(*world, *v1.Pod) {}, "7", true},
-		"another pod has its name":      {func(w *world, p *v1.Pod) { p.UID = "old"; w.create(p) }, "7", true},
-		"the API server cannot be read": {func(w *world, _ *v1.Pod) { w.api.down = errDown }, "7", true},
-		"but the watch has brought it":  {func(w *world, p *v1.Pod) { w.create(p); w.api.down = errDown }, "7", false},
+		"the watch has brought it": {func(w *world, p *v1.Pod) { w.create(p) }, false},
+		"the watch has an older state": {func(w *world, p *v1.Pod) {
+			older := newPod("p")
+			older.ResourceVersion = "6"
+			older.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("100m")
+			w.bring(older)
+			w.API.Put(p)
+		}, false},
+		"nobody has it": {func(*world, *v1.Pod) {}, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -207,23 +196,17 @@ func TestCopyOfAPod(t *testing.T) {
 				w.node("small", 500, 1e10)
 				tt.setup(w, newPod("p"))
 				p := newPod("p")
-				p.ResourceVersion = tt.asked
 				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("100m")
 				assert.Equal(t, tt.copied, w.fits(p, "small"))
-
 				victims := map[string]*extenderv1.MetaVictims{"small": {Pods: []*extenderv1.MetaPod{{UID: "v"}}}}
 				var kept extenderv1.ExtenderPreemptionResult
 				w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: victims}, &kept)
 				assert.Equal(t, tt.copied, len(kept.NodeNameToMetaVictims) == 1)
-				var scores extenderv1.HostPriorityList
-				w.score(policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 1}}})
-				w.ask("prioritize", extenderv1.ExtenderArgs{Pod: p, NodeNames: &[]string{"small"}}, &scores)
-				assert.Equal(t, map[bool]int64{true: 2, false: 10}[tt.copied], scores[0].Score, "the share of CPU in use")
 
 				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("600m")
 				assert.False(t, w.fits(p, "small"))
 				if tt.copied {
-					w.assertUntold(t, p, "small")
+					w.assertUntold(t, "small")
 				} else {
 					assert.NotEmpty(t, w.everywhere)
 					assert.Equal(t, []string{"p"}, w.wokenAfter(w.grow("small")))
@@ -248,40 +231,33 @@ func TestMalformedCopy(t *testing.T) {
 }
 
 func TestFilterUncountablePod(t *testing.T) {
-	for name, create := range map[string]func(w *world, p *v1.Pod){
-		"of the watch": (*world).create, "read live": func(w *world, p *v1.Pod) { w.api.put(p) }, "a copy": func(*world, *v1.Pod) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, p := fillWorld(t), newPod("p")
-				p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
-				create(w, p)
-				args := extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}
-				var got extenderv1.ExtenderFilterResult
-				for range 2 {
-					// An error would have kube-scheduler try again and again; this waits for a
-					// change of the cluster.
-					w.ask("filter", args, &got)
-					assert.Empty(t, got.Error)
-					assert.Empty(t, *got.NodeNames)
-					assert.Empty(t, got.FailedNodes)
-					assert.Len(t, got.FailedAndUnresolvableNodes, len(allNodes))
-					for _, text := range got.FailedAndUnresolvableNodes {
-						assert.Equal(t, question.Uncountable, text, "kube-scheduler takes another text for news")
-					}
-				}
-				require.Len(t, w.logs.AllEntries(), 1, "one line for a pod, however often it is asked about")
-				assert.ErrorContains(t, w.logs.LastEntry().Data[logrus.ErrorKey].(error), "spec.containers[0].resources.requests[cpu] is -1")
+	synctest.Test(t, func(t *testing.T) {
+		w, p := fillWorld(t), newPod("p")
+		p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1")
+		args := extenderv1.ExtenderArgs{Pod: p, NodeNames: &allNodes}
+		var got extenderv1.ExtenderFilterResult
+		for range 2 {
+			// An error would have kube-scheduler try again and again; this waits for a
+			// change of the cluster.
+			w.ask("filter", args, &got)
+			assert.Empty(t, got.Error)
+			assert.Empty(t, *got.NodeNames)
+			assert.Empty(t, got.FailedNodes)
+			assert.Len(t, got.FailedAndUnresolvableNodes, len(allNodes))
+			for _, text := range got.FailedAndUnresolvableNodes {
+				assert.Equal(t, question.Uncountable, text, "kube-scheduler takes another text for news")
+			}
+		}
+		require.Len(t, w.Logs.AllEntries(), 1, "one line for a pod, however often it is asked about")
+		assert.ErrorContains(t, w.Logs.LastEntry().Data[logrus.ErrorKey].(error), "spec.containers[0].resources.requests[cpu] is -1")
 
-				for _, verb := range []string{"prioritize", "preempt"} {
-					answer := w.post(verb, args)
-					assert.Equal(t, http.StatusBadRequest, answer.Code)
-					assert.Contains(t, answer.Body.String(), "must not be negative")
-				}
-				w.assertUntold(t, p, allNodes...)
-			})
-		})
-	}
+		for _, verb := range []string{"prioritize", "preempt"} {
+			answer := w.post(verb, args)
+			assert.Equal(t, http.StatusBadRequest, answer.Code)
+			assert.Contains(t, answer.Body.String(), "must not be negative")
+		}
+		w.assertUntold(t, allNodes...)
+	})
 }
 
 func TestFilterLogs(t *testing.T) {
@@ -290,16 +266,16 @@ func TestFilterLogs(t *testing.T) {
 	args := extenderv1.ExtenderArgs{Pod: newPod("p"), NodeNames: &allNodes}
 	var got extenderv1.ExtenderFilterResult
 	w.ask("filter", args, &got)
-	require.Len(t, w.logs.AllEntries(), 1)
-	line := w.logs.LastEntry()
+	require.Len(t, w.Logs.AllEntries(), 1)
+	line := w.Logs.LastEntry()
 	assert.Equal(t, logrus.DebugLevel, line.Level)
 	assert.Equal(t, "ns/p", line.Data["pod"])
 	assert.Equal(t, 3, line.Data["fit"])
 	assert.Equal(t, map[string]int{"InsufficientResource": 1, "NodeUnknown": 1, "NodeUnschedulable": 1}, line.Data["refused"])
 
-	w.o.Log.SetLevel(logrus.InfoLevel)
+	w.Log.SetLevel(logrus.InfoLevel)
 	w.ask("filter", args, &got)
-	assert.Len(t, w.logs.AllEntries(), 1)
+	assert.Len(t, w.Logs.AllEntries(), 1)
 }
 
 func TestSplitNames(t *testing.T) {

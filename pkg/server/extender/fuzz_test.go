@@ -51,13 +51,13 @@ func FuzzVerbs(f *testing.F) {
 	f.Add(`{"PodName":"p","PodNamespace":"ns","PodUID":"u","Node":"n"}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		w := newWorld(t)
-		w.o.Log.SetLevel(logrus.InfoLevel)
+		w.Log.SetLevel(logrus.InfoLevel)
 		w.node("n", 2000, 2e9)
 		w.run("v", "n", 1500, 0)
 		w.score(policy.Prioritize{
 			Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 2}}, ReservationMatch: 10,
 		})
-		before := w.ledger.Revision()
+		before := w.Ledger.Revision()
 		for verb, into := range map[string]any{
 			"filter": &extenderv1.ExtenderFilterResult{}, "prioritize": &extenderv1.HostPriorityList{},
 			"preempt": &extenderv1.ExtenderPreemptionResult{}, "bind": &extenderv1.ExtenderBindingResult{},
@@ -70,10 +70,10 @@ func FuzzVerbs(f *testing.F) {
 				require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), verb)
 			}
 			require.True(t, json.Valid(answer.Body.Bytes()), verb)
-			for _, line := range w.logs.AllEntries() { // of binds: other verbs are logged for debugging only
+			for _, line := range w.Logs.AllEntries() { // of binds: other verbs are logged for debugging only
 				require.NotContains(t, fmt.Sprint(line.Data["pod"], line.Data["uid"], line.Data["node"]), "\n")
 			}
 		}
-		require.Equal(t, before, w.ledger.Revision())
+		require.Equal(t, before, w.Ledger.Revision())
 	})
 }

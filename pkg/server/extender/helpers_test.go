@@ -3,11 +3,12 @@ package extender
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,63 +21,50 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authentication/user"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
-	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/steering"
 	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/controller"
-	"github.com/globalreserve/globalreserve/pkg/election"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
-	"github.com/globalreserve/globalreserve/pkg/metrics"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/reservations/store/storetest"
 	"github.com/globalreserve/globalreserve/pkg/resources"
-	"github.com/globalreserve/globalreserve/pkg/steady"
+	"github.com/globalreserve/globalreserve/test/background"
 )
 
 // world is an Extender with everything around it. Nothing of it runs by itself but
 // what a test starts.
 type world struct {
 	*Extender
+	*arbitertest.World
 	t        testing.TB
 	router   *httprouter.Router
-	ledger   *ledger.Ledger
-	logs     *logtest.Hook // of the Extender
-	api      *fakeAPI
-	store    *cluster.Pods // what the watch of pods has brought
-	question *question.Maker
+	api      *binder
 	steering *steering.Steering
 	policy   *policy.Store
 	wakeups  *controller.Wakeups
 	writes   *writes
-	metrics  *metrics.Metrics
 
 	everywhere [][]string // the nodes offered, of pods refused all
 }
 
-// newWorld has a watch that is not behind, of a cluster without pods.
+// newWorld has a watch that is not behind, of a cluster without pods. Its log is the Extender's.
 func newWorld(t testing.TB) *world {
-	log, hook := logtest.NewNullLogger()
-	log.SetLevel(logrus.DebugLevel)
 	silent, _ := logtest.NewNullLogger()
 	w := &world{
-		t: t, router: httprouter.New(), ledger: ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16}), logs: hook,
-		api: &fakeAPI{pods: map[types.NamespacedName]*v1.Pod{}}, store: cluster.NewPods(), metrics: metrics.New(),
+		World: arbitertest.NewWorld(ledger.New(ledger.Options{JournalSize: 256, TombstoneCount: 16})), t: t, router: httprouter.New(),
 		writes: &writes{nominated: map[string]string{}}, policy: policy.NewStore(policy.Default(), time.Minute),
 	}
-	w.store.Seen(startVersion)
-	w.question = &question.Maker{
-		Table: w.ledger.Table(), Matcher: &matcher.Matcher{},
-		Devices: func(*cluster.Pod) *ledger.DeviceRequest { return nil },
-	}
+	w.Log.SetLevel(logrus.DebugLevel)
+	w.api = &binder{API: w.API}
+	w.Gates = []arbiter.Gate{arbitertest.Refuse("forbidden")}
+	w.Pods.Seen(startVersion)
 	w.wakeups = controller.NewWakeups(controller.WakeupOptions{
-		Ledger: w.ledger.Reader, Question: w.question, Patcher: w.writes, Pods: w.store, Log: silent, OnWakeup: func() {},
+		Ledger: w.Ledger.Reader, Question: w.Question, Patcher: w.writes, Pods: w.Pods, Log: silent, OnWakeup: func() {},
 		Steer: func(*cluster.Pod) bool { return false }, Send: func(*cluster.Pod, int) bool { return false },
 		Ready: func(ctx context.Context) error { // or it would take all pending pods for refused
 			<-ctx.Done()
@@ -84,17 +72,13 @@ func newWorld(t testing.TB) *world {
 		},
 	})
 	w.steering = steering.New(steering.Options{
-		Ledger: w.ledger.Reader, Question: w.question, Nominator: w.writes, Node: arbitertest.PlainNode, Log: silent, OnGivenUp: w.wakeups.Wake,
+		Ledger: w.Ledger.Reader, Question: w.Question, Nominator: w.writes, Node: arbitertest.PlainNode, Log: silent, OnGivenUp: w.wakeups.Wake,
 	})
-	objects := storetest.New(w.ledger)
-	decider := arbiter.New(arbiter.Options{
-		Ledger: arbiter.NewGatedLedger(w.ledger, steady.New(time.Now), func() string { return "" }, arbitertest.Refuse("forbidden")), Pods: w.store, Question: w.question, API: w.api, Steering: w.steering, Policy: w.policy,
-		Metrics: w.metrics, Log: silent, BindTimeout: 8 * time.Second,
-		Store: objects.Store(t), Serving: func() bool { return true }, ReleaseSlots: objects.ReleaseSlots, MayUse: func(context.Context, user.Info, string) error { return nil }, Term: func() election.Term { return 0 },
-		AskedBy: w.wakeups.AskedBy,
+	decider := w.New(t, func(o *arbiter.Options) {
+		o.API, o.Steering, o.Policy, o.Log, o.AskedBy = w.api, w.steering, w.policy, silent, w.wakeups.AskedBy
 	})
 	w.Extender = New(Options{
-		Arbiter: decider, Ledger: w.ledger.Reader, Wakeups: w.wakeups, Metrics: w.metrics, Log: log,
+		Arbiter: decider, Ledger: w.Ledger.Reader, Wakeups: w.wakeups, Metrics: w.Metrics, Log: w.Log,
 		Intake:    httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		OnRefused: func(_ *cluster.Pod, offered []string) { w.everywhere = append(w.everywhere, offered) },
 	})
@@ -114,14 +98,14 @@ func (w *world) score(how policy.Prioritize) {
 
 // node adds a node with so many milli-CPU and bytes of memory.
 func (w *world) node(name string, cpu, memory int64) {
-	w.ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
+	w.Ledger.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
 		{Column: resources.CPU, Value: cpu}, {Column: resources.Memory, Value: memory}, {Column: resources.Pods, Value: 110},
 	}})
 }
 
 // run puts a bound pod on a node.
 func (w *world) run(uid types.UID, node string, cpu, memory int64, ports ...resources.HostPort) {
-	w.ledger.ObservePod(ledger.PodObservation{
+	w.Ledger.ObservePod(ledger.PodObservation{
 		Pod: ledger.PodRef{Namespace: "ns", Name: string(uid), UID: uid}, Node: node,
 		Request: &resources.Request{
 			Amounts: []resources.Amount{
@@ -134,10 +118,10 @@ func (w *world) run(uid types.UID, node string, cpu, memory int64, ports ...reso
 
 // reserve holds capacity for a pod on a node.
 func (w *world) reserve(p *v1.Pod, node string) {
-	info, err := cluster.NewPod(w.ledger.Table(), p)
+	info, err := cluster.NewPod(w.Ledger.Table(), p)
 	require.NoError(w.t, err)
 	plan := ledger.NewPlan([]ledger.Placement{info.Placement(node)}, ledger.AllOrNothing, time.Now().Add(time.Hour))
-	require.Equal(w.t, 1, w.ledger.Reserve(plan, time.Now()).Granted)
+	require.Equal(w.t, 1, w.Ledger.Reserve(plan, time.Now()).Granted)
 }
 
 // post sends a body (text, or something to encode) and returns the answer.
@@ -178,19 +162,124 @@ func newPod(name string) *v1.Pod {
 	}
 }
 
-// typicalPod is what kube-scheduler sends of a pod of a Deployment: 4 KB.
-func typicalPod(t testing.TB) *v1.Pod {
-	text, err := os.ReadFile("testdata/pod.json")
-	require.NoError(t, err)
-	var pod v1.Pod
-	require.NoError(t, json.Unmarshal(text, &pod))
-	return &pod
-}
-
 // fits asks filter about one pod on one node.
 func (w *world) fits(pod *v1.Pod, node string) bool {
 	w.t.Helper()
 	var got extenderv1.ExtenderFilterResult
 	w.ask("filter", extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{node}}, &got)
 	return len(*got.NodeNames) == 1
+}
+
+// binder is an API server that carries out bindings.
+type binder struct {
+	*arbitertest.API
+	mu     sync.Mutex
+	refuse func() error // the answer to every binding, if there is one
+	posts  int
+}
+
+// Bind implements arbiter.API.
+func (b *binder) Bind(ctx context.Context, binding *v1.Binding) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.posts++
+	if b.refuse != nil {
+		return b.refuse()
+	}
+	p, err := b.Get(ctx, binding.Namespace, binding.Name)
+	if err != nil {
+		return err
+	}
+	p.Spec.NodeName = binding.Target.Name
+	b.Put(p)
+	return nil
+}
+
+var errDown = errors.New("no route to the API server")
+
+// writes are what is written to pods to have schedulers try them again: who was
+// woken, and who was nominated to which node.
+type writes struct {
+	mu        sync.Mutex
+	woken     []string
+	nominated map[string]string
+}
+
+// Annotate implements controller.PodPatcher.
+func (w *writes) Annotate(_ context.Context, pod ledger.PodRef, _, _ string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.woken = append(w.woken, pod.Name)
+	return nil
+}
+
+// Nominate implements steering.Nominator.
+func (w *writes) Nominate(_ context.Context, pod ledger.PodRef, node string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nominated[pod.Name] = node
+	return nil
+}
+
+// Clear implements steering.Nominator.
+func (w *writes) Clear(context.Context, ledger.PodRef, string) error { return nil }
+
+// bring has the watch bring a pod as it is.
+func (w *world) bring(p *v1.Pod) {
+	w.Pods.Seen(w.Bring(p).ResourceVersion)
+}
+
+// create makes a pod one that the API server has, and the watch has brought.
+func (w *world) create(p *v1.Pod) {
+	w.API.Put(p)
+	w.bring(p)
+}
+
+// wokenAfter returns who has been woken a while after something happened. The
+// caller is in a bubble.
+func (w *world) wokenAfter(event func()) []string {
+	defer background.Run(w.t, w.wakeups.Run)()
+	event()
+	<-time.After(3 * time.Second)
+	w.writes.mu.Lock()
+	defer w.writes.mu.Unlock()
+	return w.writes.woken
+}
+
+// grow gives nodes capacity for everybody.
+func (w *world) grow(nodes ...string) func() {
+	return func() {
+		for _, name := range nodes {
+			if name != "" {
+				w.node(name, 64000, 1<<40)
+			}
+		}
+	}
+}
+
+// match has the reservation "match" match pods of the team t.
+func (w *world) match() {
+	require.NoError(w.t, w.Question.Matcher.Set(&v1alpha1.Reservation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "match"},
+		Spec: v1alpha1.ReservationSpec{
+			Slots:     []v1alpha1.Slot{{Name: "s"}},
+			Consumers: &v1alpha1.ConsumerSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "t"}}},
+		},
+	}))
+}
+
+// slot keeps two CPUs of a node.
+func (w *world) slot(name, node string, preemptible bool) {
+	require.True(w.t, w.Ledger.ObserveSlot(ledger.Slot{
+		Ref: ledger.SlotRef{Namespace: "ns", Name: name, Slot: "s"}, Node: node, Policy: ledger.Once,
+		Request:     &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 2000}, {Column: resources.Pods, Value: 1}}},
+		Preemptible: preemptible, Priority: -1,
+	}))
+}
+
+// assertUntold checks that nobody but the caller has heard of a pod.
+func (w *world) assertUntold(t *testing.T, nodes ...string) {
+	t.Helper()
+	assert.Empty(t, w.everywhere)
+	assert.Empty(t, w.wokenAfter(w.grow(nodes...)))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
@@ -12,9 +11,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/policy"
-	"github.com/globalreserve/globalreserve/pkg/resources"
 	"github.com/globalreserve/globalreserve/test/background"
 )
 
@@ -82,13 +79,12 @@ func TestPreemptibleCapacityAfterSomeLooks(t *testing.T) {
 		for look := 1; look <= looks; look++ {
 			offered := look == looks
 			assert.Equal(t, offered, w.fits(pod, "c"), "look %d", look)
-			assert.Equal(t, offered, w.mayEndSlots(pod))
 			assert.Len(t, w.wokenAfter(func() {}), min(look, looks-1), "it has to be tried again, whatever is free")
 		}
 	})
 }
 
-// Victims are weighed with what the pod may use of reserved capacity.
+// Victims are weighed with all that is asked for the pod: here with what it may use of reserved capacity.
 func TestPreemptCountsSlots(t *testing.T) {
 	w := reserved(t)
 	w.run("victim", "b", 1000, 0)
@@ -101,32 +97,8 @@ func TestPreemptCountsSlots(t *testing.T) {
 	var got extenderv1.ExtenderPreemptionResult
 	w.ask("preempt", args, &got)
 	assert.Contains(t, got.NodeNameToMetaVictims, "b")
-	w.question.Matcher.Remove("ns", "match")
+	w.Question.Matcher.Remove("ns", "match")
 	got = extenderv1.ExtenderPreemptionResult{}
 	w.ask("preempt", args, &got)
 	assert.NotContains(t, got.NodeNameToMetaVictims, "b", "the slot is no victim")
-}
-
-// With many slots that are nobody's business of the pod, filter stays cheap.
-func BenchmarkFilterBesideSlots(b *testing.B) {
-	w := newWorld(b)
-	names := make([]string, 500)
-	for i := range names {
-		names[i] = fmt.Sprintf("node-%04d", i)
-		w.node(names[i], 64000, 1<<38)
-		for k := range 20 {
-			w.ledger.ObserveSlot(ledger.Slot{
-				Ref: ledger.SlotRef{Namespace: "other", Name: fmt.Sprintf("r-%d-%d", i, k), Slot: "s"}, Node: names[i], Policy: ledger.Once,
-				Request:  &resources.Request{Amounts: []resources.Amount{{Column: resources.CPU, Value: 100}, {Column: resources.Pods, Value: 1}}},
-				Deadline: time.Now().Add(time.Hour),
-			})
-		}
-	}
-	pod := newPod("p")
-	w.create(pod)
-	args := extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}
-	b.ReportAllocs()
-	for b.Loop() {
-		w.post("filter", args)
-	}
 }

@@ -2,9 +2,10 @@ package extender
 
 import (
 	"cmp"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
@@ -34,8 +34,7 @@ func TestPrioritize(t *testing.T) {
 	}{
 		// The pod asks for 1000m and 1G. Nodes of 4000m and 4G: idle has nothing
 		// on it, half has 2000m and 0.
-		"MostAllocated":  {scoring: policy.Prioritize{Resources: cpu}, want: map[string]int64{"idle": 3, "half": 8, "unknown": 0}},
-		"LeastAllocated": {scoring: policy.Prioritize{Resources: cpu, Strategy: policy.LeastAllocated}, want: map[string]int64{"idle": 8, "half": 3, "unknown": 0}},
+		"MostAllocated": {scoring: policy.Prioritize{Resources: cpu}, want: map[string]int64{"idle": 3, "half": 8, "unknown": 0}},
 		"weights": {
 			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "cpu", Weight: 3}, {Name: "memory", Weight: 1}}},
 			want:    map[string]int64{"idle": 3, "half": 6},
@@ -47,18 +46,10 @@ func TestPrioritize(t *testing.T) {
 		"a resource nobody has": {
 			scoring: policy.Prioritize{Resources: []policy.ResourceWeight{{Name: "example.com/none", Weight: 100}}}, want: map[string]int64{"idle": 0},
 		},
-		"no resources": {want: map[string]int64{"idle": 0, "half": 0}},
-		"reservation above all": {
-			scoring: policy.Prioritize{Resources: cpu, ReservationMatch: 10}, reserve: "idle",
-			want: map[string]int64{"idle": 10, "half": 0},
-		},
 		"reservation by half": {
 			// idle has the pod's 1000m in its use already: 25 of 100.
 			scoring: policy.Prioritize{Resources: cpu, ReservationMatch: 5}, reserve: "idle",
 			want: map[string]int64{"idle": 6, "half": 4},
-		},
-		"reservation without preference": {
-			scoring: policy.Prioritize{Resources: cpu}, reserve: "idle", want: map[string]int64{"idle": 3, "half": 8},
 		},
 	}
 	for name, tt := range tests {
@@ -66,7 +57,7 @@ func TestPrioritize(t *testing.T) {
 			w, p := newWorld(t), newPod("p")
 			w.create(p)
 			w.score(tt.scoring)
-			_, ok := w.ledger.Table().Intern("example.com/gpu")
+			_, ok := w.Ledger.Table().Intern("example.com/gpu")
 			require.True(t, ok)
 			w.node("idle", 4000, 4e9)
 			w.node("half", 4000, 4e9)
@@ -87,7 +78,7 @@ func TestPrioritize(t *testing.T) {
 					assert.Equal(t, extenderv1.HostPriority{Host: n, Score: tt.want[n]}, got[i])
 				}
 			}
-			assert.Equal(t, map[string]int{"prioritize scheduler scored": 2}, w.decisions())
+			assert.Equal(t, 2, w.Counted(t, "decisions_total", "prioritize", "scheduler", "scored"))
 		})
 	}
 }
@@ -101,7 +92,6 @@ func TestPreempt(t *testing.T) {
 		return v
 	}
 	tests := map[string]struct {
-		setup      func(w *world, p *v1.Pod)
 		candidates map[string]*extenderv1.MetaVictims
 		kept       map[string]*extenderv1.MetaVictims
 	}{
@@ -111,22 +101,13 @@ func TestPreempt(t *testing.T) {
 			candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "big"), "m": meta(0, "small")},
 			kept:       map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "big")},
 		},
-		"unknown node":                     {candidates: map[string]*extenderv1.MetaVictims{"x": meta(0, "big")}},
-		"victims of another node":          {candidates: map[string]*extenderv1.MetaVictims{"m": meta(0, "big")}},
-		"no victims":                       {candidates: map[string]*extenderv1.MetaVictims{"n": meta(1)}},
-		"no victims where it would fit":    {candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0)}},
-		"null for victims":                 {candidates: map[string]*extenderv1.MetaVictims{"n": nil}},
-		"null for a victim":                {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil}}}},
-		"a victim without UID":             {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "")}},
-		"null for a victim next to one":    {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil, {UID: "big"}}}}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
-		"the same victim twice":            {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "small")}},
-		"no candidates":                    {candidates: map[string]*extenderv1.MetaVictims{}},
-		"null for candidates":              {},
-		"the pod is reserved elsewhere":    {setup: func(w *world, p *v1.Pod) { w.reserve(p, "idle") }, candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
-		"just enough goes":                 {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}},
-		"a reservation keeps its capacity": {setup: func(w *world, _ *v1.Pod) { w.reserveRest("n", 300) }, candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "rest")}},
-		"a victim the ledger knows not":    {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody")}},
-		"one known victim is all it needs": {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody", "big")}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "nobody", "big")}},
+		"no victims where it would fit": {candidates: map[string]*extenderv1.MetaVictims{"idle": meta(0)}},
+		"null for victims":              {candidates: map[string]*extenderv1.MetaVictims{"n": nil}},
+		"null for a victim":             {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil}}}},
+		"a victim without UID":          {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "")}},
+		"null for a victim next to one": {candidates: map[string]*extenderv1.MetaVictims{"n": {Pods: []*extenderv1.MetaPod{nil, {UID: "big"}}}}, kept: map[string]*extenderv1.MetaVictims{"n": meta(0, "big")}},
+		"the same victim twice":         {candidates: map[string]*extenderv1.MetaVictims{"n": meta(0, "small", "small")}},
+		"null for candidates":           {},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,9 +120,6 @@ func TestPreempt(t *testing.T) {
 			w.run("big", "n", 3000, 0)
 			w.run("full", "m", 4000, 0)
 			w.run("rest", "n", 300, 0)
-			if tt.setup != nil {
-				tt.setup(w, p)
-			}
 			want := tt.kept
 			if want == nil {
 				want = map[string]*extenderv1.MetaVictims{}
@@ -150,68 +128,42 @@ func TestPreempt(t *testing.T) {
 			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToMetaVictims: tt.candidates}, &got)
 			assert.Equal(t, want, got.NodeNameToMetaVictims)
 			result := map[bool]string{true: "granted", false: "refused"}[len(want) > 0]
-			assert.Equal(t, map[string]int{"preempt scheduler " + result: 1}, w.decisions())
-
-			got = extenderv1.ExtenderPreemptionResult{}
-			w.ask("preempt", extenderv1.ExtenderPreemptionArgs{Pod: p, NodeNameToVictims: wholeVictims(tt.candidates)}, &got)
-			assert.Equal(t, want, got.NodeNameToMetaVictims)
+			assert.Equal(t, 1, w.Counted(t, "decisions_total", "preempt", "scheduler", result))
 		})
 	}
 }
 
-// reserveRest holds so many milli-CPU more on a node for some pod.
-func (w *world) reserveRest(node string, cpu int64) {
-	p := newPod("reserved")
-	q := p.Spec.Containers[0].Resources.Requests["cpu"]
-	q.SetMilli(cpu)
-	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": q}
-	w.reserve(p, node)
-}
-
-// wholeVictims are candidates in the form for schedulers that send whole pods.
-func wholeVictims(metas map[string]*extenderv1.MetaVictims) map[string]*extenderv1.Victims {
-	whole := map[string]*extenderv1.Victims{}
-	for node, meta := range metas {
-		if meta == nil {
-			whole[node] = nil
-			continue
-		}
-		v := &extenderv1.Victims{NumPDBViolations: meta.NumPDBViolations}
-		for _, m := range meta.Pods {
-			if m == nil {
-				v.Pods = append(v.Pods, nil)
-				continue
-			}
-			pod := newPod("victim")
-			pod.UID = types.UID(m.UID)
-			v.Pods = append(v.Pods, pod)
-		}
-		whole[node] = v
-	}
-	return whole
+// Schedulers without a cache of nodes send whole pods.
+func TestPreemptWithWholePods(t *testing.T) {
+	w := newWorld(t)
+	w.node("n", 4000, 4e9)
+	w.run("big", "n", 3500, 0)
+	var got extenderv1.ExtenderPreemptionResult
+	w.ask("preempt", `{"Pod":`+podText(t)+`,"NodeNameToVictims":{"m":null,"n":{"NumPDBViolations":2,"Pods":[null,{"metadata":{"uid":"big"}}]}}}`, &got)
+	assert.Equal(t, map[string]*extenderv1.MetaVictims{"n": {NumPDBViolations: 2, Pods: []*extenderv1.MetaPod{{UID: "big"}}}}, got.NodeNameToMetaVictims)
 }
 
 func TestBind(t *testing.T) {
 	full := func(w *world, _ *v1.Pod) { w.run("other", "n", 3500, 0) }
 	tests := map[string]struct {
-		setup     func(w *world, p *v1.Pod)
-		node      string
-		unknown   bool // nothing is known of the pod
-		result    string
-		message   string
-		conflicts map[string]int
+		setup    func(w *world, p *v1.Pod)
+		node     string
+		unknown  bool // nothing is known of the pod
+		result   string
+		message  string
+		conflict string // the resource of the conflict that is counted, if one is
 	}{
 		"success": {result: "granted"},
 		"refused": {
 			setup: full, result: "refused",
-			message: `node "n" has too little cpu for pod ns/p: requested 1000, free 500`, conflicts: map[string]int{"scheduler cpu": 1},
+			message: `node "n" has too little cpu for pod ns/p: requested 1000, free 500`, conflict: "cpu",
 		},
 		"refused a port": {
 			setup: func(w *world, p *v1.Pod) {
 				p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
 				w.run("other", "n", 0, 0, resources.HostPort{PortKey: resources.PortKey{Protocol: "TCP", Port: 8080}, IP: "0.0.0.0"})
 			},
-			result: "refused", message: "hostPort/TCP/8080 on node", conflicts: map[string]int{"scheduler hostPort": 1},
+			result: "refused", message: "hostPort/TCP/8080 on node", conflict: "hostPort",
 		},
 		"refused, but not for capacity": {node: "unheard-of", result: "refused", message: "is not in the ledger"},
 		"gone": {
@@ -220,17 +172,11 @@ func TestBind(t *testing.T) {
 		"unknown": {
 			setup: func(w *world, _ *v1.Pod) {
 				w.api.refuse = func() error {
-					w.api.down = errDown
+					w.API.Answer(0, errDown)
 					return errDown
 				}
 			},
 			result: "unknown", message: "not known yet",
-		},
-		"another error": {
-			setup: func(w *world, _ *v1.Pod) {
-				w.api.refuse = func() error { return apierrors.NewForbidden(v1.Resource("pods/binding"), "p", errors.New("boom")) }
-			},
-			result: "failed", message: "boom",
 		},
 	}
 	for name, tt := range tests {
@@ -256,14 +202,15 @@ func TestBind(t *testing.T) {
 				if tt.unknown {
 					scheduler = "other"
 				}
-				assert.Equal(t, map[string]int{"bind " + scheduler + " " + tt.result: 1}, w.decisions())
-				if tt.conflicts == nil {
-					tt.conflicts = map[string]int{}
+				assert.Equal(t, 1, w.Counted(t, "decisions_total", "bind", scheduler, tt.result))
+				if tt.conflict == "" {
+					assert.Zero(t, w.Counted(t, "conflicts_total"))
+				} else {
+					assert.Equal(t, 1, w.Counted(t, "conflicts_total", "scheduler", tt.conflict))
 				}
-				assert.Equal(t, tt.conflicts, w.conflicts())
 
-				require.Len(t, w.logs.AllEntries(), 1)
-				line := w.logs.LastEntry()
+				require.Len(t, w.Logs.AllEntries(), 1)
+				line := w.Logs.LastEntry()
 				assert.Equal(t, logrus.InfoLevel, line.Level)
 				assert.Equal(t, "ns/p", line.Data["pod"])
 				assert.Equal(t, types.UID("uid-p"), line.Data["uid"])
@@ -293,49 +240,30 @@ func TestMalformed(t *testing.T) {
 		code    int
 		message string
 	}{
-		"no body":               {"filter prioritize preempt bind", "", 400, "empty"},
-		"no JSON":               {"filter prioritize preempt bind", "hello", 400, "not valid JSON"},
-		"an array":              {"filter prioritize preempt bind", "[]", 400, "want an object"},
-		"half a body":           {"filter prioritize preempt bind", `{"Pod":{"metadata`, 400, "too early"},
-		"invalid UTF-8":         {"filter prioritize preempt", args("{\"metadata\":{\"name\":\"\xff\"}}"), 400, "UTF-8"},
-		"too deep":              {"filter prioritize preempt", args(strings.Repeat(`{"a":`, 20_000)), 400, "exceeded max depth"},
-		"too large":             {"filter prioritize preempt", args(`{"a":"` + strings.Repeat("a", 1<<20) + `"}`), 413, "larger than the limit"},
-		"nothing":               {"filter prioritize", `{}`, 400, "Nodes and NodeNames are both missing"},
-		"no nodes":              {"filter prioritize", `{"Pod":` + pod + `,"Nodes":null,"NodeNames":null}`, 400, "both missing"},
-		"no pod":                {"filter prioritize preempt", `{"NodeNames":["n"]}`, 400, "Pod is missing"},
-		"null for a pod":        {"filter prioritize preempt", args("null"), 400, "Pod is missing"},
-		"a pod that is text":    {"filter prioritize preempt", args(`"p"`), 400, "Pod: "},
-		"an empty pod":          {"filter prioritize preempt", args("{}"), 400, "is missing"},
-		"no UID":                {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p"}}`), 400, "Pod.metadata.uid is missing"},
-		"no name":               {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","uid":"u"}}`), 400, "Pod.metadata.name is missing"},
-		"no namespace":          {"filter prioritize preempt", args(`{"metadata":{"name":"p","uid":"u"}}`), 400, "Pod.metadata.namespace is missing"},
-		"a long UID":            {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"` + long + `"}}`), 400, "longer than 253"},
-		"wrong type in the pod": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},"spec":{"containers":5}}`), 400, "/spec/containers"},
-		"a bad quantity": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},` +
-			`"spec":{"containers":[{"resources":{"requests":{"cpu":"lots"}}}]}}`), 400, "/spec/containers/0/resources/requests/cpu"},
+		"no body":            {"filter prioritize preempt bind", "", 400, "empty"},
+		"too large":          {"filter prioritize preempt", args(`{"a":"` + strings.Repeat("a", 1<<20) + `"}`), 413, "larger than the limit"},
+		"no nodes":           {"filter prioritize", `{"Pod":` + pod + `,"Nodes":null,"NodeNames":null}`, 400, "both missing"},
+		"no pod":             {"filter prioritize preempt", `{"NodeNames":["n"]}`, 400, "Pod is missing"},
+		"a pod that is text": {"filter prioritize preempt", args(`"p"`), 400, "Pod: "},
+		"an empty pod":       {"filter prioritize preempt", args("{}"), 400, "is missing"},
+		"no name":            {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","uid":"u"}}`), 400, "Pod.metadata.name is missing"},
+		"no namespace":       {"filter prioritize preempt", args(`{"metadata":{"name":"p","uid":"u"}}`), 400, "Pod.metadata.namespace is missing"},
+		"no UID":             {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p"}}`), 400, "Pod.metadata.uid is missing"},
+		"a long UID":         {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"` + long + `"}}`), 400, "longer than 253"},
 		"a quantity that takes seconds": {"filter prioritize preempt", args(`{"metadata":{"namespace":"ns","name":"p","uid":"u"},` +
 			`"spec":{"containers":[{"resources":{"requests":{"cpu":"0.1e-30000000"}}}]}}`), 400, "/spec/containers/0/resources/requests/cpu"},
-		"names that are none":       {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":[1]}`, 400, "/NodeNames"},
-		"names in an object":        {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":{}}`, 400, "/NodeNames"},
-		"nodes in an array":         {"filter prioritize", `{"Pod":` + pod + `,"Nodes":[]}`, 400, "/Nodes"},
-		"items that are no nodes":   {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":["n"]}}`, 400, "/Nodes/items/0"},
-		"a node without a name":     {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{}}]}}`, 400, "Nodes.items[0].metadata.name is missing"},
-		"null for a node":           {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":[null]}}`, 400, "Nodes.items[0].metadata.name is missing"},
-		"victims in an array":       {"preempt", `{"Pod":` + pod + `,"NodeNameToMetaVictims":[]}`, 400, "/NodeNameToMetaVictims"},
-		"victims that are no pods":  {"preempt", `{"Pod":` + pod + `,"NodeNameToVictims":{"n":{"Pods":["a"]}}}`, 400, "/NodeNameToVictims/n/Pods/0"},
-		"a fraction of a violation": {"preempt", `{"Pod":` + pod + `,"NodeNameToMetaVictims":{"n":{"NumPDBViolations":1.5}}}`, 400, "NumPDBViolations"},
-		"bind: nothing":             {"bind", `{}`, 400, "PodName is missing"},
-		"bind: no namespace":        {"bind", bind("p", "", "u", "n"), 400, "PodNamespace is missing"},
-		"bind: no UID":              {"bind", bind("p", "ns", "", "n"), 400, "PodUID is missing"},
-		"bind: no node":             {"bind", bind("p", "ns", "u", ""), 400, "Node is missing"},
-		"bind: a path for a name":   {"bind", bind("../p", "ns", "u", "n"), 400, "PodName"},
-		"bind: NUL in a name":       {"bind", `{"PodName":"p\u0000","PodNamespace":"ns","PodUID":"u","Node":"n"}`, 400, "PodName"},
-		"bind: a line feed":         {"bind", bind("p", "ns", "u\nx", "n"), 400, "PodUID"},
-		"bind: a long UID":          {"bind", bind("p", "ns", long, "n"), 400, "PodUID"},
-		"bind: a dotted namespace":  {"bind", bind("p", "n.s", "u", "n"), 400, "PodNamespace"},
-		"bind: a node in capitals":  {"bind", bind("p", "ns", "u", "Node"), 400, "Node"},
-		"bind: a number":            {"bind", `{"PodName":5}`, 400, "/PodName"},
-		"bind: too large":           {"bind", `{"PodName":"` + strings.Repeat("a", 65<<10) + `"}`, 413, "larger than the limit"},
+		"names in an object":       {"filter prioritize", `{"Pod":` + pod + `,"NodeNames":{}}`, 400, "/NodeNames"},
+		"items that are no nodes":  {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":["n"]}}`, 400, "/Nodes/items/0"},
+		"a node without a name":    {"filter prioritize", `{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{}}]}}`, 400, "Nodes.items[0].metadata.name is missing"},
+		"victims that are no pods": {"preempt", `{"Pod":` + pod + `,"NodeNameToVictims":{"n":{"Pods":["a"]}}}`, 400, "/NodeNameToVictims/n/Pods/0"},
+		"bind: no node":            {"bind", bind("p", "ns", "u", ""), 400, "Node is missing"},
+		"bind: a path for a name":  {"bind", bind("../p", "ns", "u", "n"), 400, "PodName"},
+		"bind: NUL in a name":      {"bind", `{"PodName":"p\u0000","PodNamespace":"ns","PodUID":"u","Node":"n"}`, 400, "PodName"},
+		"bind: a line feed":        {"bind", bind("p", "ns", "u\nx", "n"), 400, "PodUID"},
+		"bind: a long UID":         {"bind", bind("p", "ns", long, "n"), 400, "PodUID"},
+		"bind: a dotted namespace": {"bind", bind("p", "n.s", "u", "n"), 400, "PodNamespace"},
+		"bind: a node in capitals": {"bind", bind("p", "ns", "u", "Node"), 400, "Node"},
+		"bind: too large":          {"bind", `{"PodName":"` + strings.Repeat("a", 65<<10) + `"}`, 413, "larger than the limit"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -343,27 +271,62 @@ func TestMalformed(t *testing.T) {
 				w := newWorld(t)
 				w.o.MaxBody = 1 << 20
 				w.node("n", 4000, 4e9)
-				before := w.ledger.Revision()
+				before := w.Ledger.Revision()
 				got := w.post(verb, tt.body)
 				assert.Equal(t, tt.code, got.Code, "%s: %s", verb, got.Body)
 				var body httpjson.ErrorBody
 				require.NoError(t, unmarshal(got.Body.String(), &body))
 				assert.Contains(t, body.Error, tt.message, verb)
-				assert.Equal(t, before, w.ledger.Revision())
-				assert.Empty(t, w.decisions())
+				assert.Equal(t, before, w.Ledger.Revision())
+				assert.Zero(t, w.Counted(t, "decisions_total"))
 				assert.Zero(t, w.api.posts)
-				assert.Equal(t, map[string]int{fmt.Sprint(verb, " ", tt.code): 1}, w.requests())
+				assert.Equal(t, 1, w.Counted(t, "requests_total", verb, strconv.Itoa(tt.code)))
 			}
 		})
 	}
 }
 
-func TestMethods(t *testing.T) {
-	w := newWorld(t)
-	for _, verb := range []string{"filter", "prioritize", "preempt", "bind"} {
-		handle, _, _ := w.router.Lookup(http.MethodGet, "/"+verb)
-		assert.Nil(t, handle)
-		handle, _, _ = w.router.Lookup(http.MethodPost, "/"+verb)
-		assert.NotNil(t, handle)
+// A short entry of a body must not become a long one of an answer any number of
+// times.
+func TestNumberOfNodesIsBounded(t *testing.T) {
+	tests := map[string]struct{ verb, open, entry, end string }{
+		"filter":       {"filter", `"NodeNames":[`, `"a"`, `]`},
+		"filter whole": {"filter", `"Nodes":{"items":[`, `{"metadata":{"name":"a"}}`, `]}`},
+		"preempt":      {"preempt", `"NodeNameToMetaVictims":{`, `"#":{}`, `}`},
 	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("a", 1000, 1000)
+			body := func(n int) string {
+				entries := make([]string, n)
+				for i := range entries {
+					entries[i] = strings.ReplaceAll(tt.entry, "#", strconv.Itoa(i))
+				}
+				return `{"Pod":` + podText(t) + `,` + tt.open + strings.Join(entries, ",") + tt.end + `}`
+			}
+			assert.Equal(t, http.StatusOK, w.post(tt.verb, body(maxNodes)).Code)
+			refused := w.post(tt.verb, body(maxNodes+1))
+			assert.Equal(t, http.StatusBadRequest, refused.Code)
+			assert.Contains(t, refused.Body.String(), "has more than the limit of 100000 elements")
+		})
+	}
+}
+
+// What a request takes is given back with its answer, also where that is an error.
+func TestIntakeIsGivenBack(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", 1000, 1000)
+	for _, verb := range []string{"filter", "prioritize", "preempt", "bind"} {
+		for _, body := range []string{`{"Pod":` + podText(t) + `,"NodeNames":["a"]}`, `{}`, `{`} {
+			w.post(verb, body+strings.Repeat(" ", 10<<10))
+			assert.Zero(t, w.o.Intake.Used(), "%s %s", verb, body)
+		}
+	}
+}
+
+func podText(t *testing.T) string {
+	text, err := json.Marshal(newPod("p"))
+	require.NoError(t, err)
+	return string(text)
 }

@@ -2,34 +2,147 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/ptr"
 
+	"github.com/globalreserve/globalreserve/pkg/devices"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/reserver"
 )
 
-// askAs sends a request as a caller.
-func (d *durable) askAs(caller, path string, request body) (int, reserver.Answer) {
-	d.t.Helper()
+// untilCaughtUp ends a watch when all there is was told.
+type untilCaughtUp struct {
+	*httptest.ResponseRecorder
+	end func()
+}
+
+func (w *untilCaughtUp) Flush() {
+	if strings.Contains(w.Body.String(), "event: bookmark\n") {
+		w.end()
+	}
+}
+
+// askAs sends a request as somebody who may see some namespaces.
+func (f *fixture) askAs(caller user.Info, method, path string, request any) (int, string) {
+	f.t.Helper()
 	router := httpjson.NewRouter()
-	d.api.Register(router)
+	f.api.Register(router)
 	data, err := json.Marshal(request)
-	require.NoError(d.t, err)
-	r := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(data))
-	w := httptest.NewRecorder()
-	router.ServeHTTP(w, r.WithContext(identity.As(r.Context(), &user.DefaultInfo{Name: caller})))
-	var answer reserver.Answer
-	require.NoError(d.t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
-	return w.Code, answer
+	require.NoError(f.t, err)
+	ctx, cancel := context.WithCancel(identity.As(f.t.Context(), caller))
+	defer cancel()
+	w := &untilCaughtUp{httptest.NewRecorder(), cancel}
+	router.ServeHTTP(w, httptest.NewRequest(method, path, bytes.NewReader(data)).WithContext(ctx))
+	return w.Code, w.Body.String()
+}
+
+// secrets fills node-1 with pods, slots and devices of a namespace that the caller may not see.
+func secrets(f *fixture) {
+	foreign := func(name string) *v1.Pod {
+		pod := aPod("secret-"+name, "1", "1Gi")
+		pod.Namespace, pod.Spec.SchedulerName = "secret-namespace", "secret-scheduler"
+		pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80, Protocol: v1.ProtocolTCP}}
+		return pod
+	}
+	f.bind(foreign("bound"), "node-1")
+	pod := foreign("waits")
+	pod.Spec.Containers[0].Ports = nil
+	require.Empty(f.t, f.reserve(body{SchedulerName: "secret-scheduler", Pods: []*v1.Pod{pod}, Nodes: []string{"node-1"}}).Error)
+	f.ledger.ObserveDevices("node-1", []devices.Device{{Name: "gpu", Resource: gpu, ID: "gpu-0"}})
+	f.ledger.ObserveSlot(ledger.Slot{
+		Ref: ledger.SlotRef{Namespace: "secret-namespace", Name: "secret-reservation", Slot: "secret-slot"}, Node: "node-1",
+		Request: f.Bring(foreign("waits")).Request, Policy: ledger.Once, Scheduler: "secret-scheduler",
+		Devices: &ledger.DeviceRequest{Requests: anyGPU{f.t}.Devices(f.Bring(claiming(foreign("waits"), "any"))).Requests, Given: "gpu-0"},
+	})
+}
+
+// Who may see some namespaces is told nothing of the others but amounts, on every path.
+func TestForeignNamesAreNotTold(t *testing.T) {
+	f := newFixture(t, Limits{})
+	secrets(f)
+	f.api.about = func() reserver.DumpAnswer { return reserver.DumpAnswer{} }
+	f.reads = map[string]bool{"team-a": true}
+	own := aPod("own", "3", "1Gi")
+	f.bind(aPod("neighbor", "500m", "1Gi"), "node-1")
+	f.Bring(own)
+	port := aPod("port", "100m", "1Gi")
+	port.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80, Protocol: v1.ProtocolTCP}}
+	spy := own.DeepCopy()
+	spy.Namespace = "secret-namespace"
+	reserve := func(pod *v1.Pod) body {
+		return body{SchedulerName: testScheduler, Pods: []*v1.Pod{pod}, Nodes: []string{"node-1"}}
+	}
+	tenant, admin := &user.DefaultInfo{Name: "alice"}, identity.Of(identity.Inside(t.Context()))
+	cases := map[string]struct {
+		method, path string
+		request      any
+		want         int
+		has          string // what the tenant sees
+		told         bool   // that others are told
+	}{
+		"nodes":              {"GET", "/v1/nodes", nil, 200, `"Free":500`, true},
+		"node":               {"GET", "/v1/nodes/node-1", nil, 200, "neighbor", true},
+		"allocations":        {"GET", "/v1/allocations", nil, 200, "neighbor", true},
+		"allocations beyond": {"GET", "/v1/allocations?namespace=secret-namespace", nil, 200, `"Allocations":[]`, true},
+		"reservations":       {"GET", "/v1/reservations", nil, 200, `"Reservations":[]`, true},
+		"explain":            {"GET", "/v1/explain?namespace=team-a&pod=own", nil, 200, "FitCount", false},
+		"explain another's":  {"GET", "/v1/explain?namespace=secret-namespace&pod=secret-bound", nil, 403, "list pods there", true},
+		"explain nobody's":   {"GET", "/v1/explain?namespace=other&pod=x", nil, 403, "list pods there", false},
+		"watch":              {"GET", "/v1/watch", nil, 403, "may not", true},
+		"dump":               {"GET", "/debug/ledger", nil, 403, "may not", true},
+		"what if":            {"POST", "/v1/whatif", reserve(own), 200, "another namespace", true},
+		"what if, a port":    {"POST", "/v1/whatif", reserve(port), 200, "is taken", true},
+		"reserve":            {"POST", "/reserve", reserve(own), 200, "another namespace", true},
+		"what if, as a spy":  {"POST", "/v1/whatif", reserve(spy), 200, "too little cpu", true},
+		"reserve as a spy":   {"POST", "/reserve", reserve(spy), 200, "too little cpu", true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			status, answer := f.askAs(tenant, tc.method, tc.path, tc.request)
+			assert.Equal(t, tc.want, status, answer)
+			assert.Contains(t, answer, tc.has)
+			quoted := []string{"secret-bound", "secret-waits", "secret-reservation", "secret-slot", "secret-scheduler"}
+			if tc.path == "/v1/explain?namespace=secret-namespace&pod=secret-bound" {
+				quoted = quoted[1:] // what it asked for itself
+			}
+			for _, secret := range quoted {
+				assert.NotContains(t, answer, secret)
+			}
+			if tc.told {
+				_, answer = f.askAs(admin, tc.method, tc.path, tc.request)
+				assert.Contains(t, answer, "secret-", "or the test shows nothing")
+			}
+		})
+	}
+	status, answer := f.askAs(tenant, http.MethodGet, "/v1/nodes/node-1", nil)
+	require.Equal(t, http.StatusOK, status)
+	var node reserver.NodeAnswer
+	require.NoError(t, json.Unmarshal([]byte(answer), &node))
+	assert.Len(t, node.Allocations, 2)
+	assert.Len(t, node.Slots, 2)
+	for _, s := range node.Slots {
+		assert.EqualValues(t, 1000, s.Slot.Requests["cpu"], "amounts are told")
+	}
+}
+
+// decidedFor sends a request as a caller.
+func (f *fixture) decidedFor(caller, path string, request body) (code int, answer reserver.Answer) {
+	f.t.Helper()
+	code, text := f.askAs(&user.DefaultInfo{Name: caller}, http.MethodPost, path, request)
+	require.NoError(f.t, json.Unmarshal([]byte(text), &answer), text)
+	return code, answer
 }
 
 // What a caller has reserved nobody else gives back, by whatever name of a scheduler, and after a change of leaders
@@ -45,7 +158,7 @@ func TestOnlyTheCallerGivesBack(t *testing.T) {
 			} else {
 				request.Name = "job"
 			}
-			code, answer := d.askAs("alice", "/reserve", request)
+			code, answer := d.decidedFor("alice", "/reserve", request)
 			require.Equal(t, http.StatusOK, code, answer.Error)
 			require.Empty(t, answer.Error)
 
@@ -57,7 +170,7 @@ func TestOnlyTheCallerGivesBack(t *testing.T) {
 					backs = append(backs, body{SchedulerName: testScheduler, Reservation: "team-a/job"})
 				}
 				for _, request := range backs {
-					code, answer := d.askAs("bob", "/unreserve", request)
+					code, answer := d.decidedFor("bob", "/unreserve", request)
 					assert.Equal(t, http.StatusForbidden, code)
 					assert.Contains(t, answer.Error, "reserved by another caller")
 				}
@@ -69,15 +182,13 @@ func TestOnlyTheCallerGivesBack(t *testing.T) {
 				d.forget()
 				refused()
 			} else {
-				larger := gangOf("node-1", aPod("a", "2", "1Gi"))
-				larger.Durable = ptr.To(false)
 				before := d.ledger.Revision()
-				code, answer := d.askAs("bob", "/reserve", larger)
+				code, answer := d.decidedFor("bob", "/reserve", memoryOnly("node-1", aPod("a", "2", "1Gi")))
 				assert.Equal(t, http.StatusOK, code)
 				assert.Contains(t, answer.Error, "belongs to another scheduler or caller")
 				assert.Equal(t, before, d.ledger.Revision())
 			}
-			code, answer = d.askAs("alice", "/unreserve", back(a))
+			code, answer = d.decidedFor("alice", "/unreserve", back(a))
 			require.Equal(t, http.StatusOK, code, answer.Error)
 			require.Empty(t, answer.Error)
 			require.Empty(t, d.unreserve(back(b)).Error, "by plain HTTP")
@@ -89,7 +200,7 @@ func TestOnlyTheCallerGivesBack(t *testing.T) {
 func TestNobodyElseGivesBackWhatCameByPlainHTTP(t *testing.T) {
 	d := newDurable(t)
 	a, _, _ := aGang(d)
-	code, _ := d.askAs("bob", "/unreserve", back(a))
+	code, _ := d.decidedFor("bob", "/unreserve", back(a))
 	assert.Equal(t, http.StatusForbidden, code)
 }
 
@@ -100,15 +211,15 @@ func TestRepeatsAreTheCallers(t *testing.T) {
 			d := newDurable(t)
 			request := gangOf("node-1", aPod("a", "1", "1Gi"))
 			request.RequestID = "one"
-			code, first := d.askAs("alice", "/reserve", request)
+			code, first := d.decidedFor("alice", "/reserve", request)
 			require.Equal(t, http.StatusOK, code, first.Error)
 			if restart {
 				d.restart()
 				d.forget()
 			}
-			code, other := d.askAs("bob", "/reserve", request)
+			code, other := d.decidedFor("bob", "/reserve", request)
 			assert.Equal(t, http.StatusConflict, code, other)
-			code, again := d.askAs("alice", "/reserve", request)
+			code, again := d.decidedFor("alice", "/reserve", request)
 			assert.Equal(t, http.StatusOK, code)
 			assert.Equal(t, first.Reservation, again.Reservation)
 			assert.Empty(t, again.Error)

@@ -84,8 +84,8 @@ func TestRandomWrites(t *testing.T) {
 	})
 }
 
-func (s *randomScenario) play(d *durable) error {
-	d.store.Creates, d.store.Gets, d.store.Deletes = s.creates, s.gets, s.deletes
+func (s *randomScenario) play(d *fixture) error {
+	d.Store.Creates, d.Store.Gets, d.Store.Deletes = s.creates, s.gets, s.deletes
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	promised := map[string]bool{} // names of reservations that were granted
@@ -95,9 +95,9 @@ func (s *randomScenario) play(d *durable) error {
 		if r.restart {
 			wg.Wait()
 			d.restart() // what is not settled then is left to its TTL
-			d.store.Late.Wait()
+			d.Store.Late.Wait()
 			d.forget()
-			for _, object := range d.store.All() {
+			for _, object := range d.Store.All() {
 				promised[object.Namespace+"/"+object.Name] = true
 			}
 		}
@@ -113,11 +113,11 @@ func (s *randomScenario) play(d *durable) error {
 	wg.Wait()
 	<-time.After(10 * time.Minute) // for what is settled after the answer
 	synctest.Wait()
-	d.store.Late.Wait()
+	d.Store.Late.Wait()
 	return d.agrees(promised)
 }
 
-func (r *randomRequest) send(d *durable) reserver.Answer {
+func (r *randomRequest) send(d *fixture) reserver.Answer {
 	request := body{SchedulerName: testScheduler, RequestID: r.requestID}
 	if !r.reserve && r.whole != "" {
 		request.Reservation = r.whole
@@ -140,9 +140,9 @@ func (r *randomRequest) send(d *durable) reserver.Answer {
 }
 
 // agrees compares what is held with what is written.
-func (d *durable) agrees(promised map[string]bool) error {
+func (d *fixture) agrees(promised map[string]bool) error {
 	slots, written := d.slots(), d.written()
-	for _, object := range d.store.All() {
+	for _, object := range d.Store.All() {
 		if !promised[object.Namespace+"/"+object.Name] {
 			return fmt.Errorf("object %s is of no granted request", object.Name)
 		}
@@ -156,8 +156,8 @@ func (d *durable) agrees(promised map[string]bool) error {
 			return fmt.Errorf("hold %s never expires", views[i].Ref)
 		}
 	}
-	d.store.Heal()
-	for _, object := range d.store.All() {
+	d.Store.Heal()
+	for _, object := range d.Store.All() {
 		again := body{SchedulerName: testScheduler, Reservation: object.Namespace + "/" + object.Name}
 		if answer := d.unreserve(again); answer.Error != "" {
 			return fmt.Errorf("a write is open: %s", answer.Error)

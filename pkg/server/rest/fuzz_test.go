@@ -50,18 +50,11 @@ func withinBudget(t *testing.T, body []byte, serve func()) {
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20+200*len(body)), "%.200s", body)
 }
 
-// serve hands a request to the API without a network.
-func serve(f *fixture, method, target string, body []byte) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	f.server.Config.Handler.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(string(body))))
-	return w
-}
-
 // decided sends a body, which is to be answered in JSON, and with no more memory than it may take.
 func decided(t *testing.T, server *fixture, path string, body []byte) (code int, answer reserver.Answer) {
 	t.Helper()
 	var w *httptest.ResponseRecorder
-	withinBudget(t, body, func() { w = serve(server, http.MethodPost, path, body) })
+	withinBudget(t, body, func() { w = server.serve(http.MethodPost, path, string(body)) })
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
 	assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
 	return w.Code, answer
@@ -108,7 +101,7 @@ func FuzzWhatIf(f *testing.F) {
 	server.bind(aPod("old", "1", "1Gi"), "node-1")
 	before := server.ledger.Revision()
 	f.Fuzz(func(t *testing.T, body []byte) {
-		w := serve(server, http.MethodPost, "/v1/whatif", body)
+		w := server.serve(http.MethodPost, "/v1/whatif", string(body))
 		var answer reserver.WhatIfAnswer
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
 		assert.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
@@ -136,7 +129,7 @@ func FuzzQuery(f *testing.F) {
 		r := httptest.NewRequest(http.MethodGet, target, http.NoBody)
 		r.URL.RawQuery = raw
 		w := httptest.NewRecorder()
-		server.server.Config.Handler.ServeHTTP(w, r)
+		server.handler.ServeHTTP(w, r)
 		assert.Less(t, w.Code, http.StatusInternalServerError, w.Body.String())
 		assert.True(t, json.Valid(w.Body.Bytes()), w.Body.String())
 	})

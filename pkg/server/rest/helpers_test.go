@@ -5,10 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,10 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
 
 	"github.com/globalreserve/globalreserve/pkg/arbiter"
 	"github.com/globalreserve/globalreserve/pkg/arbiter/arbitertest"
-	"github.com/globalreserve/globalreserve/pkg/cluster"
 	"github.com/globalreserve/globalreserve/pkg/httpjson"
 	"github.com/globalreserve/globalreserve/pkg/identity"
 	"github.com/globalreserve/globalreserve/pkg/ledger"
@@ -44,16 +43,17 @@ const (
 // startTime is when the tests began.
 var startTime = time.Now().UTC().Truncate(time.Second)
 
-// fixture is a server on a ledger of its own.
+// fixture is a server on a ledger of its own, without a network.
 type fixture struct {
 	*arbitertest.World
 	t       testing.TB
 	arbiter *arbiter.Arbiter
 	api     *API
+	handler http.Handler
 	ledger  *ledger.Ledger
 	log     *logrus.Logger
 	done    chan struct{}
-	server  *httptest.Server
+	server  *httptest.Server // of listen
 	// notReady is why nothing can be decided.
 	notReady string
 	// reads are the namespaces whose names a caller may see; nil: all.
@@ -67,45 +67,56 @@ func (f *fixture) mayRead(_ context.Context, _ user.Info, namespace string) erro
 	return &identity.DeniedError{Message: "may not"}
 }
 
-// newFixture starts a server with the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a
-// cluster that does not know Reservations.
-func newFixture(t testing.TB, limits Limits, changes ...func(*http.Server)) *fixture {
-	t.Helper()
+// newFixture has the nodes node-1 to node-3 of 4 CPU and 8 GiB, in a cluster that does not know Reservations.
+func newFixture(t testing.TB, limits Limits) *fixture {
 	f := newBareFixture(t)
 	f.NoKind = true
 	f.start(limits)
-	f.server = httptest.NewUnstartedServer(testRouter(f.api, f.log))
-	for _, change := range changes {
-		change(f.server.Config)
+	return f
+}
+
+// newDurable is newFixture in a cluster that knows Reservations.
+func newDurable(t testing.TB) *fixture {
+	f := newBareFixture(t)
+	f.start(Limits{})
+	return f
+}
+
+// newBareFixture is newDurable without the API.
+func newBareFixture(t testing.TB) *fixture {
+	w := arbitertest.NewWorld(ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}))
+	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, done: make(chan struct{})}
+	f.Undecided = func() string { return f.notReady }
+	for i := 1; i <= 3; i++ {
+		f.AddNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
 	}
-	f.server.Start()
 	t.Cleanup(func() {
-		f.server.CloseClientConnections()
-		f.server.Close()
 		f.stop()
+		f.Store.Late.Wait()
 		require.NoError(t, ledgertest.CheckInvariants(f.ledger.Reader))
 	})
 	return f
 }
 
-// newBareFixture is newFixture without the API.
-func newBareFixture(t testing.TB) *fixture {
-	w := arbitertest.NewWorld(ledger.New(ledger.Options{FirstRevision: 1000, JournalSize: 64}))
-	f := &fixture{World: w, t: t, ledger: w.Ledger, log: w.Log, done: make(chan struct{})}
-	for i := 1; i <= 3; i++ {
-		f.addNode(fmt.Sprintf("node-%d", i), "4", "8Gi")
-	}
-	return f
-}
-
 // start makes the API and what decides for it.
 func (f *fixture) start(limits Limits) {
-	f.Undecided = func() string { return f.notReady }
 	f.arbiter = f.New(f.t, nil)
 	f.api = New(Options{
 		Arbiter: f.arbiter, Ledger: f.ledger.Reader, Clock: f.Clock, Metrics: f.Metrics, Done: f.done, Limits: limits,
 		Intake:  httpjson.NewIntake(64<<20, func(*http.Request) string { return "" }),
 		MayRead: f.mayRead,
+	})
+	f.handler = testRouter(f.api, f.log)
+}
+
+// listen has the server be reached over a network, for the tests of connections.
+func (f *fixture) listen(change func(*http.Server)) {
+	f.server = httptest.NewUnstartedServer(f.handler)
+	change(f.server.Config)
+	f.server.Start()
+	f.t.Cleanup(func() {
+		f.server.CloseClientConnections()
+		f.server.Close()
 	})
 }
 
@@ -114,44 +125,12 @@ func (f *fixture) stop() {
 	require.NoError(f.t, f.arbiter.Stop(context.Background()))
 }
 
-// counted returns a counter of the metrics by its name, without the prefix, and its labels.
-func (f *fixture) counted(name string, labels ...string) int {
-	f.t.Helper()
-	families, err := f.Metrics.Gatherer().Gather()
-	require.NoError(f.t, err)
-	for _, family := range families {
-		if family.GetName() != "globalreserve_"+name {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			have := map[string]bool{}
-			for _, l := range m.GetLabel() {
-				have[l.GetValue()] = true
-			}
-			if !slices.ContainsFunc(labels, func(l string) bool { return !have[l] }) {
-				return int(m.GetCounter().GetValue())
-			}
-		}
-	}
-	return 0
-}
-
 func testRouter(api *API, log *logrus.Logger) http.Handler {
 	router := httpjson.NewRouter()
 	api.Register(router)
 	return httpjson.Recover(func(_ *http.Request, value any, stack []byte) {
 		log.Errorf("panic: %v\n%s", value, stack)
 	}, identity.Insecure(router))
-}
-
-func (f *fixture) addNode(name, cpu, memory string) {
-	node := &v1.Node{Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
-		v1.ResourcePods: resource.MustParse("110"),
-	}}}
-	f.ledger.ObserveNode(ledger.NodeObservation{
-		Name: name, UID: types.UID("uid-" + name), Allocatable: resources.Allocatable(f.ledger.Table(), node),
-	})
 }
 
 // aPod is a pod with one container.
@@ -178,9 +157,6 @@ func (f *fixture) bind(pod *v1.Pod, node string) {
 	})
 }
 
-// see makes the watch bring a pod.
-func (f *fixture) see(pod *v1.Pod) *cluster.Pod { return f.Bring(pod) }
-
 // body is a request as kube-globalreserve's client has it, and the extensions.
 type body struct {
 	Pods          []*v1.Pod
@@ -198,54 +174,68 @@ type body struct {
 	Reservation   string             `json:",omitempty"`
 }
 
-func gang1(pod *v1.Pod, node string) body {
-	return body{SchedulerName: testScheduler, Pods: []*v1.Pod{pod}, Nodes: []string{node}}
+// gangOf is a request for pods, each on the node at its place.
+func gangOf(nodes string, pods ...*v1.Pod) body {
+	return body{SchedulerName: testScheduler, Pods: pods, Nodes: strings.Fields(nodes)}
 }
 
-// send sends a request and returns the status and the body of the answer.
-func (f *fixture) send(method, path string, body io.Reader, header ...string) (int, []byte) {
-	f.t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), method, f.server.URL+path, body)
-	require.NoError(f.t, err)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
+// memoryOnly is gangOf, kept in memory whatever the cluster knows.
+func memoryOnly(nodes string, pods ...*v1.Pod) body {
+	request := gangOf(nodes, pods...)
+	request.Durable = ptr.To(false)
+	return request
+}
+
+// serve answers a request whose body is text, or something to encode.
+func (f *fixture) serve(method, path string, body any, header ...string) *httptest.ResponseRecorder {
+	text, ok := body.(string)
+	if !ok {
+		data, err := json.Marshal(body)
+		require.NoError(f.t, err)
+		text = string(data)
 	}
-	resp, err := f.server.Client().Do(req)
-	require.NoError(f.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	require.NoError(f.t, err)
-	return resp.StatusCode, data
+	r := httptest.NewRequest(method, path, strings.NewReader(text))
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	f.handler.ServeHTTP(w, r)
+	return w
 }
 
 // post sends a request that is answered with 200 and decodes the answer.
 func (f *fixture) post(path string, request, answer any) {
 	f.t.Helper()
-	data, err := json.Marshal(request)
-	require.NoError(f.t, err)
-	status, reply := f.send(http.MethodPost, path, bytes.NewReader(data))
-	require.Equal(f.t, http.StatusOK, status, string(reply))
-	require.NoError(f.t, json.Unmarshal(reply, answer), string(reply))
+	f.expect(f.serve(http.MethodPost, path, request), answer)
 }
 
 // get fetches a path that is answered with 200 and decodes the answer.
 func (f *fixture) get(path string, answer any) {
 	f.t.Helper()
-	status, reply := f.send(http.MethodGet, path, http.NoBody)
-	require.Equal(f.t, http.StatusOK, status, string(reply))
-	require.NoError(f.t, json.Unmarshal(reply, answer), string(reply))
+	f.expect(f.serve(http.MethodGet, path, ""), answer)
 }
 
-func (f *fixture) reserve(request body) reserver.Answer {
+func (f *fixture) expect(got *httptest.ResponseRecorder, answer any) {
 	f.t.Helper()
-	var answer reserver.Answer
+	require.Equal(f.t, http.StatusOK, got.Code, got.Body.String())
+	require.NoError(f.t, json.Unmarshal(got.Body.Bytes(), answer), got.Body.String())
+}
+
+// ask sends a request and returns the status and what was answered.
+func (f *fixture) ask(path string, request any) (code int, answer reserver.Answer) {
+	w := f.serve(http.MethodPost, path, request)
+	require.NoError(f.t, json.Unmarshal(w.Body.Bytes(), &answer), w.Body.String())
+	return w.Code, answer
+}
+
+func (f *fixture) reserve(request body) (answer reserver.Answer) {
+	f.t.Helper()
 	f.post("/reserve", request, &answer)
 	return answer
 }
 
-func (f *fixture) unreserve(request body) reserver.Answer {
+func (f *fixture) unreserve(request body) (answer reserver.Answer) {
 	f.t.Helper()
-	var answer reserver.Answer
 	f.post("/unreserve", request, &answer)
 	return answer
 }

@@ -28,10 +28,10 @@ type document struct {
 
 func readDocument(t *testing.T) document {
 	f := newFixture(t, Limits{})
-	status, reply := f.send(http.MethodGet, "/openapi.yaml", http.NoBody)
-	require.Equal(t, http.StatusOK, status)
+	got := f.serve(http.MethodGet, "/openapi.yaml", "")
+	require.Equal(t, http.StatusOK, got.Code)
 	var doc document
-	require.NoError(t, yaml.Unmarshal(reply, &doc))
+	require.NoError(t, yaml.Unmarshal(got.Body.Bytes(), &doc))
 	return doc
 }
 

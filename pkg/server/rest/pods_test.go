@@ -1,13 +1,16 @@
 package rest
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/ledger"
 	"github.com/globalreserve/globalreserve/pkg/resources"
@@ -56,7 +59,7 @@ func TestPodsTheInformerKnows(t *testing.T) {
 			if known.Spec.NodeName != "" {
 				f.bind(known, known.Spec.NodeName)
 			}
-			f.see(known)
+			f.Bring(known)
 			other := aPod("other", "1", "1Gi")
 			answer := f.reserve(body{
 				SchedulerName: testScheduler, Pods: []*v1.Pod{other, asked}, Nodes: []string{"node-3", "node-1"},
@@ -77,3 +80,50 @@ func TestPodsTheInformerKnows(t *testing.T) {
 		})
 	}
 }
+
+// What the API server does not have, or cannot be asked about, is named, and may be
+// asked for again.
+func TestPodsThatAreNotThere(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(d *fixture)
+		pod     *v1.Pod
+		reason  string
+		message string
+	}{
+		"no such pod":     {func(*fixture) {}, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "create it first"},
+		"no such UID":     {func(d *fixture) { d.API.Put(aPod("x", "1", "1Gi")) }, withUID("x", "other"), "PodGone", "another UID"},
+		"not to be read":  {func(d *fixture) { d.API.Answer(0, errors.New("no route")) }, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "try again: no route"},
+		"read too slowly": {func(d *fixture) { d.API.Answer(time.Minute, nil) }, nameOnly(aPod("x", "1", "1Gi")), "PodUnknown", "try again"},
+		"not countable":   {func(d *fixture) { d.API.Put(negative("x")) }, nameOnly(aPod("x", "1", "1Gi")), "PodInvalid", "spec.containers[0]"},
+		"not countable, and brought by the watch": {func(d *fixture) { d.Bring(negative("x")) }, withUID("x", "uid-x"), "PodInvalid", "spec.containers[0]"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, d *fixture) {
+				tc.prepare(d)
+				request := gangOf("node-1 node-1", aPod("a", "1", "1Gi"), tc.pod)
+				request.RequestID, request.Mode = "1", "Partial"
+				answer := d.reserve(request)
+				assert.Equal(t, []string{"x"}, answer.FailedPods)
+				require.Len(t, answer.Rejections, 1)
+				assert.Equal(t, tc.reason, answer.Rejections[0].Reason)
+				assert.Contains(t, answer.Rejections[0].Message, tc.message)
+				if tc.reason != "PodUnknown" {
+					return
+				}
+				d.API.Answer(0, nil)
+				d.API.Put(aPod("x", "1", "1Gi"))
+				assert.Empty(t, d.reserve(request).FailedPods, "the refusal is not kept for repeats")
+			})
+		})
+	}
+}
+
+func withUID(name, uid string) *v1.Pod {
+	pod := nameOnly(aPod(name, "1", "1Gi"))
+	pod.UID = types.UID(uid)
+	return pod
+}
+
+// negative is a pod whose request cannot be counted.
+func negative(name string) *v1.Pod { return aPod(name, "-1", "1Gi") }

@@ -1,8 +1,6 @@
 package rest
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
@@ -20,7 +18,7 @@ import (
 )
 
 func withID(pod *v1.Pod, node, id string) body {
-	request := gang1(pod, node)
+	request := gangOf(node, pod)
 	request.RequestID = id
 	return request
 }
@@ -32,7 +30,7 @@ func TestRepeatGetsTheFirstAnswer(t *testing.T) {
 	refused := f.reserve(withID(aPod("b", "3", "1Gi"), "node-1", "job-2"))
 	require.Empty(t, granted.Error)
 	require.NotEmpty(t, refused.Error)
-	f.addNode("node-4", "4", "8Gi") // time goes on
+	f.AddNode("node-4", "4", "8Gi") // time goes on
 	revision := f.ledger.Revision()
 
 	assert.Equal(t, granted, f.reserve(withID(a, "node-1", "job-1")))
@@ -67,11 +65,9 @@ func TestRepeatOfAnotherRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			request := withID(aPod("a", "1", "1Gi"), "node-1", "job-1")
 			change(&request)
-			data, err := json.Marshal(request)
-			require.NoError(t, err)
-			status, reply := f.send(http.MethodPost, "/reserve", bytes.NewReader(data))
+			status, answer := f.ask("/reserve", request)
 			assert.Equal(t, http.StatusConflict, status)
-			assert.Contains(t, string(reply), `RequestID \"job-1\" was used before for another request`)
+			assert.Contains(t, answer.Error, `RequestID "job-1" was used before for another request`)
 			assert.Equal(t, before, f.ledger.Revision())
 		})
 	}
@@ -83,7 +79,9 @@ func TestScopeOfARequestID(t *testing.T) {
 	theirs := withID(aPod("b", "1", "1Gi"), "node-1", "1")
 	theirs.SchedulerName = "theirs"
 	assert.Empty(t, f.reserve(theirs).Error, "another scheduler may use the same ID")
-	assert.Empty(t, f.unreserve(withID(aPod("a", "1", "1Gi"), "node-1", "1")).Error, "so may another verb")
+	back := f.unreserve(withID(aPod("a", "1", "1Gi"), "node-1", "1"))
+	assert.Empty(t, back.Error, "so may another verb")
+	assert.False(t, back.Durable)
 	assert.Equal(t, ledger.NoAllocation.String(), f.state(aPod("a", "1", "1Gi")))
 }
 
@@ -93,7 +91,7 @@ func TestRepeatAfterTheCapacityWasGivenUp(t *testing.T) {
 		"expired": func(f *fixture, _ *v1.Pod) {
 			f.ledger.Expire(time.Now().Add(testTTL))
 		},
-		"given back":      func(f *fixture, pod *v1.Pod) { f.unreserve(gang1(pod, "node-1")) },
+		"given back":      func(f *fixture, pod *v1.Pod) { f.unreserve(gangOf("node-1", pod)) },
 		"bound elsewhere": func(f *fixture, pod *v1.Pod) { f.bind(pod, "node-2") },
 		"gone": func(f *fixture, pod *v1.Pod) {
 			f.ledger.RemovePod(ledger.PodRef{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, 0)
@@ -131,13 +129,13 @@ func TestConcurrentRepeats(t *testing.T) {
 	}
 	assert.Empty(t, answers[0].Error)
 	assert.Equal(t, before+1, f.ledger.Revision())
-	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "granted"), "decided once")
+	assert.Equal(t, 1, f.Counted(t, "decisions_total", "reserve", testScheduler, "granted"), "decided once")
 }
 
 // A repeat that comes while the first waits for its revision joins it; when that
 // wait is in vain the answer is not kept.
 func TestRepeatWhileWaiting(t *testing.T) {
-	inMemory(t, func(t *testing.T, d *durable) {
+	inMemory(t, func(t *testing.T, d *fixture) {
 		request := withID(aPod("a", "1", "1Gi"), "node-1", "job")
 		request.MinRevision = d.ledger.Revision() + 1
 		first, second := make(chan reserver.Answer, 1), make(chan reserver.Answer, 1)
@@ -151,7 +149,7 @@ func TestRepeatWhileWaiting(t *testing.T) {
 }
 
 func TestKeptAnswersAreBounded(t *testing.T) {
-	inMemory(t, func(t *testing.T, d *durable) {
+	inMemory(t, func(t *testing.T, d *fixture) {
 		d.api.replays = newReplays(time.Minute, 10)
 		kept := func() int {
 			d.api.replays.mu.Lock()

@@ -63,8 +63,8 @@ func TestReservations(t *testing.T) {
 	})
 	f.use(aPod("c", "500m", "1Gi"), "node-1", "team-a/shared/s0")
 	begun := time.Now()
-	f.reserve(gang1(aPod("k", "100m", "1Gi"), "node-3"))
-	f.reserve(gang1(aPod("l", "100m", "1Gi"), "node-3"))
+	f.reserve(gangOf("node-3", aPod("k", "100m", "1Gi")))
+	f.reserve(gangOf("node-3", aPod("l", "100m", "1Gi")))
 
 	var all reserver.ReservationsAnswer
 	f.get("/v1/reservations", &all)
@@ -150,22 +150,22 @@ func TestReservationsAsHolders(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		f.slot(fmt.Sprintf("team-b/job/w-%d", i), fmt.Sprintf("node-%d", i), 3000, func(h *ledger.Slot) { h.Scheduler = "theirs" })
 	}
-	refused := f.reserve(gang1(aPod("a", "2", "1Gi"), "node-1"))
+	refused := f.reserve(gangOf("node-1", aPod("a", "2", "1Gi")))
 	require.Len(t, refused.Rejections, 1)
 	want := []reserver.Holder{{Namespace: "team-b", Reservation: "team-b/job/w-1", Scheduler: "theirs", State: "Reserved", Amount: 3000}}
 	assert.Equal(t, want, refused.Rejections[0].Holders)
 	assert.Contains(t, refused.Error, "largest holder of another namespace (3000, Reserved)")
 
-	f.see(aPod("a", "2", "1Gi"))
+	f.Bring(aPod("a", "2", "1Gi"))
 	var pending reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &pending)
 	require.NotNil(t, pending.Closest)
 	assert.Equal(t, want, pending.Closest.Holders)
 	assert.Contains(t, pending.Message, "largest holder of another namespace (3000, Reserved)")
 
-	f.addNode("node-4", "1", "1Gi")
+	f.AddNode("node-4", "1", "1Gi")
 	f.slot("team-a/mine/w", "node-4", 1000, func(h *ledger.Slot) { h.Scheduler = "ours" })
-	refused = f.reserve(gang1(aPod("b", "1", "1Gi"), "node-4"))
+	refused = f.reserve(gangOf("node-4", aPod("b", "1", "1Gi")))
 	assert.Contains(t, refused.Error, "largest holder reservation team-a/mine/w (1000, Reserved by ours)")
 }
 
@@ -177,7 +177,7 @@ func TestExplainReservedPod(t *testing.T) {
 	})
 	for _, known := range []bool{false, true} {
 		if known {
-			f.see(aPod("a", "1", "1Gi"))
+			f.Bring(aPod("a", "1", "1Gi"))
 		}
 		var answer reserver.ExplainAnswer
 		f.get("/v1/explain?namespace=team-a&pod=a", &answer)
@@ -187,12 +187,12 @@ func TestExplainReservedPod(t *testing.T) {
 		assert.Equal(t, deadline, answer.ExpiresAt)
 		assert.Contains(t, answer.Message, `reservation team-a/job/a keeps capacity for the pod on node "node-2"`)
 	}
-	deleting := aPod("a", "1", "1Gi")
-	deleting.Status.Phase = v1.PodSucceeded
-	f.see(deleting)
-	var finished reserver.ExplainAnswer
-	f.get("/v1/explain?namespace=team-a&pod=a", &finished)
-	assert.Equal(t, "Finished", finished.State)
+	finished := aPod("a", "1", "1Gi")
+	finished.Status.Phase = v1.PodSucceeded
+	f.Bring(finished)
+	var answer reserver.ExplainAnswer
+	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
+	assert.Equal(t, "Finished", answer.State)
 }
 
 // A what-if request knows what is kept, and for whom.
@@ -265,7 +265,7 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		f.slot(fmt.Sprintf("team-a/buffer/s-%d", i), fmt.Sprintf("node-%d", i), 3000, nil)
 	}
-	f.see(aPod("a", "2", "1Gi"))
+	f.Bring(aPod("a", "2", "1Gi"))
 	var answer reserver.ExplainAnswer
 	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 	assert.Zero(t, answer.FitCount)
@@ -285,7 +285,7 @@ func TestExplainPodWithAMatch(t *testing.T) {
 	assert.Contains(t, answer.Message, `reservation team-a/buffer/s-2 keeps capacity that the pod may use on node "node-2"`)
 	assert.Nil(t, answer.Closest)
 
-	f.see(aPod("a", "5", "1Gi")) // more than the node has
+	f.Bring(aPod("a", "5", "1Gi")) // more than the node has
 	answer = reserver.ExplainAnswer{}
 	f.get("/v1/explain?namespace=team-a&pod=a", &answer)
 	assert.Zero(t, answer.FitCount)

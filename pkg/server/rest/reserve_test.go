@@ -1,7 +1,9 @@
 package rest
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,39 +17,26 @@ import (
 )
 
 // A client of kube-globalreserve knows two fields of the answer, and takes any
-// status but 200 for a failure.
+// status but 200 for a failure. The case of letters is its own.
 func TestClientOfKubeGlobalReserve(t *testing.T) {
 	type result struct {
 		FailedPods []string
 		Error      string
 	}
-	tests := map[string]func(pod *v1.Pod, node string) any{
-		"Go field names": func(pod *v1.Pod, node string) any {
-			return map[string]any{"Pods": []*v1.Pod{pod}, "Nodes": []string{node}, "SchedulerName": "theirs"}
-		},
-		"lower-case names": func(pod *v1.Pod, node string) any {
-			return map[string]any{"pods": []*v1.Pod{pod}, "nodes": []string{node}, "schedulername": "theirs"}
-		},
-		"camel-case names": func(pod *v1.Pod, node string) any {
-			return map[string]any{"pods": []*v1.Pod{pod}, "nodes": []string{node}, "schedulerName": "theirs"}
-		},
+	request := func(pod *v1.Pod) any {
+		return map[string]any{"Pods": []*v1.Pod{pod}, "nodes": []string{"node-1"}, "schedulerName": "theirs"}
 	}
-	for name, request := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Limits{})
-			var granted, refused, back result
-			f.post("/reserve", request(aPod("a", "3", "1Gi"), "node-1"), &granted)
-			assert.Equal(t, result{FailedPods: []string{}}, granted)
-			f.post("/reserve", request(aPod("b", "2", "1Gi"), "node-1"), &refused)
-			assert.Equal(t, []string{"b"}, refused.FailedPods)
-			assert.Contains(t, refused.Error, "too little cpu")
-			f.post("/unreserve", request(aPod("a", "3", "1Gi"), "node-1"), &back)
-			assert.Equal(t, result{FailedPods: []string{}}, back)
-			var again result
-			f.post("/reserve", request(aPod("b", "2", "1Gi"), "node-1"), &again)
-			assert.Empty(t, again.Error)
-		})
-	}
+	f := newFixture(t, Limits{})
+	var granted, refused, back, again result
+	f.post("/reserve", request(aPod("a", "3", "1Gi")), &granted)
+	assert.Equal(t, result{FailedPods: []string{}}, granted)
+	f.post("/reserve", request(aPod("b", "2", "1Gi")), &refused)
+	assert.Equal(t, []string{"b"}, refused.FailedPods)
+	assert.Contains(t, refused.Error, "too little cpu")
+	f.post("/unreserve", request(aPod("a", "3", "1Gi")), &back)
+	assert.Equal(t, result{FailedPods: []string{}}, back)
+	f.post("/reserve", request(aPod("b", "2", "1Gi")), &again)
+	assert.Empty(t, again.Error)
 }
 
 func TestReserveAnswer(t *testing.T) {
@@ -73,14 +62,14 @@ func TestReserveAnswer(t *testing.T) {
 	}, r)
 
 	begun := time.Now()
-	granted := f.reserve(gang1(aPod("a", "1", "1Gi"), "node-1"))
+	granted := f.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
 	assert.Empty(t, granted.Error)
 	assert.Equal(t, before+1, granted.Revision)
 	assertExpires(t, granted.ExpiresAt, begun)
-	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "granted"))
-	assert.Equal(t, 1, f.counted("decisions_total", "reserve", testScheduler, "refused"))
-	assert.Equal(t, 1, f.counted("conflicts_total", testScheduler, "cpu"))
-	assert.Equal(t, 2, f.counted("requests_total", "reserve", "200"))
+	assert.Equal(t, 1, f.Counted(t, "decisions_total", "reserve", testScheduler, "granted"))
+	assert.Equal(t, 1, f.Counted(t, "decisions_total", "reserve", testScheduler, "refused"))
+	assert.Equal(t, 1, f.Counted(t, "conflicts_total", testScheduler, "cpu"))
+	assert.Equal(t, 2, f.Counted(t, "requests_total", "reserve", "200"))
 }
 
 // A refused pod keeps its place among those the ledger refuses.
@@ -88,7 +77,7 @@ func TestRefusalsComeInOrder(t *testing.T) {
 	f := newFixture(t, Limits{})
 	gone := aPod("b", "1", "1Gi")
 	gone.Status.Phase = v1.PodFailed
-	f.see(gone)
+	f.Bring(gone)
 	answer := f.reserve(body{
 		SchedulerName: testScheduler, Mode: "Partial",
 		Pods:  []*v1.Pod{aPod("a", "9", "1Gi"), aPod("b", "1", "1Gi"), aPod("c", "1", "1Gi"), aPod("d", "1", "9Gi")},
@@ -104,13 +93,13 @@ func TestRefusalsComeInOrder(t *testing.T) {
 }
 
 func TestMinRevision(t *testing.T) {
-	inMemory(t, func(t *testing.T, d *durable) {
-		request := gang1(aPod("a", "1", "1Gi"), "node-9")
+	inMemory(t, func(t *testing.T, d *fixture) {
+		request := gangOf("node-9", aPod("a", "1", "1Gi"))
 		request.MinRevision = d.ledger.Revision() + 1
 		answers := make(chan reserver.Answer)
 		go func() { answers <- d.reserve(request) }()
 		synctest.Wait()
-		d.addNode("node-9", "4", "8Gi") // what the request waits for
+		d.AddNode("node-9", "4", "8Gi") // what the request waits for
 		assert.Empty(t, (<-answers).Error)
 
 		request.MinRevision = d.ledger.Revision() + 1
@@ -143,4 +132,33 @@ func TestLogLine(t *testing.T) {
 		"milliCPU":   int64(2500), "memoryBytes": int64(5 * gib), "ttl": "1m0s",
 		"left": fmt.Sprintf("node-1 cpu=1500m memory=%d", 3*gib),
 	}, e.Data)
+}
+
+// Nobody who looks at FailedPods alone takes a server that decides nothing for one that
+// has granted everything.
+func TestNotReady(t *testing.T) {
+	for _, path := range []string{"/reserve", "/unreserve"} {
+		for _, noKind := range []bool{false, true} {
+			bubble(t, func(t *testing.T, d *fixture) {
+				d.NoKind, d.notReady = noKind, "the server has not read all nodes yet"
+				request := gangOf("node-1 node-1", aPod("a", "1", "1Gi"), aPod("b", "1", "1Gi"))
+				request.RequestID = "1"
+				w := d.serve(http.MethodPost, path, request)
+				assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+				assert.Equal(t, "1", w.Header().Get("Retry-After"))
+				var answer reserver.Answer
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+				assert.Equal(t, []string{"a", "b"}, answer.FailedPods)
+				assert.Equal(t, d.notReady, answer.Error)
+				assert.Equal(t, path == "/reserve" && !noKind, answer.Durable)
+				assert.Empty(t, d.slots())
+				assert.Empty(t, d.Store.All())
+
+				d.notReady = ""
+				code, answer := d.ask(path, request)
+				assert.Equal(t, http.StatusOK, code, "it is not kept")
+				assert.Empty(t, answer.Error)
+			})
+		}
+	}
 }

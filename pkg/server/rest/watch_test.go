@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -34,6 +35,9 @@ type watcher struct {
 
 func (f *fixture) watch(query string, header ...string) *watcher {
 	f.t.Helper()
+	if f.server == nil {
+		f.listen(func(*http.Server) {})
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.server.URL+"/v1/watch"+query, http.NoBody)
 	require.NoError(f.t, err)
@@ -90,7 +94,7 @@ func (w *watcher) expect(name string, data any) sseEvent {
 
 func TestWatchFromSnapshot(t *testing.T) {
 	f := newFixture(t, Limits{})
-	f.reserve(gang1(aPod("a", "1", "1Gi"), "node-1"))
+	f.reserve(gangOf("node-1", aPod("a", "1", "1Gi")))
 	w := f.watch("")
 	var snapshot reserver.WatchSnapshot
 	start := f.ledger.Revision()
@@ -120,7 +124,7 @@ func TestWatchFromSnapshot(t *testing.T) {
 	assert.Equal(t, "node-2", allocation.Allocation.Node)
 	assert.Equal(t, "Bound", allocation.Allocation.State)
 
-	f.addNode("node-4", "4", "8Gi")
+	f.AddNode("node-4", "4", "8Gi")
 	var node reserver.WatchNode
 	w.expect("node", &node)
 	assert.Equal(t, reserver.WatchNode{
@@ -136,7 +140,7 @@ func TestWatchResumes(t *testing.T) {
 	f := newFixture(t, Limits{})
 	start := f.ledger.Revision()
 	for i := range 5 {
-		f.reserve(gang1(aPod(fmt.Sprint("p", i), "100m", "1Mi"), "node-1"))
+		f.reserve(gangOf("node-1", aPod(fmt.Sprint("p", i), "100m", "1Mi")))
 	}
 	tests := map[string]struct {
 		watcher *watcher
@@ -166,7 +170,7 @@ func TestWatchResumes(t *testing.T) {
 func TestWatchSnapshotInParts(t *testing.T) {
 	f := newFixture(t, Limits{})
 	const allocations = 2*snapshotBatch + 1
-	request := f.see(aPod("p", "1m", "1")).Request
+	request := f.Bring(aPod("p", "1m", "1")).Request
 	for i := range allocations {
 		ref := ledger.PodRef{Namespace: "n", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(i))}
 		f.ledger.ObservePod(ledger.PodObservation{Pod: ref, Node: "node-1", Request: request})
@@ -201,7 +205,8 @@ func TestWatchHeartbeat(t *testing.T) {
 
 // The server's limit on the time a request takes to be read is for short ones.
 func TestWatchOutlivesReadTimeout(t *testing.T) {
-	f := newFixture(t, Limits{}, func(s *http.Server) { s.ReadTimeout, s.ReadHeaderTimeout = time.Second, time.Minute })
+	f := newFixture(t, Limits{})
+	f.listen(func(s *http.Server) { s.ReadTimeout, s.ReadHeaderTimeout = time.Second, time.Minute })
 	w := f.watch(fmt.Sprint("?revision=", f.ledger.Revision()))
 	var mark reserver.WatchBookmark
 	w.expect("bookmark", &mark)
@@ -226,8 +231,12 @@ func TestTooManyWatchers(t *testing.T) {
 	f := newFixture(t, Limits{MaxWatchers: 4})
 	first := f.watch("")
 	f.watch("")
-	status, reply := f.send(http.MethodGet, "/v1/watch", http.NoBody)
-	assert.Equal(t, http.StatusServiceUnavailable, status)
+	refused, err := f.server.Client().Get(f.server.URL + "/v1/watch")
+	require.NoError(t, err)
+	reply, err := io.ReadAll(refused.Body)
+	require.NoError(t, err)
+	require.NoError(t, refused.Body.Close())
+	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 	assert.Contains(t, string(reply), "2 watchers")
 	first.cancel()
 	require.Eventually(t, func() bool { return f.api.watchers.open() == 1 }, time.Minute, time.Millisecond)
@@ -239,11 +248,11 @@ func TestWatchFallsBehind(t *testing.T) {
 	f := newFixture(t, Limits{})
 	old := f.ledger.Revision()
 	for i := range 65 { // one more than the journal keeps
-		f.addNode(fmt.Sprint("new-", i), "1", "1Gi")
+		f.AddNode(fmt.Sprint("new-", i), "1", "1Gi")
 	}
-	status, reply := f.send(http.MethodGet, fmt.Sprint("/v1/watch?revision=", old), http.NoBody)
-	assert.Equal(t, http.StatusGone, status)
-	assert.Contains(t, string(reply), "without a revision")
+	gone := f.serve(http.MethodGet, fmt.Sprint("/v1/watch?revision=", old), "")
+	assert.Equal(t, http.StatusGone, gone.Code)
+	assert.Contains(t, gone.Body.String(), "without a revision")
 
 	// Mid-stream: the changes come while the stream is not being served.
 	s := recordStream(t)
@@ -255,6 +264,7 @@ func TestWatchFallsBehind(t *testing.T) {
 // A reader that takes nothing is cut off, and its place is free again.
 func TestSlowWatcherIsCutOff(t *testing.T) {
 	f := newFixture(t, Limits{WriteTimeout: 3 * time.Second})
+	f.listen(func(*http.Server) {})
 	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()

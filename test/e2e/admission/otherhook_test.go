@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,4 +90,16 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 `, url, base64.StdEncoding.EncodeToString(ca)))
+}
+
+// awaitOtherHook waits until the API server calls the other webhook.
+func (c *cluster) awaitOtherHook(h *otherHook) {
+	c.T.Helper()
+	h.set(refuse)
+	c.create("probe", "1m")
+	c.Eventually(func(t *assert.CollectT) {
+		assert.ErrorContains(t, c.BindDirectly("probe", "node-0", metav1.DryRunAll), "the other webhook")
+	})
+	h.set(allow)
+	c.Delete("probe")
 }

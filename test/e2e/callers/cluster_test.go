@@ -6,10 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
@@ -35,7 +33,7 @@ var shared = controlplane.Shared{Prepare: crd.Prepare}
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 
-// cluster has two servers, the leader first, that serve TLS, plain HTTP on loopback, and probes apart.
+// cluster has two servers, the leader first, that serve TLS, and plain HTTP on loopback.
 type cluster struct {
 	testbed.Cluster
 	nodes   []string
@@ -45,7 +43,7 @@ type cluster struct {
 
 type server struct {
 	*testbed.Server
-	tls, health string // URLs
+	tls string // URL
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -58,13 +56,8 @@ func newCluster(t *testing.T) *cluster {
 	for _, name := range []string{"leader", "follower"} {
 		webhook, err := clusterload.NewWebhook(c.ControlPlane)
 		require.NoError(t, err)
-		health, err := c.FreePort()
-		require.NoError(t, err)
-		address := fmt.Sprintf("127.0.0.1:%d", health)
-		started := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{
-			Name: name, Args: append(slices.Clone(webhook.Args), "--health-address="+address),
-		})
-		c.servers = append(c.servers, server{started, webhook.URL[:len(webhook.URL)-len("/admission")], "http://" + address})
+		started := testbed.StartServer(t, c.ControlPlane, clusterload.ServerOptions{Name: name, Args: webhook.Args})
+		c.servers = append(c.servers, server{started, strings.TrimSuffix(webhook.URL, "/admission")})
 	}
 	c.Ledger = c.servers[0].Caller
 	require.NoError(t, clusterload.GrantRoles(t.Context(), c.ControlPlane))
@@ -89,7 +82,7 @@ func (c *cluster) role(name string, rules ...rbacv1.PolicyRule) {
 	require.NoError(c.T, err)
 }
 
-// caller is somebody with a certificate, a token, or nothing.
+// caller is somebody with a certificate or a token.
 type caller struct {
 	client *http.Client
 	token  string
@@ -98,17 +91,17 @@ type caller struct {
 func (c *cluster) newCaller(certificate *tls.Certificate, token string) *caller {
 	config := &tls.Config{RootCAs: c.trusted, MinVersion: tls.VersionTLS12}
 	if certificate != nil {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil } // whatever is asked for
+		config.Certificates = []tls.Certificate{*certificate}
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	c.T.Cleanup(transport.CloseIdleConnections)
 	return &caller{&http.Client{Transport: transport, Timeout: testbed.Soon}, token}
 }
 
-// withCertificate is a user with a certificate of the cluster's authority that is valid for so long.
-func (c *cluster) withCertificate(life time.Duration, user string, groups ...string) *caller {
+// withCertificate is a user with a certificate of the cluster's authority.
+func (c *cluster) withCertificate(user string, groups ...string) *caller {
 	c.T.Helper()
-	certificate, key, err := c.ClientCertificate(life, user, groups...)
+	certificate, key, err := c.ClientCertificate(time.Hour, user, groups...)
 	require.NoError(c.T, err)
 	pair, err := tls.X509KeyPair(certificate, key)
 	require.NoError(c.T, err)
@@ -167,12 +160,4 @@ func (c *cluster) revision() uint64 {
 	var answer struct{ Revision uint64 }
 	require.NoError(c.T, c.servers[0].Get(c.T.Context(), "/v1/revision", &answer))
 	return answer.Revision
-}
-
-// peers is where servers reach the one that decides.
-func (c *cluster) peers() string {
-	c.T.Helper()
-	term, err := c.Objects.GlobalreserveV1alpha1().LedgerTerms().Get(c.T.Context(), v1alpha1.LedgerTermName, metav1.GetOptions{})
-	require.NoError(c.T, err)
-	return term.Spec.URL
 }

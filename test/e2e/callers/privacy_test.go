@@ -3,15 +3,11 @@
 package callers
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,8 +30,7 @@ const (
 	ours   = "tenant-a"
 )
 
-// tenantRights are all that the author of pods has: in one namespace, and of the server what a tenant is given, /reserve
-// among it.
+// tenantRights are all that the author of pods has.
 const tenantRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -60,7 +55,6 @@ type tenant struct {
 	*cluster
 	client  kubernetes.Interface
 	objects versioned.Interface
-	caller  *caller
 	read    texts
 }
 
@@ -71,15 +65,10 @@ func (c *cluster) newTenant() *tenant {
 		require.NoError(c.T, c.CreateNamespace(c.T.Context(), namespace))
 	}
 	require.NoError(c.T, c.ControlPlane.Apply(c.T.Context(), []byte(tenantRights), ours))
-	c.role("use-team", useTeam)
-	c.role("reserve-only", reserveOnly)
-	for _, role := range []string{"globalreserve-tenant", "use-team", "reserve-only"} {
-		c.grant(role, userOf(ours))
-	}
 	config, err := c.RESTConfig(ours)
 	require.NoError(c.T, err)
 	config.ContentType = "application/json"
-	a := &tenant{cluster: c, caller: c.withCertificate(time.Hour, ours), read: texts{}}
+	a := &tenant{cluster: c, read: texts{}}
 	a.client, err = kubernetes.NewForConfig(config)
 	require.NoError(c.T, err)
 	a.objects, err = versioned.NewForConfig(config)
@@ -97,22 +86,6 @@ func (a *tenant) create(name, scheduler, cpu string, changes ...func(*corev1.Pod
 }
 
 func (a *tenant) note(where string, said any) { a.read[where] = fmt.Sprint(said) }
-
-// ask asks the server as the tenant and notes the whole answer.
-func (a *tenant) ask(method, path string, question any) (status int) {
-	a.T.Helper()
-	body, err := json.Marshal(question)
-	require.NoError(a.T, err)
-	request, err := http.NewRequestWithContext(a.T.Context(), method, a.servers[0].tls+path, bytes.NewReader(body))
-	require.NoError(a.T, err)
-	response, err := a.caller.client.Do(request)
-	require.NoError(a.T, err)
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	require.NoError(a.T, err)
-	a.note(method+" "+path+" "+string(body[:min(len(body), 60)]), string(content))
-	return response.StatusCode
-}
 
 // readAll notes what the API server shows the tenant: pods, reservations, events.
 func (a *tenant) readAll() {
@@ -166,7 +139,8 @@ func (c *cluster) startSchedulers() {
 }
 
 // A tenant who shares full nodes with another one finds none of the other's names in anything that he may read: what he is
-// refused by the API server and the server, his pods and reservations, their conditions, his namespace's events, and /v1.
+// refused by the API server, his pods and reservations, their conditions, and his namespace's events. What the server
+// itself answers him is in the tests of pkg/server/rest.
 func TestTenantSeesNoForeignNames(t *testing.T) {
 	c := newCluster(t)
 	ca, err := os.ReadFile(c.CAFile())
@@ -198,7 +172,6 @@ func TestTenantSeesNoForeignNames(t *testing.T) {
 	_, err = reservations.Create(t.Context(), &v1alpha1.Reservation{ObjectMeta: metav1.ObjectMeta{Name: "a-waits"}, Spec: v1alpha1.ReservationSpec{Slots: slots}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	a.askServer()
 	refused := []string{"not enough capacity left on the node", "too little cpu", "CapacityReserved"}
 	c.Eventually(func(t *assert.CollectT) {
 		a.readAll()
@@ -215,24 +188,4 @@ func TestTenantSeesNoForeignNames(t *testing.T) {
 		}
 	}
 	c.RequireNeverOvercommitted()
-}
-
-// askServer asks the server all that a tenant may.
-func (a *tenant) askServer() {
-	a.T.Helper()
-	pod := testbed.NewPod("a-asked", team, "2")
-	pod.Namespace = ours
-	gang := reserver.Request{SchedulerName: team, Pods: []*corev1.Pod{pod}, Nodes: a.nodes[:1]}
-	durable := gang
-	durable.Durable = new(true)
-	for _, request := range []*reserver.Request{&gang, &durable} {
-		require.Equal(a.T, http.StatusOK, a.ask(http.MethodPost, "/reserve", request))
-	}
-	require.Equal(a.T, http.StatusOK, a.ask(http.MethodPost, "/v1/whatif", &reserver.Request{Pods: gang.Pods, Nodes: a.nodes[:1]}))
-	require.Equal(a.T, http.StatusOK, a.ask(http.MethodGet, "/v1/nodes/"+a.nodes[0], nil))
-	for _, path := range []string{"nodes", "allocations", "reservations", "explain?namespace=" + ours + "&pod=a-filtered", "explain?namespace=" + ours + "&pod=a-bound"} {
-		require.Equal(a.T, http.StatusOK, a.ask(http.MethodGet, "/v1/"+path, nil), path)
-	}
-	require.Equal(a.T, http.StatusForbidden, a.ask(http.MethodGet, "/v1/watch", nil))
-	require.Equal(a.T, http.StatusForbidden, a.ask(http.MethodPost, "/bind", nil))
 }

@@ -60,7 +60,7 @@ func TestRemoteSchedulerByToken(t *testing.T) {
 }
 
 // A scheduler that may not watch the ledger, or not act for its own name, says in its log, or in the condition of its
-// pods, which right it lacks; and what a limit has refused at the server is in the condition of the pod.
+// pods, which right it lacks.
 func TestRemoteSchedulerIsRefused(t *testing.T) {
 	c := newCluster(t)
 	c.applyRemote()
@@ -84,19 +84,6 @@ func TestRemoteSchedulerIsRefused(t *testing.T) {
 	c.startRemote("nameless", file("nameless"), c.servers[0].tls)
 	c.CreatePod("q", "nameless", "1")
 	assert.Contains(t, c.AwaitRefused("q"), `may not act for scheduler "nameless": a role has to give it the verb use on schedulers.globalreserve.io of that name`)
-
-	c.startRemote(remote, file(remote), c.servers[0].tls)
-	limited := c.In(t, "limited")
-	_, err = c.Client().CoreV1().ResourceQuotas(limited.Namespace).Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: testbed.Requests("1")},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	limited.CreatePod("within", remote, "1")
-	limited.AwaitBound("within")
-	limited.CreatePod("beyond", remote, "1")
-	assert.Contains(t, limited.AwaitRefused("beyond"), "GlobalReserve: the pods and reservations of the namespace use up its ResourceQuota")
-	limited.Delete("within")
-	limited.AwaitBound("beyond")
 }
 
 // applyRemote gives the scheduler its rights.

@@ -26,13 +26,9 @@ func TestControllers(t *testing.T) {
 	c.startScheduler()
 	tests := map[string]func(*cluster){
 		"rolling-update":     rollingUpdate,
-		"taken-away":         annotationTakenAway,
-		"not-asked-for":      notAskedFor,
 		"stateful-set":       statefulSet,
-		"job":                job,
 		"finished":           finishedPods,
-		"same-name":          sameName,
-		"name-taken":         nameTaken,
+		"kept-for-a-time":    keptForATime,
 		"evicted-for-others": preemptedPods,
 	}
 	t.Run("side by side", func(t *testing.T) { // each in a namespace and on nodes of its own
@@ -67,28 +63,6 @@ func rollingUpdate(c *cluster) {
 		require.Empty(t, c.FindPod("vulture").Spec.NodeName, "the capacity was never free")
 	}
 	c.awaitHeld(0, "nothing is held for ever")
-}
-
-func annotationTakenAway(c *cluster) {
-	c.nodes(1)
-	c.deploy("web", 2, "1", keep, nil)
-	c.patchDeployment("web", `{"metadata":{"annotations":{"globalreserve.io/reservation":null}}}`)
-	c.scale("web", 0)
-	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Pods()) })
-	c.Create(c.newPod("next", "4", nil)) // needs all of the node
-	c.AwaitBound("next")
-	require.Empty(c.T, c.ListReservations())
-}
-
-func notAskedFor(c *cluster) {
-	c.nodes(1)
-	c.deploy("web", 1, "2", nil, nil)
-	c.deploy("api", 1, "2", keep, testbed.Pairs(v1alpha1.ReservationAnnotation, "false"))
-	c.scale("web", 0)
-	c.scale("api", 0)
-	c.Create(c.newPod("next", "4", nil))
-	c.AwaitBound("next")
-	require.Empty(c.T, c.ListReservations())
 }
 
 // A StatefulSet makes its pod anew, under the same name, as soon as it is gone: again and again there is
@@ -126,42 +100,6 @@ func statefulSet(c *cluster) {
 	c.awaitHeld(0)
 }
 
-// A Job's pod that is deleted before it is done is made anew, under a new name. kwok ends the pods of Jobs
-// half a second after they run, so it may take more than one Job to have one deleted in time.
-func job(c *cluster) {
-	t := c.T
-	c.nodes(2)
-	for attempt := range 5 {
-		name := fmt.Sprintf("work-%d", attempt)
-		_, err := c.Client().BatchV1().Jobs(c.Namespace).Create(t.Context(), c.newJob(name, "3", keep), metav1.CreateOptions{})
-		require.NoError(t, err)
-		first := c.awaitPods(name, 1)[0]
-		require.NoError(t, c.Client().CoreV1().Pods(c.Namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
-		if second, ok := c.nextPod(name, first.Name); ok {
-			require.Equal(t, first.Spec.NodeName, second.Spec.NodeName)
-			require.NotEmpty(t, second.Annotations[ours])
-			return
-		}
-	}
-	require.FailNow(t, "no pod of a Job was deleted before it was done")
-}
-
-// nextPod waits for the second pod of a Job. ok is false where the first one completed it.
-func (c *cluster) nextPod(job, first string) (second corev1.Pod, ok bool) {
-	c.T.Helper()
-	c.Eventually(func(t *assert.CollectT) {
-		got, err := c.Client().BatchV1().Jobs(c.Namespace).Get(c.T.Context(), job, metav1.GetOptions{})
-		require.NoError(t, err)
-		for _, pod := range testbed.Bound(c.podsOf(job)) {
-			if pod.Name != first {
-				second, ok = pod, true
-			}
-		}
-		assert.True(t, ok || got.Status.Succeeded > 0, "the Job goes on")
-	})
-	return second, ok
-}
-
 // Pods that finish by themselves need no capacity, and deleting them later keeps none.
 func finishedPods(c *cluster) {
 	t := c.T
@@ -178,36 +116,21 @@ func finishedPods(c *cluster) {
 	controlplane.Never(t, func() bool { return len(c.ListReservations()) > 0 }, testbed.Never, testbed.Poll)
 }
 
-// Without an index and a controller, the capacity is for a pod of the same name.
-func sameName(c *cluster) {
+// After the ttl the capacity is everybody's, and who waits for it gets it.
+func keptForATime(c *cluster) {
 	t := c.T
 	c.nodes(1)
-	c.Create(c.newPod("pet", "3", keep))
-	c.AwaitBound("pet")
-	c.Delete("pet")
-	c.AwaitReservation("pet", v1alpha1.ReservationAvailable)
-	c.Create(c.newPod("other", "3", nil))
-	c.AwaitRefused("other")
-	c.Create(c.newPod("pet", "3", nil))
-	pod, _ := c.AwaitBound("pet")
-	require.Equal(t, c.Namespace+"/pet/deleted-pod", pod.Annotations[ours])
-}
-
-// Somebody else's Reservation has the name.
-func nameTaken(c *cluster) {
-	t := c.T
-	c.nodes(1)
-	c.CreateReservation("web-0", `{slots: [{name: a, nodeSelector: {pool: name-taken}, requests: {cpu: 1}}]}`)
-	c.AwaitReservation("web-0", v1alpha1.ReservationAvailable)
-	c.Create(c.newPod("web-0", "3", testbed.Pairs(v1alpha1.ReservationAnnotation, "true", v1alpha1.ReservationIndexAnnotation, "i")))
-	was, _ := c.AwaitBound("web-0")
-	c.Delete("web-0")
-	name := "web-0-" + string(was.UID)[:8]
-	c.AwaitReservation(name, v1alpha1.ReservationAvailable)
-	c.Create(c.newPod("back", "3", testbed.Pairs(v1alpha1.ReservationIndexAnnotation, "i")))
-	back, _ := c.AwaitBound("back")
-	require.Equal(t, c.Namespace+"/"+name+"/deleted-pod", back.Annotations[ours])
-	c.awaitHeld(1)
+	c.Create(c.newPod("first", "4", testbed.Pairs(v1alpha1.ReservationAnnotation, "true", v1alpha1.ReservationTTLAnnotation, "10")))
+	c.AwaitBound("first")
+	c.Delete("first")
+	rsv := c.AwaitReservation("first", v1alpha1.ReservationAvailable)
+	c.Create(c.newPod("waits", "4", nil))
+	c.AwaitRefused("waits")
+	_, at := c.AwaitBound("waits")
+	late := at.Sub(rsv.Status.ExpiresAt.Time)
+	t.Logf("bound %s after the capacity was free", late.Round(time.Millisecond))
+	require.Positive(t, late, "it did not wait")
+	c.awaitHeld(0)
 }
 
 // A pod that kube-scheduler deletes to make capacity for another keeps none: the other would wait for ever.
@@ -220,10 +143,8 @@ func preemptedPods(c *cluster) {
 	c.AwaitBound("low")
 	high := c.newPod("high", "3", nil)
 	high.Spec.PriorityClassName = "high"
-	started := time.Now()
 	c.Create(high)
-	_, at := c.AwaitBound("high")
-	t.Logf("bound %s after it was created", at.Sub(started).Round(time.Millisecond))
+	c.AwaitBound("high")
 	require.Nil(t, c.FindPod("low"))
 	require.Empty(t, c.ListReservations())
 }

@@ -9,12 +9,11 @@ are workloads, it has kube-controller-manager, too, and kwok in the place of the
 What lives where:
 
   - cluster_test.go     the cluster, and what every test asks of it
-  - workload_test.go    pods, Deployments, StatefulSets, Jobs and Reservations
-  - godel_test.go       the workflow of the Gödel scheduler, step by step; deployments_test.go: with Deployments
-  - controllers_test.go controllers whose pods come back: scaling, rolling updates, recurring names
-  - ttl_test.go         how long capacity is kept, and who gets it then
+  - workload_test.go    pods, Deployments and StatefulSets
+  - godel_test.go       the workflow of the Gödel scheduler, step by step
+  - controllers_test.go controllers whose pods come back: rolling updates, recurring names, and those that do not
   - examples_test.go    the walk-throughs of examples/reservations
-  - match_test.go       namespaces, preemptible capacity, and 500 nodes of which a scheduler sees a sample
+  - match_test.go       a pod that waits, and 500 nodes of which a scheduler sees a sample
 
 A cluster costs a few seconds, so tests that do not disturb each other share one as subtests, each in
 a namespace of its own and with nodes of its own.

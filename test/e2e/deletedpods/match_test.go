@@ -10,88 +10,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
-	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// TestMatching is about who may use reserved capacity.
-func TestMatching(t *testing.T) {
-	c := newCluster(t)
-	c.startScheduler()
-	c.CreatePriorityClass("high", 1000)
-	t.Run("two namespaces, the same index", func(t *testing.T) { twoNamespaces(c, t) })
-	t.Run("preemptible capacity", func(t *testing.T) { preemptible(c.in(t, "preemptible")) })
-	t.Run("a pod that waits is sent there", func(t *testing.T) { waitingPod(c.in(t, "waiting")) })
-	c.RequireNeverOvercommitted()
-}
-
-// Capacity kept in one namespace is no use to pods of another, whatever they call themselves.
-func twoNamespaces(c *cluster, t *testing.T) {
-	owner, thief := c.in(t, "owner"), c.in(t, "thief")
-	owner.nodes(1)
-	index := testbed.Pairs(v1alpha1.ReservationAnnotation, "true", v1alpha1.ReservationIndexAnnotation, "shared")
-	owner.Create(owner.newPod("first", "3", index))
-	first, _ := owner.AwaitBound("first")
-	owner.Delete("first")
-	owner.AwaitReservation("first", v1alpha1.ReservationAvailable)
-
-	steals := thief.newPod("steals", "3", testbed.Pairs(
-		v1alpha1.ReservationIndexAnnotation, "shared", v1alpha1.MatchedReservationAnnotation, "owner/first/deleted-pod"))
-	steals.Spec.NodeSelector = map[string]string{"pool": "owner"}
-	thief.Create(steals)
-	thief.AwaitRefused("steals")
-	controlplane.Never(t, func() bool { return thief.FindPod("steals").Spec.NodeName != "" }, testbed.Never, testbed.Poll)
-
-	owner.Create(owner.newPod("back", "3", index))
-	back, _ := owner.AwaitBound("back")
-	require.Equal(t, first.Spec.NodeName, back.Spec.NodeName)
-	require.Equal(t, "owner/first/deleted-pod", back.Annotations[ours])
-	require.Empty(t, thief.FindPod("steals").Spec.NodeName)
-}
-
-// A pod of higher priority takes preemptible capacity where it fits nowhere else, all of the reservation's.
-func preemptible(c *cluster) {
-	t := c.T
-	nodes := c.nodes(3)
-	c.CreateReservation("spare", fmt.Sprintf(
-		`{preemptible: true, priority: 0, ttl: 1h, slots: [{name: a, nodeName: %s, requests: {cpu: 4}}, {name: b, nodeName: %s, requests: {cpu: 4}}]}`,
-		nodes[0], nodes[1]))
-	c.AwaitReservation("spare", v1alpha1.ReservationAvailable)
-
-	high := func(name string) *corev1.Pod {
-		pod := c.newPod(name, "3", nil)
-		pod.Spec.PriorityClassName = "high"
-		return pod
-	}
-	c.Create(high("high-1"))
-	pod, _ := c.AwaitBound("high-1")
-	require.Equal(t, nodes[2], pod.Spec.NodeName, "there is capacity that nobody holds")
-	c.Create(c.newPod("low", "3", nil))
-	c.AwaitRefused("low")
-	c.AwaitReservation("spare", v1alpha1.ReservationAvailable)
-
-	// There is capacity on a node that the pod cannot be on: the server cannot know that at once.
-	c.AddNodes(1, controlplane.NodeTemplate{Prefix: "of-others-"})
-	started := time.Now()
-	c.Create(high("high-2"))
-	pod, at := c.AwaitBound("high-2")
-	t.Logf("preempted after %s", at.Sub(started).Round(time.Millisecond))
-	require.Contains(t, nodes[:2], pod.Spec.NodeName)
-	ended := c.AwaitReservation("spare", v1alpha1.ReservationPreempted)
-	for _, slot := range ended.Status.Slots {
-		require.Equal(t, v1alpha1.SlotReleased, slot.State, slot.Name)
-	}
-	freed, _ := c.AwaitBound("low")
-	require.Contains(t, nodes[:2], freed.Spec.NodeName, "the whole reservation has ended")
-}
-
-// A pod that was refused before there was capacity for it is sent to the capacity that is kept for it, at once; one
-// that waits as long and has no right to it goes on waiting.
-func waitingPod(c *cluster) {
-	t := c.T
+// TestWaitingPod: a pod that was refused before there was capacity for it is sent to the capacity that is kept for it;
+// one that waits as long and has no right to it goes on waiting.
+func TestWaitingPod(t *testing.T) {
+	outer := newCluster(t)
+	outer.startScheduler()
+	c := outer.in(t, "waiting")
 	nodes := c.nodes(2)
 	c.CreateReservation("rest", fmt.Sprintf(`{slots: [{name: a, nodeName: %s, requests: {cpu: 4}}]}`, nodes[0]))
 	c.AwaitReservation("rest", v1alpha1.ReservationAvailable)
@@ -107,6 +36,7 @@ func waitingPod(c *cluster) {
 	require.Equal(t, nodes[1], pod.Spec.NodeName)
 	require.Equal(t, c.Namespace+"/goes/deleted-pod", pod.Annotations[ours])
 	require.Empty(t, c.FindPod("other").Spec.NodeName)
+	c.RequireNeverOvercommitted()
 }
 
 // TestSteering has 500 nodes, of which kube-scheduler looks at a few for each pod. Every pod that comes
@@ -125,7 +55,7 @@ func TestSteering(t *testing.T) {
 		was[pod.Spec.NodeName] = true
 	}
 	require.Len(t, was, replicas, "one on each node")
-	for round := range 3 {
+	for round := range 2 {
 		c.scale("web", 0)
 		c.Eventually(func(t *assert.CollectT) {
 			assert.Empty(t, c.podsOf("web"))

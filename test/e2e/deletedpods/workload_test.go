@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,10 +103,4 @@ func (c *cluster) newStatefulSet(name string, replicas int32, cpu string, with m
 			Selector: &metav1.LabelSelector{MatchLabels: testbed.Pairs("app", name)}, Template: c.template(name, cpu, with),
 		},
 	}
-}
-
-func (c *cluster) newJob(name, cpu string, with map[string]string) *batchv1.Job {
-	template := c.template(name, cpu, with)
-	template.Spec.RestartPolicy = corev1.RestartPolicyNever
-	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{Template: template}}
 }

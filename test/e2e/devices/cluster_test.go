@@ -42,10 +42,6 @@ type setup struct {
 	nodes int
 	// admission has the API server ask about bindings.
 	admission bool
-	// alone is without a server.
-	alone bool
-	// proxied puts a FaultProxy between the server and the API server.
-	proxied bool
 	// args are added to the server's command line.
 	args []string
 }
@@ -64,9 +60,6 @@ func newCluster(t *testing.T, s setup) *cluster {
 	v.watcher = c.Watcher
 	c.AddNodes(s.nodes, controlplane.NodeTemplate{})
 	switch {
-	case s.alone:
-	case s.proxied:
-		c.StartProxied(clusterload.ServerOptions{Args: s.args})
 	case s.admission:
 		webhook, err := clusterload.NewWebhook(cp)
 		require.NoError(t, err)
@@ -91,12 +84,6 @@ func (c *cluster) in(t *testing.T) *cluster {
 	return &inner
 }
 
-// forgeStatus writes to a device that nobody has it.
-func (c *cluster) forgeStatus(device string) {
-	c.T.Helper()
-	c.patchDevice(device, `{"status":{"phase":"Available","claimRef":null}}`, "status")
-}
-
 // patchDevice changes a device as it is now, or its status.
 func (c *cluster) patchDevice(name, patch string, subresources ...string) {
 	c.T.Helper()
@@ -109,17 +96,6 @@ func (c *cluster) patchPod(name, patch string, subresources ...string) {
 	c.T.Helper()
 	_, err := c.Client().CoreV1().Pods(namespace).Patch(c.T.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	require.NoError(c.T, err)
-}
-
-// deleteClaims deletes all claims and waits until they are gone.
-func (c *cluster) deleteClaims() {
-	c.T.Helper()
-	require.NoError(c.T, c.DeviceClaims().DeleteCollection(c.T.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	c.Eventually(func(t *assert.CollectT) {
-		list, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		assert.Empty(t, list.Items)
-	})
 }
 
 // newPod is a pod that names claims, if any, and asks for a tenth of a CPU.

@@ -1,7 +1,8 @@
+//go:build e2e
+
 package devices
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -13,121 +14,101 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 )
 
-// truth is what the bound pods of the namespace say.
-type truth struct {
-	byDevice map[string]*corev1.Pod // by node and ID
-	byClaim  map[string]*corev1.Pod
-}
-
 // requireConsistent waits until the devices, the claims and the server's own account say what the bound
 // pods say.
 func (c *cluster) requireConsistent() {
 	c.T.Helper()
-	c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.differences(t)) }, "devices and claims differ from the bound pods")
+	c.Eventually(func(t *assert.CollectT) {
+		ofDevice, ofClaim := c.holders(t)
+		c.assertDevices(t, ofDevice, ofClaim)
+		c.assertClaims(t, ofDevice, ofClaim)
+		c.assertAccount(t, ofDevice)
+	}, "devices and claims differ from the bound pods")
 }
 
-// differences tells what differs from the bound pods.
-func (c *cluster) differences(t require.TestingT) []string {
-	pods := c.Pods()
+// holders are the names of the bound pods that have devices, by node and ID, and claims.
+func (c *cluster) holders(t require.TestingT) (ofDevice, ofClaim map[string]string) {
+	ofDevice, ofClaim = map[string]string{}, map[string]string{}
+	pods := c.boundPods()
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, id := range split(given(pod)) {
+			key := pod.Spec.NodeName + " " + id
+			require.NotContains(t, ofDevice, key)
+			ofDevice[key] = pod.Name
+		}
+		for _, claim := range split(pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]) {
+			ofClaim[claim] = pod.Name
+		}
+	}
+	return ofDevice, ofClaim
+}
+
+// assertDevices checks that each device is free or names a claim of the pod that has it.
+func (c *cluster) assertDevices(t require.TestingT, ofDevice, ofClaim map[string]string) {
 	devices, err := c.Devices().List(c.T.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	claims, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	all := truth{byDevice: map[string]*corev1.Pod{}, byClaim: map[string]*corev1.Pod{}}
-	var found []string
-	for i := range pods {
-		found = append(found, all.add(&pods[i])...)
-	}
-	names := map[string]string{}
 	for i := range devices.Items {
 		d := &devices.Items[i]
-		names[d.Spec.NodeName+" "+d.Spec.DeviceID] = d.Name
-		found = append(found, all.checkDevice(d)...)
-	}
-	for i := range claims.Items {
-		found = append(found, all.checkClaim(&claims.Items[i], names)...)
-	}
-	return append(found, c.checkAccount(t, &all)...)
-}
-
-func (a *truth) add(pod *corev1.Pod) (found []string) {
-	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return nil
-	}
-	for _, id := range split(given(pod)) {
-		key := pod.Spec.NodeName + " " + id
-		if other := a.byDevice[key]; other != nil {
-			found = append(found, fmt.Sprintf("%s is with %s and %s", key, other.Name, pod.Name))
+		pod, has := ofDevice[d.Spec.NodeName+" "+d.Spec.DeviceID]
+		if !has {
+			assert.Equal(t, v1alpha1.ExtendedResourceAvailable, d.Status.Phase, d.Name)
+			assert.Nil(t, d.Status.ClaimRef, d.Name)
+			continue
 		}
-		a.byDevice[key] = pod
-	}
-	for _, name := range split(pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation]) {
-		a.byClaim[name] = pod
-	}
-	return found
-}
-
-func (a *truth) checkDevice(d *v1alpha1.ExtendedResource) []string {
-	pod, status := a.byDevice[d.Spec.NodeName+" "+d.Spec.DeviceID], &d.Status
-	switch {
-	case pod == nil && (status.Phase != v1alpha1.ExtendedResourceAvailable || status.ClaimRef != nil):
-		return []string{fmt.Sprintf("no pod has device %s, which says %+v", d.Name, status)}
-	case pod != nil && (status.Phase != v1alpha1.ExtendedResourceBound || status.ClaimRef == nil):
-		return []string{fmt.Sprintf("%s has device %s, which says %+v", pod.Name, d.Name, status)}
-	case pod != nil && a.byClaim[status.ClaimRef.Name] != pod:
-		return []string{fmt.Sprintf("%s has device %s, which names claim %s", pod.Name, d.Name, status.ClaimRef.Name)}
-	}
-	return nil
-}
-
-func (a *truth) checkClaim(claim *v1alpha1.ExtendedResourceClaim, names map[string]string) []string {
-	pod, status := a.byClaim[claim.Name], &claim.Status
-	if pod == nil {
-		if status.Phase != v1alpha1.ExtendedResourceClaimPending || status.PodRef != nil || len(status.ExtendedResources) > 0 {
-			return []string{fmt.Sprintf("no pod has claim %s, which says %+v", claim.Name, status)}
-		}
-		return nil
-	}
-	if status.Phase != v1alpha1.ExtendedResourceClaimBound || status.NodeName != pod.Spec.NodeName ||
-		status.PodRef == nil || status.PodRef.UID != pod.UID {
-		return []string{fmt.Sprintf("%s has claim %s, which says %+v", pod.Name, claim.Name, status)}
-	}
-	if len(status.ExtendedResources) != int(claim.Spec.Count) {
-		return []string{fmt.Sprintf("claim %s is of %d devices and has %v", claim.Name, claim.Spec.Count, status.ExtendedResources)}
-	}
-	var has []string
-	for _, id := range split(given(pod)) {
-		has = append(has, names[pod.Spec.NodeName+" "+id])
-	}
-	for _, name := range status.ExtendedResources {
-		if !slices.Contains(has, name) {
-			return []string{fmt.Sprintf("%s has %v, claim %s says %v", pod.Name, has, claim.Name, status.ExtendedResources)}
+		assert.Equal(t, v1alpha1.ExtendedResourceBound, d.Status.Phase, d.Name)
+		if assert.NotNil(t, d.Status.ClaimRef, d.Name) {
+			assert.Equal(t, pod, ofClaim[d.Status.ClaimRef.Name], d.Name)
 		}
 	}
-	return nil
 }
 
-// checkAccount compares with what the server decides by.
-func (c *cluster) checkAccount(t require.TestingT, all *truth) (found []string) {
-	nodes, err := c.Ledger.Nodes(c.T.Context())
+// assertClaims checks that each claim is free or names its pod, and as many devices of this pod as it asks for.
+func (c *cluster) assertClaims(t require.TestingT, ofDevice, ofClaim map[string]string) {
+	claims, err := c.DeviceClaims().List(c.T.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	require.Empty(t, nodes.Continue)
-	for i := range nodes.Nodes {
-		node := &nodes.Nodes[i]
+	for i := range claims.Items {
+		claim, status := &claims.Items[i], &claims.Items[i].Status
+		pod, has := ofClaim[claim.Name]
+		if !has {
+			assert.Equal(t, v1alpha1.ExtendedResourceClaimPending, status.Phase, claim.Name)
+			assert.Nil(t, status.PodRef, claim.Name)
+			assert.Empty(t, status.ExtendedResources, claim.Name)
+			continue
+		}
+		assert.Equal(t, v1alpha1.ExtendedResourceClaimBound, status.Phase, claim.Name)
+		if assert.NotNil(t, status.PodRef, claim.Name) {
+			assert.Equal(t, pod, status.PodRef.Name, claim.Name)
+		}
+		var holders []string
+		for _, name := range status.ExtendedResources {
+			device, err := c.Devices().Get(c.T.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			holders = append(holders, ofDevice[status.NodeName+" "+device.Spec.DeviceID])
+		}
+		assert.Equal(t, slices.Repeat([]string{pod}, int(claim.Spec.Count)), holders, claim.Name)
+	}
+}
+
+// assertAccount compares with what the server decides by.
+func (c *cluster) assertAccount(t require.TestingT, ofDevice map[string]string) {
+	answer, err := c.Ledger.Nodes(c.T.Context())
+	require.NoError(t, err)
+	require.Empty(t, answer.Continue)
+	for i := range answer.Nodes {
+		node := &answer.Nodes[i]
 		for k := range node.Devices {
 			d := &node.Devices[k]
 			var holders []string
 			for _, pod := range d.Pods {
 				holders = append(holders, pod.Pod)
 			}
-			want := ""
-			if pod := all.byDevice[node.Name+" "+d.ID]; pod != nil {
-				want = pod.Name
-			}
-			if strings.Join(holders, " and ") != want || d.Free != (want == "") {
-				found = append(found, fmt.Sprintf("device %s on %s is with %q, in the account with %q, free: %t", d.ID, node.Name, want, holders, d.Free))
-			}
+			want := ofDevice[node.Name+" "+d.ID]
+			assert.Equal(t, want, strings.Join(holders, " and "), "device %s on %s", d.ID, node.Name)
+			assert.Equal(t, want == "", d.Free, "device %s on %s", d.ID, node.Name)
 		}
 	}
-	return found
 }

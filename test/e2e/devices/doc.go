@@ -9,15 +9,14 @@ behind it. There is nothing here to import.
 What lives where:
 
   - cluster_test.go  the cluster, and what every test asks of it
-  - verdict_test.go  the watch that says after every event which pod has which device
-  - race_test.go     schedulers that race for devices; that the verdict can be bad
-  - waysin_test.go   the extender, /reserve, admission and the plugin, one by one and all at once
+  - verdict_test.go  the watch that says after every event which pod has which device; that it finds what is wrong
+  - consistent_test.go  devices, claims and the server's account say what the bound pods say
+  - waysin_test.go   the extender, /reserve, Reservations, admission and the plugin, one by one and all at once
   - life_test.go     what becomes of claims and devices when pods, claims, devices and nodes go
-  - reservation_test.go  devices that a Reservation keeps
-  - bad_test.go      claims and annotations that cannot be used
-  - kill_test.go     the server killed at random moments of a load
-  - fault_test.go    bindings that are lost, and changes while the server is down
-  - walk_test.go     the walk-through of examples/extended-resources
+  - walk_test.go     both setups of examples/extended-resources
   - readme_test.go   the commands of its README, as they are written there
+
+How claims are resolved, and what becomes of binds that are lost and of servers that start, is in pkg/deviceclaims and
+pkg/arbiter.
 */
 package devices

@@ -155,7 +155,7 @@ func statusWritten(c *cluster) {
 	_, err := c.DeviceClaims().Patch(c.T.Context(), "drifts", types.MergePatchType,
 		[]byte(`{"status":{"phase":"Pending","podRef":null,"extendedResources":null,"conditions":null}}`), metav1.PatchOptions{}, "status")
 	require.NoError(c.T, err)
-	c.forgeStatus("drifts")
+	c.patchDevice("drifts", `{"status":{"phase":"Available","claimRef":null}}`, "status")
 
 	claim = c.awaitClaim("drifts", v1alpha1.ExtendedResourceClaimBound)
 	device = c.awaitDevice("drifts", v1alpha1.ExtendedResourceBound)

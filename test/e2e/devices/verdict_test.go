@@ -62,37 +62,37 @@ func (v *verdict) holders() map[string][]string {
 	return all
 }
 
-// caughtUp locks what was found, all that the API server knows now included.
-func (v *verdict) caughtUp(t *testing.T) (unlock func()) {
+// requireGood fails if at any event a device or a claim was with two pods.
+func (v *verdict) requireGood(t testing.TB) {
 	t.Helper()
 	require.NoError(t, v.watcher.CatchUp(t.Context()))
 	require.Zero(t, v.watcher.Gaps(), "events were lost: the verdict is not complete")
 	v.mu.Lock()
-	return v.mu.Unlock
+	defer v.mu.Unlock()
+	require.Empty(t, v.broken)
 }
 
-// seen returns what was found wrong.
-func (v *verdict) seen(t *testing.T) []string {
-	t.Helper()
-	defer v.caughtUp(t)()
-	return slices.Clone(v.broken)
-}
-
-// requireGood fails if at any event a device or a claim was with two pods.
-func (v *verdict) requireGood(t testing.TB) {
-	t.Helper()
-	require.Empty(t, v.seen(t.(*testing.T)))
-}
-
-// boundTo maps every device that a bound pod has to the pod's name.
-func (v *verdict) boundTo(t *testing.T) map[string]string {
-	t.Helper()
-	defer v.caughtUp(t)()
-	all := map[string]string{}
-	for what, names := range v.holders() {
-		if device, ok := strings.CutPrefix(what, "device "); ok {
-			all[device] = strings.Join(names, " and ")
-		}
+// What was given out twice is found, although one of the pods is gone again.
+func TestVerdict(t *testing.T) {
+	v := &verdict{pods: map[types.UID]*corev1.Pod{}}
+	on := func(name, node, claims, devices string) *corev1.Pod {
+		pod := newPod(name, scheduler, claims, v1alpha1.ExtendedResourcesAnnotation, devices)
+		pod.UID, pod.Spec.NodeName = types.UID(name), node
+		return pod
 	}
-	return all
+	finished := on("finished", "a", "c", "gpu-0")
+	finished.Status.Phase = corev1.PodSucceeded
+	for _, pod := range []*corev1.Pod{
+		finished, on("p", "a", "c", "gpu-0,gpu-1"), on("q", "b", "d", "gpu-1"), on("waits", "", "c", ""),
+	} {
+		v.look(pod, false)
+	}
+	require.Empty(t, v.broken)
+	for _, pod := range []*corev1.Pod{on("thief", "a", "e", "gpu-1"), on("sharer", "c", "d", "gpu-9")} {
+		v.look(pod, false)
+		v.look(pod, true)
+	}
+	require.Equal(t, []string{
+		"device a gpu-1 is with p and thief", "claim " + namespace + "/d is with q and sharer",
+	}, v.broken)
 }

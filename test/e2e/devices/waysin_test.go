@@ -25,6 +25,12 @@ import (
 const (
 	naive  = "naive-scheduler"
 	plugin = "plugin-scheduler"
+
+	// What is raced for. There are more claims than devices, and more pods than claims.
+	raceNodes   = 5
+	raceDevices = 20
+	raceClaims  = 30
+	racePods    = 40
 )
 
 // TestWaysIn takes devices by each of the ways into the ledger, and then by all of them at once.
@@ -37,6 +43,7 @@ func TestWaysIn(t *testing.T) {
 		{"extender", byExtender},
 		{"reserve", byReserve},
 		{"reserve in memory", byReserveInMemory},
+		{"reservation", byReservation},
 		{"admission", byAdmission},
 		{"plugin", byPlugin},
 		{"all at once", byAll},
@@ -46,6 +53,8 @@ func TestWaysIn(t *testing.T) {
 	c.requireConsistent()
 	c.verdict.requireGood(t)
 	require.Zero(t, c.Metric("globalreserve_bypassed_binds_total"))
+	require.Zero(t, c.Metric("globalreserve_decisions_total", "result", "skipped", "verb", "admission"),
+		"the webhook is not asked about bindings of the server's own")
 }
 
 // claimant creates a claim of a model and a pod of the same name that names it, which nobody schedules.
@@ -131,6 +140,24 @@ func (c *cluster) reserveGroup(model string, durable *bool, bind func(pod *corev
 	}
 }
 
+// byReservation has a slot of a Reservation keep a device for pods that are to come, over a restart of the server.
+func byReservation(c *cluster) {
+	c.CreateDevice("slot", "node-1", "slot")
+	c.CreateReservation("slot", `{ttl: 0s, consumers: {index: slot}, slots: [{name: a, nodeName: node-1,
+		requests: {cpu: 100m}, devices: [{resourceName: nvidia.com/gpu, matchProperties: {model: slot}}]}]}`)
+	c.AwaitReservation("slot", v1alpha1.ReservationAvailable)
+	c.Server.Crash(c.T)
+	require.NotEmpty(c.T, c.Bind(c.claimant("slot-other", "slot"), "node-1"))
+	c.CreateDeviceClaim("slot-consumer", "slot", 1)
+	c.awaitSeen("slot-consumer")
+	consumer := c.create("slot-consumer", testbed.Nobody, "slot-consumer", v1alpha1.ReservationIndexAnnotation, "slot")
+	require.Empty(c.T, c.Bind(consumer, "node-1"))
+	consumer = c.Pod(consumer.Name)
+	require.Equal(c.T, "GPU-slot", given(consumer))
+	require.Equal(c.T, namespace+"/slot/a", consumer.Annotations[v1alpha1.MatchedReservationAnnotation])
+	c.AwaitReservation("slot", v1alpha1.ReservationSucceeded)
+}
+
 func byAdmission(c *cluster) {
 	c.CreateDevice("adm", "node-1", "adm")
 	c.awaitDevice("adm", v1alpha1.ExtendedResourceAvailable)
@@ -170,10 +197,15 @@ func byPlugin(c *cluster) {
 	c.T.Logf("bound by the plugin %s after the device was free", at.Sub(started).Round(time.Millisecond))
 }
 
-// byAll has all of them race for the same devices.
+// byAll has all of them race for the same devices, and for claims that serve one pod at a time.
 func byAll(c *cluster) {
 	c.startScheduler(scheduler)
-	c.createRaceDevices()
+	for i := range raceDevices {
+		c.CreateDevice(fmt.Sprintf("gpu-%d", i), fmt.Sprintf("node-%d", i%raceNodes), "K80")
+	}
+	for i := range raceClaims {
+		c.CreateDeviceClaim(fmt.Sprintf("claim-%d", i), "K80", 1)
+	}
 	ctx, stop := context.WithCancel(c.T.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -187,9 +219,8 @@ func byAll(c *cluster) {
 	before := len(c.boundPods())
 	var pods []*corev1.Pod
 	for i := range racePods {
-		name := fmt.Sprintf("any-%d", i)
-		c.CreateDeviceClaim(name, "K80", 1)
-		pods = append(pods, newPod(name, []string{scheduler, naive, plugin, "groups"}[i%4], name))
+		claim := fmt.Sprintf("claim-%d", i%raceClaims)
+		pods = append(pods, newPod(fmt.Sprintf("any-%d", i), []string{scheduler, naive, plugin, "groups"}[i%4], claim))
 	}
 	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
 	c.Eventually(func(t *assert.CollectT) { assert.Len(t, c.boundPods(), before+raceDevices) })

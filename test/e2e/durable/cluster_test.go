@@ -30,33 +30,16 @@ type cluster struct {
 	nodes []string
 }
 
-// newCluster starts a cluster with nodes of four CPUs. proxied puts a proxy between the server, and nobody
-// else, and the API server.
-func newCluster(t testing.TB, nodes int, proxied bool) *cluster {
+// newCluster starts a cluster with nodes of four CPUs.
+func newCluster(t testing.TB, nodes int) *cluster {
 	t.Helper()
-	return clusterOn(t, shared.StartT(t), nodes, proxied)
-}
-
-func clusterOn(t testing.TB, cp *controlplane.ControlPlane, nodes int, proxied bool, args ...string) *cluster {
-	t.Helper()
-	c := &cluster{Cluster: testbed.NewCluster(t, cp)}
+	c := &cluster{Cluster: testbed.NewCluster(t, shared.StartT(t))}
 	c.nodes = c.AddNodes(nodes, controlplane.NodeTemplate{Allocatable: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("64Gi"),
 		corev1.ResourcePods: resource.MustParse("250"),
 	}})
-	if proxied {
-		c.StartProxied(clusterload.ServerOptions{Args: args})
-	} else {
-		c.StartServer(clusterload.ServerOptions{Args: args})
-	}
+	c.StartServer(clusterload.ServerOptions{})
 	return c
-}
-
-// in returns the same cluster for a subtest.
-func (c *cluster) in(t *testing.T) *cluster {
-	inner := *c
-	inner.T = t
-	return &inner
 }
 
 // gangOn is a request for one pod on each of the nodes.

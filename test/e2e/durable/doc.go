@@ -10,9 +10,9 @@ What lives where:
 
   - cluster_test.go  a control plane with the definition of Reservation and a server, and calls of both
   - survive_test.go  the server is killed and started again; the scheduler binds by itself
-  - faults_test.go   the API server refuses the write, or its answer is lost
-  - size_test.go     the largest gang is one object and one write
   - speed_test.go    benchmarks: /reserve beside a bare create, and 10,000 holds that expire at once
+
+Writes that fail are in pkg/server/rest and pkg/arbiter.
 
 Verdicts come from the API server's objects and watch events; what the server says is compared with
 them.

@@ -23,7 +23,7 @@ import (
 // object through the API server, one after the other. The goal for the medians is at most 3 to 1.
 func BenchmarkDurableReserve(b *testing.B) {
 	const size, rounds, warmUp = 100, 150, 20
-	c := newCluster(b, size, false)
+	c := newCluster(b, size)
 	api := c.Reservations()
 	gang := c.bigGang("worker", size, "1")
 	var reserve, create []time.Duration
@@ -83,7 +83,7 @@ func quantile(times []time.Duration, p int) time.Duration {
 // the 99th percentile is 10 ms throughout.
 func BenchmarkExpiry(b *testing.B) {
 	const gangs, size, nodes = 10, 1000, 100
-	c := newCluster(b, nodes, false)
+	c := newCluster(b, nodes)
 	for i := range gangs {
 		gang := c.bigGang(fmt.Sprintf("g%d", i), size, "1m")
 		gang.TTLSeconds = 120

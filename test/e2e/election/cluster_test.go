@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +21,7 @@ const nobody = testbed.Nobody
 type cluster struct {
 	testbed.Cluster
 	nodes   []string
-	servers fleet
+	servers []*testbed.Server
 }
 
 func newCluster(t *testing.T, cp *controlplane.ControlPlane, nodes int) *cluster {
@@ -51,30 +50,8 @@ func decides(ctx context.Context, server *testbed.Server) bool {
 	return err == nil && leads == 1 && controlplane.HTTPReady(server.URL+"/readyz", nil)(ctx) == nil
 }
 
-// fleet are the servers of a cluster, of which one decides.
-type fleet []*testbed.Server
-
 // errNobody says that no server has decided.
 var errNobody = errors.New("no server decides")
-
-// ask asks the servers, each in turn, until one decides.
-func (f fleet) ask(ask func(*testbed.Server) error) error {
-	for _, i := range rand.Perm(len(f)) {
-		if err := ask(f[i]); err == nil {
-			return nil
-		}
-	}
-	return errNobody
-}
-
-// bind asks for a bind, and returns why it is refused.
-func (f fleet) bind(ctx context.Context, pod *corev1.Pod, node string) (refusal string, err error) {
-	err = f.ask(func(s *testbed.Server) error {
-		refusal, err = bindAt(ctx, s, pod, node)
-		return err
-	})
-	return refusal, err
-}
 
 // bindAt asks one server for a bind. An error means that it does not decide.
 func bindAt(ctx context.Context, server *testbed.Server, pod *corev1.Pod, node string) (refusal string, err error) {

@@ -1,24 +1,20 @@
 package election
 
 import (
-	"context"
 	"os"
 	"testing"
-	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/pkg/election"
-	"github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned"
-	"github.com/globalreserve/globalreserve/test/background"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/crd"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
@@ -28,58 +24,27 @@ var shared = controlplane.Shared{Prepare: crd.Prepare}
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 
-// elector starts to take part in the election. took receives each term it decides in.
-func elector(t *testing.T, cp *controlplane.ControlPlane, name string) (e *election.Elector, took chan election.Term, stop func()) {
-	t.Helper()
-	config, err := cp.AdminRESTConfig()
-	require.NoError(t, err)
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	config.ContentType = "application/json" // our kinds have no protobuf form
-	objects, err := versioned.NewForConfig(config)
-	require.NoError(t, err)
-	log := logrus.New()
-	log.SetOutput(t.Output())
-	took = make(chan election.Term, 8)
-	e, err = election.New(election.Options{
-		Client: client, Terms: objects.GlobalreserveV1alpha1().LedgerTerms(),
-		Namespace: metav1.NamespaceDefault, Identity: name,
-		Times: election.Times{Lease: 15 * time.Second, Renew: 10 * time.Second, Retry: 500 * time.Millisecond},
-		Bind:  time.Second, Object: 2 * time.Second, Log: log, Follow: func() {},
-		Stale: func() string { return "" }, StandBy: func() bool { return false },
-		Resume: func(context.Context) error { return nil },
-		TakeOver: func(context.Context, time.Duration) error {
-			took <- e.Term()
-			return nil
-		},
-	})
-	require.NoError(t, err)
-	return e, took, background.Run(t, e.Run)
-}
-
 // The API server refuses what was decided in a term that is over, and nothing else.
 func TestFence(t *testing.T) {
-	cp := shared.StartT(t)
-	first, took, stop := elector(t, cp, "first")
-	old := <-took
-	eventually(t, func(t *assert.CollectT) { assert.Empty(t, first.Leads()) })
-	eventually(t, func(t *assert.CollectT) { // the policy may be a moment old
-		fence, ok := first.Fence()
-		assert.True(t, ok)
-		assert.True(t, fence.Up, fence.Why)
+	c := newCluster(t, shared.StartT(t), 1)
+	cp := c.ControlPlane
+	require.NoError(t, bind(t, cp, "before-any-term", nil))
+	first := c.start("first", nil)
+	c.awaitLeader(first)
+	old := term(t, first)
+	c.Eventually(func(t *assert.CollectT) { // the policy may be a moment old
+		up, err := first.Metric(c.T.Context(), "globalreserve_fence_up")
+		assert.NoError(t, err)
+		assert.NotZero(t, up)
 	})
-	second, tookSecond, _ := elector(t, cp, "second")
-	eventually(t, func(t *assert.CollectT) { assert.Equal(t, "server first decides, and not this one", second.Leads()) })
-
-	stopped := time.Now()
-	stop()
-	require.NotEmpty(t, first.Leads())
-	newer := <-tookSecond
+	second := c.start("second", nil)
+	_, err := first.Stop()
+	require.NoError(t, err)
+	c.awaitLeader(second)
+	newer := term(t, second)
 	assert.Equal(t, old+1, newer)
-	eventually(t, func(t *assert.CollectT) { assert.Empty(t, second.Leads()) })
-	t.Logf("the next one decides %s after a stop", time.Since(stopped).Round(time.Millisecond))
 
-	err := bind(t, cp, "late", old.Annotate(nil))
+	err = bind(t, cp, "late", old.Annotate(nil))
 	require.True(t, apierrors.IsInvalid(err), "%v", err)
 	assert.ErrorContains(t, err, "which is over")
 	require.NoError(t, bind(t, cp, "timely", newer.Annotate(nil)))
@@ -100,88 +65,83 @@ func TestFence(t *testing.T) {
 	require.NoError(t, err, "a hint does no harm when it is late")
 }
 
-// writes are all that servers write besides bindings, each by a field manager.
-func writes(t *testing.T, cp *controlplane.ControlPlane) map[string]func(manager string) error {
+// term is the term in which a server decides.
+func term(t *testing.T, server *testbed.Server) election.Term {
 	t.Helper()
-	config, err := cp.AdminRESTConfig()
+	term, err := server.Metric(t.Context(), "globalreserve_term")
 	require.NoError(t, err)
-	config.ContentType = "application/json"
-	objects, err := versioned.NewForConfig(config)
-	require.NoError(t, err)
-	api, pods := objects.GlobalreserveV1alpha1(), cp.Client().CoreV1().Pods(metav1.NamespaceDefault)
-	create := func(manager string) error {
-		_, err := api.Reservations(metav1.NamespaceDefault).Create(t.Context(), &v1alpha1.Reservation{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "r-", Annotations: election.Term(1).Annotate(nil)}, // of a copy
-			Spec:       v1alpha1.ReservationSpec{Slots: []v1alpha1.Slot{{Name: "s", NodeName: "somewhere", Requests: testbed.Requests("1")}}},
-		}, metav1.CreateOptions{FieldManager: manager})
-		return err
-	}
-	require.NoError(t, create(""))
-	list, err := api.Reservations(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	rsv := list.Items[0].Name
-	_, err = api.ExtendedResourceClaims(metav1.NamespaceDefault).Create(t.Context(), testbed.NewDeviceClaim("claim", "k80", 1), metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, cp.Apply(t.Context(), []byte(`
+	return election.Term(term)
+}
+
+// written are objects of each kind that servers write, besides bindings.
+const written = `
+apiVersion: globalreserve.io/v1alpha1
+kind: Reservation
+metadata: {name: rsv, annotations: {globalreserve.io/term: "1"}} # of a copy
+spec: {slots: [{name: s, nodeName: somewhere, requests: {cpu: 1}}]}
+---
+apiVersion: globalreserve.io/v1alpha1
+kind: ExtendedResourceClaim
+metadata: {name: claim}
+spec: {resourceName: example.com/gpu, count: 1}
+---
 apiVersion: globalreserve.io/v1alpha1
 kind: ExtendedResource
 metadata: {name: device}
 spec: {nodeName: somewhere, resourceName: example.com/gpu, deviceID: a}
-`), ""))
-	_, err = pods.Create(t.Context(), podNamed("pending"), metav1.CreateOptions{})
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pending}
+spec: {schedulerName: none, containers: [{name: c, image: i}]}
+`
+
+// writes are all that servers write besides bindings, each by a field manager.
+func writes(t *testing.T, cp *controlplane.ControlPlane) map[string]func(manager string) error {
+	t.Helper()
+	require.NoError(t, cp.Apply(t.Context(), []byte(written), metav1.NamespaceDefault))
+	objects, err := controlplane.Documents([]byte(written))
 	require.NoError(t, err)
-	annotate := []byte(`{"metadata":{"annotations":{"k":"v"}}}`)
-	phase := func(phase string) []byte { return []byte(`{"status":{"phase":"` + phase + `"}}`) }
-	patch := func(do func(patch []byte, o metav1.PatchOptions, subresources ...string) error, body []byte, subresources ...string) func(string) error {
+	resource := func(object *unstructured.Unstructured) dynamic.ResourceInterface {
+		resource, err := cp.Resource(object, metav1.NamespaceDefault)
+		require.NoError(t, err)
+		return resource
+	}
+	patch := func(object *unstructured.Unstructured, change string, subresources ...string) func(string) error {
 		return func(manager string) error {
-			return do(body, metav1.PatchOptions{FieldManager: manager}, subresources...)
+			_, err := resource(object).Patch(t.Context(), object.GetName(), types.MergePatchType, []byte(change),
+				metav1.PatchOptions{FieldManager: manager}, subresources...)
+			return err
 		}
 	}
-	ofReservation := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
-		_, err := api.Reservations(metav1.NamespaceDefault).Patch(t.Context(), rsv, types.MergePatchType, body, o, subresources...)
-		return err
-	}
-	ofClaim := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
-		_, err := api.ExtendedResourceClaims(metav1.NamespaceDefault).Patch(t.Context(), "claim", types.MergePatchType, body, o, subresources...)
-		return err
-	}
-	ofDevice := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
-		_, err := api.ExtendedResources().Patch(t.Context(), "device", types.MergePatchType, body, o, subresources...)
-		return err
-	}
-	ofPod := func(body []byte, o metav1.PatchOptions, subresources ...string) error {
-		_, err := pods.Patch(t.Context(), "pending", types.MergePatchType, body, o, subresources...)
-		return err
-	}
+	const (
+		annotate  = `{"metadata":{"annotations":{"k":"v"}}}`
+		pending   = `{"status":{"phase":"Pending"}}`
+		available = `{"status":{"phase":"Available"}}`
+	)
+	rsv, claim, device, pod := objects[0], objects[1], objects[2], objects[3]
 	return map[string]func(string) error{
-		"create a reservation": create, "patch a reservation": patch(ofReservation, annotate),
-		"status of a reservation": patch(ofReservation, phase("Pending"), "status"),
-		"patch a claim":           patch(ofClaim, annotate), "status of a claim": patch(ofClaim, phase("Pending"), "status"),
-		"status of a device": patch(ofDevice, phase("Available"), "status"),
-		"annotate a pod":     patch(ofPod, annotate),
+		"create a reservation": func(manager string) error {
+			another := rsv.DeepCopy()
+			another.SetName("")
+			another.SetGenerateName("r-")
+			_, err := resource(rsv).Create(t.Context(), another, metav1.CreateOptions{FieldManager: manager})
+			return err
+		},
+		"patch a reservation": patch(rsv, annotate), "status of a reservation": patch(rsv, pending, "status"),
+		"patch a claim": patch(claim, annotate), "status of a claim": patch(claim, pending, "status"),
+		"status of a device": patch(device, available, "status"),
+		"annotate a pod":     patch(pod, annotate),
 	}
 }
 
 func bind(t *testing.T, cp *controlplane.ControlPlane, name string, annotations map[string]string) error {
 	t.Helper()
-	client := cp.Client()
-	pod := podNamed(name)
-	_, err := client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	pods := cp.Client().CoreV1().Pods(metav1.NamespaceDefault)
+	_, err := pods.Create(t.Context(), testbed.NewPod(name, nobody, "1"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	return client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: name, Annotations: annotations},
+	return pods.Bind(t.Context(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: "somewhere"},
 	}, metav1.CreateOptions{})
-}
-
-func podNamed(name string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec:       corev1.PodSpec{SchedulerName: "none", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-	}
-}
-
-func eventually(t *testing.T, condition func(t *assert.CollectT)) {
-	t.Helper()
-	require.EventuallyWithT(t, condition, testbed.Soon, testbed.Poll)
 }

@@ -7,25 +7,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/globalreserve/globalreserve/pkg/reserver"
+	"github.com/globalreserve/globalreserve/test/clusterload"
 	"github.com/globalreserve/globalreserve/test/controlplane"
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// The server that decides is killed while a kube-scheduler asks for more than fits. Another one goes on when the Lease is
-// over: no node is overcommitted, all that fits is bound, and a gang that was acknowledged has its capacity.
+// The server that decides is killed while a kube-scheduler asks the other one for more than fits, which passes on what
+// it is asked until it decides itself, when the Lease is over: no node is overcommitted, all that fits is bound, and a
+// gang that was acknowledged has its capacity.
 func TestKilledLeader(t *testing.T) {
 	const nodes, gangCPUs = 6, 4
 	c := newCluster(t, shared.StartT(t), nodes)
-	one, two := c.start("one", nil), c.start("two", nil)
-	c.Ledger.URL = "http://" + newService(t, []backend{{host(one.URL), one.URL}, {host(two.URL), two.URL}}).address()
-	c.Eventually(func(t *assert.CollectT) { // either of them may be asked
-		assert.NoError(t, controlplane.HTTPReady(one.URL+"/readyz", nil)(c.T.Context()))
-		assert.NoError(t, controlplane.HTTPReady(two.URL+"/readyz", nil)(c.T.Context()))
+	leader := c.start("leader", nil)
+	c.awaitLeader(leader)
+	next := c.start("next", nil)
+	c.Ledger = next.Caller
+	c.Eventually(func(t *assert.CollectT) {
+		assert.NoError(t, controlplane.HTTPReady(next.URL+"/readyz", nil)(c.T.Context()))
 	})
-	leader, next := c.leader(), one
-	if leader == one {
-		next = two
-	}
 	gang := c.Create(testbed.NewPods(2, "gang", nobody, "2")...)
 	answer := c.Reserve(&reserver.Request{SchedulerName: nobody, Pods: gang, Nodes: c.nodes[:2], TTLSeconds: 3600})
 	require.Empty(t, answer.Error)
@@ -41,5 +40,22 @@ func TestKilledLeader(t *testing.T) {
 	for i, pod := range gang {
 		require.Empty(t, c.Bind(pod, c.nodes[i]))
 	}
+	c.RequireNeverOvercommitted()
+}
+
+// Of two servers that take no part in an election the one that started first has the earlier term, and ends itself as
+// soon as it learns of the later one.
+func TestTwoServersWithoutAnElection(t *testing.T) {
+	c := newCluster(t, shared.StartT(t), 1)
+	pod := c.Create(testbed.NewPod("pod", nobody, "3"))[0]
+	alone := func(name string) *testbed.Server {
+		o := clusterload.ServerOptions{Name: name, Args: []string{"--leader-elect=false"}}
+		return testbed.StartServer(t, c.ControlPlane, o)
+	}
+	first, second := alone("first"), alone("second")
+	c.Eventually(func(t *assert.CollectT) { assert.False(t, first.Running()) })
+	refusal, err := bindAt(t.Context(), second, pod, c.nodes[0])
+	require.NoError(t, err)
+	assert.Empty(t, refusal)
 	c.RequireNeverOvercommitted()
 }

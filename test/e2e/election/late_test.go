@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,11 +30,10 @@ type lateCluster struct {
 	late, other *corev1.Pod
 }
 
-// holdBack starts both servers, and has the first one send a write for a pod. Of the writes that match, lost ones are
-// lost first, and then repeated by the server.
-func holdBack(t *testing.T, cp *controlplane.ControlPlane, matches func(*http.Request) bool, lost int64, send func(c *lateCluster)) *lateCluster {
+// holdBack starts both servers, and has the first one send a write for a pod.
+func holdBack(t *testing.T, matches func(*http.Request) bool, send func(c *lateCluster)) *lateCluster {
 	t.Helper()
-	c := &lateCluster{cluster: newCluster(t, cp, 1), answers: make(chan int, 10)}
+	c := &lateCluster{cluster: newCluster(t, shared.StartT(t), 1), answers: make(chan int, 10)}
 	proxy, err := c.StartFaultProxy()
 	require.NoError(t, err)
 	c.first = c.start("first", proxy)
@@ -46,13 +44,9 @@ func holdBack(t *testing.T, cp *controlplane.ControlPlane, matches func(*http.Re
 
 	held, released := make(chan struct{}, 10), make(chan struct{})
 	c.release = func() { close(released) }
-	var seen atomic.Int64
 	proxy.SetFault(func(r *http.Request) controlplane.Fault {
-		switch {
-		case !matches(r):
+		if !matches(r) {
 			return controlplane.Fault{}
-		case seen.Add(1) <= lost:
-			return controlplane.Fault{DropRequest: true}
 		}
 		held <- struct{}{}
 		<-released
@@ -83,23 +77,14 @@ func isCreate(r *http.Request) bool {
 // one gives the capacity to another pod. When both go on, the API server refuses the write, and the leader of before
 // decides nothing any more.
 func TestLateWrite(t *testing.T) {
-	testLateWrites(t, map[string]lateWrite{
-		"a binding": {controlplane.IsBinding, 0, sendBind}, "a reservation": {isCreate, 0, sendReserve},
-	})
-}
-
-// lateWrite is what matches a write, how many are lost before one is held back, and who sends them.
-type lateWrite struct {
-	matches func(*http.Request) bool
-	lost    int64
-	send    func(*lateCluster)
-}
-
-func testLateWrites(t *testing.T, tests map[string]lateWrite) {
-	t.Helper()
-	for name, tc := range tests {
+	for name, tc := range map[string]struct {
+		matches func(*http.Request) bool
+		send    func(*lateCluster)
+	}{
+		"a binding": {controlplane.IsBinding, sendBind}, "a reservation": {isCreate, sendReserve},
+	} {
 		t.Run(name, func(t *testing.T) {
-			c := holdBack(t, shared.StartT(t), tc.matches, tc.lost, tc.send)
+			c := holdBack(t, tc.matches, tc.send)
 			require.NoError(t, c.first.Signal(syscall.SIGSTOP))
 			stopped := time.Now()
 			c.awaitLeader(c.second)

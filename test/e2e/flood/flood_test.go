@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,6 +106,12 @@ func askAll(t *testing.T, others []*asker) map[string][]time.Duration {
 		require.NotEmpty(t, times[o.name])
 	}
 	return times
+}
+
+// quantile is the time that so much of all took no longer than.
+func quantile(times []time.Duration, part float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[min(len(sorted)-1, int(part*float64(len(sorted))))]
 }
 
 func post(client *http.Client, url string, body []byte) func(context.Context) error {

@@ -3,7 +3,6 @@
 package kubectl
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"syscall"
@@ -24,11 +23,9 @@ func TestCommands(t *testing.T) {
 		run  func(*bench)
 	}{
 		{"version", (*bench).checkVersion},
-		{"nodes", (*bench).checkNodes},
 		{"create", (*bench).checkCreate},
 		{"create what does not fit", (*bench).checkTooLarge},
-		{"list", (*bench).checkList},
-		{"describe", (*bench).checkDescribe},
+		{"list and describe", (*bench).checkShown},
 		{"pods", (*bench).checkPods},
 		{"explain", (*bench).checkExplain},
 		{"completion", (*bench).checkCompletion},
@@ -46,40 +43,18 @@ func (b *bench) checkVersion() {
 	assert.Contains(b.T, out, "Server: globalreserve ")
 }
 
-func (b *bench) checkNodes() {
-	out := b.must(b.ask("nodes"))
-	assert.Equal(b.T, []string{"NODE", "STATUS", "RESOURCE", "ALLOCATABLE", "BOUND", "RESERVED", "FREE", "USE"}, strings.Fields(line(b.T, out, "NODE")))
-	for _, node := range b.nodes {
-		assert.Equal(b.T, []string{node, "OK", "cpu", "4", "0", "0", "4", "[....................]", "0%"}, strings.Fields(line(b.T, out, node)))
-	}
-	assert.Equal(b.T, "node/"+b.nodes[0]+"\nnode/"+b.nodes[1]+"\n", b.must(b.ask("nodes", "-o", "name")))
-
-	got := b.ask("nodes", "nowhere")
-	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `node "nowhere" is not in the ledger`)
-}
-
 // checkCreate keeps 3 of 4 CPUs on both nodes.
 func (b *bench) checkCreate() {
 	out := b.must(b.run("create", "capacity", "--cpu", "3", "--memory", "1Gi", "--replicas", "2", "--index", "later", "--ttl", "1h", "--wait"))
-	assert.Contains(b.T, out, "reservation.globalreserve.io/capacity created\n")
 	assert.Contains(b.T, out, "reservation.globalreserve.io/capacity available on "+b.nodes[0]+" +1\n")
-
 	out = b.must(b.ask("nodes"))
 	for _, node := range b.nodes {
 		assert.Equal(b.T, []string{node, "OK", "cpu", "4", "0", "3", "1", "[===============.....]", "75%"}, strings.Fields(line(b.T, out, node)))
 	}
-
-	got := b.run("create", "capacity", "--cpu", "1")
-	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `create reservation "capacity": reservations.globalreserve.io "capacity" already exists`)
-	got = b.run("create", "other", "--cpu", "1", "-n", "nowhere")
-	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `namespaces "nowhere" not found`)
 	out = b.must(b.run("create", "other", "--cpu", "1", "--dry-run=server", "-o", "yaml"))
 	assert.Contains(b.T, out, "uid: ", "the API server has seen it")
 	// What the plugin leaves to the schema to refuse.
-	got = b.run("create", "other", "--cpu", "1", "--scheduler", strings.Repeat("n", 254))
+	got := b.run("create", "other", "--cpu", "1", "--scheduler", strings.Repeat("n", 254))
 	assert.Equal(b.T, 1, got.code)
 	assert.Contains(b.T, got.err, "spec.schedulerName")
 }
@@ -87,59 +62,27 @@ func (b *bench) checkCreate() {
 func (b *bench) checkTooLarge() {
 	got := b.run("create", "large", "--cpu", "100", "--wait=2s")
 	assert.Equal(b.T, 4, got.code)
-	assert.Equal(b.T, "reservation.globalreserve.io/large created\n", got.out)
 	assert.Contains(b.T, got.err, `reservation "large" is not available after 2s: Pending: `)
 	assert.Contains(b.T, got.err, "cpu", "it says what is missing")
 	b.must(b.run("delete", "large"))
 }
 
-func (b *bench) checkList() {
-	out := b.must(b.run("list"))
-	cells := strings.Fields(line(b.T, out, "capacity"))
+func (b *bench) checkShown() {
+	cells := strings.Fields(line(b.T, b.must(b.run("list")), "capacity"))
 	assert.Equal(b.T, []string{"capacity", b.nodes[0], "+1", "Available", "0/2", "in"}, cells[:6])
-	assert.Equal(b.T, "reservation.globalreserve.io/capacity\n", b.must(b.run("list", "-A", "-o", "name")))
-
-	var list struct {
-		Kind  string
-		Items []struct {
-			Kind   string
-			Status struct{ Phase string }
-		}
-	}
-	require.NoError(b.T, json.Unmarshal([]byte(b.must(b.run("list", "-o", "json"))), &list))
-	require.Len(b.T, list.Items, 1)
-	assert.Equal(b.T, "ReservationList", list.Kind)
-	assert.Equal(b.T, "Reservation", list.Items[0].Kind)
-	assert.Equal(b.T, "Available", list.Items[0].Status.Phase)
-
-	got := b.run("list", "-n", "kube-system")
-	assert.Equal(b.T, 0, got.code)
-	assert.Equal(b.T, "There are no reservations in namespace kube-system.\n", got.err)
-}
-
-func (b *bench) checkDescribe() {
 	out := b.must(b.run("describe", "capacity"))
-	for _, part := range []string{
-		"Status:           Available", `pods with the index "later"`, "TTL:              1h0m0s", "capacity-0", "capacity-1", "cpu 3, memory 1Gi", "Conditions:",
-	} {
+	for _, part := range []string{"Status:           Available", `pods with the index "later"`, "capacity-0", "capacity-1", "cpu 3, memory 1Gi", "Conditions:"} {
 		assert.Contains(b.T, out, part)
 	}
-	got := b.run("describe", "nobody")
-	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `describe reservation "nobody" in namespace "default": reservations.globalreserve.io "nobody" not found`)
 }
 
 func (b *bench) checkPods() {
 	b.CreatePod("small", "default-scheduler", "500m")
 	pod, _ := b.AwaitBound("small")
-	node := pod.Spec.NodeName
 	b.Eventually(func(t *assert.CollectT) {
-		assert.Equal(t, []string{"default-scheduler", "small", "Bound", node, "0.5", "64Mi", "<none>", "<none>"},
+		assert.Equal(t, []string{"default-scheduler", "small", "Bound", pod.Spec.NodeName, "0.5", "64Mi", "<none>", "<none>"},
 			strings.Fields(line(t, b.ask("pods").out, "default-scheduler")))
 	})
-	assert.Equal(b.T, []string{"default-scheduler", "Bound", "1", "0.5", "64Mi", "<none>"},
-		strings.Fields(line(b.T, b.must(b.ask("pods", "-A", "--summary")), "default-scheduler")))
-	assert.Contains(b.T, b.must(b.ask("nodes", node)), "small")
 	assert.Contains(b.T, b.must(b.ask("explain", "small")), "State:      Bound")
 }
 
@@ -148,23 +91,14 @@ func (b *bench) checkExplain() {
 	b.CreatePod("waiting", "default-scheduler", "2")
 	b.AwaitRefused("waiting")
 	out := b.must(b.ask("explain", "waiting"))
-	for _, part := range []string{
-		"Pod:          default/waiting", "State:        Pending", "Scheduler:    default-scheduler", "Requests:     cpu 2, memory 64Mi", "Capacity on:  0 of 2 nodes",
-		"reservation/default/capacity/capacity-",
-	} {
+	for _, part := range []string{"State:        Pending", "Requests:     cpu 2, memory 64Mi", "Capacity on:  0 of 2 nodes", "reservation/default/capacity/capacity-"} {
 		assert.Contains(b.T, out, part)
 	}
 	assert.Equal(b.T, []string{"2", "InsufficientResource", "cpu", b.nodes[0] + ",", b.nodes[1]}, strings.Fields(line(b.T, out, "  2 ")))
-	assert.Equal(b.T, []string{"cpu", "2", "1", "1"}, strings.Fields(line(b.T, out, "  cpu ")))
-
-	got := b.ask("explain", "nobody")
-	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `"default/nobody" is not known`)
 }
 
 func (b *bench) checkCompletion() {
 	assert.Contains(b.T, b.run("__complete", "describe", "").out, "capacity\n")
-	assert.Contains(b.T, b.run("__complete", "nodes", "").out, b.nodes[0]+"\n")
 	out := b.run("__complete", "explain", "").out
 	assert.Contains(b.T, out, "waiting\n")
 	assert.NotContains(b.T, out, "small\n", "it has a node")
@@ -190,12 +124,7 @@ func (b *bench) checkDelete() {
 	b.Eventually(func(t *assert.CollectT) { assert.Equal(t, 2, strings.Count(watched(), "capacity"), watched()) })
 	require.NoError(b.T, watching.Process.Signal(syscall.SIGINT))
 	require.NoError(b.T, watching.Wait(), "an interrupt is how a watch ends")
-
-	got := b.run("delete", "capacity")
-	assert.Equal(b.T, 1, got.code)
-	assert.Contains(b.T, got.err, `"capacity" not found`)
 	b.must(b.run("delete", "capacity", "--ignore-not-found"))
-	b.Pod("small")
 }
 
 // line returns the first line of a text that starts with prefix.

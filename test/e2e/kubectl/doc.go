@@ -8,7 +8,6 @@ its own, against a real API server with bin/globalreserve beside it. There is no
 The second form needs `make build controlplane` before it.
 
 The plugin reaches the server by --ledger-url. Forwarding a port needs a kubelet, which this control plane
-does not have: TestService goes as far as the API server's answer to it, and the unit tests of
-pkg/kubectl forward one through a server that speaks the protocol.
+does not have: the unit tests of pkg/kubectl forward one through a server that speaks the protocol.
 */
 package kubectl

@@ -10,9 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // TestErrors shows what people are told where something around the plugin is missing.
@@ -48,44 +45,4 @@ func TestErrors(t *testing.T) {
 			assert.Empty(t, got.out)
 		})
 	}
-}
-
-// TestService reaches for the server through its Service, as far as that goes without a kubelet.
-func TestService(t *testing.T) {
-	b := newBareBench(t)
-	const system = "globalreserve-system"
-	require.NoError(t, b.CreateNamespace(t.Context(), system))
-	expect := func(says string) {
-		t.Helper()
-		got := b.run("nodes")
-		assert.Equal(t, 3, got.code)
-		assert.Contains(t, got.err, says)
-		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line: %s", got.err)
-	}
-	expect("there is no Service globalreserve-system/globalreserve")
-
-	labels := map[string]string{"app.kubernetes.io/name": "globalreserve"}
-	_, err := b.Client().CoreV1().Services(system).Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "globalreserve"},
-		Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{
-			{Name: "http", Port: 23456, TargetPort: intstr.FromString("http")},
-		}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	expect("has no pods")
-
-	pod, err := b.Client().CoreV1().Pods(system).Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "globalreserve-0", Labels: labels},
-		Spec: corev1.PodSpec{NodeName: b.nodes[0], Containers: []corev1.Container{{
-			Name: "globalreserve", Image: "example.invalid/not-pulled", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 23456}},
-		}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	expect("globalreserve-0 is pending")
-
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	_, err = b.Client().CoreV1().Pods(system).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	expect("cannot forward a port to pod globalreserve-system/globalreserve-0")
 }

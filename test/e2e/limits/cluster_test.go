@@ -3,7 +3,6 @@ package limits
 import (
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,16 +18,14 @@ var shared = controlplane.Shared{Prepare: crd.Prepare}
 
 func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 
-// newCluster starts a cluster of so many nodes of 4 CPUs, whose API server asks the server about bindings. url is where the
-// server asks callers who they are.
-func newCluster(t *testing.T, nodes int, args ...string) (c *testbed.Cluster, url string) {
+// newCluster starts a cluster of so many nodes of 4 CPUs, whose API server asks the server about bindings.
+func newCluster(t *testing.T, nodes int, args ...string) *testbed.Cluster {
 	t.Helper()
-	cluster := testbed.NewCluster(t, shared.StartT(t))
-	c = &cluster
+	c := testbed.NewCluster(t, shared.StartT(t))
 	c.AddNodes(nodes, controlplane.NodeTemplate{})
 	webhook, err := clusterload.NewWebhook(c.ControlPlane)
 	require.NoError(t, err)
 	c.StartServer(clusterload.ServerOptions{Args: slices.Concat(webhook.Args, args)})
 	require.NoError(t, webhook.Install(t.Context(), c.ControlPlane, nil))
-	return c, strings.TrimSuffix(webhook.URL, "/admission")
+	return &c
 }

@@ -58,8 +58,6 @@ type setup struct {
 	scheduler clusterload.PluginSchedulerOptions
 	// plane is the control plane; nil is that of most tests.
 	plane *controlplane.Shared
-	// proxied puts a FaultProxy between the scheduler and the API server.
-	proxied bool
 	// via puts something between the scheduler and the server; nil is nothing.
 	via func(serverURL string) (url string)
 }
@@ -91,12 +89,6 @@ func newCluster(t *testing.T, s setup) *cluster {
 		}
 	}
 	var err error
-	if s.proxied {
-		c.Proxy, err = c.StartFaultProxy()
-		require.NoError(t, err)
-		o.Kubeconfig, err = c.Proxy.Kubeconfig("system:kube-scheduler")
-		require.NoError(t, err)
-	}
 	c.scheduler, err = clusterload.StartPluginScheduler(t.Context(), c.ControlPlane, o)
 	require.NoError(t, err)
 	if !s.remote {

@@ -4,9 +4,7 @@ package plugin
 
 import (
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,49 +22,37 @@ func (c *cluster) given(name string) string {
 	return c.Pod(name).Annotations[v1alpha1.ExtendedResourcesAnnotation]
 }
 
-// TestPodsWithClaims has the plugin place pods that claim devices.
+// The plugin places pods that claim devices, and wakes those that it refused when a claim is made, a device is free, or
+// a pod names another claim.
 func TestPodsWithClaims(t *testing.T) {
-	eachMode(t, setup{nodes: 3, cpu: "4"}, func(t *testing.T, c *cluster) {
-		c.CreateDevice("k80", c.nodes[1], "K80")
-		c.CreateDevice("p100", c.nodes[2], "P100")
-		c.CreateDeviceClaim("k80-erc", "K80", 1)
-		c.CreateDeviceClaim("other-erc", "K80", 1)
-		c.create("first", "1", claiming("k80-erc"))
-		require.Equal(t, c.nodes[1], c.bound("first"))
-		require.Equal(t, "GPU-k80", c.given("first"))
+	c := newCluster(t, setup{nodes: 3, cpu: "4"})
+	c.CreateDevice("k80", c.nodes[1], "K80")
+	c.CreateDevice("p100", c.nodes[2], "P100")
+	c.CreateDeviceClaim("k80-erc", "K80", 1)
+	c.CreateDeviceClaim("other-erc", "K80", 1)
+	c.create("first", "1", claiming("k80-erc"))
+	require.Equal(t, c.nodes[1], c.bound("first"))
+	require.Equal(t, "GPU-k80", c.given("first"))
 
-		c.create("second", "1", claiming("k80-erc"))
-		require.Contains(t, c.AwaitRefused("second"), "GlobalReserve: another pod has a device claim of the pod")
-		c.create("third", "1", claiming("other-erc"))
-		require.Contains(t, c.AwaitRefused("third"), "GlobalReserve: the free devices of the node do not meet the pod's claims")
-		c.create("fourth", "1", claiming("late-erc"))
-		require.Contains(t, c.AwaitRefused("fourth"), "GlobalReserve: a device claim of the pod cannot be used")
+	c.create("second", "1", claiming("other-erc"))
+	require.Contains(t, c.AwaitRefused("second"), "the free devices of the node do not meet the pod's claims")
+	c.create("third", "1", claiming("late-erc"))
+	require.Contains(t, c.AwaitRefused("third"), "GlobalReserve: a device claim of the pod cannot be used")
+	c.CreateDeviceClaim("late-erc", "P100", 1)
+	require.Equal(t, c.nodes[2], c.bound("third"))
+	require.Equal(t, "GPU-p100", c.given("third"))
+	c.Delete("first")
+	require.Equal(t, c.nodes[1], c.bound("second"))
+	require.Equal(t, "GPU-k80", c.given("second"))
 
-		started := time.Now()
-		c.CreateDeviceClaim("late-erc", "P100", 1)
-		require.Equal(t, c.nodes[2], c.bound("fourth"))
-		require.Equal(t, "GPU-p100", c.given("fourth"))
-		t.Logf("bound %s after its allocation was created", time.Since(started).Round(time.Millisecond))
-
-		started = time.Now()
-		c.Delete("first")
-		c.Eventually(func(t *assert.CollectT) {
-			assert.NotEmpty(t, c.Pod("second").Spec.NodeName+c.Pod("third").Spec.NodeName)
-		})
-		t.Logf("bound %s after the device was free", time.Since(started).Round(time.Millisecond))
-		one, other := c.given("second"), c.given("third")
-		assert.ElementsMatch(t, []string{"GPU-k80", ""}, []string{one, other}, "the device has one pod")
-
-		waiting := map[bool]string{true: "third", false: "second"}[one != ""]
-		c.CreateDevice("a100", c.nodes[0], "A100")
-		c.CreateDeviceClaim("a100-erc", "A100", 1)
-		started = time.Now()
-		pod := c.Pod(waiting)
-		pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "a100-erc"
-		_, err := c.Client().CoreV1().Pods(testbed.Namespace).Update(t.Context(), pod, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		require.Equal(t, c.nodes[0], c.bound(waiting))
-		require.Equal(t, "GPU-a100", c.given(waiting))
-		t.Logf("bound %s after it named another allocation", time.Since(started).Round(time.Millisecond))
-	})
+	c.create("fourth", "1", claiming("other-erc"))
+	require.Contains(t, c.AwaitRefused("fourth"), "GlobalReserve: another pod has a device claim of the pod")
+	c.CreateDevice("a100", c.nodes[0], "A100")
+	c.CreateDeviceClaim("a100-erc", "A100", 1)
+	pod := c.Pod("fourth")
+	pod.Annotations[v1alpha1.ExtendedResourceClaimsAnnotation] = "a100-erc"
+	_, err := c.Client().CoreV1().Pods(testbed.Namespace).Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, c.nodes[0], c.bound("fourth"))
+	require.Equal(t, "GPU-a100", c.given("fourth"))
 }

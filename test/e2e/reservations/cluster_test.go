@@ -2,7 +2,6 @@ package reservations
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
 	"github.com/globalreserve/globalreserve/test/clusterload"
@@ -28,11 +26,11 @@ func TestMain(m *testing.M) { os.Exit(controlplane.Run(m, &shared)) }
 // cluster is a control plane with a GlobalReserve server.
 type cluster struct{ testbed.Cluster }
 
-// newCluster starts a cluster without nodes. args are added to the server's command line.
-func newCluster(t *testing.T, args ...string) *cluster {
+// newCluster starts a cluster without nodes.
+func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{testbed.NewCluster(t, shared.StartT(t))}
-	c.StartServer(clusterload.ServerOptions{Args: args})
+	c.StartServer(clusterload.ServerOptions{})
 	return c
 }
 
@@ -117,11 +115,4 @@ func withIndex(index string) func(*corev1.Pod) {
 		return func(*corev1.Pod) {}
 	}
 	return testbed.Annotated(v1alpha1.ReservationIndexAnnotation, index)
-}
-
-// patchTTL does what `kubectl patch rsv NAME --type=merge` does.
-func (c *cluster) patchTTL(name, ttl string) error {
-	patch := fmt.Appendf(nil, `{"spec":{"ttl":%q}}`, ttl)
-	_, err := c.Reservations().Patch(c.T.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
 }

@@ -9,11 +9,9 @@ tests ask the server what schedulers would ask. There is nothing here to import.
 What lives where:
 
   - cluster_test.go  the cluster, and what every test asks of it
-  - life_test.go     phases and conditions, ttl, nodes that go, Events, finished objects
-  - bad_test.go      objects written by hand that make no sense
-  - kill_test.go     a server killed again and again under load
-  - load_test.go     that load, and what it knows must hold
+  - life_test.go     phases and conditions, gangs, shared slots, nodes that go, Events
 
+Restarts, ends, and objects that make no sense are in pkg/reservations, what the definition refuses in test/crd.
 How pods come to use the capacity is in test/e2e/deletedpods.
 */
 package reservations

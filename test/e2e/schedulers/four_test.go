@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,8 @@ import (
 const (
 	fourNodes = 20
 	rounds    = 5
+	percent   = 120 // of what the nodes offer is asked for
+	quiet     = 1500 * time.Millisecond
 
 	behindExtender = "default-scheduler"
 	withPlugin     = "globalreserve-scheduler"
@@ -33,11 +36,7 @@ func TestFourSchedulersAtOnce(t *testing.T) {
 			c := testbed.NewCluster(t, shared.StartT(t))
 			blind := startFour(&c, local)
 			for round := range rounds {
-				race(&c, clusterload.RaceOptions{
-					Capacity: fourNodes * nodeCPUs * 1000, Sizes: []corev1.ResourceList{testbed.Requests("1"), testbed.Requests("500m")},
-					Schedulers:    []string{behindExtender, withPlugin, naive},
-					GangScheduler: onREST, GangSize: 4, GangPercent: 20,
-				}, func(name string) string { return fmt.Sprintf("round-%d-%s", round, name) })
+				race(&c, fmt.Sprintf("round-%d-", round))
 				settle(&c)
 				require.NoError(t, clusterload.DeletePods(t.Context(), c.Client(), namespace))
 				c.Eventually(func(t *assert.CollectT) { assert.Empty(t, c.Allocations().Allocations) })
@@ -46,6 +45,46 @@ func TestFourSchedulersAtOnce(t *testing.T) {
 			t.Logf("the naive scheduler: %d bindings refused for want of capacity, %d too late", refused, tooLate)
 			assert.Positive(t, refused, "admission had nothing to refuse: this was no race")
 		})
+	}
+}
+
+// race creates pods for all four, whose names begin with a prefix.
+func race(c *testbed.Cluster, prefix string) {
+	c.T.Helper()
+	pods := clusterload.Race(clusterload.RaceOptions{
+		Namespace: namespace, Capacity: fourNodes * nodeCPUs * 1000, Percent: percent,
+		Sizes:         []corev1.ResourceList{testbed.Requests("1"), testbed.Requests("500m")},
+		Schedulers:    []string{behindExtender, withPlugin, naive},
+		GangScheduler: onREST, GangSize: 4, GangPercent: 20,
+	})
+	for _, pod := range pods {
+		pod.Name = prefix + pod.Name
+	}
+	require.NoError(c.T, clusterload.CreatePods(c.T.Context(), c.Client(), pods))
+}
+
+// settle waits for the end of a race. No node was ever overcommitted, all that fits is bound, and no gang
+// runs in part.
+func settle(c *testbed.Cluster) {
+	c.T.Helper()
+	limited, cancel := context.WithTimeout(c.T.Context(), testbed.Soon)
+	defer cancel()
+	snapshot, err := c.Watcher.AwaitSettled(limited, quiet)
+	require.NoError(c.T, err, "everything that fits is bound")
+	whole, half := snapshot.CountGangs()
+	bound := map[string]int{}
+	for _, pod := range testbed.Bound(c.Pods()) {
+		bound[pod.Spec.SchedulerName]++
+	}
+	c.T.Logf("%d of %d pods bound, by %v; %d gangs whole, %d half, of %d",
+		snapshot.Bound, snapshot.Pods, bound, whole, half, len(snapshot.Gangs))
+	c.RequireNeverOvercommitted()
+	assert.Zero(c.T, c.Watcher.Gaps(), "events were lost: the verdict is not complete")
+	assert.NotZero(c.T, snapshot.Pending, "everything fitted: this was no race for capacity")
+	assert.NotZero(c.T, whole)
+	assert.Zero(c.T, half)
+	for _, pod := range c.Pods() {
+		assert.Positive(c.T, bound[pod.Spec.SchedulerName], "%s took no part", pod.Spec.SchedulerName)
 	}
 }
 

@@ -3,11 +3,9 @@
 package schedulers
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,97 +18,88 @@ import (
 	"github.com/globalreserve/globalreserve/test/e2e/testbed"
 )
 
-// fullNodes is how many nodes the nearly full cluster has: above 100 kube-scheduler looks at a part of them only.
-var fullNodes = flag.Int("full-nodes", 1000, "nodes of the cluster that is nearly full")
-
 const (
-	mostFree = 40
-	// extra is how much longer than a plain kube-scheduler one behind the ledger may take.
-	extra = 10 * time.Second
+	// fullNodes is how many nodes the nearly full cluster has: above 100 kube-scheduler looks at a part of them only.
+	fullNodes = 1000
 	// usedShare is one node in how many that is full for every scheduler; the others are full in the ledger only.
 	usedShare = 4
 )
 
 // TestNearlyFull has all nodes full but a few, most of them by what the ledger alone knows of. kube-scheduler offers
-// the ledger a sample of the nodes that look free to it, with the file as it is shipped. All that fits is
-// bound nearly as soon as a plain kube-scheduler binds it where nothing is reserved.
+// the ledger a sample of the nodes that look free to it, with the file as it is shipped. All that fits is bound.
 func TestNearlyFull(t *testing.T) {
 	c := testbed.NewCluster(t, shared.StartT(t))
-	names := c.AddNodes(*fullNodes, controlplane.NodeTemplate{})
+	names := c.AddNodes(fullNodes, controlplane.NodeTemplate{})
 	slices.Sort(names) // kube-scheduler's order: what is free is all in one sample
 	c.StartServer(clusterload.ServerOptions{})
-	f := full{Cluster: c, free: mostFree, wave: mostFree}
-	plain := f.bindAll("plain", "", 1, 1, names)
 	for name, tt := range map[string]struct {
 		free       int // nodes
 		schedulers int
 		demand     int // times what is free
 		wave       int // how many pods of a scheduler come at once, and the next when they are bound
 	}{
-		"all but 40":                   {free: mostFree, schedulers: 1, demand: 1, wave: mostFree},
 		"all but 6, one pod at a time": {free: 6, schedulers: 1, demand: 1, wave: 1},
-		"all but 2%, a race of four":   {free: *fullNodes / 50, schedulers: 4, demand: 2, wave: *fullNodes},
+		"all but 20, a race of four":   {free: 20, schedulers: 4, demand: 2, wave: fullNodes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := full{Cluster: c, free: tt.free, wave: tt.wave}
+			f := full{Cluster: c}
 			f.T = t
-			behind := f.bindAll(fmt.Sprintf("behind-%d", tt.free), c.Ledger.URL, tt.schedulers, tt.demand, names)
-			t.Logf("%d pods were bound after %s; %d by a plain kube-scheduler after %s", tt.free, behind, mostFree, plain)
-			assert.Less(t, behind, plain+extra)
+			used, promised := f.fill(names[tt.free:])
+			schedulers := f.startSchedulers(tt.free, tt.schedulers)
+			began, each := time.Now(), tt.free*tt.demand/tt.schedulers
+			for from := 0; from < each; from += tt.wave {
+				for _, name := range schedulers {
+					prefix := fmt.Sprintf("%s-%d", name, from)
+					f.Create(testbed.NewPods(min(tt.wave, each-from), prefix, name, strconv.Itoa(nodeCPUs))...)
+				}
+				bound := used + min(tt.free, (from+tt.wave)*tt.schedulers)
+				f.Eventually(func(t *assert.CollectT) { assert.Equal(t, bound, f.Watcher.Snapshot().Bound) })
+			}
+			t.Logf("%d pods were bound after %s", tt.free, time.Since(began).Round(time.Millisecond))
 			f.RequireNeverOvercommitted()
+			f.clear(schedulers, promised)
 		})
 	}
 }
 
 // full is a cluster of which only some nodes are free.
-type full struct {
-	testbed.Cluster
+type full struct{ testbed.Cluster }
 
-	free, wave int
-}
-
-// bindAll has pods bound to all nodes that are free, and returns how long that took. Without a URL the
-// others look full to everybody.
-func (f *full) bindAll(prefix, url string, schedulers, demand int, names []string) time.Duration {
+// fill fills nodes: some of them by pods, and the others by what is promised, which kube-scheduler does not see.
+func (f *full) fill(names []string) (pods int, promised *reserver.Request) {
 	f.T.Helper()
 	var used, reserved []string
 	for i, name := range names {
-		switch {
-		case i < f.free:
-		case url == "" || i%usedShare == 0:
+		if i%usedShare == 0 {
 			used = append(used, name)
-		default:
+		} else {
 			reserved = append(reserved, name)
 		}
 	}
 	f.use(used)
-	promised := f.promise(reserved)
-	for i := range schedulers {
-		name := fmt.Sprintf("%s-%d", prefix, i)
-		config, err := clusterload.SchedulerConfig("default-scheduler.yaml", url)
-		require.NoError(f.T, err)
-		config = []byte(strings.Replace(string(config), "schedulerName: default-scheduler", "schedulerName: "+name, 1))
-		require.NoError(f.T, f.StartScheduler(f.T.Context(), name, config))
+	return len(used), f.promise(reserved)
+}
+
+// startSchedulers starts so many with the file that is shipped, each for pods of its own name.
+func (f *full) startSchedulers(free, count int) (names []string) {
+	f.T.Helper()
+	for i := range count {
+		name := fmt.Sprintf("behind-%d-%d", free, i)
+		f.StartKubeScheduler(name, "default-scheduler.yaml", "schedulerName: default-scheduler", "schedulerName: "+name)
+		names = append(names, name)
 	}
-	began, each := time.Now(), f.free*demand/schedulers
-	for from := 0; from < each; from += f.wave {
-		for i := range schedulers {
-			name := fmt.Sprintf("%s-%d", prefix, i)
-			f.Create(testbed.NewPods(min(f.wave, each-from), fmt.Sprintf("%s-%d", name, from), name, strconv.Itoa(nodeCPUs))...)
-		}
-		bound := len(used) + min(f.free, (from+f.wave)*schedulers)
-		f.Eventually(func(t *assert.CollectT) { assert.Equal(t, bound, f.Watcher.Snapshot().Bound) })
+	return names
+}
+
+// clear leaves nothing but the nodes.
+func (f *full) clear(schedulers []string, promised *reserver.Request) {
+	f.T.Helper()
+	for _, name := range schedulers {
+		require.NoError(f.T, f.StopPart(name))
 	}
-	took := time.Since(began)
-	for i := range schedulers {
-		require.NoError(f.T, f.StopPart(fmt.Sprintf("%s-%d", prefix, i)))
-	}
-	if url != "" {
-		require.True(f.T, f.Unreserve(promised).Granted())
-	}
+	require.True(f.T, f.Unreserve(promised).Granted())
 	require.NoError(f.T, clusterload.DeletePods(f.T.Context(), f.Client(), namespace))
 	f.Eventually(func(t *assert.CollectT) { assert.Empty(t, f.Allocations().Allocations) })
-	return took
 }
 
 // use has each of the nodes filled by a pod.
@@ -133,8 +122,6 @@ func (f *full) promise(nodes []string) *reserver.Request {
 		SchedulerName: testbed.Nobody, Nodes: nodes, TTLSeconds: 600,
 		Pods: testbed.NewPods(len(nodes), "promised", testbed.Nobody, strconv.Itoa(nodeCPUs)),
 	}
-	if len(nodes) > 0 {
-		require.True(f.T, f.Reserve(request).Granted())
-	}
+	require.True(f.T, f.Reserve(request).Granted())
 	return request
 }

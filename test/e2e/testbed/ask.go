@@ -29,7 +29,6 @@ const (
 	AllocationsPath  = "/v1/allocations"
 	ReservationsPath = "/v1/reservations"
 	WhatIfPath       = "/v1/whatif"
-	ExplainPath      = "/v1/explain"
 	WatchPath        = "/v1/watch"
 	OpenAPIPath      = "/openapi.yaml"
 )

@@ -70,16 +70,6 @@ func (c *Cluster) In(t testing.TB, namespace string) Cluster {
 	return inner
 }
 
-// StartProxied is StartServer behind a proxy.
-func (c *Cluster) StartProxied(o clusterload.ServerOptions) {
-	c.T.Helper()
-	var err error
-	c.Proxy, err = c.StartFaultProxy()
-	require.NoError(c.T, err)
-	o.Proxy = c.Proxy
-	c.StartServer(o)
-}
-
 // StartServer starts the server.
 func (c *Cluster) StartServer(o clusterload.ServerOptions) {
 	c.T.Helper()

@@ -3,7 +3,6 @@ package testbed
 import (
 	"context"
 	"maps"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -22,10 +21,8 @@ type Load struct {
 	// Next chooses what one of them does next.
 	Next func() Deed
 
-	// running is held for reading by every deed, so that whoever writes sees none half done.
-	running sync.RWMutex
-	mu      sync.Mutex // guards done
-	done    map[string]int
+	mu   sync.Mutex // guards done
+	done map[string]int
 }
 
 // Run has so many workers go on until the function it returns is called, at the latest at the test's end.
@@ -35,7 +32,7 @@ func (l *Load) Run(t testing.TB, workers int) (stop func()) {
 	for range workers {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				if l.do(ctx, l.Next()) != nil && ctx.Err() == nil {
+				if do(ctx, l.Next()) != nil && ctx.Err() == nil {
 					<-time.After(10 * time.Millisecond) // the server is gone for a moment
 				}
 			}
@@ -49,19 +46,10 @@ func (l *Load) Run(t testing.TB, workers int) (stop func()) {
 	return stop
 }
 
-func (l *Load) do(ctx context.Context, deed Deed) error {
-	l.running.RLock()
-	defer l.running.RUnlock()
+func do(ctx context.Context, deed Deed) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deedTimeout)
 	defer cancel()
 	return deed(ctx)
-}
-
-// Paused looks at both sides while no deed is under way.
-func (l *Load) Paused(look func()) {
-	l.running.Lock()
-	defer l.running.Unlock()
-	look()
 }
 
 // Did counts a deed that was done.
@@ -98,11 +86,4 @@ func (l *Load) AssertDone(t testing.TB, times int, deeds ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.Logf("done: %v", maps.Clone(l.done))
-}
-
-// KillAtRandom waits for a moment and kills the server, which is ready again when this returns.
-func (c *Cluster) KillAtRandom() {
-	c.T.Helper()
-	<-time.After(time.Duration(100+rand.IntN(600)) * time.Millisecond)
-	c.Server.Crash(c.T)
 }

@@ -190,18 +190,6 @@ func (c *Cluster) AwaitBackOffOver() {
 	})
 }
 
-// KeptFor returns the slot that is kept for a pod alone in the server's memory, or nil.
-func (c *Cluster) KeptFor(pod *corev1.Pod) *reserver.Slot {
-	c.T.Helper()
-	kept := c.Kept()
-	for i := range kept {
-		if kept[i].UID == string(pod.UID) {
-			return &kept[i]
-		}
-	}
-	return nil
-}
-
 // AllocationOf returns the allocation of a pod, or nil.
 func (c *Cluster) AllocationOf(pod *corev1.Pod) *reserver.Allocation {
 	c.T.Helper()

@@ -20,20 +20,22 @@ import (
 // What a minimal object leaves out must be left out on the wire, or the server would take a zero value
 // for a wish: a ttl of 0s, for one, keeps capacity for ever.
 func TestAbsentStaysAbsent(t *testing.T) {
-	content, err := json.Marshal(&Reservation{Spec: ReservationSpec{Slots: []Slot{{
-		Name: "a", Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
-	}}}})
-	require.NoError(t, err)
-	var fields struct {
-		Spec   map[string]any `json:"spec"`
-		Status map[string]any `json:"status"`
+	cpu := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	for _, tc := range []struct {
+		want   string
+		object any
+	}{
+		{`{"slots":[{"name":"a","requests":{"cpu":"1"}}],"preemptible":false}`, ReservationSpec{Slots: []Slot{{Name: "a", Requests: cpu}}}},
+		{`{}`, ReservationStatus{}},
+		{`{}`, ExtendedResourceClaimStatus{}},
+		{`{"nodeName":"n","resourceName":"a/b","deviceID":"d"}`, ExtendedResourceSpec{NodeName: "n", ResourceName: "a/b", DeviceID: "d"}},
+		{`{"resourceName":"a/b"}`, ExtendedResourceClaimSpec{ResourceName: "a/b"}},
+		{`{"key":"k","operator":"Exists"}`, PropertyRequirement{Key: "k", Operator: PropertyExists}},
+	} {
+		content, err := json.Marshal(tc.object)
+		require.NoError(t, err)
+		assert.JSONEq(t, tc.want, string(content))
 	}
-	require.NoError(t, json.Unmarshal(content, &fields))
-	assert.Equal(t, map[string]any{
-		"preemptible": false,
-		"slots":       []any{map[string]any{"name": "a", "requests": map[string]any{"cpu": "1"}}},
-	}, fields.Spec)
-	assert.Empty(t, fields.Status)
 }
 
 func TestFinalPhases(t *testing.T) {
@@ -45,14 +47,8 @@ func TestFinalPhases(t *testing.T) {
 	}
 }
 
-// schemaAt returns one field of Reservation's schema in manifests/crd; a path goes through properties,
-// items and additionalProperties.
-func schemaAt(t *testing.T, path ...string) map[string]any {
-	t.Helper()
-	return schemaOf(t, "reservations", path...)
-}
-
-// schemaOf returns one field of the schema of a kind, which is given by its plural name.
+// schemaOf returns one field of the schema of a kind in manifests/crd, which is given by its plural name; a path goes
+// through properties, items and additionalProperties.
 func schemaOf(t *testing.T, kind string, path ...string) map[string]any {
 	t.Helper()
 	content, err := os.ReadFile("../../../../manifests/crd/globalreserve.io_" + kind + ".yaml")
@@ -69,11 +65,11 @@ func schemaOf(t *testing.T, kind string, path ...string) map[string]any {
 }
 
 func TestSchemaAgreesWithConstants(t *testing.T) {
-	spec := func(field string, more ...string) map[string]any {
-		return schemaAt(t, append([]string{"properties", "spec", "properties", field}, more...)...)
+	spec := func(field string) map[string]any {
+		return schemaOf(t, "reservations", "properties", "spec", "properties", field)
 	}
 	assert.EqualValues(t, MaxSlots, spec("slots")["maxItems"])
-	assert.EqualValues(t, MaxSlots, schemaAt(t, "properties", "status", "properties", "slots")["maxItems"])
+	assert.EqualValues(t, MaxSlots, schemaOf(t, "reservations", "properties", "status", "properties", "slots")["maxItems"])
 	assert.Equal(t, "map", spec("slots")["x-kubernetes-list-type"])
 	assert.Equal(t, []any{"Once", "Aligned", "Restricted"}, spec("allocatePolicy")["enum"])
 	assert.Equal(t, string(AllocateOnce), spec("allocatePolicy")["default"])
@@ -88,13 +84,30 @@ func TestSchemaAgreesWithConstants(t *testing.T) {
 	assert.Equal(t, "duration(self) <= duration('87600h')", rules[0].(map[string]any)["rule"])
 }
 
+func TestDeviceSchemaAgreesWithConstants(t *testing.T) {
+	device := func(field string) map[string]any {
+		return schemaOf(t, "extendedresources", "properties", "spec", "properties", field)
+	}
+	claim := func(path ...string) map[string]any {
+		return schemaOf(t, "extendedresourceclaims", append([]string{"properties"}, path...)...)
+	}
+	assert.EqualValues(t, MaxProperties, device("properties")["maxProperties"])
+	count := claim("spec", "properties", "count")
+	assert.EqualValues(t, MaxClaimedDevices, count["maximum"])
+	assert.EqualValues(t, 1, count["default"])
+	assert.EqualValues(t, MaxClaimedDevices, claim("spec", "properties", "extendedResourceNames")["maxItems"])
+	assert.EqualValues(t, MaxClaimedDevices, claim("status", "properties", "extendedResources")["maxItems"])
+	assert.Equal(t, device("resourceName")["pattern"], claim("spec", "properties", "resourceName")["pattern"],
+		"a claim names a resource as a device does")
+}
+
 var fiveDigits = regexp.MustCompile(`[0-9]{5}`)
 
 // What the schema's patterns admit, Go can read: an object that a client cannot decode stops every
 // informer of the kind.
 func TestPatternsAdmitOnlyWhatGoReads(t *testing.T) {
 	slots := []string{"properties", "spec", "properties", "slots", "items", "properties", "requests", "additionalProperties"}
-	quantity, ok := schemaAt(t, slots...)["pattern"].(string)
+	quantity, ok := schemaOf(t, "reservations", slots...)["pattern"].(string)
 	require.True(t, ok)
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(quantity).Draw(t, "quantity")
@@ -104,7 +117,7 @@ func TestPatternsAdmitOnlyWhatGoReads(t *testing.T) {
 	})
 	// Beyond what an int64 of nanoseconds holds a rule of the schema refuses it, which test/crd shows.
 	small := func(text string) bool { return len(text) <= 32 && !fiveDigits.MatchString(text) }
-	duration, ok := schemaAt(t, "properties", "spec", "properties", "ttl")["pattern"].(string)
+	duration, ok := schemaOf(t, "reservations", "properties", "spec", "properties", "ttl")["pattern"].(string)
 	require.True(t, ok)
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(duration).Filter(small).Draw(t, "ttl")

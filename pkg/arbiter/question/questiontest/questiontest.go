@@ -1,0 +1,64 @@
+// Package questiontest has what tests ask about: nodes, requests and claims of devices.
+package questiontest
+
+import (
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/matcher"
+	"github.com/globalreserve/globalreserve/pkg/arbiter/question"
+	"github.com/globalreserve/globalreserve/pkg/cluster"
+	"github.com/globalreserve/globalreserve/pkg/devices"
+	"github.com/globalreserve/globalreserve/pkg/ledger"
+	"github.com/globalreserve/globalreserve/pkg/resources"
+)
+
+// NewMaker makes questions where there are no reservations. Every claim of devices asks for one GPU.
+func NewMaker(l *ledger.Ledger) *question.Maker {
+	return &question.Maker{Table: l.Table(), Matcher: &matcher.Matcher{}, Devices: Claims}
+}
+
+// Nodes adds nodes with so much CPU and room for 110 pods to a ledger.
+func Nodes(l *ledger.Ledger, milliCPU int64, names ...string) {
+	for _, name := range names {
+		l.ObserveNode(ledger.NodeObservation{Name: name, Allocatable: []resources.Amount{
+			{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 110},
+		}})
+	}
+}
+
+// Request is what one pod asks for.
+func Request(milliCPU int64) *resources.Request {
+	return &resources.Request{Amounts: []resources.Amount{
+		{Column: resources.CPU, Value: milliCPU}, {Column: resources.Pods, Value: 1},
+	}}
+}
+
+// GPUs adds GPUs to a node. Their IDs are their names.
+func GPUs(l *ledger.Ledger, node string, names ...string) {
+	var list []devices.Device
+	for _, name := range names {
+		list = append(list, devices.Device{Name: name, Resource: gpu, ID: name})
+	}
+	l.ObserveDevices(node, list)
+}
+
+const gpu = "nvidia.com/gpu"
+
+// Claims is what the claims of a pod ask for. There are all but the one that is called missing.
+func Claims(pod *cluster.Pod) *ledger.DeviceRequest {
+	if pod.Devices == nil {
+		return nil
+	}
+	r := &ledger.DeviceRequest{Err: pod.Devices.Err, Given: pod.Devices.Given}
+	for _, name := range pod.Devices.Claims {
+		if name == "missing" {
+			return &ledger.DeviceRequest{Err: "there is no claim missing"}
+		}
+		compiled, err := devices.Compile(nil, &v1alpha1.ExtendedResourceClaimSpec{ResourceName: gpu, Count: 1})
+		if err != nil {
+			panic(err)
+		}
+		r.Claims = append(r.Claims, ledger.DeviceClaimRef{Namespace: pod.Ref.Namespace, Name: name, UID: "1"})
+		r.Requests = append(r.Requests, compiled)
+	}
+	return r
+}
