@@ -64,8 +64,8 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	}
 	a.objects = store.New(clients.Reservations, a.elector.Term, a.elector.Writes())
 	a.health = &health{
-		synced: a.synced, leads: a.elector.Leads, fence: a.elector.Fence, unreachable: a.unreachable,
-		observe: a.metrics.ObserveRequest,
+		synced: a.synced, troubles: a.troubles, leads: a.elector.Leads, fence: a.elector.Fence,
+		unreachable: a.unreachable, observe: a.metrics.ObserveRequest,
 	}
 	a.intake = httpjson.NewIntake(requestMemory, identity.Share)
 	a.metrics.RegisterIntake(a.intake.Used)
@@ -227,6 +227,15 @@ func (a *App) synced() bool {
 
 // staleKinds says what was heard of too long ago to decide on, or "".
 func (a *App) staleKinds() string { return a.health.staleKinds() }
+
+// troubles says why kinds that decisions rest on cannot be read, and what to do about it, or "".
+func (a *App) troubles() string {
+	all := a.cache.Troubles()
+	maps.Copy(all, a.limits.Troubles())
+	maps.Copy(all, a.reservations.Troubles())
+	maps.Copy(all, a.devices.Troubles())
+	return follow.Troubles(all)
+}
 
 // standBy reports whether another server may take over.
 func (a *App) standBy() bool { return a.forwarder.StandBy() }

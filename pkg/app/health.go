@@ -19,9 +19,11 @@ import (
 // that is not complete yet.
 type health struct {
 	synced func() bool
-	leads  func() string          // why this server is not the one that decides, or ""
-	stale  atomic.Pointer[string] // what was heard of too long ago to decide on; nil or empty: nothing
-	fence  func() (fence election.Fence, known bool)
+	// troubles says why something cannot be read, and what to do about it, or "".
+	troubles func() string
+	leads    func() string          // why this server is not the one that decides, or ""
+	stale    atomic.Pointer[string] // what was heard of too long ago to decide on; nil or empty: nothing
+	fence    func() (fence election.Fence, known bool)
 	// unreachable says why the one that does cannot be asked from here, or "".
 	unreachable func() string
 	observe     func(verb string, code int, took time.Duration)
@@ -48,13 +50,21 @@ func (h *health) undecided() string {
 		if unreachable := h.unreachable(); unreachable != "" {
 			why += " (" + unreachable + ")"
 		}
-		return why
+		return why + h.aboutTroubles()
 	}
 	if !h.synced() {
-		return "the server has not read all nodes and pods yet; ask again in a moment"
+		return "the server has not read all nodes and pods yet; ask again in a moment" + h.aboutTroubles()
 	}
 	if what := h.staleKinds(); what != "" {
 		return "the server may not know of the latest changes: " + what + "; ask again in a moment"
+	}
+	return ""
+}
+
+// aboutTroubles is the rest of a sentence about what cannot be read.
+func (h *health) aboutTroubles() string {
+	if troubles := h.troubles(); troubles != "" {
+		return ". " + troubles
 	}
 	return ""
 }

@@ -23,11 +23,12 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/resources"
 )
 
-// newHealth is that of a server that decides.
+// newHealth returns that of a server that decides.
 func newHealth() *health {
+	nothing := func() string { return "" }
 	return &health{
-		observe: func(string, int, time.Duration) {}, leads: func() string { return "" }, unreachable: func() string { return "" },
-		synced: func() bool { return true },
+		synced: func() bool { return true }, troubles: nothing, leads: nothing, unreachable: nothing,
+		observe: func(string, int, time.Duration) {},
 	}
 }
 

@@ -138,6 +138,17 @@ func (w *watched) catchUp(ctx context.Context) error {
 	return nil
 }
 
+// Troubles returns why pods or nodes cannot be read, by their plural names.
+func (c *Cache) Troubles() map[string]error {
+	troubles := map[string]error{}
+	for _, w := range []*watched{&c.podWatch, &c.nodeWatch} {
+		if err := w.pulse.Trouble(); err != nil {
+			troubles[w.plural] = err
+		}
+	}
+	return troubles
+}
+
 // Ages returns how long ago anything was heard of each kind.
 func (c *Cache) Ages() map[string]time.Duration {
 	return map[string]time.Duration{c.podWatch.plural: c.podWatch.pulse.Age(), c.nodeWatch.plural: c.nodeWatch.pulse.Age()}

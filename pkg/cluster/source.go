@@ -70,13 +70,19 @@ func (c *Cache) source(
 ) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return list(ctx, consistent(o))
+			objects, err := list(ctx, consistent(o))
+			if err != nil && ctx.Err() == nil {
+				pulse.Failed(err)
+			}
+			return objects, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := pulse.Watch(ctx, o, watching)
 			if err == nil {
 				// What a watch brings first may have happened while there was none.
 				c.options.OnCatchUp(c.ledger.Revision())
+			} else if ctx.Err() == nil {
+				pulse.Failed(err)
 			}
 			if utilnet.IsConnectionRefused(err) && o.SendInitialEvents != nil {
 				// Where its first request meets that, a reflector waits in a way that a stop has to wait for, too

@@ -185,6 +185,9 @@ func (e *Elector) Leads() string {
 	case held:
 		return "this server has just become the one that decides, and is taking over; ask again in a moment"
 	case leader == "":
+		if why := e.lease.trouble.Load(); why != nil && *why != "" {
+			return "no server decides now: " + *why
+		}
 		return "no server decides now; ask again in a moment"
 	default:
 		return fmt.Sprintf("server %s decides, and not this one", leader)

@@ -28,6 +28,8 @@ type lease struct {
 	// renewed is when the last renewal was sent that was carried out; 0 while the
 	// Lease is not held.
 	renewed atomic.Int64
+	// trouble is why it could not be read or written last; nil or empty: it could.
+	trouble atomic.Pointer[string]
 	// known is who holds it, as far as is known.
 	known atomic.Pointer[string]
 	// acquired is set when an election was won. It is used by one goroutine, as what follows is.
@@ -159,6 +161,7 @@ var errKept = errors.New("the lease is not given up")
 // for its end once more.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
+	l.tried(err)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,6 +192,15 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return l.write(ctx, record, l.Interface.Update)
 }
 
+// tried records how a try to read or write the Lease went.
+func (l *lease) tried(err error) {
+	why := ""
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		why = fmt.Sprintf("the API server denies this server leases (%s): apply manifests/base/rbac.yaml", err)
+	}
+	l.trouble.Store(&why)
+}
+
 // write renews or releases the Lease. It counts from before the request: when that was
 // carried out is not known.
 func (l *lease) write(
@@ -216,6 +228,7 @@ func (l *lease) write(
 		l.lock.Labels = map[string]string{termLabel: term.String()}
 	}
 	err := do(ctx, record)
+	l.tried(err)
 	if err == nil {
 		l.known.Store(&record.HolderIdentity)
 	}

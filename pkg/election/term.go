@@ -137,7 +137,13 @@ func (e *Elector) keep(ctx context.Context, led *leadership) error {
 		return ErrLost
 	}
 	if err != nil {
-		e.o.Log.WithError(err).WithField("term", own).Warn("could not look after the term")
+		log := e.o.Log.WithError(err).WithField("term", own)
+		if notInstalled(err) {
+			log.Warn(noTerm.Why)
+		} else {
+			log.Warn("could not look after the term; will try again. " +
+				"If this stays: the server needs the rights in manifests/base/rbac.yaml")
+		}
 	}
 	return nil
 }

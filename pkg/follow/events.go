@@ -2,6 +2,7 @@ package follow
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -26,6 +27,7 @@ const maxNote = 1024
 type Events struct {
 	recorder events.EventRecorder
 	limiter  *rate.Limiter
+	warning  sync.Mutex // so that what several say at once is told once
 	told     *lru.Cache // by UID
 }
 
@@ -50,6 +52,8 @@ func (e *Events) Tell(on *v1.ObjectReference, kind, reason, action, note string)
 
 // Warn tells an object something that stays true for long, once in a while.
 func (e *Events) Warn(on *v1.ObjectReference, reason, action, note string) {
+	e.warning.Lock()
+	defer e.warning.Unlock()
 	last, known := e.told.Get(on.UID)
 	if known && last.(told).note == note && time.Now().Before(last.(told).until) {
 		return

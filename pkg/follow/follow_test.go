@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -325,6 +326,23 @@ func TestEvents(t *testing.T) {
 		<-time.After(repeatAfter)
 		e.Warn(pod, "Reason", "Do", "another thing")
 		assert.Len(t, recorder.Events, 4)
+	})
+}
+
+// What several have to tell an object at once it is told once.
+func TestWarnedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rounds, several = 100, 8
+		recorder := events.NewFakeRecorder(rounds * several)
+		e := NewEvents(recorder, 1, rounds*several)
+		for i := range rounds {
+			var warned sync.WaitGroup
+			for range several {
+				warned.Go(func() { e.Warn(PodReference("ns", "p", "uid"), "Reason", "Do", strconv.Itoa(i)) })
+			}
+			warned.Wait()
+			require.Len(t, recorder.Events, i+1)
+		}
 	})
 }
 

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -25,6 +27,9 @@ const (
 	// shortWatch is how long a watch has to last to be followed by another watch: client-go takes one that ended
 	// sooner, and said nothing, for a failure, and lists everything anew.
 	shortWatch = time.Second
+	// ahead is how many objects are decoded before the reader takes them. While all of a cluster comes, who decodes and
+	// who reads would have to wait for each other at each of them.
+	ahead = 64
 )
 
 // Stale returns "" where all kinds were heard of lately, else which was heard of too long ago to decide on. ages are
@@ -42,6 +47,7 @@ func Stale(ages map[string]time.Duration) string {
 type Pulse struct {
 	mu      sync.Mutex // guards what follows
 	heard   time.Time  // zero: never
+	trouble error      // why nothing could be had; nil where something was heard since
 	current *heardWatch
 	hurried bool // the next watch is to bring a bookmark soon
 }
@@ -50,7 +56,43 @@ type Pulse struct {
 func (p *Pulse) Heard() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heard = time.Now()
+	p.heard, p.trouble = time.Now(), nil
+}
+
+// Failed records why nothing could be had from the API server.
+func (p *Pulse) Failed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trouble = err
+}
+
+// Trouble returns why nothing could be had, nil where something was heard since.
+func (p *Pulse) Trouble() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trouble
+}
+
+// Troubles says why kinds, by their plural names, cannot be read, and what to do about it; "" where none is in
+// trouble.
+func Troubles(troubles map[string]error) string {
+	var texts []string
+	for _, plural := range slices.Sorted(maps.Keys(troubles)) {
+		texts = append(texts, Remedy(plural, troubles[plural]))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Remedy says why something cannot be read or written, and what to do about it.
+func Remedy(plural string, err error) string {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return fmt.Sprintf("the API server denies this server %s (%s): apply manifests/base/rbac.yaml", plural, err)
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("the API server knows no %s (%s): apply manifests/crd", plural, err)
+	default:
+		return fmt.Sprintf("%s: %s", plural, err)
+	}
 }
 
 // Age returns how long ago anything was heard; 0 where nothing ever was.
@@ -78,10 +120,15 @@ func (p *Pulse) Watch(
 	if err != nil {
 		return nil, err
 	}
-	w := &heardWatch{Interface: inner, pulse: p, begun: time.Now(), out: make(chan watch.Event), stopped: make(chan struct{})}
+	w := &heardWatch{
+		Interface: inner, pulse: p, begun: time.Now(), out: make(chan watch.Event, ahead), stopped: make(chan struct{}),
+	}
 	w.listing.Store(o.SendInitialEvents != nil && *o.SendInitialEvents)
 	p.mu.Lock()
 	p.current = w
+	if p.hurried && !w.listing.Load() {
+		time.AfterFunc(shortWatch, w.Stop) // somebody was in a hurry while it began
+	}
 	p.mu.Unlock()
 	go w.pass()
 	return w, nil

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,13 +67,31 @@ func TestPulse(t *testing.T) {
 	})
 }
 
+// What comes is decoded while the reader is busy with what came before.
+func TestWatchReadsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pulsed{}
+		w := p.begin(t, metav1.ListOptions{})
+		defer w.Stop()
+		for i := range ahead {
+			p.server.Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}})
+		}
+		synctest.Wait()
+		assert.Empty(t, p.server.ResultChan(), "all are taken from the one who decodes")
+		for i := range ahead {
+			assert.Equal(t, strconv.Itoa(i), (<-w.ResultChan()).Object.(*v1.Pod).Name)
+		}
+	})
+}
+
 // A watch whose reader stops with events unread holds nothing: the bubble would not end.
 func TestWatchIsLeftUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pulsed{}
 		w := p.begin(t, metav1.ListOptions{})
-		p.server.Add(&v1.Pod{})
-		p.server.Add(&v1.Pod{})
+		for range ahead + 2 {
+			p.server.Add(&v1.Pod{})
+		}
 		synctest.Wait()
 		w.Stop()
 		w.Stop()
@@ -107,6 +126,36 @@ func TestHurry(t *testing.T) {
 		last.Stop()
 		p.begin(t, metav1.ListOptions{SendInitialEvents: &yes}).Stop()
 		assert.Zero(t, p.timeouts()[4], "a list that is streamed may take longer")
+	})
+}
+
+// Who hurries while a watch is about to begin has it end, too: it may have been asked for before.
+func TestHurryWhileAWatchBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pulsed{}
+		begin := func(o metav1.ListOptions) watch.Interface {
+			w, err := p.Watch(t.Context(), o, func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				p.Hurry(t.Context())
+				return watch.NewRaceFreeFake(), nil
+			})
+			require.NoError(t, err)
+			return w
+		}
+		begun := time.Now()
+		_, open := <-begin(metav1.ListOptions{}).ResultChan()
+		assert.False(t, open)
+		assert.Equal(t, shortWatch, time.Since(begun))
+
+		list := begin(metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+		defer list.Stop()
+		<-time.After(2 * shortWatch)
+		select {
+		case <-list.ResultChan():
+			t.Error("it would have to begin again")
+		default:
+		}
+		p.begin(t, metav1.ListOptions{}).Stop()
+		assert.Equal(t, []int64{3}, p.timeouts(), "the next one is short")
 	})
 }
 

@@ -58,8 +58,14 @@ func NewSource[T Object, L runtime.Object](
 		ObjectType: example, Transform: dropManagedFields,
 		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(listWatch(s, client), clients),
 		Handler: cache.ResourceEventHandlerDetailedFuncs{
-			AddFunc:    func(obj any, initial bool) { set(obj.(T), initial) },
-			UpdateFunc: func(_, obj any) { set(obj.(T), false) },
+			AddFunc: func(obj any, initial bool) { set(obj.(T), initial) },
+			UpdateFunc: func(old, obj any) {
+				// Another object of the name: nothing tells that the first was deleted where the watch was interrupted.
+				if old.(T).GetUID() != obj.(T).GetUID() {
+					gone(old.(T))
+				}
+				set(obj.(T), false)
+			},
 			DeleteFunc: s.gone,
 		},
 	}
@@ -103,6 +109,7 @@ func listWatch[L runtime.Object](s *Source, client Client[L]) *cache.ListWatch {
 
 func (s *Source) report(ctx context.Context, err error) {
 	if ctx.Err() == nil && !apierrors.IsResourceExpired(err) {
+		s.pulse.Failed(err)
 		s.failed(s.plural, err)
 	}
 }
@@ -149,7 +156,7 @@ func (w *Watch) failed(plural string, err error) {
 		w.kind.Doubt()
 		return
 	}
-	w.log.WithError(err).Warnf("could not read %s; will try again. If this stays: the server needs the rights in manifests/base/rbac.yaml", plural)
+	w.log.Warnf("could not read %s; will try again: %s", plural, Remedy(plural, err))
 }
 
 // Listed reports whether the kind is installed and every object there is has been told of.
@@ -165,6 +172,17 @@ func (w *Watch) Ages() map[string]time.Duration {
 		ages[s.plural] = s.pulse.Age()
 	}
 	return ages
+}
+
+// Troubles returns why kinds that are installed cannot be read, by their plural names.
+func (w *Watch) Troubles() map[string]error {
+	troubles := map[string]error{}
+	for _, s := range w.sources {
+		if err := s.pulse.Trouble(); err != nil && (w.kind == nil || w.kind.Installed()) {
+			troubles[s.plural] = err
+		}
+	}
+	return troubles
 }
 
 // Get returns the newest state known of an object of the first source, nil where there is none.
@@ -193,7 +211,8 @@ func (w *Watch) Run(ctx context.Context, present, missing func(ctx context.Conte
 			now = w.whileInstalled(ctx, present)
 			continue
 		}
-		w.log.Warnf("the cluster has no definition of %s: running without; install manifests/crd to have them", strings.Join(w.kind.plurals, " and "))
+		w.log.Warnf("the cluster has no definition of %s: running without; to have them: kubectl apply -k manifests/crd",
+			strings.Join(w.kind.plurals, " and "))
 		missing(ctx)
 		now = w.kind.next(ctx, now)
 	}

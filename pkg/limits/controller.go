@@ -80,6 +80,9 @@ func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 // Ages returns how long ago anything was heard of quotas.
 func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
 
+// Troubles returns why they cannot be read, by kind.
+func (c *Controller) Troubles() map[string]error { return c.watch.Troubles() }
+
 func (c *Controller) present(context.Context) {
 	c.mu.Lock()
 	c.listed = true

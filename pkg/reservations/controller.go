@@ -122,6 +122,9 @@ func (c *Controller) WaitForSync(ctx context.Context) error { return c.ready.Wai
 // Ages returns how long ago anything was heard of each kind, while it is watched.
 func (c *Controller) Ages() map[string]time.Duration { return c.watch.Ages() }
 
+// Troubles returns why they cannot be read, by kind.
+func (c *Controller) Troubles() map[string]error { return c.watch.Troubles() }
+
 // Synced reports whether decisions can rely on the reservations in the ledger.
 func (c *Controller) Synced() bool { return c.ready.IsOpen() }
 

@@ -8,9 +8,11 @@ package notices
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/lru"
 
@@ -40,6 +42,7 @@ type Writer struct {
 	ledger   ledger.Reader
 	question *question.Maker
 	events   *follow.Events
+	looking  sync.Mutex // so that of several who look at one pod at once one goes on
 	next     *lru.Cache // by UID: when a pod is looked at again
 }
 
@@ -56,18 +59,30 @@ func (w *Writer) Refused(pod *cluster.Pod, offered []string) {
 		return
 	}
 	now := time.Now()
-	if next, ok := w.next.Get(pod.Ref.UID); ok && now.Before(next.(time.Time)) {
+	if !w.isDue(pod.Ref.UID, now) {
 		return
 	}
-	w.next.Add(pod.Ref.UID, now.Add(lookAfter))
 	placement := w.question.Of(pod, "")
 	reason, note := w.why(&placement, offered)
 	if reason == "" {
 		return
 	}
-	if w.events.Tell(follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "Filter", note) {
+	if w.events.Tell(
+		follow.PodReference(pod.Ref.Namespace, pod.Ref.Name, pod.Ref.UID), v1.EventTypeWarning, reason, "Filter", note,
+	) {
 		w.next.Add(pod.Ref.UID, now.Add(repeatAfter))
 	}
+}
+
+// isDue reports whether it is time to look at a pod, and takes note that it was looked at.
+func (w *Writer) isDue(pod types.UID, now time.Time) bool {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	if next, ok := w.next.Get(pod); ok && now.Before(next.(time.Time)) {
+		return false
+	}
+	w.next.Add(pod, now.Add(lookAfter))
+	return true
 }
 
 // why returns what to tell a pod; reason is empty where there is nothing.

@@ -2,6 +2,7 @@ package notices
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,5 +119,20 @@ func TestHowOften(t *testing.T) {
 		<-time.After(lookAfter)
 		w.Refused(newPod(fmt.Sprint("p-", 10*eventBurst-1), 2000), []string{"held"})
 		assert.Equal(t, 1, told(), "one that was left out")
+	})
+}
+
+// A pod that is refused by several at once is told once.
+func TestRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, recorder := newRig(t, nil)
+		for i := range eventBurst {
+			var refused sync.WaitGroup
+			for range 8 {
+				refused.Go(func() { w.Refused(newPod(fmt.Sprint("p-", i), 2000), []string{"held"}) })
+			}
+			refused.Wait()
+			require.Len(t, recorder.Events, i+1)
+		}
 	})
 }

@@ -1,0 +1,70 @@
+package app
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/globalreserve/globalreserve/pkg/apis/globalreserve/v1alpha1"
+	reservationsfake "github.com/globalreserve/globalreserve/pkg/generated/clientset/versioned/fake"
+)
+
+// A server that lacks a right says on /readyz which, and what gives it, whatever kind it is for.
+func TestMissingRightIsNamed(t *testing.T) {
+	for _, plural := range []string{
+		"nodes", "pods", "resourcequotas", "reservations", "extendedresources", "extendedresourceclaims", "leases",
+	} {
+		t.Run(plural, func(t *testing.T) {
+			t.Parallel()
+			core := fake.NewClientset(testNode("a"))
+			fence(t, core)
+			objects := reservationsfake.NewSimpleClientset()
+			objects.Resources = []*metav1.APIResourceList{{
+				GroupVersion: v1alpha1.SchemeGroupVersion.String(),
+				APIResources: []metav1.APIResource{{Name: "reservations"}, {Name: "extendedresources"}, {Name: "extendedresourceclaims"}},
+			}}
+			deny(&core.Fake, plural)
+			deny(&objects.Fake, plural)
+			clients := testClients(core)
+			clients.Reservations = objects
+			a, err := New(testOptions(), clients, io.Discard)
+			require.NoError(t, err)
+			require.NoError(t, a.Start(t.Context()))
+			t.Cleanup(func() { assert.NoError(t, a.Stop(context.Background())) })
+			require.EventuallyWithT(t, func(c *assert.CollectT) {
+				status, text := get(t, a, "/readyz")
+				assert.Equal(c, http.StatusServiceUnavailable, status)
+				assert.Contains(c, text, "the API server denies this server "+plural+" ("+plural)
+				assert.Contains(c, text, `is forbidden: User "robot" cannot`)
+				assert.Contains(c, text, "apply manifests/base/rbac.yaml")
+			}, time.Minute, 20*time.Millisecond)
+		})
+	}
+}
+
+// deny has a fake API server refuse everything about a kind.
+func deny(api *clienttesting.Fake, plural string) {
+	refused := func(verb string) error {
+		status := apierrors.NewForbidden(schema.GroupResource{Resource: plural}, "", nil)
+		status.ErrStatus.Message = plural + ` is forbidden: User "robot" cannot ` + verb
+		return status
+	}
+	api.PrependReactor("*", plural, func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, refused(a.GetVerb())
+	})
+	api.PrependWatchReactor(plural, func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, nil, refused("watch")
+	})
+}
