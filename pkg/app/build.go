@@ -38,6 +38,7 @@ import (
 	"github.com/globalreserve/globalreserve/pkg/reservations/store"
 	"github.com/globalreserve/globalreserve/pkg/server/extender"
 	"github.com/globalreserve/globalreserve/pkg/server/rest"
+	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // New builds a server and starts nothing. Its log goes to out.
@@ -74,7 +75,7 @@ func New(o Options, clients Clients, out io.Writer) (*App, error) {
 	})
 	a.ledger = arbiter.NewGatedLedger(ledger.New(ledger.Options{
 		FirstRevision: firstRevision(), IgnoredResources: o.ignoredResources(),
-	}), o.Clock, a.health.undecided)
+	}), steady.Process, a.health.undecided)
 	a.metrics.RegisterLedger(a.ledger.Stats)
 	a.metrics.RegisterElection(
 		func() bool { return a.elector.Leads() == "" },

@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/globalreserve/globalreserve/pkg/steady"
 )
 
 // DefaultPort is the port GlobalReserve serves on.
@@ -58,8 +56,6 @@ type Options struct {
 	// CompareInterval is how often the ledger is compared with the watched
 	// state of the cluster, FullCompareInterval with a list read live.
 	CompareInterval, FullCompareInterval time.Duration
-	// Clock is that of deadlines. Tests step another one.
-	Clock *steady.Clock
 }
 
 // DefaultOptions returns what the server does when no flag is given.
@@ -78,7 +74,6 @@ func DefaultOptions() Options {
 		ShutdownTimeout:        25 * time.Second,
 		CompareInterval:        30 * time.Second,
 		FullCompareInterval:    10 * time.Minute,
-		Clock:                  steady.Process,
 	}
 }
 

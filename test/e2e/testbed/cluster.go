@@ -25,8 +25,6 @@ const (
 	Poll = 20 * time.Millisecond
 	// Never is for how long something is watched that must not happen.
 	Never = 1500 * time.Millisecond
-	// WakeWithin is how soon a waiting pod has to run after what it waits for was given back.
-	WakeWithin = 2 * time.Second
 )
 
 // Soon is how long a condition may take to come true.
